@@ -1,0 +1,264 @@
+//! Reading the kernel. One file or folder per collector; each holds its sample type (raw
+//! counters and gauges, never rates), its parser and its [`Collector`].
+//!
+//! Collectors know nothing of rules, sorting or screens. To add one, write its file and add
+//! one line to [`registry`].
+
+pub mod cgroups;
+pub mod cpu;
+pub mod disks;
+pub mod host;
+pub mod memory;
+pub mod namespaces;
+pub mod net_counters;
+pub mod own;
+pub mod parse;
+pub mod processes;
+pub mod psi;
+pub mod registry;
+pub mod sched;
+pub mod sockets;
+pub mod softirq;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::subject::SockId;
+use crate::model::time::{MonoNs, Span};
+pub use host::HostFs;
+pub use registry::{CollectorId, Samples};
+
+/// A sample with the time at which it was read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stamped<S> {
+    /// Start and end of the reading.
+    pub span: Span,
+    /// CPU time that the reading used on its thread.
+    pub cpu: Duration,
+    /// What was read.
+    pub data: S,
+}
+
+/// The thread a collector runs on. Collectors of one role run one after the other; roles
+/// never wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// sock_diag of the namespace that we started in.
+    HostSockets,
+    /// sock_diag of all other namespaces; uses `setns`, so it owns its thread.
+    NetnsWalker,
+    /// Small files of `/proc` and `/sys` that cannot block.
+    Files,
+    /// `/proc/PID` and cgroup walks: many files, which may be slow.
+    Tasks,
+}
+
+/// Reads one area of the kernel.
+pub trait Collector: Send + Sized + 'static {
+    /// What one reading yields.
+    type Sample: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static;
+    /// Stable name: recording key, command line name, health label.
+    const ID: CollectorId;
+    /// The thread it runs on.
+    const ROLE: Role;
+
+    /// Finds out whether the kernel offers what this collector needs.
+    ///
+    /// # Errors
+    /// [`Unavailable`], with the reason and the remedy to show.
+    fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable>;
+
+    /// One reading. A row that cannot be parsed is left out and counted in the signals; only
+    /// a reading that yields nothing at all is an error.
+    ///
+    /// # Errors
+    /// [`CollectError`] when nothing could be read this time.
+    fn sample(&mut self, cx: &SampleContext<'_>) -> Result<Self::Sample, CollectError>;
+
+    /// What this collector offers right now, one entry per signal a user knows by name.
+    fn signals(&self, out: &mut Vec<Signal>);
+}
+
+/// What a collector is told for one reading.
+pub struct SampleContext<'a> {
+    /// When the reading began.
+    pub at: MonoNs,
+    /// Nominal distance of two readings.
+    pub interval: Duration,
+    /// What the screen shows and the findings name: detail is wanted for these.
+    pub interest: &'a Interest,
+}
+
+/// What deserves detail: the rows on the screen and in findings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// Sockets whose `tcp_info` and owner are wanted.
+    pub sockets: Vec<SockId>,
+    /// Socket inodes whose owning process is wanted.
+    pub inodes: Vec<u32>,
+}
+
+/// Settings that collectors obey.
+#[derive(Clone, Debug)]
+pub struct CollectOptions {
+    /// Which network namespaces are read.
+    pub netns: NetnsScope,
+    /// Whether eBPF programs may be loaded.
+    pub bpf: BpfMode,
+    /// Share of one core that the namespace walker may use, 0 to 1.
+    pub netns_budget: f64,
+}
+
+impl Default for CollectOptions {
+    fn default() -> Self {
+        Self { netns: NetnsScope::All, bpf: BpfMode::Auto, netns_budget: 0.03 }
+    }
+}
+
+/// Which network namespaces are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetnsScope {
+    /// Every namespace that a process or a mount holds.
+    All,
+    /// Only our own.
+    Own,
+    /// Only the one behind this path, such as `/run/netns/blue`.
+    Path(std::path::PathBuf),
+}
+
+/// Whether eBPF programs may be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BpfMode {
+    /// Where the kernel lets us.
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// Why a collector cannot run here, and what would change that.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{reason}")]
+pub struct Unavailable {
+    /// What is missing, such as `no /proc/schedstat (CONFIG_SCHEDSTATS is off)`.
+    pub reason: String,
+    /// What the user can do, such as `run as root`; empty when nothing helps.
+    pub remedy: String,
+}
+
+impl Unavailable {
+    /// Builds one from its two sentences.
+    pub fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { reason: reason.into(), remedy: remedy.into() }
+    }
+}
+
+/// Why one reading failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectError {
+    /// A file or directory could not be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// Path below the host root.
+        path: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// A file held something else than its format.
+    #[error("{path}: line {line}: {what}")]
+    Format {
+        /// Path below the host root.
+        path: String,
+        /// Line number from 1.
+        line: usize,
+        /// What was expected.
+        what: String,
+    },
+    /// A netlink exchange failed.
+    #[error("netlink {what}: {source}")]
+    Netlink {
+        /// Which exchange.
+        what: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+impl CollectError {
+    /// A read error with its path.
+    pub fn read(path: impl Into<String>, source: std::io::Error) -> Self {
+        Self::Read { path: path.into(), source }
+    }
+}
+
+/// One thing a user can see here, and how well it is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signal {
+    /// Name a user knows, such as `run-queue latency`.
+    pub signal: Cow<'static, str>,
+    /// Where it comes from, such as `netlink`, `diskstats`, `ebpf`.
+    pub source: Cow<'static, str>,
+    /// How well.
+    #[serde(flatten)]
+    pub status: SignalStatus,
+}
+
+/// How well a signal is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "lowercase")]
+pub enum SignalStatus {
+    /// As good as it gets.
+    Ok,
+    /// Measured with less detail or precision.
+    Degraded {
+        /// What is less good, and why.
+        reason: String,
+        /// What would repair it.
+        remedy: String,
+    },
+    /// Not measured.
+    Missing {
+        /// Why.
+        reason: String,
+        /// What would repair it.
+        remedy: String,
+    },
+}
+
+impl Signal {
+    /// A signal that works.
+    pub fn ok(signal: &'static str, source: &'static str) -> Self {
+        Self { signal: signal.into(), source: source.into(), status: SignalStatus::Ok }
+    }
+    /// A signal that works with less than it could.
+    pub fn degraded(
+        signal: &'static str,
+        source: &'static str,
+        reason: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            signal: signal.into(),
+            source: source.into(),
+            status: SignalStatus::Degraded { reason: reason.into(), remedy: remedy.into() },
+        }
+    }
+    /// A signal that is not there.
+    pub fn missing(
+        signal: &'static str,
+        source: &'static str,
+        reason: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            signal: signal.into(),
+            source: source.into(),
+            status: SignalStatus::Missing { reason: reason.into(), remedy: remedy.into() },
+        }
+    }
+}
+
+/// A stamped sample that many readers share.
+pub type Shared<S> = Arc<Stamped<S>>;

@@ -1,0 +1,89 @@
+//! Byte-level helpers shared by the `/proc` parsers: fields, numbers, lines. They allocate
+//! nothing and accept any bytes.
+
+/// The lines of a file without their `\n`; a missing final newline is fine.
+pub fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty())
+}
+
+/// The fields of a line, separated by blanks or tabs.
+pub fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|b| b.is_ascii_whitespace()).filter(|f| !f.is_empty())
+}
+
+/// A decimal number; `None` unless every byte is a digit and it fits in 64 bits.
+#[must_use]
+pub fn number(field: &[u8]) -> Option<u64> {
+    if field.is_empty() {
+        return None;
+    }
+    field.iter().try_fold(0u64, |n, b| {
+        if !b.is_ascii_digit() {
+            return None;
+        }
+        n.checked_mul(10)?.checked_add(u64::from(b - b'0'))
+    })
+}
+
+/// A decimal number with an optional sign.
+#[must_use]
+pub fn signed(field: &[u8]) -> Option<i64> {
+    match field {
+        [b'-', rest @ ..] => i64::try_from(number(rest)?).ok().map(|n| -n),
+        _ => i64::try_from(number(field)?).ok(),
+    }
+}
+
+/// A hexadecimal number without prefix.
+#[must_use]
+pub fn hex(field: &[u8]) -> Option<u64> {
+    if field.is_empty() || field.len() > 16 {
+        return None;
+    }
+    field.iter().try_fold(0u64, |n, b| Some((n << 4) | u64::from((*b as char).to_digit(16)?)))
+}
+
+/// A kernel list such as `0-3,8,10-11`, as numbers. Absurd ranges are cut at 8192 members.
+#[must_use]
+pub fn cpu_list(text: &[u8]) -> Vec<u32> {
+    let mut out = Vec::new();
+    for part in text.split(|b| *b == b',') {
+        let part = part.trim_ascii();
+        let (lo, hi) = match part.iter().position(|b| *b == b'-') {
+            Some(i) => (number(&part[..i]), number(&part[i + 1..])),
+            None => (number(part), number(part)),
+        };
+        let (Some(lo), Some(hi)) = (lo, hi) else { continue };
+        for n in lo..=hi {
+            if out.len() >= 8192 {
+                return out;
+            }
+            out.push(n as u32);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_refuse_what_is_not_a_number() {
+        assert_eq!(number(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(number(b"18446744073709551616"), None);
+        assert_eq!(number(b""), None);
+        assert_eq!(number(b"12x"), None);
+        assert_eq!(signed(b"-7"), Some(-7));
+        assert_eq!(hex(b"ffFF"), Some(65535));
+        assert_eq!(hex(b"g"), None);
+    }
+
+    #[test]
+    fn cpu_lists_expand_and_stay_bounded() {
+        assert_eq!(cpu_list(b"0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(cpu_list(b""), []);
+        assert_eq!(cpu_list(b"3-1"), []);
+        assert_eq!(cpu_list(b"0-99999999999").len(), 8192);
+    }
+}

@@ -1,0 +1,161 @@
+//! The list of collectors. One line here and the sample is part of every [`Samples`], is
+//! read by its role's thread, is recorded, and shows up in `doctor`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    CollectError, CollectOptions, Collector, HostFs, Role, SampleContext, Shared, Signal, Stamped,
+    Unavailable,
+};
+use crate::clock;
+use crate::model::time::Span;
+
+macro_rules! collectors {
+    ($( $(#[$doc:meta])* $variant:ident, $field:ident, $name:literal => $ty:ty; )+) => {
+        /// Names a collector.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum CollectorId { $( $(#[$doc])* $variant ),+ }
+
+        impl CollectorId {
+            /// All of them, in the order of the registry.
+            pub const ALL: &'static [Self] = &[ $( Self::$variant ),+ ];
+            /// The stable name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $( Self::$variant => $name ),+ }
+            }
+            /// The thread it runs on.
+            #[must_use]
+            pub fn role(self) -> Role {
+                match self { $( Self::$variant => <$ty as Collector>::ROLE ),+ }
+            }
+        }
+
+        /// What was read for one tick: `None` where a collector is off, late or failed. The
+        /// tick's health says which.
+        #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct Samples {
+            $( $(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")]
+               pub $field: Option<Shared<<$ty as Collector>::Sample>>, )+
+        }
+
+        impl Samples {
+            /// Takes over every sample that `other` has.
+            pub fn merge(&mut self, other: Self) {
+                $( if other.$field.is_some() { self.$field = other.$field; } )+
+            }
+            /// When the sample of `id` was read, if it is here.
+            #[must_use]
+            pub fn span(&self, id: CollectorId) -> Option<Span> {
+                match id { $( CollectorId::$variant => self.$field.as_ref().map(|s| s.span) ),+ }
+            }
+            /// CPU time of all readings together.
+            #[must_use]
+            pub fn cpu(&self) -> Duration {
+                let mut sum = Duration::ZERO;
+                $( if let Some(s) = &self.$field { sum += s.cpu; } )+
+                sum
+            }
+        }
+
+        /// Opens every collector of `role`; one that is unavailable is reported, not fatal.
+        pub fn open_role(role: Role, host: &HostFs, opts: &CollectOptions) -> Vec<(CollectorId, Result<Box<dyn Running>, Unavailable>)> {
+            let mut out: Vec<(CollectorId, Result<Box<dyn Running>, Unavailable>)> = Vec::new();
+            $( if <$ty as Collector>::ROLE == role {
+                out.push((CollectorId::$variant, <$ty as Collector>::open(host, opts).map(|c| {
+                    Box::new(Slot { inner: c, put: |s: &mut Samples, v| s.$field = Some(v) }) as Box<dyn Running>
+                })));
+            } )+
+            out
+        }
+
+        #[cfg(test)]
+        fn declared_ids() -> Vec<(CollectorId, CollectorId)> {
+            vec![ $( (CollectorId::$variant, <$ty as Collector>::ID) ),+ ]
+        }
+    };
+}
+
+/// A collector that has been opened, without its sample type.
+pub trait Running: Send {
+    /// Reads once and puts the stamped sample into `out`.
+    ///
+    /// # Errors
+    /// As [`Collector::sample`].
+    fn run(&mut self, cx: &SampleContext<'_>, out: &mut Samples) -> Result<(), CollectError>;
+    /// As [`Collector::signals`].
+    fn signals(&self, out: &mut Vec<Signal>);
+}
+
+struct Slot<C: Collector> {
+    inner: C,
+    put: fn(&mut Samples, Shared<C::Sample>),
+}
+
+impl<C: Collector> Running for Slot<C> {
+    fn run(&mut self, cx: &SampleContext<'_>, out: &mut Samples) -> Result<(), CollectError> {
+        let (start, cpu) = (clock::mono(), clock::thread_cpu());
+        let data = self.inner.sample(cx)?;
+        let span = Span { start, end: clock::mono() };
+        let cpu = clock::thread_cpu().saturating_sub(cpu);
+        (self.put)(out, Arc::new(Stamped { span, cpu, data }));
+        Ok(())
+    }
+    fn signals(&self, out: &mut Vec<Signal>) {
+        self.inner.signals(out);
+    }
+}
+
+collectors! {
+    /// sock_diag of our own network namespace.
+    Sockets, sockets, "sockets" => super::sockets::HostSockets;
+    /// sock_diag of the other network namespaces.
+    NetnsSockets, netns_sockets, "netns-sockets" => super::sockets::netns::NetnsSocketsCollector;
+    /// `/proc/diskstats` and queue attributes.
+    Disks, disks, "disks" => super::disks::DisksCollector;
+    /// `/proc/stat`.
+    Cpu, cpu, "cpu" => super::cpu::CpuCollector;
+    /// `/proc/softirqs`, `/proc/net/softnet_stat`, `/proc/interrupts`, NIC queues.
+    Softirq, softirq, "softirq" => super::softirq::SoftirqCollector;
+    /// Load, run-queue delay of tasks, `/proc/schedstat`.
+    Sched, sched, "sched" => super::sched::SchedCollector;
+    /// `/proc/net/{netstat,snmp,snmp6,sockstat}` per namespace.
+    NetCounters, net_counters, "net-counters" => super::net_counters::NetCountersCollector;
+    /// `/proc/pressure`.
+    Psi, psi, "psi" => super::psi::PsiCollector;
+    /// `/proc/meminfo`, `/proc/vmstat`, `vm.dirty_*`.
+    Memory, memory, "memory" => super::memory::MemoryCollector;
+    /// CPU, I/O and memory of cgroups v1 and v2, with limits.
+    Cgroups, cgroups, "cgroups" => super::cgroups::CgroupsCollector;
+    /// Processes: owners of sockets, D state.
+    Processes, processes, "processes" => super::processes::ProcessesCollector;
+    /// What this program itself costs.
+    Own, own, "self" => super::own::OwnCollector;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_collector_declares_the_id_of_its_line() {
+        for (line, declared) in declared_ids() {
+            assert_eq!(line, declared);
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_kebab_case() {
+        let mut names: Vec<_> = CollectorId::ALL.iter().map(|c| c.name()).collect();
+        names.sort_unstable();
+        let before = names.len();
+        names.dedup();
+        assert_eq!(before, names.len());
+        assert!(names.iter().all(|n| n.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+    }
+}

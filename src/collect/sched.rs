@@ -1,0 +1,90 @@
+//! Waiting for a CPU, without eBPF: `run_delay` of `/proc/PID/task/TID/schedstat`,
+//! `/proc/schedstat` where the kernel has it, and the load.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
+    Unavailable,
+};
+use crate::model::subject::{CpuId, TaskId};
+
+/// One reading.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SchedSample {
+    /// `/proc/loadavg`: 1, 5, 15 minutes.
+    pub load: Option<[f64; 3]>,
+    /// Runnable and existing tasks of `/proc/loadavg`.
+    pub tasks: Option<(u32, u32)>,
+    /// `/proc/schedstat` per CPU (CONFIG_SCHEDSTATS).
+    pub cpus: Vec<CpuSchedstat>,
+    /// Threads that were read in this round.
+    pub threads: Vec<ThreadSched>,
+    /// Threads that exist but were not read for lack of budget.
+    pub unread_threads: u32,
+}
+
+/// Fields 7 to 9 of a `cpuN` line of `/proc/schedstat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuSchedstat {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// ns that tasks ran.
+    pub run_ns: u64,
+    /// ns that tasks waited to run.
+    pub run_delay_ns: u64,
+    /// Time slices.
+    pub slices: u64,
+}
+
+/// Scheduling of one thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThreadSched {
+    /// The thread.
+    pub task: TaskId,
+    /// Its `comm`, raw.
+    pub comm: String,
+    /// State letter of `/proc/PID/stat`.
+    pub state: char,
+    /// ns on a CPU.
+    pub run_ns: u64,
+    /// ns runnable and waiting; includes time throttled by CFS bandwidth control.
+    pub run_delay_ns: u64,
+    /// Times scheduled in.
+    pub slices: u64,
+    /// CPU it last ran on.
+    pub last_cpu: Option<CpuId>,
+    /// `Cpus_allowed_list`, read only for threads that wait much.
+    pub allowed: Option<String>,
+    /// Path in the cpu controller's hierarchy (v1) or the unified one, read only for threads
+    /// that wait much.
+    pub cgroup: Option<String>,
+    /// Nice value.
+    pub nice: Option<i8>,
+    /// Scheduling policy number (`SCHED_OTHER` 0, `SCHED_IDLE` 5).
+    pub policy: Option<u32>,
+}
+
+/// Reads it. See the module head.
+pub struct SchedCollector {
+    host: HostFs,
+}
+
+impl Collector for SchedCollector {
+    type Sample = SchedSample;
+    const ID: CollectorId = CollectorId::Sched;
+    const ROLE: Role = Role::Tasks;
+
+    fn open(_host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
+        Err(Unavailable::new("not built yet", ""))
+    }
+
+    fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<Self::Sample, CollectError> {
+        let _ = &self.host;
+        Ok(Self::Sample::default())
+    }
+
+    fn signals(&self, _out: &mut Vec<Signal>) {}
+}

@@ -1,0 +1,4 @@
+//! Pure.
+pub mod subject;
+pub mod tick;
+pub mod time;

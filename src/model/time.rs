@@ -1,0 +1,93 @@
+//! Points in time, as numbers with a unit.
+//!
+//! Nothing here reads a clock: the values come out of ticks, so that a replay sees
+//! the same time as the live run did. `crate::clock` is the only place that asks the
+//! kernel what time it is.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Nanoseconds of `CLOCK_MONOTONIC`: since boot, does not step, stops in suspend.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct MonoNs(pub u64);
+
+/// Nanoseconds of `CLOCK_REALTIME` since 1970-01-01 UTC. For display only: it may step.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct WallNs(pub i64);
+
+/// Number of a tick within one run: 0, 1, 2, ... without holes.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Seq(pub u64);
+
+impl MonoNs {
+    /// Time from `earlier` to `self`; zero when `earlier` is in fact later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+    /// `self` moved back by `d`, not below zero.
+    #[must_use]
+    pub fn back(self, d: Duration) -> Self {
+        Self(self.0.saturating_sub(d.as_nanos() as u64))
+    }
+}
+
+impl Add<Duration> for MonoNs {
+    type Output = Self;
+    fn add(self, d: Duration) -> Self {
+        Self(self.0.saturating_add(d.as_nanos() as u64))
+    }
+}
+
+impl Sub for WallNs {
+    type Output = i64;
+    fn sub(self, other: Self) -> i64 {
+        self.0.saturating_sub(other.0)
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// When a reading began and ended. The kernel's counters moved in between, so rates use
+/// the middle of the two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// `CLOCK_MONOTONIC` before the first read.
+    pub start: MonoNs,
+    /// `CLOCK_MONOTONIC` after the last read.
+    pub end: MonoNs,
+}
+
+impl Span {
+    /// A reading that took no time, as scripted sources use it.
+    #[must_use]
+    pub fn at(t: MonoNs) -> Self {
+        Self { start: t, end: t }
+    }
+    /// The moment the reading stands for.
+    #[must_use]
+    pub fn mid(self) -> MonoNs {
+        MonoNs(self.start.0 + self.end.0.saturating_sub(self.start.0) / 2)
+    }
+    /// How long the reading took.
+    #[must_use]
+    pub fn cost(self) -> Duration {
+        self.end.since(self.start)
+    }
+}
