@@ -1,4 +1,26 @@
-//! stallscope: where is the work stuck, and why.
+//! stallscope: where is the work on this box stuck, and why.
+//!
+//! ```text
+//!  kernel --collect/--> source/ --Arc<Tick>--> analysis (model/: history, figures; diagnose/: findings)
+//!                                                 |                    |
+//!                                            view/ --Vm--> ui/      report/
+//! ```
+//!
+//! A [`model::tick::Tick`] is the only thing that flows and the only thing that is recorded:
+//! raw counters with the times at which they were read. Rates, verdicts and screens are pure
+//! functions of ticks, so live and replay cannot differ.
+//!
+//! | module | job | may not |
+//! |---|---|---|
+//! | [`collect`] | read the kernel, one file per collector | know of rules, filters, screens |
+//! | [`source`] | turn readings into ticks | judge |
+//! | [`model`] | figures, history | clock, files, environment |
+//! | [`diagnose`] | rules and the engine | clock, files, state in rules |
+//! | [`analysis`] | the fold that all front ends share | clock, files |
+//! | [`clock`] | ask the kernel for the time | anything else |
+
+pub mod analysis;
 pub mod clock;
 pub mod collect;
+pub mod diagnose;
 pub mod model;

@@ -1,4 +1,7 @@
-//! Pure.
+//! The data and the pure functions over it: no clock, no file, no environment.
+
+pub mod derive;
+pub mod history;
 pub mod subject;
 pub mod tick;
 pub mod time;

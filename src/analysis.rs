@@ -1,0 +1,120 @@
+//! `Analysis`: the fold over ticks that every front end shares: history, figures, findings.
+//!
+//! Console, `check`, replay and reports push ticks in and look at moments; none of them
+//! computes anything of its own. Pure: time comes from the ticks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::collect::Interest;
+use crate::diagnose::{Engine, Findings};
+use crate::model::derive::{Derived, Deriver};
+use crate::model::history::{History, Window};
+use crate::model::tick::{HostInfo, Tick};
+use crate::model::time::Seq;
+
+/// History, figures and findings of a run.
+#[derive(Debug)]
+pub struct Analysis {
+    host: HostInfo,
+    history: History,
+    findings: VecDeque<(Seq, Arc<Findings>)>,
+    deriver: Deriver,
+    engine: Engine,
+}
+
+/// One moment with everything that is known about it.
+#[derive(Clone, Copy)]
+pub struct MomentView<'a> {
+    /// The raw sample.
+    pub tick: &'a Tick,
+    /// The figures.
+    pub derived: &'a Arc<Derived>,
+    /// The findings as of then.
+    pub findings: &'a Arc<Findings>,
+}
+
+impl Analysis {
+    /// A run on `host` with a history of about `budget` bytes.
+    #[must_use]
+    pub fn new(host: HostInfo, engine: Engine, budget: usize) -> Self {
+        Self {
+            host,
+            history: History::new(budget),
+            findings: VecDeque::new(),
+            deriver: Deriver::default(),
+            engine,
+        }
+    }
+
+    /// Takes in the next tick and judges it.
+    pub fn push(&mut self, tick: Arc<Tick>) {
+        let derived = Arc::new(self.deriver.push(&tick));
+        self.history.push(tick.clone(), derived.clone());
+        let w = Window { tick: &tick, derived: &derived, history: &self.history, host: &self.host };
+        let findings = Arc::new(self.engine.push(&w));
+        self.findings.push_back((tick.seq, findings));
+        let first = self.history.first().map(|m| m.tick.seq);
+        while self.findings.front().is_some_and(|(s, _)| Some(*s) < first) {
+            self.findings.pop_front();
+        }
+    }
+
+    /// What does not change during the run.
+    #[must_use]
+    pub fn host(&self) -> &HostInfo {
+        &self.host
+    }
+    /// The moments in memory.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+    /// The newest moment.
+    #[must_use]
+    pub fn latest(&self) -> Option<MomentView<'_>> {
+        self.at(self.history.last()?.tick.seq)
+    }
+    /// The moment with this number, if it is still in memory.
+    #[must_use]
+    pub fn at(&self, seq: Seq) -> Option<MomentView<'_>> {
+        let m = self.history.get(seq)?;
+        let i = self.findings.binary_search_by_key(&seq, |f| f.0).ok()?;
+        Some(MomentView { tick: &m.tick, derived: &m.derived, findings: &self.findings[i].1 })
+    }
+    /// The window of rules and panes at `seq`.
+    #[must_use]
+    pub fn window(&self, seq: Seq) -> Option<Window<'_>> {
+        let m = self.history.get(seq)?;
+        Some(Window {
+            tick: &m.tick,
+            derived: &m.derived,
+            history: &self.history,
+            host: &self.host,
+        })
+    }
+    /// Findings of the moments in memory, oldest first, for the timeline.
+    pub fn findings(&self) -> impl Iterator<Item = (Seq, &Arc<Findings>)> {
+        self.findings.iter().map(|(s, f)| (*s, f))
+    }
+
+    /// Sockets that findings name: collectors should read their detail and owner.
+    #[must_use]
+    pub fn interest(&self) -> Interest {
+        let mut interest = Interest::default();
+        let Some(now) = self.latest() else { return interest };
+        for f in &now.findings.active {
+            interest.sockets.extend(f.fire.sockets.iter().take(100));
+        }
+        interest.sockets.sort_unstable();
+        interest.sockets.dedup();
+        interest.inodes = interest
+            .sockets
+            .iter()
+            .filter_map(|id| now.derived.sockets.get(*id))
+            .map(|s| s.inode)
+            .filter(|i| *i != 0)
+            .collect();
+        interest
+    }
+}

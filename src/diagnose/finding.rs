@@ -1,0 +1,225 @@
+//! What a rule says: findings as data. Nothing here knows how it will be shown.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::subject::{SockId, Subject};
+use crate::model::time::{MonoNs, WallNs};
+
+/// Stable, public name of a rule: kebab-case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct RuleId(pub &'static str);
+
+impl std::fmt::Display for RuleId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Worth knowing; nothing is broken.
+    Info,
+    /// Work is slower than it should be.
+    Warn,
+    /// Work stands still or is lost.
+    Crit,
+}
+
+impl Severity {
+    /// As written in JSON and text.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Crit => "crit",
+        }
+    }
+    /// The mark in front of rows and findings.
+    #[must_use]
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Info => "-",
+            Self::Warn => "!",
+            Self::Crit => "!!",
+        }
+    }
+}
+
+/// How sure a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// All inputs were there.
+    Confirmed,
+    /// An input is missing or stands for one sample only.
+    Suspected,
+}
+
+/// One number that speaks for a finding.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Evidence {
+    /// Field by the kernel's or tool's name: `rto`, `aqu-sz`, `run_delay`.
+    pub field: Cow<'static, str>,
+    /// The number; `None` where the evidence is not a number.
+    pub value: Option<f64>,
+    /// Its unit: `ms`, `bytes`, `%`, empty for a count.
+    pub unit: &'static str,
+    /// The threshold that it crossed, in the same unit.
+    pub threshold: Option<f64>,
+    /// One sentence fragment for people: `5 RTOs fired (rto 6.53 s = 204 ms << 5)`.
+    pub text: String,
+}
+
+impl Evidence {
+    /// Evidence with a number.
+    pub fn new(
+        field: &'static str,
+        value: f64,
+        unit: &'static str,
+        text: impl Into<String>,
+    ) -> Self {
+        Self { field: field.into(), value: Some(value), unit, threshold: None, text: text.into() }
+    }
+    /// Evidence in words.
+    pub fn text(field: &'static str, text: impl Into<String>) -> Self {
+        Self { field: field.into(), value: None, unit: "", threshold: None, text: text.into() }
+    }
+    /// The same with the threshold that was crossed.
+    #[must_use]
+    pub fn over(mut self, threshold: f64) -> Self {
+        self.threshold = Some(threshold);
+        self
+    }
+}
+
+/// A look-alike that was considered and dismissed, and by which number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RuledOut {
+    /// The other rule, or a short name of the look-alike.
+    pub rule: Cow<'static, str>,
+    /// The number: `snd_wnd 65160 > 0`.
+    pub because: String,
+}
+
+impl RuledOut {
+    /// Builds one.
+    pub fn new(rule: &'static str, because: impl Into<String>) -> Self {
+        Self { rule: rule.into(), because: because.into() }
+    }
+}
+
+/// What a rule reports for one subject in one tick.
+#[derive(Clone, Debug)]
+pub struct Fire {
+    /// How bad.
+    pub severity: Severity,
+    /// How sure.
+    pub confidence: Confidence,
+    /// One sentence, no full stop: what is wrong, with the number that matters most.
+    pub summary: String,
+    /// How many things of the subject's kind are affected (sockets of a peer); at least 1.
+    pub count: u32,
+    /// Some of them by name, at most 5.
+    pub examples: Vec<String>,
+    /// The sockets affected, for marking rows; at most 1000.
+    pub sockets: Vec<SockId>,
+    /// The numbers.
+    pub evidence: Vec<Evidence>,
+    /// What it is not.
+    pub ruled_out: Vec<RuledOut>,
+    /// Commands to type, with the real names in them.
+    pub next: Vec<String>,
+    /// Inputs that were missing and what that costs: `cannot tell: no /proc/schedstat`.
+    pub missing: Vec<String>,
+    /// The condition began then, where the rule can tell; else the engine's first firing.
+    pub since: Option<MonoNs>,
+}
+
+impl Fire {
+    /// A fire with its sentence; the rest is filled in.
+    pub fn new(severity: Severity, summary: impl Into<String>) -> Self {
+        Self {
+            severity,
+            confidence: Confidence::Confirmed,
+            summary: summary.into(),
+            count: 1,
+            examples: Vec::new(),
+            sockets: Vec::new(),
+            evidence: Vec::new(),
+            ruled_out: Vec::new(),
+            next: Vec::new(),
+            missing: Vec::new(),
+            since: None,
+        }
+    }
+}
+
+/// A rule's answer for one subject.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// The condition holds now.
+    Fire(Box<Fire>),
+    /// The condition does not hold, but the clear condition does not either: a finding that is
+    /// active stays, with its old numbers.
+    Linger,
+    /// The condition does not hold; an active finding clears after its clear time.
+    Ok,
+    /// The clear condition holds beyond doubt (data was acknowledged): clear at once.
+    Clear,
+    /// An input is missing.
+    Unknown(String),
+}
+
+/// A finding: a rule's condition that held long enough.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The rule.
+    pub rule: RuleId,
+    /// What it is about.
+    pub subject: Subject,
+    /// What the rule said last.
+    pub fire: Fire,
+    /// When the condition began.
+    pub since: MonoNs,
+    /// The same as wall clock.
+    pub first_seen: WallNs,
+    /// When the condition was last seen true.
+    pub last_seen: WallNs,
+    /// Still true, or not cleared yet.
+    pub active: bool,
+}
+
+/// Why a rule did not judge a subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotJudged {
+    /// The rule.
+    pub rule: RuleId,
+    /// What it lacks.
+    pub why: String,
+}
+
+/// All findings as of one tick: active ones, worst first, then those that cleared in the last
+/// minutes, youngest first.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Active.
+    pub active: Vec<std::sync::Arc<Finding>>,
+    /// Cleared.
+    pub cleared: Vec<std::sync::Arc<Finding>>,
+    /// Rules that could not judge anything, and why.
+    pub not_judged: Vec<NotJudged>,
+}
+
+impl Findings {
+    /// The worst severity of the active findings.
+    #[must_use]
+    pub fn worst(&self) -> Option<Severity> {
+        self.active.iter().map(|f| f.fire.severity).max()
+    }
+}

@@ -1,0 +1,196 @@
+//! CPU throttling and I/O rates of cgroups over one interval.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cpu::psi_some;
+use super::rate::{grown, per_second, ratio};
+use crate::collect::Stamped;
+use crate::collect::cgroups::{CgroupIo, CgroupRow, CgroupsSample};
+use crate::model::subject::{CgroupId, DiskId};
+use crate::model::time::MonoNs;
+
+/// One cgroup over one interval.
+#[derive(Clone, Debug)]
+pub struct CgroupFigures {
+    /// Directory inode.
+    pub id: CgroupId,
+    /// Path below the mount.
+    pub path: Arc<str>,
+    /// Mount point.
+    pub mount: Arc<str>,
+    /// Measured interval.
+    pub dt: Duration,
+    /// CPU bandwidth control.
+    pub cpu: Option<CgroupCpuFigures>,
+    /// I/O per device.
+    pub io: Vec<CgroupIoFigures>,
+    /// Pressure of this cgroup, % of the interval with a task stalled.
+    pub psi_cpu: Option<f64>,
+    /// The same for I/O.
+    pub psi_io: Option<f64>,
+    /// The same for memory.
+    pub psi_memory: Option<f64>,
+}
+
+/// CPU bandwidth control over one interval.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CgroupCpuFigures {
+    /// Limit in cores; `None` for no limit.
+    pub limit_cores: Option<f64>,
+    /// Quota, us per period.
+    pub quota_us: Option<u64>,
+    /// Period, us.
+    pub period_us: u64,
+    /// Periods that passed.
+    pub periods: u64,
+    /// Periods in which the quota ran out.
+    pub throttled: u64,
+    /// ms throttled per second, summed over CPUs.
+    pub throttled_ms_s: f64,
+    /// ns throttled in the interval.
+    pub throttled_ns: u64,
+    /// Cores used.
+    pub usage_cores: Option<f64>,
+}
+
+impl CgroupCpuFigures {
+    /// Part of the periods that were throttled, 0 to 1.
+    #[must_use]
+    pub fn throttled_share(&self) -> Option<f64> {
+        ratio(self.throttled as f64, self.periods as f64)
+    }
+}
+
+/// I/O of a cgroup on a device, per second. `None`: not counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CgroupIoFigures {
+    /// The device.
+    pub dev: DiskId,
+    /// Bytes read.
+    pub rbps: Option<f64>,
+    /// Bytes written.
+    pub wbps: Option<f64>,
+    /// Reads.
+    pub riops: Option<f64>,
+    /// Writes.
+    pub wiops: Option<f64>,
+    /// The limits, raw.
+    pub limits: CgroupIo,
+}
+
+/// Remembers the last reading of each cgroup: a budgeted collector does not read all of them
+/// in every tick.
+#[derive(Clone, Debug, Default)]
+pub struct CgroupTracker {
+    last: HashMap<(Arc<str>, CgroupId), (MonoNs, CgroupRow)>,
+}
+
+impl CgroupTracker {
+    /// Figures of the cgroups in this sample that were read before.
+    pub fn push(&mut self, now: &Stamped<CgroupsSample>) -> Vec<CgroupFigures> {
+        let at = now.span.mid();
+        let mut out = Vec::new();
+        for g in &now.data.groups {
+            let Some((then, p)) = self.last.insert((g.mount.clone(), g.id), (at, g.clone())) else {
+                continue;
+            };
+            let dt = at.since(then);
+            if !dt.is_zero() {
+                out.push(figures(&p, g, dt));
+            }
+        }
+        if self.last.len() > 2 * now.data.groups.len() + 1024 {
+            self.last.retain(|_, v| at.since(v.0) < Duration::from_secs(60));
+        }
+        out
+    }
+}
+
+fn figures(p: &CgroupRow, n: &CgroupRow, dt: Duration) -> CgroupFigures {
+    let psi = |a: Option<_>, b: Option<_>| psi_some(a?, b?, dt);
+    CgroupFigures {
+        id: n.id,
+        path: n.path.clone(),
+        mount: n.mount.clone(),
+        dt,
+        cpu: p.cpu.zip(n.cpu).and_then(|(p, n)| {
+            let throttled_ns = grown(p.throttled_ns, n.throttled_ns)?;
+            Some(CgroupCpuFigures {
+                limit_cores: n.quota_us.and_then(|q| ratio(q as f64, n.period_us as f64)),
+                quota_us: n.quota_us,
+                period_us: n.period_us,
+                periods: grown(p.nr_periods, n.nr_periods)?,
+                throttled: grown(p.nr_throttled, n.nr_throttled)?,
+                throttled_ms_s: per_second(throttled_ns as f64 / 1e6, dt)?,
+                throttled_ns,
+                usage_cores: p
+                    .usage_ns
+                    .zip(n.usage_ns)
+                    .and_then(|(p, n)| per_second(grown(p, n)? as f64 / 1e9, dt)),
+            })
+        }),
+        io: n
+            .io
+            .iter()
+            .map(|io| {
+                let old = p.io.iter().find(|o| o.dev == io.dev).copied().unwrap_or_default();
+                let rate = |a: Option<u64>, b: Option<u64>| per_second(grown(a?, b?)? as f64, dt);
+                CgroupIoFigures {
+                    dev: io.dev,
+                    rbps: rate(old.rbytes, io.rbytes),
+                    wbps: rate(old.wbytes, io.wbytes),
+                    riops: rate(old.rios, io.rios),
+                    wiops: rate(old.wios, io.wios),
+                    limits: *io,
+                }
+            })
+            .collect(),
+        psi_cpu: psi(p.psi_cpu, n.psi_cpu),
+        psi_io: psi(p.psi_io, n.psi_io),
+        psi_memory: psi(p.psi_memory, n.psi_memory),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::collect::cgroups::CgroupCpu;
+    use crate::model::time::Span;
+
+    /// Quota of 20% measured over 2 s: throttled 1571 ms in 20 of 20 periods.
+    #[test]
+    fn throttling_of_a_spinner_at_a_fifth_of_a_core() {
+        let sample = |ms: u64, nr_periods, nr_throttled, throttled_ns, usage_ns| Stamped {
+            span: Span::at(MonoNs(ms * 1_000_000)),
+            cpu: Duration::ZERO,
+            data: CgroupsSample {
+                groups: vec![CgroupRow {
+                    path: "/x".into(),
+                    mount: "/sys/fs/cgroup/cpu".into(),
+                    cpu: Some(CgroupCpu {
+                        quota_us: Some(20_000),
+                        period_us: 100_000,
+                        nr_periods,
+                        nr_throttled,
+                        throttled_ns,
+                        usage_ns: Some(usage_ns),
+                    }),
+                    ..Default::default()
+                }],
+                unread: 0,
+            },
+        };
+        let mut t = CgroupTracker::default();
+        assert!(t.push(&sample(0, 100, 10, 0, 0)).is_empty());
+        let f = t.push(&sample(2000, 120, 30, 1_571_000_000, 400_000_000));
+        let cpu = f[0].cpu.unwrap();
+        assert_eq!(cpu.throttled_share(), Some(1.0));
+        assert_eq!(cpu.limit_cores, Some(0.2));
+        assert_eq!(cpu.usage_cores, Some(0.2));
+        assert_eq!(cpu.throttled_ms_s, 785.5);
+        assert!(t.push(&sample(4000, 1, 0, 0, 0))[0].cpu.is_none(), "a reset gives no figures");
+    }
+}

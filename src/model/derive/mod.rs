@@ -1,0 +1,257 @@
+//! From raw samples to figures: rates over measured intervals, queues, shares, events.
+//!
+//! All of it is a fold over ticks: the same ticks give the same figures, live or replayed.
+//! A rate spans at least [`MIN_SPAN`], so that at short intervals the kernel's 10 ms tick
+//! counters and rare events do not turn into noise.
+
+pub mod cgroups;
+pub mod cpu;
+pub mod disks;
+pub mod rate;
+pub mod sockets;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::subject::{DiskId, NetnsId};
+use super::tick::Tick;
+use super::time::{MonoNs, Seq, WallNs};
+use crate::collect::Shared;
+use crate::collect::net_counters::{NetCountersSample, NetnsCounters};
+use crate::collect::sockets::NetnsTable;
+use disks::DiskFigures;
+
+/// Shortest interval that a rate is taken over.
+pub const MIN_SPAN: Duration = Duration::from_millis(900);
+
+/// Figures of one tick. `None` (or an empty list): no fresh sample, or none before it.
+#[derive(Clone, Debug, Default)]
+pub struct Derived {
+    /// Of this tick.
+    pub seq: Seq,
+    /// Of this tick.
+    pub mono: MonoNs,
+    /// Of this tick.
+    pub wall: WallNs,
+    /// Disks, in the order of `/proc/diskstats`.
+    pub disks: Option<Arc<Vec<DiskFigures>>>,
+    /// CPUs.
+    pub cpu: Option<Arc<cpu::CpuFigures>>,
+    /// SoftIRQs.
+    pub softirq: Option<Arc<cpu::SoftirqFigures>>,
+    /// Run-queue waits.
+    pub sched: Option<Arc<cpu::SchedFigures>>,
+    /// Pressure.
+    pub psi: Option<cpu::PsiFigures>,
+    /// cgroups that were read in this tick and before.
+    pub cgroups: Option<Arc<Vec<cgroups::CgroupFigures>>>,
+    /// Followed sockets and counts.
+    pub sockets: Arc<sockets::SocketFigures>,
+    /// Protocol counters, two readings per namespace.
+    pub net: Vec<NetPair>,
+    /// What this program costs: % of one core over the interval, and resident bytes.
+    pub own: Option<(f64, Option<u64>)>,
+}
+
+impl Derived {
+    /// The counters of a namespace.
+    #[must_use]
+    pub fn net(&self, netns: NetnsId) -> Option<&NetPair> {
+        self.net.iter().find(|p| p.netns == netns)
+    }
+    /// A disk's figures.
+    #[must_use]
+    pub fn disk(&self, id: DiskId) -> Option<&DiskFigures> {
+        self.disks.as_ref()?.iter().find(|d| d.id == id)
+    }
+}
+
+/// Two consecutive readings of a namespace's counters.
+#[derive(Clone, Debug)]
+pub struct NetPair {
+    /// The namespace.
+    pub netns: NetnsId,
+    /// Measured interval.
+    pub dt: Duration,
+    before: (Shared<NetCountersSample>, usize),
+    now: (Shared<NetCountersSample>, usize),
+}
+
+impl NetPair {
+    /// The later reading.
+    #[must_use]
+    pub fn now(&self) -> Option<&NetnsCounters> {
+        self.now.0.data.spaces.get(self.now.1)
+    }
+    /// Growth of a counter such as `TcpExtListenOverflows`; `None` when this kernel does not
+    /// have it or it was reset.
+    #[must_use]
+    pub fn delta(&self, name: &str) -> Option<u64> {
+        let before = self.before.0.data.spaces.get(self.before.1)?.get(name)?;
+        u64::try_from(self.now()?.get(name)?.checked_sub(before)?).ok()
+    }
+    /// The same per second.
+    #[must_use]
+    pub fn rate(&self, name: &str) -> Option<f64> {
+        rate::per_second(self.delta(name)? as f64, self.dt)
+    }
+}
+
+/// The fold: what must be remembered between ticks.
+#[derive(Debug, Default)]
+pub struct Deriver {
+    recent: VecDeque<Arc<Tick>>,
+    sockets: sockets::SocketTracker,
+    tables: HashMap<NetnsId, Arc<NetnsTable>>,
+    counters: HashMap<NetnsId, VecDeque<(Shared<NetCountersSample>, usize)>>,
+    sched: cpu::SchedTracker,
+    cgroups: cgroups::CgroupTracker,
+    disks: HashMap<DiskId, DiskMemory>,
+}
+
+/// What is remembered of a disk.
+#[derive(Debug, Default)]
+struct DiskMemory {
+    /// Latencies while the queue was short, with their time.
+    calm: VecDeque<(MonoNs, f64)>,
+    stuck_since: Option<MonoNs>,
+    seen: MonoNs,
+}
+
+/// How long latencies are remembered for a disk's baseline.
+const BASELINE: Duration = Duration::from_secs(600);
+
+impl Deriver {
+    /// Figures of the next tick.
+    pub fn push(&mut self, tick: &Arc<Tick>) -> Derived {
+        let s = &tick.samples;
+        let mut out =
+            Derived { seq: tick.seq, mono: tick.mono, wall: tick.wall, ..Derived::default() };
+        macro_rules! pair {
+            ($field:ident) => {
+                s.$field.as_ref().and_then(|now| {
+                    let old = self.recent.iter().rev().filter_map(|t| t.samples.$field.as_ref());
+                    Some((base_of(old, now)?, now))
+                })
+            };
+        }
+        out.cpu = pair!(cpu).map(|(p, n)| Arc::new(cpu::derive(p, n)));
+        out.softirq = pair!(softirq).map(|(p, n)| Arc::new(cpu::derive_softirq(p, n)));
+        out.psi = pair!(psi).map(|(p, n)| cpu::derive_psi(p, n));
+        out.own = pair!(own).and_then(|(p, n)| {
+            let dt = n.span.mid().since(p.span.mid());
+            let used = n.data.cpu.saturating_sub(p.data.cpu).as_secs_f64();
+            Some((rate::per_second(used, dt)? * 100.0, n.data.rss_bytes))
+        });
+        let disks = pair!(disks).map(|(p, n)| (disks::derive(p, n), n.span.mid()));
+        let sched_before = pair!(sched).map(|(p, _)| p.clone());
+        out.disks = disks.map(|(mut figures, at)| {
+            self.remember_disks(&mut figures, at);
+            Arc::new(figures)
+        });
+        out.sched = s.sched.as_ref().map(|n| Arc::new(self.sched.push(sched_before.as_deref(), n)));
+        out.cgroups = s.cgroups.as_ref().map(|n| Arc::new(self.cgroups.push(n)));
+        out.sockets = Arc::new(self.push_sockets(tick));
+        out.net = s.net_counters.as_ref().map(|n| self.push_counters(n)).unwrap_or_default();
+        self.recent.push_back(tick.clone());
+        // Rates need one reading that is old enough; collectors may be late by several ticks.
+        while self.recent.len() > 2
+            && self
+                .recent
+                .front()
+                .is_some_and(|t| tick.mono.since(t.mono) > Duration::from_secs(20))
+        {
+            self.recent.pop_front();
+        }
+        out
+    }
+
+    fn push_sockets(&mut self, tick: &Tick) -> sockets::SocketFigures {
+        let s = &tick.samples;
+        let samples = [s.sockets.as_ref(), s.netns_sockets.as_ref()];
+        for space in samples.iter().flatten().flat_map(|s| &s.data.spaces) {
+            self.tables.insert(space.netns, space.clone());
+        }
+        // A walker's sample lists every namespace it knows: what it leaves out is gone.
+        if let Some(walker) = &s.netns_sockets {
+            let own: Vec<NetnsId> =
+                s.sockets.iter().flat_map(|s| &s.data.spaces).map(|t| t.netns).collect();
+            self.tables.retain(|id, _| {
+                own.contains(id)
+                    || walker.data.spaces.iter().any(|t| t.netns == *id)
+                    || s.sockets.is_none()
+            });
+        }
+        self.sockets.push(self.tables.values())
+    }
+
+    fn push_counters(&mut self, now: &Shared<NetCountersSample>) -> Vec<NetPair> {
+        let at = now.span.mid();
+        let mut out = Vec::new();
+        for (i, space) in now.data.spaces.iter().enumerate() {
+            let past = self.counters.entry(space.netns).or_default();
+            let base = past
+                .iter()
+                .rev()
+                .find(|(s, _)| at.since(s.span.mid()) >= MIN_SPAN)
+                .or(past.front());
+            if let Some((before, j)) = base {
+                out.push(NetPair {
+                    netns: space.netns,
+                    dt: at.since(before.span.mid()),
+                    before: (before.clone(), *j),
+                    now: (now.clone(), i),
+                });
+            }
+            past.push_back((now.clone(), i));
+            while past.len() > 2
+                && past.get(1).is_some_and(|(s, _)| at.since(s.span.mid()) >= MIN_SPAN)
+            {
+                past.pop_front();
+            }
+        }
+        self.counters.retain(|_, p| {
+            p.back().is_some_and(|(s, _)| at.since(s.span.mid()) < Duration::from_secs(60))
+        });
+        out
+    }
+
+    fn remember_disks(&mut self, figures: &mut [DiskFigures], at: MonoNs) {
+        for f in figures {
+            let m = self.disks.entry(f.id).or_default();
+            m.seen = at;
+            let stuck = f.completed == 0 && f.in_flight.is_some_and(|n| n > 0);
+            m.stuck_since = stuck.then(|| m.stuck_since.unwrap_or(at.back(f.dt)));
+            f.stuck_for = m.stuck_since.map_or(Duration::ZERO, |t| at.since(t));
+            let mut calm: Vec<f64> = m.calm.iter().map(|c| c.1).collect();
+            f.baseline_ms = rate::median(&mut calm);
+            if let Some(r) = f.await_ms.filter(|_| f.aqu_sz <= 1.2 && f.iops() >= 5.0) {
+                m.calm.push_back((at, r));
+            }
+            while m.calm.len() > 600 || m.calm.front().is_some_and(|c| at.since(c.0) > BASELINE) {
+                m.calm.pop_front();
+            }
+        }
+        self.disks.retain(|_, m| at.since(m.seen) < BASELINE);
+    }
+}
+
+/// The reading to compare with: the youngest that is at least [`MIN_SPAN`] older, else the
+/// oldest there is, so that the second tick of a run already shows rates.
+fn base_of<'a, S>(
+    newest_first: impl Iterator<Item = &'a Shared<S>>,
+    now: &Shared<S>,
+) -> Option<&'a Shared<S>>
+where
+    S: 'a,
+{
+    let mut last = None;
+    for old in newest_first {
+        last = Some(old);
+        if now.span.mid().since(old.span.mid()) >= MIN_SPAN {
+            break;
+        }
+    }
+    last
+}

@@ -1,0 +1,96 @@
+//! Counter arithmetic: differences that know about wraps and resets.
+
+use std::time::Duration;
+
+/// Growth of a 64-bit counter; `None` when it went backwards, which is a reset and never a
+/// huge rate.
+#[must_use]
+pub fn grown(before: u64, now: u64) -> Option<u64> {
+    now.checked_sub(before)
+}
+
+/// Growth of a counter that the kernel keeps in 32 bits: it wraps, so any difference counts.
+#[must_use]
+pub fn grown32(before: u32, now: u32) -> u32 {
+    now.wrapping_sub(before)
+}
+
+/// Per second; `None` for an interval of zero.
+#[must_use]
+pub fn per_second(delta: f64, dt: Duration) -> Option<f64> {
+    (!dt.is_zero()).then(|| delta / dt.as_secs_f64())
+}
+
+/// `part / whole`, `None` when the whole is zero: nothing happened is not 0 ms.
+#[must_use]
+pub fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+/// Median of a slice, which is sorted on the way; `None` when empty.
+#[must_use]
+pub fn median(values: &mut [f64]) -> Option<f64> {
+    if values.is_empty() {
+        return None;
+    }
+    values.sort_by(f64::total_cmp);
+    let mid = values.len() / 2;
+    Some(if values.len() % 2 == 1 {
+        values[mid]
+    } else {
+        f64::midpoint(values[mid - 1], values[mid])
+    })
+}
+
+/// Coefficient of variation (population standard deviation over mean); `None` below two
+/// values or for a mean of zero.
+#[must_use]
+pub fn variation(values: &[f64]) -> Option<f64> {
+    if values.len() < 2 {
+        return None;
+    }
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    if mean <= 0.0 {
+        return None;
+    }
+    let var = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+    Some(var.sqrt() / mean)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn wraps_and_resets_are_told_apart() {
+        assert_eq!(grown(5, 3), None);
+        assert_eq!(grown(3, 5), Some(2));
+        assert_eq!(grown32(u32::MAX - 1, 1), 3);
+    }
+
+    #[test]
+    fn statistics_of_known_series() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&mut []), None);
+        let cv = variation(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        assert!((cv - 2.0 / 5.0).abs() < 1e-12);
+        assert_eq!(variation(&[1.0]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn growth_inverts_addition(a: u32, d: u32) {
+            prop_assert_eq!(grown32(a, a.wrapping_add(d)), d);
+        }
+        #[test]
+        fn rates_are_finite(d in 0u64..u64::MAX, ns in 0u64..u64::MAX) {
+            if let Some(r) = per_second(d as f64, Duration::from_nanos(ns)) {
+                prop_assert!(r.is_finite());
+            }
+        }
+    }
+}
