@@ -24,3 +24,4 @@ pub mod clock;
 pub mod collect;
 pub mod diagnose;
 pub mod model;
+pub mod source;

@@ -1,0 +1,40 @@
+//! Where ticks come from: the live kernel, later a recording or pasted text. Behind this
+//! trait all of them look the same, and nothing downstream can tell them apart.
+
+pub mod live;
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+
+use crate::collect::Interest;
+use crate::model::tick::{HostInfo, Tick};
+
+/// What a source yields.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The next tick.
+    Tick(Arc<Tick>),
+    /// There are no more ticks, and why.
+    End(String),
+}
+
+/// A series of ticks.
+pub trait Source: Send {
+    /// What does not change during the run.
+    fn host(&self) -> &HostInfo;
+    /// Waits for the next event. After [`Event::End`] there is none.
+    fn next(&mut self) -> Event;
+}
+
+/// The consumer's end of a source that runs on a thread of its own.
+#[derive(Debug)]
+pub struct Feed {
+    /// What does not change during the run.
+    pub host: HostInfo,
+    /// Ticks, oldest first. A consumer that falls behind finds the oldest ones dropped at the
+    /// source, with the gap noted in the next tick.
+    pub events: mpsc::Receiver<Event>,
+    /// What the consumer shows, for collectors that read detail on demand.
+    pub interest: watch::Sender<Arc<Interest>>,
+}
