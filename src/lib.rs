@@ -20,8 +20,11 @@
 //! | [`clock`] | ask the kernel for the time | anything else |
 
 pub mod analysis;
+pub mod cli;
 pub mod clock;
 pub mod collect;
 pub mod diagnose;
 pub mod model;
+pub mod report;
+pub mod run;
 pub mod source;

@@ -8,7 +8,7 @@ pub fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// The fields of a line, separated by blanks or tabs.
 pub fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|b| b.is_ascii_whitespace()).filter(|f| !f.is_empty())
+    line.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty())
 }
 
 /// A decimal number; `None` unless every byte is a digit and it fits in 64 bits.
@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn cpu_lists_expand_and_stay_bounded() {
         assert_eq!(cpu_list(b"0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(cpu_list(b""), []);
-        assert_eq!(cpu_list(b"3-1"), []);
+        assert!(cpu_list(b"").is_empty());
+        assert!(cpu_list(b"3-1").is_empty());
         assert_eq!(cpu_list(b"0-99999999999").len(), 8192);
     }
 }

@@ -3,5 +3,6 @@
 pub mod derive;
 pub mod history;
 pub mod subject;
+pub mod text;
 pub mod tick;
 pub mod time;

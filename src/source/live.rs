@@ -1,1 +1,394 @@
-//! The running kernel as a source.
+//! The running kernel as a source: one thread per collector role, and one that puts their
+//! readings together into ticks.
+//!
+//! Deadlines are absolute (`start + k * interval`). A role that has not delivered by the grace
+//! time is `Late` in the tick's health and its sample goes into a later tick; nobody waits for
+//! it again until it reports. A role whose reading takes more than half of its period reads
+//! every second tick, then every fourth, and says so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::{Event, Feed};
+use crate::clock;
+use crate::collect::registry::{Running, open_role};
+use crate::collect::{
+    CollectOptions, CollectorId, HostFs, Interest, Role, SampleContext, Samples, Signal, namespaces,
+};
+use crate::model::tick::{CollectorHealth, Gap, HealthState, HostInfo, Tick};
+use crate::model::time::{MonoNs, Seq};
+
+/// Ticks that a slow consumer may leave waiting.
+const QUEUE: usize = 8;
+/// Slowest reading rate of an overloaded role: every so many ticks.
+const MAX_THINNING: u32 = 16;
+/// Roles, each on its own thread.
+const ROLES: [Role; 4] = [Role::HostSockets, Role::NetnsWalker, Role::Files, Role::Tasks];
+
+/// What one role's thread reports.
+enum Report {
+    Opened {
+        role: Role,
+        off: Vec<(CollectorId, String, String)>,
+        on: Vec<CollectorId>,
+    },
+    Read {
+        role: Role,
+        samples: Samples,
+        failed: Vec<(CollectorId, String)>,
+        signals: Vec<(CollectorId, Vec<Signal>)>,
+        every: u32,
+    },
+}
+
+/// Starts reading the running kernel; the first tick is on its way at once.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub fn start(host: &HostFs, opts: &CollectOptions, interval: Duration) -> std::io::Result<Feed> {
+    let info = host_info(host, interval);
+    let (interest, watched) = watch::channel(Arc::new(Interest::default()));
+    let (reports, inbox) = channel();
+    let base = clock::mono();
+    for role in ROLES {
+        let (host, opts, reports, watched) =
+            (host.clone(), opts.clone(), reports.clone(), watched.clone());
+        thread::Builder::new().name(format!("read-{role:?}").to_lowercase()).spawn(move || {
+            RoleThread { role, base, interval, every: 1, reports, watched }.run(&host, &opts);
+        })?;
+    }
+    drop(reports);
+    let (ticks, events) = mpsc::channel(QUEUE);
+    thread::Builder::new()
+        .name("assemble".into())
+        .spawn(move || Assembler::new(base, interval, inbox, ticks).run())?;
+    Ok(Feed { host: info, events, interest })
+}
+
+struct RoleThread {
+    role: Role,
+    base: MonoNs,
+    interval: Duration,
+    every: u32,
+    reports: Sender<Report>,
+    watched: watch::Receiver<Arc<Interest>>,
+}
+
+impl RoleThread {
+    fn run(mut self, host: &HostFs, opts: &CollectOptions) {
+        let mut collectors: Vec<(CollectorId, Box<dyn Running>)> = Vec::new();
+        let mut off = Vec::new();
+        for (id, opened) in open_role(self.role, host, opts) {
+            match opened {
+                Ok(c) => collectors.push((id, c)),
+                Err(u) => off.push((id, u.reason, u.remedy)),
+            }
+        }
+        let on = collectors.iter().map(|c| c.0).collect();
+        if self.reports.send(Report::Opened { role: self.role, off, on }).is_err()
+            || collectors.is_empty()
+        {
+            return;
+        }
+        let mut k: u64 = 0;
+        loop {
+            clock::sleep_until(deadline(self.base, self.interval, k));
+            let begun = clock::mono();
+            if self.reports.send(self.read(&mut collectors, begun)).is_err() {
+                return;
+            }
+            self.adapt(clock::mono().since(begun));
+            k = next_due(self.base, self.interval, clock::mono(), k, self.every);
+        }
+    }
+
+    fn read(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], at: MonoNs) -> Report {
+        let interest = self.watched.borrow().clone();
+        let cx = SampleContext { at, interval: self.interval, interest: &interest };
+        let mut samples = Samples::default();
+        let mut failed = Vec::new();
+        let mut signals = Vec::new();
+        for (id, c) in collectors {
+            if let Err(e) = c.run(&cx, &mut samples) {
+                failed.push((*id, e.to_string()));
+            }
+            let mut s = Vec::new();
+            c.signals(&mut s);
+            signals.push((*id, s));
+        }
+        Report::Read { role: self.role, samples, failed, signals, every: self.every }
+    }
+
+    /// Halves the rate when a reading takes over half of the period, restores it below a tenth.
+    fn adapt(&mut self, took: Duration) {
+        let period = self.interval * self.every;
+        if took > period / 2 {
+            self.every = (self.every * 2).min(MAX_THINNING);
+        } else if self.every > 1 && took < period / 10 {
+            self.every /= 2;
+        }
+    }
+}
+
+fn deadline(base: MonoNs, interval: Duration, k: u64) -> MonoNs {
+    MonoNs(base.0.saturating_add((interval.as_nanos() as u64).saturating_mul(k)))
+}
+
+/// The next multiple of `every` ticks that lies in the future.
+fn next_due(base: MonoNs, interval: Duration, now: MonoNs, k: u64, every: u32) -> u64 {
+    let passed = now.since(base).as_nanos() as u64 / (interval.as_nanos() as u64).max(1);
+    (k + u64::from(every)).max(passed + 1)
+}
+
+struct Assembler {
+    base: MonoNs,
+    interval: Duration,
+    inbox: Receiver<Report>,
+    out: mpsc::Sender<Event>,
+    pending: Samples,
+    reported: Vec<Role>,
+    /// Roles that are alive, with their thinning.
+    alive: BTreeMap<Role, u32>,
+    late: Vec<Role>,
+    health: BTreeMap<CollectorId, CollectorHealth>,
+    last_fresh: BTreeMap<CollectorId, MonoNs>,
+    failed: BTreeMap<CollectorId, String>,
+    seq: u64,
+    dropped: u32,
+}
+
+impl Assembler {
+    fn new(
+        base: MonoNs,
+        interval: Duration,
+        inbox: Receiver<Report>,
+        out: mpsc::Sender<Event>,
+    ) -> Self {
+        Self {
+            base,
+            interval,
+            inbox,
+            out,
+            pending: Samples::default(),
+            reported: Vec::new(),
+            alive: ROLES.iter().map(|r| (*r, 1)).collect(),
+            late: Vec::new(),
+            health: BTreeMap::new(),
+            last_fresh: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            seq: 0,
+            dropped: 0,
+        }
+    }
+
+    fn run(mut self) {
+        let mut k: u64 = 0;
+        loop {
+            let due = deadline(self.base, self.interval, k);
+            clock::sleep_until(due);
+            // At the first tick a slow box may need longer: wait for it, the screen does not.
+            let grace = if k == 0 {
+                self.interval
+            } else {
+                (self.interval / 2).min(Duration::from_millis(500))
+            };
+            if !self.gather(due + grace) || !self.emit() {
+                return;
+            }
+            k = next_due(self.base, self.interval, clock::mono(), k, 1);
+        }
+    }
+
+    /// Takes in reports until every role that is due delivered, or until `grace`. False when
+    /// all threads are gone.
+    fn gather(&mut self, grace: MonoNs) -> bool {
+        loop {
+            if self.waiting_for().is_empty() {
+                while let Ok(r) = self.inbox.try_recv() {
+                    self.take(r);
+                }
+                return true;
+            }
+            let left = grace.since(clock::mono());
+            match self.inbox.recv_timeout(left) {
+                Ok(r) => self.take(r),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.late = self.waiting_for();
+                    return true;
+                }
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn waiting_for(&self) -> Vec<Role> {
+        let due = |every: u32| self.seq.is_multiple_of(u64::from(every));
+        self.alive
+            .iter()
+            .filter(|(r, every)| {
+                due(**every) && !self.reported.contains(r) && !self.late.contains(r)
+            })
+            .map(|(r, _)| *r)
+            .collect()
+    }
+
+    fn take(&mut self, report: Report) {
+        match report {
+            Report::Opened { role, off, on } => {
+                if on.is_empty() {
+                    self.alive.remove(&role);
+                }
+                for (id, reason, remedy) in off {
+                    let signals =
+                        vec![Signal::missing(id.name(), "", reason.clone(), remedy.clone())];
+                    let state = HealthState::Off { reason, remedy };
+                    self.health.insert(id, CollectorHealth { id, state, signals });
+                }
+                for id in on {
+                    let state = HealthState::Late { age: Duration::ZERO };
+                    self.health.insert(id, CollectorHealth { id, state, signals: Vec::new() });
+                }
+            }
+            Report::Read { role, samples, failed, signals, every } => {
+                self.pending.merge(samples);
+                self.reported.push(role);
+                self.late.retain(|r| *r != role);
+                self.alive.insert(role, every);
+                for (id, s) in signals {
+                    self.failed.remove(&id);
+                    if let Some(h) = self.health.get_mut(&id) {
+                        h.signals = s;
+                    }
+                }
+                self.failed.extend(failed);
+            }
+        }
+    }
+
+    fn emit(&mut self) -> bool {
+        let samples = std::mem::take(&mut self.pending);
+        self.reported.clear();
+        let now = clock::mono();
+        let mut health = Vec::new();
+        for h in self.health.values_mut() {
+            if !matches!(h.state, HealthState::Off { .. }) {
+                h.state = state_of(
+                    h.id,
+                    &samples,
+                    &self.failed,
+                    &mut self.last_fresh,
+                    now,
+                    &self.alive,
+                    self.base,
+                );
+            }
+            health.push(h.clone());
+        }
+        let gap = (self.dropped > 0).then_some(Gap { ticks: self.dropped });
+        let tick =
+            Tick { seq: Seq(self.seq), mono: now, wall: clock::wall(), samples, health, gap };
+        match self.out.try_send(Event::Tick(Arc::new(tick))) {
+            Ok(()) => {
+                self.dropped = 0;
+                self.seq += 1;
+                true
+            }
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.dropped += 1;
+                true
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => false,
+        }
+    }
+}
+
+fn state_of(
+    id: CollectorId,
+    samples: &Samples,
+    failed: &BTreeMap<CollectorId, String>,
+    last_fresh: &mut BTreeMap<CollectorId, MonoNs>,
+    now: MonoNs,
+    alive: &BTreeMap<Role, u32>,
+    base: MonoNs,
+) -> HealthState {
+    if samples.span(id).is_some() {
+        last_fresh.insert(id, now);
+        return HealthState::Fresh;
+    }
+    if let Some(error) = failed.get(&id) {
+        return HealthState::Failed { error: error.clone() };
+    }
+    match alive.get(&id.role()) {
+        Some(every) if *every > 1 => HealthState::Thinned { every: *every },
+        _ => HealthState::Late { age: now.since(last_fresh.get(&id).copied().unwrap_or(base)) },
+    }
+}
+
+/// What does not change while we run.
+#[must_use]
+pub fn host_info(host: &HostFs, interval: Duration) -> HostInfo {
+    let uname = rustix::system::uname();
+    let memory = host.read_trimmed("proc/meminfo").unwrap_or_default();
+    let kib = memory.lines().find_map(|l| {
+        l.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    let cpus = host
+        .read("sys/devices/system/cpu/online")
+        .map(|b| crate::collect::parse::cpu_list(&b).len());
+    HostInfo {
+        hostname: uname.nodename().to_string_lossy().into_owned(),
+        kernel: uname.release().to_string_lossy().into_owned(),
+        boot_id: host.read_trimmed("proc/sys/kernel/random/boot_id").unwrap_or_default(),
+        cpus: cpus.unwrap_or(1).max(1) as u32,
+        memory_bytes: kib.unwrap_or(0) * 1024,
+        page_size: rustix::param::page_size() as u32,
+        wall_offset_ns: clock::wall().0 - clock::mono().0 as i64,
+        interval,
+        uid: rustix::process::geteuid().as_raw(),
+        netns: namespaces::own(host),
+        tool: format!("stallscope {}", env!("CARGO_PKG_VERSION")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn due_times_skip_what_was_missed() {
+        let (base, i) = (MonoNs(0), Duration::from_secs(1));
+        let s = |n: u64| MonoNs(n * 1_000_000_000);
+        assert_eq!(next_due(base, i, MonoNs(1), 0, 1), 1);
+        assert_eq!(next_due(base, i, s(5), 0, 1), 6, "five deadlines passed: no burst to catch up");
+        assert_eq!(next_due(base, i, MonoNs(1), 0, 4), 4);
+    }
+
+    #[test]
+    fn overloaded_roles_slow_down_and_recover() {
+        let (reports, _inbox) = channel();
+        let (_tx, watched) = watch::channel(Arc::new(Interest::default()));
+        let mut r = RoleThread {
+            role: Role::Files,
+            base: MonoNs(0),
+            interval: Duration::from_secs(1),
+            every: 1,
+            reports,
+            watched,
+        };
+        r.adapt(Duration::from_millis(600));
+        assert_eq!(r.every, 2);
+        r.adapt(Duration::from_millis(600));
+        assert_eq!(r.every, 2, "0.6 s of 2 s is neither much nor little");
+        r.adapt(Duration::from_millis(100));
+        assert_eq!(r.every, 1);
+        for _ in 0..10 {
+            r.adapt(Duration::from_secs(3600));
+        }
+        assert_eq!(r.every, MAX_THINNING);
+    }
+}

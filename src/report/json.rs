@@ -1,0 +1,77 @@
+//! `check --format json`: schema 1. Fields may be added; none changes its meaning.
+
+use serde_json::{Value, json};
+
+use super::{CheckReport, rfc3339};
+use crate::diagnose::Finding;
+use crate::model::subject::Subject;
+
+/// Version of the schema.
+pub const SCHEMA: u32 = 1;
+
+/// The whole report.
+#[must_use]
+pub fn render(r: &CheckReport) -> Value {
+    json!({
+        "schema": SCHEMA,
+        "tool": r.host.tool,
+        "host": r.host.hostname,
+        "kernel": r.host.kernel,
+        "source": r.source,
+        "started": r.started.map(rfc3339),
+        "duration_s": (r.duration.as_secs_f64() * 10.0).round() / 10.0,
+        "interval_s": r.host.interval.as_secs_f64(),
+        "ticks": r.ticks,
+        "coverage": r.coverage,
+        "findings": r.findings.iter().map(|f| finding(f)).collect::<Vec<_>>(),
+        "not_judged": r.not_judged,
+    })
+}
+
+/// One finding.
+#[must_use]
+pub fn finding(f: &Finding) -> Value {
+    json!({
+        "rule": f.rule,
+        "severity": f.fire.severity,
+        "confidence": f.fire.confidence,
+        "subject": subject(&f.subject, f.fire.count, &f.fire.examples),
+        "summary": f.fire.summary,
+        "first_seen": rfc3339(f.first_seen),
+        "last_seen": rfc3339(f.last_seen),
+        "active": f.active,
+        "evidence": f.fire.evidence,
+        "ruled_out": f.fire.ruled_out,
+        "missing": f.fire.missing,
+        "next": f.fire.next,
+    })
+}
+
+/// The subject with its count; endpoints as `address:port` text.
+fn subject(s: &Subject, count: u32, examples: &[String]) -> Value {
+    let mut v = match s {
+        Subject::Host => json!({"kind": "host"}),
+        Subject::Peer { remote, netns } => {
+            json!({"kind": "peer", "remote": remote.to_string(), "netns": netns})
+        }
+        Subject::Listener { local, netns } => {
+            json!({"kind": "listener", "local": local.to_string(), "netns": netns})
+        }
+        Subject::Netns { netns } => json!({"kind": "netns", "netns": netns}),
+        Subject::Disk { name, dev } => {
+            json!({"kind": "disk", "name": name, "dev": dev.to_string()})
+        }
+        Subject::Cpu { cpu } => json!({"kind": "cpu", "cpu": cpu}),
+        Subject::Cgroup { path, id } => json!({"kind": "cgroup", "path": path, "id": id}),
+        Subject::Task { task, comm } => {
+            json!({"kind": "task", "pid": task.pid, "tid": task.tid, "comm": comm})
+        }
+    };
+    if let Value::Object(map) = &mut v {
+        map.insert("count".into(), count.into());
+        if !examples.is_empty() {
+            map.insert("examples".into(), json!(examples));
+        }
+    }
+    v
+}

@@ -1,0 +1,116 @@
+//! The same findings without a screen: text for an incident channel, JSON for programs.
+
+pub mod doctor;
+pub mod json;
+pub mod rules;
+pub mod text;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::analysis::Analysis;
+use crate::collect::{Signal, SignalStatus};
+use crate::diagnose::{Finding, NotJudged, RULES, Severity};
+use crate::model::tick::HostInfo;
+use crate::model::time::WallNs;
+
+/// The result of watching for a while.
+#[derive(Clone, Debug)]
+pub struct CheckReport {
+    /// The machine.
+    pub host: HostInfo,
+    /// `live`, or the file's name.
+    pub source: String,
+    /// Wall clock of the first tick.
+    pub started: Option<WallNs>,
+    /// From the first tick to the last.
+    pub duration: Duration,
+    /// Ticks seen.
+    pub ticks: u64,
+    /// What was measured, and how well.
+    pub coverage: Vec<Signal>,
+    /// Active ones worst first, then those that came and went.
+    pub findings: Vec<Arc<Finding>>,
+    /// Rules that could not judge, or would have needed longer.
+    pub not_judged: Vec<NotJudged>,
+}
+
+impl CheckReport {
+    /// The report of a finished run.
+    #[must_use]
+    pub fn new(analysis: &Analysis, source: &str, observed: Observed) -> Self {
+        let mut report = Self {
+            host: analysis.host().clone(),
+            source: source.to_owned(),
+            started: observed.first_wall,
+            duration: observed.duration,
+            ticks: observed.ticks,
+            coverage: Vec::new(),
+            findings: Vec::new(),
+            not_judged: Vec::new(),
+        };
+        let Some(now) = analysis.latest() else { return report };
+        report.coverage = now.tick.health.iter().flat_map(|h| h.signals.iter().cloned()).collect();
+        report.findings =
+            now.findings.active.iter().chain(&now.findings.cleared).cloned().collect();
+        report.not_judged.clone_from(&now.findings.not_judged);
+        for rule in RULES {
+            let need = rule.doc().needs_time;
+            let known = report.not_judged.iter().any(|n| n.rule == rule.id())
+                || report.findings.iter().any(|f| f.rule == rule.id());
+            if need > observed.duration + observed.interval && !known {
+                report.not_judged.push(NotJudged {
+                    rule: rule.id(),
+                    why: format!(
+                        "needs {} s of observation, had {:.0} s",
+                        need.as_secs(),
+                        observed.duration.as_secs_f64()
+                    ),
+                });
+            }
+        }
+        report
+    }
+
+    /// Findings at warn or worse.
+    #[must_use]
+    pub fn has_findings(&self) -> bool {
+        self.findings.iter().any(|f| f.fire.severity >= Severity::Warn)
+    }
+
+    /// Signals that work fully, and all of them.
+    #[must_use]
+    pub fn coverage_counts(&self) -> (usize, usize) {
+        let ok = self.coverage.iter().filter(|s| s.status == SignalStatus::Ok).count();
+        (ok, self.coverage.len())
+    }
+}
+
+/// What was seen of a source, counted by its consumer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Observed {
+    /// Wall clock of the first tick.
+    pub first_wall: Option<WallNs>,
+    /// From the first tick to the last.
+    pub duration: Duration,
+    /// Nominal distance of ticks.
+    pub interval: Duration,
+    /// Ticks seen.
+    pub ticks: u64,
+}
+
+/// RFC 3339 in UTC, to the second.
+#[must_use]
+pub fn rfc3339(t: WallNs) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(t.0))
+        .map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+        .unwrap_or_default()
+}
+
+/// Time of day in UTC with a `Z`: what people paste must not depend on the box's zone.
+#[must_use]
+pub fn clock_time(t: WallNs) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(t.0))
+        .map(|t| t.strftime("%H:%M:%SZ").to_string())
+        .unwrap_or_default()
+}

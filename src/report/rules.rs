@@ -1,0 +1,45 @@
+//! `rules [ID]`: what the rules mean, from their own documentation.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::diagnose::{Rule, RuleDoc};
+
+/// One line per rule, id first.
+#[must_use]
+pub fn list(rules: &[&dyn Rule]) -> String {
+    let width = rules.iter().map(|r| r.id().0.len()).max().unwrap_or(0);
+    rules.iter().fold(String::new(), |mut out, r| {
+        let _ = writeln!(out, "{:<width$}  {}", r.id().0, r.doc().title);
+        out
+    })
+}
+
+/// The long story of one rule.
+#[must_use]
+pub fn page(doc: &RuleDoc) -> String {
+    let hold = if doc.hold.need == 0 {
+        "at once: the rule counts events".to_owned()
+    } else {
+        format!("true for {} of the last {} s", doc.hold.need, doc.hold.of)
+    };
+    format!(
+        "{}\n  {}\n\nfires when\n  {}\n\nholds\n  {hold}; clears after {} s of calm\n\nlooks the same, is not\n  {}\n\nwhat to do\n  {}\n\nsources\n  {}\n",
+        doc.id, doc.title, doc.condition, doc.hold.clear, doc.look_alikes, doc.remedy, doc.sources
+    )
+}
+
+/// Rules as JSON.
+#[must_use]
+pub fn json(rules: &[&dyn Rule]) -> Value {
+    let one = |d: &RuleDoc| {
+        json!({
+            "id": d.id, "title": d.title, "condition": d.condition, "look_alikes": d.look_alikes,
+            "remedy": d.remedy, "sources": d.sources,
+            "hold_s": d.hold.need, "of_s": d.hold.of, "clear_s": d.hold.clear,
+            "needs_time_s": d.needs_time.as_secs(),
+        })
+    };
+    json!({"schema": super::json::SCHEMA, "rules": rules.iter().map(|r| one(r.doc())).collect::<Vec<_>>()})
+}

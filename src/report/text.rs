@@ -1,0 +1,114 @@
+//! `check` as text, made to be pasted into an incident channel: plain, narrow, no colour.
+
+use std::fmt::Write as _;
+
+use super::{CheckReport, clock_time};
+use crate::collect::SignalStatus;
+use crate::diagnose::{Confidence, Finding};
+use crate::model::subject::Subject;
+use crate::model::text::sanitize;
+
+/// The whole report; ends with a newline.
+#[must_use]
+pub fn render(r: &CheckReport) -> String {
+    let mut out = String::new();
+    let (ok, all) = r.coverage_counts();
+    let _ = writeln!(
+        out,
+        "stallscope check  {}  {}  {:.0} s  {} ticks  {ok}/{all} signals{}",
+        sanitize(&r.host.hostname),
+        sanitize(&r.host.kernel),
+        r.duration.as_secs_f64(),
+        r.ticks,
+        missing(r)
+    );
+    for f in &r.findings {
+        finding(&mut out, f);
+    }
+    out.push_str(&summary(r));
+    out
+}
+
+fn missing(r: &CheckReport) -> String {
+    let missing: Vec<String> = r
+        .coverage
+        .iter()
+        .filter_map(|s| match &s.status {
+            SignalStatus::Missing { reason, .. } => {
+                Some(format!("{}: {}", s.signal, sanitize(reason)))
+            }
+            _ => None,
+        })
+        .collect();
+    if missing.is_empty() { String::new() } else { format!(" ({})", missing.join("; ")) }
+}
+
+/// One finding: verdict, numbers, what it is not, what to type.
+fn finding(out: &mut String, f: &Finding) {
+    let suspected = match f.fire.confidence {
+        Confidence::Confirmed => "",
+        Confidence::Suspected => " (suspected)",
+    };
+    let ended =
+        if f.active { String::new() } else { format!(", over at {}", clock_time(f.last_seen)) };
+    let _ = writeln!(
+        out,
+        "{:<2} {:<21} {}{}, since {}{ended}",
+        f.fire.severity.mark(),
+        f.rule.0,
+        sanitize(&f.fire.summary),
+        suspected,
+        clock_time(f.first_seen)
+    );
+    let scope = scope(f);
+    if !scope.is_empty() {
+        let _ = writeln!(out, "   {}", sanitize(&scope));
+    }
+    for e in &f.fire.evidence {
+        let _ = writeln!(out, "   {}", sanitize(&e.text));
+    }
+    if !f.fire.ruled_out.is_empty() {
+        let not: Vec<String> = f
+            .fire
+            .ruled_out
+            .iter()
+            .map(|r| format!("{} ({})", sanitize(&r.rule), sanitize(&r.because)))
+            .collect();
+        let _ = writeln!(out, "   not: {}", not.join(", "));
+    }
+    for m in &f.fire.missing {
+        let _ = writeln!(out, "   cannot tell: {}", sanitize(m));
+    }
+    for n in &f.fire.next {
+        let _ = writeln!(out, "   next: {}", sanitize(n));
+    }
+}
+
+fn scope(f: &Finding) -> String {
+    let mut parts = Vec::new();
+    if let Subject::Peer { netns, .. } | Subject::Listener { netns, .. } = f.subject {
+        parts.push(format!("netns {netns}"));
+    }
+    if !f.fire.examples.is_empty() {
+        let more = f.fire.count as usize - f.fire.examples.len().min(f.fire.count as usize);
+        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+        parts.push(format!("{}{tail}", f.fire.examples.join(", ")));
+    }
+    parts.join("  ")
+}
+
+fn summary(r: &CheckReport) -> String {
+    let mut out = match r.findings.len() {
+        0 if r.ticks < 2 => "Nothing judged: one tick gives no rates.".to_owned(),
+        0 => "No findings.".to_owned(),
+        1 => "1 finding.".to_owned(),
+        n => format!("{n} findings."),
+    };
+    if !r.not_judged.is_empty() {
+        let list: Vec<String> =
+            r.not_judged.iter().map(|n| format!("{} ({})", n.rule, sanitize(&n.why))).collect();
+        let _ = write!(out, " Not judged: {}.", list.join("; "));
+    }
+    out.push('\n');
+    out
+}

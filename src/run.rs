@@ -1,0 +1,205 @@
+//! The only file that wires a source to the analysis and the analysis to an outlet.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::analysis::Analysis;
+use crate::cli::{
+    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, Format, LiveArgs, RulesArgs, netns_scope,
+};
+use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope};
+use crate::diagnose::{Engine, RULES};
+use crate::model::history::DEFAULT_BUDGET;
+use crate::report::{self, CheckReport, Observed};
+use crate::source::{Event, Feed, live};
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Nothing found, or the console was left.
+    Ok = 0,
+    /// `check` found something at warn or worse.
+    Findings = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The kernel or a file cannot be read.
+    CannotCollect = 3,
+}
+
+/// A message for the user that ends the program with its exit code.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Stop {
+    /// How to end.
+    pub exit: Exit,
+    /// One line: what, where, what to do.
+    pub message: String,
+}
+
+impl Stop {
+    fn usage(message: impl Into<String>) -> anyhow::Error {
+        Self { exit: Exit::Usage, message: message.into() }.into()
+    }
+    fn cannot(message: impl Into<String>) -> anyhow::Error {
+        Self { exit: Exit::CannotCollect, message: message.into() }.into()
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What to tell the user; [`Stop`] holds the exit code, anything else is
+/// [`Exit::CannotCollect`].
+pub fn run(cli: Cli) -> anyhow::Result<Exit> {
+    match cli.command {
+        None => console(&cli.console),
+        Some(Command::Check(args)) => check(&args),
+        Some(Command::Doctor(args)) => doctor(&args),
+        Some(Command::Rules(args)) => rules(&args),
+    }
+}
+
+fn console(args: &ConsoleArgs) -> anyhow::Result<Exit> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return Err(Stop::usage(
+            "the console needs a terminal; use `stallscope check` for findings as text or JSON",
+        ));
+    }
+    let _feed = feed(&args.live)?;
+    Ok(Exit::Ok)
+}
+
+fn feed(args: &LiveArgs) -> anyhow::Result<Feed> {
+    start(&args.netns, args.no_bpf, args.interval)
+}
+
+fn start(netns: &str, no_bpf: bool, interval: Duration) -> anyhow::Result<Feed> {
+    let scope = netns_scope(netns);
+    if let NetnsScope::Path(p) = &scope {
+        std::fs::metadata(p).map_err(|e| {
+            Stop::cannot(format!("--netns {}: {e}; `ip netns list` names them", p.display()))
+        })?;
+    }
+    let bpf = if no_bpf { BpfMode::Off } else { BpfMode::Auto };
+    let opts = CollectOptions { netns: scope, bpf, ..CollectOptions::default() };
+    live::start(&HostFs::live(), &opts, interval).context("cannot start the reader threads")
+}
+
+fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
+    let feed = feed(&args.live)?;
+    let mut analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
+    let observed =
+        runtime()?.block_on(watch(feed, &mut analysis, args.duration, args.live.interval))?;
+    let report = CheckReport::new(&analysis, "live", observed);
+    match args.format {
+        Format::Text => print(&report::text::render(&report))?,
+        Format::Json => print(&format!("{}\n", report::json::render(&report)))?,
+    }
+    Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })
+}
+
+/// Takes in ticks for `duration`; an interrupt ends it early with what was seen.
+async fn watch(
+    mut feed: Feed,
+    analysis: &mut Analysis,
+    duration: Duration,
+    interval: Duration,
+) -> anyhow::Result<Observed> {
+    let mut seen = Observed { interval, ..Observed::default() };
+    let mut first = None;
+    let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
+    let mut term = signal(SignalKind::terminate()).context("signals")?;
+    // Ticks end the run; the timer only catches a source that stopped delivering.
+    let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
+    tokio::pin!(patience);
+    loop {
+        let event = tokio::select! {
+            e = feed.events.recv() => e,
+            _ = interrupt.recv() => return Ok(seen),
+            _ = term.recv() => return Ok(seen),
+            () = &mut patience => None,
+        };
+        let Some(Event::Tick(tick)) = event else {
+            if seen.ticks == 0 {
+                return Err(Stop::cannot(
+                    "no reading arrived; `stallscope doctor` shows which signal hangs",
+                ));
+            }
+            return Ok(seen);
+        };
+        let start = *first.get_or_insert(tick.mono);
+        seen.first_wall.get_or_insert(tick.wall);
+        seen.ticks += 1;
+        seen.duration = tick.mono.since(start);
+        analysis.push(tick);
+        let interest = Arc::new(analysis.interest());
+        feed.interest.send_if_modified(|old| {
+            let changed = **old != *interest;
+            *old = interest;
+            changed
+        });
+        // Half an interval of slack: 15 ticks of 1 s span 14.99 s now and then.
+        if seen.duration + interval / 2 >= duration {
+            return Ok(seen);
+        }
+    }
+}
+
+fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
+    // Two short ticks: the second shows what a steady reading looks like.
+    let mut feed = start(&args.netns, args.no_bpf, Duration::from_millis(300))?;
+    let mut last = None;
+    for _ in 0..2 {
+        match feed.events.blocking_recv() {
+            Some(Event::Tick(t)) => last = Some(t),
+            _ => break,
+        }
+    }
+    let tick = last.ok_or_else(|| Stop::cannot("no reading arrived"))?;
+    match args.format {
+        Format::Text => print(&report::doctor::text(&feed.host, &tick.health))?,
+        Format::Json => print(&format!("{}\n", report::doctor::json(&feed.host, &tick.health)))?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn rules(args: &RulesArgs) -> anyhow::Result<Exit> {
+    let chosen: Vec<_> = match &args.id {
+        None => RULES.to_vec(),
+        Some(id) => RULES.iter().copied().filter(|r| r.id().0 == id).collect(),
+    };
+    if let (Some(id), true) = (&args.id, chosen.is_empty()) {
+        return Err(Stop::usage(format!("no rule '{id}'; `stallscope rules` lists them")));
+    }
+    match (args.format, &args.id) {
+        (Format::Json, _) => print(&format!("{}\n", report::rules::json(&chosen)))?,
+        (Format::Text, None) => print(&report::rules::list(&chosen))?,
+        (Format::Text, Some(_)) => {
+            for r in chosen {
+                print(&report::rules::page(r.doc()))?;
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")
+}
+
+/// Writes to stdout; a reader that went away is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to stdout"),
+    }
+}
