@@ -6,6 +6,14 @@ pub fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty())
 }
 
+/// The part of `bytes` that ends with a newline. Kernel files always do; what follows the
+/// last one is torn, and a number in it may be cut short.
+#[must_use]
+pub fn whole_lines(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+    bytes.get(..end).unwrap_or_default()
+}
+
 /// The fields of a line, separated by blanks or tabs.
 pub fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty())
@@ -77,6 +85,13 @@ mod tests {
         assert_eq!(signed(b"-7"), Some(-7));
         assert_eq!(hex(b"ffFF"), Some(65535));
         assert_eq!(hex(b"g"), None);
+    }
+
+    #[test]
+    fn a_torn_last_line_is_cut() {
+        assert_eq!(whole_lines(b"a 1\nb 2"), b"a 1\n");
+        assert_eq!(whole_lines(b"a 1"), b"");
+        assert_eq!(whole_lines(b""), b"");
     }
 
     #[test]
