@@ -1,13 +1,23 @@
-//! `/proc/diskstats` and the attributes of the devices under `/sys/block`.
+//! Disks: `/proc/diskstats` each tick, and the attributes of the devices under
+//! `/sys/class/block`, which change rarely and are read again every ten seconds.
+//!
+//! Holds raw counters only; rates and verdicts are made elsewhere. Lines have 11 counters, 15
+//! since 4.18 (discards), 17 since 5.5 (flushes), and 4 for partitions of very old kernels.
+
+mod attrs;
+mod collector;
+mod parse;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+pub use collector::DisksCollector;
+pub use parse::{ParsedLine, parse_line};
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
 use crate::model::subject::DiskId;
 
 /// All block devices of one reading.
@@ -155,26 +165,4 @@ pub struct DiskAttrs {
     pub slaves: Vec<String>,
     /// Names under `holders/`: the layer above.
     pub holders: Vec<String>,
-}
-
-/// Reads it. See the module head.
-pub struct DisksCollector {
-    host: HostFs,
-}
-
-impl Collector for DisksCollector {
-    type Sample = DisksSample;
-    const ID: CollectorId = CollectorId::Disks;
-    const ROLE: Role = Role::Files;
-
-    fn open(_host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        Err(Unavailable::new("not built yet", ""))
-    }
-
-    fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<Self::Sample, CollectError> {
-        let _ = &self.host;
-        Ok(Self::Sample::default())
-    }
-
-    fn signals(&self, _out: &mut Vec<Signal>) {}
 }

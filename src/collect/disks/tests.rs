@@ -1,0 +1,148 @@
+//! The collector against captured, constructed and live files.
+
+use super::{DiskClass, DiskRow, DisksCollector, DisksSample};
+use crate::collect::{CollectOptions, Collector, HostFs, Interest, SampleContext};
+use crate::model::subject::DiskId;
+use crate::model::time::MonoNs;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn fixture(kernel: &str) -> HostFs {
+    HostFs::at(format!("{}/tests/fixtures/{kernel}", env!("CARGO_MANIFEST_DIR")))
+}
+
+fn open(host: &HostFs) -> DisksCollector {
+    DisksCollector::open(host, &CollectOptions::default()).unwrap()
+}
+
+fn sample_at(c: &mut DisksCollector, secs: u64) -> DisksSample {
+    let interest = Interest::default();
+    let at = MonoNs(secs * 1_000_000_000);
+    c.sample(&SampleContext { at, interval: Duration::from_secs(1), interest: &interest }).unwrap()
+}
+
+fn row<'a>(s: &'a DisksSample, name: &str) -> &'a DiskRow {
+    s.disks.iter().find(|d| &*d.name == name).unwrap()
+}
+
+fn names(s: &DisksSample) -> Vec<&str> {
+    s.disks.iter().map(|d| &*d.name).collect()
+}
+
+#[test]
+fn the_captured_guest_shows_its_disk_and_the_bound_loop() {
+    let s = sample_at(&mut open(&fixture("6.18")), 0);
+    // loop1 to loop7 are unbound and untouched.
+    assert_eq!(names(&s), ["loop0", "vda", "zram0"]);
+    let vda = row(&s, "vda");
+    assert_eq!(vda.id, DiskId { major: 254, minor: 0 });
+    assert_eq!((vda.attrs.class, vda.attrs.rotational), (DiskClass::Virtual, None));
+    assert_eq!(vda.attrs.scheduler.as_deref(), Some("mq-deadline"));
+    assert_eq!(vda.attrs.hw_queues, Some(1));
+    // Field 11 is the sum of the four kinds, give or take rounding: 31874+33978+349+45.
+    let sum = vda.stat.rd_ticks
+        + vda.stat.wr_ticks
+        + vda.stat.discard.unwrap().ticks
+        + vda.stat.flush.unwrap().ticks;
+    assert!(vda.stat.weighted.abs_diff(sum) <= 4, "{} {sum}", vda.stat.weighted);
+    let l = row(&s, "loop0");
+    assert_eq!(l.attrs.class, DiskClass::Stack);
+    assert_eq!(l.attrs.backing_file.as_deref(), Some("/tmp/wf-part.img"));
+    assert_eq!(l.attrs.size_sectors, Some(16 * 2048));
+}
+
+#[test]
+fn a_stack_of_partition_and_dm_is_linked_by_name() {
+    let s = sample_at(&mut open(&fixture("4.19")), 0);
+    assert_eq!(names(&s), ["sda", "sda1", "nvme0n1", "dm-0"]);
+    let sda = row(&s, "sda");
+    assert_eq!((sda.attrs.class, sda.attrs.rotational), (DiskClass::Hdd, Some(true)));
+    assert_eq!(sda.inflight, Some((3, 8)));
+    assert_eq!(sda.attrs.queue_depth, Some(32));
+    let part = row(&s, "sda1");
+    assert_eq!(part.attrs.class, DiskClass::Partition);
+    assert_eq!(part.attrs.parent.as_deref(), Some("sda"));
+    assert_eq!(part.attrs.holders, ["dm-0"]);
+    let dm = row(&s, "dm-0");
+    assert_eq!(
+        (dm.attrs.class, dm.attrs.slaves.as_slice()),
+        (DiskClass::Stack, &["sda1".into()][..])
+    );
+    assert_eq!(dm.attrs.dm_name.as_deref(), Some("vg0-data"));
+    assert_eq!(dm.stat.in_flight, -1);
+    let ebs = row(&s, "nvme0n1");
+    assert_eq!((ebs.attrs.class, ebs.attrs.rotational), (DiskClass::Virtual, None));
+    assert_eq!((ebs.attrs.hw_queues, ebs.inflight), (Some(2), Some((128, 0))));
+    assert_eq!(ebs.stat.flush, None);
+}
+
+#[test]
+fn without_sysfs_the_counters_remain_and_the_signals_say_what_is_missing() {
+    let mut c = open(&fixture("3.10"));
+    let s = sample_at(&mut c, 0);
+    assert_eq!(names(&s), ["sda", "sda1", "md0"]);
+    assert_eq!(row(&s, "md0").stat.rd_ios, 2_883_541);
+    assert_eq!(row(&s, "sda").stat.discard, None);
+    assert_eq!(row(&s, "sda").inflight, None);
+    let mut signals = Vec::new();
+    c.signals(&mut signals);
+    let text = serde_json::to_string(&signals).unwrap();
+    assert!(
+        text.contains(r#""signal":"disk queue attributes","source":"sysfs","status":"missing""#),
+        "{text}"
+    );
+}
+
+#[test]
+fn devices_may_come_and_go_and_attributes_are_read_again_after_ten_seconds() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |rel: &str, text: &str| {
+        let path = dir.path().join(rel);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let line =
+        |minor: u32, name: &str, n: u64| format!("8 {minor} {name} {n} 0 0 0 0 0 0 0 0 0 0\n");
+    put("sys/class/block/sda/queue/scheduler", "[none] bfq\n");
+    put(
+        "proc/diskstats",
+        &(line(0, "sda", 1) + &line(16, "sdb", 1) + "7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n"),
+    );
+    let mut c = open(&HostFs::at(dir.path()));
+    let first = sample_at(&mut c, 0);
+    assert_eq!(names(&first), ["sda", "sdb"]);
+
+    put("sys/class/block/sda/queue/scheduler", "none [bfq]\n");
+    put(
+        "proc/diskstats",
+        &(line(0, "sda", 2) + &line(32, "sdc", 9) + "7 0 loop0 5 0 0 0 0 0 0 0 0 0 0\ntorn 1"),
+    );
+    let second = sample_at(&mut c, 1);
+    assert_eq!(names(&second), ["sda", "sdc", "loop0"]);
+    assert_eq!(second.bad_rows, 1);
+    assert!(Arc::ptr_eq(&row(&first, "sda").attrs, &row(&second, "sda").attrs));
+    let later = sample_at(&mut c, 11);
+    assert_eq!(row(&later, "sda").attrs.scheduler.as_deref(), Some("bfq"));
+}
+
+#[test]
+fn live_disks_are_those_of_sysfs() {
+    let host = HostFs::live();
+    let s = sample_at(&mut open(&host), 0);
+    assert_eq!(s.bad_rows, 0);
+    for d in &s.disks {
+        let dev = host.read_trimmed(format!("sys/class/block/{}/dev", d.name)).unwrap();
+        assert_eq!(dev, d.id.to_string());
+        assert!(d.attrs.size_sectors.is_some(), "{}", d.name);
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_file_is_survived(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("proc")).unwrap();
+        std::fs::write(dir.path().join("proc/diskstats"), bytes).unwrap();
+        let _ = sample_at(&mut open(&HostFs::at(dir.path())), 0);
+    }
+}
