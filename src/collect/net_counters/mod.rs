@@ -1,14 +1,21 @@
-//! Protocol counters by name, per network namespace: `/proc/PID/net/{netstat,snmp,snmp6,sockstat}`
-//! of a member process, and the TCP memory limits of the host.
+//! Protocol counters by name, per network namespace: `/proc/net/{netstat,snmp,snmp6,sockstat,
+//! sockstat6}` of our own, `/proc/PID/net/...` of a member process for the others, and the TCP
+//! memory limits of the host.
+//!
+//! Names, never columns: they move between kernel versions, and what is absent is unknown. Our
+//! own namespace is read each tick, the others in turn within a budget; an entry in the sample
+//! has always been read for this sample.
+
+mod collector;
+mod parse;
+
+pub use collector::NetCountersCollector;
+pub use parse::{walk_snmp6, walk_sockstat, walk_tables};
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
 use crate::model::subject::NetnsId;
 
 /// Counters of all namespaces that were read.
@@ -43,26 +50,4 @@ impl NetnsCounters {
         let i = self.names.binary_search_by(|n| (**n).cmp(name)).ok()?;
         self.values.get(i).copied()
     }
-}
-
-/// Reads it. See the module head.
-pub struct NetCountersCollector {
-    host: HostFs,
-}
-
-impl Collector for NetCountersCollector {
-    type Sample = NetCountersSample;
-    const ID: CollectorId = CollectorId::NetCounters;
-    const ROLE: Role = Role::Files;
-
-    fn open(_host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        Err(Unavailable::new("not built yet", ""))
-    }
-
-    fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<Self::Sample, CollectError> {
-        let _ = &self.host;
-        Ok(Self::Sample::default())
-    }
-
-    fn signals(&self, _out: &mut Vec<Signal>) {}
 }

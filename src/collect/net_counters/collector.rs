@@ -1,0 +1,377 @@
+//! The collector: our own namespace each tick, the others in turn.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use super::{NetCountersSample, NetnsCounters, parse};
+use crate::clock;
+use crate::collect::hot::{HotFile, read_at_start};
+use crate::collect::names::NameTable;
+use crate::collect::namespaces::{self, Namespace};
+use crate::collect::parse::{fields, number};
+use crate::collect::{
+    CollectError, CollectOptions, Collector, CollectorId, HostFs, NetnsScope, Role, SampleContext,
+    Signal, Unavailable,
+};
+use crate::model::subject::NetnsId;
+use crate::model::time::MonoNs;
+
+/// The files, in the order in which their names are walked.
+const FILES: [&str; 5] = ["netstat", "snmp", "snmp6", "sockstat", "sockstat6"];
+/// Share of one core for the other namespaces.
+const BUDGET: f64 = 0.001;
+/// The list of namespaces and the limits are read again after this time, or later when that
+/// would cost more than the budget.
+const LIST_AGE: Duration = Duration::from_secs(10);
+/// After a namespace could not be read, the list is read again this soon.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Reads it. See the module head.
+pub struct NetCountersCollector {
+    host: HostFs,
+    own: NetnsId,
+    own_files: [HotFile; 5],
+    names: NameTable,
+    foreign: Foreign,
+    tcp_mem: Option<[u64; 3]>,
+    tcp_max_orphans: Option<u64>,
+    slow_at: Option<MonoNs>,
+}
+
+/// The namespaces that are not ours.
+struct Foreign {
+    wanted: Wanted,
+    queue: VecDeque<Space>,
+    /// Namespaces that only a mount holds: they have no `/proc/PID/net`.
+    without_process: usize,
+    next_list: Option<MonoNs>,
+    list_cost: Duration,
+    bufs: [Vec<u8>; 5],
+}
+
+/// Which of them are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    None,
+    All,
+    /// The one behind the path that the user named.
+    Only(NetnsId),
+}
+
+impl Wanted {
+    fn from_scope(scope: &NetnsScope) -> Self {
+        match scope {
+            NetnsScope::All => Self::All,
+            NetnsScope::Own => Self::None,
+            NetnsScope::Path(p) => {
+                rustix::fs::stat(p).map_or(Self::None, |s| Self::Only(NetnsId(s.st_ino)))
+            }
+        }
+    }
+
+    fn includes(self, id: NetnsId) -> bool {
+        self == Self::All || self == Self::Only(id)
+    }
+}
+
+struct Space {
+    ns: Namespace,
+    member: u32,
+    names: NameTable,
+}
+
+impl Collector for NetCountersCollector {
+    type Sample = NetCountersSample;
+    const ID: CollectorId = CollectorId::NetCounters;
+    const ROLE: Role = Role::Files;
+
+    fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let mut own_files = FILES.map(|f| HotFile::new(host, format!("proc/net/{f}")));
+        let [netstat, ..] = &mut own_files;
+        netstat.read().map_err(|e| {
+            Unavailable::new(format!("/proc/net/netstat: {e}"), "mount /proc of the host")
+        })?;
+        Ok(Self {
+            host: host.clone(),
+            own: namespaces::own(host).unwrap_or_default(),
+            own_files,
+            names: NameTable::default(),
+            foreign: Foreign {
+                wanted: Wanted::from_scope(&opts.netns),
+                queue: VecDeque::new(),
+                without_process: 0,
+                next_list: None,
+                list_cost: Duration::ZERO,
+                bufs: Default::default(),
+            },
+            tcp_mem: None,
+            tcp_max_orphans: None,
+            slow_at: None,
+        })
+    }
+
+    fn sample(&mut self, cx: &SampleContext<'_>) -> Result<NetCountersSample, CollectError> {
+        self.read_limits(cx.at);
+        let own = self.read_own()?;
+        let mut spaces = vec![own];
+        self.foreign.read_some(&self.host, self.own, cx, &mut spaces);
+        Ok(NetCountersSample {
+            spaces,
+            tcp_mem: self.tcp_mem,
+            tcp_max_orphans: self.tcp_max_orphans,
+        })
+    }
+
+    fn signals(&self, out: &mut Vec<Signal>) {
+        const NAME: &str = "protocol counters";
+        const SOURCE: &str = "/proc/net";
+        let blind = self.foreign.without_process;
+        out.push(if blind == 0 {
+            Signal::ok(NAME, SOURCE)
+        } else {
+            Signal::degraded(
+                NAME,
+                SOURCE,
+                format!("{blind} network namespaces have no process and are not read"),
+                "",
+            )
+        });
+    }
+}
+
+impl NetCountersCollector {
+    fn read_limits(&mut self, at: MonoNs) {
+        if self.slow_at.is_some_and(|t| at.since(t) < LIST_AGE) {
+            return;
+        }
+        self.slow_at = Some(at);
+        let mem = self.host.read("proc/sys/net/ipv4/tcp_mem").ok();
+        self.tcp_mem = mem.and_then(|b| {
+            let mut f = fields(&b).map(number);
+            Some([f.next()??, f.next()??, f.next()??])
+        });
+        self.tcp_max_orphans = self.host.read_number("proc/sys/net/ipv4/tcp_max_orphans").ok();
+    }
+
+    fn read_own(&mut self) -> Result<NetnsCounters, CollectError> {
+        let [netstat, rest @ ..] = &mut self.own_files;
+        let netstat = netstat.read().map_err(|e| CollectError::read("proc/net/netstat", e))?;
+        // The others may be absent: snmp6 and sockstat6 without IPv6.
+        let [snmp, snmp6, sockstat, sockstat6] = rest;
+        let texts = [
+            netstat,
+            snmp.read().unwrap_or_default(),
+            snmp6.read().unwrap_or_default(),
+            sockstat.read().unwrap_or_default(),
+            sockstat6.read().unwrap_or_default(),
+        ];
+        Ok(counters(self.own, &texts, &mut self.names))
+    }
+}
+
+impl Foreign {
+    fn read_some(
+        &mut self,
+        host: &HostFs,
+        own: NetnsId,
+        cx: &SampleContext<'_>,
+        out: &mut Vec<NetnsCounters>,
+    ) {
+        if self.wanted == Wanted::None {
+            return;
+        }
+        if self.next_list.is_none_or(|t| cx.at >= t) {
+            let before = clock::thread_cpu();
+            self.list(host, own);
+            self.list_cost = clock::thread_cpu().saturating_sub(before);
+            self.next_list = Some(cx.at + LIST_AGE.max(self.list_cost.mul_f64(1.0 / BUDGET)));
+        }
+        let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(200));
+        let before = clock::thread_cpu();
+        for _ in 0..self.queue.len() {
+            let Some(mut space) = self.queue.pop_front() else { return };
+            match self.read(host, &mut space) {
+                Ok(row) => {
+                    out.push(row);
+                    self.queue.push_back(space);
+                }
+                // The member is gone or moved: find another.
+                Err(_) => {
+                    let soon = cx.at + RETRY.max(self.list_cost.mul_f64(0.2 / BUDGET));
+                    self.next_list = self.next_list.map(|t| t.min(soon));
+                }
+            }
+            if clock::thread_cpu().saturating_sub(before) > budget {
+                return;
+            }
+        }
+    }
+
+    fn list(&mut self, host: &HostFs, own: NetnsId) {
+        let mut found = namespaces::list(host);
+        found.retain(|n| n.id != own && self.wanted.includes(n.id));
+        self.without_process = found.iter().filter(|n| n.member.is_none()).count();
+        self.queue.retain_mut(|s| match found.iter().find(|n| n.id == s.ns.id) {
+            Some(n) => {
+                s.ns = n.clone();
+                s.member = n.member.unwrap_or(s.member);
+                n.member.is_some()
+            }
+            None => false,
+        });
+        for ns in found {
+            let Some(member) = ns.member else { continue };
+            if self.queue.iter().all(|s| s.ns.id != ns.id) {
+                // New ones first: they have never been read.
+                self.queue.push_front(Space { ns, member, names: NameTable::default() });
+            }
+        }
+    }
+
+    /// Files of other namespaces are closed again: an open one would keep the namespace.
+    fn read(&mut self, host: &HostFs, space: &mut Space) -> io::Result<NetnsCounters> {
+        for (i, (name, buf)) in FILES.iter().zip(&mut self.bufs).enumerate() {
+            let opened = File::open(host.path(format!("proc/{}/net/{name}", space.member)));
+            match opened.and_then(|f| read_at_start(&f, buf)) {
+                Ok(()) => {}
+                Err(e) if i == 0 => return Err(e),
+                Err(_) => buf.clear(),
+            }
+        }
+        // Only now: a process that moved or died since the first file spoils the row.
+        let now = host.link(&space.ns.handle)?;
+        if !now.contains(&format!("[{}]", space.ns.id)) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let texts = self.bufs.each_ref().map(Vec::as_slice);
+        Ok(counters(space.ns.id, &texts, &mut space.names))
+    }
+}
+
+fn counters(netns: NetnsId, texts: &[&[u8]; 5], table: &mut NameTable) -> NetnsCounters {
+    let [netstat, snmp, snmp6, sockstat, sockstat6] = *texts;
+    let (names, values) = table.collect(
+        |emit| {
+            parse::walk_tables(netstat, emit);
+            parse::walk_tables(snmp, emit);
+            parse::walk_snmp6(snmp6, emit);
+            parse::walk_sockstat(sockstat, emit);
+            parse::walk_sockstat(sockstat6, emit);
+        },
+        shown_name,
+    );
+    NetnsCounters { netns, names, values }
+}
+
+/// `TcpExtTCPTimeouts` as nstat has it; `sockstat.TCP.inuse` where nstat has nothing.
+fn shown_name(group: &[u8], name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    match group {
+        [g @ .., b':'] => format!("sockstat.{}.{name}", String::from_utf8_lossy(g)),
+        g => format!("{}{name}", String::from_utf8_lossy(g)),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::collect::Interest;
+    use std::sync::Arc;
+
+    fn fixture(kernel: &str) -> HostFs {
+        HostFs::at(format!("{}/tests/fixtures/{kernel}", env!("CARGO_MANIFEST_DIR")))
+    }
+
+    fn sample(c: &mut NetCountersCollector) -> NetCountersSample {
+        let interest = Interest::default();
+        let interval = Duration::from_secs(1);
+        c.sample(&SampleContext { at: clock::mono(), interval, interest: &interest }).unwrap()
+    }
+
+    fn open(host: &HostFs) -> NetCountersCollector {
+        NetCountersCollector::open(host, &CollectOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn names_are_those_of_nstat() {
+        let s = sample(&mut open(&fixture("4.19")));
+        let [own] = &s.spaces[..] else { panic!("{} namespaces", s.spaces.len()) };
+        assert_eq!(own.netns, NetnsId(4_026_531_993));
+        assert_eq!(own.get("TcpExtTCPWqueueTooBig"), Some(6));
+        assert_eq!(own.get("TcpRetransSegs"), Some(150));
+        assert_eq!(own.get("TcpMaxConn"), Some(-1));
+        assert_eq!(own.get("UdpRcvbufErrors"), Some(1997));
+        assert_eq!(own.get("IpExtInOctets"), Some(123_456_789_012));
+        assert_eq!(own.get("sockstat.TCP.orphan"), Some(1));
+        assert_eq!(own.get("sockstat.TCP6.inuse"), Some(4));
+        // snmp6 is absent, and TCPTimeoutRehash is newer than this kernel.
+        assert_eq!(own.get("Ip6InReceives"), None);
+        assert_eq!(own.get("TcpExtTcpTimeoutRehash"), None);
+        assert_eq!(s.tcp_mem, Some([190_000, 253_334, 380_000]));
+        assert_eq!(s.tcp_max_orphans, Some(65_536));
+    }
+
+    #[test]
+    fn every_counter_of_the_captured_files_is_there() {
+        let host = fixture("6.18");
+        let s = sample(&mut open(&host));
+        let own = &s.spaces[0];
+        assert!(own.names.is_sorted());
+        for (file, prefix) in [("netstat", "TcpExt:"), ("snmp", "Udp:")] {
+            let text = host.read_trimmed(format!("proc/net/{file}")).unwrap();
+            let mut rows = text.lines().filter_map(|l| l.strip_prefix(prefix));
+            let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
+            for (n, v) in names.split_whitespace().zip(values.split_whitespace()) {
+                let full = format!("{}{n}", prefix.trim_end_matches(':'));
+                assert_eq!(own.get(&full), v.parse().ok(), "{full}");
+            }
+        }
+        let used = own.get("Ip6InReceives");
+        assert!(used.is_some());
+    }
+
+    #[test]
+    fn live_names_are_shared_between_ticks() {
+        let mut c = open(&HostFs::live());
+        let (a, b) = (sample(&mut c), sample(&mut c));
+        assert!(Arc::ptr_eq(&a.spaces[0].names, &b.spaces[0].names));
+        assert!(a.spaces[0].get("TcpRetransSegs") <= b.spaces[0].get("TcpRetransSegs"));
+        assert!(a.spaces[0].get("sockstat.sockets.used").unwrap() > 0);
+        assert!(a.tcp_mem.is_some_and(|m| m[0] <= m[2]));
+    }
+
+    /// Needs root; does nothing without.
+    #[test]
+    fn another_namespace_is_read_through_its_member_and_let_go() {
+        let mut child =
+            match std::process::Command::new("unshare").args(["-n", "sleep", "60"]).spawn() {
+                Ok(c) if rustix::process::geteuid().is_root() => c,
+                _ => return,
+            };
+        let host = HostFs::live();
+        let deadline = clock::mono() + Duration::from_secs(5);
+        let link = format!("proc/{}/ns/net", child.id());
+        let own = host.link("proc/self/ns/net").unwrap();
+        while host.link(&link).unwrap() == own {
+            assert!(clock::mono() < deadline, "unshare did nothing");
+        }
+        let theirs = host.link(&link).unwrap();
+        let in_child = |s: &NetCountersSample| {
+            let found = s.spaces.iter().find(|n| theirs == format!("net:[{}]", n.netns));
+            found.map(|n| n.get("TcpActiveOpens"))
+        };
+        let mut c = open(&host);
+        while in_child(&sample(&mut c)).is_none() {
+            assert!(clock::mono() < deadline, "namespace not found");
+        }
+        assert_eq!(in_child(&sample(&mut c)), Some(Some(0)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        while in_child(&sample(&mut c)).is_some() {
+            assert!(clock::mono() < deadline, "namespace still shown");
+        }
+    }
+}
