@@ -10,7 +10,7 @@ mod collector;
 mod parse;
 
 pub use collector::NetCountersCollector;
-pub use parse::{walk_snmp6, walk_sockstat, walk_tables};
+pub use parse::{Emit, walk_snmp6, walk_sockstat, walk_tables};
 
 use std::sync::Arc;
 

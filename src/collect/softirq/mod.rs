@@ -1,14 +1,21 @@
-//! SoftIRQs, softnet, interrupts, NIC queues: `/proc/softirqs`, `/proc/net/softnet_stat`,
-//! `/proc/interrupts`, `/sys/class/net/*/queues`.
+//! Softirqs, softnet, interrupts, NIC queues: `/proc/softirqs`, `/proc/net/softnet_stat`,
+//! `/proc/interrupts` each tick, `/sys/class/net/*/queues` twice a minute.
+//!
+//! The files disagree on which CPUs they list: softirqs has the possible ones, interrupts and
+//! softnet the online ones. So every row and column carries its CPU number. `/proc/interrupts`
+//! is costly on big hosts and is then read every few ticks only; between, `irqs` is empty.
+
+mod collector;
+mod nics;
+mod parse;
+
+pub use collector::SoftirqCollector;
+pub use parse::{Interned, IrqNames, Vectors, parse_interrupts, parse_softirqs, parse_softnet};
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
 use crate::model::subject::CpuId;
 
 /// One reading.
@@ -21,7 +28,7 @@ pub struct SoftirqSample {
     pub vector_cpus: Vec<CpuId>,
     /// `/proc/net/softnet_stat`, one row per online CPU.
     pub softnet: Vec<SoftnetRow>,
-    /// `/proc/interrupts`: lines with at least one count.
+    /// `/proc/interrupts`: lines with at least one count. Empty in ticks that do not read it.
     pub irqs: Vec<IrqRow>,
     /// CPU ids of the columns of `irqs`.
     pub irq_cpus: Vec<CpuId>,
@@ -84,26 +91,4 @@ pub struct NicQueues {
     pub rps_cpus: Vec<String>,
     /// Interrupts of the device (`device/msi_irqs`, or matched by name).
     pub irqs: Vec<u32>,
-}
-
-/// Reads it. See the module head.
-pub struct SoftirqCollector {
-    host: HostFs,
-}
-
-impl Collector for SoftirqCollector {
-    type Sample = SoftirqSample;
-    const ID: CollectorId = CollectorId::Softirq;
-    const ROLE: Role = Role::Files;
-
-    fn open(_host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        Err(Unavailable::new("not built yet", ""))
-    }
-
-    fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<Self::Sample, CollectError> {
-        let _ = &self.host;
-        Ok(Self::Sample::default())
-    }
-
-    fn signals(&self, _out: &mut Vec<Signal>) {}
 }
