@@ -42,7 +42,10 @@ enum Report {
         samples: Samples,
         failed: Vec<(CollectorId, String)>,
         signals: Vec<(CollectorId, Vec<Signal>)>,
+        /// It reads every so many ticks ...
         every: u32,
+        /// ... the next time at this one.
+        next: u64,
     },
 }
 
@@ -69,6 +72,9 @@ pub fn start(host: &HostFs, opts: &CollectOptions, interval: Duration) -> std::i
         .spawn(move || Assembler::new(base, interval, inbox, ticks).run())?;
     Ok(Feed { host: info, events, interest })
 }
+
+/// What one round of readings yields: samples, failures, signals.
+type Reading = (Samples, Vec<(CollectorId, String)>, Vec<(CollectorId, Vec<Signal>)>);
 
 struct RoleThread {
     role: Role,
@@ -99,15 +105,18 @@ impl RoleThread {
         loop {
             clock::sleep_until(deadline(self.base, self.interval, k));
             let begun = clock::mono();
-            if self.reports.send(self.read(&mut collectors, begun)).is_err() {
-                return;
-            }
+            let (samples, failed, signals) = self.read(&mut collectors, begun);
             self.adapt(clock::mono().since(begun));
             k = next_due(self.base, self.interval, clock::mono(), k, self.every);
+            let (role, every) = (self.role, self.every);
+            let report = Report::Read { role, samples, failed, signals, every, next: k };
+            if self.reports.send(report).is_err() {
+                return;
+            }
         }
     }
 
-    fn read(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], at: MonoNs) -> Report {
+    fn read(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], at: MonoNs) -> Reading {
         let interest = self.watched.borrow().clone();
         let cx = SampleContext { at, interval: self.interval, interest: &interest };
         let mut samples = Samples::default();
@@ -121,7 +130,7 @@ impl RoleThread {
             c.signals(&mut s);
             signals.push((*id, s));
         }
-        Report::Read { role: self.role, samples, failed, signals, every: self.every }
+        (samples, failed, signals)
     }
 
     /// Halves the rate when a reading takes over half of the period, restores it below a tenth.
@@ -152,12 +161,14 @@ struct Assembler {
     out: mpsc::Sender<Event>,
     pending: Samples,
     reported: Vec<Role>,
-    /// Roles that are alive, with their thinning.
-    alive: BTreeMap<Role, u32>,
+    /// Roles that are alive: their thinning, and the tick of their next reading.
+    alive: BTreeMap<Role, (u32, u64)>,
     late: Vec<Role>,
     health: BTreeMap<CollectorId, CollectorHealth>,
     last_fresh: BTreeMap<CollectorId, MonoNs>,
     failed: BTreeMap<CollectorId, String>,
+    /// Number of the deadline that is being served; runs ahead of `seq` when ticks are lost.
+    k: u64,
     seq: u64,
     dropped: u32,
 }
@@ -176,23 +187,23 @@ impl Assembler {
             out,
             pending: Samples::default(),
             reported: Vec::new(),
-            alive: ROLES.iter().map(|r| (*r, 1)).collect(),
+            alive: ROLES.iter().map(|r| (*r, (1, 0))).collect(),
             late: Vec::new(),
             health: BTreeMap::new(),
             last_fresh: BTreeMap::new(),
             failed: BTreeMap::new(),
+            k: 0,
             seq: 0,
             dropped: 0,
         }
     }
 
     fn run(mut self) {
-        let mut k: u64 = 0;
         loop {
-            let due = deadline(self.base, self.interval, k);
+            let due = deadline(self.base, self.interval, self.k);
             clock::sleep_until(due);
             // At the first tick a slow box may need longer: wait for it, the screen does not.
-            let grace = if k == 0 {
+            let grace = if self.k == 0 {
                 self.interval
             } else {
                 (self.interval / 2).min(Duration::from_millis(500))
@@ -200,7 +211,7 @@ impl Assembler {
             if !self.gather(due + grace) || !self.emit() {
                 return;
             }
-            k = next_due(self.base, self.interval, clock::mono(), k, 1);
+            self.k = next_due(self.base, self.interval, clock::mono(), self.k, 1);
         }
     }
 
@@ -227,11 +238,10 @@ impl Assembler {
     }
 
     fn waiting_for(&self) -> Vec<Role> {
-        let due = |every: u32| self.seq.is_multiple_of(u64::from(every));
         self.alive
             .iter()
-            .filter(|(r, every)| {
-                due(**every) && !self.reported.contains(r) && !self.late.contains(r)
+            .filter(|(r, (_, next))| {
+                *next <= self.k && !self.reported.contains(r) && !self.late.contains(r)
             })
             .map(|(r, _)| *r)
             .collect()
@@ -254,11 +264,11 @@ impl Assembler {
                     self.health.insert(id, CollectorHealth { id, state, signals: Vec::new() });
                 }
             }
-            Report::Read { role, samples, failed, signals, every } => {
+            Report::Read { role, samples, failed, signals, every, next } => {
                 self.pending.merge(samples);
                 self.reported.push(role);
                 self.late.retain(|r| *r != role);
-                self.alive.insert(role, every);
+                self.alive.insert(role, (every, next));
                 for (id, s) in signals {
                     self.failed.remove(&id);
                     if let Some(h) = self.health.get_mut(&id) {
@@ -313,7 +323,7 @@ fn state_of(
     failed: &BTreeMap<CollectorId, String>,
     last_fresh: &mut BTreeMap<CollectorId, MonoNs>,
     now: MonoNs,
-    alive: &BTreeMap<Role, u32>,
+    alive: &BTreeMap<Role, (u32, u64)>,
     base: MonoNs,
 ) -> HealthState {
     if samples.span(id).is_some() {
@@ -324,7 +334,7 @@ fn state_of(
         return HealthState::Failed { error: error.clone() };
     }
     match alive.get(&id.role()) {
-        Some(every) if *every > 1 => HealthState::Thinned { every: *every },
+        Some((every, _)) if *every > 1 => HealthState::Thinned { every: *every },
         _ => HealthState::Late { age: now.since(last_fresh.get(&id).copied().unwrap_or(base)) },
     }
 }
@@ -390,5 +400,90 @@ mod tests {
             r.adapt(Duration::from_secs(3600));
         }
         assert_eq!(r.every, MAX_THINNING);
+    }
+
+    fn assembler() -> (Sender<Report>, mpsc::Receiver<Event>, Assembler) {
+        let (reports, inbox) = channel();
+        let (out, events) = mpsc::channel(2);
+        (reports, events, Assembler::new(clock::mono(), Duration::from_millis(100), inbox, out))
+    }
+
+    fn opened(role: Role, on: &[CollectorId]) -> Report {
+        Report::Opened { role, off: Vec::new(), on: on.to_vec() }
+    }
+
+    fn read(role: Role, failed: &[CollectorId]) -> Report {
+        let mut samples = Samples::default();
+        if failed.is_empty() && role == Role::Files {
+            samples.psi = Some(Arc::new(crate::collect::Stamped {
+                span: crate::model::time::Span::at(MonoNs(1)),
+                cpu: Duration::ZERO,
+                data: crate::collect::psi::PsiSample::default(),
+            }));
+        }
+        let failed = failed.iter().map(|id| (*id, "no such file".to_owned())).collect();
+        Report::Read {
+            role,
+            samples,
+            failed,
+            signals: vec![(CollectorId::Psi, Vec::new())],
+            every: 1,
+            next: 0,
+        }
+    }
+
+    fn tick(events: &mut mpsc::Receiver<Event>) -> Arc<Tick> {
+        match events.try_recv() {
+            Ok(Event::Tick(t)) => t,
+            other => panic!("no tick: {other:?}"),
+        }
+    }
+
+    fn state(t: &Tick, id: CollectorId) -> &HealthState {
+        &t.health.iter().find(|h| h.id == id).expect("listed").state
+    }
+
+    /// The tick goes out at its grace time without the role that hangs, and the next one does
+    /// not wait for it at all.
+    #[test]
+    fn a_role_that_hangs_is_late_and_holds_nobody_up() {
+        let (_keep, mut events, mut a) = assembler();
+        for r in [Role::HostSockets, Role::NetnsWalker] {
+            a.take(opened(r, &[]));
+        }
+        a.take(opened(Role::Files, &[CollectorId::Psi]));
+        a.take(opened(Role::Tasks, &[CollectorId::Sched]));
+        a.take(read(Role::Files, &[]));
+        assert_eq!(a.waiting_for(), [Role::Tasks]);
+        assert!(a.gather(clock::mono()), "the grace time has passed");
+        assert!(a.emit());
+        let t = tick(&mut events);
+        assert_eq!(state(&t, CollectorId::Psi), &HealthState::Fresh);
+        assert!(matches!(state(&t, CollectorId::Sched), HealthState::Late { .. }));
+        a.take(read(Role::Files, &[]));
+        assert!(a.waiting_for().is_empty(), "nobody waits for it again");
+        a.take(read(Role::Tasks, &[]));
+        assert!(a.late.is_empty(), "it reported: it counts again");
+    }
+
+    #[test]
+    fn a_failed_reading_is_named_and_a_slow_consumer_finds_the_gap() {
+        let (_keep, mut events, mut a) = assembler();
+        a.take(opened(Role::Files, &[CollectorId::Psi]));
+        a.take(read(Role::Files, &[CollectorId::Psi]));
+        for _ in 0..5 {
+            assert!(a.emit(), "a full queue is no end");
+        }
+        let first = tick(&mut events);
+        assert!(
+            matches!(state(&first, CollectorId::Psi), HealthState::Failed { error } if error == "no such file")
+        );
+        assert_eq!(tick(&mut events).gap, None);
+        assert!(a.emit());
+        let after = tick(&mut events);
+        assert_eq!(after.gap, Some(Gap { ticks: 3 }));
+        assert_eq!(after.seq, Seq(2), "numbers have no holes; the gap says what is missing");
+        drop(events);
+        assert!(!a.emit(), "nobody listens: stop");
     }
 }
