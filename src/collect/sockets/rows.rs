@@ -8,6 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
+use super::diag::InetMsg;
+pub use super::tcp_info::{TCP_INFO_MAX, TcpInfo};
 use crate::model::subject::{Endpoint, NetnsId, SockId};
 use crate::model::time::Span;
 
@@ -63,6 +65,9 @@ pub struct NetnsTable {
     pub unix: UnixRows,
     /// Owners of socket inodes that were asked for.
     pub owners: Vec<Owner>,
+    /// Paths of cgroup ids that rows name, as far as they are known: id, path below the
+    /// cgroup2 mount. Raw.
+    pub cgroups: Vec<(u64, String)>,
     /// Route lookups for sockets that retransmit.
     pub routes: Vec<RouteAnswer>,
     /// Families or protocols that could not be read, such as `mptcp: no diag module`.
@@ -281,6 +286,81 @@ impl InetRows {
     pub fn is_empty(&self) -> bool {
         self.cookie.is_empty()
     }
+    /// Makes room for `rows` in every column.
+    pub fn reserve(&mut self, rows: usize) {
+        self.cookie.reserve_exact(rows);
+        self.proto.reserve_exact(rows);
+        self.state.reserve_exact(rows);
+        self.timer.reserve_exact(rows);
+        self.retrans.reserve_exact(rows);
+        self.expires_ms.reserve_exact(rows);
+        self.rqueue.reserve_exact(rows);
+        self.wqueue.reserve_exact(rows);
+        self.local.reserve_exact(rows);
+        self.remote.reserve_exact(rows);
+        self.lport.reserve_exact(rows);
+        self.rport.reserve_exact(rows);
+        self.ifindex.reserve_exact(rows);
+        self.uid.reserve_exact(rows);
+        self.inode.reserve_exact(rows);
+        self.cgroup.reserve_exact(rows);
+        self.skmem.reserve_exact(rows);
+        self.skmem_words.reserve_exact(rows);
+        self.info.reserve_exact(rows);
+    }
+    /// Appends the socket that a reply describes.
+    #[inline]
+    pub fn push(&mut self, msg: &InetMsg<'_>, proto: Proto) {
+        let (skmem, skmem_words) = msg.skmem_words();
+        self.cookie.push(msg.cookie());
+        self.proto.push(proto);
+        self.state.push(msg.state());
+        self.timer.push(msg.timer());
+        self.retrans.push(msg.retrans());
+        self.expires_ms.push(msg.expires_ms());
+        self.rqueue.push(msg.rqueue());
+        self.wqueue.push(msg.wqueue());
+        self.local.push(msg.local());
+        self.remote.push(msg.remote());
+        self.lport.push(msg.lport());
+        self.rport.push(msg.rport());
+        self.ifindex.push(msg.ifindex());
+        self.uid.push(msg.uid());
+        self.inode.push(msg.inode());
+        self.cgroup.push(msg.cgroup);
+        self.skmem.push(skmem);
+        self.skmem_words.push(skmem_words);
+        let info = self.keep_info(msg, proto).unwrap_or(NO_INFO);
+        self.info.push(info);
+    }
+    /// Overwrites what changes in the life of a socket, so that row `i` and its `tcp_info`
+    /// are of the same moment.
+    pub fn replace(&mut self, i: usize, msg: &InetMsg<'_>, proto: Proto) {
+        let (skmem, skmem_words) = msg.skmem_words();
+        set(&mut self.state, i, msg.state());
+        set(&mut self.timer, i, msg.timer());
+        set(&mut self.retrans, i, msg.retrans());
+        set(&mut self.expires_ms, i, msg.expires_ms());
+        set(&mut self.rqueue, i, msg.rqueue());
+        set(&mut self.wqueue, i, msg.wqueue());
+        set(&mut self.uid, i, msg.uid());
+        set(&mut self.inode, i, msg.inode());
+        set(&mut self.skmem, i, skmem);
+        set(&mut self.skmem_words, i, skmem_words);
+        if let Some(info) = self.keep_info(msg, proto) {
+            set(&mut self.info, i, info);
+        }
+    }
+    /// Keeps a reply's `tcp_info`. MPTCP sends another struct under the same number, and of a
+    /// listener it holds nothing that the row does not.
+    #[inline]
+    fn keep_info(&mut self, msg: &InetMsg<'_>, proto: Proto) -> Option<u32> {
+        if msg.info.is_empty() || proto != Proto::Tcp || msg.state() == SockState::LISTEN {
+            return None;
+        }
+        self.infos.push(TcpInfo::from_bytes(msg.info));
+        Some(self.infos.len() as u32 - 1)
+    }
     /// The row with this cookie.
     #[must_use]
     pub fn find(&self, cookie: u64) -> Option<usize> {
@@ -311,6 +391,12 @@ impl InetRows {
     pub fn bytes(&self) -> usize {
         self.len() * (8 + 5 + 4 * 6 + 32 + 4 + 8 + 36 + 1 + 4)
             + self.infos.len() * size_of::<TcpInfo>()
+    }
+}
+
+fn set<T>(column: &mut [T], i: usize, value: T) {
+    if let Some(cell) = column.get_mut(i) {
+        *cell = value;
     }
 }
 
@@ -358,189 +444,6 @@ skmem_words! {
     bl = 7;
     /// Drops (since 4.7).
     d = 8;
-}
-
-/// Largest `tcp_info` that is kept; a newer kernel's extra bytes are cut.
-pub const TCP_INFO_MAX: usize = 304;
-
-/// A `tcp_info` block as the kernel sent it, read by offset and length: a field exists when
-/// the block is long enough for it, whatever the kernel's version says.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct TcpInfo {
-    len: u16,
-    raw: [u8; TCP_INFO_MAX],
-}
-
-impl TcpInfo {
-    /// Keeps the first [`TCP_INFO_MAX`] bytes of an `INET_DIAG_INFO` attribute.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Self {
-        let len = bytes.len().min(TCP_INFO_MAX);
-        let mut raw = [0; TCP_INFO_MAX];
-        raw[..len].copy_from_slice(&bytes[..len]);
-        Self { len: len as u16, raw }
-    }
-    /// The bytes the kernel sent.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.raw[..usize::from(self.len)]
-    }
-    fn read<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
-        self.as_bytes().get(at..at + N)?.try_into().ok()
-    }
-    /// Overwrites a field, lengthening the block when needed: for tests and scripted sources.
-    #[must_use]
-    pub fn with(mut self, at: usize, bytes: &[u8]) -> Self {
-        let end = (at + bytes.len()).min(TCP_INFO_MAX);
-        if at < end {
-            self.raw[at..end].copy_from_slice(&bytes[..end - at]);
-            self.len = self.len.max(end as u16);
-        }
-        self
-    }
-}
-
-impl std::fmt::Debug for TcpInfo {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TcpInfo({} bytes)", self.len)
-    }
-}
-
-impl Serialize for TcpInfo {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_bytes(self.as_bytes())
-    }
-}
-
-impl<'de> Deserialize<'de> for TcpInfo {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let bytes: Vec<u8> = Vec::deserialize(d)?;
-        Ok(Self::from_bytes(&bytes))
-    }
-}
-
-macro_rules! tcp_info_fields {
-    ($( $(#[$doc:meta])* $name:ident: $ty:ident @ $off:literal; )+) => {
-        impl TcpInfo {
-            $( $(#[$doc])* #[must_use] pub fn $name(&self) -> Option<$ty> { self.read($off).map($ty::from_ne_bytes) } )+
-            /// Name, offset and size of every field, for tests and scripted sources.
-            pub const FIELDS: &'static [(&'static str, usize, usize)] = &[ $( (stringify!($name), $off, size_of::<$ty>()) ),+ ];
-        }
-    };
-}
-tcp_info_fields! {
-    /// TCP state.
-    state: u8 @ 0;
-    /// Congestion-avoidance state: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
-    ca_state: u8 @ 1;
-    /// RTOs since the last progress.
-    retransmits: u8 @ 2;
-    /// Unanswered zero-window or keepalive probes.
-    probes: u8 @ 3;
-    /// Exponential backoff, shared by RTO and zero-window probes.
-    backoff: u8 @ 4;
-    /// `TCPI_OPT_*` bits.
-    options: u8 @ 5;
-    /// Window scales: low nibble ours to send, high nibble to receive.
-    wscale: u8 @ 6;
-    /// Bit 0: the application limits the rate.
-    app_limited: u8 @ 7;
-    /// Retransmission timeout, us, backoff included (not for zero-window probes).
-    rto_us: u32 @ 8;
-    /// Delayed-ACK timeout, us.
-    ato_us: u32 @ 12;
-    /// Maximum segment size to send.
-    snd_mss: u32 @ 16;
-    /// Maximum segment size seen.
-    rcv_mss: u32 @ 20;
-    /// Segments sent and not acknowledged; LISTEN: accept queue length.
-    unacked: u32 @ 24;
-    /// SACKed segments; LISTEN: accept queue limit.
-    sacked: u32 @ 28;
-    /// Segments taken for lost.
-    lost: u32 @ 32;
-    /// Retransmitted segments that are still out.
-    retrans: u32 @ 36;
-    /// ms since data was last sent.
-    last_data_sent_ms: u32 @ 44;
-    /// ms since data was last received.
-    last_data_recv_ms: u32 @ 52;
-    /// ms since an ACK was last received.
-    last_ack_recv_ms: u32 @ 56;
-    /// Path MTU.
-    pmtu: u32 @ 60;
-    /// Receive slow-start threshold.
-    rcv_ssthresh: u32 @ 64;
-    /// Smoothed round-trip time, us.
-    rtt_us: u32 @ 68;
-    /// Its mean deviation, us.
-    rttvar_us: u32 @ 72;
-    /// Slow-start threshold, segments.
-    snd_ssthresh: u32 @ 76;
-    /// Congestion window, segments.
-    snd_cwnd: u32 @ 80;
-    /// Advertised MSS.
-    advmss: u32 @ 84;
-    /// Reordering metric.
-    reordering: u32 @ 88;
-    /// Receiver-side RTT estimate, us.
-    rcv_rtt_us: u32 @ 92;
-    /// Receive space.
-    rcv_space: u32 @ 96;
-    /// Segments retransmitted over the lifetime, SYN and TLP included.
-    total_retrans: u32 @ 100;
-    /// Pacing rate, bytes/s.
-    pacing_rate: u64 @ 104;
-    /// Limit of the pacing rate, bytes/s.
-    max_pacing_rate: u64 @ 112;
-    /// Bytes acknowledged (since 4.1).
-    bytes_acked: u64 @ 120;
-    /// Bytes received in order (since 4.1).
-    bytes_received: u64 @ 128;
-    /// Segments sent (since 4.2).
-    segs_out: u32 @ 136;
-    /// Segments received (since 4.2).
-    segs_in: u32 @ 140;
-    /// Bytes in the write queue that were never sent (since 4.6).
-    notsent_bytes: u32 @ 144;
-    /// Smallest RTT seen, us (since 4.6).
-    min_rtt_us: u32 @ 148;
-    /// Segments with data received (since 4.6).
-    data_segs_in: u32 @ 152;
-    /// Segments with data sent (since 4.6).
-    data_segs_out: u32 @ 156;
-    /// Delivery rate, bytes/s (since 4.9).
-    delivery_rate: u64 @ 160;
-    /// us with data outstanding (since 4.10).
-    busy_us: u64 @ 168;
-    /// us limited by the peer's window (since 4.10).
-    rwnd_limited_us: u64 @ 176;
-    /// us limited by our send buffer (since 4.10).
-    sndbuf_limited_us: u64 @ 184;
-    /// Segments delivered (since 4.18).
-    delivered: u32 @ 192;
-    /// Bytes sent, retransmissions included (since 4.19).
-    bytes_sent: u64 @ 200;
-    /// Bytes retransmitted (since 4.19).
-    bytes_retrans: u64 @ 208;
-    /// Duplicate SACKs received (since 4.19).
-    dsack_dups: u32 @ 216;
-    /// Reordering events seen (since 4.19).
-    reord_seen: u32 @ 220;
-    /// Out-of-order packets received (since 5.4).
-    rcv_ooopack: u32 @ 224;
-    /// Peer's advertised window, bytes (since 5.4).
-    snd_wnd: u32 @ 228;
-    /// Our advertised window, bytes (since 6.2).
-    rcv_wnd: u32 @ 232;
-    /// Path rehash attempts (since 6.2).
-    rehash: u32 @ 236;
-    /// RTOs over the lifetime (since 6.7).
-    total_rto: u16 @ 240;
-    /// Recoveries from RTO over the lifetime (since 6.7).
-    total_rto_recoveries: u16 @ 242;
-    /// ms spent in RTO recovery over the lifetime (since 6.7).
-    total_rto_time_ms: u32 @ 244;
 }
 
 /// UNIX rows. All columns have the same length.
@@ -605,6 +508,11 @@ impl NetnsTable {
         }
         self.owners.iter().find(|o| o.inode == inode)
     }
+    /// The path of a cgroup id below the cgroup2 mount, where it is known.
+    #[must_use]
+    pub fn cgroup_path(&self, id: u64) -> Option<&str> {
+        self.cgroups.iter().find(|(known, _)| *known == id).map(|(_, path)| path.as_str())
+    }
     /// The route lookup made for a socket.
     #[must_use]
     pub fn route(&self, cookie: u64) -> Option<&RouteOutcome> {
@@ -613,6 +521,11 @@ impl NetnsTable {
     /// Bytes of memory, for the history budget.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.inet.bytes() + self.unix.bytes() + self.owners.len() * 48
+        size_of::<Self>()
+            + self.inet.bytes()
+            + self.unix.bytes()
+            + self.owners.len() * 48
+            + self.routes.len() * 48
+            + self.cgroups.iter().map(|(_, path)| 32 + path.len()).sum::<usize>()
     }
 }

@@ -1,0 +1,252 @@
+//! `RTM_GETROUTE`: would a packet of this socket find a way out? A missing route looks like
+//! a silent peer in every counter, so sockets that retransmit are checked, a few per tick.
+//!
+//! The question is put as TCP itself puts it: destination, source, bound interface, uid, and
+//! the socket's firewall mark where sock_diag told it (that needs CAP_NET_ADMIN). Rules that
+//! match ports are not followed.
+
+use std::io;
+
+use super::netlink::{Buffers, DumpError, NlSocket};
+use super::nlmsg::{self, Attrs, Message, Messages, Step};
+use super::{InetRows, RouteAnswer, RouteOutcome, SockState, SockTimer, diag};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
+const RTA_OIF: u16 = 4;
+const RTA_MARK: u16 = 16;
+const RTA_UID: u16 = 25;
+const IFLA_IFNAME: u16 = 3;
+/// Length of `struct rtmsg`.
+const RTMSG: usize = 12;
+/// Length of `struct ifinfomsg`.
+const IFINFOMSG: usize = 16;
+const EPROTO: i32 = 71;
+
+/// Questions asked of the kernel per reading.
+const MAX_LOOKUPS: usize = 64;
+/// Sockets that share the answers.
+const MAX_ANSWERS: usize = 256;
+/// A timer that fired this often makes the route suspicious.
+const MIN_RETRANS: u8 = 2;
+
+/// What decides a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    local: [u8; 16],
+    remote: [u8; 16],
+    oif: u32,
+    uid: u32,
+    mark: u32,
+}
+
+/// Looks up the routes of the sockets in `rows` that retransmit.
+///
+/// # Errors
+/// When the exchange fails; the socket is spent then.
+pub fn answers(
+    socket: &mut NlSocket,
+    buffers: &mut Buffers,
+    rows: &InetRows,
+    stalled: &[u32],
+    marks: &[(u64, u32)],
+) -> io::Result<Vec<RouteAnswer>> {
+    let mut known: Vec<(Key, RouteOutcome)> = Vec::new();
+    let mut out = Vec::new();
+    for i in stalled.iter().map(|i| *i as usize) {
+        let Some(cookie) = rows.cookie.get(i).copied().filter(|_| is_candidate(rows, i)) else {
+            continue;
+        };
+        let mark = marks.iter().find(|(c, _)| *c == cookie).map_or(0, |(_, mark)| *mark);
+        let Some(key) = key(rows, i, mark) else { continue };
+        let outcome = match known.iter().find(|(k, _)| *k == key) {
+            Some((_, outcome)) => outcome.clone(),
+            None if known.len() < MAX_LOOKUPS => {
+                let outcome = lookup(socket, buffers, &key, &known)?;
+                known.push((key, outcome.clone()));
+                outcome
+            }
+            None => continue,
+        };
+        out.push(RouteAnswer { cookie, outcome });
+        if out.len() >= MAX_ANSWERS {
+            break;
+        }
+    }
+    Ok(out)
+}
+
+fn is_candidate(rows: &InetRows, i: usize) -> bool {
+    rows.timer.get(i) == Some(&SockTimer::ON)
+        && rows.retrans.get(i).is_some_and(|n| *n >= MIN_RETRANS)
+        && rows.state.get(i).is_some_and(|s| s.may_send() || *s == SockState::SYN_SENT)
+}
+
+fn key(rows: &InetRows, i: usize, mark: u32) -> Option<Key> {
+    Some(Key {
+        local: *rows.local.get(i)?,
+        remote: *rows.remote.get(i)?,
+        oif: *rows.ifindex.get(i)?,
+        uid: *rows.uid.get(i)?,
+        mark,
+    })
+}
+
+fn lookup(
+    socket: &mut NlSocket,
+    buffers: &mut Buffers,
+    key: &Key,
+    known: &[(Key, RouteOutcome)],
+) -> io::Result<RouteOutcome> {
+    let mut found = None;
+    let asked = socket.dump(
+        buffers,
+        |tx, seq| put_route(tx, seq, key),
+        |bytes, seq| one_message(bytes, seq, RTM_NEWROUTE, |body| found = Some(oif_of(body))),
+    );
+    match asked {
+        Ok(()) => {}
+        Err(DumpError::NoModule(errno) | DumpError::Kernel(errno)) => {
+            return Ok(RouteOutcome::Errno(errno));
+        }
+        Err(DumpError::Transport(e)) => return Err(e),
+    }
+    let Some(ifindex) = found.flatten() else { return Ok(RouteOutcome::Errno(EPROTO)) };
+    let name = known.iter().find_map(|(_, outcome)| match outcome {
+        RouteOutcome::Via { ifindex: i, dev } if *i == ifindex => Some(dev.clone()),
+        _ => None,
+    });
+    let dev = match name {
+        Some(dev) => dev,
+        None => link_name(socket, buffers, ifindex)?,
+    };
+    Ok(RouteOutcome::Via { ifindex, dev })
+}
+
+/// Name of an interface; its number when it went away meanwhile.
+fn link_name(socket: &mut NlSocket, buffers: &mut Buffers, ifindex: u32) -> io::Result<String> {
+    let mut name = None;
+    let asked = socket.dump(
+        buffers,
+        |tx, seq| {
+            nlmsg::put_message(tx, RTM_GETLINK, nlmsg::F_REQUEST, seq, |body| {
+                body.extend_from_slice(&[0; 4]);
+                body.extend_from_slice(&ifindex.to_ne_bytes());
+                body.extend_from_slice(&[0; 8]);
+            });
+        },
+        |bytes, seq| one_message(bytes, seq, RTM_NEWLINK, |body| name = name_of(body)),
+    );
+    match asked {
+        Err(DumpError::Transport(e)) => Err(e),
+        _ => Ok(name.unwrap_or_else(|| format!("if{ifindex}"))),
+    }
+}
+
+fn put_route(tx: &mut Vec<u8>, seq: u32, key: &Key) {
+    let family = diag::ExactId {
+        local: key.local,
+        remote: key.remote,
+        lport: 0,
+        rport: 0,
+        ifindex: 0,
+        cookie: 0,
+    }
+    .family();
+    let v4 = family == diag::AF_INET;
+    nlmsg::put_message(tx, RTM_GETROUTE, nlmsg::F_REQUEST, seq, |body| {
+        let bits = if v4 { 32 } else { 128 };
+        body.extend_from_slice(&[family, bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let addr = |a: &[u8; 16]| if v4 { a[12..].to_vec() } else { a.to_vec() };
+        nlmsg::put_attr(body, RTA_DST, &addr(&key.remote));
+        nlmsg::put_attr(body, RTA_SRC, &addr(&key.local));
+        nlmsg::put_attr(body, RTA_UID, &key.uid.to_ne_bytes());
+        if key.oif != 0 {
+            nlmsg::put_attr(body, RTA_OIF, &key.oif.to_ne_bytes());
+        }
+        if key.mark != 0 {
+            nlmsg::put_attr(body, RTA_MARK, &key.mark.to_ne_bytes());
+        }
+    });
+}
+
+/// An answer that is one message: no DONE follows.
+fn one_message(bytes: &[u8], seq: u32, kind: u16, mut take: impl FnMut(&[u8])) -> Step {
+    for message in Messages::new(bytes) {
+        match message {
+            Message::Data(k, s, payload) if k == kind && s == seq => {
+                take(payload);
+                return Step::Done;
+            }
+            Message::Error(s, errno) | Message::Done(s, errno) if s == seq => {
+                return if errno == 0 { Step::Done } else { Step::Failed(errno) };
+            }
+            _ => {}
+        }
+    }
+    Step::More
+}
+
+fn oif_of(payload: &[u8]) -> Option<u32> {
+    let (_, body) = Attrs(payload.get(RTMSG..)?).find(|(kind, _)| *kind == RTA_OIF)?;
+    body.first_chunk().map(|b| u32::from_ne_bytes(*b))
+}
+
+fn name_of(payload: &[u8]) -> Option<String> {
+    let (_, body) = Attrs(payload.get(IFINFOMSG..)?).find(|(kind, _)| *kind == IFLA_IFNAME)?;
+    let name = body.split(|b| *b == 0).next().unwrap_or_default();
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::collect::sockets::diag::tests::Fake;
+    use crate::collect::sockets::{map_v4, netlink};
+
+    fn ask(rows: &InetRows) -> Vec<RouteAnswer> {
+        let mut socket = NlSocket::open(netlink::ROUTE).unwrap();
+        let stalled: Vec<u32> = (0..rows.len() as u32).collect();
+        answers(&mut socket, &mut Buffers::default(), rows, &stalled, &[]).unwrap()
+    }
+
+    #[test]
+    fn loopback_goes_through_lo_for_both_families() {
+        let v4 = Fake { cookie: 1, timer: 1, retrans: 2, ..Fake::default() };
+        let v6 =
+            Fake { cookie: 2, family: diag::AF_INET6, timer: 1, retrans: 2, ..Fake::default() };
+        let mut rows = Fake::rows(&[v4, v6]);
+        rows.local[1] = std::net::Ipv6Addr::LOCALHOST.octets();
+        rows.remote[1] = std::net::Ipv6Addr::LOCALHOST.octets();
+        let got = ask(&rows);
+        assert_eq!(got[0].cookie, 1);
+        let Some(RouteOutcome::Via { dev, .. }) = got.first().map(|a| &a.outcome) else {
+            panic!("{got:?}");
+        };
+        assert_eq!(dev, "lo");
+        assert_eq!(got.len(), 2);
+    }
+
+    #[test]
+    fn a_source_that_is_not_ours_is_refused_as_tcp_is() {
+        let mut rows = Fake::rows(&[Fake { cookie: 1, timer: 1, retrans: 2, ..Fake::default() }]);
+        rows.local[0] = map_v4([192, 0, 2, 1]);
+        rows.remote[0] = map_v4([192, 0, 2, 2]);
+        assert!(matches!(ask(&rows)[0].outcome, RouteOutcome::Errno(e) if e > 0));
+    }
+
+    #[test]
+    fn only_sockets_that_retransmit_are_asked_for() {
+        let rows = Fake::rows(&[
+            Fake { cookie: 1, timer: 1, retrans: 1, ..Fake::default() },
+            Fake { cookie: 2, timer: 4, retrans: 5, ..Fake::default() },
+            Fake { cookie: 3, timer: 1, retrans: 9, state: 6, ..Fake::default() },
+        ]);
+        assert_eq!(ask(&rows), []);
+    }
+}
