@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cpu::psi_some;
-use super::rate::{grown, per_second, ratio};
+use super::rate::{Readings, grown, per_second, ratio};
 use crate::collect::Stamped;
 use crate::collect::cgroups::{CgroupIo, CgroupRow, CgroupsSample};
 use crate::model::subject::{CgroupId, DiskId};
@@ -84,7 +84,7 @@ pub struct CgroupIoFigures {
 /// in every tick.
 #[derive(Clone, Debug, Default)]
 pub struct CgroupTracker {
-    last: HashMap<(Arc<str>, CgroupId), (MonoNs, CgroupRow)>,
+    last: HashMap<(Arc<str>, CgroupId), Readings<CgroupRow>>,
 }
 
 impl CgroupTracker {
@@ -93,16 +93,12 @@ impl CgroupTracker {
         let at = now.span.mid();
         let mut out = Vec::new();
         for g in &now.data.groups {
-            let Some((then, p)) = self.last.insert((g.mount.clone(), g.id), (at, g.clone())) else {
-                continue;
-            };
-            let dt = at.since(then);
-            if !dt.is_zero() {
-                out.push(figures(&p, g, dt));
-            }
+            let past = self.last.entry((g.mount.clone(), g.id)).or_default();
+            out.extend(past.push(at, g.clone(), figures));
         }
         if self.last.len() > 2 * now.data.groups.len() + 1024 {
-            self.last.retain(|_, v| at.since(v.0) < Duration::from_secs(60));
+            let fresh = |t: MonoNs| at.since(t) < Duration::from_secs(60);
+            self.last.retain(|_, r| r.last_at().is_some_and(fresh));
         }
         out
     }

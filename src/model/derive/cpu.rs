@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rate::{grown, grown32, per_second, ratio};
+use super::rate::{Readings, grown, grown32, per_second, ratio};
 use crate::collect::Stamped;
 use crate::collect::cpu::{CpuSample, CpuTimes};
 use crate::collect::psi::{PsiSample, PsiTotals};
 use crate::collect::sched::{SchedSample, ThreadSched};
 use crate::collect::softirq::SoftirqSample;
 use crate::model::subject::{CpuId, TaskId};
+use crate::model::time::MonoNs;
 
 /// What a CPU did, % of the interval. The parts add up to 100.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -261,7 +262,7 @@ pub struct SchedFigures {
 /// thread in every tick.
 #[derive(Clone, Debug, Default)]
 pub struct SchedTracker {
-    last: std::collections::HashMap<TaskId, (crate::model::time::MonoNs, u64, u64, u64)>,
+    last: std::collections::HashMap<TaskId, Readings<[u64; 3]>>,
 }
 
 impl SchedTracker {
@@ -274,15 +275,16 @@ impl SchedTracker {
         let at = now.span.mid();
         let mut threads = Vec::new();
         for t in &now.data.threads {
-            let new = (at, t.run_ns, t.run_delay_ns, t.slices);
-            let Some((then, run, delay, slices)) = self.last.insert(t.task, new) else { continue };
-            let (Some(run_ns), Some(run_delay_ns), Some(slices)) =
-                (grown(run, t.run_ns), grown(delay, t.run_delay_ns), grown(slices, t.slices))
-            else {
+            let new = [t.run_ns, t.run_delay_ns, t.slices];
+            let past = self.last.entry(t.task).or_default();
+            let Some((delta, dt)) = past.push(at, new, |a, b, dt| {
+                let grown = |i: usize| grown(a[i], b[i]);
+                (grown(0).zip(grown(1)).zip(grown(2)), dt)
+            }) else {
                 continue;
             };
-            let dt = at.since(then);
-            if dt.is_zero() || run_ns + run_delay_ns == 0 {
+            let Some(((run_ns, run_delay_ns), slices)) = delta else { continue };
+            if run_ns == 0 && run_delay_ns == 0 {
                 continue;
             }
             threads.push(ThreadWait { thread: t.clone(), dt, run_ns, run_delay_ns, slices });
@@ -292,7 +294,8 @@ impl SchedTracker {
         });
         // Threads that ended leave their last reading behind: drop what is a minute old.
         if self.last.len() > 2 * now.data.threads.len() + 1024 {
-            self.last.retain(|_, v| at.since(v.0) < Duration::from_secs(60));
+            let fresh = |t: MonoNs| at.since(t) < Duration::from_secs(60);
+            self.last.retain(|_, r| r.last_at().is_some_and(fresh));
         }
         let cpus = prev.map_or_else(Vec::new, |p| {
             let dt = at.since(p.span.mid());
@@ -356,7 +359,7 @@ fn psi_share(p: u64, n: u64, dt: Duration) -> Option<f64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::model::time::{MonoNs, Span};
+    use crate::model::time::Span;
 
     fn at<S>(ms: u64, data: S) -> Stamped<S> {
         Stamped { span: Span::at(MonoNs(ms * 1_000_000)), cpu: Duration::ZERO, data }

@@ -10,16 +10,16 @@ pub mod disks;
 pub mod rate;
 pub mod sockets;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::subject::{DiskId, NetnsId};
 use super::tick::Tick;
 use super::time::{MonoNs, Seq, WallNs};
-use crate::collect::Shared;
 use crate::collect::net_counters::{NetCountersSample, NetnsCounters};
 use crate::collect::sockets::NetnsTable;
+use crate::collect::{Samples, Shared};
 use disks::DiskFigures;
 
 /// Shortest interval that a rate is taken over.
@@ -101,9 +101,9 @@ impl NetPair {
 /// The fold: what must be remembered between ticks.
 #[derive(Debug, Default)]
 pub struct Deriver {
-    recent: VecDeque<Arc<Tick>>,
+    recent: VecDeque<(MonoNs, Samples)>,
     sockets: sockets::SocketTracker,
-    tables: HashMap<NetnsId, Arc<NetnsTable>>,
+    tables: BTreeMap<NetnsId, Arc<NetnsTable>>,
     counters: HashMap<NetnsId, VecDeque<(Shared<NetCountersSample>, usize)>>,
     sched: cpu::SchedTracker,
     cgroups: cgroups::CgroupTracker,
@@ -131,7 +131,7 @@ impl Deriver {
         macro_rules! pair {
             ($field:ident) => {
                 s.$field.as_ref().and_then(|now| {
-                    let old = self.recent.iter().rev().filter_map(|t| t.samples.$field.as_ref());
+                    let old = self.recent.iter().rev().filter_map(|t| t.1.$field.as_ref());
                     Some((base_of(old, now)?, now))
                 })
             };
@@ -154,13 +154,12 @@ impl Deriver {
         out.cgroups = s.cgroups.as_ref().map(|n| Arc::new(self.cgroups.push(n)));
         out.sockets = Arc::new(self.push_sockets(tick));
         out.net = s.net_counters.as_ref().map(|n| self.push_counters(n)).unwrap_or_default();
-        self.recent.push_back(tick.clone());
+        // Without the socket tables: they are large, and the trackers have read them.
+        let kept = Samples { sockets: None, netns_sockets: None, ..s.clone() };
+        self.recent.push_back((tick.mono, kept));
         // Rates need one reading that is old enough; collectors may be late by several ticks.
         while self.recent.len() > 2
-            && self
-                .recent
-                .front()
-                .is_some_and(|t| tick.mono.since(t.mono) > Duration::from_secs(20))
+            && self.recent.front().is_some_and(|t| tick.mono.since(t.0) > Duration::from_secs(20))
         {
             self.recent.pop_front();
         }
@@ -222,7 +221,11 @@ impl Deriver {
             let m = self.disks.entry(f.id).or_default();
             m.seen = at;
             let stuck = f.completed == 0 && f.in_flight.is_some_and(|n| n > 0);
-            m.stuck_since = stuck.then(|| m.stuck_since.unwrap_or(at.back(f.dt)));
+            // io_ticks says whether a request was there all along; where it is not kept up to
+            // date for requests that do not end, only what was seen counts.
+            let all_along = f64::from(f.io_ticks) >= 0.9 * f.dt.as_secs_f64() * 1000.0;
+            let begin = if all_along { at.back(f.dt) } else { at };
+            m.stuck_since = stuck.then(|| m.stuck_since.unwrap_or(begin));
             f.stuck_for = m.stuck_since.map_or(Duration::ZERO, |t| at.since(t));
             let mut calm: Vec<f64> = m.calm.iter().map(|c| c.1).collect();
             f.baseline_ms = rate::median(&mut calm);

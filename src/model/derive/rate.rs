@@ -1,6 +1,9 @@
 //! Counter arithmetic: differences that know about wraps and resets.
 
+use std::collections::VecDeque;
 use std::time::Duration;
+
+use crate::model::time::MonoNs;
 
 /// Growth of a 64-bit counter; `None` when it went backwards, which is a reset and never a
 /// huge rate.
@@ -58,6 +61,45 @@ pub fn variation(values: &[f64]) -> Option<f64> {
     Some(var.sqrt() / mean)
 }
 
+/// Past readings of one thing, as many as a rate over [`super::MIN_SPAN`] needs.
+#[derive(Clone, Debug)]
+pub struct Readings<T>(VecDeque<(MonoNs, T)>);
+
+impl<T> Default for Readings<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> Readings<T> {
+    /// Takes in the reading of `at`, passing it and the one to compare it with to `judge`: the
+    /// youngest that is at least [`super::MIN_SPAN`] older, else the oldest. Nothing is judged
+    /// for the first reading, nor for one that is not younger than the last.
+    pub fn push<R>(
+        &mut self,
+        at: MonoNs,
+        now: T,
+        judge: impl FnOnce(&T, &T, Duration) -> R,
+    ) -> Option<R> {
+        if self.last_at().is_some_and(|last| at <= last) {
+            return None;
+        }
+        let far = |then: MonoNs| at.since(then) >= super::MIN_SPAN;
+        let base = self.0.iter().rev().find(|(t, _)| far(*t)).or(self.0.front());
+        let out = base.map(|(then, before)| judge(before, &now, at.since(*then)));
+        self.0.push_back((at, now));
+        while self.0.len() > 2 && self.0.get(1).is_some_and(|(t, _)| far(*t)) {
+            self.0.pop_front();
+        }
+        out
+    }
+    /// When the last reading was taken.
+    #[must_use]
+    pub fn last_at(&self) -> Option<MonoNs> {
+        self.0.back().map(|r| r.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -79,6 +121,23 @@ mod tests {
         let cv = variation(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert!((cv - 2.0 / 5.0).abs() < 1e-12);
         assert_eq!(variation(&[1.0]), None);
+    }
+
+    #[test]
+    fn short_intervals_are_judged_over_a_second() {
+        let at = |ms: u64| MonoNs(ms * 1_000_000);
+        let mut r = Readings::default();
+        let mut spans = Vec::new();
+        for i in 0..30_u64 {
+            if let Some((d, dt)) = r.push(at(i * 100), i, |a, b, dt| (b - a, dt)) {
+                assert_eq!(dt, Duration::from_millis(100 * d));
+                spans.push(d);
+            }
+        }
+        assert_eq!(&spans[..10], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 9]);
+        assert!(spans[9..].iter().all(|s| *s == 9));
+        assert!(r.0.len() <= 11, "what is not needed is dropped: {}", r.0.len());
+        assert_eq!(r.push(at(2900), 0, |_, _, dt| dt), None, "no interval, no rate");
     }
 
     proptest! {

@@ -1,0 +1,207 @@
+//! Which sockets are followed, and the counts per namespace.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::advance::advance;
+use super::{KEEP, MAX_SUSPECTS, SocketFigures, SocketTotals, Suspect};
+use crate::collect::sockets::{InetRows, NetnsTable, Proto, SockState, SockTimer};
+use crate::model::subject::{NetnsId, SockId};
+use crate::model::time::MonoNs;
+
+/// First port that Linux hands out to clients by default (`ip_local_port_range`).
+const EPHEMERAL: u16 = 32_768;
+
+/// How odd one row looks, 0 for healthy; more is worse.
+#[must_use]
+pub fn trouble(rows: &InetRows, i: usize) -> u32 {
+    let (state, timer, retrans) = (rows.state[i], rows.timer[i], u32::from(rows.retrans[i]));
+    if rows.proto[i] == Proto::Udp {
+        return u32::from(rows.rqueue[i] > 0);
+    }
+    match state {
+        SockState::LISTEN => {
+            let (len, limit) = (rows.rqueue[i], rows.wqueue[i]);
+            if len > 0 && len >= limit { 900 } else { u32::from(len > 0) }
+        }
+        SockState::TIME_WAIT => 0,
+        _ => {
+            let timer_part = match timer {
+                SockTimer::ON if retrans > 0 => 1000 + 100 * retrans,
+                SockTimer::PERSIST => 800 + 10 * retrans,
+                _ => 0,
+            };
+            timer_part + u32::from(rows.rqueue[i] > 0) * 2 + u32::from(rows.wqueue[i] > 0)
+        }
+    }
+}
+
+/// A row that is followed from tick to tick: its timer, accept queue or unread bytes look odd.
+/// Unread bytes count once they fill a quarter of the receive buffer: a reader that is a
+/// moment late is normal, and a busy server has thousands of those.
+fn odd(rows: &InetRows, i: usize) -> bool {
+    let worth = trouble(rows, i);
+    if worth >= 800 {
+        return true;
+    }
+    let unread = rows.rqueue[i] > 0 && rows.state[i] != SockState::LISTEN;
+    worth >= 2
+        && unread
+        && match (rows.skmem(i).r(), rows.skmem(i).rb()) {
+            (Some(r), Some(rb)) => r >= rb / 4,
+            _ => rows.rqueue[i] >= 16 * 1024,
+        }
+}
+
+/// Follows odd sockets from tick to tick.
+#[derive(Clone, Debug, Default)]
+pub struct SocketTracker {
+    followed: BTreeMap<SockId, Arc<Suspect>>,
+    last_space: HashMap<NetnsId, MonoNs>,
+    totals: BTreeMap<NetnsId, SocketTotals>,
+}
+
+impl SocketTracker {
+    /// Takes in the namespaces that are known, of which those read since the last call count.
+    pub fn push<'a>(&mut self, spaces: impl Iterator<Item = &'a Arc<NetnsTable>>) -> SocketFigures {
+        let mut spaces: Vec<&Arc<NetnsTable>> = spaces.collect();
+        spaces.sort_by_key(|s| s.netns);
+        let mut latest = MonoNs(0);
+        for space in &spaces {
+            latest = latest.max(space.span.end);
+            if self.last_space.insert(space.netns, space.span.end) != Some(space.span.end) {
+                self.read(space);
+            }
+        }
+        let known = |id: NetnsId| spaces.binary_search_by_key(&id, |s| s.netns).is_ok();
+        if !spaces.is_empty() {
+            // A namespace that is gone takes its sockets with it.
+            self.last_space.retain(|id, _| known(*id));
+            self.totals.retain(|id, _| known(*id));
+            for s in self.followed.values_mut() {
+                if s.missing_since.is_none() && !known(s.id.netns) {
+                    Arc::make_mut(s).missing_since = Some(latest);
+                }
+            }
+        }
+        self.followed.retain(|_, s| latest.since(s.missing_since.unwrap_or(latest)) < KEEP);
+        self.drop_excess();
+        SocketFigures {
+            suspects: self.followed.values().cloned().collect(),
+            totals: self.totals.values().copied().collect(),
+        }
+    }
+
+    fn read(&mut self, space: &NetnsTable) {
+        let at = space.span.mid();
+        let rows = &space.inet;
+        let mut totals = SocketTotals {
+            netns: space.netns,
+            unix: space.unix.len() as u32,
+            ..SocketTotals::default()
+        };
+        let mut listening = BTreeSet::new();
+        let mut picked: Vec<(bool, bool, u32, usize)> = Vec::new();
+        for i in 0..rows.len() {
+            count(&mut totals, rows, i);
+            if rows.state[i] == SockState::LISTEN {
+                listening.insert(rows.lport[i]);
+            }
+            let odd = odd(rows, i);
+            let followed = !self.followed.is_empty() && self.followed.contains_key(&id(space, i));
+            if odd || followed {
+                picked.push((odd, followed, trouble(rows, i), i));
+            }
+        }
+        // When half the host is in trouble, the worst are followed, and of those the ones that
+        // are followed already: their events must not be lost to newcomers.
+        picked.sort_by_key(|(odd, followed, worth, i)| {
+            Reverse((*odd && *worth >= 800, *followed, *worth, Reverse(*i)))
+        });
+        picked.truncate(MAX_SUSPECTS);
+        let mut seen = HashSet::new();
+        for (odd, _, _, i) in picked {
+            let id = id(space, i);
+            // A dump may show a socket twice: the kernel resumes it by bucket and index.
+            if !seen.insert(id) {
+                continue;
+            }
+            let before = self.followed.remove(&id);
+            let inbound = inbound(rows, i, &listening);
+            if let Some(s) = advance(before.as_deref(), space, i, (id, at), odd, inbound) {
+                self.followed.insert(id, Arc::new(s));
+            }
+        }
+        for s in self.followed.values_mut().filter(|s| s.id.netns == space.netns) {
+            if s.missing_since.is_none() && !seen.contains(&s.id) {
+                Arc::make_mut(s).missing_since = Some(at);
+            }
+        }
+        self.totals.insert(space.netns, totals);
+    }
+
+    /// Keeps the worst over all namespaces.
+    fn drop_excess(&mut self) {
+        let excess = self.followed.len().saturating_sub(MAX_SUSPECTS);
+        if excess == 0 {
+            return;
+        }
+        let mut by_worth: Vec<(bool, usize, u8, SockId)> = self
+            .followed
+            .values()
+            .map(|s| (s.missing_since.is_none(), s.events.len(), s.retrans, s.id))
+            .collect();
+        by_worth.sort_unstable();
+        for (_, _, _, id) in by_worth.into_iter().take(excess) {
+            self.followed.remove(&id);
+        }
+    }
+}
+
+/// The socket's id. Rows of `/proc/net/tcp` have no cookie: their tuple stands in for it.
+fn id(space: &NetnsTable, i: usize) -> SockId {
+    let rows = &space.inet;
+    if rows.cookie[i] != 0 {
+        return space.id(i);
+    }
+    // FNV-1a, with the top bit set: real cookies count up from 1.
+    let mut h = 0xcbf2_9ce4_8422_2325_u64;
+    let mut eat = |bytes: &[u8]| {
+        for b in bytes {
+            h = (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    eat(&[rows.proto[i] as u8]);
+    eat(&rows.local[i]);
+    eat(&rows.remote[i]);
+    eat(&rows.lport[i].to_ne_bytes());
+    eat(&rows.rport[i].to_ne_bytes());
+    SockId { netns: space.netns, cookie: h | 1 << 63 }
+}
+
+/// Did the peer connect to us? Certain while the listener is there, else by port number.
+fn inbound(rows: &InetRows, i: usize, listening: &BTreeSet<u16>) -> bool {
+    let (local, remote) = (rows.lport[i], rows.rport[i]);
+    listening.contains(&local) || (local < EPHEMERAL && remote >= EPHEMERAL)
+}
+
+fn count(t: &mut SocketTotals, rows: &InetRows, i: usize) {
+    if rows.proto[i] == Proto::Udp {
+        t.udp += 1;
+        return;
+    }
+    t.tcp += 1;
+    match rows.state[i] {
+        SockState::ESTAB => t.established += 1,
+        SockState::LISTEN => t.listening += 1,
+        SockState::TIME_WAIT => t.time_wait += 1,
+        SockState::CLOSE_WAIT => t.close_wait += 1,
+        SockState::SYN_SENT => t.syn_sent += 1,
+        SockState::SYN_RECV | SockState::NEW_SYN_RECV => t.syn_recv += 1,
+        _ => {}
+    }
+    if rows.state[i].may_send() && rows.wqueue[i] > 0 {
+        t.sending += 1;
+    }
+}
