@@ -21,6 +21,7 @@ pub mod registry;
 pub mod sched;
 pub mod sockets;
 pub mod softirq;
+mod tasks;
 
 use std::borrow::Cow;
 use std::sync::Arc;

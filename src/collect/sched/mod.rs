@@ -1,12 +1,19 @@
-//! Waiting for a CPU, without eBPF: `run_delay` of `/proc/PID/task/TID/schedstat`,
-//! `/proc/schedstat` where the kernel has it, and the load.
+//! Waiting for a CPU, without eBPF: `run_delay` of `/proc/PID/task/TID/schedstat` (needs
+//! CONFIG_SCHED_INFO), `/proc/schedstat` where the kernel has it (CONFIG_SCHEDSTATS), and the
+//! load.
+//!
+//! Threads are read within a CPU budget, those that lately ran or waited first; every thread in
+//! the sample has been read for it. `run_delay` includes time throttled by CFS bandwidth control,
+//! so threads that wait much carry their cgroup, whose `cpu.stat` tells the two apart.
+
+mod collector;
+mod parse;
+
+pub use collector::SchedCollector;
+pub use parse::{Load, parse_cpus_allowed, parse_loadavg, parse_schedstat_cpus, parse_task_cgroup};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
 use crate::model::subject::{CpuId, TaskId};
 
 /// One reading.
@@ -65,26 +72,4 @@ pub struct ThreadSched {
     pub nice: Option<i8>,
     /// Scheduling policy number (`SCHED_OTHER` 0, `SCHED_IDLE` 5).
     pub policy: Option<u32>,
-}
-
-/// Reads it. See the module head.
-pub struct SchedCollector {
-    host: HostFs,
-}
-
-impl Collector for SchedCollector {
-    type Sample = SchedSample;
-    const ID: CollectorId = CollectorId::Sched;
-    const ROLE: Role = Role::Tasks;
-
-    fn open(_host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        Err(Unavailable::new("not built yet", ""))
-    }
-
-    fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<Self::Sample, CollectError> {
-        let _ = &self.host;
-        Ok(Self::Sample::default())
-    }
-
-    fn signals(&self, _out: &mut Vec<Signal>) {}
 }

@@ -1,0 +1,245 @@
+//! The collector.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{SchedSample, ThreadSched, parse};
+use crate::collect::hot::HotFile;
+use crate::collect::tasks::{Thread, ThreadScan};
+use crate::collect::{
+    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
+    Unavailable,
+};
+use crate::model::subject::{CpuId, TaskId};
+use crate::model::time::MonoNs;
+
+/// Share of one core for reading threads.
+const BUDGET: f64 = 0.002;
+/// Descriptors that stay open.
+const MAX_FILES: usize = 256;
+/// Affinity and cgroup are read for threads that wait this share of the time.
+const WAITS_MUCH: f64 = 0.1;
+/// They are read again after this time while the thread still waits, and forgotten after
+/// this time when it does not.
+const DETAIL_AGE: Duration = Duration::from_secs(10);
+/// Threads whose details are read in one tick.
+const MAX_DETAILS: usize = 64;
+
+/// Reads it. See the module head.
+pub struct SchedCollector {
+    host: HostFs,
+    loadavg: HotFile,
+    schedstat: Option<HotFile>,
+    scan: ThreadScan,
+    details: HashMap<TaskId, Detail>,
+    /// Of the last round.
+    unread: u32,
+}
+
+/// What is read only for threads that wait much.
+#[derive(Debug)]
+struct Detail {
+    allowed: Option<String>,
+    cgroup: Option<String>,
+    read_at: MonoNs,
+}
+
+impl Collector for SchedCollector {
+    type Sample = SchedSample;
+    const ID: CollectorId = CollectorId::Sched;
+    const ROLE: Role = Role::Tasks;
+
+    fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let mut loadavg = HotFile::new(host, "proc/loadavg");
+        loadavg.read().map_err(|e| {
+            Unavailable::new(format!("/proc/loadavg: {e}"), "mount /proc of the host")
+        })?;
+        let mut schedstat = HotFile::new(host, "proc/schedstat");
+        let has_cpus = schedstat.read().is_ok_and(|b| !parse::parse_schedstat_cpus(b).is_empty());
+        Ok(Self {
+            host: host.clone(),
+            loadavg,
+            schedstat: has_cpus.then_some(schedstat),
+            scan: ThreadScan::new(host, MAX_FILES),
+            details: HashMap::new(),
+            unread: 0,
+        })
+    }
+
+    fn sample(&mut self, cx: &SampleContext<'_>) -> Result<SchedSample, CollectError> {
+        let load = self.loadavg.read().ok().and_then(parse::parse_loadavg);
+        let cpus = self.schedstat.as_mut().and_then(|f| f.read().ok());
+        let mut out = SchedSample {
+            load: load.map(|l| l.0),
+            tasks: load.map(|l| l.1),
+            cpus: cpus.map(parse::parse_schedstat_cpus).unwrap_or_default(),
+            ..SchedSample::default()
+        };
+        if !self.scan.has_schedstat {
+            return Ok(out);
+        }
+        let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(500));
+        let existing = out.tasks.map(|t| t.1);
+        let mut waiting = Vec::new();
+        out.threads.reserve(64);
+        let round = self
+            .scan
+            .round(cx.at, budget, existing, |t| {
+                if t.wait_share() >= WAITS_MUCH {
+                    waiting.push((out.threads.len(), t.wait_share()));
+                }
+                out.threads.push(row(t));
+            })
+            .map_err(|e| CollectError::read("proc", e))?;
+        (out.unread_threads, self.unread) = (round.unread, round.unread);
+        self.add_details(cx.at, waiting, &mut out.threads);
+        Ok(out)
+    }
+
+    fn signals(&self, out: &mut Vec<Signal>) {
+        const NAME: &str = "run-queue latency";
+        out.push(if self.scan.has_schedstat {
+            let mut why = "no eBPF: per-task run_delay, top tasks only".to_owned();
+            if self.unread > 0 {
+                why.push_str(&format!("; {} threads read in turn", self.unread));
+            }
+            Signal::degraded(NAME, "schedstat", why, "run as root on a kernel with BTF")
+        } else {
+            Signal::missing(
+                NAME,
+                "schedstat",
+                "no /proc/PID/schedstat (CONFIG_SCHED_INFO is off)",
+                "use a kernel with CONFIG_SCHED_INFO, or eBPF",
+            )
+        });
+    }
+}
+
+impl SchedCollector {
+    /// Reads affinity and cgroup of those that wait most, and puts what is known of any thread
+    /// into its row.
+    fn add_details(
+        &mut self,
+        at: MonoNs,
+        mut waiting: Vec<(usize, f64)>,
+        threads: &mut [ThreadSched],
+    ) {
+        waiting.sort_by(|a, b| b.1.total_cmp(&a.1));
+        waiting.truncate(MAX_DETAILS);
+        for (i, _) in waiting {
+            let Some(t) = threads.get(i) else { continue };
+            let fresh = |d: &Detail| at.since(d.read_at) < DETAIL_AGE;
+            if !self.details.get(&t.task).is_some_and(fresh) {
+                let detail = read_detail(&self.host, t.task, at);
+                self.details.insert(t.task, detail);
+            }
+        }
+        if self.details.is_empty() {
+            return;
+        }
+        self.details.retain(|_, d| at.since(d.read_at) < 2 * DETAIL_AGE);
+        for t in threads {
+            if let Some(d) = self.details.get(&t.task) {
+                (t.allowed, t.cgroup) = (d.allowed.clone(), d.cgroup.clone());
+            }
+        }
+    }
+}
+
+fn read_detail(host: &HostFs, task: TaskId, at: MonoNs) -> Detail {
+    let file = |name| host.read(format!("proc/{}/task/{}/{name}", task.pid, task.tid)).ok();
+    Detail {
+        allowed: file("status").and_then(|b| parse::parse_cpus_allowed(&b)),
+        cgroup: file("cgroup").and_then(|b| parse::parse_task_cgroup(&b)),
+        read_at: at,
+    }
+}
+
+fn row(t: &Thread) -> ThreadSched {
+    ThreadSched {
+        task: t.task,
+        comm: t.comm.clone(),
+        state: t.state,
+        run_ns: t.sched.run_ns,
+        run_delay_ns: t.sched.run_delay_ns,
+        slices: t.sched.slices,
+        last_cpu: t.last_cpu.map(CpuId),
+        allowed: None,
+        cgroup: None,
+        nice: t.nice,
+        policy: t.policy,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::collect::Interest;
+
+    fn open(host: &HostFs) -> SchedCollector {
+        SchedCollector::open(host, &CollectOptions::default()).unwrap()
+    }
+
+    fn sample(c: &mut SchedCollector, at: MonoNs) -> SchedSample {
+        let interest = Interest::default();
+        c.sample(&SampleContext { at, interval: Duration::from_secs(1), interest: &interest })
+            .unwrap()
+    }
+
+    fn fixture() -> HostFs {
+        HostFs::at(format!("{}/tests/fixtures/tasks", env!("CARGO_MANIFEST_DIR")))
+    }
+
+    #[test]
+    fn threads_of_the_fixture_carry_their_fields() {
+        let mut c = open(&fixture());
+        let first = sample(&mut c, MonoNs(0));
+        let s = sample(&mut c, MonoNs(1_000_000_000));
+        assert_eq!((s.load, s.tasks), (Some([1.5, 0.5, 0.25]), Some((2, 5))));
+        assert_eq!(first.threads.len(), 3);
+        assert_eq!(s.threads.len(), 5);
+        let w = s.threads.iter().find(|t| t.task.tid == 101).unwrap();
+        assert_eq!((w.task.pid, w.task.start), (100, 4200));
+        assert_eq!((w.comm.as_str(), w.state), ("w) S (x\n", 'R'));
+        assert_eq!((w.run_ns, w.run_delay_ns, w.slices), (2_000_000, 9_000_000, 12));
+        assert_eq!((w.last_cpu, w.nice, w.policy), (Some(CpuId(1)), Some(-5), Some(0)));
+        assert_eq!(w.allowed, None);
+        assert_eq!(s.cpus.len(), 2);
+        assert_eq!(s.cpus[1].run_delay_ns, 8_000_000);
+    }
+
+    /// Two spinners share CPU 0: each waits half of the time.
+    #[test]
+    fn live_spinners_on_one_cpu_wait_for_each_other() {
+        let spin = || {
+            std::process::Command::new("taskset")
+                .args(["-c", "0", "sh", "-c", "while :; do :; done"])
+                .spawn()
+        };
+        let (Ok(mut a), Ok(mut b)) = (spin(), spin()) else { return };
+        let host = HostFs::live();
+        let mut c = open(&host);
+        let deadline = clock::mono() + Duration::from_secs(20);
+        let found = loop {
+            std::thread::sleep(Duration::from_millis(200));
+            let s = sample(&mut c, clock::mono());
+            let of = |pid| s.threads.iter().find(|t| t.task.pid == pid && t.allowed.is_some());
+            if let (Some(x), Some(_)) = (of(a.id()), of(b.id())) {
+                break Some(x.clone());
+            }
+            if clock::mono() > deadline {
+                break None;
+            }
+        };
+        for child in [&mut a, &mut b] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let x = found.expect("no spinner waited 10% of its time");
+        assert_eq!(x.allowed.as_deref(), Some("0"));
+        assert!(x.run_delay_ns > 0);
+        assert!(x.cgroup.unwrap().starts_with('/'));
+    }
+}

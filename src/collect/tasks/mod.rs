@@ -1,0 +1,361 @@
+//! `ThreadScan`: visits the threads of the host within a CPU budget. Those that lately ran or
+//! waited are read in every round, the rest in turn; what is left over is counted.
+//!
+//! One read of `schedstat` (1 us on an open file) tells whether a thread was on a CPU since the
+//! last round. Only then can its state, CPU or name have changed, so only then its `stat` is
+//! read. The exceptions are runnable and blocked threads, which a wake-up may change without
+//! running them.
+
+mod dir;
+pub(in crate::collect) mod stat;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use self::dir::NumberDir;
+use self::stat::{Schedstat, parse_schedstat, parse_stat};
+use super::HostFs;
+use super::hot::read_at_start;
+use crate::clock;
+use crate::model::subject::TaskId;
+use crate::model::time::MonoNs;
+
+/// Threads that we keep track of; more are counted as unread.
+const MAX_KNOWN: usize = 65_536;
+/// Part of the wall time that a thread must run or wait to be read in every round.
+const HOT_SHARE: f64 = 0.005;
+/// Rounds that it stays so.
+const HOT_ROUNDS: u8 = 10;
+/// A process's list of threads is read again after this time.
+const TASKS_AGE: Duration = Duration::from_secs(10);
+/// Read in every round, whatever the budget.
+const MIN_READS: u32 = 16;
+
+/// A thread and what was read of it last.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub task: TaskId,
+    pub comm: String,
+    pub state: char,
+    pub last_cpu: Option<u32>,
+    pub nice: Option<i8>,
+    pub policy: Option<u32>,
+    pub sched: Schedstat,
+    /// What the counters grew by since the reading before, and over what time.
+    pub grown: Option<(Duration, Schedstat)>,
+    read_at: Option<MonoNs>,
+    file: Option<File>,
+    hot: u8,
+}
+
+/// What a round left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Round {
+    pub processes: u32,
+    /// Threads that exist and were not read: no budget, no permission.
+    pub unread: u32,
+}
+
+/// See the module head.
+#[derive(Debug)]
+pub(super) struct ThreadScan {
+    host: HostFs,
+    dir: NumberDir,
+    buf: Vec<u8>,
+    processes: HashMap<u32, Process>,
+    /// All processes; those whose list of threads is the oldest are in front.
+    listing: VecDeque<u32>,
+    /// Processes that were just found to have several threads.
+    fresh: VecDeque<u32>,
+    known: HashSet<u32>,
+    hot: VecDeque<Thread>,
+    cold: VecDeque<Thread>,
+    round: u32,
+    /// Threads that we may not read, in this round.
+    denied: u32,
+    /// Files that may stay open, and how many do.
+    max_files: usize,
+    files: usize,
+    list_due: MonoNs,
+    /// False where `schedstat` is absent or always zero: then `stat` is read every time.
+    pub has_schedstat: bool,
+}
+
+#[derive(Debug)]
+struct Process {
+    seen: u32,
+    listed_at: Option<MonoNs>,
+    kernel: bool,
+}
+
+impl ThreadScan {
+    /// `max_files` descriptors may stay open, but not more than an eighth of our limit.
+    pub(super) fn new(host: &HostFs, max_files: usize) -> Self {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let share = limit.map_or(max_files, |n| (n / 8) as usize);
+        let own = host.read("proc/self/schedstat").ok().and_then(|b| parse_schedstat(&b));
+        Self {
+            host: host.clone(),
+            dir: NumberDir::default(),
+            buf: Vec::new(),
+            processes: HashMap::new(),
+            listing: VecDeque::new(),
+            fresh: VecDeque::new(),
+            known: HashSet::new(),
+            hot: VecDeque::new(),
+            cold: VecDeque::new(),
+            round: 0,
+            denied: 0,
+            max_files: max_files.min(share),
+            files: 0,
+            list_due: MonoNs(0),
+            has_schedstat: own.is_some_and(|s| s.run_ns > 0) || !host.is_live(),
+        }
+    }
+
+    /// One round of at most `budget` CPU time. `threads` is their number on the host, where
+    /// known: when it equals what we know, no thread list is read. `visit` sees each thread
+    /// that was read in this round, once.
+    pub(super) fn round(
+        &mut self,
+        at: MonoNs,
+        budget: Duration,
+        threads: Option<u32>,
+        mut visit: impl FnMut(&Thread),
+    ) -> io::Result<Round> {
+        let meter = Meter { start: clock::thread_cpu(), budget };
+        self.list_processes(at, budget)?;
+        let complete = threads.is_some_and(|n| n as usize == self.known.len());
+        self.list_tasks(at, &meter, complete);
+        let mut read = 0u32;
+        self.denied = 0;
+        let hot = self.hot.len();
+        for _ in 0..hot {
+            // The rest gets a quarter of the budget even when much is hot.
+            if read >= MIN_READS && read.is_multiple_of(4) && meter.over(0.75) {
+                break;
+            }
+            let Some(thread) = self.hot.pop_front() else { break };
+            read += u32::from(self.read_and_queue(thread, at, &mut visit));
+        }
+        // Threads that cool down in the pass above go to the back and are not read twice.
+        let fresh = self.cold.iter().rev().take_while(|t| t.read_at == Some(at)).count();
+        for n in 0..self.cold.len().saturating_sub(fresh) {
+            if n as u32 >= MIN_READS && n.is_multiple_of(4) && meter.over(1.0) {
+                break;
+            }
+            let Some(thread) = self.cold.pop_front() else { break };
+            read += u32::from(self.read_and_queue(thread, at, &mut visit));
+        }
+        let known = self.known.len();
+        // A container's /proc shows fewer threads than the host has: trust our list while we can.
+        let exist = if known < MAX_KNOWN { None } else { threads }.unwrap_or(known as u32);
+        let unread = exist.saturating_sub(read).saturating_add(self.denied);
+        Ok(Round { processes: self.processes.len() as u32, unread })
+    }
+
+    fn list_processes(&mut self, at: MonoNs, budget: Duration) -> io::Result<()> {
+        if at < self.list_due {
+            return Ok(());
+        }
+        let before = clock::thread_cpu();
+        self.round = self.round.wrapping_add(1);
+        let Self { dir, host, processes, listing, known, cold, round, .. } = self;
+        dir.visit(&host.path("proc"), |pid| {
+            if let Some(p) = processes.get_mut(&pid) {
+                p.seen = *round;
+                return;
+            }
+            if processes.len() >= MAX_KNOWN {
+                return;
+            }
+            processes.insert(pid, Process { seen: *round, listed_at: None, kernel: false });
+            listing.push_back(pid);
+            // The list of its threads is read when its own line says that it has several.
+            if known.len() < MAX_KNOWN && known.insert(pid) {
+                cold.push_front(Thread::new(pid, pid));
+            }
+        })?;
+        processes.retain(|_, p| p.seen == *round);
+        // At most a tenth of the budget goes into this.
+        let cost = clock::thread_cpu().saturating_sub(before);
+        let rounds = cost.as_secs_f64() / budget.as_secs_f64().max(1e-6) * 10.0;
+        self.list_due =
+            if rounds <= 1.0 { at } else { at + Duration::from_secs_f64(rounds.min(30.0)) };
+        Ok(())
+    }
+
+    /// Looks for new threads: first in processes that were just found to have several, then in
+    /// those whose list is old.
+    fn list_tasks(&mut self, at: MonoNs, meter: &Meter, complete: bool) {
+        while !meter.over(0.5) {
+            let Some(pid) = self.fresh.pop_front() else { break };
+            self.list_one(pid, at);
+        }
+        let mut left = self.listing.len() / 10 + 1;
+        for _ in 0..self.listing.len() {
+            if complete || left == 0 || meter.over(0.5) {
+                return;
+            }
+            let Some(pid) = self.listing.pop_front() else { return };
+            let Some(process) = self.processes.get(&pid) else { continue };
+            let due = process.listed_at.is_some_and(|t| at.since(t) >= TASKS_AGE);
+            self.listing.push_back(pid);
+            if due && !process.kernel {
+                left -= 1;
+                self.list_one(pid, at);
+            }
+        }
+    }
+
+    fn list_one(&mut self, pid: u32, at: MonoNs) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.listed_at = Some(at);
+        let Self { dir, host, known, cold, .. } = self;
+        // A process that ended is noticed by the next listing.
+        let _ = dir.visit_once(&host.path(format!("proc/{pid}/task")), |tid| {
+            if known.len() < MAX_KNOWN && known.insert(tid) {
+                cold.push_front(Thread::new(pid, tid));
+            }
+        });
+    }
+
+    /// True when the thread was read. One that is gone is forgotten.
+    fn read_and_queue(
+        &mut self,
+        mut thread: Thread,
+        at: MonoNs,
+        visit: &mut impl FnMut(&Thread),
+    ) -> bool {
+        self.files -= usize::from(thread.file.is_some());
+        if let Err(e) = self.read(&mut thread, at) {
+            let TaskId { pid, tid, .. } = thread.task;
+            self.known.remove(&tid);
+            self.denied += u32::from(e.kind() == io::ErrorKind::PermissionDenied);
+            if pid == tid {
+                // The next listing finds whoever has the number then.
+                self.processes.remove(&pid);
+            }
+            return false;
+        }
+        visit(&thread);
+        let keep = thread.hot > 0 || self.known.len() <= self.max_files;
+        if !keep || self.files >= self.max_files {
+            thread.file = None;
+        }
+        self.files += usize::from(thread.file.is_some());
+        if thread.hot > 0 {
+            self.hot.push_back(thread)
+        } else {
+            self.cold.push_back(thread)
+        }
+        true
+    }
+
+    fn read(&mut self, thread: &mut Thread, at: MonoNs) -> io::Result<()> {
+        let TaskId { pid, tid, .. } = thread.task;
+        let first = thread.read_at.is_none();
+        let now = if self.has_schedstat {
+            let file = match thread.file.take() {
+                Some(f) => f,
+                None => File::open(self.host.path(format!("proc/{pid}/task/{tid}/schedstat")))?,
+            };
+            read_at_start(&file, &mut self.buf)?;
+            thread.file = Some(file);
+            parse_schedstat(&self.buf).ok_or(io::ErrorKind::InvalidData)?
+        } else {
+            Schedstat::default()
+        };
+        let still = !first && now == thread.sched && !matches!(thread.state, 'R' | 'D');
+        if !still || !self.has_schedstat {
+            self.host.read_into(format!("proc/{pid}/task/{tid}/stat"), &mut self.buf)?;
+            let stat = parse_stat(&self.buf).ok_or(io::ErrorKind::InvalidData)?;
+            if !first && stat.start != thread.task.start {
+                // The number was given to another thread.
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            thread.take(&stat);
+            if tid == pid
+                && let Some(p) = self.processes.get_mut(&pid)
+            {
+                p.kernel = stat.kernel_thread;
+                if p.listed_at.is_none() {
+                    p.listed_at = Some(at);
+                    if stat.num_threads > 1 {
+                        self.fresh.push_back(pid);
+                    }
+                }
+            }
+        }
+        thread.grown = thread.read_at.and_then(|then| {
+            let grown = Schedstat {
+                run_ns: now.run_ns.checked_sub(thread.sched.run_ns)?,
+                run_delay_ns: now.run_delay_ns.checked_sub(thread.sched.run_delay_ns)?,
+                slices: now.slices.checked_sub(thread.sched.slices)?,
+            };
+            Some((at.since(then), grown))
+        });
+        thread.hot = match thread.grown {
+            Some((dt, g)) if g.active_share(dt) >= HOT_SHARE => HOT_ROUNDS,
+            _ => thread.hot.saturating_sub(1),
+        };
+        (thread.sched, thread.read_at) = (now, Some(at));
+        Ok(())
+    }
+}
+
+impl Thread {
+    fn new(pid: u32, tid: u32) -> Self {
+        Self {
+            task: TaskId { pid, tid, start: 0 },
+            comm: String::new(),
+            state: '?',
+            last_cpu: None,
+            nice: None,
+            policy: None,
+            sched: Schedstat::default(),
+            grown: None,
+            read_at: None,
+            file: None,
+            hot: 0,
+        }
+    }
+
+    fn take(&mut self, stat: &stat::Stat<'_>) {
+        self.task.start = stat.start;
+        self.state = stat.state;
+        (self.last_cpu, self.nice, self.policy) = (stat.last_cpu, stat.nice, stat.policy);
+        if self.comm.as_bytes() != stat.comm {
+            self.comm = String::from_utf8_lossy(stat.comm).into_owned();
+        }
+    }
+
+    /// Waiting for a CPU as part of the time since the reading before.
+    pub(super) fn wait_share(&self) -> f64 {
+        self.grown.map_or(0.0, |(dt, g)| g.run_delay_ns as f64 / (dt.as_nanos() as f64).max(1.0))
+    }
+}
+
+impl Schedstat {
+    fn active_share(self, dt: Duration) -> f64 {
+        (self.run_ns.saturating_add(self.run_delay_ns)) as f64 / (dt.as_nanos() as f64).max(1.0)
+    }
+}
+
+/// CPU time spent against a budget.
+struct Meter {
+    start: Duration,
+    budget: Duration,
+}
+
+impl Meter {
+    fn over(&self, part: f64) -> bool {
+        clock::thread_cpu().saturating_sub(self.start) > self.budget.mul_f64(part)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
