@@ -229,7 +229,7 @@ impl ThreadScan {
         at: MonoNs,
         visit: &mut impl FnMut(&Thread),
     ) -> bool {
-        self.files -= usize::from(thread.file.is_some());
+        self.files = self.files.saturating_sub(usize::from(thread.file.is_some()));
         if let Err(e) = self.read(&mut thread, at) {
             let TaskId { pid, tid, .. } = thread.task;
             self.known.remove(&tid);

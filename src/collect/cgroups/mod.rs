@@ -1,14 +1,26 @@
-//! cgroups v1 and v2: CPU bandwidth, I/O limits and counters, memory, pressure.
+//! CPU, I/O and memory of cgroups, with their limits: v1 (`cpu`, `cpuacct`, `blkio`, `memory`)
+//! and v2 (`cpu.stat`, `cpu.max`, `io.stat`, `io.max`, `memory.current`, `*.pressure`).
+//!
+//! Hierarchies are found in `/proc/self/mountinfo` and walked within a CPU budget. Groups with a
+//! CPU or I/O limit are read in every tick, the others in turn; what was due and not read is
+//! counted. No kernel counts throttled I/O: a limit and a rate are all there is to see.
+
+mod collector;
+mod mounts;
+mod parse;
+mod read;
+mod tree;
+
+pub use collector::CgroupsCollector;
+pub use parse::{
+    parse_cpu_max, parse_cpu_stat, parse_io_max, parse_io_stat, parse_v1_io, parse_v1_limits,
+};
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::psi::PsiTotals;
-use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
 use crate::model::subject::{CgroupId, DiskId};
 
 /// The cgroups that were read in this round.
@@ -87,26 +99,4 @@ pub struct CgroupIo {
     pub max_riops: Option<u64>,
     /// Limit of writes per second.
     pub max_wiops: Option<u64>,
-}
-
-/// Reads it. See the module head.
-pub struct CgroupsCollector {
-    host: HostFs,
-}
-
-impl Collector for CgroupsCollector {
-    type Sample = CgroupsSample;
-    const ID: CollectorId = CollectorId::Cgroups;
-    const ROLE: Role = Role::Tasks;
-
-    fn open(_host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        Err(Unavailable::new("not built yet", ""))
-    }
-
-    fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<Self::Sample, CollectError> {
-        let _ = &self.host;
-        Ok(Self::Sample::default())
-    }
-
-    fn signals(&self, _out: &mut Vec<Signal>) {}
 }

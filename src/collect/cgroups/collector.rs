@@ -1,0 +1,235 @@
+//! The collector: which groups are read when.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::mounts::{Hierarchy, parse_mountinfo};
+use super::read::{Contents, Reader};
+use super::tree::{Group, Known};
+use super::{CgroupRow, CgroupsSample};
+use crate::clock;
+use crate::collect::{
+    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
+    Unavailable,
+};
+use crate::model::time::MonoNs;
+
+/// Share of one core for groups with a limit, and for the others.
+const LIMITED_BUDGET: f64 = 0.0015;
+const OTHERS_BUDGET: f64 = 0.0005;
+/// CPU time that the first round may use to find the groups.
+const FIRST_ROUND: Duration = Duration::from_millis(50);
+/// Limits and directories are looked at again after this time.
+const CHECK_AGE: Duration = Duration::from_secs(5);
+/// Groups read in every round, whatever the budget.
+const MIN_READS: usize = 4;
+/// Groups whose files stay open; a group has at most nine.
+const MAX_OPEN_GROUPS: usize = 24;
+
+/// Reads it. See the module head.
+pub struct CgroupsCollector {
+    host: HostFs,
+    hierarchies: Vec<Hierarchy>,
+    known: Known,
+    limited: VecDeque<Group>,
+    others: VecDeque<Group>,
+    buf: Vec<u8>,
+    started: bool,
+    open_groups: usize,
+    /// Of the last round.
+    unread: u32,
+}
+
+impl Collector for CgroupsCollector {
+    type Sample = CgroupsSample;
+    const ID: CollectorId = CollectorId::Cgroups;
+    const ROLE: Role = Role::Tasks;
+
+    fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let mounts = host.read("proc/self/mountinfo").map_err(|e| {
+            Unavailable::new(format!("/proc/self/mountinfo: {e}"), "mount /proc of the host")
+        })?;
+        let hierarchies = parse_mountinfo(&mounts);
+        if hierarchies.is_empty() {
+            return Err(Unavailable::new("no cgroup hierarchy is mounted", "mount /sys/fs/cgroup"));
+        }
+        let mut known = Known::default();
+        let mut others = VecDeque::new();
+        for (i, h) in hierarchies.iter().enumerate() {
+            // cpuacct alone has no limits; its usage joins the rows of the cpu controller.
+            if h.v2 || h.v1.cpu || h.v1.blkio || h.v1.memory {
+                let root = Group::root(i, &h.dir);
+                known.add(&root);
+                others.push_back(root);
+            }
+        }
+        Ok(Self {
+            host: host.clone(),
+            hierarchies,
+            known,
+            limited: VecDeque::new(),
+            others,
+            buf: Vec::new(),
+            started: false,
+            open_groups: 0,
+            unread: 0,
+        })
+    }
+
+    fn sample(&mut self, cx: &SampleContext<'_>) -> Result<CgroupsSample, CollectError> {
+        let mut out = CgroupsSample::default();
+        let budget = |share, least| cx.interval.mul_f64(share).max(Duration::from_micros(least));
+        self.read_limited(cx.at, budget(LIMITED_BUDGET, 500), &mut out);
+        let others = if self.started { budget(OTHERS_BUDGET, 250) } else { FIRST_ROUND };
+        self.started = true;
+        self.read_others(cx.at, others, &mut out);
+        self.unread = out.unread;
+        Ok(out)
+    }
+
+    fn signals(&self, out: &mut Vec<Signal>) {
+        let v2 = self.hierarchies.iter().any(|h| h.v2);
+        let v1 = |f: fn(&Hierarchy) -> bool| self.hierarchies.iter().any(f);
+        for (name, here) in
+            [("cgroup CPU", v2 || v1(|h| h.v1.cpu)), ("cgroup I/O", v2 || v1(|h| h.v1.blkio))]
+        {
+            let source = if v2 { "cgroup2" } else { "cgroup" };
+            out.push(if !here {
+                Signal::missing(name, source, "no hierarchy with this controller is mounted", "")
+            } else if self.unread > 0 {
+                let why = format!("{} groups wait for their turn", self.unread);
+                Signal::degraded(name, source, why, "")
+            } else {
+                Signal::ok(name, source)
+            });
+        }
+    }
+}
+
+impl CgroupsCollector {
+    /// Groups with a limit: all of them each tick, as far as the budget goes.
+    fn read_limited(&mut self, at: MonoNs, budget: Duration, out: &mut CgroupsSample) {
+        let start = clock::thread_cpu();
+        let all = self.limited.len();
+        for n in 0..all {
+            if n >= MIN_READS && clock::thread_cpu().saturating_sub(start) > budget {
+                out.unread = out.unread.saturating_add((all - n) as u32);
+                return;
+            }
+            let Some(mut group) = self.limited.pop_front() else { return };
+            if group.checked_at.is_none_or(|t| at.since(t) >= CHECK_AGE) {
+                self.check(group, at, out);
+                continue;
+            }
+            let (contents, files) = self.contents(&mut group, true);
+            if files == 0 {
+                // Gone, most likely: look at the directory.
+                self.check(group, at, out);
+                continue;
+            }
+            out.groups.push(row(&group, &self.hierarchies, contents));
+            self.limited.push_back(group);
+        }
+    }
+
+    /// The others: those whose time has come, oldest first. New ones are in front.
+    fn read_others(&mut self, at: MonoNs, budget: Duration, out: &mut CgroupsSample) {
+        let start = clock::thread_cpu();
+        let mut n = 0;
+        let due = |g: &Group| g.checked_at.is_none_or(|t| at.since(t) >= CHECK_AGE);
+        while self.others.front().is_some_and(due) {
+            if n >= MIN_READS && clock::thread_cpu().saturating_sub(start) > budget {
+                let left = self.others.iter().take_while(|g| due(g)).count();
+                out.unread = out.unread.saturating_add(left as u32);
+                return;
+            }
+            n += 1;
+            let Some(group) = self.others.pop_front() else { return };
+            self.check(group, at, out);
+        }
+    }
+
+    /// Looks at the directory, reads limits and counters, and puts the group where it belongs.
+    fn check(&mut self, mut group: Group, at: MonoNs, out: &mut CgroupsSample) {
+        // Opened anew below: controllers may have been switched on or off since.
+        self.open_groups = self.open_groups.saturating_sub(usize::from(!group.open.is_empty()));
+        group.open.clear();
+        let root = self.host.path("");
+        let Ok(children) = self.known.look(&root, &mut group, &mut self.buf) else {
+            self.known.forget(&group);
+            return;
+        };
+        for child in children {
+            self.others.push_front(child);
+        }
+        group.checked_at = Some(at);
+        group.limits = self.reader(&group).limits();
+        let limited = group.limits.matter();
+        let (contents, _) = self.contents(&mut group, limited);
+        // The root has no limit in v2, and its counters are the system's.
+        if limited || !group.is_root() {
+            out.groups.push(row(&group, &self.hierarchies, contents));
+        }
+        if limited { self.limited.push_back(group) } else { self.others.push_back(group) }
+    }
+
+    fn reader(&mut self, group: &Group) -> Reader<'_> {
+        // Hierarchies never change after `open`, so the index holds.
+        let hierarchy = &self.hierarchies[group.hierarchy.min(self.hierarchies.len() - 1)];
+        let cpuacct_dir = if hierarchy.v1.cpu && !hierarchy.v1.cpuacct {
+            let elsewhere = self.hierarchies.iter().find(|h| h.v1.cpuacct);
+            elsewhere.map(|h| h.dir.join(group.path.trim_start_matches('/')))
+        } else {
+            None
+        };
+        Reader {
+            host: &self.host,
+            hierarchy,
+            dir: group.dir.clone(),
+            cpuacct_dir,
+            buf: &mut self.buf,
+            open: None,
+            files: 0,
+        }
+    }
+
+    /// Counters, and how many files could be read.
+    fn contents(&mut self, group: &mut Group, keep: bool) -> (Contents, u32) {
+        let had = !group.open.is_empty();
+        let keep = keep && (had || self.open_groups < MAX_OPEN_GROUPS);
+        let mut open = std::mem::take(&mut group.open);
+        let mut reader = self.reader(group);
+        if keep {
+            reader.open = Some(&mut open);
+        }
+        let contents = reader.contents(&group.limits);
+        let files = reader.files;
+        self.open_groups =
+            (self.open_groups + usize::from(!open.is_empty())).saturating_sub(usize::from(had));
+        group.open = open;
+        (contents, files)
+    }
+}
+
+fn row(group: &Group, hierarchies: &[Hierarchy], contents: Contents) -> CgroupRow {
+    let [psi_cpu, psi_io, psi_memory] = contents.psi;
+    let mount = hierarchies.get(group.hierarchy).map(|h| h.mount.clone());
+    CgroupRow {
+        id: group.id,
+        path: group.path.clone(),
+        mount: mount.unwrap_or_else(|| "".into()),
+        cpu: contents.cpu,
+        io: contents.io,
+        memory_bytes: contents.memory,
+        memory_limit_bytes: group.limits.memory,
+        psi_cpu,
+        psi_io,
+        psi_memory,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "tests.rs"]
+mod tests;

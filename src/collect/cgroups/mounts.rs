@@ -1,0 +1,126 @@
+//! The mounted hierarchies, from `/proc/self/mountinfo`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::collect::parse::{lines, whole_lines};
+
+/// Controllers of a hierarchy that we read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Controllers {
+    pub cpu: bool,
+    pub cpuacct: bool,
+    pub blkio: bool,
+    pub memory: bool,
+}
+
+/// A mounted hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hierarchy {
+    /// Mount point, as the user sees it.
+    pub mount: Arc<str>,
+    /// Mount point below the host root.
+    pub dir: PathBuf,
+    /// The unified hierarchy; its controllers are found per group.
+    pub v2: bool,
+    /// Of a v1 hierarchy.
+    pub v1: Controllers,
+}
+
+/// Hierarchies with a controller that we read, one per device number.
+pub(super) fn parse_mountinfo(bytes: &[u8]) -> Vec<Hierarchy> {
+    let mut out = Vec::new();
+    let mut seen = Vec::new();
+    for line in lines(whole_lines(bytes)) {
+        let Some((dev, hierarchy)) = parse_line(line) else { continue };
+        if !seen.contains(&dev) {
+            seen.push(dev);
+            out.push(hierarchy);
+        }
+    }
+    out
+}
+
+/// `ID PARENT MAJ:MIN ROOT MOUNT OPTS [TAGS] - TYPE SOURCE SUPER_OPTS`.
+fn parse_line(line: &[u8]) -> Option<(&[u8], Hierarchy)> {
+    let mut f = line.split(|b| *b == b' ');
+    let dev = f.nth(2)?;
+    let mount = unescape(f.nth(1)?);
+    let fstype = f.by_ref().skip_while(|t| *t != b"-").nth(1)?;
+    let options = f.nth(1)?;
+    let has = |name: &[u8]| options.split(|b| *b == b',').any(|o| o == name);
+    let v2 = fstype == b"cgroup2";
+    let v1 = Controllers {
+        cpu: has(b"cpu"),
+        cpuacct: has(b"cpuacct"),
+        blkio: has(b"blkio"),
+        memory: has(b"memory"),
+    };
+    if !(v2 || (fstype == b"cgroup" && v1 != Controllers::default())) {
+        return None;
+    }
+    let v1 = if v2 { Controllers::default() } else { v1 };
+    let dir = PathBuf::from(mount.trim_start_matches('/'));
+    Some((dev, Hierarchy { mount: mount.into(), dir, v2, v1 }))
+}
+
+/// Blanks and backslashes in mount points are written as `\040`.
+fn unescape(field: &[u8]) -> String {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = |b: &u8| (b'0'..=b'7').contains(b).then(|| u32::from(b - b'0'));
+        let code = match tail {
+            [a, b, c, ..] if *first == b'\\' => {
+                octal(a).zip(octal(b)).zip(octal(c)).map(|((a, b), c)| a * 64 + b * 8 + c)
+            }
+            _ => None,
+        };
+        match code.and_then(|c| u8::try_from(c).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn hierarchies_of_both_versions_are_found_once() {
+        let text = b"22 27 0:21 / /proc rw,relatime - proc proc rw\n\
+            31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+            32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
+            34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
+            38 31 0:35 / /sys/fs/cgroup/blk\\040io rw - cgroup cgroup rw,blkio\n\
+            41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n\
+            50 31 0:38 / /run/again rw - cgroup2 cgroup2 rw\n";
+        let found = parse_mountinfo(text);
+        let mounts: Vec<&str> = found.iter().map(|h| &*h.mount).collect();
+        let want =
+            ["/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/blk io", "/sys/fs/cgroup/unified"];
+        assert_eq!(mounts, want);
+        assert!(found[0].v1.cpu && found[0].v1.cpuacct && !found[0].v2);
+        assert!(found[1].v1.blkio && !found[1].v1.cpu);
+        assert_eq!((found[2].v2, found[2].v1), (true, Controllers::default()));
+        assert_eq!(found[1].dir, PathBuf::from("sys/fs/cgroup/blk io"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse_mountinfo(&bytes);
+            let _ = unescape(&bytes);
+        }
+    }
+}

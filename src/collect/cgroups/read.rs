@@ -1,0 +1,196 @@
+//! Reads the control files of one group.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use super::mounts::Hierarchy;
+use super::parse::{self, V1Counters};
+use super::{CgroupCpu, CgroupIo};
+use crate::collect::HostFs;
+use crate::collect::hot::read_at_start;
+use crate::collect::psi::{PsiTotals, parse_pressure};
+
+/// Limits, which change rarely.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Limits {
+    /// Quota and period, us. `None`: no cpu controller here.
+    pub cpu: Option<(Option<u64>, u64)>,
+    pub io: Vec<CgroupIo>,
+    pub memory: Option<u64>,
+}
+
+impl Limits {
+    /// Worth a reading in every tick.
+    pub(super) fn matter(&self) -> bool {
+        self.cpu.is_some_and(|(quota, _)| quota.is_some()) || !self.io.is_empty()
+    }
+}
+
+/// Counters with their limits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Contents {
+    pub cpu: Option<CgroupCpu>,
+    pub io: Vec<CgroupIo>,
+    pub memory: Option<u64>,
+    pub psi: [Option<PsiTotals>; 3],
+}
+
+/// The open files of a group that is read in every tick; `None` for one that is absent.
+pub(super) type OpenFiles = Vec<(&'static str, Option<File>)>;
+
+/// Reads files of one group.
+pub(super) struct Reader<'a> {
+    pub host: &'a HostFs,
+    pub hierarchy: &'a Hierarchy,
+    /// Directory of the group below the host root.
+    pub dir: PathBuf,
+    /// Where the cpuacct controller counts this group's CPU time, when that is elsewhere.
+    pub cpuacct_dir: Option<PathBuf>,
+    pub buf: &'a mut Vec<u8>,
+    /// Descriptors to keep; without, each file is opened and closed.
+    pub open: Option<&'a mut OpenFiles>,
+    /// Files that could be read.
+    pub files: u32,
+}
+
+impl Reader<'_> {
+    fn file(&mut self, name: &'static str) -> Option<&[u8]> {
+        let path = self.host.path(self.dir.join(name));
+        self.read(name, &path)
+    }
+
+    fn read(&mut self, name: &'static str, path: &Path) -> Option<&[u8]> {
+        self.buf.clear();
+        match self.open.as_deref_mut() {
+            None => read_at_start(&File::open(path).ok()?, self.buf).ok()?,
+            Some(open) => {
+                let at = open.iter().position(|(n, _)| *n == name).unwrap_or_else(|| {
+                    open.push((name, File::open(path).ok()));
+                    open.len() - 1
+                });
+                read_at_start(open.get(at)?.1.as_ref()?, self.buf).ok()?;
+            }
+        }
+        self.files += 1;
+        Some(self.buf)
+    }
+
+    pub(super) fn limits(&mut self) -> Limits {
+        if self.hierarchy.v2 {
+            let io = self.file("io.max").map(parse::parse_io_max).unwrap_or_default();
+            return Limits {
+                cpu: self.file("cpu.max").and_then(parse::parse_cpu_max),
+                io,
+                memory: self.file("memory.max").and_then(parse::parse_memory),
+            };
+        }
+        let mut out = Limits::default();
+        let v1 = self.hierarchy.v1;
+        if v1.cpu {
+            let period = self.file("cpu.cfs_period_us").and_then(parse::parse_memory);
+            // -1 is no number: no limit.
+            let quota = self.file("cpu.cfs_quota_us").and_then(parse::parse_memory);
+            out.cpu = period.map(|p| (quota, p));
+        }
+        if v1.blkio {
+            type Set = fn(&mut CgroupIo, u64);
+            let kinds: [(&'static str, Set); 4] = [
+                ("blkio.throttle.read_bps_device", |r, n| r.max_rbps = Some(n)),
+                ("blkio.throttle.write_bps_device", |r, n| r.max_wbps = Some(n)),
+                ("blkio.throttle.read_iops_device", |r, n| r.max_riops = Some(n)),
+                ("blkio.throttle.write_iops_device", |r, n| r.max_wiops = Some(n)),
+            ];
+            for (name, set) in kinds {
+                if let Some(text) = self.file(name) {
+                    parse::parse_v1_limits(text, &mut out.io, set);
+                }
+            }
+        }
+        if v1.memory {
+            out.memory = self.file("memory.limit_in_bytes").and_then(parse::parse_memory);
+        }
+        out
+    }
+
+    pub(super) fn contents(&mut self, limits: &Limits) -> Contents {
+        if self.hierarchy.v2 { self.contents_v2(limits) } else { self.contents_v1(limits) }
+    }
+
+    fn contents_v2(&mut self, limits: &Limits) -> Contents {
+        let cpu = self.file("cpu.stat").map(parse::parse_cpu_stat);
+        let io = self.file("io.stat").map(parse::parse_io_stat);
+        let memory = self.file("memory.current").and_then(parse::parse_memory);
+        let psi = ["cpu.pressure", "io.pressure", "memory.pressure"]
+            .map(|name| self.file(name).and_then(parse_pressure));
+        Contents { cpu: join_cpu(cpu, limits), io: join_io(io, limits), memory, psi }
+    }
+
+    fn contents_v1(&mut self, limits: &Limits) -> Contents {
+        let v1 = self.hierarchy.v1;
+        let mut out = Contents::default();
+        if v1.cpu {
+            let mut stat = self.file("cpu.stat").map(parse::parse_cpu_stat);
+            let usage = match &self.cpuacct_dir {
+                Some(dir) => {
+                    let path = self.host.path(dir.join("cpuacct.usage"));
+                    self.read("cpuacct.usage", &path).and_then(parse::parse_memory)
+                }
+                None if v1.cpuacct => self.file("cpuacct.usage").and_then(parse::parse_memory),
+                None => None,
+            };
+            if let Some(s) = &mut stat {
+                s.usage_ns = usage;
+            }
+            out.cpu = join_cpu(stat, limits);
+        }
+        if v1.blkio {
+            let mut rows = Vec::new();
+            let mut counted = false;
+            for (name, what) in [
+                ("blkio.throttle.io_serviced", V1Counters::Ios),
+                ("blkio.throttle.io_service_bytes", V1Counters::Bytes),
+            ] {
+                if let Some(text) = self.file(name) {
+                    parse::parse_v1_io(text, what, &mut rows);
+                    counted = true;
+                }
+            }
+            out.io = join_io(counted.then_some(rows), limits);
+        }
+        if v1.memory {
+            out.memory = self.file("memory.usage_in_bytes").and_then(parse::parse_memory);
+        }
+        out
+    }
+}
+
+/// Counters of bandwidth control exist only where the cpu controller is on.
+fn join_cpu(stat: Option<parse::CpuStat>, limits: &Limits) -> Option<CgroupCpu> {
+    let (stat, (quota_us, period_us)) = (stat?, limits.cpu?);
+    Some(CgroupCpu {
+        quota_us,
+        period_us,
+        nr_periods: stat.nr_periods?,
+        nr_throttled: stat.nr_throttled?,
+        throttled_ns: stat.throttled_ns?,
+        usage_ns: stat.usage_ns,
+    })
+}
+
+/// A device with a limit and no counters has done no I/O yet: its counters are 0, not unknown.
+fn join_io(counters: Option<Vec<CgroupIo>>, limits: &Limits) -> Vec<CgroupIo> {
+    let counted = counters.is_some();
+    let mut rows = counters.unwrap_or_default();
+    for limit in &limits.io {
+        let known = rows.iter().any(|r| r.dev == limit.dev);
+        let Some(row) = parse::row_of(&mut rows, limit.dev) else { break };
+        if counted && !known {
+            (row.rbytes, row.wbytes, row.rios, row.wios) = (Some(0), Some(0), Some(0), Some(0));
+        }
+        row.max_rbps = limit.max_rbps;
+        row.max_wbps = limit.max_wbps;
+        row.max_riops = limit.max_riops;
+        row.max_wiops = limit.max_wiops;
+    }
+    rows
+}

@@ -1,0 +1,173 @@
+//! The collector over built v1 and v2 trees, and over the live v1 hierarchies.
+
+use super::*;
+use crate::collect::Interest;
+use crate::model::subject::DiskId;
+use std::path::Path;
+
+fn fixture(name: &str) -> HostFs {
+    HostFs::at(format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR")))
+}
+
+fn open(host: &HostFs) -> CgroupsCollector {
+    CgroupsCollector::open(host, &CollectOptions::default()).unwrap()
+}
+
+fn sample(c: &mut CgroupsCollector, secs: u64) -> CgroupsSample {
+    let interest = Interest::default();
+    let at = MonoNs(secs * 1_000_000_000);
+    c.sample(&SampleContext { at, interval: Duration::from_secs(1), interest: &interest }).unwrap()
+}
+
+fn group<'a>(s: &'a CgroupsSample, mount: &str, path: &str) -> &'a CgroupRow {
+    let found = s.groups.iter().find(|g| g.mount.ends_with(mount) && &*g.path == path);
+    found.unwrap_or_else(|| panic!("no {mount}:{path} in {:?}", paths(s)))
+}
+
+fn paths(s: &CgroupsSample) -> Vec<String> {
+    s.groups.iter().map(|g| format!("{}:{}", g.mount, g.path)).collect()
+}
+
+#[test]
+fn v2_limits_and_counters_are_joined() {
+    let mut c = open(&fixture("cgroup2"));
+    let s = sample(&mut c, 0);
+    let db = group(&s, "/sys/fs/cgroup", "/system.slice/db.service");
+    let cpu = db.cpu.unwrap();
+    assert_eq!((cpu.quota_us, cpu.period_us), (Some(20_000), 100_000));
+    assert_eq!((cpu.nr_periods, cpu.nr_throttled), (20, 19));
+    assert_eq!((cpu.throttled_ns, cpu.usage_ns), (1_571_000_000, Some(400_000_000)));
+    assert_eq!(db.io.len(), 2);
+    let limited = db.io.iter().find(|i| i.max_wiops.is_some()).unwrap();
+    assert_eq!(limited.dev, DiskId { major: 8, minor: 16 });
+    assert_eq!((limited.max_wiops, limited.max_rbps), (Some(500), None));
+    // Limited, but without I/O so far: counted as none.
+    assert_eq!((limited.wios, limited.rbytes), (Some(0), Some(0)));
+    assert_eq!(db.memory_limit_bytes, Some(1 << 30));
+    assert_eq!(db.psi_io.unwrap().some_us, 2_540_000);
+    // No cpu controller below user.slice: no bandwidth counters, not zero ones.
+    let user = group(&s, "/sys/fs/cgroup", "/user.slice");
+    assert_eq!((user.cpu, user.memory_limit_bytes), (None, None));
+    assert_eq!(user.memory_bytes, Some(4096));
+    // The root is not shown.
+    assert!(paths(&s).iter().all(|p| !p.ends_with(":/")));
+}
+
+#[test]
+fn limited_groups_come_every_tick_and_the_others_when_due() {
+    let mut c = open(&fixture("cgroup2"));
+    let first = sample(&mut c, 0);
+    assert_eq!(first.groups.len(), 3);
+    assert_eq!(paths(&sample(&mut c, 1)), ["/sys/fs/cgroup:/system.slice/db.service"]);
+    let later = sample(&mut c, 5);
+    assert_eq!(later.groups.len(), 3);
+    assert_eq!(later.unread, 0);
+    let mut signals = Vec::new();
+    c.signals(&mut signals);
+    assert!(signals.contains(&Signal::ok("cgroup I/O", "cgroup2")));
+}
+
+#[test]
+fn v1_usage_comes_from_the_cpuacct_hierarchy() {
+    let s = sample(&mut open(&fixture("cgroup1")), 0);
+    let cpu = group(&s, "/cpu", "/app").cpu.unwrap();
+    assert_eq!((cpu.quota_us, cpu.period_us), (Some(20_000), 100_000));
+    assert_eq!((cpu.throttled_ns, cpu.usage_ns), (1_571_000_000, Some(412_345_678)));
+    let unlimited = group(&s, "/cpu", "/app/child").cpu.unwrap();
+    assert_eq!((unlimited.quota_us, unlimited.usage_ns), (None, None));
+    let io = &group(&s, "/blkio", "/app").io;
+    assert_eq!(io.len(), 1);
+    assert_eq!((io[0].rios, io[0].wbytes, io[0].max_wiops), (Some(2), Some(12_288), Some(500)));
+    let memory = group(&s, "/memory", "/app");
+    assert_eq!((memory.memory_bytes, memory.memory_limit_bytes), (Some(8192), Some(512 << 20)));
+}
+
+fn put(root: &Path, rel: &str, text: &str) {
+    let path = root.join("sys/fs/cgroup").join(rel);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+fn v2_root() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("proc/self")).unwrap();
+    let mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    std::fs::write(dir.path().join("proc/self/mountinfo"), mounts).unwrap();
+    put(dir.path(), "cgroup.procs", "");
+    dir
+}
+
+#[test]
+fn groups_appear_move_and_go() {
+    let dir = v2_root();
+    put(dir.path(), "a/memory.current", "1\n");
+    let mut c = open(&HostFs::at(dir.path()));
+    assert_eq!(paths(&sample(&mut c, 0)), ["/sys/fs/cgroup:/a"]);
+    // One goes and another comes: the parent has as many links as before.
+    std::fs::remove_dir_all(dir.path().join("sys/fs/cgroup/a")).unwrap();
+    put(dir.path(), "b/memory.current", "1\n");
+    put(dir.path(), "b/c/memory.current", "1\n");
+    let mut seen = Vec::new();
+    for t in [5, 10, 15] {
+        seen = paths(&sample(&mut c, t));
+    }
+    seen.sort();
+    assert_eq!(seen, ["/sys/fs/cgroup:/b", "/sys/fs/cgroup:/b/c"]);
+    assert_eq!(c.known.len(), 3);
+    // A limit is noticed when the group is checked again, and then read each tick.
+    put(dir.path(), "b/io.max", "8:0 rbps=max wbps=1000 riops=max wiops=max\n");
+    sample(&mut c, 20);
+    let s = sample(&mut c, 21);
+    assert_eq!(paths(&s), ["/sys/fs/cgroup:/b"]);
+    assert_eq!(s.groups[0].io[0].max_wbps, Some(1000));
+    // io.stat is not there: the rate is unknown.
+    assert_eq!(s.groups[0].io[0].wbytes, None);
+}
+
+#[test]
+fn a_wide_tree_is_read_in_turn_and_the_rest_is_counted() {
+    let dir = v2_root();
+    for i in 0..300 {
+        put(dir.path(), &format!("g{i}/memory.current"), "1\n");
+    }
+    let mut c = open(&HostFs::at(dir.path()));
+    let mut seen = std::collections::BTreeSet::new();
+    for t in 0..400 {
+        // An interval of zero leaves the least budget.
+        let interest = Interest::default();
+        let at = MonoNs(t * 1_000_000);
+        let cx = SampleContext { at, interval: Duration::ZERO, interest: &interest };
+        let s = c.sample(&cx).unwrap();
+        seen.extend(paths(&s));
+        if s.unread == 0 {
+            break;
+        }
+        assert!(s.groups.len() >= MIN_READS - 1);
+    }
+    assert_eq!(seen.len(), 300);
+}
+
+/// Needs root and the v1 blkio and cpu hierarchies; does nothing without.
+#[test]
+fn live_v1_groups_show_their_limits() {
+    let host = HostFs::live();
+    let Ok(mut c) = CgroupsCollector::open(&host, &CollectOptions::default()) else { return };
+    let name = format!("stallscope-test-{}", std::process::id());
+    let dir = PathBuf::from("/sys/fs/cgroup/cpu").join(&name);
+    let made = std::fs::create_dir(&dir)
+        .and_then(|()| std::fs::write(dir.join("cpu.cfs_quota_us"), "20000"));
+    if made.is_ok() {
+        let s = sample(&mut c, 0);
+        let again = sample(&mut c, 1);
+        std::fs::remove_dir(&dir).unwrap();
+        let path = format!("/{name}");
+        let cpu = group(&s, "/cpu", &path).cpu.unwrap();
+        assert_eq!((cpu.quota_us, cpu.period_us), (Some(20_000), 100_000));
+        assert!(cpu.nr_periods <= group(&again, "/cpu", &path).cpu.unwrap().nr_periods);
+        let gone = paths(&sample(&mut c, 2));
+        assert!(gone.iter().all(|p| !p.ends_with(&name)), "{gone:?}");
+        assert_eq!(c.open_groups, c.limited.iter().filter(|g| !g.open.is_empty()).count());
+    } else {
+        let _ = std::fs::remove_dir(&dir);
+    }
+}
