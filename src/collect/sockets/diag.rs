@@ -332,19 +332,40 @@ impl InetSink<'_> {
     /// Takes one datagram of the answer to request `seq`. Messages with another number
     /// belong to an earlier request and are dropped.
     pub fn datagram(&mut self, bytes: &[u8], seq: u32) -> Step {
+        let first = self.rows.len();
         let mut messages = Messages::new(bytes);
+        let mut step = Step::More;
         for message in &mut messages {
             match message {
                 Message::Data(SOCK_DIAG_BY_FAMILY, s, payload) if s == seq => self.reply(payload),
-                Message::Done(s, 0) if s == seq => return Step::Done,
+                Message::Done(s, 0) if s == seq => step = Step::Done,
                 Message::Done(s, errno) | Message::Error(s, errno) if s == seq => {
-                    return Step::Failed(errno);
+                    step = Step::Failed(errno);
                 }
                 _ => {}
             }
+            if step != Step::More {
+                break;
+            }
         }
         self.bad += u32::from(messages.torn());
-        Step::More
+        self.drop_copies(first);
+        step
+    }
+
+    /// Drops the second copies of sockets among the rows from `first` on. Once per datagram
+    /// and not per reply: the set is bigger than the cache, and the misses of a tight loop
+    /// overlap.
+    fn drop_copies(&mut self, first: usize) {
+        let mut row = first;
+        while let Some((before, [cookie, ..])) = self.rows.cookie.split_at_checked(row) {
+            if self.seen.insert(*cookie, before) {
+                row += 1;
+            } else {
+                self.rows.swap_remove(row);
+                self.twice += 1;
+            }
+        }
     }
 
     #[inline]
@@ -353,10 +374,6 @@ impl InetSink<'_> {
             self.bad += 1;
             return;
         };
-        if !self.seen.insert(msg.cookie(), &self.rows.cookie) {
-            self.twice += 1;
-            return;
-        }
         self.note_mark(&msg);
         self.rows.push(&msg, self.proto);
     }

@@ -258,12 +258,11 @@ impl NetnsReader {
         scratch.wanted.clear();
         scratch.named.clear();
         for id in interest.sockets.iter().filter(|id| id.netns == table.netns) {
-            match self.map.find(id.cookie, &table.inet.cookie) {
-                Some(row) => scratch.named.push(row as u32),
-                None => {
-                    let id = prev.and_then(|p| missed(p, &self.prev_map, id.cookie));
-                    scratch.wanted.extend(id);
-                }
+            if let Some(row) = self.map.find(id.cookie, &table.inet.cookie) {
+                scratch.named.push(row as u32);
+            } else {
+                let id = prev.and_then(|p| missed(p, &self.prev_map, id.cookie));
+                scratch.wanted.extend(id);
             }
         }
         let before = prev.map(|p| (&p.inet, &self.prev_map));

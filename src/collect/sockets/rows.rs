@@ -308,6 +308,53 @@ impl InetRows {
         self.skmem_words.reserve_exact(rows);
         self.info.reserve_exact(rows);
     }
+    /// Forgets all rows and keeps the memory of the columns.
+    pub fn clear(&mut self) {
+        self.cookie.clear();
+        self.proto.clear();
+        self.state.clear();
+        self.timer.clear();
+        self.retrans.clear();
+        self.expires_ms.clear();
+        self.rqueue.clear();
+        self.wqueue.clear();
+        self.local.clear();
+        self.remote.clear();
+        self.lport.clear();
+        self.rport.clear();
+        self.ifindex.clear();
+        self.uid.clear();
+        self.inode.clear();
+        self.cgroup.clear();
+        self.skmem.clear();
+        self.skmem_words.clear();
+        self.info.clear();
+        self.infos.clear();
+    }
+    /// Takes a row out; the last one moves to its place.
+    pub fn swap_remove(&mut self, row: usize) {
+        if row < self.len() {
+            self.cookie.swap_remove(row);
+            self.proto.swap_remove(row);
+            self.state.swap_remove(row);
+            self.timer.swap_remove(row);
+            self.retrans.swap_remove(row);
+            self.expires_ms.swap_remove(row);
+            self.rqueue.swap_remove(row);
+            self.wqueue.swap_remove(row);
+            self.local.swap_remove(row);
+            self.remote.swap_remove(row);
+            self.lport.swap_remove(row);
+            self.rport.swap_remove(row);
+            self.ifindex.swap_remove(row);
+            self.uid.swap_remove(row);
+            self.inode.swap_remove(row);
+            self.cgroup.swap_remove(row);
+            self.skmem.swap_remove(row);
+            self.skmem_words.swap_remove(row);
+            self.info.swap_remove(row);
+        }
+    }
     /// Appends the socket that a reply describes.
     #[inline]
     pub fn push(&mut self, msg: &InetMsg<'_>, proto: Proto) {
