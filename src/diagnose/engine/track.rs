@@ -1,0 +1,148 @@
+//! The state of one rule for one subject.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::{Finding, Fire, Rule, Verdict};
+use crate::model::subject::Subject;
+use crate::model::time::{MonoNs, WallNs};
+
+/// The moment that is judged.
+pub(super) struct Moment {
+    pub(super) mono: MonoNs,
+    pub(super) wall: WallNs,
+    /// Nominal distance of ticks.
+    pub(super) nominal: Duration,
+    /// What one verdict may stand for at most.
+    pub(super) longest: Duration,
+    /// The first moment after the last hole in the series.
+    pub(super) hole: Option<MonoNs>,
+}
+
+impl Moment {
+    /// For how long a verdict stands when the one before it was given at `before`.
+    fn credit(&self, before: Option<MonoNs>) -> Duration {
+        match before {
+            None => self.nominal,
+            Some(b) if self.hole.is_some_and(|h| b < h) => self.nominal,
+            Some(b) => self.mono.since(b).min(self.longest),
+        }
+    }
+}
+
+/// State of one rule for one subject.
+#[derive(Debug, Default)]
+pub(super) struct Track {
+    /// Recent verdicts: when, for how long they stand, whether they fired.
+    recent: VecDeque<(MonoNs, Duration, bool)>,
+    /// When it was last judged; an unknown verdict is no judgement.
+    judged_at: Option<MonoNs>,
+    /// Condition true since, over holes shorter than the hold window.
+    true_since: Option<(MonoNs, WallNs)>,
+    /// Calm for how long, observed.
+    calm: Duration,
+    pub(super) finding: Option<Arc<Finding>>,
+}
+
+impl Track {
+    /// A subject that the rule had nothing to say about at `judged_at`.
+    pub(super) fn new(judged_at: Option<MonoNs>) -> Self {
+        Self { judged_at, ..Self::default() }
+    }
+
+    /// Has it anything to remember?
+    pub(super) fn is_live(&self) -> bool {
+        self.finding.is_some() || self.recent.iter().any(|r| r.2)
+    }
+
+    /// Takes in one verdict; returns the finding when it cleared.
+    pub(super) fn step(
+        &mut self,
+        rule: &dyn Rule,
+        subject: &Subject,
+        verdict: Verdict,
+        now: &Moment,
+    ) -> Option<Arc<Finding>> {
+        let hold = rule.doc().hold;
+        let credit = now.credit(self.judged_at);
+        // A quarter of a tick of slack: five ticks of 0.999 s are five seconds.
+        let slack = credit / 4;
+        let window = Duration::from_secs(u64::from(hold.of));
+        if !matches!(verdict, Verdict::Unknown(_)) {
+            self.judged_at = Some(now.mono);
+            self.recent.push_back((now.mono, credit, matches!(verdict, Verdict::Fire(_))));
+        }
+        while self.recent.len() > 1
+            && self.recent.front().is_some_and(|r| now.mono.since(r.0) + slack >= window)
+        {
+            self.recent.pop_front();
+        }
+        match verdict {
+            Verdict::Fire(fire) => {
+                self.calm = Duration::ZERO;
+                let begun = self.begin(&fire, now);
+                let held: Duration = self.recent.iter().filter(|r| r.2).map(|r| r.1).sum();
+                let enough = held + slack >= Duration::from_secs(u64::from(hold.need));
+                if enough || self.finding.is_some() {
+                    self.finding = Some(Arc::new(self.finding(rule, subject, *fire, begun, now)));
+                }
+                None
+            }
+            Verdict::Clear => self.clear(),
+            Verdict::Ok => {
+                self.calm += credit;
+                if self.calm + slack >= Duration::from_secs(u64::from(hold.clear)) {
+                    return self.clear();
+                }
+                None
+            }
+            Verdict::Linger => {
+                self.calm = Duration::ZERO;
+                None
+            }
+            Verdict::Unknown(_) => None,
+        }
+    }
+
+    fn finding(
+        &self,
+        rule: &dyn Rule,
+        subject: &Subject,
+        mut fire: Fire,
+        begun: (MonoNs, WallNs),
+        now: &Moment,
+    ) -> Finding {
+        if let Some(old) = &self.finding {
+            // A finding does not get milder while it lasts: the ladder is climbed, not danced on.
+            fire.severity = fire.severity.max(old.fire.severity);
+        }
+        Finding {
+            rule: rule.id(),
+            subject: subject.clone(),
+            fire,
+            since: begun.0,
+            first_seen: begun.1,
+            last_seen: now.wall,
+            active: true,
+        }
+    }
+
+    /// When the condition began: when the rule says, or when it first fired.
+    fn begin(&mut self, fire: &Fire, now: &Moment) -> (MonoNs, WallNs) {
+        let since = fire.since.unwrap_or(now.mono).min(now.mono);
+        let ago = i64::try_from(now.mono.since(since).as_nanos()).unwrap_or(i64::MAX);
+        let fresh = (since, WallNs(now.wall.0.saturating_sub(ago)));
+        let begun = self.true_since.filter(|b| b.0 <= since).unwrap_or(fresh);
+        self.true_since = Some(begun);
+        begun
+    }
+
+    fn clear(&mut self) -> Option<Arc<Finding>> {
+        self.recent.clear();
+        self.true_since = None;
+        self.calm = Duration::ZERO;
+        let f = self.finding.take()?;
+        Some(Arc::new(Finding { active: false, ..(*f).clone() }))
+    }
+}
