@@ -1,0 +1,133 @@
+//! CPU faults: a core that is fought for while another idles, a quota that is too small, a
+//! core that does all network interrupts.
+
+use std::net::{SocketAddrV4, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::kit::cgroup::Cgroup;
+use crate::kit::gate::lab;
+use crate::kit::net::{B, Pair};
+use crate::kit::product::{Found, check};
+use crate::kit::sh::Held;
+use crate::kit::{secs, wait_for};
+
+const SPIN: &str = "while :; do :; done";
+
+fn about_cpu(f: &Found<'_>) -> bool {
+    matches!(f.kind(), "task" | "cgroup" | "cpu" | "host")
+}
+
+/// ns that the process waited on a run queue: second field of its `schedstat`.
+fn run_delay(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+    text.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Three busy loops share CPU 0 while CPU 1 has nothing to do.
+#[test]
+fn k12_spinners_on_one_cpu() {
+    lab(&["taskset", "setpriv"], || {
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        assert!(cpus >= 2, "needs two CPUs, one of them idle");
+        let mut spinners: Vec<Held> =
+            (0..3).map(|_| Held::start(&["taskset", "-c", "0", "sh", "-c", SPIN])).collect();
+        wait_for("each spinner waits for the others", secs(10), || {
+            spinners.iter().all(|s| run_delay(s.pid()) > 300_000_000).then_some(())
+        });
+        let report = check("k12", "8s", &[]);
+        spinners.iter_mut().for_each(Held::assert_running);
+        // No cgroup here has a quota: `cfs-throttle` would be a plain error. The box as a
+        // whole is not saturated: one CPU idles.
+        report.exactly(about_cpu, &["runq-latency-idle-elsewhere"], &[]);
+    });
+}
+
+/// One busy loop with a quota of 20 ms per 100 ms. Its `run_delay` grows by the throttled
+/// time, which must not be taken for a busy run queue.
+#[test]
+fn k13_quota_of_a_fifth() {
+    lab(&["setpriv"], || {
+        let group = Cgroup::new("cpu", "quota");
+        group.set("cpu.cfs_period_us", "100000");
+        group.set("cpu.cfs_quota_us", "20000");
+        let line = group.enter_and(&format!("sh -c '{SPIN}'"));
+        let mut spinner = Held::start(&["sh", "-c", &line]);
+        wait_for("throttled periods", secs(10), || {
+            (group.stat("cpu.stat", "nr_throttled")? >= 5).then_some(())
+        });
+        let delay = run_delay(spinner.pid());
+        let report = check("k13", "9s", &[]);
+        spinner.assert_running();
+        let waited = run_delay(spinner.pid()) - delay;
+        assert!(waited > 3_000_000_000, "run_delay does look like a full queue: {waited} ns");
+        report.exactly(about_cpu, &["cfs-throttle"], &[]);
+        let f = report.the("cfs-throttle", about_cpu);
+        let path = f.subject()["path"].as_str().unwrap();
+        assert!(path.ends_with(&group.name), "the group is named: {path}");
+    });
+}
+
+/// A UDP flood from one CPU over a veth: the receive softirq follows the sender's CPU, and a
+/// long rule list makes it the bulk of the work. The other CPU idles.
+#[test]
+fn softirq_on_one_cpu() {
+    lab(&["ip", "nft"], || {
+        let net = Pair::new();
+        let rules = "add rule inet t c udp dport 1 counter\n".repeat(200);
+        let chain = "add table inet t\nadd chain inet t c { type filter hook input priority 0; }\n";
+        let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-softirq.nft");
+        std::fs::write(&file, format!("{chain}{rules}")).unwrap();
+        net.b.exec(&["nft", "-f", file.to_str().unwrap()]);
+        let sink = net.b.inside(|| UdpSocket::bind(SocketAddrV4::new(B, 9)).unwrap());
+        let source = net.a.inside(|| UdpSocket::bind("10.9.0.1:0").unwrap());
+        let stop = AtomicBool::new(false);
+        let report = std::thread::scope(|s| {
+            s.spawn(|| {
+                let mut only_first = CpuSet::new();
+                only_first.set(0);
+                sched_setaffinity(None, &only_first).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = source.send_to(&[0; 64], SocketAddrV4::new(B, 9));
+                }
+            });
+            // Ends the flood also when an assertion fails: the scope joins the thread.
+            let _stop = StopOnDrop(&stop);
+            wait_for("softirq is most of CPU 0", secs(10), || softirq_share(0));
+            check("softirq", "10s", &[])
+        });
+        drop(sink);
+        report.exactly(
+            |f| matches!(f.kind(), "cpu" | "cgroup" | "task" | "host"),
+            &["softirq-one-core"],
+            // 64-byte datagrams into one core at full speed do exhaust its budget.
+            &["softnet-drop-or-squeeze"],
+        );
+        let f = report.the("softirq-one-core", |_| true);
+        assert_eq!(f.subject()["cpu"], 0, "{}", f.text());
+    });
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Some when the CPU spent most of the last half second in softirq: field 7 of its line in
+/// `/proc/stat`, over all fields.
+fn softirq_share(cpu: u32) -> Option<()> {
+    let read = || {
+        let text = std::fs::read_to_string("/proc/stat").unwrap();
+        let line = text.lines().find_map(|l| l.strip_prefix(&format!("cpu{cpu} "))).unwrap();
+        line.split_whitespace().map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>()
+    };
+    let before = read();
+    let begun = stallscope::clock::mono();
+    stallscope::clock::sleep_until(stallscope::model::time::MonoNs(begun.0 + 500_000_000));
+    let spent: Vec<u64> = read().iter().zip(&before).map(|(n, b)| n.saturating_sub(*b)).collect();
+    (spent[6] * 100 >= spent.iter().take(8).sum::<u64>() * 65).then_some(())
+}

@@ -1,0 +1,102 @@
+//! Disk faults, on loop devices over files.
+
+use stallscope::clock;
+
+use crate::kit::block::{Dir, Loop, writer};
+use crate::kit::cgroup::Cgroup;
+use crate::kit::gate::lab;
+use crate::kit::product::{Found, check};
+use crate::kit::sh::{Held, run};
+use crate::kit::undo::Undo;
+use crate::kit::{secs, wait_for};
+
+/// Columns of `/proc/diskstats` after the name.
+const WR_IOS: usize = 4;
+const IN_FLIGHT: usize = 8;
+const IO_TICKS: usize = 9;
+
+/// A loop device whose file lies on a frozen file system: a write goes in and never comes
+/// out. await is 0 and IOPS are 0; only the request in flight tells.
+#[test]
+fn k9_write_that_never_completes() {
+    lab(&["losetup", "mkfs.ext4", "mount", "fsfreeze", "dd"], || {
+        // Dropped in reverse order: thaw first, or nothing below can end.
+        let dir = Dir::new();
+        let lower = dir.image("lower.img", 64);
+        let mut mount = Undo::default();
+        let hung;
+        let mut dd;
+        let mut thaw = Undo::default();
+
+        let mnt = dir.path.join("mnt").to_str().unwrap().to_owned();
+        std::fs::create_dir(&mnt).unwrap();
+        run(&["mkfs.ext4", "-q", "-F", &lower]);
+        run(&["mount", "-o", "loop", &lower, &mnt]);
+        mount.command(&["umount", &mnt]);
+        let upper = format!("{mnt}/upper.img");
+        run(&["dd", "if=/dev/zero", &format!("of={upper}"), "bs=1M", "count=16", "status=none"]);
+        run(&["sync", "-f", &upper]);
+        hung = Loop::new(&upper, false);
+        run(&["fsfreeze", "-f", &mnt]);
+        thaw.command(&["fsfreeze", "-u", &mnt]);
+        let target = format!("of={}", hung.dev);
+        dd = Held::start(&["dd", "if=/dev/zero", &target, "bs=4k", "count=1", "oflag=direct"]);
+
+        let mut before: Option<Vec<u64>> = None;
+        wait_for("a write in flight without completion", secs(10), || {
+            let now = hung.counters();
+            let old = before.get_or_insert_with(|| now.clone());
+            let stuck = now[IN_FLIGHT] >= 1
+                && old[IN_FLIGHT] >= 1
+                && now[WR_IOS] == old[WR_IOS]
+                && now[IO_TICKS] >= old[IO_TICKS] + 500;
+            if old[IN_FLIGHT] == 0 {
+                before = Some(now);
+            }
+            stuck.then_some(())
+        });
+        let report = check("k9", "9s", &[]);
+        dd.assert_running();
+        let disk = |f: &Found<'_>| f.disk() == Some(hung.name());
+        report.exactly(disk, &["disk-hung"], &[]);
+        assert_eq!(report.the("disk-hung", disk).severity(), "crit", "longer than 5 s");
+        // The disks below have nothing to do and must not be blamed.
+        report.exactly(|f| f.disk().is_some(), &["disk-hung"], &[]);
+    });
+}
+
+/// A limit below the device: 500 writes/s whatever the depth. The loop worker inherits the
+/// writer's cgroup, so the loop device queues in front of the throttled lower disk exactly as
+/// a guest's disk queues in front of a provider's limit.
+#[test]
+fn k11_capped_lower_disk() {
+    lab(&["losetup", "fio", "dd"], || {
+        let dir = Dir::new();
+        let image = dir.image("disk.img", 256);
+        let dev = Loop::new(&image, true);
+        let (number, lower) = dir.lower_disk();
+        let group = Cgroup::new("blkio", "cap");
+        group.set("blkio.throttle.write_iops_device", &format!("{number} 500"));
+        let mut load = writer(&dev.dev, 32, |fio| group.enter_and(fio));
+        let mut last = (clock::mono(), dev.counters()[WR_IOS]);
+        wait_for("a plateau at 500 writes/s", secs(20), || {
+            let (now, ios) = (clock::mono(), dev.counters()[WR_IOS]);
+            let dt = now.since(last.0).as_secs_f64();
+            if dt < 1.0 {
+                return None;
+            }
+            let rate = (ios - last.1) as f64 / dt;
+            last = (now, ios);
+            (400.0..600.0).contains(&rate).then_some(())
+        });
+        let report = check("k11", "18s", &[]);
+        load.assert_running();
+        // Not a worn-out flash, not a spinning disk, and not the lower disk, which idles.
+        report.exactly(
+            |f| f.disk().is_some_and(|d| d == dev.name() || d == lower),
+            &["disk-capped-cloud"],
+            &[],
+        );
+        report.the("disk-capped-cloud", |f| f.disk() == Some(dev.name()));
+    });
+}

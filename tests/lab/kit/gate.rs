@@ -1,0 +1,40 @@
+//! Who may run the lab, and one test at a time.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Faults disturb each other (a pinned spinner slows a sender), so tests take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Runs `test` if this machine allows it, alone. Without `STALLSCOPE_LAB=1` the whole suite
+/// is skipped, so that `cargo test` passes for everybody; with it, and with `CI=true`, a
+/// missing tool or missing root fails instead of skipping.
+pub fn lab(tools: &[&str], test: impl FnOnce()) {
+    if std::env::var("STALLSCOPE_LAB").as_deref() != Ok("1") {
+        eprintln!("SKIPPED: privileged suite (set STALLSCOPE_LAB=1, needs root)");
+        return;
+    }
+    if let Err(why) = allowed(tools) {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run in CI: {why}");
+        eprintln!("SKIPPED: {why}");
+        return;
+    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    test();
+}
+
+fn allowed(tools: &[&str]) -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("not root".into());
+    }
+    match tools.iter().find(|t| !installed(t)) {
+        Some(missing) => Err(format!("`{missing}` is not installed")),
+        None => Ok(()),
+    }
+}
+
+fn installed(tool: &str) -> bool {
+    // Root's PATH may lack sbin when started by a service.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    path.split(':').any(|dir| Path::new(dir).join(tool).exists())
+}

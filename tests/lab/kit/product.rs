@@ -1,0 +1,120 @@
+//! The product, run as a user runs it, and assertions over its report.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// One `check` run.
+pub struct Report {
+    name: String,
+    pub json: Value,
+    code: Option<i32>,
+}
+
+/// One finding of it.
+#[derive(Clone, Copy)]
+pub struct Found<'a>(&'a Value);
+
+impl<'a> Found<'a> {
+    pub fn rule(&self) -> &'a str {
+        self.0["rule"].as_str().unwrap_or("")
+    }
+    pub fn alarming(&self) -> bool {
+        matches!(self.0["severity"].as_str(), Some("warn" | "crit"))
+    }
+    pub fn severity(&self) -> &'a str {
+        self.0["severity"].as_str().unwrap_or("")
+    }
+    pub fn subject(&self) -> &'a Value {
+        &self.0["subject"]
+    }
+    pub fn kind(&self) -> &'a str {
+        self.subject()["kind"].as_str().unwrap_or("")
+    }
+    pub fn netns(&self) -> Option<u64> {
+        self.subject()["netns"].as_u64()
+    }
+    pub fn disk(&self) -> Option<&'a str> {
+        (self.kind() == "disk").then(|| self.subject()["name"].as_str()).flatten()
+    }
+    pub fn text(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// Runs `check --format json`. `name` labels the report file in the target directory, which
+/// is kept for looking at after a failure.
+pub fn check(name: &str, duration: &str, extra: &[&str]) -> Report {
+    let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
+        .args(["check", "--format", "json", "--duration", duration])
+        .args(extra)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&out.stdout);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    let json: Value = serde_json::from_str(&stdout)
+        .unwrap_or_else(|e| panic!("{name}: no JSON ({e}): {stdout}\nstderr: {stderr}"));
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-reports");
+    std::fs::create_dir_all(&dir).unwrap();
+    let pretty = serde_json::to_string_pretty(&json).unwrap();
+    std::fs::write(dir.join(format!("{name}.json")), pretty).unwrap();
+    let report = Report { name: name.to_owned(), json, code: out.status.code() };
+    report.summarise();
+    report.agrees_with_exit_code();
+    report
+}
+
+impl Report {
+    pub fn findings(&self) -> Vec<Found<'_>> {
+        self.json["findings"].as_array().unwrap().iter().map(Found).collect()
+    }
+
+    fn summarise(&self) {
+        eprintln!("lab: {}: {} ticks", self.name, self.json["ticks"]);
+        for f in self.findings() {
+            let summary = f.0["summary"].as_str().unwrap_or("");
+            eprintln!(
+                "lab: {}:   {} {} [{}]: {summary}",
+                self.name,
+                f.severity(),
+                f.rule(),
+                f.kind()
+            );
+        }
+    }
+
+    fn agrees_with_exit_code(&self) {
+        let want = i32::from(self.findings().iter().any(Found::alarming));
+        assert_eq!(self.code, Some(want), "{}: exit code against findings", self.name);
+    }
+
+    /// Judges the findings about the affected subjects at warn or worse: every rule of `must`
+    /// is there, and none besides `must` and `may`. Each `may` is argued where it is given.
+    /// Findings about other subjects are no business of the test, except in a quiet run.
+    #[track_caller]
+    pub fn exactly(&self, affected: impl Fn(&Found<'_>) -> bool, must: &[&str], may: &[&str]) {
+        let all = self.findings();
+        let alarms: Vec<_> = all.iter().filter(|f| f.alarming() && affected(f)).collect();
+        let fired: BTreeSet<&str> = alarms.iter().map(|f| f.rule()).collect();
+        let missing: Vec<_> = must.iter().filter(|r| !fired.contains(**r)).collect();
+        let allowed: BTreeSet<&str> = must.iter().chain(may).copied().collect();
+        let wrong: Vec<_> = fired.difference(&allowed).collect();
+        assert!(
+            missing.is_empty() && wrong.is_empty(),
+            "{}: must fire but did not: {missing:?}; fired but must not: {wrong:?}\n{}",
+            self.name,
+            serde_json::to_string_pretty(&self.json).unwrap_or_default()
+        );
+    }
+
+    /// The finding of `rule` about an affected subject.
+    #[track_caller]
+    pub fn the<'a>(&'a self, rule: &str, affected: impl Fn(&Found<'_>) -> bool) -> Found<'a> {
+        let mut all: Vec<_> =
+            self.findings().into_iter().filter(|f| f.rule() == rule && affected(f)).collect();
+        assert_eq!(all.len(), 1, "{}: findings of {rule}", self.name);
+        all.remove(0)
+    }
+}

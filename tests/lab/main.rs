@@ -1,0 +1,18 @@
+//! The lab: real faults on this machine, judged by the built program.
+//!
+//! Every test breaks something for real (a firewall rule, a deleted route, a frozen file
+//! system, a CPU quota), waits until the kernel itself shows the fault, runs
+//! `stallscope check --format json`, and asserts which rules fire for the affected subjects
+//! *and that no other rule does*. The quiet tests run healthy load that looks alarming.
+//!
+//! All traffic stays in network namespaces that a test creates and deletes, all I/O on loop
+//! devices over files in the target directory. It needs root and a few tools, so it runs only
+//! with `STALLSCOPE_LAB=1`; see [`kit::gate`].
+#![allow(clippy::unwrap_used)]
+#![allow(unreachable_pub, reason = "a test binary has no users of its items")]
+
+mod cpu;
+mod disks;
+mod kit;
+mod quiet;
+mod tcp;
