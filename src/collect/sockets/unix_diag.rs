@@ -78,7 +78,7 @@ impl UnixSink<'_> {
         };
         for (kind, body) in Attrs(payload.get(UNIX_MSG..).unwrap_or_default()) {
             match kind {
-                NAME => row.name = body.get(..body.len().min(NAME_MAX)).unwrap_or_default(),
+                NAME => row.name = name_of(body),
                 PEER => row.peer = word(body, 0),
                 RQLEN => (row.rqueue, row.wqueue) = (word(body, 0), word(body, 4)),
                 _ => {}
@@ -86,6 +86,15 @@ impl UnixSink<'_> {
         }
         self.rows.push(&row);
         Some(())
+    }
+}
+
+/// A path is sent with its NUL, an abstract name begins with one and may hold more.
+fn name_of(body: &[u8]) -> &[u8] {
+    let body = body.get(..body.len().min(NAME_MAX)).unwrap_or_default();
+    match body.first() {
+        Some(0) | None => body,
+        Some(_) => body.split(|b| *b == 0).next().unwrap_or_default(),
     }
 }
 
@@ -172,7 +181,7 @@ mod tests {
     fn names_peers_and_queues_are_read() {
         let mut bytes = Vec::new();
         let queues = [3u32.to_ne_bytes(), 128u32.to_ne_bytes()].concat();
-        reply(&mut bytes, 5, &[(NAME, b"/run/x.sock"), (RQLEN, &queues)]);
+        reply(&mut bytes, 5, &[(NAME, b"/run/x.sock\0"), (RQLEN, &queues)]);
         reply(&mut bytes, 6, &[(NAME, b"\0abstract"), (PEER, &5u32.to_ne_bytes())]);
         reply(&mut bytes, 7, &[]);
         reply(&mut bytes, 6, &[]);

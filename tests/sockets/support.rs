@@ -1,0 +1,45 @@
+//! Shared by the socket tests.
+
+use std::time::Duration;
+
+use stallscope::clock;
+use stallscope::collect::sockets::{InetRows, SocketsSample};
+use stallscope::collect::{Collector, Interest, SampleContext};
+
+/// One reading.
+pub(crate) fn read<C: Collector<Sample = SocketsSample>>(
+    collector: &mut C,
+    interest: &Interest,
+) -> SocketsSample {
+    let cx = SampleContext { at: clock::mono(), interval: Duration::from_secs(1), interest };
+    collector.sample(&cx).unwrap()
+}
+
+/// Asks again until there is an answer; fails after a minute.
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = clock::mono() + Duration::from_secs(60);
+    while clock::mono() < deadline {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        clock::sleep_until(clock::mono() + Duration::from_millis(20));
+    }
+    panic!("waited in vain until {what}");
+}
+
+/// The row with these ports.
+pub(crate) fn row(rows: &InetRows, lport: u16, rport: u16) -> Option<usize> {
+    (0..rows.len()).find(|i| rows.lport[*i] == lport && rows.rport[*i] == rport)
+}
+
+/// Inode of a descriptor.
+pub(crate) fn inode(fd: &impl std::os::fd::AsFd) -> u32 {
+    u32::try_from(rustix::fs::fstat(fd).unwrap().st_ino).unwrap()
+}
+
+/// Says that a test cannot run here. A failure where the privileged tests were asked for.
+pub(crate) fn skip(why: &str) {
+    eprintln!("SKIPPED: {why}");
+    let is = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
+    assert!(!(is("CI", "true") && is("STALLSCOPE_LAB", "1")), "cannot run in CI: {why}");
+}
