@@ -2,6 +2,8 @@
 //! namespaces as root, and how often a reading allocates.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "sockets/captured.rs"]
+mod captured;
 #[path = "sockets/live.rs"]
 mod live;
 #[path = "sockets/spaces.rs"]
