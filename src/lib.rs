@@ -17,6 +17,8 @@
 //! | [`model`] | figures, history | clock, files, environment |
 //! | [`diagnose`] | rules and the engine | clock, files, state in rules |
 //! | [`analysis`] | the fold that all front ends share | clock, files |
+//! | [`view`] | the screen as data | terminal, clock, files |
+//! | [`ui`] | draw it, read keys | judge, compute |
 //! | [`clock`] | ask the kernel for the time | anything else |
 
 pub mod analysis;
@@ -28,3 +30,5 @@ pub mod model;
 pub mod report;
 pub mod run;
 pub mod source;
+pub mod ui;
+pub mod view;

@@ -1,0 +1,317 @@
+//! The event loop: signals, keys and ticks on one thread. Whatever is waiting is taken in, then
+//! one frame is drawn, and none when nothing changed.
+//!
+//! When a frame takes long to leave (a slow link), frames become rarer: keys are still taken at
+//! once, ticks are folded in as they come, only the drawing waits.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::{Event as TermEvent, EventStream};
+use futures_util::{FutureExt, StreamExt};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::render::render;
+use super::terminal::{Terminal, stop_self, take_panics, window_size};
+use super::{ConsoleSettings, ExitReason, ExitSummary, Theme, UiError, input, save, summary};
+use crate::analysis::Analysis;
+use crate::clock;
+use crate::collect::Interest;
+use crate::model::time::MonoNs;
+use crate::source::{Event, Feed};
+use crate::view::action::Effect;
+use crate::view::build::build;
+use crate::view::state::{Flow, Link, ViewState};
+use crate::view::update;
+
+/// A frame that takes longer to leave than this means a slow link.
+const SLOW: Duration = Duration::from_millis(50);
+/// Bounds of the pause between frames on a slow link.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+struct Signals {
+    term: Signal,
+    int: Signal,
+    hup: Signal,
+    tstp: Signal,
+    cont: Signal,
+    winch: Signal,
+}
+
+impl Signals {
+    fn watch() -> io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+            hup: signal(SignalKind::hangup())?,
+            tstp: signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?,
+            cont: signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
+            winch: signal(SignalKind::window_change())?,
+        })
+    }
+
+    async fn next(&mut self) -> Wake {
+        tokio::select! {
+            _ = self.term.recv() => Wake::End(ExitReason::Terminated),
+            _ = self.int.recv() => Wake::End(ExitReason::Terminated),
+            _ = self.hup.recv() => Wake::End(ExitReason::Hangup),
+            _ = self.tstp.recv() => Wake::Suspend,
+            _ = self.cont.recv() => Wake::Continued,
+            _ = self.winch.recv() => Wake::Resized,
+        }
+    }
+}
+
+/// What woke the loop.
+enum Wake {
+    End(ExitReason),
+    Suspend,
+    Continued,
+    Resized,
+    Term(Option<io::Result<TermEvent>>),
+    Feed(Option<Event>),
+    /// No tick for a while.
+    Silence,
+    /// The pause of a slow link is over.
+    Frame,
+}
+
+struct Console {
+    analysis: Analysis,
+    view: ViewState,
+    theme: Theme,
+    settings: ConsoleSettings,
+    terminal: Terminal,
+    interest: tokio::sync::watch::Sender<Arc<Interest>>,
+    dirty: bool,
+    /// Pause between frames; zero on a fast link.
+    pause: Duration,
+    drawn: MonoNs,
+    ticked: MonoNs,
+    done: Option<ExitReason>,
+}
+
+pub(super) async fn run(
+    feed: Feed,
+    analysis: Analysis,
+    settings: ConsoleSettings,
+    terminal: Terminal,
+) -> Result<ExitSummary, UiError> {
+    let mut signals = Signals::watch().map_err(UiError::Setup)?;
+    let Feed { mut events, interest, host: _ } = feed;
+    let mut keys = EventStream::new();
+    let mut c = Console {
+        view: ViewState::new(settings.tz.clone()),
+        theme: Theme { color: settings.color, glyphs: settings.glyphs },
+        analysis,
+        settings,
+        terminal,
+        interest,
+        dirty: true,
+        pause: Duration::ZERO,
+        drawn: clock::mono(),
+        ticked: clock::mono(),
+        done: None,
+    };
+    let mut feed_open = true;
+    loop {
+        c.draw();
+        if c.done.is_some() {
+            break;
+        }
+        let (frame_in, silence_in) = (c.frame_in(), c.silence_in());
+        let wake = tokio::select! {
+            biased;
+            s = signals.next() => s,
+            e = keys.next() => Wake::Term(e),
+            e = events.recv(), if feed_open => Wake::Feed(e),
+            () = tokio::time::sleep(frame_in.unwrap_or_default()), if frame_in.is_some() => Wake::Frame,
+            () = tokio::time::sleep(silence_in.unwrap_or_default()), if silence_in.is_some() => Wake::Silence,
+        };
+        feed_open &= !matches!(wake, Wake::Feed(None));
+        c.take(wake);
+        // Whatever else is waiting belongs to the same frame.
+        while c.done.is_none() {
+            let Some(e) = keys.next().now_or_never() else { break };
+            c.take(Wake::Term(e));
+        }
+        while let Ok(e) = events.try_recv() {
+            c.take(Wake::Feed(Some(e)));
+        }
+    }
+    let _ = c.terminal.leave();
+    Ok(ExitSummary {
+        reason: c.done.unwrap_or(ExitReason::Quit),
+        lines: summary(&c.analysis, &c.settings.tz),
+        panics: take_panics(),
+        analysis: Box::new(c.analysis),
+    })
+}
+
+impl Console {
+    fn take(&mut self, wake: Wake) {
+        match wake {
+            Wake::End(reason) => self.done = Some(reason),
+            Wake::Suspend => self.suspend(),
+            Wake::Continued => self.reenter(),
+            Wake::Resized => self.resized(),
+            Wake::Frame => {}
+            Wake::Silence => {
+                self.view.flow = Flow::Silent(clock::mono().since(self.ticked));
+                self.dirty = true;
+            }
+            Wake::Term(Some(Ok(e))) => self.terminal_event(&e),
+            // The terminal is gone, and with it whoever looked at it.
+            Wake::Term(Some(Err(_)) | None) => self.done = Some(ExitReason::Hangup),
+            Wake::Feed(Some(Event::Tick(tick))) => {
+                self.ticked = clock::mono();
+                self.analysis.push(tick);
+                update::tick(&mut self.view, &self.analysis);
+                self.dirty = true;
+            }
+            Wake::Feed(Some(Event::End(why))) => {
+                self.view.flow = Flow::Ended(why);
+                self.dirty = true;
+            }
+            Wake::Feed(None) => {
+                if !matches!(self.view.flow, Flow::Ended(_)) {
+                    self.view.flow = Flow::Ended("the sampler stopped".to_owned());
+                    self.dirty = true;
+                }
+            }
+        }
+    }
+
+    fn terminal_event(&mut self, e: &TermEvent) {
+        let size = self.terminal.canvas.size();
+        let effect = match e {
+            TermEvent::Key(k) => match input::key(*k) {
+                Some(k) => update::key(&mut self.view, &self.analysis, size, k),
+                None => return,
+            },
+            TermEvent::Mouse(m) => match input::mouse(*m) {
+                Some(a) => update::update(&mut self.view, &self.analysis, size, a),
+                None => return,
+            },
+            // SIGWINCH says the same.
+            _ => return,
+        };
+        self.dirty = true;
+        match effect {
+            None => {}
+            Some(Effect::Quit) => self.done = Some(ExitReason::Quit),
+            Some(Effect::Suspend) => self.suspend(),
+            Some(Effect::Repaint) => self.resized(),
+            Some(Effect::Copy(text)) => {
+                if self.terminal.canvas.copy(&text).is_err() {
+                    self.done = Some(ExitReason::Hangup);
+                }
+            }
+            Some(Effect::Save { name, stamp, text }) => {
+                let says = match save::save(&self.settings.write_dir, &name, &stamp, &text) {
+                    Ok(path) => format!("written to {}", path.display()),
+                    Err(e) => format!("cannot write to {}: {e}", self.settings.write_dir.display()),
+                };
+                update::notify(&mut self.view, &self.analysis, says);
+            }
+        }
+    }
+
+    fn resized(&mut self) {
+        self.terminal.canvas.resize(window_size());
+        self.dirty = true;
+    }
+
+    fn suspend(&mut self) {
+        if self.terminal.leave().is_ok() {
+            stop_self();
+        }
+        self.reenter();
+    }
+
+    /// Back from being stopped, by whatever means: the shell has set the terminal up its way.
+    fn reenter(&mut self) {
+        if self.terminal.enter().is_err() {
+            self.done = Some(ExitReason::Hangup);
+        }
+        self.dirty = true;
+    }
+
+    /// Time until the next frame may be drawn, when one is waiting.
+    fn frame_in(&self) -> Option<Duration> {
+        let waited = clock::mono().since(self.drawn);
+        self.dirty.then(|| self.pause.saturating_sub(waited))
+    }
+
+    /// Time until the absence of ticks is worth a word. Counted again from each frame, so that
+    /// the word is kept up to date.
+    fn silence_in(&self) -> Option<Duration> {
+        if matches!(self.view.flow, Flow::Ended(_)) {
+            return None;
+        }
+        let patience = (self.analysis.host().interval * 3).max(Duration::from_secs(3));
+        let now = clock::mono();
+        let left = patience.saturating_sub(now.since(self.ticked));
+        Some(if left.is_zero() {
+            Duration::from_secs(1).saturating_sub(now.since(self.drawn))
+        } else {
+            left
+        })
+    }
+
+    fn draw(&mut self) {
+        let due = clock::mono().since(self.drawn) >= self.pause;
+        if !self.dirty || !due || self.done.is_some() {
+            return;
+        }
+        self.dirty = false;
+        let size = self.terminal.canvas.size();
+        let vm = build(&self.analysis, &self.view, size);
+        let theme = self.theme;
+        let start = clock::mono();
+        let drawn = self.terminal.canvas.draw(vm.cursor, |buf| {
+            let area = *buf.area();
+            render(&vm, &theme, area, buf);
+        });
+        self.drawn = clock::mono();
+        if drawn.is_err() {
+            self.done = Some(ExitReason::Hangup);
+            return;
+        }
+        self.pace(self.drawn.since(start));
+        self.tell_interest(&vm.visible);
+    }
+
+    /// Doubles the pause between frames while they leave slowly, halves it when they do not.
+    fn pace(&mut self, took: Duration) {
+        if took > SLOW {
+            self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
+        } else if self.pause > PAUSE.0 {
+            self.pause /= 2;
+        } else {
+            self.pause = Duration::ZERO;
+        }
+        let link = if self.pause.is_zero() { Link::Fast } else { Link::Slow };
+        self.dirty |= self.view.link != link;
+        self.view.link = link;
+    }
+
+    /// Asks the collectors for detail of what is on the screen and in findings.
+    fn tell_interest(&self, visible: &[(crate::model::subject::SockId, u32)]) {
+        let mut want = self.analysis.interest();
+        want.sockets.extend(visible.iter().map(|v| v.0).filter(|id| id.cookie != 0));
+        want.inodes.extend(visible.iter().map(|v| v.1).filter(|i| *i != 0));
+        want.sockets.sort_unstable();
+        want.sockets.dedup();
+        want.inodes.sort_unstable();
+        want.inodes.dedup();
+        self.interest.send_if_modified(|old| {
+            let changed = **old != want;
+            if changed {
+                *old = Arc::new(want);
+            }
+            changed
+        });
+    }
+}

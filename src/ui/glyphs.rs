@@ -1,0 +1,97 @@
+//! Glyph sets: what bars, shades and lines are drawn with, down to plain ASCII.
+
+/// Which characters the terminal can show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GlyphSet {
+    /// Braille for bars, blocks for shades, lines for frames.
+    Braille,
+    /// Blocks and lines.
+    #[default]
+    Block,
+    /// Nothing beyond ASCII.
+    Ascii,
+}
+
+impl GlyphSet {
+    /// Guesses from `LC_ALL`, `LC_CTYPE` or `LANG` (whichever is set first) and `TERM`.
+    #[must_use]
+    pub fn detect(locale: Option<&str>, term: Option<&str>) -> Self {
+        let locale = locale.unwrap_or_default().to_ascii_lowercase();
+        let utf8 = locale.contains("utf-8") || locale.contains("utf8");
+        match term.unwrap_or_default() {
+            "dumb" | "vt100" | "vt102" | "vt220" => Self::Ascii,
+            _ if !utf8 => Self::Ascii,
+            _ => Self::Block,
+        }
+    }
+
+    /// A bar of 0 to 8 eighths.
+    #[must_use]
+    pub fn bar(self, level: Option<u8>) -> char {
+        const BLOCK: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+        const BRAILLE: [char; 9] = [' ', '⣀', '⣀', '⣤', '⣤', '⣶', '⣶', '⣿', '⣿'];
+        const ASCII: [char; 9] = [' ', '_', '.', ':', '-', '=', '+', '*', '#'];
+        let Some(level) = level else { return ' ' };
+        let set = match self {
+            Self::Braille => BRAILLE,
+            Self::Block => BLOCK,
+            Self::Ascii => ASCII,
+        };
+        set.get(usize::from(level)).copied().unwrap_or(set[8])
+    }
+
+    /// A shade of 0 to 4.
+    #[must_use]
+    pub fn shade(self, level: u8) -> char {
+        let set = match self {
+            Self::Ascii => [' ', '.', '+', '*', '#'],
+            _ => [' ', '░', '▒', '▓', '█'],
+        };
+        set.get(usize::from(level)).copied().unwrap_or(set[4])
+    }
+
+    /// Stands for a grapheme of the view; `None` to draw it as it is. What ASCII cannot show
+    /// becomes `?`, once per column.
+    #[must_use]
+    pub fn replace(self, grapheme: &str) -> Option<char> {
+        if self != Self::Ascii || grapheme.is_ascii() {
+            return None;
+        }
+        Some(match grapheme {
+            "─" | "┄" => '-',
+            "━" => '=',
+            "│" | "▏" => '|',
+            "┃" => '^',
+            "┌" | "┐" | "┘" => '+',
+            "└" => '`',
+            "·" => '.',
+            "…" => '~',
+            _ => '?',
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ascii_is_ascii() {
+        for l in 0..=9 {
+            assert!(GlyphSet::Ascii.bar(Some(l)).is_ascii());
+            assert!(GlyphSet::Ascii.shade(l).is_ascii());
+        }
+        assert_eq!(GlyphSet::Ascii.replace("数"), Some('?'));
+        assert_eq!(GlyphSet::Ascii.replace("a"), None);
+        assert_eq!(GlyphSet::Block.replace("─"), None);
+    }
+
+    #[test]
+    fn the_locale_decides() {
+        use GlyphSet::{Ascii, Block};
+        assert_eq!(GlyphSet::detect(Some("en_US.UTF-8"), Some("xterm-256color")), Block);
+        assert_eq!(GlyphSet::detect(Some("C"), Some("xterm")), Ascii);
+        assert_eq!(GlyphSet::detect(None, None), Ascii);
+        assert_eq!(GlyphSet::detect(Some("C.UTF-8"), Some("dumb")), Ascii);
+    }
+}

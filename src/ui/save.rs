@@ -1,0 +1,53 @@
+//! Writes a pane to a new file in the working directory; never over an existing one.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Names tried when the first one is taken.
+const TRIES: u32 = 100;
+
+/// Writes `text` to `stallscope-<pane>-<HHMMSS>.txt` in `dir` and returns the path.
+pub(super) fn save(dir: &Path, pane: &str, stamp: &str, text: &str) -> io::Result<PathBuf> {
+    for n in 1..=TRIES {
+        let suffix = if n == 1 { String::new() } else { format!("-{n}") };
+        let path = dir.join(format!("stallscope-{pane}-{stamp}{suffix}.txt"));
+        // O_EXCL: a link that somebody planted in /tmp is not followed.
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(mut f) => {
+                f.write_all(text.as_bytes())?;
+                return Ok(path);
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn nothing_is_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let a = save(dir.path(), "sockets", "141743", "one").unwrap();
+        let b = save(dir.path(), "sockets", "141743", "two").unwrap();
+        assert_eq!(a.file_name().unwrap(), "stallscope-sockets-141743.txt");
+        assert_eq!(b.file_name().unwrap(), "stallscope-sockets-141743-2.txt");
+        assert_eq!(std::fs::read_to_string(a).unwrap(), "one");
+    }
+
+    #[test]
+    fn a_planted_link_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("target");
+        std::fs::write(&target, "mine").unwrap();
+        std::os::unix::fs::symlink(&target, dir.path().join("stallscope-x-1.txt")).unwrap();
+        let p = save(dir.path(), "x", "1", "text").unwrap();
+        assert_eq!(p.file_name().unwrap(), "stallscope-x-1-2.txt");
+        assert_eq!(std::fs::read_to_string(target).unwrap(), "mine");
+    }
+}

@@ -1,0 +1,253 @@
+//! The terminal: entered and left as a whole, one write per frame, restored on every way out.
+//!
+//! Frames go through one buffer inside a synchronized update (DEC 2026), so that no terminal
+//! shows half of one. Nothing is ever asked of the terminal: it may be far away.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
+
+use crossterm::clipboard::CopyToClipboard;
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
+use crossterm::queue;
+use crossterm::style::{Attribute, SetAttribute};
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::backend::{Backend, CrosstermBackend};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::MouseMode;
+use crate::view::vm::Size;
+
+/// A frame fits, so that it leaves in one write.
+const BUFFER: usize = 64 * 1024;
+/// When the terminal does not know its size.
+const DEFAULT_SIZE: Size = Size::new(80, 24);
+/// Beyond this a size is a mistake and not a screen.
+const MAX_SIDE: u16 = 1000;
+
+/// Whether the terminal is ours now; the panic hook asks.
+static ENTERED: AtomicBool = AtomicBool::new(false);
+/// Panics of other threads, told after the screen was left.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Cells on the way to a writer: what changed since the frame before, in one write.
+pub struct Canvas<W: Write> {
+    backend: CrosstermBackend<BufWriter<W>>,
+    shown: Buffer,
+    next: Buffer,
+    cursor: Option<(u16, u16)>,
+    repaint: bool,
+}
+
+impl<W: Write> Canvas<W> {
+    /// A canvas of `size` that writes to `out`.
+    pub fn new(out: W, size: Size) -> Self {
+        // Else crossterm drops resets under NO_COLOR and the selection vanishes; our theme
+        // alone decides about colours.
+        crossterm::style::force_color_output(true);
+        let area = Rect::new(0, 0, size.w, size.h);
+        Self {
+            backend: CrosstermBackend::new(BufWriter::with_capacity(BUFFER, out)),
+            shown: Buffer::empty(area),
+            next: Buffer::empty(area),
+            cursor: None,
+            repaint: true,
+        }
+    }
+
+    /// The size of the next frame.
+    pub fn size(&self) -> Size {
+        let a = self.next.area();
+        Size::new(a.width, a.height)
+    }
+
+    /// Draws the next frame at another size, in full.
+    pub fn resize(&mut self, size: Size) {
+        let area = Rect::new(0, 0, size.w, size.h);
+        self.next = Buffer::empty(area);
+        self.shown = Buffer::empty(area);
+        self.repaint = true;
+    }
+
+    /// Draws the next frame in full.
+    pub fn repaint(&mut self) {
+        self.repaint = true;
+    }
+
+    /// Draws a frame and sends what changed. Returns whether anything was sent.
+    pub fn draw(
+        &mut self,
+        cursor: Option<(u16, u16)>,
+        paint: impl FnOnce(&mut Buffer),
+    ) -> io::Result<bool> {
+        self.next.reset();
+        paint(&mut self.next);
+        let full = std::mem::take(&mut self.repaint);
+        if full {
+            self.shown.reset();
+        }
+        let changes = self.shown.diff(&self.next);
+        if !full && changes.is_empty() && cursor == self.cursor {
+            return Ok(false);
+        }
+        queue!(self.backend, BeginSynchronizedUpdate)?;
+        let sent = send(&mut self.backend, &changes, full, cursor, self.cursor);
+        // Whatever happened, the terminal must not be left waiting.
+        queue!(self.backend, EndSynchronizedUpdate)?;
+        io::Write::flush(&mut self.backend)?;
+        sent?;
+        self.cursor = cursor;
+        std::mem::swap(&mut self.shown, &mut self.next);
+        Ok(true)
+    }
+
+    /// Sends a command of its own, such as the clipboard's.
+    pub fn copy(&mut self, text: &str) -> io::Result<()> {
+        queue!(self.backend, CopyToClipboard::to_clipboard_from(text))?;
+        io::Write::flush(&mut self.backend)
+    }
+
+    fn enter(&mut self, mouse: MouseMode) -> io::Result<()> {
+        queue!(self.backend, EnterAlternateScreen, Hide)?;
+        if mouse == MouseMode::On {
+            queue!(self.backend, EnableMouseCapture)?;
+        }
+        self.cursor = None;
+        self.repaint = true;
+        io::Write::flush(&mut self.backend)
+    }
+}
+
+fn send<W: Write>(
+    backend: &mut CrosstermBackend<W>,
+    changes: &[(u16, u16, &ratatui::buffer::Cell)],
+    full: bool,
+    cursor: Option<(u16, u16)>,
+    before: Option<(u16, u16)>,
+) -> io::Result<()> {
+    if full {
+        queue!(backend, SetAttribute(Attribute::Reset), Clear(ClearType::All))?;
+    }
+    if before.is_some() {
+        queue!(backend, Hide)?;
+    }
+    if !changes.is_empty() {
+        backend.draw(changes.iter().copied())?;
+    }
+    if let Some((x, y)) = cursor {
+        queue!(backend, MoveTo(x, y), Show)?;
+    }
+    Ok(())
+}
+
+/// The user's terminal, ours until dropped.
+pub(super) struct Terminal {
+    /// Cells.
+    pub canvas: Canvas<File>,
+    mouse: MouseMode,
+}
+
+impl Terminal {
+    /// Takes over the terminal on standard output.
+    pub(super) fn open(mouse: MouseMode) -> io::Result<Self> {
+        if !io::stdout().is_terminal() {
+            return Err(io::Error::other("standard output is not a terminal"));
+        }
+        // Not through std's line buffer: that would split frames at newlines and at 1 KiB.
+        let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let size = window_size();
+        let mut t = Self { canvas: Canvas::new(out, size), mouse };
+        t.enter()?;
+        Ok(t)
+    }
+
+    /// Enters raw mode and the alternate screen.
+    pub(super) fn enter(&mut self) -> io::Result<()> {
+        enable_raw_mode()?;
+        ENTERED.store(true, Ordering::SeqCst);
+        self.canvas.resize(window_size());
+        self.canvas.enter(self.mouse)
+    }
+
+    /// Gives the terminal back as it was.
+    pub(super) fn leave(&mut self) -> io::Result<()> {
+        leave()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = leave();
+    }
+}
+
+/// Gives the terminal back; does nothing when it is not ours. Also called by the panic hook.
+fn leave() -> io::Result<()> {
+    if !ENTERED.swap(false, Ordering::SeqCst) {
+        return Ok(());
+    }
+    let mut out = io::stdout();
+    let written = queue!(
+        out,
+        EndSynchronizedUpdate,
+        DisableMouseCapture,
+        SetAttribute(Attribute::Reset),
+        LeaveAlternateScreen,
+        Show
+    )
+    .and_then(|()| out.flush());
+    disable_raw_mode()?;
+    written
+}
+
+/// Columns and rows of the terminal.
+pub(super) fn window_size() -> Size {
+    let s = rustix::termios::tcgetwinsize(io::stdout());
+    match s {
+        Ok(w) if w.ws_col > 0 && w.ws_row > 0 => {
+            Size::new(w.ws_col.min(MAX_SIDE), w.ws_row.min(MAX_SIDE))
+        }
+        _ => DEFAULT_SIZE,
+    }
+}
+
+/// Makes panics readable: the screen is left before the message is printed. A panic of another
+/// thread does not touch the screen; it is told at the end.
+pub(super) fn install_panic_hook(ui: ThreadId) {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !ENTERED.load(Ordering::SeqCst) {
+            return before(info);
+        }
+        if std::thread::current().id() == ui {
+            let _ = leave();
+            return before(info);
+        }
+        let name = std::thread::current().name().unwrap_or("thread").to_owned();
+        if let Ok(mut list) = PANICS.lock() {
+            if list.len() < 20 {
+                list.push(format!("{name}: {info}"));
+            }
+        }
+    }));
+}
+
+/// Panics of other threads so far; the list is emptied.
+pub(super) fn take_panics() -> Vec<String> {
+    PANICS.lock().map(|mut l| std::mem::take(&mut *l)).unwrap_or_default()
+}
+
+/// Stops this process the way Ctrl-Z does, and comes back after `fg`.
+pub(super) fn stop_self() {
+    // SIGSTOP and not SIGTSTP: the latter is discarded in an orphaned process group, and we
+    // catch it ourselves.
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
+}

@@ -1,0 +1,145 @@
+//! What a user can do. Keys map to actions in `keymap`, `update` carries them out.
+
+/// A key, free of any terminal library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// A character, shift applied.
+    Char(char),
+    /// Control and a lower-case letter.
+    Ctrl(char),
+    /// Return.
+    Enter,
+    /// Escape.
+    Esc,
+    /// Tab.
+    Tab,
+    /// Shift and tab.
+    BackTab,
+    /// Arrow.
+    Up,
+    /// Arrow.
+    Down,
+    /// Arrow.
+    Left,
+    /// Arrow.
+    Right,
+    /// Page up.
+    PageUp,
+    /// Page down.
+    PageDown,
+    /// Home.
+    Home,
+    /// End.
+    End,
+    /// Backspace.
+    Backspace,
+    /// Delete.
+    Delete,
+}
+
+/// How far the cursor goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// One row up.
+    Up,
+    /// One row down.
+    Down,
+    /// Half a page up.
+    HalfUp,
+    /// Half a page down.
+    HalfDown,
+    /// A page up.
+    PageUp,
+    /// A page down.
+    PageDown,
+    /// To the first row.
+    First,
+    /// To the last row.
+    Last,
+}
+
+/// How far to go in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeStep {
+    /// One tick back.
+    TickBack,
+    /// One tick forward.
+    TickForward,
+    /// So many seconds, negative for back.
+    Seconds(i32),
+    /// To where the finding before began.
+    FindingBack,
+    /// To where the next finding began.
+    FindingForward,
+}
+
+/// What a user can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Leave the program.
+    Quit,
+    /// One level back.
+    Back,
+    /// Open what is under the cursor.
+    Open,
+    /// One pane over the whole screen, or all of them.
+    Zoom,
+    /// Focus the next part of the screen.
+    FocusNext,
+    /// Focus the part before.
+    FocusPrevious,
+    /// Focus the findings.
+    FocusFindings,
+    /// Focus a pane by its number from 1; again: zoom it.
+    FocusPane(u8),
+    /// Move the cursor.
+    Move(Step),
+    /// Sort by the next column.
+    SortNext,
+    /// Turn the order around.
+    SortReverse,
+    /// Type a filter.
+    Filter,
+    /// Choose columns.
+    Columns,
+    /// Show or hide the column under the cursor.
+    ToggleColumn,
+    /// Stop or resume the screen.
+    Freeze,
+    /// Go through time.
+    Time(TimeStep),
+    /// Back to now.
+    Live,
+    /// Copy the next command, or the row.
+    Copy,
+    /// Write the pane to a file.
+    Save,
+    /// Show or hide the keys.
+    Help,
+    /// Stop this program as the shell's Ctrl-Z does.
+    Suspend,
+    /// Draw everything anew.
+    Repaint,
+}
+
+/// What an action asks of the world outside the view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Leave the program.
+    Quit,
+    /// Put text into the user's clipboard.
+    Copy(String),
+    /// Write text to a new file; the name says which pane, at which time of day.
+    Save {
+        /// Name of the pane.
+        name: String,
+        /// Local time of day as `HHMMSS`.
+        stamp: String,
+        /// Content.
+        text: String,
+    },
+    /// Stop this program.
+    Suspend,
+    /// Draw everything anew.
+    Repaint,
+}

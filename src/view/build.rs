@@ -1,0 +1,105 @@
+//! `build`: from the run and what the user chose to the screen. Only what is visible is built:
+//! the cost does not depend on how the rest of 100k sockets look.
+
+use std::borrow::Cow;
+
+use super::chrome;
+use super::context::Cx;
+use super::layout::{PaneArea, places};
+use super::panes::{self, PaneCx, PaneVm};
+use super::state::{Focus, Mode, PaneState, ViewState};
+use super::vm::{Area, Frame, FrameKind, Line, Node, Size, Tone, Vm};
+use super::{detail, overlay};
+use crate::analysis::Analysis;
+use crate::model::time::Seq;
+
+/// The screen of `size`.
+#[must_use]
+pub fn build(a: &Analysis, v: &ViewState, size: Size) -> Vm {
+    let mut vm = Vm { size, ..Vm::default() };
+    let cx = shown(a, v);
+    let active = cx.as_ref().map_or(0, |c| c.now.findings.active.len());
+    let p = places(size, v, active);
+    if let Some(area) = p.header {
+        vm.lines(area, vec![chrome::header(a, cx.as_ref(), v, area.w)]);
+    }
+    if let (Some(area), Some(cx)) = (p.timeline, &cx) {
+        vm.lines(area, vec![chrome::timeline(a, cx, v, area.w)]);
+    }
+    chrome::findings(&mut vm, cx.as_ref(), v, &p);
+    if let Some(cx) = &cx {
+        if let Some(open) = v.details.last() {
+            detail::draw(&mut vm, cx, v, open, p.body);
+        }
+        for place in &p.panes {
+            draw_pane(&mut vm, cx, v, *place);
+        }
+    } else {
+        for place in &p.panes {
+            let number = number_of(place.id);
+            let title = vec![(
+                Cow::Owned(format!("{number} {}", panes::pane(place.id).title())),
+                Tone::Dim,
+            )];
+            let frame =
+                Frame { kind: place.frame, title, note: ("".into(), Tone::Dim), focused: false };
+            vm.nodes.push((place.area, Node::Frame(frame)));
+            vm.lines(place.area.inside(place.frame), vec![Line::of(" collecting ...", Tone::Dim)]);
+        }
+    }
+    if let Some(area) = p.footer {
+        chrome::footer(&mut vm, v, area);
+    } else if matches!(v.mode, Mode::Filter { .. }) && size.h > 0 {
+        chrome::footer(&mut vm, v, Area::new(0, size.h - 1, size.w, 1));
+    }
+    overlay::draw(&mut vm, v, size);
+    vm
+}
+
+/// The moment that is shown, as panes look at it.
+#[must_use]
+pub fn shown<'a>(a: &'a Analysis, v: &'a ViewState) -> Option<Cx<'a>> {
+    let latest = a.latest()?.tick.seq;
+    // A moment that fell out of memory: the oldest one is the nearest.
+    let oldest = a.history().first()?.tick.seq;
+    Cx::at(a, v.shown(latest).max(oldest), &v.tz)
+}
+
+/// The moment whose order is kept, while a pane's order stands still.
+#[must_use]
+pub fn held<'a>(a: &'a Analysis, v: &'a ViewState, st: &PaneState) -> Option<Cx<'a>> {
+    let hold = st.hold?;
+    let latest = a.latest()?.tick;
+    let seq: Seq = hold.seq;
+    (latest.mono < hold.until && v.shown(latest.seq) != seq).then(|| Cx::at(a, seq, &v.tz))?
+}
+
+/// Number of a pane, from 1.
+#[must_use]
+pub fn number_of(id: super::state::PaneId) -> usize {
+    panes::PANES.iter().position(|p| p.id() == id).map_or(0, |i| i + 1)
+}
+
+fn draw_pane(vm: &mut Vm, cx: &Cx<'_>, v: &ViewState, place: PaneArea) {
+    let Some(st) = v.pane(place.id) else { return };
+    let pane = panes::pane(place.id);
+    let held = held(cx.analysis, v, st);
+    let focused = v.focus == Focus::Pane(place.id);
+    let p = PaneCx { cx, held: held.as_ref(), st, view: v, focused };
+    let inside = place.area.inside(place.frame);
+    let built: PaneVm = pane.build(&p, inside.size());
+    let mut title: Vec<(Cow<'static, str>, Tone)> =
+        vec![(format!("{} {}", number_of(place.id), pane.title()).into(), Tone::Strong)];
+    title.extend(built.title);
+    if place.frame == FrameKind::Rule {
+        // In a single pane the title also says which others there are.
+        for other in panes::PANES.iter().filter(|o| o.id() != place.id) {
+            let text = format!("{} {}", number_of(other.id()), other.title());
+            title.push((text.into(), Tone::Dim));
+        }
+    }
+    let frame = Frame { kind: place.frame, title, note: built.note, focused };
+    vm.nodes.push((place.area, Node::Frame(frame)));
+    vm.lines(inside, built.lines);
+    vm.visible.extend(built.visible);
+}

@@ -1,0 +1,377 @@
+//! Header, timeline, findings strip and footer.
+
+use std::time::Duration;
+
+use super::context::{Cx, clock_minutes};
+use super::keymap;
+use super::layout::{FindingsTitle, Places};
+use super::series::Buckets;
+use super::state::{FindingKey, Flow, Focus, Link, Mode, ViewState, When};
+use super::table::tone_of;
+use super::vm::{Area, Line, LineStyle, Tone, Vm};
+use super::{text, units};
+use crate::analysis::Analysis;
+use crate::collect::SignalStatus;
+use crate::diagnose::{Confidence, Finding, Severity};
+use crate::model::tick::Tick;
+use crate::model::time::{MonoNs, Seq};
+
+/// ` stallscope  db7  6.18.44  up 41d  LIVE 1s  load 9.8  cov 8/9  self 0.3% 21M     14:17:43`
+pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -> Line {
+    let host = a.host();
+    let mut line = Line::of(" stallscope ", Tone::Strong);
+    let mut parts: Vec<(u8, String, Tone)> = Vec::new();
+    parts.push((1, text::cut(&text::clean(&host.hostname), 24).into_owned(), Tone::Strong));
+    parts.push((5, text::cut(&text::clean(&host.kernel), 20).into_owned(), Tone::Dim));
+    let (mode, tone) = mode_text(a, v);
+    parts.push((0, mode, tone));
+    if let Some(cx) = cx {
+        let up = Duration::from_nanos(cx.mono().0);
+        parts.insert(2, (6, format!("up {}", units::age(up)), Tone::Dim));
+        if let Some(load) = cx.sched.and_then(|s| s.value.load) {
+            parts.push((3, format!("load {:.1}", load[0]), Tone::Plain));
+        }
+        let (have, all) = coverage(cx.now.tick);
+        if all > 0 {
+            let tone = if have < all { Tone::Strong } else { Tone::Dim };
+            parts.push((2, format!("cov {have}/{all}"), tone));
+        }
+        if let Some((cpu, rss)) = cx.now.derived.own {
+            let rss = rss.map_or(String::new(), |b| format!(" {}", units::bytes(b as f64)));
+            parts.push((4, format!("self {}%{rss}", units::pct(cpu)), Tone::Dim));
+        }
+        if let Some(gap) = cx.now.tick.gap {
+            parts.push((1, format!("{} ticks lost", gap.ticks), Tone::Warn));
+        }
+    }
+    if v.link == Link::Slow {
+        parts.push((1, "slow link".to_owned(), Tone::Warn));
+    }
+    let clock = cx.map_or(String::new(), |c| c.clock(c.now.tick.wall));
+    // Drop what matters least until the rest fits.
+    let need = |p: &[(u8, String, Tone)]| -> usize {
+        12 + clock.len() + 1 + p.iter().map(|p| text::width(&p.1) + 2).sum::<usize>()
+    };
+    while need(&parts) > usize::from(w) && parts.len() > 1 {
+        let Some(i) = (0..parts.len()).max_by_key(|i| (parts[*i].0, *i)) else { break };
+        parts.remove(i);
+    }
+    if need(&parts) > usize::from(w) {
+        line = Line::of(" ", Tone::Plain);
+    }
+    for (_, s, tone) in parts {
+        line.add(" ", Tone::Plain);
+        line.add(s, tone);
+        line.add(" ", Tone::Plain);
+    }
+    line.right(format!("{clock} "), Tone::Plain)
+}
+
+/// `LIVE 1s`, `FROZEN 12s behind`: which moment is shown.
+fn mode_text(a: &Analysis, v: &ViewState) -> (String, Tone) {
+    let behind = |seq: Seq| -> String {
+        let shown = a.at(seq).map(|m| m.tick.mono);
+        let last = a.latest().map(|m| m.tick.mono);
+        let d = last.zip(shown).map_or(Duration::ZERO, |(l, s)| l.since(s));
+        units::age(d)
+    };
+    match (&v.flow, v.when) {
+        (_, When::Frozen(s)) => (format!("FROZEN {} behind", behind(s)), Tone::Warn),
+        (_, When::Rewound(s)) => (format!("REWOUND {} behind", behind(s)), Tone::Warn),
+        (Flow::Ended(_), When::Live) => ("ENDED".to_owned(), Tone::Warn),
+        (Flow::Silent(d), When::Live) => (format!("NO DATA {}", units::age(*d)), Tone::Warn),
+        (Flow::Ticking, When::Live) => {
+            let i = units::duration(a.host().interval).replace(".00s", "s");
+            (format!("LIVE {i}"), Tone::Strong)
+        }
+    }
+}
+
+/// Signals that are measured, and all of them.
+#[must_use]
+pub fn coverage(tick: &Tick) -> (usize, usize) {
+    let all = tick.health.iter().flat_map(|h| &h.signals);
+    let (mut have, mut total) = (0, 0);
+    for s in all {
+        total += 1;
+        have += usize::from(!matches!(s.status, SignalStatus::Missing { .. }));
+    }
+    // A collector that could not start says nothing about its signals: one is missing.
+    let silent = tick.health.iter().filter(|h| h.signals.is_empty());
+    let off = silent.filter(|h| matches!(h.state, crate::model::tick::HealthState::Off { .. }));
+    (have, total + off.count())
+}
+
+/// Nice lengths of the whole timeline, seconds.
+const SPANS: [u64; 10] = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 86_400];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Slot {
+    /// No tick: before the start, or a hole.
+    Gap,
+    Quiet,
+    Lasting(Severity),
+    Onset(Severity),
+}
+
+/// The line of time: what was found when, and where we are.
+pub(super) fn timeline(a: &Analysis, cx: &Cx<'_>, v: &ViewState, w: u16) -> Line {
+    let newest = a.latest().map_or(cx.mono(), |m| m.tick.mono);
+    let oldest = a.history().first().map_or(newest, |m| m.tick.mono);
+    let n = usize::from(w).saturating_sub(16).max(1);
+    let span = newest.since(oldest).as_secs();
+    let span = SPANS.into_iter().find(|s| *s >= span).unwrap_or(86_400);
+    let b = Buckets::new(newest, Duration::from_secs(span), a.host().interval, n);
+    let slots = slots(a, cx, &b);
+    let cursor = b.index(cx.mono());
+    let mut line = Line::of(format!(" {} ", clock_minutes(cx.wall_of(b.start), cx.tz)), Tone::Dim);
+    for (i, slot) in slots.iter().enumerate() {
+        if Some(i) == cursor {
+            let tone = if v.when == When::Live { Tone::Accent } else { Tone::Warn };
+            line.add("┃", tone);
+            continue;
+        }
+        let (text, tone) = match slot {
+            Slot::Gap => (" ", Tone::Dim),
+            Slot::Quiet => ("·", Tone::Dim),
+            Slot::Lasting(Severity::Crit) => ("━", Tone::Crit),
+            Slot::Lasting(Severity::Warn) => ("─", Tone::Warn),
+            Slot::Lasting(Severity::Info) => ("·", Tone::Info),
+            Slot::Onset(Severity::Crit | Severity::Warn) => {
+                let crit = *slot == Slot::Onset(Severity::Crit);
+                ("!", if crit { Tone::Crit } else { Tone::Warn })
+            }
+            Slot::Onset(Severity::Info) => ("-", Tone::Info),
+        };
+        match line.left.last_mut() {
+            // Runs of one tone are one piece.
+            Some(super::vm::Piece::Text(t, old)) if *old == tone => t.to_mut().push_str(text),
+            _ => line.add(text, tone),
+        }
+    }
+    line.right(format!(" {} ", clock_minutes(cx.wall_of(newest), cx.tz)), Tone::Dim)
+}
+
+fn slots(a: &Analysis, cx: &Cx<'_>, b: &Buckets) -> Vec<Slot> {
+    let mut slots = vec![Slot::Gap; b.n];
+    for (m, (_, f)) in a.history().iter().zip(a.findings()) {
+        let Some(slot) = b.index(m.tick.mono).and_then(|i| slots.get_mut(i)) else { continue };
+        let worst = f.active.first().map(|f| f.fire.severity);
+        *slot = match (*slot, worst) {
+            (Slot::Lasting(old), Some(s)) => Slot::Lasting(old.max(s)),
+            (_, Some(s)) => Slot::Lasting(s),
+            (Slot::Gap, None) => Slot::Quiet,
+            (old, None) => old,
+        };
+    }
+    // A bucket shorter than the distance of two ticks is not a hole.
+    let interval = a.host().interval;
+    if b.len < interval * 2 {
+        for i in 1..slots.len() {
+            if slots[i] == Slot::Gap && slots[i - 1] != Slot::Gap {
+                let next = slots.get(i + 1).copied().unwrap_or(slots[i - 1]);
+                if next != Slot::Gap {
+                    slots[i] = slots[i - 1];
+                }
+            }
+        }
+    }
+    let latest = a.latest();
+    let all = latest.iter().flat_map(|m| m.findings.active.iter().chain(&m.findings.cleared));
+    for f in all.chain(&cx.now.findings.active) {
+        if let Some(slot) = b.index(f.since).and_then(|i| slots.get_mut(i)) {
+            *slot = match *slot {
+                Slot::Onset(old) => Slot::Onset(old.max(f.fire.severity)),
+                _ => Slot::Onset(f.fire.severity),
+            };
+        }
+    }
+    slots
+}
+
+/// The strip of findings, worst first.
+pub(super) fn findings(vm: &mut Vm, cx: Option<&Cx<'_>>, v: &ViewState, p: &Places) {
+    let area = p.findings;
+    let Some(cx) = cx else {
+        vm.lines(area, vec![Line::of(" collecting ...", Tone::Dim)]);
+        return;
+    };
+    let active = &cx.now.findings.active;
+    let mut lines = Vec::new();
+    if active.is_empty() {
+        lines.push(quiet_line(cx, area.w));
+        vm.lines(area, lines);
+        return;
+    }
+    let mut rows = usize::from(area.h);
+    if p.findings_title == FindingsTitle::Line {
+        lines.push(title_line(cx, v));
+        rows = rows.saturating_sub(1);
+    }
+    let selected = selected_finding(cx, v);
+    // The selected one stays visible; the last row says how many more there are.
+    let more = active.len() > rows && rows > 1;
+    let shown = if more { rows - 1 } else { rows };
+    let start = selected.map_or(0, |s| (s + 1).saturating_sub(shown));
+    let focused = v.focus == Focus::Findings && v.details.is_empty();
+    for (i, f) in active.iter().enumerate().skip(start).take(shown) {
+        let count = (rows == 1 && active.len() > 1).then_some(active.len());
+        let mut line = finding_line(cx, f, area.w, count);
+        if focused && selected == Some(i) {
+            line.style = LineStyle::Selected;
+        }
+        lines.push(line);
+    }
+    if more {
+        lines.push(more_line(active, start, shown));
+    }
+    vm.lines(area, lines);
+}
+
+/// Place of the finding under the cursor; the worst when none was chosen or it is gone.
+#[must_use]
+pub fn selected_finding(cx: &Cx<'_>, v: &ViewState) -> Option<usize> {
+    let active = &cx.now.findings.active;
+    let by_key = |k: &FindingKey| active.iter().position(|f| is(f, k));
+    v.finding.as_ref().and_then(by_key).or(if active.is_empty() { None } else { Some(0) })
+}
+
+/// Whether a finding has this identity.
+#[must_use]
+pub fn is(f: &Finding, k: &FindingKey) -> bool {
+    f.rule == k.rule && f.subject == k.subject
+}
+
+fn quiet_line(cx: &Cx<'_>, w: u16) -> Line {
+    let mut line = Line::of(" no findings", Tone::Strong);
+    if w >= 60 {
+        let seen = cx.analysis.history().first().map_or(cx.mono(), |m| m.tick.mono);
+        line.add(format!("  watched for {}", units::age(cx.mono().since(seen))), Tone::Dim);
+        if let Some(last) = cx.now.findings.cleared.first() {
+            let text = format!("  last: {} until {}", last.rule, cx.clock(last.last_seen));
+            line.add(text, Tone::Dim);
+        }
+        let n = cx.now.findings.not_judged.len();
+        if n > 0 {
+            line = line.right(format!("{n} rules lack an input "), Tone::Dim);
+        }
+    }
+    line
+}
+
+fn title_line(cx: &Cx<'_>, v: &ViewState) -> Line {
+    let active = &cx.now.findings.active;
+    let crit = active.iter().filter(|f| f.fire.severity == Severity::Crit).count();
+    let tone = if v.focus == Focus::Findings { Tone::Accent } else { Tone::Strong };
+    let mut line = Line::of(" FINDINGS", tone);
+    line.add(format!(" {}", active.len()), Tone::Plain);
+    if crit > 0 {
+        line.add(format!(", {crit} critical"), Tone::Plain);
+    }
+    let key = |action| {
+        let b = keymap::KEYMAP.iter().find(|b| b.action == action);
+        b.and_then(|b| b.keys.first()).map_or(String::new(), |k| keymap::key_name(*k))
+    };
+    line.right(
+        if v.focus == Focus::Findings {
+            format!("{} why ", key(super::action::Action::Open))
+        } else {
+            format!("{} select ", key(super::action::Action::FocusFindings))
+        },
+        Tone::Dim,
+    )
+}
+
+fn finding_line(cx: &Cx<'_>, f: &Finding, w: u16, of: Option<usize>) -> Line {
+    let s = f.fire.severity;
+    let mut line = Line::of(format!(" {:<2} ", s.mark()), tone_of(s));
+    if let Some(n) = of {
+        line.add(format!("{n}: "), Tone::Strong);
+    }
+    if w >= 100 {
+        let rule = text::cut(f.rule.0, 26).into_owned();
+        line.add(format!("{rule:<26} "), Tone::Strong);
+    } else if w >= 60 {
+        line.add(format!("{} ", f.rule.0), Tone::Strong);
+    }
+    if f.fire.confidence == Confidence::Suspected {
+        line.add("suspected: ", Tone::Dim);
+    }
+    line.add(text::clean(&f.fire.summary).into_owned(), Tone::Plain);
+    if w >= 70 {
+        line = line.right(format!("  since {} ", cx.clock(f.first_seen)), Tone::Dim);
+    }
+    line
+}
+
+fn more_line(active: &[std::sync::Arc<Finding>], start: usize, shown: usize) -> Line {
+    let hidden = active.iter().enumerate().filter(|(i, _)| *i < start || *i >= start + shown);
+    let mut by_rule: Vec<(&str, usize)> = Vec::new();
+    let mut n = 0;
+    for (_, f) in hidden {
+        n += 1;
+        match by_rule.iter_mut().find(|r| r.0 == f.rule.0) {
+            Some(r) => r.1 += 1,
+            None => by_rule.push((f.rule.0, 1)),
+        }
+    }
+    let list: Vec<String> = by_rule
+        .iter()
+        .map(|(r, n)| if *n > 1 { format!("{n} {r}") } else { (*r).to_owned() })
+        .collect();
+    Line::of(format!("    + {n} more: {}", list.join(", ")), Tone::Dim)
+}
+
+/// The last line: a message, the filter being typed, or the keys that make sense now.
+pub(super) fn footer(vm: &mut Vm, v: &ViewState, area: Area) {
+    if let Mode::Filter { input, .. } = &v.mode {
+        let prompt = " filter /";
+        // The cursor stays on the screen: long input is cut at the front.
+        let room = usize::from(area.w).saturating_sub(prompt.len() + 1);
+        let before: String = input.text.iter().take(input.at).collect();
+        let after: String = input.text.iter().skip(input.at).collect();
+        let before = text::cut_front(&text::clean(&before), room).into_owned();
+        let x = prompt.len() + text::width(&before);
+        vm.cursor = Some((area.x + (x as u16).min(area.w.saturating_sub(1)), area.y));
+        let after = text::clean(&after).into_owned();
+        let mut line = Line::of(prompt, Tone::Key).with(before, Tone::Plain);
+        line.add(after, Tone::Plain);
+        if input.text.is_empty() {
+            line = line.right(
+                "words, rto>1s dport:443 !state:listen   Enter keeps, Esc undoes ",
+                Tone::Dim,
+            );
+        }
+        vm.lines(area, vec![line]);
+        return;
+    }
+    let mut line = Line::of(" ", Tone::Plain);
+    if let Some(n) = &v.notice {
+        line.add(text::clean(&n.text).into_owned(), Tone::Strong);
+        vm.lines(area, vec![line]);
+        return;
+    }
+    if let Flow::Ended(why) = &v.flow {
+        line.add(format!("ended: {}  ", text::clean(why)), Tone::Strong);
+    }
+    let mut hints = keymap::hints(v);
+    let width = |h: &[(String, &str)]| -> usize {
+        line.width() + h.iter().map(|(k, w)| text::width(k) + w.len() + 3).sum::<usize>()
+    };
+    // Whatever the size, the way out stays.
+    while width(&hints) > usize::from(area.w) && hints.len() > 1 {
+        let quit = hints.len() - 1;
+        hints.remove(quit - usize::from(hints[quit].1 == "quit"));
+    }
+    for (keys, word) in hints {
+        line.add(keys, Tone::Key);
+        line.add(format!(" {word}  "), Tone::Dim);
+    }
+    vm.lines(area, vec![line]);
+}
+
+/// Time of the newest tick.
+#[must_use]
+pub fn newest(a: &Analysis) -> MonoNs {
+    a.latest().map_or(MonoNs(0), |m| m.tick.mono)
+}

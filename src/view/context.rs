@@ -1,0 +1,238 @@
+//! `Cx`: one moment as panes look at it. A collector that is late leaves its last sample
+//! standing, with its age; what is off says why.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+
+use crate::analysis::{Analysis, MomentView};
+use crate::collect::sockets::NetnsTable;
+use crate::collect::{CollectorId, Shared};
+use crate::diagnose::{Finding, Severity};
+use crate::model::derive::cpu::{CpuFigures, SchedFigures, SoftirqFigures};
+use crate::model::derive::disks::DiskFigures;
+use crate::model::derive::sockets::SocketFigures;
+use crate::model::subject::{CpuId, DiskId, Endpoint, NetnsId, SockId, Subject, TaskId};
+use crate::model::tick::HealthState;
+use crate::model::time::{MonoNs, Seq, WallNs};
+
+/// How many ticks back a missing sample is looked for.
+const LOOK_BACK: usize = 20;
+
+/// A value with the time that it stands for.
+#[derive(Clone, Copy, Debug)]
+pub struct Dated<T> {
+    /// The value.
+    pub value: T,
+    /// When it was read.
+    pub at: MonoNs,
+}
+
+/// Marks that findings put on rows.
+#[derive(Debug, Default)]
+pub struct Marks {
+    sockets: HashMap<SockId, Severity>,
+    listeners: Vec<(NetnsId, Endpoint, Severity)>,
+    disks: Vec<(DiskId, Severity)>,
+    cpus: Vec<(CpuId, Severity)>,
+    tasks: Vec<(TaskId, Severity)>,
+}
+
+impl Marks {
+    fn of(findings: &[Arc<Finding>]) -> Self {
+        let mut m = Self::default();
+        for f in findings {
+            let s = f.fire.severity;
+            for id in &f.fire.sockets {
+                let old = m.sockets.entry(*id).or_insert(s);
+                *old = (*old).max(s);
+            }
+            match &f.subject {
+                Subject::Disk { dev, .. } => m.disks.push((*dev, s)),
+                Subject::Cpu { cpu } => m.cpus.push((*cpu, s)),
+                Subject::Task { task, .. } => m.tasks.push((*task, s)),
+                Subject::Listener { local, netns } => m.listeners.push((*netns, *local, s)),
+                _ => {}
+            }
+        }
+        m
+    }
+    /// Of a socket.
+    #[must_use]
+    pub fn socket(&self, id: SockId) -> Option<Severity> {
+        if self.sockets.is_empty() { None } else { self.sockets.get(&id).copied() }
+    }
+    /// Of a listening endpoint.
+    #[must_use]
+    pub fn listener(&self, netns: NetnsId, local: impl FnOnce() -> Endpoint) -> Option<Severity> {
+        if self.listeners.is_empty() {
+            return None;
+        }
+        let local = local();
+        let hit = self.listeners.iter().filter(|(n, e, _)| *n == netns && *e == local);
+        hit.map(|(_, _, s)| *s).max()
+    }
+    /// Of a disk.
+    #[must_use]
+    pub fn disk(&self, id: DiskId) -> Option<Severity> {
+        worst(&self.disks, id)
+    }
+    /// Of a CPU.
+    #[must_use]
+    pub fn cpu(&self, id: CpuId) -> Option<Severity> {
+        worst(&self.cpus, id)
+    }
+    /// Of a thread.
+    #[must_use]
+    pub fn task(&self, id: TaskId) -> Option<Severity> {
+        worst(&self.tasks, id)
+    }
+}
+
+fn worst<T: PartialEq + Copy>(list: &[(T, Severity)], id: T) -> Option<Severity> {
+    list.iter().filter(|(i, _)| *i == id).map(|(_, s)| *s).max()
+}
+
+/// One moment as panes look at it.
+pub struct Cx<'a> {
+    /// The run.
+    pub analysis: &'a Analysis,
+    /// The moment.
+    pub now: MomentView<'a>,
+    /// Socket tables of all namespaces.
+    pub tables: Vec<&'a NetnsTable>,
+    /// Followed sockets.
+    pub suspects: &'a SocketFigures,
+    /// Disks.
+    pub disks: Option<Dated<&'a [DiskFigures]>>,
+    /// CPU shares.
+    pub cpu: Option<Dated<&'a CpuFigures>>,
+    /// SoftIRQ rates.
+    pub softirq: Option<Dated<&'a SoftirqFigures>>,
+    /// Run-queue waits.
+    pub sched: Option<Dated<&'a SchedFigures>>,
+    /// What findings point at.
+    pub marks: Marks,
+    /// For times of day.
+    pub tz: &'a TimeZone,
+}
+
+impl<'a> Cx<'a> {
+    /// The moment `seq`, if it is in memory.
+    #[must_use]
+    pub fn at(analysis: &'a Analysis, seq: Seq, tz: &'a TimeZone) -> Option<Self> {
+        let now = analysis.at(seq)?;
+        let back = || analysis.history().back_from(seq).take(LOOK_BACK);
+        let spaces = |f: fn(&crate::collect::Samples) -> Option<&Shared<_>>| {
+            back()
+                .find_map(|m| f(&m.tick.samples))
+                .into_iter()
+                .flat_map(|s: &Shared<crate::collect::sockets::SocketsSample>| &s.data.spaces)
+        };
+        let mut tables: Vec<&NetnsTable> = spaces(|s| s.sockets.as_ref()).map(|t| &**t).collect();
+        for t in spaces(|s| s.netns_sockets.as_ref()) {
+            if !tables.iter().any(|o| o.netns == t.netns) {
+                tables.push(t);
+            }
+        }
+        let disks = back().find_map(|m| {
+            let at = m.tick.samples.disks.as_ref().map_or(m.tick.mono, |s| s.span.mid());
+            Some(Dated { value: m.derived.disks.as_ref()?.as_slice(), at })
+        });
+        let cpu = back().find_map(|m| {
+            let at = m.tick.samples.cpu.as_ref().map_or(m.tick.mono, |s| s.span.mid());
+            Some(Dated { value: &**m.derived.cpu.as_ref()?, at })
+        });
+        let softirq = back().find_map(|m| {
+            let at = m.tick.samples.softirq.as_ref().map_or(m.tick.mono, |s| s.span.mid());
+            Some(Dated { value: &**m.derived.softirq.as_ref()?, at })
+        });
+        let sched = back().find_map(|m| {
+            let at = m.tick.samples.sched.as_ref().map_or(m.tick.mono, |s| s.span.mid());
+            Some(Dated { value: &**m.derived.sched.as_ref()?, at })
+        });
+        let marks = Marks::of(&now.findings.active);
+        let suspects = &*now.derived.sockets;
+        Some(Self { analysis, now, tables, suspects, disks, cpu, softirq, sched, marks, tz })
+    }
+
+    /// Time of this moment.
+    #[must_use]
+    pub fn mono(&self) -> MonoNs {
+        self.now.tick.mono
+    }
+
+    /// Why a collector gives nothing, for people; `None` when nothing is known against it.
+    #[must_use]
+    pub fn why_missing(&self, id: CollectorId) -> Option<String> {
+        let h = self.now.tick.health.iter().find(|h| h.id == id)?;
+        match &h.state {
+            HealthState::Off { reason, remedy } if remedy.is_empty() => {
+                Some(format!("off: {reason}"))
+            }
+            HealthState::Off { reason, remedy } => Some(format!("off: {reason} ({remedy})")),
+            HealthState::Failed { error } => Some(format!("failed: {error}")),
+            HealthState::Late { age } => Some(format!("late: {}", super::units::duration(*age))),
+            HealthState::Fresh | HealthState::Thinned { .. } => None,
+        }
+    }
+
+    /// `netlink 0.9s`: a source with the age of its sample, marked when it is stale.
+    #[must_use]
+    pub fn source_note(&self, source: &str, id: CollectorId, at: Option<MonoNs>) -> (String, bool) {
+        let Some(at) = at else {
+            return (self.why_missing(id).map_or_else(|| source.to_owned(), short_reason), true);
+        };
+        let age = self.mono().since(at);
+        let interval = self.analysis.host().interval.max(Duration::from_millis(100));
+        let stale = age > interval * 3;
+        let state = match self.now.tick.health.iter().find(|h| h.id == id).map(|h| &h.state) {
+            Some(HealthState::Thinned { every }) => format!(" 1/{every}"),
+            Some(HealthState::Failed { .. }) => " failed".to_owned(),
+            Some(HealthState::Late { .. }) if stale => " late".to_owned(),
+            _ => String::new(),
+        };
+        (format!("{source}{state} {:.1}s", age.as_secs_f64().min(999.0)), stale)
+    }
+
+    /// `14:17:43`, local time.
+    #[must_use]
+    pub fn clock(&self, wall: WallNs) -> String {
+        clock(wall, self.tz)
+    }
+
+    /// Wall time of a moment of this run, for display.
+    #[must_use]
+    pub fn wall_of(&self, at: MonoNs) -> WallNs {
+        let back = i128::from(self.mono().0) - i128::from(at.0);
+        let wall = i128::from(self.now.tick.wall.0) - back;
+        WallNs(i64::try_from(wall).unwrap_or(self.now.tick.wall.0))
+    }
+}
+
+fn short_reason(s: String) -> String {
+    s.split(':').next().unwrap_or_default().to_owned()
+}
+
+/// `14:17:43`, local time.
+#[must_use]
+pub fn clock(wall: WallNs, tz: &TimeZone) -> String {
+    time_of_day(wall, tz).map_or_else(
+        || "--:--:--".to_owned(),
+        |t| format!("{:02}:{:02}:{:02}", t.hour(), t.minute(), t.second()),
+    )
+}
+
+/// `14:17`, local time.
+#[must_use]
+pub fn clock_minutes(wall: WallNs, tz: &TimeZone) -> String {
+    time_of_day(wall, tz)
+        .map_or_else(|| "--:--".to_owned(), |t| format!("{:02}:{:02}", t.hour(), t.minute()))
+}
+
+fn time_of_day(wall: WallNs, tz: &TimeZone) -> Option<jiff::civil::Time> {
+    let at = jiff::Timestamp::from_nanosecond(i128::from(wall.0)).ok()?;
+    Some(tz.to_datetime(at).time())
+}

@@ -1,0 +1,106 @@
+//! A CPU: where its time goes, its softirqs and interrupts, who waits for it.
+
+use super::{chart, field, findings_on, gone};
+use crate::model::derive::rate::per_second;
+use crate::model::subject::CpuId;
+use crate::view::context::Cx;
+use crate::view::panes::runq;
+use crate::view::state::RowKey;
+use crate::view::vm::{Line, Tone};
+use crate::view::{text, units};
+
+pub(super) fn lines(cx: &Cx<'_>, cpu: CpuId, w: u16) -> Vec<Line> {
+    let mut out = vec![Line::of(format!(" {cpu}"), Tone::Strong)];
+    out.extend(findings_on(cx, RowKey::Cpu(cpu)));
+    out.push(Line::new());
+    let Some(s) = cx.cpu.and_then(|c| c.value.cpu(cpu)) else { return gone("CPU") };
+    let p = units::pct;
+    out.push(field(
+        "time %",
+        format!(
+            "user {}  system {}  softirq {}  irq {}  iowait {}  steal {}  idle {}",
+            p(s.user),
+            p(s.system),
+            p(s.softirq),
+            p(s.irq),
+            p(s.iowait),
+            p(s.steal),
+            p(s.idle)
+        ),
+    ));
+    let share = |f: fn(&crate::model::derive::cpu::CpuShare) -> f64| {
+        move |d: &crate::model::derive::Derived| Some(f(&d.cpu.as_ref()?.cpu(cpu)?))
+    };
+    out.push(chart(cx, "softirq %", w, 100.0, units::pct, share(|s| s.softirq)));
+    out.push(chart(cx, "busy %", w, 100.0, units::pct, share(|s| 100.0 - s.idle - s.iowait)));
+    out.push(chart(cx, "steal %", w, 100.0, units::pct, share(|s| s.steal)));
+    out.push(Line::new());
+    out.extend(vectors(cx, cpu));
+    out.extend(interrupts(cx, cpu));
+    out.extend(waiters(cx, cpu));
+    out
+}
+
+fn vectors(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
+    let Some(s) = cx.softirq else { return Vec::new() };
+    let rates = s.value.per_cpu.iter().find(|c| c.0 == cpu).map(|c| &c.1);
+    let mut text = String::new();
+    for (name, rate) in s.value.vectors.iter().zip(rates.into_iter().flatten()) {
+        if *rate >= 0.05 {
+            text.push_str(&format!("{} {}/s  ", text::clean(name), units::count(*rate)));
+        }
+    }
+    let mut out = vec![field("softirqs", if text.is_empty() { "none".to_owned() } else { text })];
+    if let Some(n) = s.value.softnet(cpu) {
+        let backlog = n.backlog.map_or(units::UNKNOWN.to_owned(), |b| b.to_string());
+        out.push(field(
+            "softnet",
+            format!(
+                "{} packets/s  dropped {}/s  squeezed {}/s  backlog {backlog}",
+                units::count(n.processed_s),
+                units::count(n.dropped_s),
+                units::count(n.squeeze_s)
+            ),
+        ));
+    }
+    out
+}
+
+/// The interrupts that fire most on this CPU, from the last two samples.
+fn interrupts(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
+    let back = cx.analysis.history().back_from(cx.now.tick.seq).take(20);
+    let mut samples = back.filter_map(|m| m.tick.samples.softirq.as_ref());
+    let (Some(now), Some(before)) = (samples.next(), samples.next()) else { return Vec::new() };
+    let dt = now.span.mid().since(before.span.mid());
+    let column =
+        |s: &crate::collect::softirq::SoftirqSample| s.irq_cpus.iter().position(|c| *c == cpu);
+    let (Some(a), Some(b)) = (column(&before.data), column(&now.data)) else { return Vec::new() };
+    let mut rates: Vec<(f64, String)> = Vec::new();
+    for (i, row) in now.data.irqs.iter().enumerate() {
+        let old = before.data.irqs.get(i).filter(|o| o.irq == row.irq);
+        let old = old.or_else(|| before.data.irqs.iter().find(|o| o.irq == row.irq));
+        let grown = old
+            .and_then(|o| o.counts.get(a))
+            .zip(row.counts.get(b))
+            .and_then(|(a, b)| b.checked_sub(*a));
+        if let Some(rate) = grown.and_then(|d| per_second(d as f64, dt)).filter(|r| *r > 0.0) {
+            let name = text::clean(&row.name);
+            let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
+            rates.push((rate, format!("{} {name}", text::clean(&row.irq))));
+        }
+    }
+    rates.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let list = rates.into_iter().take(6);
+    list.map(|(r, s)| field("interrupt", format!("{:>5}/s  {s}", units::count(r)))).collect()
+}
+
+fn waiters(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
+    let Some(s) = cx.sched else { return Vec::new() };
+    let here = s.value.threads.iter().filter(|t| t.thread.last_cpu == Some(cpu));
+    here.take(8)
+        .map(|t| {
+            let name = text::cut(&runq::title(t), 26).into_owned();
+            field("thread", format!("{name:<26} waited {}/s", units::millis(t.wait_ms_s())))
+        })
+        .collect()
+}

@@ -1,0 +1,190 @@
+//! A disk: its stack, its queue over time, its settings, who uses it.
+
+use super::{chart, field, findings_on, gone};
+use crate::model::derive::disks::DiskFigures;
+use crate::model::subject::DiskId;
+use crate::view::context::Cx;
+use crate::view::panes::disks::{class_name, find, label};
+use crate::view::state::RowKey;
+use crate::view::vm::{Line, Tone};
+use crate::view::{text, units};
+
+pub(super) fn lines(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
+    let Some(d) = find(cx, id) else { return gone("disk") };
+    let mut head = Line::of(format!(" {} ", text::clean(&d.name)), Tone::Strong);
+    head.add(format!("{id}  {}  {}", class_name(d.attrs.class), label(d)), Tone::Plain);
+    if let Some(s) = d.attrs.size_sectors {
+        head.add(format!("  {}", units::bytes(s as f64 * 512.0)), Tone::Plain);
+    }
+    let mut out = vec![head];
+    out.extend(findings_on(cx, RowKey::Disk(id)));
+    out.push(Line::new());
+    out.extend(stack(cx, d));
+    out.push(Line::new());
+    out.push(chart(cx, "L (aqu-sz)", w, 1.0, units::count, move |f| f.disk(id).map(|d| d.aqu_sz)));
+    out.push(chart(cx, "await", w, 0.000_1, units::secs, move |f| {
+        f.disk(id)?.await_ms.map(|v| v / 1e3)
+    }));
+    out.push(chart(cx, "IOPS", w, 1.0, units::count, move |f| f.disk(id).map(DiskFigures::iops)));
+    out.push(chart(cx, "bytes/s", w, 1024.0, units::bytes, move |f| {
+        f.disk(id).map(|d| d.kb_s() * 1024.0)
+    }));
+    out.push(chart(cx, "util %", w, 100.0, units::pct, move |f| {
+        f.disk(id).map(DiskFigures::util_shown)
+    }));
+    out.push(Line::new());
+    out.extend(figures(d));
+    out.push(settings(d));
+    out.extend(users(cx, id));
+    out
+}
+
+/// The layers below and above, each with its queue and latency.
+fn stack(cx: &Cx<'_>, d: &DiskFigures) -> Vec<Line> {
+    let all = cx.disks.map_or(&[][..], |d| d.value);
+    let by_name = |n: &str| all.iter().find(|d| &*d.name == n);
+    let above = d.attrs.holders.iter().filter_map(|n| by_name(n));
+    let parts = all.iter().filter(|p| p.attrs.parent.as_deref() == Some(&*d.name));
+    let below = d
+        .attrs
+        .slaves
+        .iter()
+        .map(String::as_str)
+        .chain(d.attrs.parent.as_deref())
+        .filter_map(by_name);
+    let mut out = Vec::new();
+    for x in above.chain(parts) {
+        out.push(layer("  above", x, Tone::Plain));
+    }
+    out.push(layer("  this", d, Tone::Strong));
+    for x in below {
+        out.push(layer("  below", x, Tone::Plain));
+    }
+    out
+}
+
+fn layer(what: &str, d: &DiskFigures, tone: Tone) -> Line {
+    let mut line = Line::of(format!("{what:<10}"), Tone::Dim);
+    let name = text::cut(&text::clean(&d.name), 14).into_owned();
+    line.add(
+        format!(
+            "{name:<15} L {:<6} await {:<6} r/s {:<6} w/s {:<6} util {}%",
+            units::count(d.aqu_sz),
+            d.await_ms.map_or("-".to_owned(), units::millis),
+            units::count(d.r_s),
+            units::count(d.w_s),
+            units::pct(d.util_shown())
+        ),
+        tone,
+    );
+    line
+}
+
+fn figures(d: &DiskFigures) -> Vec<Line> {
+    let ms = |v: Option<f64>| v.map_or("-".to_owned(), units::millis);
+    let kb = |v: Option<f64>| v.map_or("-".to_owned(), |v| units::bytes(v * 1024.0));
+    let mut out = vec![
+        field(
+            "reads",
+            format!(
+                "{}/s of {}  await {}  merged {}/s",
+                units::count(d.r_s),
+                kb(d.rareq_kb),
+                ms(d.r_await),
+                units::count(d.rrqm_s)
+            ),
+        ),
+        field(
+            "writes",
+            format!(
+                "{}/s of {}  await {}  merged {}/s",
+                units::count(d.w_s),
+                kb(d.wareq_kb),
+                ms(d.w_await),
+                units::count(d.wrqm_s)
+            ),
+        ),
+        field(
+            "flushes",
+            d.f_s.map_or(units::UNKNOWN.to_owned(), |f| {
+                format!("{}/s  await {}", units::count(f), ms(d.f_await))
+            }),
+        ),
+    ];
+    let flight = d.in_flight.map_or(units::UNKNOWN.to_owned(), |n| n.to_string());
+    let mut line = field("in flight", flight);
+    if let Some(b) = d.baseline_ms {
+        line.add(format!("   await with a short queue {}", units::millis(b)), Tone::Plain);
+    }
+    if !d.stuck_for.is_zero() {
+        let text = format!("   !! nothing completes for {}", units::duration(d.stuck_for));
+        line.add(text, Tone::Crit);
+    }
+    out.push(line);
+    if d.queue_counters_disagree() {
+        out.push(field(
+            "note",
+            format!(
+                "the kernel's weighted queue says {}, the request times say {}",
+                units::count(d.aqu_sz_weighted),
+                units::count(d.aqu_sz)
+            ),
+        ));
+    }
+    out
+}
+
+fn settings(d: &DiskFigures) -> Line {
+    let a = &d.attrs;
+    let n = |v: Option<u32>| v.map_or(units::UNKNOWN.to_owned(), |v| v.to_string());
+    let s = |v: &Option<String>| text::clean(v.as_deref().unwrap_or(units::UNKNOWN)).into_owned();
+    let rotational = match a.rotational {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "unknown",
+    };
+    field(
+        "queue",
+        format!(
+            "scheduler {}  nr_requests {}  hw queues {}  depth {}  max_sectors_kb {}  write cache {}  rotational {rotational}",
+            s(&a.scheduler),
+            n(a.nr_requests),
+            n(a.hw_queues),
+            n(a.queue_depth),
+            n(a.max_sectors_kb),
+            s(&a.write_cache),
+        ),
+    )
+}
+
+/// cgroups with I/O on this device, busiest first, with their limits.
+fn users(cx: &Cx<'_>, id: DiskId) -> Vec<Line> {
+    let Some(groups) = &cx.now.derived.cgroups else { return Vec::new() };
+    let mut list: Vec<(f64, String)> = Vec::new();
+    for g in groups.iter() {
+        for io in g.io.iter().filter(|io| io.dev == id) {
+            let bytes = io.rbps.unwrap_or(0.0) + io.wbps.unwrap_or(0.0);
+            let limits = [
+                ("rbps", io.limits.max_rbps),
+                ("wbps", io.limits.max_wbps),
+                ("riops", io.limits.max_riops),
+                ("wiops", io.limits.max_wiops),
+            ];
+            let limits: Vec<String> = limits
+                .iter()
+                .filter_map(|(n, v)| Some(format!("{n} {}", units::count((*v)? as f64))))
+                .collect();
+            if bytes > 0.0 || !limits.is_empty() {
+                let limit = if limits.is_empty() {
+                    String::new()
+                } else {
+                    format!("  limit {}", limits.join(" "))
+                };
+                let path = text::cut_front(&text::clean(&g.path), 40).into_owned();
+                list.push((bytes, format!("{path}  {}/s{limit}", units::bytes(bytes))));
+            }
+        }
+    }
+    list.sort_by(|a, b| b.0.total_cmp(&a.0));
+    list.into_iter().take(8).map(|(_, s)| field("cgroup", s)).collect()
+}

@@ -1,0 +1,158 @@
+//! A finding: the sentence, since when, how sure, the numbers over time with their thresholds,
+//! what it is not, what to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::field;
+use crate::diagnose::{Confidence, Evidence, Finding};
+use crate::view::chrome::is;
+use crate::view::context::Cx;
+use crate::view::series::Buckets;
+use crate::view::state::FindingKey;
+use crate::view::table::tone_of;
+use crate::view::vm::{Line, Piece, Tone};
+use crate::view::{series, text, units};
+
+/// The finding as of the moment shown: active, else cleared.
+pub(super) fn find<'a>(cx: &Cx<'a>, key: &FindingKey) -> Option<&'a Arc<Finding>> {
+    let f = cx.now.findings;
+    f.active.iter().chain(&f.cleared).find(|f| is(f, key))
+}
+
+pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
+    let Some(f) = find(cx, key) else {
+        return vec![
+            Line::of(format!(" {}", key.rule), Tone::Strong),
+            Line::of(" was not found at the moment shown", Tone::Dim),
+        ];
+    };
+    let wide = usize::from(w).saturating_sub(4).max(10);
+    let mut out = Vec::new();
+    let s = f.fire.severity;
+    let mut head = Line::of(format!(" {:<2} {}  ", s.mark(), s.name()), tone_of(s));
+    head.add(f.rule.0, Tone::Strong);
+    head.add(format!("  {}", text::clean(&f.subject.to_string())), Tone::Plain);
+    if f.fire.count > 1 {
+        head.add(format!("  x{}", f.fire.count), Tone::Plain);
+    }
+    out.push(head);
+    for l in text::wrap(&text::clean(&f.fire.summary), wide) {
+        out.push(Line::of(format!("    {l}"), Tone::Plain));
+    }
+    out.push(Line::new());
+    out.push(since(cx, f));
+    out.push(confidence(f));
+    if !f.fire.evidence.is_empty() {
+        out.push(heading("evidence"));
+        for (i, e) in f.fire.evidence.iter().enumerate() {
+            evidence(cx, key, i, e, wide, &mut out);
+        }
+    }
+    if !f.fire.examples.is_empty() {
+        out.push(heading("examples"));
+        out.extend(items(&f.fire.examples, wide, Tone::Plain));
+    }
+    if !f.fire.ruled_out.is_empty() {
+        out.push(heading("ruled out"));
+        for r in &f.fire.ruled_out {
+            let mut line = Line::of(format!("    {}: ", text::clean(&r.rule)), Tone::Dim);
+            line.add(text::clean(&r.because).into_owned(), Tone::Plain);
+            out.push(line);
+        }
+    }
+    if !f.fire.next.is_empty() {
+        out.push(heading("next"));
+        out.extend(items(&f.fire.next, wide, Tone::Strong));
+    }
+    out.push(Line::new());
+    out.push(Line::of(format!(" the long story: stallscope rules {}", f.rule), Tone::Dim));
+    out
+}
+
+fn heading(s: &'static str) -> Line {
+    Line::of(format!(" {s}"), Tone::Accent)
+}
+
+fn items(list: &[String], wide: usize, tone: Tone) -> Vec<Line> {
+    list.iter()
+        .flat_map(|s| text::wrap(&text::clean(s), wide))
+        .map(|l| Line::of(format!("    {l}"), tone))
+        .collect()
+}
+
+fn since(cx: &Cx<'_>, f: &Finding) -> Line {
+    let lasted = cx.mono().since(f.since);
+    let mut s = format!("{}, for {}", cx.clock(f.first_seen), units::age(lasted));
+    if !f.active {
+        s = format!("{} until {}: over", cx.clock(f.first_seen), cx.clock(f.last_seen));
+    }
+    field("since", s)
+}
+
+fn confidence(f: &Finding) -> Line {
+    let mut s = match f.fire.confidence {
+        Confidence::Confirmed => "confirmed: all inputs were there".to_owned(),
+        Confidence::Suspected => "suspected".to_owned(),
+    };
+    if !f.fire.missing.is_empty() {
+        s.push_str("; ");
+        s.push_str(&text::clean(&f.fire.missing.join("; ")));
+    }
+    field("confidence", s)
+}
+
+/// One number over time. A finding keeps its evidence in the same order from tick to tick.
+fn evidence(
+    cx: &Cx<'_>,
+    key: &FindingKey,
+    index: usize,
+    e: &Evidence,
+    wide: usize,
+    out: &mut Vec<Line>,
+) {
+    let name = text::cut(&text::clean(&e.field), 13).into_owned();
+    let mut line = Line::of(format!("    {name:<14}"), Tone::Dim);
+    if let Some(v) = e.value {
+        let n = (wide / 5).clamp(6, 30);
+        let b = Buckets::new(cx.mono(), Duration::from_secs(60), cx.analysis.host().interval, n);
+        let values = over_time(cx, key, index, &e.field, b);
+        let top = series::top(&values, v.max(e.threshold.unwrap_or(0.0)));
+        line.push(Piece::Spark(series::levels(&values, top), Tone::Plain));
+        line.add(format!(" {:>7}{:<6}", units::count(v), unit(e.unit)), Tone::Strong);
+        if let Some(t) = e.threshold {
+            let word = if v >= t { "over" } else { "under" };
+            line.add(format!("{word} {}{} ", units::count(t), unit(e.unit)), Tone::Dim);
+        }
+    }
+    let room = wide.saturating_sub(line.width());
+    let words = text::clean(&e.text).into_owned();
+    if text::width(&words) <= room {
+        line.add(words, Tone::Plain);
+        out.push(line);
+        return;
+    }
+    out.push(line);
+    for l in text::wrap(&words, wide.saturating_sub(14).max(10)) {
+        out.push(Line::of(format!("    {:14}{l}", ""), Tone::Plain));
+    }
+}
+
+fn unit(u: &str) -> String {
+    if u.is_empty() || u == "%" { u.to_owned() } else { format!(" {u}") }
+}
+
+fn over_time(
+    cx: &Cx<'_>,
+    key: &FindingKey,
+    index: usize,
+    field: &str,
+    b: Buckets,
+) -> Vec<Option<f64>> {
+    series::maxima(cx, b, |m| {
+        let then = cx.analysis.at(m.tick.seq)?;
+        let f = then.findings.active.iter().find(|f| is(f, key))?;
+        let e = f.fire.evidence.get(index).filter(|e| e.field == field);
+        e.or_else(|| f.fire.evidence.iter().find(|e| e.field == field))?.value
+    })
+}

@@ -1,0 +1,84 @@
+//! A thread: how long it waits for a CPU, and what may hold it.
+
+use super::{chart, field, findings_on, gone};
+use crate::model::derive::cpu::ThreadWait;
+use crate::model::subject::TaskId;
+use crate::view::context::Cx;
+use crate::view::panes::runq;
+use crate::view::state::{RowKey, ViewState};
+use crate::view::vm::{Line, Tone};
+use crate::view::{text, units};
+
+pub(super) fn lines(cx: &Cx<'_>, _v: &ViewState, id: TaskId, w: u16) -> Vec<Line> {
+    let Some(t) = runq::find(cx, id) else { return gone("thread") };
+    let mut out = vec![Line::of(format!(" {}", runq::title(t)), Tone::Strong)];
+    out.extend(findings_on(cx, RowKey::Task(id)));
+    out.push(Line::new());
+    let s = &t.thread;
+    out.push(field(
+        "process",
+        format!("pid {}  tid {}  state {}", id.pid, id.tid, letter(s.state)),
+    ));
+    let pct = |v: Option<f64>| v.map_or(units::UNKNOWN.to_owned(), |v| units::pct(v * 100.0));
+    out.push(field(
+        "waits",
+        format!(
+            "{}/s, {}% of wait and run, {} before each slice, {} slices in {}",
+            units::millis(t.wait_ms_s()),
+            pct(t.wait_share()),
+            t.wait_per_slice_ms().map_or(units::UNKNOWN.to_owned(), units::millis),
+            t.slices,
+            units::duration(t.dt)
+        ),
+    ));
+    let on = s.last_cpu.map_or(units::UNKNOWN.to_owned(), |c| c.to_string());
+    let allowed = s.allowed.as_deref().unwrap_or(units::UNKNOWN);
+    out.push(field("cpu", format!("last on {on}, may run on {}", text::clean(allowed))));
+    let nice = s.nice.map_or(units::UNKNOWN.to_owned(), |n| n.to_string());
+    let policy = s.policy.map_or(units::UNKNOWN.to_owned(), |p| match p {
+        0 => "other".to_owned(),
+        1 => "fifo".to_owned(),
+        2 => "rr".to_owned(),
+        3 => "batch".to_owned(),
+        5 => "idle".to_owned(),
+        6 => "deadline".to_owned(),
+        p => p.to_string(),
+    });
+    out.push(field("priority", format!("nice {nice}, policy {policy}")));
+    if let Some(g) = &s.cgroup {
+        out.push(field("cgroup", text::clean(g).into_owned()));
+        out.extend(throttling(cx, g));
+    }
+    out.push(Line::new());
+    let find = move |d: &crate::model::derive::Derived| -> Option<ThreadWait> {
+        d.sched.as_ref()?.threads.iter().find(|t| t.thread.task == id).cloned()
+    };
+    out.push(chart(cx, "wait/s", w, 0.001, units::secs, move |d| {
+        find(d).map(|t| t.wait_ms_s() / 1e3)
+    }));
+    out.push(chart(cx, "run %", w, 100.0, units::pct, move |d| {
+        find(d).map(|t| t.run_ns as f64 / 1e7 / t.dt.as_secs_f64().max(1e-3))
+    }));
+    out
+}
+
+fn letter(c: char) -> char {
+    if c.is_ascii_alphabetic() { c } else { '?' }
+}
+
+/// CPU bandwidth control of its cgroup: waiting that no idle CPU can cure.
+fn throttling(cx: &Cx<'_>, path: &str) -> Option<Line> {
+    let groups = cx.now.derived.cgroups.as_ref()?;
+    let g = groups.iter().find(|g| &*g.path == path && g.cpu.is_some())?;
+    let c = g.cpu?;
+    let limit = c.limit_cores.map_or("no limit".to_owned(), |l| format!("{l:.2} cores"));
+    Some(field(
+        "throttled",
+        format!(
+            "{}/s in {} of {} periods, {limit}",
+            units::millis(c.throttled_ms_s),
+            c.throttled,
+            c.periods
+        ),
+    ))
+}

@@ -1,0 +1,317 @@
+//! The keys: one table. The dispatcher, the help overlay, the footer and the documentation all
+//! derive from it, so that no hint can disagree with what a key does.
+
+use super::action::{Action, Key, Step, TimeStep};
+use super::state::{Focus, Layout, Mode, ViewState, When};
+
+/// Where a binding holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Context {
+    /// Panes, findings and details.
+    Normal,
+    /// The column chooser.
+    Columns,
+    /// The help overlay.
+    Help,
+    /// Everywhere, even while text is typed.
+    Always,
+}
+
+/// A row of the keymap.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding {
+    /// Where it holds.
+    pub context: Context,
+    /// Any of these keys.
+    pub keys: &'static [Key],
+    /// What they do.
+    pub action: Action,
+    /// Heading in the help.
+    pub group: &'static str,
+    /// What it does, one line.
+    pub help: &'static str,
+    /// Word in the footer and its rank (0 comes first); rows in a row with the same word are
+    /// joined.
+    pub hint: Option<(u8, &'static str)>,
+    /// When the footer offers it.
+    pub offered: fn(&ViewState) -> bool,
+}
+
+const fn bind(
+    keys: &'static [Key],
+    action: Action,
+    group: &'static str,
+    help: &'static str,
+) -> Binding {
+    Binding { context: Context::Normal, keys, action, group, help, hint: None, offered: always }
+}
+
+impl Binding {
+    const fn hint(mut self, rank: u8, word: &'static str) -> Self {
+        self.hint = Some((rank, word));
+        self
+    }
+    const fn when(mut self, offered: fn(&ViewState) -> bool) -> Self {
+        self.offered = offered;
+        self
+    }
+    const fn within(mut self, context: Context) -> Self {
+        self.context = context;
+        self
+    }
+}
+
+fn always(_: &ViewState) -> bool {
+    true
+}
+fn in_detail(v: &ViewState) -> bool {
+    !v.details.is_empty()
+}
+fn can_go_back(v: &ViewState) -> bool {
+    in_detail(v) || v.layout == Layout::Zoom
+}
+fn in_list(v: &ViewState) -> bool {
+    !in_detail(v) && matches!(v.focus, Focus::Pane(_))
+}
+fn outside_detail(v: &ViewState) -> bool {
+    !in_detail(v)
+}
+fn not_live(v: &ViewState) -> bool {
+    v.when != When::Live
+}
+
+use Key::{
+    BackTab, Char, Ctrl, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up,
+};
+
+/// Every key.
+pub const KEYMAP: &[Binding] = &[
+    bind(&[Char('?')], Action::Help, "Program", "show or hide the keys").hint(0, "help"),
+    bind(&[Char('1')], Action::FocusPane(1), "Panes", "go to the sockets; again: zoom"),
+    bind(&[Char('2')], Action::FocusPane(2), "Panes", "go to the disks; again: zoom"),
+    bind(&[Char('3')], Action::FocusPane(3), "Panes", "go to the softirqs; again: zoom"),
+    bind(&[Char('4')], Action::FocusPane(4), "Panes", "go to the run queue; again: zoom"),
+    bind(&[Tab], Action::FocusNext, "Panes", "next pane").hint(1, "pane").when(outside_detail),
+    bind(&[BackTab], Action::FocusPrevious, "Panes", "previous pane"),
+    bind(&[Char('f')], Action::FocusFindings, "Panes", "go to the findings")
+        .hint(7, "findings")
+        .when(in_list),
+    bind(&[Char('z')], Action::Zoom, "Panes", "one pane over the whole screen, or all")
+        .hint(8, "zoom")
+        .when(outside_detail),
+    bind(&[Enter, Right], Action::Open, "Panes", "detail of the row, or why there is a finding")
+        .hint(2, "detail")
+        .when(outside_detail),
+    bind(&[Esc, Left], Action::Back, "Panes", "one level back").hint(2, "back").when(can_go_back),
+    bind(&[Down, Char('j')], Action::Move(Step::Down), "Cursor", "down"),
+    bind(&[Up, Char('k')], Action::Move(Step::Up), "Cursor", "up"),
+    bind(&[Ctrl('d')], Action::Move(Step::HalfDown), "Cursor", "half a page down"),
+    bind(&[Ctrl('u')], Action::Move(Step::HalfUp), "Cursor", "half a page up"),
+    bind(&[PageDown, Ctrl('f')], Action::Move(Step::PageDown), "Cursor", "a page down"),
+    bind(&[PageUp, Ctrl('b')], Action::Move(Step::PageUp), "Cursor", "a page up"),
+    bind(&[Home, Char('g')], Action::Move(Step::First), "Cursor", "first row: follow the worst"),
+    bind(&[End, Char('G')], Action::Move(Step::Last), "Cursor", "last row"),
+    bind(&[Char('/')], Action::Filter, "Rows", "filter: words, and fields as in rto>1s dport:443")
+        .hint(3, "filter")
+        .when(in_list),
+    bind(&[Char('s')], Action::SortNext, "Rows", "sort by the next column")
+        .hint(4, "sort")
+        .when(in_list),
+    bind(&[Char('S')], Action::SortReverse, "Rows", "turn the order around"),
+    bind(&[Char('c')], Action::Columns, "Rows", "choose columns"),
+    bind(&[Char('y')], Action::Copy, "Rows", "copy the next command, or the row (OSC 52)")
+        .hint(3, "copy")
+        .when(in_detail),
+    bind(&[Char('w')], Action::Save, "Rows", "write what is shown to a text file").hint(9, "write"),
+    bind(
+        &[Char(' ')],
+        Action::Freeze,
+        "Time",
+        "freeze the screen, or go on; ticks are collected all the same",
+    )
+    .hint(5, "freeze"),
+    bind(&[Char('[')], Action::Time(TimeStep::TickBack), "Time", "one tick back").hint(6, "step"),
+    bind(&[Char(']')], Action::Time(TimeStep::TickForward), "Time", "one tick forward")
+        .hint(6, "step"),
+    bind(
+        &[Char('{')],
+        Action::Time(TimeStep::FindingBack),
+        "Time",
+        "back to where a finding began",
+    )
+    .hint(7, "finding"),
+    bind(
+        &[Char('}')],
+        Action::Time(TimeStep::FindingForward),
+        "Time",
+        "forward to where a finding began",
+    )
+    .hint(7, "finding"),
+    bind(&[Char('<')], Action::Time(TimeStep::Seconds(-10)), "Time", "10 s back"),
+    bind(&[Char('>')], Action::Time(TimeStep::Seconds(10)), "Time", "10 s forward"),
+    bind(&[Char('0')], Action::Live, "Time", "back to now").hint(1, "live").when(not_live),
+    bind(&[Ctrl('l')], Action::Repaint, "Program", "draw everything anew"),
+    bind(&[Ctrl('z')], Action::Suspend, "Program", "stop; `fg` brings it back")
+        .within(Context::Always),
+    bind(&[Char('q')], Action::Quit, "Program", "quit").hint(9, "quit"),
+    bind(&[Ctrl('c')], Action::Quit, "Program", "quit, wherever you are").within(Context::Always),
+    bind(&[Down, Char('j')], Action::Move(Step::Down), "Chooser", "next column")
+        .within(Context::Columns),
+    bind(&[Up, Char('k')], Action::Move(Step::Up), "Chooser", "previous column")
+        .within(Context::Columns),
+    bind(&[Char(' '), Enter], Action::ToggleColumn, "Chooser", "show or hide the column")
+        .within(Context::Columns)
+        .hint(0, "show/hide"),
+    bind(&[Esc, Char('c'), Char('q')], Action::Back, "Chooser", "done")
+        .within(Context::Columns)
+        .hint(1, "done"),
+    bind(&[Down, Char('j')], Action::Move(Step::Down), "Help", "scroll down")
+        .within(Context::Help)
+        .hint(1, "scroll"),
+    bind(&[Up, Char('k')], Action::Move(Step::Up), "Help", "scroll up")
+        .within(Context::Help)
+        .hint(1, "scroll"),
+    bind(&[PageDown, Ctrl('d'), Char(' ')], Action::Move(Step::PageDown), "Help", "a page down")
+        .within(Context::Help),
+    bind(&[PageUp, Ctrl('u')], Action::Move(Step::PageUp), "Help", "a page up")
+        .within(Context::Help),
+    bind(&[Esc, Char('?'), Char('q'), Enter], Action::Back, "Help", "close")
+        .within(Context::Help)
+        .hint(0, "close"),
+];
+
+/// The context of a mode; `None` while text is typed.
+#[must_use]
+pub fn context(mode: &Mode) -> Option<Context> {
+    match mode {
+        Mode::Normal => Some(Context::Normal),
+        Mode::Columns { .. } => Some(Context::Columns),
+        Mode::Help { .. } => Some(Context::Help),
+        Mode::Filter { .. } => None,
+    }
+}
+
+/// What a key does in this mode.
+#[must_use]
+pub fn lookup(mode: &Mode, key: Key) -> Option<Action> {
+    let here = context(mode);
+    KEYMAP
+        .iter()
+        .find(|b| {
+            (Some(b.context) == here || b.context == Context::Always) && b.keys.contains(&key)
+        })
+        .map(|b| b.action)
+}
+
+/// The name of a key.
+#[must_use]
+pub fn key_name(k: Key) -> String {
+    match k {
+        Key::Char(' ') => "space".to_owned(),
+        Key::Char(c) => c.to_string(),
+        Key::Ctrl(c) => format!("^{}", c.to_ascii_uppercase()),
+        Key::Enter => "Enter".to_owned(),
+        Key::Esc => "Esc".to_owned(),
+        Key::Tab => "Tab".to_owned(),
+        Key::BackTab => "S-Tab".to_owned(),
+        Key::Up => "Up".to_owned(),
+        Key::Down => "Down".to_owned(),
+        Key::Left => "Left".to_owned(),
+        Key::Right => "Right".to_owned(),
+        Key::PageUp => "PgUp".to_owned(),
+        Key::PageDown => "PgDn".to_owned(),
+        Key::Home => "Home".to_owned(),
+        Key::End => "End".to_owned(),
+        Key::Backspace => "Backspace".to_owned(),
+        Key::Delete => "Del".to_owned(),
+    }
+}
+
+/// Names of the keys of a binding: `Down j`.
+#[must_use]
+pub fn key_names(b: &Binding) -> String {
+    b.keys.iter().map(|k| key_name(*k)).collect::<Vec<_>>().join(" ")
+}
+
+/// What the footer offers now, best first: keys and word.
+#[must_use]
+pub fn hints(v: &ViewState) -> Vec<(String, &'static str)> {
+    let here = context(&v.mode);
+    let mut out: Vec<(u8, String, &'static str)> = Vec::new();
+    for b in KEYMAP.iter().filter(|b| Some(b.context) == here && (b.offered)(v)) {
+        let (Some((rank, word)), Some(key)) = (b.hint, b.keys.first()) else { continue };
+        let word = match (b.action, v.when) {
+            (Action::Freeze, When::Frozen(_) | When::Rewound(_)) => "resume",
+            _ => word,
+        };
+        match out.iter_mut().find(|o| o.2 == word && o.0 == rank) {
+            Some(o) => {
+                o.1.push(' ');
+                o.1.push_str(&key_name(*key));
+            }
+            None => out.push((rank, key_name(*key), word)),
+        }
+    }
+    out.sort_by_key(|o| o.0);
+    out.into_iter().map(|(_, keys, word)| (keys, word)).collect()
+}
+
+/// Headings of the help in order.
+pub const GROUPS: &[&str] = &["Panes", "Cursor", "Rows", "Time", "Program", "Chooser", "Help"];
+
+/// The keys as a Markdown table, for the documentation.
+#[must_use]
+pub fn markdown() -> String {
+    let mut out = String::from("| where | keys | what |\n|---|---|---|\n");
+    for group in GROUPS {
+        for b in KEYMAP.iter().filter(|b| b.group == *group) {
+            let keys: Vec<String> = b.keys.iter().map(|k| format!("`{}`", key_name(*k))).collect();
+            let keys = keys.join(" ");
+            out.push_str(&format!("| {group} | {keys} | {} |\n", b.help));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_means_two_things() {
+        for a in KEYMAP {
+            for b in KEYMAP {
+                let overlap = a.context == b.context
+                    || a.context == Context::Always
+                    || b.context == Context::Always;
+                if !std::ptr::eq(a, b) && overlap {
+                    for k in a.keys {
+                        assert!(!b.keys.contains(k), "{} is bound twice", key_name(*k));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_row_is_documented_under_a_known_heading() {
+        for b in KEYMAP {
+            assert!(GROUPS.contains(&b.group), "{}", b.group);
+            assert!(!b.help.is_empty() && !b.keys.is_empty());
+        }
+        let lines = markdown().lines().count();
+        assert_eq!(lines, KEYMAP.len() + 2);
+    }
+
+    #[test]
+    fn the_footer_offers_what_makes_sense_now() {
+        let mut v = ViewState::default();
+        let words = |v: &ViewState| hints(v).into_iter().map(|h| h.1).collect::<Vec<_>>();
+        assert_eq!(words(&v)[..5], ["help", "pane", "detail", "filter", "sort"]);
+        assert!(!words(&v).contains(&"live"));
+        v.when = When::Frozen(crate::model::time::Seq(1));
+        assert!(words(&v).contains(&"live") && words(&v).contains(&"resume"));
+        v.mode = Mode::Help { scroll: 0 };
+        assert_eq!(words(&v), ["close", "scroll"]);
+    }
+}

@@ -1,0 +1,23 @@
+//! The screen as data: from a run and what the user chose to rectangles with lines. Pure: no
+//! terminal, no clock, no files, no environment.
+//!
+//! `update` turns keys into a new [`state::ViewState`]; [`build::build`] turns it into a
+//! [`vm::Vm`]; `crate::ui` draws that.
+
+pub mod action;
+pub mod build;
+pub mod chrome;
+pub mod context;
+pub mod detail;
+pub mod filter;
+pub mod keymap;
+pub mod layout;
+pub mod overlay;
+pub mod panes;
+pub mod series;
+pub mod state;
+pub mod table;
+pub mod text;
+pub mod units;
+pub mod update;
+pub mod vm;

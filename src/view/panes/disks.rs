@@ -1,0 +1,301 @@
+//! Disks as a stack: what sits on what, with queue, latency and use of each layer. From
+//! `/proc/diskstats` and `/sys/block`.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use super::{Pane, PaneCx, PaneVm};
+use crate::collect::CollectorId;
+use crate::collect::disks::DiskClass;
+use crate::diagnose::Severity;
+use crate::model::derive::disks::DiskFigures;
+use crate::model::subject::DiskId;
+use crate::view::context::Cx;
+use crate::view::series;
+use crate::view::state::{Cursor, PaneId, RowKey};
+use crate::view::table::{Cell, Column, ColumnInfo, HIDDEN, Table, Unit, Value};
+use crate::view::vm::{Line, Piece, Size, Tone};
+use crate::view::{text, units};
+
+/// A row: index into the figures, depth in the stack.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskRef {
+    index: u32,
+    depth: u8,
+}
+
+impl DiskRef {
+    /// Its figures.
+    #[must_use]
+    pub fn get<'a>(self, cx: &Cx<'a>) -> Option<&'a DiskFigures> {
+        cx.disks?.value.get(self.index as usize)
+    }
+}
+
+/// Figures of a disk in this moment.
+#[must_use]
+pub fn find<'a>(cx: &Cx<'a>, id: DiskId) -> Option<&'a DiskFigures> {
+    cx.disks?.value.iter().find(|d| d.id == id)
+}
+
+/// Devices without any I/O that nobody asked about: empty loop devices, RAM disks.
+fn is_noise(d: &DiskFigures) -> bool {
+    let empty_loop = d.name.starts_with("loop") && d.attrs.backing_file.is_none();
+    (empty_loop || d.attrs.class == DiskClass::Memory || d.attrs.size_sectors == Some(0))
+        && d.completed == 0
+        && d.aqu_sz == 0.0
+}
+
+/// Disks from the bottom of each stack upwards, as `lsblk` lists them. A layer over several
+/// disks is listed below the first of them.
+fn tree(disks: &[DiskFigures], cx: &Cx<'_>) -> Vec<DiskRef> {
+    let by_name: HashMap<&str, usize> =
+        disks.iter().enumerate().map(|(i, d)| (&*d.name, i)).collect();
+    let mut above: HashMap<usize, Vec<usize>> = HashMap::new();
+    let mut has_below = HashSet::new();
+    for (i, d) in disks.iter().enumerate() {
+        let below = d.attrs.slaves.iter().map(String::as_str).chain(d.attrs.parent.as_deref());
+        for b in below.filter_map(|n| by_name.get(n)) {
+            if *b != i {
+                above.entry(*b).or_default().push(i);
+                has_below.insert(i);
+            }
+        }
+    }
+    let mut roots: Vec<usize> = (0..disks.len()).filter(|i| !has_below.contains(i)).collect();
+    let worst = |i: &usize| disks.get(*i).and_then(|d| cx.marks.disk(d.id));
+    roots.sort_by_key(|i| std::cmp::Reverse(worst(i)));
+    let mut out = Vec::new();
+    let mut seen = HashSet::new();
+    let mut stack: Vec<(usize, u8)> = roots.into_iter().rev().map(|i| (i, 0)).collect();
+    // A loop among the layers cannot exist; if the files say so, it still ends.
+    while let Some((i, depth)) = stack.pop() {
+        let Some(d) = disks.get(i) else { continue };
+        if !seen.insert(i) {
+            continue;
+        }
+        let over = above.get(&i).map_or(&[][..], Vec::as_slice);
+        let plain_partition = d.attrs.class == DiskClass::Partition && over.is_empty();
+        if (is_noise(d) || plain_partition) && cx.marks.disk(d.id).is_none() {
+            continue;
+        }
+        out.push(DiskRef { index: i as u32, depth });
+        stack.extend(over.iter().rev().map(|o| (*o, depth.saturating_add(1))));
+    }
+    out
+}
+
+macro_rules! figure {
+    ($name:ident, |$d:ident| $body:expr) => {
+        fn $name(cx: &Cx<'_>, r: DiskRef) -> Value {
+            r.get(cx).map_or(Value::Unknown, |$d| $body)
+        }
+    };
+}
+figure!(dev, |d| Value::name(&d.name));
+figure!(r_s, |d| Value::Num(d.r_s));
+figure!(w_s, |d| Value::Num(d.w_s));
+figure!(bytes_s, |d| Value::Num(d.kb_s() * 1024.0));
+figure!(queue, |d| Value::Num(d.aqu_sz));
+figure!(await_s, |d| if d.completed == 0 {
+    Value::Empty
+} else {
+    Value::num(d.await_ms.map(|v| v / 1e3))
+});
+figure!(r_await, |d| d.r_await.map_or(Value::Empty, |v| Value::Num(v / 1e3)));
+figure!(w_await, |d| d.w_await.map_or(Value::Empty, |v| Value::Num(v / 1e3)));
+figure!(f_await, |d| d.f_await.map_or(Value::Empty, |v| Value::Num(v / 1e3)));
+figure!(f_s, |d| Value::num(d.f_s));
+figure!(util, |d| Value::Num(d.util_shown()));
+figure!(areq, |d| d.areq_kb().map_or(Value::Empty, |v| Value::Num(v * 1024.0)));
+figure!(merged, |d| d.merged_pct().map_or(Value::Empty, Value::Num));
+figure!(in_flight, |d| Value::int(d.in_flight));
+figure!(class, |d| Value::Text(class_name(d.attrs.class).into()));
+figure!(scheduler, |d| d.attrs.scheduler.as_deref().map_or(Value::Unknown, Value::name));
+figure!(on, |d| Value::Text(label(d).into()));
+
+/// What people call the device: volume or backing file.
+#[must_use]
+pub fn label(d: &DiskFigures) -> String {
+    let a = &d.attrs;
+    let name = a.dm_name.as_deref().or(a.backing_file.as_deref()).or(a.model.as_deref());
+    text::clean(name.unwrap_or_default()).trim().to_owned()
+}
+
+/// Name of a class.
+#[must_use]
+pub fn class_name(c: DiskClass) -> &'static str {
+    match c {
+        DiskClass::Hdd => "hdd",
+        DiskClass::Ssd => "ssd",
+        DiskClass::Nvme => "nvme",
+        DiskClass::Virtual => "virtual",
+        DiskClass::Stack => "stack",
+        DiskClass::Partition => "part",
+        DiskClass::Memory => "memory",
+        DiskClass::Other => "other",
+    }
+}
+
+fn dev_cell(cx: &Cx<'_>, r: DiskRef, _w: u16) -> Cell {
+    let Some(d) = r.get(cx) else { return Cell::Text("".into(), Tone::Dim) };
+    let name = text::clean(&d.name);
+    let indent = usize::from(r.depth.min(8));
+    let text = match indent {
+        0 => name.into_owned(),
+        n => format!("{}└ {name}", " ".repeat(n - 1)),
+    };
+    Cell::Text(text.into(), Tone::Plain)
+}
+
+static COLUMNS: [Column<DiskRef>; 17] = [
+    Column::new("dev", "dev", 9, Unit::Text, dev)
+        .prio(0)
+        .grow(18)
+        .write(dev_cell)
+        .about("device, and what it sits on"),
+    Column::new("r", "r/s", 5, Unit::Number, r_s).prio(3).about("reads completed per second"),
+    Column::new("w", "w/s", 5, Unit::Number, w_s).prio(3).about("writes completed per second"),
+    Column::new("bps", "B/s", 5, Unit::Bytes, bytes_s).prio(4).about("bytes per second"),
+    Column::new("l", "L", 5, Unit::Number, queue)
+        .prio(1)
+        .about("mean queue: requests waiting or in the device"),
+    Column::new("await", "await", 5, Unit::Time, await_s)
+        .prio(1)
+        .about("mean time of a request, queue included"),
+    Column::new("util", "util%", 5, Unit::Percent, util)
+        .prio(2)
+        .about("time with a request in flight"),
+    Column::new("rawait", "r_awt", 5, Unit::Time, r_await).prio(6).about("await of reads"),
+    Column::new("wawait", "w_awt", 5, Unit::Time, w_await).prio(6).about("await of writes"),
+    Column::new("size", "size", 5, Unit::Bytes, areq).prio(5).about("mean size of a request"),
+    Column::new("inflight", "infl", 5, Unit::Count, in_flight).prio(7).about("in flight now"),
+    Column::new("flush", "fl/s", 5, Unit::Number, f_s).prio(8).about("flushes per second"),
+    Column::new("fawait", "f_awt", 5, Unit::Time, f_await).prio(8).about("await of flushes"),
+    Column::new("merged", "mrg%", 5, Unit::Percent, merged).prio(9).about("merged requests"),
+    Column::new("class", "class", 7, Unit::Text, class).prio(10).about("kind of device"),
+    Column::new("sched", "sched", 11, Unit::Text, scheduler).prio(11).about("I/O scheduler"),
+    Column::new("label", "label", 12, Unit::Text, on)
+        .prio(HIDDEN)
+        .grow(30)
+        .about("volume, backing file or model"),
+];
+
+/// The pane.
+pub struct Disks;
+
+impl Table for Disks {
+    type Row = DiskRef;
+
+    fn columns(&self) -> &'static [Column<DiskRef>] {
+        &COLUMNS
+    }
+    fn rows(&self, cx: &Cx<'_>) -> Vec<DiskRef> {
+        cx.disks.map_or_else(Vec::new, |d| tree(d.value, cx))
+    }
+    fn key(&self, cx: &Cx<'_>, r: DiskRef) -> RowKey {
+        RowKey::Disk(r.get(cx).map_or_else(DiskId::default, |d| d.id))
+    }
+    fn mark(&self, cx: &Cx<'_>, r: DiskRef) -> Option<Severity> {
+        cx.marks.disk(r.get(cx)?.id)
+    }
+    fn trouble(&self, cx: &Cx<'_>, r: DiskRef) -> f64 {
+        let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
+        mark + r.get(cx).map_or(0.0, |d| d.aqu_sz)
+    }
+    fn search(&self, cx: &Cx<'_>, r: DiskRef, out: &mut String) {
+        if let Some(d) = r.get(cx) {
+            let _ = write!(out, "{} {} {}", d.name, label(d), class_name(d.attrs.class));
+        }
+    }
+}
+
+/// Charts below the list, when there is room.
+const CHARTS: u16 = 2;
+
+fn charts(inner: Size) -> u16 {
+    if inner.h >= 8 { CHARTS } else { u16::from(inner.h >= 5) }
+}
+
+/// L and await of a disk over time, and the pressure.
+fn chart_lines(cx: &Cx<'_>, id: DiskId, name: &str, inner: Size) -> Vec<Line> {
+    let w = usize::from(inner.w);
+    let n = (w.saturating_sub(30) / 2).clamp(4, 60);
+    let (l, top_l) = series::spark(cx, n, 1.0, |d| d.disk(id).map(|d| d.aqu_sz));
+    let (a, top_a) = series::spark(cx, n, 0.1, |d| d.disk(id).and_then(|d| d.await_ms));
+    let mut line = Line::of(format!(" {} L ", text::cut(name, 8)), Tone::Dim);
+    line.push(Piece::Spark(l, Tone::Plain));
+    line.add(format!(" max {:<5}", units::count(top_l)), Tone::Dim);
+    line.add(" await ", Tone::Dim);
+    line.push(Piece::Spark(a, Tone::Plain));
+    let mut psi = Line::of(format!(" await max {:<5}", units::millis(top_a)), Tone::Dim);
+    let p = cx.now.derived.psi;
+    let show =
+        |v: Option<f64>| v.map_or(units::UNKNOWN.to_owned(), |v| format!("{}%", units::pct(v)));
+    psi.add(
+        format!(
+            "  pressure io some {} full {}",
+            show(p.and_then(|p| p.io_some)),
+            show(p.and_then(|p| p.io_full))
+        ),
+        Tone::Dim,
+    );
+    if let Some(v) = p.and_then(|p| p.io_some).filter(|v| *v >= 10.0) {
+        psi.add(format!("  io stalls {}% of the time", units::pct(v)), Tone::Strong);
+    }
+    vec![line, psi]
+}
+
+impl Pane for Disks {
+    fn id(&self) -> PaneId {
+        PaneId::Disks
+    }
+    fn name(&self) -> &'static str {
+        "disks"
+    }
+    fn title(&self) -> &'static str {
+        "Disks"
+    }
+    fn columns(&self) -> Vec<ColumnInfo> {
+        COLUMNS.iter().map(ColumnInfo::from).collect()
+    }
+    fn count(&self, p: &PaneCx<'_>) -> usize {
+        super::count(self, p)
+    }
+    fn place(&self, p: &PaneCx<'_>, key: RowKey) -> Option<usize> {
+        super::place_of(self, p, key)
+    }
+    fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
+        super::key_at(self, p, place)
+    }
+    fn list_rows(&self, inner: Size) -> usize {
+        usize::from(inner.h.saturating_sub(1 + charts(inner))).max(1)
+    }
+    fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
+        let cx = p.cx;
+        let at = cx.disks.map(|d| d.at);
+        let mut vm = PaneVm {
+            note: super::note(p, "diskstats", CollectorId::Disks, at),
+            ..PaneVm::default()
+        };
+        if cx.disks.is_none() {
+            vm.lines = super::empty_lines(p, CollectorId::Disks, inner.w);
+            return vm;
+        }
+        let rows = self.list_rows(inner);
+        let win = super::window(self, p, rows);
+        vm.title.extend(super::order_title(self, p, &win));
+        vm.lines = super::table_lines(self, p, &win, inner.w);
+        let charts = charts(inner);
+        let chosen = win.selected.filter(|_| p.st.cursor != Cursor::Top).or(Some(0));
+        let d = chosen.and_then(|i| win.rows.get(i)).and_then(|r| r.get(cx));
+        if let (Some(d), true) = (d, charts > 0) {
+            while vm.lines.len() < rows + 1 {
+                vm.lines.push(Line::new());
+            }
+            let name = text::clean(&d.name);
+            vm.lines.extend(chart_lines(cx, d.id, &name, inner).into_iter().take(charts.into()));
+        }
+        vm
+    }
+}

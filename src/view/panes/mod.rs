@@ -1,0 +1,235 @@
+//! Panes: one file each, one line in [`PANES`] each.
+
+pub mod disks;
+pub mod runq;
+pub mod sockets;
+pub mod softirq;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::context::Cx;
+use super::state::{Cursor, PaneId, PaneState, RowKey, Sort, ViewState};
+use super::table::{self, ColumnInfo, Ordered, Table};
+use super::vm::{Line, LineStyle, Size, Tone};
+use crate::model::subject::SockId;
+
+/// Every pane, in the order of their numbers.
+pub const PANES: &[&dyn Pane] =
+    &[&sockets::Sockets, &disks::Disks, &softirq::Softirq, &runq::RunQueue];
+
+/// The pane with this id.
+#[must_use]
+pub fn pane(id: PaneId) -> &'static dyn Pane {
+    PANES.iter().copied().find(|p| p.id() == id).unwrap_or(&sockets::Sockets)
+}
+
+/// What a pane needs to draw itself.
+pub struct PaneCx<'a> {
+    /// The moment shown.
+    pub cx: &'a Cx<'a>,
+    /// The moment whose order is kept, while the order stands still.
+    pub held: Option<&'a Cx<'a>>,
+    /// What the user chose for this pane.
+    pub st: &'a PaneState,
+    /// What the user chose otherwise.
+    pub view: &'a ViewState,
+    /// Keys go here: the cursor is shown.
+    pub focused: bool,
+}
+
+/// What a pane shows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PaneVm {
+    /// Parts of the title.
+    pub title: Vec<(Cow<'static, str>, Tone)>,
+    /// Source and age.
+    pub note: (Cow<'static, str>, Tone),
+    /// Content.
+    pub lines: Vec<Line>,
+    /// Sockets among the rows, with their inodes.
+    pub visible: Vec<(SockId, u32)>,
+}
+
+/// A pane.
+pub trait Pane: Sync {
+    /// Its id.
+    fn id(&self) -> PaneId;
+    /// Stable name, kebab-case: file names, tests.
+    fn name(&self) -> &'static str;
+    /// Title.
+    fn title(&self) -> &'static str;
+    /// Its columns.
+    fn columns(&self) -> Vec<ColumnInfo>;
+    /// Number of rows that pass the filter.
+    fn count(&self, p: &PaneCx<'_>) -> usize;
+    /// Place of a row in the order.
+    fn place(&self, p: &PaneCx<'_>, key: RowKey) -> Option<usize>;
+    /// The row at a place in the order.
+    fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey>;
+    /// Rows of the list that fit into a pane of this inner size.
+    fn list_rows(&self, inner: Size) -> usize;
+    /// Draws it into an inner size.
+    fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm;
+}
+
+/// The rows that are on the screen.
+pub(super) struct Window<R> {
+    /// Rows.
+    pub rows: Vec<R>,
+    /// Place of the first one.
+    pub start: usize,
+    /// The one under the cursor.
+    pub selected: Option<usize>,
+    /// Rows that pass the filter.
+    pub passed: usize,
+    /// Rows without the filter.
+    pub total: usize,
+}
+
+/// The context whose order counts.
+fn order_cx<'a>(p: &'a PaneCx<'_>) -> &'a Cx<'a> {
+    p.held.unwrap_or(p.cx)
+}
+
+fn ordered<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>) -> Ordered<T::Row> {
+    Ordered::new(t, order_cx(p), p.st.sort, &p.st.filter)
+}
+
+/// Place of a row.
+pub(super) fn place_of<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>, key: RowKey) -> Option<usize> {
+    let cx = order_cx(p);
+    ordered(t, p).rank(|r| t.key(cx, r) == key)
+}
+
+/// The row at a place.
+pub(super) fn key_at<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
+    let cx = order_cx(p);
+    ordered(t, p).slice(place, 1).first().map(|r| t.key(cx, *r))
+}
+
+/// Number of rows that pass the filter.
+pub(super) fn count<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>) -> usize {
+    ordered(t, p).len()
+}
+
+/// The `n` rows to show: around the cursor, near the place where the list stood before.
+pub(super) fn window<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>, n: usize) -> Window<T::Row> {
+    let cx = order_cx(p);
+    let mut list = ordered(t, p);
+    let (passed, total) = (list.len(), list.total());
+    let place = match p.st.cursor {
+        Cursor::Top => Some(0),
+        Cursor::On { key, .. } => list.rank(|r| t.key(cx, r) == key),
+    };
+    let mut start = p.st.top.min(passed.saturating_sub(n));
+    if let Some(place) = place {
+        start = start.clamp((place + 1).saturating_sub(n), place);
+    }
+    let rows = list.slice(start, n);
+    let mut selected = place.filter(|_| passed > 0).map(|p| p - start);
+    let rows = match p.held {
+        None => rows,
+        Some(held) => {
+            let (now, at) = join(t, p.cx, held, &rows, selected);
+            selected = at;
+            now
+        }
+    };
+    Window { rows, start, selected, passed, total }
+}
+
+/// The same rows as they are now; rows that are gone are left out.
+fn join<T: Table + ?Sized>(
+    t: &T,
+    now: &Cx<'_>,
+    held: &Cx<'_>,
+    rows: &[T::Row],
+    selected: Option<usize>,
+) -> (Vec<T::Row>, Option<usize>) {
+    let mut wanted: HashMap<RowKey, Option<T::Row>> =
+        rows.iter().map(|r| (t.key(held, *r), None)).collect();
+    for row in t.rows(now) {
+        if let Some(slot) = wanted.get_mut(&t.key(now, row)) {
+            *slot = Some(row);
+        }
+    }
+    let mut out = Vec::with_capacity(rows.len());
+    let mut at = None;
+    for (i, r) in rows.iter().enumerate() {
+        if let Some(Some(row)) = wanted.get(&t.key(held, *r)) {
+            if selected == Some(i) {
+                at = Some(out.len());
+            }
+            out.push(*row);
+        }
+    }
+    (out, at)
+}
+
+/// Titles and rows of a table in `w` columns and `n` rows.
+pub(super) fn table_lines<T: Table + ?Sized>(
+    t: &T,
+    p: &PaneCx<'_>,
+    win: &Window<T::Row>,
+    w: u16,
+) -> Vec<Line> {
+    let columns = t.columns();
+    let widths = table::fit(columns, p.st, w);
+    let mut lines = vec![table::header(columns, &widths, p.st.sort)];
+    for (i, row) in win.rows.iter().enumerate() {
+        let mut line = table::row(columns, &widths, p.cx, *row, t.mark(p.cx, *row));
+        if p.focused && win.selected == Some(i) {
+            line.style = LineStyle::Selected;
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// The part of a title that says how the rows are chosen and ordered.
+pub(super) fn order_title<T: Table + ?Sized>(
+    t: &T,
+    p: &PaneCx<'_>,
+    win: &Window<T::Row>,
+) -> Vec<(Cow<'static, str>, Tone)> {
+    let mut out = Vec::new();
+    if !p.st.filter.is_empty() {
+        let text = super::text::clean(&p.st.filter.text).into_owned();
+        out.push((format!("/{text} {} of {}", win.passed, win.total).into(), Tone::Strong));
+    }
+    let dir = if p.st.sort.reversed() { " reversed" } else { "" };
+    let by = match p.st.sort {
+        Sort::Trouble { .. } => format!("by trouble{dir}"),
+        Sort::Natural { .. } => format!("by stack{dir}"),
+        Sort::Column { index, .. } => {
+            format!("by {}{dir}", t.columns().get(index).map_or("?", |c| c.title))
+        }
+    };
+    out.push((by.into(), Tone::Dim));
+    if p.held.is_some() {
+        out.push(("order held".into(), Tone::Strong));
+    }
+    out
+}
+
+/// Fills in what stands in an empty pane: why it is empty.
+pub(super) fn empty_lines(p: &PaneCx<'_>, id: crate::collect::CollectorId, w: u16) -> Vec<Line> {
+    let why = p.cx.why_missing(id).unwrap_or_else(|| "collecting".to_owned());
+    let why = super::text::clean(&why).into_owned();
+    super::text::wrap(&why, usize::from(w.saturating_sub(2)).max(1))
+        .into_iter()
+        .map(|l| Line::of(format!(" {l}"), Tone::Dim))
+        .collect()
+}
+
+/// Note at the right edge of a title.
+pub(super) fn note(
+    p: &PaneCx<'_>,
+    source: &str,
+    id: crate::collect::CollectorId,
+    at: Option<crate::model::time::MonoNs>,
+) -> (Cow<'static, str>, Tone) {
+    let (text, stale) = p.cx.source_note(source, id, at);
+    (text.into(), if stale { Tone::Warn } else { Tone::Dim })
+}

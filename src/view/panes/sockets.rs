@@ -1,0 +1,452 @@
+//! Sockets, worst first. From `sock_diag` dumps; `tcp_info` only for rows on the screen and
+//! sockets in trouble.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use super::{Pane, PaneCx, PaneVm};
+use crate::collect::CollectorId;
+use crate::collect::sockets::{NetnsTable, Owner, Proto, SockState, SocketSource, TcpInfo};
+use crate::diagnose::Severity;
+use crate::model::derive::sockets::{Suspect, trouble};
+use crate::model::subject::SockId;
+use crate::view::context::Cx;
+use crate::view::state::{PaneId, RowKey};
+use crate::view::table::{Cell, Column, ColumnInfo, HIDDEN, Table, Unit, Value};
+use crate::view::vm::{Size, Tone};
+use crate::view::{text, units};
+
+/// A row: table of the context, index in the table.
+#[derive(Clone, Copy, Debug)]
+pub struct SockRow {
+    /// Index into `Cx::tables`.
+    pub table: u16,
+    /// Index into its rows.
+    pub row: u32,
+}
+
+impl SockRow {
+    /// The table and the index of its row, which exists.
+    #[must_use]
+    pub fn get<'a>(self, cx: &Cx<'a>) -> Option<(&'a NetnsTable, usize)> {
+        let t = *cx.tables.get(usize::from(self.table))?;
+        let i = self.row as usize;
+        (i < t.inet.len()).then_some((t, i))
+    }
+    /// `tcp_info` of this tick, or the last one read.
+    #[must_use]
+    pub fn info(self, cx: &Cx<'_>) -> Option<TcpInfo> {
+        let (t, i) = self.get(cx)?;
+        t.inet.tcp_info(i).copied().or_else(|| self.suspect(cx)?.info)
+    }
+    /// What is known when the socket is followed.
+    #[must_use]
+    pub fn suspect<'a>(self, cx: &Cx<'a>) -> Option<&'a Suspect> {
+        let (t, i) = self.get(cx)?;
+        cx.suspects.get(t.id(i)).map(|s| &**s)
+    }
+    /// The process that holds it.
+    #[must_use]
+    pub fn owner<'a>(self, cx: &Cx<'a>) -> Option<&'a Owner> {
+        let (t, i) = self.get(cx)?;
+        t.owner(t.inet.inode[i]).or_else(|| self.suspect(cx)?.owner.as_ref())
+    }
+}
+
+/// Identity of a row. Rows without a cookie (`/proc/net`) are told apart by what they connect.
+#[must_use]
+pub fn key_of(t: &NetnsTable, i: usize) -> RowKey {
+    let id = t.id(i);
+    let r = &t.inet;
+    let alt = if id.cookie == 0 {
+        // FNV-1a over the tuple.
+        let mut h = 0xcbf2_9ce4_8422_2325_u64;
+        let bytes = r.local[i].into_iter().chain(r.remote[i]);
+        let bytes = bytes.chain(r.lport[i].to_ne_bytes()).chain(r.rport[i].to_ne_bytes());
+        for b in bytes.chain(r.inode[i].to_ne_bytes()).chain([r.proto[i] as u8]) {
+            h = (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+        }
+        h
+    } else {
+        0
+    };
+    RowKey::Socket(id, alt)
+}
+
+/// Finds a socket in this moment.
+#[must_use]
+pub fn find(cx: &Cx<'_>, id: SockId, alt: u64) -> Option<SockRow> {
+    let (ti, t) = cx.tables.iter().enumerate().find(|(_, t)| t.netns == id.netns)?;
+    let row = if id.cookie == 0 {
+        (0..t.inet.len()).find(|i| key_of(t, *i) == RowKey::Socket(id, alt))?
+    } else {
+        t.inet.find(id.cookie)?
+    };
+    Some(SockRow { table: ti as u16, row: row as u32 })
+}
+
+macro_rules! at {
+    ($cx:ident, $r:ident, |$t:ident, $i:ident| $body:expr) => {{
+        let Some(($t, $i)) = $r.get($cx) else { return Value::Empty };
+        $body
+    }};
+}
+
+fn is_tcp(t: &NetnsTable, i: usize) -> bool {
+    t.inet.proto[i] != Proto::Udp
+}
+
+fn is_conn(t: &NetnsTable, i: usize) -> bool {
+    is_tcp(t, i) && !matches!(t.inet.state[i], SockState::LISTEN | SockState::TIME_WAIT)
+}
+
+fn state(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::Text(t.inet.state[i].name().into()))
+}
+fn state_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
+    let short = r.get(cx).map_or("", |(t, i)| match t.inet.proto[i] {
+        Proto::Udp => "UD",
+        _ => match t.inet.state[i].0 {
+            1 => "ES",
+            2 => "SS",
+            3 | 12 => "SR",
+            4 => "F1",
+            5 => "F2",
+            6 => "TW",
+            7 => "UC",
+            8 => "CW",
+            9 => "LA",
+            10 => "LI",
+            11 => "CL",
+            _ => "??",
+        },
+    });
+    Cell::Text(short.into(), Tone::Plain)
+}
+fn proto(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::Text(match t.inet.proto[i] {
+        Proto::Tcp => "tcp".into(),
+        Proto::Mptcp => "mptcp".into(),
+        Proto::Udp => "udp".into(),
+    }))
+}
+fn local(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::Text(t.inet.local_endpoint(i).to_string().into()))
+}
+fn peer(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| {
+        let e = t.inet.remote_endpoint(i);
+        if e.port == 0 { Value::Empty } else { Value::Text(e.to_string().into()) }
+    })
+}
+fn sport(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::Num(f64::from(t.inet.lport[i])))
+}
+fn dport(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::Num(f64::from(t.inet.rport[i])))
+}
+fn from_info(cx: &Cx<'_>, r: SockRow, f: impl Fn(&TcpInfo) -> Option<f64>) -> Value {
+    at!(cx, r, |t, i| if is_conn(t, i) {
+        Value::num(r.info(cx).as_ref().and_then(f))
+    } else {
+        Value::Empty
+    })
+}
+fn rto(cx: &Cx<'_>, r: SockRow) -> Value {
+    from_info(cx, r, |i| Some(f64::from(i.rto_us()?) / 1e6))
+}
+fn rtt(cx: &Cx<'_>, r: SockRow) -> Value {
+    from_info(cx, r, |i| Some(f64::from(i.rtt_us()?) / 1e6))
+}
+fn cwnd(cx: &Cx<'_>, r: SockRow) -> Value {
+    from_info(cx, r, |i| i.snd_cwnd().map(f64::from))
+}
+fn backoff(cx: &Cx<'_>, r: SockRow) -> Value {
+    from_info(cx, r, |i| i.backoff().map(f64::from))
+}
+fn total_retrans(cx: &Cx<'_>, r: SockRow) -> Value {
+    from_info(cx, r, |i| i.total_retrans().map(f64::from))
+}
+fn snd_wnd(cx: &Cx<'_>, r: SockRow) -> Value {
+    from_info(cx, r, |i| i.snd_wnd().map(f64::from))
+}
+fn retrans(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| if is_conn(t, i) {
+        Value::Num(f64::from(t.inet.retrans[i]))
+    } else {
+        Value::Empty
+    })
+}
+fn timer(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| match t.inet.timer[i].name() {
+        "" => Value::Empty,
+        name => Value::Text(name.into()),
+    })
+}
+fn rqueue(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| if t.inet.state[i] == SockState::TIME_WAIT {
+        Value::Empty
+    } else {
+        Value::Num(f64::from(t.inet.rqueue[i]))
+    })
+}
+fn wqueue(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| if t.inet.state[i] == SockState::TIME_WAIT {
+        Value::Empty
+    } else {
+        Value::Num(f64::from(t.inet.wqueue[i]))
+    })
+}
+/// What waits to be sent, against its limit. LISTEN: the accept queue.
+fn send_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
+    let Some((t, i)) = r.get(cx) else { return Cell::Text("".into(), Tone::Dim) };
+    if t.inet.state[i] == SockState::LISTEN {
+        let (len, limit) = (t.inet.rqueue[i], t.inet.wqueue[i]);
+        let tone = if len > 0 { Tone::Strong } else { Tone::Dim };
+        return Cell::Text(format!("acc {}/{}", len, units::int(limit.into())).into(), tone);
+    }
+    let m = t.inet.skmem(i);
+    pair(m.w(), m.tb(), t.inet.wqueue[i])
+}
+fn recv_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
+    let Some((t, i)) = r.get(cx) else { return Cell::Text("".into(), Tone::Dim) };
+    if t.inet.state[i] == SockState::LISTEN {
+        return Cell::Text("".into(), Tone::Dim);
+    }
+    let m = t.inet.skmem(i);
+    pair(m.r(), m.rb(), t.inet.rqueue[i])
+}
+fn pair(part: Option<u32>, whole: Option<u32>, payload: u32) -> Cell {
+    match (part, whole) {
+        (Some(0), Some(_)) => Cell::Text("0".into(), Tone::Dim),
+        (Some(a), Some(b)) => Cell::Text(
+            format!("{}/{}", units::bytes(a.into()), units::bytes(b.into())).into(),
+            Tone::Plain,
+        ),
+        // /proc/net has no skmem: the payload is what there is.
+        _ if payload == 0 => Cell::Text("0".into(), Tone::Dim),
+        _ => Cell::Text(units::bytes(payload.into()).into(), Tone::Plain),
+    }
+}
+fn skmem_w(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::int(t.inet.skmem(i).w()))
+}
+fn skmem_tb(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::int(t.inet.skmem(i).tb()))
+}
+fn skmem_r(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::int(t.inet.skmem(i).r()))
+}
+fn skmem_rb(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::int(t.inet.skmem(i).rb()))
+}
+fn skmem_t(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::int(t.inet.skmem(i).t()))
+}
+fn drops(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::int(t.inet.skmem(i).d()))
+}
+/// For how long nothing has moved although something waits.
+fn stall(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| {
+        if t.inet.state[i] == SockState::LISTEN {
+            return Value::Empty;
+        }
+        let Some(s) = r.suspect(cx) else { return Value::Empty };
+        let since = if t.inet.wqueue[i] > 0 && s.info.is_some() {
+            s.acked_flat_since
+        } else if t.inet.rqueue[i] > 0 {
+            s.unread_since
+        } else {
+            None
+        };
+        since.map_or(Value::Empty, |at| Value::Num(cx.mono().since(at).as_secs_f64()))
+    })
+}
+fn owner(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| match r.owner(cx) {
+        Some(o) => Value::Text(format!("{}/{}", text::clean(&o.comm), o.pid).into()),
+        None if t.inet.inode[i] == 0 => Value::Empty,
+        None => Value::Unknown,
+    })
+}
+fn pid(cx: &Cx<'_>, r: SockRow) -> Value {
+    Value::int(r.owner(cx).map(|o| o.pid))
+}
+fn uid(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, i| Value::Num(f64::from(t.inet.uid[i])))
+}
+fn netns(cx: &Cx<'_>, r: SockRow) -> Value {
+    at!(cx, r, |t, _i| Value::name(&t.label))
+}
+
+static COLUMNS: [Column<SockRow>; 28] = [
+    Column::new("state", "st", 2, Unit::Text, state)
+        .prio(0)
+        .write(state_cell)
+        .about("TCP state: ES SS SR F1 F2 TW CW LA LI CL, UD for UDP"),
+    Column::new("local", "local", 17, Unit::Endpoint, local).prio(1).grow(47).about("local end"),
+    Column::new("peer", "peer", 17, Unit::Endpoint, peer).prio(0).grow(47).about("remote end"),
+    Column::new("owner", "owner", 12, Unit::Text, owner)
+        .prio(7)
+        .grow(24)
+        .about("process that holds it"),
+    Column::new("rto", "rto", 5, Unit::Time, rto).prio(2).about("retransmission timeout"),
+    Column::new("backoff", "bo", 2, Unit::Count, backoff)
+        .prio(5)
+        .about("exponential backoff of the timer"),
+    Column::new("retrans", "ret", 3, Unit::Count, retrans)
+        .prio(3)
+        .about("timeouts or probes without an answer"),
+    Column::new("sendq", "w/tb", 11, Unit::Bytes, wqueue)
+        .prio(2)
+        .write(send_cell)
+        .about("send buffer against its limit; LISTEN: accept queue"),
+    Column::new("recvq", "r/rb", 11, Unit::Bytes, rqueue)
+        .prio(4)
+        .write(recv_cell)
+        .about("receive buffer against its limit"),
+    Column::new("stall", "stall", 5, Unit::Time, stall)
+        .prio(6)
+        .about("nothing acknowledged, or read, for so long"),
+    Column::new("timer", "timer", 9, Unit::Text, timer).prio(8).about("timer that runs"),
+    Column::new("netns", "netns", 10, Unit::Text, netns)
+        .prio(9)
+        .grow(16)
+        .about("network namespace"),
+    Column::new("rtt", "rtt", 5, Unit::Time, rtt).prio(10).about("smoothed round-trip time"),
+    Column::new("cwnd", "cwnd", 5, Unit::Count, cwnd).prio(11).about("congestion window, segments"),
+    Column::new("proto", "proto", 5, Unit::Text, proto).prio(HIDDEN).about("protocol"),
+    Column::new("dport", "dport", 5, Unit::Count, dport).prio(HIDDEN).about("remote port"),
+    Column::new("sport", "sport", 5, Unit::Count, sport).prio(HIDDEN).about("local port"),
+    Column::new("comm", "comm", 12, Unit::Text, owner).prio(HIDDEN).about("process that holds it"),
+    Column::new("pid", "pid", 7, Unit::Count, pid).prio(HIDDEN).about("its process id"),
+    Column::new("uid", "uid", 6, Unit::Count, uid).prio(HIDDEN).about("its user id"),
+    Column::new("w", "w", 5, Unit::Bytes, skmem_w).prio(HIDDEN).about("skmem: write queue"),
+    Column::new("tb", "tb", 5, Unit::Bytes, skmem_tb).prio(HIDDEN).about("skmem: send limit"),
+    Column::new("r", "r", 5, Unit::Bytes, skmem_r).prio(HIDDEN).about("skmem: receive queue"),
+    Column::new("rb", "rb", 5, Unit::Bytes, skmem_rb).prio(HIDDEN).about("skmem: receive limit"),
+    Column::new("t", "t", 5, Unit::Bytes, skmem_t)
+        .prio(HIDDEN)
+        .about("skmem: handed to qdisc or driver"),
+    Column::new("drops", "drops", 5, Unit::Count, drops)
+        .prio(HIDDEN)
+        .about("dropped by this socket since it exists"),
+    Column::new("snd_wnd", "swnd", 5, Unit::Bytes, snd_wnd)
+        .prio(HIDDEN)
+        .about("window of the peer"),
+    Column::new("total_retrans", "tretr", 5, Unit::Count, total_retrans)
+        .prio(HIDDEN)
+        .about("segments retransmitted since it exists"),
+];
+
+/// The pane.
+pub struct Sockets;
+
+impl Table for Sockets {
+    type Row = SockRow;
+
+    fn columns(&self) -> &'static [Column<SockRow>] {
+        &COLUMNS
+    }
+    fn rows(&self, cx: &Cx<'_>) -> Vec<SockRow> {
+        let mut out = Vec::with_capacity(cx.tables.iter().map(|t| t.inet.len()).sum());
+        for (ti, t) in cx.tables.iter().enumerate() {
+            let table = ti as u16;
+            out.extend((0..t.inet.len() as u32).map(|row| SockRow { table, row }));
+        }
+        out
+    }
+    fn key(&self, cx: &Cx<'_>, r: SockRow) -> RowKey {
+        r.get(cx).map_or(RowKey::Socket(SockId::default(), 0), |(t, i)| key_of(t, i))
+    }
+    fn mark(&self, cx: &Cx<'_>, r: SockRow) -> Option<Severity> {
+        let (t, i) = r.get(cx)?;
+        cx.marks.socket(t.id(i)).or_else(|| {
+            (t.inet.state[i] == SockState::LISTEN)
+                .then(|| cx.marks.listener(t.netns, || t.inet.local_endpoint(i)))?
+        })
+    }
+    fn trouble(&self, cx: &Cx<'_>, r: SockRow) -> f64 {
+        let Some((t, i)) = r.get(cx) else { return 0.0 };
+        let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
+        mark + f64::from(trouble(&t.inet, i))
+    }
+    fn search(&self, cx: &Cx<'_>, r: SockRow, out: &mut String) {
+        let Some((t, i)) = r.get(cx) else { return };
+        let (l, p) = (t.inet.local_endpoint(i), t.inet.remote_endpoint(i));
+        let _ = write!(out, "{} {l} {p} {}", t.inet.state[i].name(), t.label);
+        if let Some(o) = r.owner(cx) {
+            let _ = write!(out, " {}/{}", o.comm, o.pid);
+        }
+    }
+}
+
+impl Pane for Sockets {
+    fn id(&self) -> PaneId {
+        PaneId::Sockets
+    }
+    fn name(&self) -> &'static str {
+        "sockets"
+    }
+    fn title(&self) -> &'static str {
+        "Sockets"
+    }
+    fn columns(&self) -> Vec<ColumnInfo> {
+        COLUMNS.iter().map(ColumnInfo::from).collect()
+    }
+    fn count(&self, p: &PaneCx<'_>) -> usize {
+        super::count(self, p)
+    }
+    fn place(&self, p: &PaneCx<'_>, key: RowKey) -> Option<usize> {
+        super::place_of(self, p, key)
+    }
+    fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
+        super::key_at(self, p, place)
+    }
+    fn list_rows(&self, inner: Size) -> usize {
+        usize::from(inner.h.saturating_sub(1)).max(1)
+    }
+    fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
+        let cx = p.cx;
+        let own = cx.tables.first();
+        let source = own.map_or("netlink", |t| match t.source {
+            SocketSource::Netlink => "netlink",
+            SocketSource::ProcNet => "/proc/net",
+        });
+        let note = super::note(p, source, CollectorId::Sockets, own.map(|t| t.span.mid()));
+        let mut vm = PaneVm { note, ..PaneVm::default() };
+        if cx.tables.is_empty() {
+            vm.lines = super::empty_lines(p, CollectorId::Sockets, inner.w);
+            return vm;
+        }
+        let win = super::window(self, p, self.list_rows(inner));
+        let count: Cow<'static, str> = match cx.tables.len() {
+            1 => grouped(win.total).into(),
+            n => format!("{} in {n} netns", grouped(win.total)).into(),
+        };
+        vm.title.push((count, Tone::Plain));
+        vm.title.extend(super::order_title(self, p, &win));
+        vm.lines = super::table_lines(self, p, &win, inner.w);
+        vm.visible = win
+            .rows
+            .iter()
+            .filter_map(|r| r.get(cx).map(|(t, i)| (t.id(i), t.inet.inode[i])))
+            .collect();
+        vm
+    }
+}
+
+/// `12,418`.
+#[must_use]
+pub fn grouped(n: usize) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}

@@ -1,0 +1,377 @@
+//! `ViewState`: what the user chose. Everything else on the screen follows from ticks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+
+use super::filter::Filter;
+use super::series::WaitLog;
+use crate::diagnose::RuleId;
+use crate::model::subject::{CpuId, DiskId, SockId, Subject, TaskId};
+use crate::model::time::{MonoNs, Seq};
+
+/// Names a pane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PaneId {
+    /// Sockets.
+    Sockets,
+    /// Disks.
+    Disks,
+    /// SoftIRQs per CPU.
+    Softirq,
+    /// Waiting for a CPU.
+    RunQueue,
+}
+
+/// Identity of a row: the cursor follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RowKey {
+    /// A socket; the second part tells sockets without a cookie apart.
+    Socket(SockId, u64),
+    /// A disk.
+    Disk(DiskId),
+    /// A CPU.
+    Cpu(CpuId),
+    /// A thread.
+    Task(TaskId),
+}
+
+/// Where keys go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Focus {
+    /// The strip of findings.
+    Findings,
+    /// A pane.
+    Pane(PaneId),
+}
+
+/// How much of the screen the focused pane gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// All panes, where they fit.
+    #[default]
+    Overview,
+    /// The focused pane alone.
+    Zoom,
+}
+
+/// Which moment is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// The newest.
+    #[default]
+    Live,
+    /// The one at which the screen was frozen.
+    Frozen(Seq),
+    /// One in the past.
+    Rewound(Seq),
+}
+
+/// Order of a pane's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// Worst first.
+    Trouble {
+        /// Best first.
+        reverse: bool,
+    },
+    /// The pane's own order.
+    Natural {
+        /// Backwards.
+        reverse: bool,
+    },
+    /// By a column, its interesting end first.
+    Column {
+        /// Index of the column.
+        index: usize,
+        /// The other end first.
+        reverse: bool,
+    },
+}
+
+impl Sort {
+    /// Turned around?
+    #[must_use]
+    pub fn reversed(self) -> bool {
+        match self {
+            Self::Trouble { reverse }
+            | Self::Natural { reverse }
+            | Self::Column { reverse, .. } => reverse,
+        }
+    }
+    /// Turned around.
+    #[must_use]
+    pub fn turned(self) -> Self {
+        match self {
+            Self::Trouble { reverse } => Self::Trouble { reverse: !reverse },
+            Self::Natural { reverse } => Self::Natural { reverse: !reverse },
+            Self::Column { index, reverse } => Self::Column { index, reverse: !reverse },
+        }
+    }
+}
+
+/// Where the cursor of a list stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cursor {
+    /// On the first row, whichever that is.
+    #[default]
+    Top,
+    /// On this row, wherever it goes.
+    On {
+        /// The row.
+        key: RowKey,
+        /// Its place when the cursor last moved, in case it vanishes.
+        place: usize,
+    },
+}
+
+impl Cursor {
+    /// The row it is pinned to.
+    #[must_use]
+    pub fn key(self) -> Option<RowKey> {
+        match self {
+            Self::Top => None,
+            Self::On { key, .. } => Some(key),
+        }
+    }
+}
+
+/// The order stands still for a moment after the cursor moved, so that the next key press hits
+/// what the user saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SortHold {
+    /// Rows stand in the order of this moment ...
+    pub seq: Seq,
+    /// ... until this time of the newest tick.
+    pub until: MonoNs,
+}
+
+/// How long the order stands still.
+pub const SORT_HOLD: Duration = Duration::from_secs(3);
+
+/// What the user chose for one pane.
+#[derive(Clone, Debug)]
+pub struct PaneState {
+    /// Which.
+    pub id: PaneId,
+    /// Cursor.
+    pub cursor: Cursor,
+    /// First row shown, when the cursor last moved.
+    pub top: usize,
+    /// Order.
+    pub sort: Sort,
+    /// Order stands still.
+    pub hold: Option<SortHold>,
+    /// Which rows.
+    pub filter: Filter,
+    /// Columns that were chosen or dropped by hand.
+    pub columns: BTreeMap<&'static str, bool>,
+}
+
+impl PaneState {
+    /// A pane as it starts.
+    #[must_use]
+    pub fn new(id: PaneId) -> Self {
+        let sort = match id {
+            PaneId::Disks => Sort::Natural { reverse: false },
+            _ => Sort::Trouble { reverse: false },
+        };
+        Self {
+            id,
+            cursor: Cursor::Top,
+            top: 0,
+            sort,
+            hold: None,
+            filter: Filter::default(),
+            columns: BTreeMap::new(),
+        }
+    }
+}
+
+/// Identity of a finding across ticks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FindingKey {
+    /// The rule.
+    pub rule: RuleId,
+    /// What it is about.
+    pub subject: Subject,
+}
+
+/// What a detail view shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// A finding.
+    Finding(FindingKey),
+    /// A row of a pane.
+    Row(RowKey),
+}
+
+/// A detail view that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenDetail {
+    /// What it shows.
+    pub what: Detail,
+    /// First line shown.
+    pub scroll: usize,
+}
+
+/// A line of text under construction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Input {
+    /// Characters.
+    pub text: Vec<char>,
+    /// Where the next one goes.
+    pub at: usize,
+}
+
+impl Input {
+    /// An input that holds `s`, cursor at the end.
+    #[must_use]
+    pub fn new(s: &str) -> Self {
+        let text: Vec<char> = s.chars().collect();
+        Self { at: text.len(), text }
+    }
+    /// As text.
+    #[must_use]
+    pub fn string(&self) -> String {
+        self.text.iter().collect()
+    }
+}
+
+/// What the keys mean right now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Commands.
+    #[default]
+    Normal,
+    /// Typing a filter for a pane; `before` comes back on escape.
+    Filter {
+        /// The pane.
+        pane: PaneId,
+        /// What was typed.
+        input: Input,
+        /// The filter before.
+        before: String,
+    },
+    /// Choosing columns of a pane.
+    Columns {
+        /// The pane.
+        pane: PaneId,
+        /// Column under the cursor.
+        at: usize,
+    },
+    /// Reading the keys.
+    Help {
+        /// First line shown.
+        scroll: usize,
+    },
+}
+
+/// How the link to the terminal does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Link {
+    /// Frames go out at once.
+    #[default]
+    Fast,
+    /// Frames took long; they are drawn more rarely.
+    Slow,
+}
+
+/// What the source does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Flow {
+    /// Ticks arrive.
+    #[default]
+    Ticking,
+    /// None has arrived for this long.
+    Silent(Duration),
+    /// There will be no more.
+    Ended(String),
+}
+
+/// A message in the last line, until a key is pressed or time has passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What it says.
+    pub text: String,
+    /// It goes away at this time of the newest tick.
+    pub until: MonoNs,
+}
+
+/// What the user chose.
+#[derive(Clone, Debug)]
+pub struct ViewState {
+    /// Where keys go.
+    pub focus: Focus,
+    /// The pane that had the focus last.
+    pub last_pane: PaneId,
+    /// One pane or all.
+    pub layout: Layout,
+    /// Which moment is shown.
+    pub when: When,
+    /// What the keys mean.
+    pub mode: Mode,
+    /// Detail views that are open, outermost first.
+    pub details: Vec<OpenDetail>,
+    /// Panes, in the order of the registry.
+    pub panes: Vec<PaneState>,
+    /// Cursor in the findings: place in the list of the shown moment, by identity.
+    pub finding: Option<FindingKey>,
+    /// Message.
+    pub notice: Option<Notice>,
+    /// Link to the terminal.
+    pub link: Link,
+    /// Source.
+    pub flow: Flow,
+    /// For times of day.
+    pub tz: TimeZone,
+    /// Waits per tick, folded for the heat map.
+    pub waits: WaitLog,
+}
+
+impl Default for ViewState {
+    fn default() -> Self {
+        Self::new(TimeZone::UTC)
+    }
+}
+
+impl ViewState {
+    /// As the program starts.
+    #[must_use]
+    pub fn new(tz: TimeZone) -> Self {
+        Self {
+            focus: Focus::Pane(PaneId::Sockets),
+            last_pane: PaneId::Sockets,
+            layout: Layout::Overview,
+            when: When::Live,
+            mode: Mode::Normal,
+            details: Vec::new(),
+            panes: super::panes::PANES.iter().map(|p| PaneState::new(p.id())).collect(),
+            finding: None,
+            notice: None,
+            link: Link::Fast,
+            flow: Flow::Ticking,
+            tz,
+            waits: WaitLog::default(),
+        }
+    }
+
+    /// What was chosen for a pane.
+    #[must_use]
+    pub fn pane(&self, id: PaneId) -> Option<&PaneState> {
+        self.panes.iter().find(|p| p.id == id)
+    }
+    /// The same, to change it.
+    pub fn pane_mut(&mut self, id: PaneId) -> Option<&mut PaneState> {
+        self.panes.iter_mut().find(|p| p.id == id)
+    }
+    /// The moment that is shown, given the newest.
+    #[must_use]
+    pub fn shown(&self, latest: Seq) -> Seq {
+        match self.when {
+            When::Live => latest,
+            When::Frozen(s) | When::Rewound(s) => s.min(latest),
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! Tables: columns as data, top rows without sorting all of them, cells of fixed width.
+//!
+//! A pane hands over its rows as small copyable references; a [`Column`] knows how to get a
+//! value out of one. Sorting, filtering, the header and the chooser all use the same value.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use super::context::Cx;
+use super::filter::Filter;
+use super::state::{PaneState, RowKey, Sort};
+use super::vm::{Line, LineStyle, Piece, Tone};
+use super::{text, units};
+use crate::diagnose::Severity;
+
+/// What a column says about a row, before it is formatted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A number, in the unit of the column: seconds, bytes, percent or a count.
+    Num(f64),
+    /// A word. It has passed [`text::clean`].
+    Text(Cow<'static, str>),
+    /// Not measured.
+    Unknown,
+    /// Makes no sense for this row.
+    Empty,
+}
+
+impl Value {
+    /// A number that may be unknown.
+    #[must_use]
+    pub fn num(v: Option<f64>) -> Self {
+        v.map_or(Self::Unknown, Self::Num)
+    }
+    /// An integer that may be unknown.
+    pub fn int(v: Option<impl Into<u64>>) -> Self {
+        v.map_or(Self::Unknown, |v| Self::Num(v.into() as f64))
+    }
+    /// A name from the kernel.
+    #[must_use]
+    pub fn name(s: &str) -> Self {
+        Self::Text(Cow::Owned(text::clean(s).into_owned()))
+    }
+
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Num(_) | Self::Text(_) => 0,
+            Self::Unknown => 1,
+            Self::Empty => 2,
+        }
+    }
+}
+
+/// Unit of a column's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Words.
+    Text,
+    /// Words of the form `address:port`.
+    Endpoint,
+    /// Words whose end matters most: paths.
+    Path,
+    /// Whole numbers.
+    Count,
+    /// Numbers.
+    Number,
+    /// Seconds.
+    Time,
+    /// Bytes.
+    Bytes,
+    /// Percent.
+    Percent,
+}
+
+/// Which end of a column is the interesting one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// Small values, or `a`.
+    Low,
+    /// Big values.
+    High,
+}
+
+/// A cell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// Text in a tone.
+    Text(Cow<'static, str>, Tone),
+    /// A small chart: as many columns as the cell is wide, youngest at the right.
+    Spark(Vec<Option<u8>>, Tone),
+}
+
+/// A column of rows of type `R`.
+pub struct Column<R> {
+    /// Stable name: filter field, chooser.
+    pub key: &'static str,
+    /// Title; the unit is behind the numbers.
+    pub title: &'static str,
+    /// One line of help.
+    pub help: &'static str,
+    /// Columns it needs.
+    pub width: u16,
+    /// Columns it can make use of.
+    pub max: u16,
+    /// 0 is never dropped; the higher, the sooner. [`HIDDEN`]: shown only when chosen.
+    pub priority: u8,
+    /// Unit.
+    pub unit: Unit,
+    /// Which end to sort to the top.
+    pub first: First,
+    /// What it says.
+    pub value: fn(&Cx<'_>, R) -> Value,
+    /// How it is written, when that differs from the unit's way. Gets the width.
+    pub cell: Option<fn(&Cx<'_>, R, u16) -> Cell>,
+}
+
+/// Priority of columns that are shown only when chosen.
+pub const HIDDEN: u8 = u8::MAX;
+
+impl<R> Column<R> {
+    /// A column with ordinary settings.
+    #[must_use]
+    pub const fn new(
+        key: &'static str,
+        title: &'static str,
+        width: u16,
+        unit: Unit,
+        value: fn(&Cx<'_>, R) -> Value,
+    ) -> Self {
+        let first = match unit {
+            Unit::Text | Unit::Endpoint | Unit::Path => First::Low,
+            _ => First::High,
+        };
+        Self {
+            key,
+            title,
+            help: "",
+            width,
+            max: width,
+            priority: 1,
+            unit,
+            first,
+            value,
+            cell: None,
+        }
+    }
+    /// Sets the priority.
+    #[must_use]
+    pub const fn prio(mut self, p: u8) -> Self {
+        self.priority = p;
+        self
+    }
+    /// Lets it grow.
+    #[must_use]
+    pub const fn grow(mut self, max: u16) -> Self {
+        self.max = max;
+        self
+    }
+    /// Sets the help line.
+    #[must_use]
+    pub const fn about(mut self, help: &'static str) -> Self {
+        self.help = help;
+        self
+    }
+    /// Sets how it is written.
+    #[must_use]
+    pub const fn write(mut self, cell: fn(&Cx<'_>, R, u16) -> Cell) -> Self {
+        self.cell = Some(cell);
+        self
+    }
+    /// Sets the end that is sorted to the top.
+    #[must_use]
+    pub const fn first(mut self, first: First) -> Self {
+        self.first = first;
+        self
+    }
+}
+
+/// What the chooser, the sorting keys and the filter need to know of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColumnInfo {
+    /// As in [`Column`].
+    pub key: &'static str,
+    /// As in [`Column`].
+    pub title: &'static str,
+    /// As in [`Column`].
+    pub help: &'static str,
+    /// As in [`Column`].
+    pub priority: u8,
+    /// As in [`Column`].
+    pub unit: Unit,
+    /// As in [`Column`].
+    pub first: First,
+}
+
+impl<R> From<&Column<R>> for ColumnInfo {
+    fn from(c: &Column<R>) -> Self {
+        Self {
+            key: c.key,
+            title: c.title,
+            help: c.help,
+            priority: c.priority,
+            unit: c.unit,
+            first: c.first,
+        }
+    }
+}
+
+/// Rows of one kind: what a pane with a table provides.
+pub trait Table: Sync {
+    /// A small reference to a row.
+    type Row: Copy + 'static;
+    /// All columns, in order. The first rule of `PaneState::sort` picks one of them.
+    fn columns(&self) -> &'static [Column<Self::Row>];
+    /// All rows, in the pane's own order.
+    fn rows(&self, cx: &Cx<'_>) -> Vec<Self::Row>;
+    /// Identity of a row.
+    fn key(&self, cx: &Cx<'_>, row: Self::Row) -> RowKey;
+    /// The mark that findings put on a row.
+    fn mark(&self, cx: &Cx<'_>, row: Self::Row) -> Option<Severity>;
+    /// Score of the order `trouble`; more comes first. Rows of equal score keep the pane's
+    /// own order.
+    fn trouble(&self, cx: &Cx<'_>, row: Self::Row) -> f64;
+    /// Text in which a filter without a field searches, appended to `out`.
+    fn search(&self, cx: &Cx<'_>, row: Self::Row, out: &mut String);
+}
+
+/// Rows in order, with the order computed only where it is needed.
+pub struct Ordered<R> {
+    rows: Vec<(SortKey, u32, R)>,
+    total: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum SortKey {
+    Num(f64),
+    Text(Box<str>),
+    Last(u8),
+}
+
+impl SortKey {
+    fn of(v: Value, first: First, reverse: bool) -> (Self, bool) {
+        let descending = (first == First::High) != reverse;
+        let key = match v {
+            Value::Num(n) if !n.is_nan() => Self::Num(if descending { -n } else { n }),
+            Value::Text(t) => Self::Text(t.to_lowercase().into()),
+            other => Self::Last(other.rank()),
+        };
+        (key, descending)
+    }
+    fn cmp(&self, other: &Self, text_descending: bool) -> Ordering {
+        match (self, other) {
+            (Self::Num(a), Self::Num(b)) => a.total_cmp(b),
+            (Self::Text(a), Self::Text(b)) if text_descending => b.cmp(a),
+            (Self::Text(a), Self::Text(b)) => a.cmp(b),
+            (Self::Last(a), Self::Last(b)) => a.cmp(b),
+            (Self::Last(_), _) => Ordering::Greater,
+            (_, Self::Last(_)) => Ordering::Less,
+            (Self::Num(_), Self::Text(_)) => Ordering::Less,
+            (Self::Text(_), Self::Num(_)) => Ordering::Greater,
+        }
+    }
+}
+
+impl<R: Copy + 'static> Ordered<R> {
+    /// The rows of `t` that pass the filter, ready to be ordered.
+    pub fn new<T: Table<Row = R> + ?Sized>(
+        t: &T,
+        cx: &Cx<'_>,
+        sort: Sort,
+        filter: &Filter,
+    ) -> Self {
+        let all = t.rows(cx);
+        let total = all.len();
+        let columns = t.columns();
+        let column = match sort {
+            Sort::Trouble { .. } | Sort::Natural { .. } => None,
+            Sort::Column { index, .. } => columns.get(index),
+        };
+        let mut scratch = String::new();
+        let mut rows = Vec::with_capacity(all.len());
+        for (i, row) in all.into_iter().enumerate() {
+            if !filter.is_empty() && !filter.accepts(t, cx, row, &mut scratch) {
+                continue;
+            }
+            let place = i as u32;
+            let key = match (sort, column) {
+                (Sort::Column { reverse, .. }, Some(c)) => {
+                    SortKey::of((c.value)(cx, row), c.first, reverse).0
+                }
+                (Sort::Natural { reverse }, _) => {
+                    SortKey::Num(if reverse { -f64::from(place) } else { f64::from(place) })
+                }
+                (_, _) => {
+                    let s = t.trouble(cx, row);
+                    SortKey::Num(if sort.reversed() { s } else { -s })
+                }
+            };
+            rows.push((key, place, row));
+        }
+        let descending = column.is_some_and(|c| (c.first == First::High) != sort.reversed());
+        let mut out = Self { rows, total };
+        out.prepare(descending);
+        out
+    }
+
+    /// Text keys need the direction in every comparison: sort them once, here.
+    fn prepare(&mut self, text_descending: bool) {
+        if self.rows.iter().any(|r| matches!(r.0, SortKey::Text(_))) {
+            self.rows.sort_by(|a, b| a.0.cmp(&b.0, text_descending).then(a.1.cmp(&b.1)));
+            for (i, r) in self.rows.iter_mut().enumerate() {
+                r.0 = SortKey::Num(i as f64);
+            }
+        }
+    }
+
+    /// Rows that passed the filter.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+    /// None?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+    /// Rows before filtering.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    fn compare(a: &(SortKey, u32, R), b: &(SortKey, u32, R)) -> Ordering {
+        a.0.cmp(&b.0, false).then(a.1.cmp(&b.1))
+    }
+
+    /// Place of the first row that `is` holds for, in order. Costs one pass.
+    pub fn rank(&self, is: impl Fn(R) -> bool) -> Option<usize> {
+        let found = self.rows.iter().find(|r| is(r.2))?;
+        Some(self.rows.iter().filter(|r| Self::compare(r, found) == Ordering::Less).count())
+    }
+
+    /// The rows from place `start`, at most `n`, in order. Costs one pass, whatever the number
+    /// of rows.
+    pub fn slice(&mut self, start: usize, n: usize) -> Vec<R> {
+        let len = self.rows.len();
+        let (start, end) = (start.min(len), start.saturating_add(n).min(len));
+        if start == end {
+            return Vec::new();
+        }
+        if start > 0 {
+            self.rows.select_nth_unstable_by(start, Self::compare);
+        }
+        let rest = &mut self.rows[start..];
+        if end < len {
+            rest.select_nth_unstable_by(end - start, Self::compare);
+        }
+        let window = &mut rest[..end - start];
+        window.sort_unstable_by(Self::compare);
+        window.iter().map(|r| r.2).collect()
+    }
+}
+
+/// Which columns fit, and how wide each becomes.
+#[must_use]
+pub fn fit<R>(columns: &[Column<R>], st: &PaneState, width: u16) -> Vec<(usize, u16)> {
+    let mut shown: Vec<usize> = columns
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| st.columns.get(c.key).copied().unwrap_or(c.priority != HIDDEN))
+        .map(|(i, _)| i)
+        .collect();
+    // Two columns for the mark; one blank before each column.
+    let room = usize::from(width.saturating_sub(MARK));
+    let need = |shown: &[usize]| -> usize {
+        shown.iter().map(|i| usize::from(columns[*i].width) + 1).sum()
+    };
+    while shown.len() > 1 && need(&shown) > room {
+        // Chosen columns count as important.
+        let rank = |i: usize| {
+            let c = &columns[i];
+            if st.columns.get(c.key) == Some(&true) { 1 } else { c.priority }
+        };
+        let Some(worst) =
+            shown.iter().enumerate().max_by_key(|(at, i)| (rank(**i), *at)).map(|x| x.0)
+        else {
+            break;
+        };
+        shown.remove(worst);
+    }
+    let mut left = room.saturating_sub(need(&shown));
+    let mut widths: Vec<(usize, u16)> = shown.iter().map(|i| (*i, columns[*i].width)).collect();
+    // What is left goes one by one to the columns that can use it.
+    while left > 0 {
+        let before = left;
+        for (i, w) in &mut widths {
+            if left > 0 && *w < columns[*i].max {
+                *w += 1;
+                left -= 1;
+            }
+        }
+        if left == before {
+            break;
+        }
+    }
+    widths
+}
+
+/// Columns of the mark in front of each row.
+pub const MARK: u16 = 2;
+
+/// The line of titles.
+#[must_use]
+pub fn header<R>(columns: &[Column<R>], widths: &[(usize, u16)], sort: Sort) -> Line {
+    let mut line = Line::of(" ".repeat(usize::from(MARK)), Tone::Dim);
+    for (i, w) in widths {
+        let c = &columns[*i];
+        let sorted = matches!(sort, Sort::Column { index, .. } if index == *i);
+        let tone = if sorted { Tone::Accent } else { Tone::Dim };
+        line.add(" ", Tone::Dim);
+        line.add(aligned(c.title, *w, is_right(c.unit), c.unit), tone);
+    }
+    line.style = LineStyle::Header;
+    line
+}
+
+/// A row.
+#[must_use]
+pub fn row<R: Copy>(
+    columns: &[Column<R>],
+    widths: &[(usize, u16)],
+    cx: &Cx<'_>,
+    row: R,
+    mark: Option<Severity>,
+) -> Line {
+    let mut line = Line::new();
+    line.add(format!("{:>2}", mark.map_or("", Severity::mark)), mark.map_or(Tone::Dim, tone_of));
+    for (i, w) in widths {
+        let c = &columns[*i];
+        line.add(" ", Tone::Plain);
+        match c.cell.map_or_else(|| format_value(&(c.value)(cx, row), c.unit), |f| f(cx, row, *w)) {
+            Cell::Text(s, tone) => line.add(aligned(&s, *w, is_right(c.unit), c.unit), tone),
+            Cell::Spark(levels, tone) => line.push(spark_cell(levels, *w, tone)),
+        }
+    }
+    line
+}
+
+fn spark_cell(mut levels: Vec<Option<u8>>, w: u16, tone: Tone) -> Piece {
+    let w = usize::from(w);
+    if levels.len() > w {
+        levels.drain(..levels.len() - w);
+    }
+    while levels.len() < w {
+        levels.insert(0, None);
+    }
+    Piece::Spark(levels, tone)
+}
+
+/// Writes a value the way of its unit.
+#[must_use]
+pub fn format_value(v: &Value, unit: Unit) -> Cell {
+    match v {
+        Value::Text(t) => Cell::Text(t.clone(), Tone::Plain),
+        Value::Unknown => Cell::Text(units::UNKNOWN.into(), Tone::Dim),
+        Value::Empty => Cell::Text("".into(), Tone::Dim),
+        Value::Num(n) => {
+            let tone = if *n == 0.0 { Tone::Dim } else { Tone::Plain };
+            Cell::Text(number(*n, unit).into(), tone)
+        }
+    }
+}
+
+/// Writes a number the way of its unit.
+#[must_use]
+pub fn number(n: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Count => units::int(n.max(0.0) as u64),
+        Unit::Time => units::secs(n),
+        Unit::Bytes => units::bytes(n),
+        Unit::Percent => units::pct(n),
+        Unit::Number | Unit::Text | Unit::Endpoint | Unit::Path => units::count(n),
+    }
+}
+
+/// The tone of a severity.
+#[must_use]
+pub fn tone_of(s: Severity) -> Tone {
+    match s {
+        Severity::Crit => Tone::Crit,
+        Severity::Warn => Tone::Warn,
+        Severity::Info => Tone::Info,
+    }
+}
+
+fn is_right(unit: Unit) -> bool {
+    !matches!(unit, Unit::Text | Unit::Endpoint | Unit::Path)
+}
+
+/// `s` in exactly `w` columns.
+fn aligned(s: &str, w: u16, right: bool, unit: Unit) -> String {
+    let w = usize::from(w);
+    let s = match unit {
+        Unit::Endpoint => text::cut_endpoint(s, w),
+        Unit::Path => text::cut_front(s, w),
+        // Half a number is a wrong number.
+        _ if right && text::width(s) > w => Cow::Owned("#".repeat(w)),
+        _ => text::cut(s, w),
+    };
+    let pad = " ".repeat(w.saturating_sub(text::width(&s)));
+    if right { format!("{pad}{s}") } else { format!("{s}{pad}") }
+}

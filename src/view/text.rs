@@ -1,0 +1,212 @@
+//! Text that is safe to put on a screen: the one place where names from the kernel are made
+//! harmless, measured and cut.
+//!
+//! A process may call itself `\x1b[2J`, a right-to-left override or two columns per letter.
+//! Nothing reaches a cell that did not pass [`clean`].
+
+use std::borrow::Cow;
+
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+/// Stands for what was cut off.
+pub const ELLIPSIS: char = '…';
+/// Stands for a character that must not reach the terminal.
+const REPLACEMENT: char = '\u{fffd}';
+/// Longest name that is looked at, bytes: paths from the kernel are at most 4096.
+const MAX_NAME: usize = 4096;
+/// Most code points of one grapheme; more is an attack on the terminal's renderer.
+const MAX_MARKS: usize = 8;
+
+/// Makes a name harmless: control bytes, escapes, newlines, bidi controls and other invisible
+/// characters are replaced one by one. A clean name is returned as it is.
+#[must_use]
+pub fn clean(raw: &str) -> Cow<'_, str> {
+    let raw = &raw[..floor_boundary(raw, MAX_NAME)];
+    if raw.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+        return Cow::Borrowed(raw);
+    }
+    let mut out = String::with_capacity(raw.len());
+    for g in raw.graphemes(true) {
+        if g.chars().count() > MAX_MARKS {
+            out.push(REPLACEMENT);
+            continue;
+        }
+        for c in g.chars() {
+            out.push(if is_harmful(c) { REPLACEMENT } else { c });
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The same for bytes that need not be UTF-8, such as UNIX socket names.
+#[must_use]
+pub fn clean_bytes(raw: &[u8]) -> String {
+    clean(&String::from_utf8_lossy(&raw[..raw.len().min(MAX_NAME)])).into_owned()
+}
+
+fn floor_boundary(s: &str, max: usize) -> usize {
+    if s.len() <= max {
+        return s.len();
+    }
+    (0..=max).rev().find(|i| s.is_char_boundary(*i)).unwrap_or(0)
+}
+
+/// Characters that move the cursor, change the terminal's state, reorder what is around them,
+/// cannot be seen, or (joiners, variation selectors) make terminals disagree about the width.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Columns that `s` takes.
+#[must_use]
+pub fn width(s: &str) -> usize {
+    if s.is_ascii() { s.len() } else { graphemes(s).map(|(_, w)| w).sum() }
+}
+
+/// Graphemes with their columns.
+pub fn graphemes(s: &str) -> impl Iterator<Item = (&str, usize)> {
+    s.graphemes(true).map(|g| (g, g.width()))
+}
+
+/// Cuts `s` to `max` columns at a grapheme, with an ellipsis when something was lost.
+#[must_use]
+pub fn cut(s: &str, max: usize) -> Cow<'_, str> {
+    if width(s) <= max {
+        return Cow::Borrowed(s);
+    }
+    if max == 0 {
+        return Cow::Borrowed("");
+    }
+    let mut out = String::new();
+    let mut used = 0;
+    for (g, w) in graphemes(s) {
+        if used + w > max - 1 {
+            break;
+        }
+        used += w;
+        out.push_str(g);
+    }
+    out.push(ELLIPSIS);
+    Cow::Owned(out)
+}
+
+/// Cuts from the front: the end of a path or address says more than its beginning.
+#[must_use]
+pub fn cut_front(s: &str, max: usize) -> Cow<'_, str> {
+    if width(s) <= max {
+        return Cow::Borrowed(s);
+    }
+    if max == 0 {
+        return Cow::Borrowed("");
+    }
+    let mut tail = Vec::new();
+    let mut used = 0;
+    for g in s.graphemes(true).rev() {
+        let w = g.width();
+        if used + w > max - 1 {
+            break;
+        }
+        used += w;
+        tail.push(g);
+    }
+    let mut out = String::from(ELLIPSIS);
+    out.extend(tail.into_iter().rev());
+    Cow::Owned(out)
+}
+
+/// Cuts `address:port` inside the address: the port stays whole.
+#[must_use]
+pub fn cut_endpoint(s: &str, max: usize) -> Cow<'_, str> {
+    if width(s) <= max {
+        return Cow::Borrowed(s);
+    }
+    let Some(colon) = s.rfind(':') else { return cut(s, max) };
+    let (addr, port) = s.split_at(colon);
+    let room = max.saturating_sub(port.len());
+    if room < 2 {
+        return cut_front(s, max);
+    }
+    Cow::Owned(format!("{}{port}", cut(addr, room)))
+}
+
+/// Breaks `s` into lines of at most `max` columns, at blanks where possible.
+#[must_use]
+pub fn wrap(s: &str, max: usize) -> Vec<String> {
+    let max = max.max(1);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    let mut used = 0;
+    for word in s.split(' ').filter(|w| !w.is_empty()) {
+        let w = width(word);
+        if used > 0 && used + 1 + w > max {
+            lines.push(std::mem::take(&mut line));
+            used = 0;
+        }
+        if used > 0 {
+            line.push(' ');
+            used += 1;
+        }
+        for (g, gw) in graphemes(word) {
+            if used + gw > max && used > 0 {
+                lines.push(std::mem::take(&mut line));
+                used = 0;
+            }
+            line.push_str(g);
+            used += gw;
+        }
+    }
+    if !line.is_empty() || lines.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn hostile_names_lose_their_teeth() {
+        assert_eq!(clean("nginx: worker"), "nginx: worker");
+        assert_eq!(clean("a\x1b[2Jb\nc\u{9b}d"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}d");
+        assert_eq!(clean("\u{202e}evil\u{2066}"), "\u{fffd}evil\u{fffd}");
+        assert_eq!(clean("naïve 数据库"), "naïve 数据库");
+        let zalgo = format!("e{}", "\u{301}".repeat(50));
+        assert_eq!(clean(&zalgo), "\u{fffd}");
+    }
+
+    #[test]
+    fn cuts_fall_between_graphemes() {
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("数据库", 4), "数…");
+        assert_eq!(cut("数据库", 6), "数据库");
+        assert_eq!(cut("abc", 0), "");
+        assert_eq!(cut_front("/kube/pod7/x", 6), "…od7/x");
+        assert_eq!(cut_endpoint("[2001:db8::1:2:3]:443", 12), "[2001:d…:443");
+        assert_eq!(cut_endpoint("10.0.3.7:3306", 13), "10.0.3.7:3306");
+    }
+
+    #[test]
+    fn wrapping_keeps_words() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!(wrap("", 3), [""]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_harmful_passes_and_cuts_fit(s in "\\PC*|[\\x00-\\x9f\u{200b}-\u{2069}数é\u{301}]*", max in 0usize..40) {
+            let c = clean(&s);
+            prop_assert!(!c.chars().any(is_harmful));
+            prop_assert!(width(&cut(&c, max)) <= max);
+            prop_assert!(width(&cut_front(&c, max)) <= max);
+            prop_assert!(width(&cut_endpoint(&c, max)) <= max);
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! `update`: what keys and ticks do to the [`ViewState`]. Pure; what must happen outside comes
+//! back as an [`Effect`].
+
+use std::time::Duration;
+
+use super::action::{Action, Effect, Key, Step, TimeStep};
+use super::build::{held, shown};
+use super::chrome;
+use super::context::Cx;
+use super::filter::Filter;
+use super::layout::{PaneArea, focused_pane, places};
+use super::panes::{self, PANES, PaneCx};
+use super::state::{
+    Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, PaneId,
+    SORT_HOLD, Sort, SortHold, ViewState, When,
+};
+use super::table::HIDDEN;
+use super::vm::{FrameKind, Size, to_text};
+use super::{detail, keymap, overlay, text};
+use crate::analysis::Analysis;
+use crate::model::time::{MonoNs, Seq};
+
+/// Detail views that can lie over each other.
+const MAX_DETAILS: usize = 8;
+/// Longest filter, characters.
+const MAX_FILTER: usize = 200;
+/// How long a message stays.
+const NOTICE: Duration = Duration::from_secs(5);
+/// Rows and columns of a pane that is written to a file.
+const SAVED: Size = Size::new(220, 2000);
+
+/// A key was pressed.
+pub fn key(v: &mut ViewState, a: &Analysis, size: Size, key: Key) -> Option<Effect> {
+    v.notice = None;
+    if let Some(action) = keymap::lookup(&v.mode, key) {
+        return update(v, a, size, action);
+    }
+    if let Mode::Filter { .. } = v.mode {
+        type_filter(v, key);
+    }
+    None
+}
+
+/// A tick was taken in by `a`.
+pub fn tick(v: &mut ViewState, a: &Analysis) {
+    v.flow = Flow::Ticking;
+    let Some(latest) = a.latest() else { return };
+    let oldest = a.history().first().map(|m| m.tick.seq);
+    v.waits.push(&latest, oldest);
+    let now = latest.tick.mono;
+    if v.notice.as_ref().is_some_and(|n| n.until <= now) {
+        v.notice = None;
+    }
+    for p in &mut v.panes {
+        if p.hold.is_some_and(|h| h.until <= now) {
+            p.hold = None;
+        }
+    }
+    // The moment on the screen fell out of memory: stay at the oldest one there is.
+    if let (When::Frozen(s) | When::Rewound(s), Some(oldest)) = (v.when, oldest) {
+        if s < oldest {
+            v.when = When::Rewound(oldest);
+        }
+    }
+}
+
+/// Shows a message.
+pub fn notify(v: &mut ViewState, a: &Analysis, text: impl Into<String>) {
+    v.notice = Some(Notice { text: text.into(), until: chrome::newest(a) + NOTICE });
+}
+
+/// Carries out an action.
+pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Option<Effect> {
+    match action {
+        Action::Quit => return Some(Effect::Quit),
+        Action::Suspend => return Some(Effect::Suspend),
+        Action::Repaint => return Some(Effect::Repaint),
+        Action::Back => back(v),
+        Action::Open => open(v, a, size),
+        Action::Zoom => zoom(v),
+        Action::FocusNext => focus_by(v, a, 1),
+        Action::FocusPrevious => focus_by(v, a, -1),
+        Action::FocusFindings => {
+            v.details.clear();
+            focus(v, Focus::Findings);
+        }
+        Action::FocusPane(n) => focus_number(v, n),
+        Action::Move(step) => move_cursor(v, a, size, step),
+        Action::SortNext => sort_next(v, size),
+        Action::SortReverse => sort_reverse(v),
+        Action::Filter => {
+            let pane = focused_pane(v);
+            if let Some(before) = v.pane(pane).map(|p| p.filter.text.clone()) {
+                v.details.clear();
+                focus(v, Focus::Pane(pane));
+                v.mode = Mode::Filter { pane, input: Input::new(&before), before };
+            }
+        }
+        Action::Columns => {
+            v.details.clear();
+            let pane = focused_pane(v);
+            focus(v, Focus::Pane(pane));
+            v.mode = Mode::Columns { pane, at: 0 };
+        }
+        Action::ToggleColumn => toggle_column(v),
+        Action::Freeze => {
+            v.when = match (v.when, a.latest()) {
+                (When::Live, Some(m)) => When::Frozen(m.tick.seq),
+                _ => When::Live,
+            };
+        }
+        Action::Time(step) => travel(v, a, step),
+        Action::Live => v.when = When::Live,
+        Action::Copy => return copy(v, a, size),
+        Action::Save => return save(v, a),
+        Action::Help => v.mode = Mode::Help { scroll: 0 },
+    }
+    None
+}
+
+fn back(v: &mut ViewState) {
+    if v.mode != Mode::Normal {
+        v.mode = Mode::Normal;
+    } else if v.details.pop().is_none() {
+        v.layout = Layout::Overview;
+    }
+}
+
+fn focus(v: &mut ViewState, f: Focus) {
+    if let Focus::Pane(id) = f {
+        v.last_pane = id;
+    }
+    v.focus = f;
+}
+
+fn zoom(v: &mut ViewState) {
+    if v.focus == Focus::Findings {
+        focus(v, Focus::Pane(v.last_pane));
+    }
+    v.layout = match v.layout {
+        Layout::Overview => Layout::Zoom,
+        Layout::Zoom => Layout::Overview,
+    };
+}
+
+fn focus_number(v: &mut ViewState, n: u8) {
+    let Some(p) = usize::from(n).checked_sub(1).and_then(|i| PANES.get(i)) else { return };
+    let target = Focus::Pane(p.id());
+    if v.focus == target && v.details.is_empty() {
+        zoom(v);
+    } else {
+        v.details.clear();
+        focus(v, target);
+    }
+}
+
+/// Findings, then the panes in their order.
+fn focus_by(v: &mut ViewState, a: &Analysis, by: i32) {
+    v.details.clear();
+    let has_findings = a.latest().is_some_and(|m| !m.findings.active.is_empty());
+    let mut ring: Vec<Focus> = PANES.iter().map(|p| Focus::Pane(p.id())).collect();
+    if has_findings && v.layout == Layout::Overview {
+        ring.push(Focus::Findings);
+    }
+    let at = ring.iter().position(|f| *f == v.focus).unwrap_or(ring.len() - 1);
+    let next = (at as i32 + by).rem_euclid(ring.len() as i32) as usize;
+    if let Some(f) = ring.get(next) {
+        focus(v, *f);
+    }
+}
+
+fn open(v: &mut ViewState, a: &Analysis, size: Size) {
+    if v.details.len() >= MAX_DETAILS {
+        return;
+    }
+    let what = {
+        let Some(cx) = shown(a, v) else { return };
+        match v.details.last() {
+            // From a finding to the first thing that it names.
+            Some(open) => detail::next(&cx, &open.what),
+            None => under_cursor(v, &cx, size),
+        }
+    };
+    if let Some(what) = what {
+        v.details.push(OpenDetail { what, scroll: 0 });
+    }
+}
+
+fn under_cursor(v: &ViewState, cx: &Cx<'_>, _size: Size) -> Option<Detail> {
+    match v.focus {
+        Focus::Findings => {
+            let f = cx.now.findings.active.get(chrome::selected_finding(cx, v)?)?;
+            Some(Detail::Finding(FindingKey { rule: f.rule, subject: f.subject.clone() }))
+        }
+        Focus::Pane(id) => {
+            let st = v.pane(id)?;
+            let held = held(cx.analysis, v, st);
+            let p = PaneCx { cx, held: held.as_ref(), st, view: v, focused: true };
+            let key = match st.cursor {
+                Cursor::Top => panes::pane(id).key_at(&p, 0)?,
+                Cursor::On { key, .. } => key,
+            };
+            Some(Detail::Row(key))
+        }
+    }
+}
+
+fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step) {
+    match &mut v.mode {
+        Mode::Help { scroll } => {
+            let page = usize::from(size.h.saturating_sub(3)).max(1);
+            let last = overlay::help_lines().len().saturating_sub(page);
+            *scroll = stepped(*scroll, step, page, last + 1);
+            return;
+        }
+        Mode::Columns { pane, at } => {
+            *at = stepped(*at, step, 10, panes::pane(*pane).columns().len());
+            return;
+        }
+        Mode::Normal | Mode::Filter { .. } => {}
+    }
+    let Some(cx) = shown(a, v) else { return };
+    let place = places(size, v, cx.now.findings.active.len());
+    if let Some(open) = v.details.last() {
+        let page = usize::from(place.body.h).max(1);
+        let lines = detail::lines(&cx, v, &open.what, place.body.w).len();
+        let last = lines.saturating_sub(page);
+        let scroll = stepped(open.scroll.min(last), step, page, last + 1);
+        if let Some(open) = v.details.last_mut() {
+            open.scroll = scroll;
+        }
+        return;
+    }
+    match v.focus {
+        Focus::Findings => {
+            let active = &cx.now.findings.active;
+            let Some(at) = chrome::selected_finding(&cx, v) else { return };
+            let at = stepped(at, step, usize::from(place.findings.h), active.len());
+            v.finding =
+                active.get(at).map(|f| FindingKey { rule: f.rule, subject: f.subject.clone() });
+        }
+        Focus::Pane(id) => {
+            let area = place.panes.iter().find(|p| p.id == id).copied();
+            let area = area.unwrap_or(PaneArea { id, area: place.body, frame: FrameKind::Rule });
+            let moved = move_in_pane(v, &cx, area, step);
+            let latest = a.latest().map(|m| m.tick.mono).unwrap_or_default();
+            let seq = cx.now.tick.seq;
+            if let (Some((cursor, top)), Some(st)) = (moved, v.pane_mut(id)) {
+                st.cursor = cursor;
+                st.top = top;
+                st.hold = match cursor {
+                    // Following the worst row means that the order must move.
+                    Cursor::Top => None,
+                    Cursor::On { .. } => Some(SortHold {
+                        seq: st.hold.map_or(seq, |h| h.seq),
+                        until: latest + SORT_HOLD,
+                    }),
+                };
+            }
+        }
+    }
+}
+
+fn move_in_pane(v: &ViewState, cx: &Cx<'_>, area: PaneArea, step: Step) -> Option<(Cursor, usize)> {
+    let st = v.pane(area.id)?;
+    let pane = panes::pane(area.id);
+    let held = held(cx.analysis, v, st);
+    let p = PaneCx { cx, held: held.as_ref(), st, view: v, focused: true };
+    let n = pane.count(&p);
+    if n == 0 {
+        return None;
+    }
+    let rows = pane.list_rows(area.area.inside(area.frame).size());
+    let at = match st.cursor {
+        Cursor::Top => 0,
+        // A row that is gone leaves the cursor where it was.
+        Cursor::On { key, place } => pane.place(&p, key).unwrap_or(place).min(n - 1),
+    };
+    if step == Step::First {
+        return Some((Cursor::Top, 0));
+    }
+    let place = stepped(at, step, rows, n);
+    let key = pane.key_at(&p, place)?;
+    let top = st.top.min(n.saturating_sub(rows)).clamp((place + 1).saturating_sub(rows), place);
+    Some((Cursor::On { key, place }, top))
+}
+
+/// `at` after a step in a list of `n`, with pages of `page`.
+fn stepped(at: usize, step: Step, page: usize, n: usize) -> usize {
+    let last = n.saturating_sub(1);
+    let to = match step {
+        Step::Up => at.saturating_sub(1),
+        Step::Down => at + 1,
+        Step::HalfUp => at.saturating_sub((page / 2).max(1)),
+        Step::HalfDown => at + (page / 2).max(1),
+        Step::PageUp => at.saturating_sub(page.max(1)),
+        Step::PageDown => at + page.max(1),
+        Step::First => 0,
+        Step::Last => last,
+    };
+    to.min(last)
+}
+
+/// The orders of a pane: its own, by trouble, then by each column that is shown.
+fn sort_next(v: &mut ViewState, _size: Size) {
+    let id = focused_pane(v);
+    let Some(st) = v.pane_mut(id) else { return };
+    let own = super::state::PaneState::new(id).sort;
+    let mut orders = vec![own];
+    if !matches!(own, Sort::Trouble { .. }) {
+        orders.push(Sort::Trouble { reverse: false });
+    }
+    for (index, c) in panes::pane(id).columns().iter().enumerate() {
+        if st.columns.get(c.key).copied().unwrap_or(c.priority != HIDDEN) {
+            orders.push(Sort::Column { index, reverse: false });
+        }
+    }
+    let straight = if st.sort.reversed() { st.sort.turned() } else { st.sort };
+    let at = orders.iter().position(|o| *o == straight).unwrap_or(0);
+    st.sort = orders.get((at + 1) % orders.len()).copied().unwrap_or(own);
+    st.hold = None;
+    st.top = 0;
+}
+
+fn sort_reverse(v: &mut ViewState) {
+    let id = focused_pane(v);
+    if let Some(st) = v.pane_mut(id) {
+        st.sort = st.sort.turned();
+        st.hold = None;
+    }
+}
+
+fn toggle_column(v: &mut ViewState) {
+    let Mode::Columns { pane, at } = v.mode else { return };
+    let Some(c) = panes::pane(pane).columns().get(at).copied() else { return };
+    if let Some(st) = v.pane_mut(pane) {
+        let on = st.columns.get(c.key).copied().unwrap_or(c.priority != HIDDEN);
+        st.columns.insert(c.key, !on);
+    }
+}
+
+fn type_filter(v: &mut ViewState, key: Key) {
+    let Mode::Filter { pane, input, before } = &mut v.mode else { return };
+    let pane = *pane;
+    match key {
+        Key::Enter | Key::Tab => {
+            v.mode = Mode::Normal;
+            return;
+        }
+        Key::Esc => {
+            let before = std::mem::take(before);
+            v.mode = Mode::Normal;
+            set_filter(v, pane, &before);
+            return;
+        }
+        Key::Char(c) if input.text.len() < MAX_FILTER && !c.is_control() => {
+            input.text.insert(input.at, c);
+            input.at += 1;
+        }
+        Key::Backspace if input.at > 0 => {
+            input.at -= 1;
+            input.text.remove(input.at);
+        }
+        Key::Delete if input.at < input.text.len() => {
+            input.text.remove(input.at);
+        }
+        Key::Left => input.at = input.at.saturating_sub(1),
+        Key::Right => input.at = (input.at + 1).min(input.text.len()),
+        Key::Home | Key::Ctrl('a') => input.at = 0,
+        Key::End | Key::Ctrl('e') => input.at = input.text.len(),
+        Key::Ctrl('u') => {
+            input.text.drain(..input.at);
+            input.at = 0;
+        }
+        Key::Ctrl('w') => {
+            let end = input.at;
+            while input.at > 0 && input.text[input.at - 1] == ' ' {
+                input.at -= 1;
+            }
+            while input.at > 0 && input.text[input.at - 1] != ' ' {
+                input.at -= 1;
+            }
+            input.text.drain(input.at..end);
+        }
+        _ => return,
+    }
+    let typed = input.string();
+    set_filter(v, pane, &typed);
+}
+
+fn set_filter(v: &mut ViewState, pane: PaneId, typed: &str) {
+    let filter = Filter::parse(typed, &panes::pane(pane).columns());
+    if let Some(st) = v.pane_mut(pane) {
+        st.filter = filter;
+        st.hold = None;
+        st.top = 0;
+    }
+}
+
+fn travel(v: &mut ViewState, a: &Analysis, step: TimeStep) {
+    let (Some(latest), Some(first)) = (a.latest(), a.history().first()) else { return };
+    let latest = latest.tick.seq;
+    let here = v.shown(latest).max(first.tick.seq);
+    let target = match step {
+        TimeStep::TickBack => Seq(here.0.saturating_sub(1)),
+        TimeStep::TickForward => Seq(here.0 + 1),
+        TimeStep::Seconds(s) => seconds_away(a, here, s),
+        TimeStep::FindingBack | TimeStep::FindingForward => {
+            let back = step == TimeStep::FindingBack;
+            let Some((seq, key)) = onset(a, here, back) else {
+                if !back {
+                    v.when = When::Live;
+                }
+                notify(v, a, if back { "no earlier finding in memory" } else { "now" });
+                return;
+            };
+            v.finding = Some(key);
+            if v.details.is_empty() {
+                focus(v, Focus::Findings);
+            }
+            seq
+        }
+    };
+    let target = target.clamp(first.tick.seq, latest);
+    v.when = if target >= latest { When::Live } else { When::Rewound(target) };
+    if target == first.tick.seq && here == target && target < latest {
+        notify(v, a, "oldest moment in memory");
+    }
+}
+
+/// The tick nearest to `s` seconds away, at least one tick.
+fn seconds_away(a: &Analysis, here: Seq, s: i32) -> Seq {
+    let Some(m) = a.history().get(here) else { return here };
+    let ns = i64::from(s) * 1_000_000_000;
+    let want = MonoNs(m.tick.mono.0.saturating_add_signed(ns));
+    if s < 0 {
+        let found = a.history().back_from(here).skip(1).find(|m| m.tick.mono <= want);
+        found.or(a.history().first()).map_or(here, |m| m.tick.seq)
+    } else {
+        let found = a.history().iter().find(|m| m.tick.seq > here && m.tick.mono >= want);
+        found.or(a.history().last()).map_or(here, |m| m.tick.seq)
+    }
+}
+
+/// The nearest tick before or after `here` in which a finding is new.
+fn onset(a: &Analysis, here: Seq, back: bool) -> Option<(Seq, FindingKey)> {
+    let mut found = None;
+    let mut before: Option<&crate::diagnose::Findings> = None;
+    for (seq, now) in a.findings() {
+        if back && seq >= here {
+            break;
+        }
+        let fresh = now.active.iter().find(|f| {
+            let old = before.map_or(&[][..], |b| &b.active);
+            !old.iter().any(|o| o.rule == f.rule && o.subject == f.subject)
+        });
+        if let (Some(f), true) = (fresh, back || seq > here) {
+            found = Some((seq, FindingKey { rule: f.rule, subject: f.subject.clone() }));
+            if !back {
+                break;
+            }
+        }
+        before = Some(now);
+    }
+    found
+}
+
+fn copy(v: &mut ViewState, a: &Analysis, size: Size) -> Option<Effect> {
+    let text = {
+        let cx = shown(a, v)?;
+        let what = match v.details.last() {
+            Some(open) => Some(open.what.clone()),
+            None => under_cursor(v, &cx, size),
+        };
+        what.and_then(|w| detail::copy_text(&cx, v, &w))
+    };
+    let Some(text) = text else {
+        notify(v, a, "nothing to copy here");
+        return None;
+    };
+    notify(v, a, format!("sent to the clipboard: {}", text::cut(text.lines().next()?, 60)));
+    Some(Effect::Copy(text))
+}
+
+fn save(v: &ViewState, a: &Analysis) -> Option<Effect> {
+    let cx = shown(a, v)?;
+    let (name, lines) = match v.details.last() {
+        Some(open) => ("detail".to_owned(), detail::lines(&cx, v, &open.what, SAVED.w)),
+        None => {
+            let id = focused_pane(v);
+            let st = v.pane(id)?;
+            let pane = panes::pane(id);
+            let p = PaneCx { cx: &cx, held: None, st, view: v, focused: false };
+            let rows = u16::try_from(pane.count(&p) + 20).unwrap_or(u16::MAX).min(SAVED.h);
+            let built = pane.build(&p, Size::new(SAVED.w, rows));
+            (pane.name().to_owned(), built.lines)
+        }
+    };
+    let host = a.host();
+    let mut text = format!(
+        "stallscope {name}  {}  {}  {}\n",
+        text::clean(&host.hostname),
+        text::clean(&host.kernel),
+        cx.clock(cx.now.tick.wall),
+    );
+    for f in &cx.now.findings.active {
+        text.push_str(&format!(
+            "{:<2} {}  {}\n",
+            f.fire.severity.mark(),
+            f.rule,
+            text::clean(&f.fire.summary)
+        ));
+    }
+    text.push('\n');
+    text.push_str(&to_text(&lines, usize::from(SAVED.w)));
+    let stamp = cx.clock(cx.now.tick.wall).replace(':', "");
+    Some(Effect::Save { name, stamp, text })
+}
