@@ -11,7 +11,7 @@ use crate::analysis::Analysis;
 use crate::cli::{
     CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, Format, LiveArgs, RulesArgs, netns_scope,
 };
-use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope};
+use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
 use crate::diagnose::{Engine, RULES};
 use crate::model::history::DEFAULT_BUDGET;
 use crate::report::{self, CheckReport, Observed};
@@ -84,6 +84,14 @@ fn start(netns: &str, no_bpf: bool, interval: Duration) -> anyhow::Result<Feed> 
         std::fs::metadata(p).map_err(|e| {
             Stop::cannot(format!("--netns {}: {e}; `ip netns list` names them", p.display()))
         })?;
+        // Reading on without it would end in "No findings", a false all-clear.
+        if namespaces::of_path(p).is_none() {
+            return Err(Stop::cannot(format!(
+                "--netns {}: no network namespace; name a file such as /run/netns/NAME or \
+                 /proc/PID/ns/net",
+                p.display()
+            )));
+        }
     }
     let bpf = if no_bpf { BpfMode::Off } else { BpfMode::Auto };
     let opts = CollectOptions { netns: scope, bpf, ..CollectOptions::default() };

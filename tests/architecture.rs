@@ -1,0 +1,501 @@
+//! Layer rules that the compiler does not know: who may use whom, who may touch files,
+//! clocks and the terminal, how long a file may be, what may lie at the top of the tree.
+//!
+//! A purely textual scan of `src/`: comments, string literals and test code are cut out first.
+//! When a rule is in the way, change the table here in the same commit and say why.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Longest part of a file that is not test code, in lines. Aim at 400.
+const MAX_LINES: usize = 600;
+
+/// What may lie at the top of the tree; `true` for what must.
+const TOP: &[(&str, bool)] = &[
+    (".ci", true),
+    (".clippy.toml", true),
+    (".gitignore", true),
+    (".rustfmt.toml", true),
+    ("CHANGELOG.md", false),
+    ("Cargo.lock", true),
+    ("Cargo.toml", true),
+    ("LICENSE-APACHE", true),
+    ("LICENSE-MIT", true),
+    ("README.md", false),
+    ("assets", false),
+    ("ebpf", false),
+    ("src", true),
+    ("tests", true),
+];
+
+/// Parts of `collect` that read the kernel. Everybody may use its sample types; only the
+/// layers with `Reader` may use these.
+const READERS: &[&str] = &[
+    "collect::Collector",
+    "collect::HostFs",
+    "collect::SampleContext",
+    "collect::host",
+    "collect::hot",
+    "collect::namespaces",
+    "collect::registry::Running",
+    "collect::registry::open_role",
+];
+
+/// A layer: the first part of a module's path.
+struct Layer {
+    name: &'static str,
+    /// Layers whose items it may name, besides its own.
+    uses: &'static [&'static str],
+    /// May open files, sockets, the environment.
+    io: bool,
+    /// May name [`READERS`].
+    reader: bool,
+}
+
+const fn layer(name: &'static str, uses: &'static [&'static str]) -> Layer {
+    Layer { name, uses, io: false, reader: false }
+}
+
+/// Who may use whom, lowest first.
+const LAYERS: &[Layer] = &[
+    layer("clock", &["model::time"]),
+    layer("model", &["collect"]),
+    Layer { io: true, reader: true, ..layer("collect", &["model", "clock"]) },
+    layer("diagnose", &["model", "collect"]),
+    layer("analysis", &["model", "diagnose", "collect"]),
+    Layer {
+        io: true,
+        reader: true,
+        ..layer("source", &["model", "collect", "clock", "recording", "paste"])
+    },
+    Layer { io: true, ..layer("recording", &["model", "collect", "clock"]) },
+    layer("paste", &["model", "collect"]),
+    layer("view", &["model", "diagnose", "analysis", "collect"]),
+    layer("ui", &["model", "diagnose", "analysis", "collect", "view", "source", "recording"]),
+    layer("report", &["model", "diagnose", "analysis", "collect"]),
+    layer("cli", &["collect"]),
+    Layer { io: true, ..layer("config", &["cli", "collect", "diagnose", "model"]) },
+    Layer {
+        io: true,
+        reader: true,
+        ..layer(
+            "run",
+            &[
+                "analysis",
+                "cli",
+                "clock",
+                "collect",
+                "config",
+                "diagnose",
+                "model",
+                "paste",
+                "recording",
+                "report",
+                "source",
+                "ui",
+                "view",
+            ],
+        )
+    },
+    Layer { io: true, ..layer("main", &["cli", "run", "model::text"]) },
+    layer("lib", &[]),
+];
+
+/// Pure layers: a function of ticks, nothing else. Not even the names of clock types.
+const PURE: &[&str] = &["model", "diagnose", "analysis", "view"];
+
+const IO_WORDS: &[&str] = &[
+    "std::fs",
+    "std::env",
+    "fs::File",
+    "File::open",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "UnixStream",
+    "rustix::fs",
+    "rustix::net",
+    "netlink_sys",
+    "process::Command",
+];
+
+const CLOCK_CALLS: &[&str] =
+    &["Instant::now", "SystemTime::now", "clock_gettime", "Timestamp::now", "Zoned::now"];
+
+const TERMINAL_WORDS: &[&str] = &["ratatui", "crossterm"];
+
+/// A source file, cut for scanning.
+struct Source {
+    /// Path below `src`, such as `model/derive/rate.rs`.
+    path: String,
+    /// Module path, such as `["model", "derive", "rate"]`.
+    module: Vec<String>,
+    /// Without comments, literals and test code.
+    code: String,
+    /// Its first line, raw.
+    head: String,
+    /// Lines that are not test code.
+    lines: usize,
+}
+
+impl Source {
+    fn new(path: &str, text: &str) -> Self {
+        let code = cut_tests(&cut_comments_and_literals(text));
+        // Cutting keeps newlines outside of test code, so the count is that of real lines.
+        let lines = code.lines().count();
+        let stem = path.trim_end_matches(".rs");
+        let mut module: Vec<String> = stem.split('/').map(str::to_owned).collect();
+        if module.len() > 1 && module.last().is_some_and(|m| m == "mod") {
+            module.pop();
+        }
+        let head = text.lines().next().unwrap_or("").to_owned();
+        Self { path: path.to_owned(), module, code, head, lines }
+    }
+
+    fn layer(&self) -> &str {
+        &self.module[0]
+    }
+
+    /// Every path of this crate that the code names, such as `model::time::MonoNs`.
+    fn paths(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        for start in ["crate::", "super::", "stallscope::"] {
+            for (at, _) in self.code.match_indices(start) {
+                let before = self.code[..at].chars().next_back();
+                if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                    continue;
+                }
+                for path in expand(&self.code[at..]) {
+                    out.extend(self.absolute(&path));
+                }
+            }
+        }
+        out
+    }
+
+    /// `crate::a::b` or `super::b` as a path from the crate's root; `None` within the own
+    /// module's folder.
+    fn absolute(&self, path: &str) -> Option<String> {
+        let mut parts: Vec<&str> = path.split("::").collect();
+        let first = parts.remove(0);
+        if first == "crate" || first == "stallscope" {
+            return Some(parts.join("::"));
+        }
+        let mut base: Vec<&str> = self.module.iter().map(String::as_str).collect();
+        base.pop();
+        while parts.first() == Some(&"super") {
+            parts.remove(0);
+            base.pop();
+        }
+        base.extend(parts);
+        Some(base.join("::"))
+    }
+}
+
+/// `crate::{a, b::{c, d}}` becomes `crate::a`, `crate::b::c`, `crate::b::d`.
+fn expand(text: &str) -> Vec<String> {
+    let end =
+        text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(text.len());
+    let (prefix, rest) = (&text[..end], &text[end..]);
+    if !(prefix.ends_with("::") && rest.starts_with('{')) {
+        return vec![prefix.trim_end_matches(':').to_owned()];
+    }
+    let mut out = Vec::new();
+    let mut depth = 0;
+    let mut from = 1;
+    for (i, c) in rest.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if (c == ',' && depth == 1) || depth == 0 {
+            let item = rest[from..i].trim();
+            if !item.is_empty() {
+                out.extend(expand(&format!("{prefix}{item}")));
+            }
+            from = i + 1;
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    out
+}
+
+/// Blanks comments and the inside of string and char literals; newlines stay.
+fn cut_comments_and_literals(text: &str) -> String {
+    let bytes: Vec<char> = text.chars().collect();
+    let mut out = String::with_capacity(text.len());
+    let mut i = 0;
+    let at = |i: usize| bytes.get(i).copied().unwrap_or('\0');
+    while i < bytes.len() {
+        let c = bytes[i];
+        if c == '/' && at(i + 1) == '/' {
+            while i < bytes.len() && bytes[i] != '\n' {
+                i += 1;
+            }
+        } else if c == '/' && at(i + 1) == '*' {
+            let mut depth = 0;
+            while i < bytes.len() {
+                if at(i) == '/' && at(i + 1) == '*' {
+                    depth += 1;
+                    i += 2;
+                } else if at(i) == '*' && at(i + 1) == '/' {
+                    depth -= 1;
+                    i += 2;
+                    if depth == 0 {
+                        break;
+                    }
+                } else {
+                    if bytes[i] == '\n' {
+                        out.push('\n');
+                    }
+                    i += 1;
+                }
+            }
+        } else if c == 'r' && (at(i + 1) == '"' || at(i + 1) == '#') && !ends_in_word(&out) {
+            let hashes = bytes[i + 1..].iter().take_while(|c| **c == '#').count();
+            if at(i + 1 + hashes) != '"' {
+                out.push(c);
+                i += 1;
+                continue;
+            }
+            i += 2 + hashes;
+            while i < bytes.len() {
+                if bytes[i] == '\n' {
+                    out.push('\n');
+                }
+                let closes = bytes[i] == '"'
+                    && bytes[i + 1..].iter().take_while(|c| **c == '#').count() >= hashes;
+                i += 1;
+                if closes {
+                    i += hashes;
+                    break;
+                }
+            }
+            out.push_str("\"\"");
+        } else if c == '"' {
+            i += 1;
+            while i < bytes.len() && bytes[i] != '"' {
+                if bytes[i] == '\n' {
+                    out.push('\n');
+                }
+                i += 1 + usize::from(bytes[i] == '\\');
+            }
+            i += 1;
+            out.push_str("\"\"");
+        } else if c == '\'' && (at(i + 2) == '\'' || at(i + 1) == '\\') {
+            // A char literal; a lifetime has no closing quote two characters on.
+            i += 1;
+            while i < bytes.len() && bytes[i] != '\'' {
+                i += 1 + usize::from(bytes[i] == '\\');
+            }
+            i += 1;
+            out.push_str("' '");
+        } else {
+            out.push(c);
+            i += 1;
+        }
+    }
+    out
+}
+
+fn ends_in_word(s: &str) -> bool {
+    s.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_')
+}
+
+/// Takes out every item under `#[cfg(test)]`.
+fn cut_tests(code: &str) -> String {
+    const MARK: &str = "#[cfg(test)]";
+    let mut out = String::new();
+    let mut rest = code;
+    while let Some(at) = rest.find(MARK) {
+        out.push_str(&rest[..at]);
+        let item = &rest[at + MARK.len()..];
+        let mut depth = 0_usize;
+        let mut end = item.len();
+        for (i, c) in item.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth == 0 && (c == '}' || c == ';') {
+                end = i + 1;
+                break;
+            }
+        }
+        rest = &item[end..];
+    }
+    out + rest
+}
+
+/// What is wrong with a file.
+fn complaints(s: &Source) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut say = |what: String| out.push(format!("src/{}: {what}", s.path));
+    if !s.head.starts_with("//!") {
+        say("does not begin with a `//!` head that says what it owns".into());
+    }
+    if s.lines > MAX_LINES {
+        say(format!("{} lines of code, at most {MAX_LINES}: make it a folder", s.lines));
+    }
+    let Some(layer) = LAYERS.iter().find(|l| l.name == s.layer()) else {
+        say(format!("`{}` is no layer: give it a row in LAYERS", s.layer()));
+        return out;
+    };
+    for path in s.paths() {
+        let under = |p: &str| path == p || path.starts_with(&format!("{p}::"));
+        if path.is_empty() || under(layer.name) {
+            continue;
+        }
+        // The root of a facade module re-exports; what it hides is caught by its own name.
+        if !layer.uses.iter().any(|u| under(u)) {
+            say(format!("`{}` may not use `{path}`", layer.name));
+        }
+        if !layer.reader && READERS.iter().any(|r| under(r)) {
+            say(format!("`{}` may use sample types of collect, not `{path}`", layer.name));
+        }
+    }
+    if !layer.io {
+        for w in IO_WORDS.iter().filter(|w| has_word(&s.code, w)) {
+            say(format!("`{}` may not touch files, sockets or the environment: {w}", layer.name));
+        }
+    }
+    if layer.name != "clock" {
+        for w in CLOCK_CALLS.iter().filter(|w| has_word(&s.code, w)) {
+            say(format!("only clock.rs reads clocks: {w}"));
+        }
+    }
+    if PURE.contains(&layer.name) {
+        for w in ["Instant", "SystemTime", "tokio"].iter().filter(|w| has_word(&s.code, w)) {
+            say(format!("`{}` is pure: {w}", layer.name));
+        }
+    }
+    if layer.name != "ui" {
+        for w in TERMINAL_WORDS.iter().filter(|w| has_word(&s.code, w)) {
+            say(format!("only ui/ knows {w}"));
+        }
+    }
+    if has_word(&s.code, "unsafe") {
+        say("unsafe code".into());
+    }
+    if layer.name != "main" {
+        for w in ["println!", "eprintln!", "print!", "eprint!", "dbg!", "todo!", "unimplemented!"] {
+            if has_word(&s.code, w) {
+                say(format!("library code does not use {w}"));
+            }
+        }
+    }
+    out
+}
+
+/// `word` stands in `code`, not inside a longer name.
+fn has_word(code: &str, word: &str) -> bool {
+    code.match_indices(word).any(|(at, _)| {
+        let joins = |c: char| c.is_alphanumeric() || c == '_';
+        !code[..at].chars().next_back().is_some_and(joins)
+            && !code[at + word.len()..].chars().next().is_some_and(joins)
+    })
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+/// `src/x/tests.rs` and `src/x/tests/*.rs` are test code: their parent says `#[cfg(test)]`.
+fn is_test_code(path: &str) -> bool {
+    path.ends_with("/tests.rs") || path.contains("/tests/")
+}
+
+#[test]
+fn layers_are_kept() {
+    let src = root().join("src");
+    let mut files = Vec::new();
+    sources(&src, &mut files);
+    files.sort();
+    assert!(files.len() > 20, "the scan found {} files", files.len());
+    let mut wrong = Vec::new();
+    for file in files {
+        let path = file.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&file).unwrap();
+        if is_test_code(&path) {
+            if !text.starts_with("//!") {
+                wrong.push(format!("src/{path}: does not begin with a `//!` head"));
+            }
+            continue;
+        }
+        wrong.extend(complaints(&Source::new(&path, &text)));
+    }
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn the_top_of_the_tree_is_tidy() {
+    let mut wrong = Vec::new();
+    for entry in fs::read_dir(root()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        // Not part of the tree: git's own and what is built.
+        if name != ".git" && name != "target" && !TOP.iter().any(|t| t.0 == name) {
+            wrong.push(format!("{name} has no place at the top of the tree"));
+        }
+    }
+    for (name, _) in TOP.iter().filter(|t| t.1) {
+        if !root().join(name).exists() {
+            wrong.push(format!("{name} is missing"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A checker that sees nothing would pass for ever.
+#[test]
+fn the_checker_sees() {
+    let about = |path: &str, code: &str| complaints(&Source::new(path, code)).join("\n");
+    for (path, code, want) in [
+        ("model/x.rs", "//! m\nuse crate::view::Vm;", "may not use `view::Vm`"),
+        ("model/x.rs", "//! m\nuse crate::{model::a, ui::{b, c}};", "may not use `ui::c`"),
+        ("model/mod.rs", "//! m\nuse super::source::Feed;", "may not use `source::Feed`"),
+        ("model/a/b.rs", "//! m\nuse super::super::super::run::x;", "may not use `run::x`"),
+        ("model/x.rs", "//! m\nuse crate::collect::HostFs;", "not `collect::HostFs`"),
+        ("diagnose/x.rs", "//! m\nfn f() { std::fs::read(p); }", "std::fs"),
+        ("view/x.rs", "//! m\nfn f(now: Instant) {}", "is pure: Instant"),
+        ("collect/x.rs", "//! m\nfn f() { Instant::now(); }", "only clock.rs"),
+        ("report/x.rs", "//! m\nuse ratatui::Frame;", "only ui/ knows ratatui"),
+        ("ui/x.rs", "//! m\nfn f() { unsafe { g() } }", "unsafe code"),
+        ("model/x.rs", "use std::fmt;", "`//!` head"),
+        ("newfolder/x.rs", "//! m", "no layer"),
+        ("report/x.rs", "//! m\nfn f() { println!(\"x\") }", "println!"),
+    ] {
+        assert!(about(path, code).contains(want), "{path}: {code}: got {:?}", about(path, code));
+    }
+    let long = format!("//! m\n{}", "fn f() {}\n".repeat(MAX_LINES));
+    assert!(about("model/x.rs", &long).contains("lines of code"));
+    for (path, code) in [
+        ("model/x.rs", "//! m\n// use crate::ui::X; unsafe\nuse crate::model::time::MonoNs;"),
+        ("model/x.rs", "//! m\nconst S: &str = \"crate::ui unsafe \\\" std::fs\";"),
+        ("model/x.rs", "//! m\nconst S: &str = r#\"Instant \" unsafe\"#;"),
+        (
+            "model/x.rs",
+            "//! m\n#[cfg(test)]\nmod tests {\n use crate::clock; fn f() { std::fs::x }\n}",
+        ),
+        ("model/a/b.rs", "//! m\nuse super::c; use super::super::time::MonoNs;"),
+        ("model/x.rs", "//! m\nfn f<'a>(x: &'a str, c: char) { c == '\"'; c == '\\''; }"),
+        ("model/x.rs", "//! m\nuse crate::collect::disks::DiskRow; use std::net::IpAddr;"),
+    ] {
+        assert_eq!(about(path, code), "", "{path}: {code}");
+    }
+}
