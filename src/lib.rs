@@ -25,6 +25,7 @@ pub mod analysis;
 pub mod cli;
 pub mod clock;
 pub mod collect;
+pub mod config;
 pub mod diagnose;
 pub mod model;
 pub mod report;

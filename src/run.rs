@@ -12,10 +12,13 @@ use crate::cli::{
     CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, Format, LiveArgs, RulesArgs, netns_scope,
 };
 use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
+use crate::config::{self, Environment};
 use crate::diagnose::{Engine, RULES};
 use crate::model::history::DEFAULT_BUDGET;
+use crate::model::text::sanitize;
 use crate::report::{self, CheckReport, Observed};
 use crate::source::{Event, Feed, live};
+use crate::ui::{self, ExitReason};
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +73,16 @@ fn console(args: &ConsoleArgs) -> anyhow::Result<Exit> {
             "the console needs a terminal; use `stallscope check` for findings as text or JSON",
         ));
     }
-    let _feed = feed(&args.live)?;
+    let feed = feed(&args.live)?;
+    let analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
+    let out = ui::run(feed, analysis, config::console(args, &Environment::read()))
+        .map_err(|e| Stop::cannot(format!("{e}; `stallscope check` needs no terminal")))?;
+    if out.reason != ExitReason::Hangup {
+        print(&out.lines.iter().map(|l| format!("{l}\n")).collect::<String>())?;
+        for p in out.panics {
+            eprintln!("stallscope: a reader thread failed: {}", sanitize(&p));
+        }
+    }
     Ok(Exit::Ok)
 }
 
