@@ -152,6 +152,9 @@ impl Deriver {
         });
         out.sched = s.sched.as_ref().map(|n| Arc::new(self.sched.push(sched_before.as_deref(), n)));
         out.cgroups = s.cgroups.as_ref().map(|n| Arc::new(self.cgroups.push(n)));
+        if let Some(n) = &s.net_counters {
+            self.sockets.counters(n);
+        }
         out.sockets = Arc::new(self.push_sockets(tick));
         out.net = s.net_counters.as_ref().map(|n| self.push_counters(n)).unwrap_or_default();
         // Without the socket tables: they are large, and the trackers have read them.

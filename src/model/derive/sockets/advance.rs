@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::rate::{grown, grown32};
-use super::{KEEP, MAX_EVENTS, SkMemWords, Suspect, TimerEvent, TimerKind};
+use super::{KEEP, MAX_EVENTS, NetGrowth, SkMemWords, Suspect, TimerEvent, TimerKind};
 use crate::collect::sockets::{NetnsTable, Proto, SockState, SockTimer, TcpInfo};
 use crate::model::subject::SockId;
 use crate::model::time::MonoNs;
@@ -162,6 +162,7 @@ fn timer_event(p: &Suspect, now: &Suspect, at: MonoNs) -> Option<TimerEvent> {
         |f: fn(&TcpInfo) -> Option<u32>| infos.and_then(|(a, b)| Some(grown32(f(&a)?, f(&b)?)));
     (count > 0).then(|| TimerEvent {
         at,
+        after: if infos.is_some() { p.as_of() } else { p.seen_at },
         kind,
         count,
         segs_out: d32(TcpInfo::segs_out),
@@ -169,5 +170,6 @@ fn timer_event(p: &Suspect, now: &Suspect, at: MonoNs) -> Option<TimerEvent> {
         total_retrans: d32(TcpInfo::total_retrans),
         bytes_acked: infos.and_then(|(a, b)| grown(a.bytes_acked()?, b.bytes_acked()?)),
         t: now.skmem.t(),
+        net: NetGrowth::default(),
     })
 }

@@ -38,12 +38,41 @@ pub enum TimerKind {
     Probe,
 }
 
+/// Growth of the namespace's counters around a timer event: from one reading before the look
+/// before to one reading after it, since files and sockets are not read at one instant.
+/// `None`: this kernel does not have the counter, or it was not read then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetGrowth {
+    /// `TcpExtTCPWqueueTooBig` (since 4.19.52 and its backports).
+    pub wqueue_too_big: Option<u64>,
+    /// `TcpExtTCPRetransFail`: a retransmission was refused on its way out.
+    pub retrans_fail: Option<u64>,
+    /// `TcpExtTCPSpuriousRtxHostQueues`: the original is still in qdisc or driver.
+    pub host_queues: Option<u64>,
+    /// `TcpRetransSegs`.
+    pub retrans_segs: Option<u64>,
+    /// A reading was taken after the event: these numbers are final.
+    settled: bool,
+}
+
+impl NetGrowth {
+    /// The counters, in the order of the fields.
+    const NAMES: [&'static str; 4] = [
+        "TcpExtTCPWqueueTooBig",
+        "TcpExtTCPRetransFail",
+        "TcpExtTCPSpuriousRtxHostQueues",
+        "TcpRetransSegs",
+    ];
+}
+
 /// One firing (or several between two ticks) of a socket's timer, with what left the host in
 /// the same interval. `None`: this kernel does not report the field, or it was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerEvent {
     /// Tick in which it was seen.
     pub at: MonoNs,
+    /// The look before: it fired in between.
+    pub after: MonoNs,
     /// Which timer.
     pub kind: TimerKind,
     /// How often it fired since the tick before.
@@ -58,6 +87,8 @@ pub struct TimerEvent {
     pub bytes_acked: Option<u64>,
     /// `t` of skmem at that moment.
     pub t: Option<u32>,
+    /// Counters of the namespace at that moment.
+    pub net: NetGrowth,
 }
 
 /// A socket that is followed, as of one tick.

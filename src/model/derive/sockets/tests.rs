@@ -5,6 +5,8 @@ use std::net::Ipv4Addr;
 use proptest::prelude::*;
 
 use super::*;
+use crate::collect::Stamped;
+use crate::collect::net_counters::{NetCountersSample, NetnsCounters};
 use crate::collect::sockets::{InetRows, NO_INFO, NetnsTable, map_v4};
 use crate::model::time::Span;
 
@@ -368,6 +370,44 @@ fn a_full_listener_is_followed() {
     let full = Row { state: SockState::LISTEN, rq: 4, wq: 3, ..row() };
     let s = only(&run(&[vec![full]]));
     assert_eq!((s.unread_since, s.events.len()), (None, 0));
+}
+
+/// The counter may move one reading before the look that shows the event, or one after it; what
+/// moves later belongs to something else.
+#[test]
+fn counters_around_an_event_are_kept_with_it() {
+    let sample = |ms: u64, too_big: i64| Stamped {
+        span: Span::at(MonoNs(ms * 1_000_000)),
+        cpu: Duration::ZERO,
+        data: NetCountersSample {
+            spaces: vec![NetnsCounters {
+                netns: NETNS,
+                names: Arc::new(vec!["TcpExtTCPWqueueTooBig".into()]),
+                values: vec![too_big],
+            }],
+            ..NetCountersSample::default()
+        },
+    };
+    // Readings 5 ms before each table; the RTO is seen at 4000.
+    let growth = |values: [i64; 7]| {
+        let mut t = SocketTracker::default();
+        let mut f = SocketFigures::default();
+        for (i, v) in values.into_iter().enumerate() {
+            let ms = 1000 * (i as u64 + 1);
+            t.counters(&sample(ms - 5, v));
+            f = t.push([table(ms, &[rto_row(if ms < 4000 { 2 } else { 3 }, &[])])].iter());
+        }
+        let net = only(&f).events[0].net;
+        assert_eq!(net.retrans_fail, None, "not reported is unknown");
+        net.wqueue_too_big
+    };
+    assert_eq!(growth([7, 7, 7, 7, 7, 7, 7]), Some(0));
+    assert_eq!(growth([7, 7, 7, 7, 8, 8, 8]), Some(1), "read just before the event");
+    assert_eq!(growth([7, 7, 7, 8, 8, 8, 8]), Some(1), "within the tick");
+    assert_eq!(growth([7, 7, 8, 8, 8, 8, 8]), Some(1), "one tick before");
+    assert_eq!(growth([7, 8, 8, 8, 8, 8, 8]), Some(0), "before that");
+    assert_eq!(growth([7, 7, 7, 7, 7, 8, 8]), Some(0), "after that");
+    assert_eq!(growth([9, 9, 9, 3, 3, 3, 3]), None, "a reset is unknown");
 }
 
 fn any_row() -> impl Strategy<Value = Row> {

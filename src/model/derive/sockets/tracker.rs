@@ -1,11 +1,14 @@
 //! Which sockets are followed, and the counts per namespace.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::advance::advance;
-use super::{KEEP, MAX_SUSPECTS, SocketFigures, SocketTotals, Suspect};
+use super::{KEEP, MAX_SUSPECTS, NetGrowth, SocketFigures, SocketTotals, Suspect, TimerEvent};
+use crate::collect::Stamped;
+use crate::collect::net_counters::NetCountersSample;
 use crate::collect::sockets::{InetRows, NetnsTable, Proto, SockState, SockTimer};
 use crate::model::subject::{NetnsId, SockId};
 use crate::model::time::MonoNs;
@@ -60,9 +63,29 @@ pub struct SocketTracker {
     followed: BTreeMap<SockId, Arc<Suspect>>,
     last_space: HashMap<NetnsId, MonoNs>,
     totals: BTreeMap<NetnsId, SocketTotals>,
+    counters: HashMap<NetnsId, Counters>,
 }
 
+/// Readings of [`NetGrowth::NAMES`], oldest first.
+type Counters = VecDeque<(MonoNs, [Option<i64>; 4])>;
+
+/// Readings are remembered for so long: a budgeted walker looks at a namespace that often.
+const KEEP_COUNTERS: Duration = Duration::from_secs(60);
+
 impl SocketTracker {
+    /// Takes in counters; before the sockets of the same tick.
+    pub fn counters(&mut self, now: &Stamped<NetCountersSample>) {
+        let at = now.span.mid();
+        for space in &now.data.spaces {
+            let past = self.counters.entry(space.netns).or_default();
+            past.push_back((at, NetGrowth::NAMES.map(|name| space.get(name))));
+            while past.front().is_some_and(|r| at.since(r.0) > KEEP_COUNTERS) {
+                past.pop_front();
+            }
+        }
+        self.counters.retain(|_, p| p.back().is_some_and(|r| at.since(r.0) <= KEEP_COUNTERS));
+    }
+
     /// Takes in the namespaces that are known, of which those read since the last call count.
     pub fn push<'a>(&mut self, spaces: impl Iterator<Item = &'a Arc<NetnsTable>>) -> SocketFigures {
         let mut spaces: Vec<&Arc<NetnsTable>> = spaces.collect();
@@ -87,6 +110,16 @@ impl SocketTracker {
         }
         self.followed.retain(|_, s| latest.since(s.missing_since.unwrap_or(latest)) < KEEP);
         self.drop_excess();
+        for s in self.followed.values_mut() {
+            if s.events.iter().any(|e| !e.net.settled)
+                && let Some(past) = self.counters.get(&s.id.netns)
+            {
+                let s = Arc::make_mut(s);
+                for e in s.events.iter_mut().filter(|e| !e.net.settled) {
+                    settle(e, past);
+                }
+            }
+        }
         SocketFigures {
             suspects: self.followed.values().cloned().collect(),
             totals: self.totals.values().copied().collect(),
@@ -157,6 +190,22 @@ impl SocketTracker {
             self.followed.remove(&id);
         }
     }
+}
+
+/// Fills in the growth of the counters around an event.
+fn settle(e: &mut TimerEvent, past: &Counters) {
+    let Some(last) = past.back() else { return };
+    // One reading before the look before: that look may have been a little before its counters.
+    let until = past.iter().rposition(|r| r.0 <= e.after).unwrap_or(0);
+    let Some(first) = past.get(until.saturating_sub(1)).filter(|f| f.0 < last.0) else { return };
+    let grown = |i: usize| u64::try_from(last.1[i]?.checked_sub(first.1[i]?)?).ok();
+    e.net = NetGrowth {
+        wqueue_too_big: grown(0),
+        retrans_fail: grown(1),
+        host_queues: grown(2),
+        retrans_segs: grown(3),
+        settled: last.0 > e.at,
+    };
 }
 
 /// The socket's id. Rows of `/proc/net/tcp` have no cookie: their tuple stands in for it.

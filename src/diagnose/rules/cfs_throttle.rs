@@ -1,0 +1,144 @@
+//! `cfs-throttle`: a CPU quota, not the CPUs, holds a cgroup back.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::text::sh;
+use crate::collect::CollectorId;
+use crate::model::derive::cgroups::{CgroupCpuFigures, CgroupFigures};
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct CfsThrottle;
+
+/// Share of periods in which the quota ran out.
+const WARN: f64 = 0.25;
+const CRIT: f64 = 0.75;
+/// Below this an active finding clears.
+const CLEAR: f64 = 0.175;
+/// Fewer periods say nothing.
+const PERIODS: u64 = 5;
+/// A cgroup that was not read this time is remembered for so long.
+const REMEMBER: Duration = Duration::from_secs(15);
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("cfs-throttle"),
+    title: "a CPU quota holds this cgroup back, whatever the CPUs could give",
+    condition: "The quota ran out in 25% or more of at least 5 periods (nr_throttled / nr_periods), \
+        critical at 75%, for 5 of 10 s. Clears below 17.5%.",
+    look_alikes: "All CPUs busy: there threads wait without nr_throttled growing. Throttled time \
+        also counts as run_delay, so that a throttled thread looks as if it waited for a CPU: \
+        runq-latency-idle-elsewhere subtracts it.",
+    remedy: "Raise cfs_quota_us or cpu.max, or let it burst (cpu.max.burst). Use fewer threads: a \
+        quota of 2 CPUs with 32 runnable threads is used up in the first 6 ms of each 100 ms \
+        (GOMAXPROCS, -XX:ActiveProcessorCount).",
+    sources: "cpu.stat of cgroups v1 and v2, Documentation/scheduler/sched-bwc.rst; measured: a \
+        spinner with a quota of 20% is throttled in every period, 785 ms/s, and shows the same \
+        time as run_delay.",
+    hold: Hold::of(5, 10),
+    needs_time: Duration::from_secs(6),
+};
+
+impl Rule for CfsThrottle {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Cgroups]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(now) = w.derived.cgroups.as_ref() else { return };
+        for g in now.iter() {
+            let Some(cpu) = g.cpu.filter(|c| c.periods >= PERIODS) else { continue };
+            let Some(share) = cpu.throttled_share() else { continue };
+            if share >= WARN {
+                out.fire(subject(g), fire(w, g, &cpu, share));
+            } else if share >= CLEAR {
+                out.linger(subject(g));
+            }
+        }
+        // A budgeted walk reads some cgroups now and others later: those are not known to be
+        // fine now.
+        let unread = w.tick.samples.cgroups.as_ref().is_some_and(|s| s.data.unread > 0);
+        if unread {
+            for g in read_lately(w) {
+                if !now.iter().any(|n| n.id == g.id && n.mount == g.mount) {
+                    out.unknown(subject(g), "not read this time");
+                }
+            }
+        }
+    }
+}
+
+fn subject(g: &CgroupFigures) -> Subject {
+    Subject::Cgroup { path: g.path.to_string(), id: g.id }
+}
+
+/// Throttled cgroups of the last moments.
+fn read_lately<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a CgroupFigures> {
+    let now = w.tick.mono;
+    w.history
+        .back_from(w.tick.seq)
+        .take_while(move |m| now.since(m.tick.mono) < REMEMBER)
+        .filter_map(|m| m.derived.cgroups.as_deref())
+        .flatten()
+        .filter(|g| g.cpu.is_some_and(|c| c.throttled > 0))
+}
+
+fn fire(w: &Window<'_>, g: &CgroupFigures, cpu: &CgroupCpuFigures, share: f64) -> Fire {
+    let severity = if share >= CRIT { Severity::Crit } else { Severity::Warn };
+    let limit =
+        cpu.limit_cores.map_or_else(String::new, |l| format!(" by its quota of {l:.2} CPUs"));
+    let mut f = Fire::new(
+        severity,
+        format!(
+            "{} is throttled{limit} in {:.0}% of its periods, {:.0} ms/s",
+            g.path,
+            100.0 * share,
+            cpu.throttled_ms_s
+        ),
+    );
+    let at = if severity == Severity::Crit { CRIT } else { WARN };
+    let text = format!("nr_throttled +{} of nr_periods +{}", cpu.throttled, cpu.periods);
+    f.evidence.push(Evidence::new("throttled", 100.0 * share, "%", text).over(100.0 * at));
+    let text = format!("{:.0} ms throttled per second, over all CPUs", cpu.throttled_ms_s);
+    f.evidence.push(Evidence::new("throttled_time", cpu.throttled_ms_s, "ms/s", text));
+    if let Some(q) = cpu.quota_us {
+        let text = format!("quota {} ms of every {} ms", q / 1000, cpu.period_us / 1000);
+        f.evidence.push(Evidence::new("quota", q as f64, "us", text));
+    }
+    if let Some(u) = cpu.usage_cores {
+        f.evidence.push(Evidence::new("usage", u, "CPUs", format!("uses {u:.2} CPUs")));
+    }
+    match w.derived.cpu.as_ref().and_then(|c| c.total) {
+        Some(total) => {
+            let idle = total.idle + total.iowait;
+            let text = format!("the host is {idle:.0}% idle meanwhile");
+            f.evidence.push(Evidence::new("idle", idle, "%", text.clone()));
+            if idle >= 10.0 {
+                f.ruled_out.push(RuledOut::new("cpu-saturation", text));
+            }
+        }
+        None => f.missing.push("how busy the host is (/proc/stat)".to_owned()),
+    }
+    next(&mut f, g, cpu);
+    f
+}
+
+fn next(f: &mut Fire, g: &CgroupFigures, cpu: &CgroupCpuFigures) {
+    let dir = format!("{}{}", g.mount, g.path);
+    let file = |name: &str| sh(&format!("{}/{name}", dir.trim_end_matches('/')));
+    f.next.push(format!("cat {}", file("cpu.stat")));
+    // The controller's own hierarchy has its name in the mount point: /sys/fs/cgroup/cpu,cpuacct.
+    let v1 = g.mount.rsplit('/').next().is_some_and(|n| n.split(',').any(|c| c == "cpu"));
+    let double = cpu.quota_us.unwrap_or(cpu.period_us).saturating_mul(2);
+    if v1 {
+        f.next.push(format!("echo {double} > {}", file("cpu.cfs_quota_us")));
+    } else {
+        f.next.push(format!("echo '{double} {}' > {}", cpu.period_us, file("cpu.max")));
+    }
+    f.next.push(format!("cat {}", file("cgroup.procs")));
+}

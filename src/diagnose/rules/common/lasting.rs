@@ -1,0 +1,21 @@
+//! For how long something was true.
+
+use std::time::Duration;
+
+use crate::model::derive::{Derived, MIN_SPAN};
+use crate::model::history::Window;
+
+/// For how much of the last `span` a figure was true; a sample stands for one interval.
+pub(crate) fn seconds_true(
+    w: &Window<'_>,
+    span: Duration,
+    is_true: impl Fn(&Derived) -> bool,
+) -> Duration {
+    let weight = w.host.interval.max(MIN_SPAN);
+    let n = w
+        .recent(usize::MAX)
+        .take_while(|d| w.tick.mono.since(d.mono) < span)
+        .filter(|d| is_true(d))
+        .count();
+    weight * u32::try_from(n).unwrap_or(u32::MAX)
+}

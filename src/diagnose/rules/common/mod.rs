@@ -1,0 +1,10 @@
+//! What several rules share: text with units, one cause per socket, one cause per disk.
+//! Nothing here decides severity or holds state.
+
+pub(super) mod disks;
+pub(super) mod evidence;
+pub(super) mod lasting;
+pub(super) mod peers;
+pub(super) mod release;
+pub(super) mod sockets;
+pub(super) mod text;

@@ -1,0 +1,153 @@
+//! Sockets with one cause, gathered by peer: 37 connections that fail for one reason are one
+//! finding with a count.
+
+use std::collections::BTreeMap;
+
+use super::super::super::{Confidence, Fire, Window};
+use super::sockets::Case;
+use super::text::sh;
+use crate::collect::sockets::NetnsTable;
+use crate::model::derive::sockets::Suspect;
+use crate::model::subject::{Endpoint, NetnsId, Subject};
+
+/// More peers than this with one cause at one time are one finding about the namespace: the
+/// cause is on this side.
+const MAX_PEERS: usize = 8;
+/// Examples in a finding.
+const EXAMPLES: usize = 5;
+/// Sockets that a finding marks.
+const MARKED: usize = 1000;
+
+/// Cases with one cause and one peer, or of one namespace where peers abound.
+pub(crate) struct Group<'a> {
+    pub(crate) subject: Subject,
+    pub(crate) cases: Vec<Case<'a>>,
+    /// Distinct peers.
+    pub(crate) peers: usize,
+}
+
+impl<'a> Group<'a> {
+    /// The namespace.
+    pub(crate) fn netns(&self) -> NetnsId {
+        self.first().socket.id.netns
+    }
+    /// The case that speaks for the group: the longest without progress.
+    pub(crate) fn first(&self) -> &Case<'a> {
+        // by_peer makes no empty group, and sorts the speaker to the front.
+        &self.cases[0]
+    }
+    /// `3 connections to 10.0.0.2:3306`, `1 connection from 192.0.2.1 to port 8080`.
+    pub(crate) fn who(&self) -> String {
+        let n = super::text::count(self.cases.len(), "connection");
+        match &self.subject {
+            Subject::Peer { remote, .. } if remote.port == 0 => {
+                let port = self.first().socket.local.port;
+                if self.cases.iter().all(|c| c.socket.local.port == port) {
+                    format!("{n} from {} to port {port}", remote.addr)
+                } else {
+                    format!("{n} from {}", remote.addr)
+                }
+            }
+            Subject::Peer { remote, .. } => format!("{n} to {remote}"),
+            _ => format!("{n} with {} peers", self.peers),
+        }
+    }
+    /// A fire with count, examples, sockets, and what was missing.
+    pub(crate) fn fill(&self, fire: &mut Fire, w: &Window<'_>) {
+        fire.count = u32::try_from(self.cases.len()).unwrap_or(u32::MAX);
+        fire.examples = self.cases.iter().take(EXAMPLES).map(|c| example(c.socket)).collect();
+        fire.sockets = self.cases.iter().take(MARKED).map(|c| c.socket.id).collect();
+        if self.cases.iter().all(|c| c.confidence == Confidence::Suspected) {
+            fire.confidence = Confidence::Suspected;
+        }
+        for m in &self.first().missing {
+            fire.missing.push((*m).to_owned());
+        }
+        fire.since = self.cases.iter().map(|c| c.since(w.tick.mono)).min();
+    }
+}
+
+/// Gathers cases. Which end of a connection has the service decides what the peer is: of those
+/// who came to us, the port says nothing.
+pub(crate) fn by_peer<'a>(cases: impl Iterator<Item = Case<'a>>, w: &Window<'_>) -> Vec<Group<'a>> {
+    let mut spaces: BTreeMap<NetnsId, BTreeMap<Endpoint, Vec<Case<'a>>>> = BTreeMap::new();
+    for c in cases {
+        let s = c.socket;
+        let port = if s.inbound { 0 } else { s.remote.port };
+        let remote = Endpoint { addr: s.remote.addr, port };
+        spaces.entry(s.id.netns).or_default().entry(remote).or_default().push(c);
+    }
+    let mut out = Vec::new();
+    for (netns, peers) in spaces {
+        if peers.len() > MAX_PEERS {
+            let n = peers.len();
+            let cases = peers.into_values().flatten().collect();
+            out.push(Group { subject: Subject::Netns { netns }, cases, peers: n });
+        } else {
+            out.extend(peers.into_iter().map(|(remote, cases)| Group {
+                subject: Subject::Peer { remote, netns },
+                cases,
+                peers: 1,
+            }));
+        }
+    }
+    let now = w.tick.mono;
+    for g in &mut out {
+        g.cases.sort_by_key(|c| (c.confidence == Confidence::Suspected, c.since(now), c.socket.id));
+    }
+    out
+}
+
+/// `10.0.3.2:51322 -> 10.0.3.7:3306 (java/2214)`.
+pub(crate) fn example(s: &Suspect) -> String {
+    let owner = match &s.owner {
+        Some(o) => format!("{}/{}", o.comm, o.pid),
+        None if s.inode == 0 => "orphan".to_owned(),
+        None => format!("uid {}", s.uid),
+    };
+    format!("{} -> {} ({owner})", s.local, s.remote)
+}
+
+/// The table of a namespace.
+pub(crate) fn table<'a>(w: &Window<'a>, netns: NetnsId) -> Option<&'a NetnsTable> {
+    let s = &w.tick.samples;
+    [s.sockets.as_ref(), s.netns_sockets.as_ref()]
+        .into_iter()
+        .flatten()
+        .flat_map(|x| x.data.spaces.iter())
+        .find(|t| t.netns == netns)
+        .map(|t| &**t)
+}
+
+/// What to put in front of a command so that it runs in `netns`; empty for our own.
+pub(crate) fn enter(w: &Window<'_>, netns: NetnsId) -> String {
+    if w.host.netns == Some(netns) {
+        return String::new();
+    }
+    match table(w, netns) {
+        Some(t) if t.label == "host" => String::new(),
+        Some(NetnsTable { member: Some(pid), .. }) => format!("nsenter -t {pid} -n "),
+        Some(t) if !t.label.is_empty() => format!("ip netns exec {} ", sh(&t.label)),
+        _ => String::new(),
+    }
+}
+
+/// The interface towards the peer, where the route is known.
+pub(crate) fn device(s: &Suspect) -> String {
+    match &s.route {
+        Some(crate::collect::sockets::RouteOutcome::Via { dev, .. }) => sh(dev),
+        _ => "any".to_owned(),
+    }
+}
+
+/// The peer as `ss` takes it after `dst`.
+pub(crate) fn ss_dst(s: &Suspect) -> String {
+    if s.inbound {
+        match s.remote.addr {
+            std::net::IpAddr::V4(a) => a.to_string(),
+            std::net::IpAddr::V6(a) => sh(&format!("[{a}]")),
+        }
+    } else {
+        sh(&s.remote.to_string())
+    }
+}

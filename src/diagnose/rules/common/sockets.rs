@@ -1,0 +1,288 @@
+//! One cause per socket. The five rules about stalled connections share this ladder, so that no
+//! socket is in two findings: kernel bug > silent RTO > local drop > zero window > RTO storm.
+//!
+//! The ladder asks where the packet is. Retransmissions fire but `data_segs_out` stays flat: it
+//! never left TCP. They leave but the local stack refuses them (`TCPRetransFail`), or probes
+//! with data leave while nothing is in flight: this host drops it. They leave and no answer
+//! comes: network or peer. The window is closed: the peer's reader.
+//!
+//! Timer events are counted, not seconds, for RTOs are up to two minutes apart. A socket of
+//! which no event has been seen yet can still be *suspected*: `last_data_sent` says whether
+//! the last firing sent anything.
+
+use std::time::Duration;
+
+use super::super::super::{Confidence, Window};
+use super::release::{Release, tb_lt_w_bug};
+use crate::collect::sockets::{RouteOutcome, SockTimer};
+use crate::model::derive::sockets::{Suspect, TimerEvent, TimerKind};
+use crate::model::time::MonoNs;
+
+/// Events that must agree before a verdict is certain.
+const EVENTS: u32 = 2;
+/// RTOs on end before a connection counts as retransmitting without an answer.
+pub(crate) const STORM_RTOS: u8 = 3;
+/// A closed window is a stall after this.
+pub(crate) const ZERO_WINDOW: Duration = Duration::from_secs(5);
+/// Slack between the timer and `last_data_sent`, ms: a jiffy, a delayed dump.
+const CLOCK_SLACK_MS: u32 = 300;
+
+/// Why a connection makes no progress.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Cause {
+    /// `tcp_fragment()` refuses to retransmit: the bug of 4.19.52 to 4.19.61.
+    Frozen {
+        /// Growth of `TCPWqueueTooBig` around the RTOs; `None` when only suspected.
+        too_big: Option<u64>,
+    },
+    /// RTOs fire and nothing leaves TCP.
+    Silent(Silence),
+    /// This host refuses its own packets.
+    LocalDrop(LocalDrop),
+    /// The peer's window is closed.
+    ZeroWindow {
+        /// For how long at least.
+        stalled: Duration,
+    },
+    /// Packets leave, no answer comes.
+    Storm,
+}
+
+/// What keeps a retransmission inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Silence {
+    /// The route lookup fails with this errno.
+    NoRoute(i32),
+    /// The original still sits in qdisc or driver.
+    QdiscOrNic,
+    /// None of these.
+    Unknown,
+}
+
+/// How a local drop shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LocalDrop {
+    /// Persist timer with an open window and nothing in flight: no packet ever got out.
+    Persist,
+    /// `TCPRetransFail` grows with each RTO: it began in mid-flight.
+    Retransmit {
+        /// Growth of `TCPRetransFail` around the RTOs.
+        failed: u64,
+    },
+}
+
+/// A socket with its cause.
+#[derive(Clone, Debug)]
+pub(crate) struct Case<'a> {
+    pub(crate) socket: &'a Suspect,
+    pub(crate) cause: Cause,
+    pub(crate) confidence: Confidence,
+    /// What was not known.
+    pub(crate) missing: Vec<&'static str>,
+}
+
+impl<'a> Case<'a> {
+    fn sure(socket: &'a Suspect, cause: Cause) -> Self {
+        Self { socket, cause, confidence: Confidence::Confirmed, missing: Vec::new() }
+    }
+    fn suspected(socket: &'a Suspect, cause: Cause, missing: &'static str) -> Self {
+        Self { socket, cause, confidence: Confidence::Suspected, missing: vec![missing] }
+    }
+    /// When the connection stopped making progress, as far as was seen or can be told.
+    pub(crate) fn since(&self, now: MonoNs) -> MonoNs {
+        match &self.cause {
+            Cause::ZeroWindow { stalled } => now.back(*stalled),
+            _ => {
+                let seen = self.socket.acked_flat_since.unwrap_or(self.socket.first_seen);
+                let elapsed = elapsed_of_backoff(self.socket).unwrap_or_default();
+                seen.min(self.socket.as_of().back(elapsed))
+            }
+        }
+    }
+}
+
+/// The causes of all sockets that are stuck, in the order of their ids.
+pub(crate) fn cases<'a>(w: &Window<'a>) -> impl Iterator<Item = Case<'a>> {
+    let w = *w;
+    w.derived.sockets.suspects.iter().filter_map(move |s| classify(&w, s))
+}
+
+/// The cause of one socket.
+pub(crate) fn classify<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
+    // One dump may miss a socket; after the second it is gone.
+    let gone = |m: MonoNs| w.tick.mono.since(m) * 2 > w.host.interval * 3;
+    if !s.state.may_send() || s.missing_since.is_some_and(gone) {
+        return None;
+    }
+    match s.timer {
+        SockTimer::ON => rto_cause(w, s),
+        SockTimer::PERSIST => persist_cause(w, s),
+        _ => None,
+    }
+}
+
+/// Nothing left the host with this event, for certain.
+fn silent(e: &TimerEvent) -> bool {
+    e.data_segs_out.or(e.segs_out) == Some(0) && e.total_retrans == Some(0)
+}
+
+fn left(e: &TimerEvent) -> bool {
+    e.total_retrans.is_some_and(|n| n > 0)
+}
+
+fn rto_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
+    let quiet: Vec<&TimerEvent> = s.trailing(TimerKind::Rto, silent).collect();
+    if quiet.iter().map(|e| e.count).sum::<u32>() >= EVENTS {
+        return Some(silent_cause(s, &quiet));
+    }
+    let leaving = s.trailing(TimerKind::Rto, |_| true).take(2).any(left);
+    if leaving && s.retransmits() >= STORM_RTOS {
+        return Some(Case::sure(s, refused(s).map_or(Cause::Storm, Cause::LocalDrop)));
+    }
+    if s.retransmits() < STORM_RTOS || leaving {
+        return None;
+    }
+    if s.info.is_none() {
+        let why = "whether retransmissions leave this host (no tcp_info)";
+        return Some(Case::suspected(s, Cause::Storm, why));
+    }
+    one_sample(w, s)
+}
+
+/// Two or more RTOs left nothing.
+fn silent_cause<'a>(s: &'a Suspect, quiet: &[&TimerEvent]) -> Case<'a> {
+    let grown = |f: fn(&TimerEvent) -> Option<u64>| quiet.iter().filter_map(|e| f(e)).max();
+    let too_big = grown(|e| e.net.wqueue_too_big);
+    if over_half(s) && s.skmem.t() == Some(0) && too_big.is_some_and(|n| n > 0) {
+        return Case::sure(s, Cause::Frozen { too_big });
+    }
+    let in_host = grown(|e| e.net.host_queues).is_some_and(|n| n > 0);
+    let mut case = Case::sure(s, Cause::Silent(silence(s, in_host)));
+    if over_half(s) && too_big.is_none() {
+        case.missing.push("whether the kernel bug of 4.19.52 froze it (no TCPWqueueTooBig)");
+    }
+    if case.cause == Cause::Silent(Silence::Unknown) && s.route.is_none() {
+        case.missing.push("whether a route to the peer exists (no route lookup)");
+    }
+    case
+}
+
+fn silence(s: &Suspect, in_host: bool) -> Silence {
+    match (&s.route, s.skmem.t()) {
+        (Some(RouteOutcome::Errno(e)), _) => Silence::NoRoute(*e),
+        (_, Some(t)) if t > 0 || in_host => Silence::QdiscOrNic,
+        _ if in_host => Silence::QdiscOrNic,
+        _ => Silence::Unknown,
+    }
+}
+
+/// `w/2 > tb`: what the buggy kernel tests before it refuses.
+fn over_half(s: &Suspect) -> bool {
+    s.skmem.w().zip(s.skmem.tb()).is_some_and(|(w, tb)| w / 2 > tb)
+}
+
+/// Do the retransmissions of this socket fail on their way out? The counter belongs to the
+/// whole namespace, so it must account for most of what is retransmitted there.
+fn refused(s: &Suspect) -> Option<LocalDrop> {
+    let fails = |e: &TimerEvent| {
+        let (failed, all) = (e.net.retrans_fail.unwrap_or(0), e.net.retrans_segs.unwrap_or(0));
+        left(e) && failed > 0 && failed * 2 >= all
+    };
+    let run: Vec<&TimerEvent> = s.trailing(TimerKind::Rto, fails).collect();
+    let events: u32 = run.iter().map(|e| e.count).sum();
+    let failed = run.iter().filter_map(|e| e.net.retrans_fail).max()?;
+    (events >= EVENTS).then_some(LocalDrop::Retransmit { failed })
+}
+
+/// No event has been seen, or one: what the socket's own clocks say.
+fn one_sample<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
+    let why = "fewer than two RTOs fired while watching; told from last_data_sent";
+    if last_rto_sent(s)? {
+        let total = s.info?.total_retrans()?;
+        let all_left = total >= u32::from(s.retransmits());
+        return all_left.then(|| Case::suspected(s, Cause::Storm, why));
+    }
+    let counted = s.events.iter().any(|e| silent(e) && e.net.wqueue_too_big == Some(0));
+    let release = tb_lt_w_bug(&w.host.kernel);
+    if over_half(s) && s.skmem.t() == Some(0) && !counted && release != Release::Fixed {
+        return Some(Case::suspected(s, Cause::Frozen { too_big: None }, why));
+    }
+    Some(Case::suspected(s, Cause::Silent(silence(s, false)), why))
+}
+
+/// Did the last RTO send anything? The timer was set `rto - expires` ago; what it sends
+/// resets `last_data_sent`, whether or not it arrives.
+fn last_rto_sent(s: &Suspect) -> Option<bool> {
+    let i = s.info.filter(|_| s.info_at == Some(s.seen_at))?;
+    let (sent_ago, rto) = (i.last_data_sent_ms()?, i.rto_us()? / 1000);
+    if sent_ago > rto.saturating_add(rto / 10).saturating_add(CLOCK_SLACK_MS) {
+        return Some(false);
+    }
+    let fired_ago = rto.checked_sub(s.expires_ms)?;
+    (s.expires_ms > 0 && sent_ago <= fired_ago.saturating_add(CLOCK_SLACK_MS)).then_some(true)
+}
+
+/// How long RTOs must have gone on to double the timer that often.
+fn elapsed_of_backoff(s: &Suspect) -> Option<Duration> {
+    let backoff = u32::from(s.info?.backoff()?);
+    let base = u64::from(s.base_rto_us()?);
+    let doubled = 1_u64.checked_shl(backoff)?.saturating_sub(1);
+    Some(Duration::from_micros(base.saturating_mul(doubled)))
+}
+
+fn persist_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
+    if s.wqueue == 0 {
+        return None;
+    }
+    let i = s.info?;
+    let (window, mss) = (i.snd_wnd(), i.snd_mss().unwrap_or(536));
+    if window == Some(0) {
+        return zero_window(w, s);
+    }
+    // Probes of a closed window carry no data; a window below one segment is a trickle.
+    let open = window.is_none_or(|n| n >= mss);
+    if open && i.unacked() == Some(0) {
+        let sent = s.trailing(TimerKind::Probe, |e| e.data_segs_out.is_some_and(|n| n > 0));
+        if sent.map(|e| e.count).sum::<u32>() >= EVENTS {
+            let mut case = Case::sure(s, Cause::LocalDrop(LocalDrop::Persist));
+            if window.is_none() {
+                case.confidence = Confidence::Suspected;
+                case.missing.push("the peer's window (snd_wnd is reported since 5.4)");
+            }
+            return Some(case);
+        }
+        if window.is_some() && s.unanswered_probes() >= STORM_RTOS {
+            let why = "fewer than two probes fired while watching; told from the probe count";
+            return Some(Case::suspected(s, Cause::LocalDrop(LocalDrop::Persist), why));
+        }
+    }
+    let limited = s.rwnd_limited.is_some_and(|(us, dt)| us.as_secs_f64() >= 0.9 * dt.as_secs_f64());
+    if window.is_none() && limited {
+        let mut case = zero_window(w, s)?;
+        case.confidence = Confidence::Suspected;
+        case.missing
+            .push("the peer's window (snd_wnd is reported since 5.4); rwnd_limited says so");
+        return Some(case);
+    }
+    None
+}
+
+fn zero_window<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
+    // The window may open and close again between two looks: then something was acknowledged.
+    let closed = s.zero_window_since.or(s.persist_since)?;
+    let since = s.acked_flat_since.map_or(closed, |flat| flat.max(closed));
+    let seen = w.tick.mono.since(since);
+    // Probes without data leave last_data_sent alone, and each doubles their interval.
+    let sent = s.info?.last_data_sent_ms().map(|ms| Duration::from_millis(ms.into()));
+    let told = s.probing_for().zip(sent).map(|(a, b)| a.min(b)).unwrap_or_default();
+    let stalled = seen.max(told);
+    if stalled < ZERO_WINDOW {
+        return None;
+    }
+    let cause = Cause::ZeroWindow { stalled };
+    Some(if seen >= ZERO_WINDOW {
+        Case::sure(s, cause)
+    } else {
+        Case::suspected(s, cause, "the stall was seen for a moment only; told from the probes")
+    })
+}

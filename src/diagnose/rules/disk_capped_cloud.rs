@@ -1,0 +1,285 @@
+//! `disk-capped-cloud`: a limit outside this machine sets the disk's speed.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::disks::{Reference, leaves, local_flash, reference, spins, subject, title};
+use super::common::text::{bytes, ms, rate, sh};
+use crate::collect::CollectorId;
+use crate::collect::disks::DiskClass;
+use crate::model::derive::MIN_SPAN;
+use crate::model::derive::disks::DiskFigures;
+use crate::model::derive::rate::{median, variation};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct DiskCappedCloud;
+
+/// Queue from which throughput is judged: 4. A client of depth 4 keeps just under 4 there.
+const QUEUE: f64 = 3.8;
+/// Queue that is deep enough to prove a limit without having seen another depth: 16.
+const DEEP: f64 = 15.2;
+/// Latency against that of an empty queue.
+const WAITING: f64 = 3.0;
+/// Below this a finding that is active clears.
+const WAITING_CLEAR: f64 = 2.0;
+/// Coefficients of variation: IOPS, kB/s.
+const FLAT_IOPS: f64 = 0.05;
+const FLAT_KB: f64 = 0.03;
+/// The queue differs by so much at the same throughput.
+const VARIED: f64 = 1.3;
+/// Requests up to this size are limited by their number, larger ones by their bytes, kB.
+const SMALL_KB: f64 = 64.0;
+/// True for 10 of 12 s.
+const NEED: usize = 10;
+const OF: usize = 12;
+/// Statistics need so many samples, whatever the interval.
+const LEAST: usize = 6;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("disk-capped-cloud"),
+    title: "a limit of the provider or the instance, not the device, sets the speed",
+    condition: "A disk that neither spins nor is local flash, with for 10 of 12 s: queue 4 or \
+        more (3.8: a client of depth 4 keeps just under it), await at least 3 times that of an \
+        empty queue and 1 ms (2 ms on a layer such as loop), and throughput flat: IOPS within \
+        5% (coefficient of variation) or kB/s within 3%. And either the queue was seen 1.3 times \
+        longer or shorter at the same throughput in the last 5 minutes, or it is 16 (15.2) or \
+        more. Clears when throughput rises by 10%, the queue falls below 2, or await below twice \
+        that of an empty queue.",
+    look_alikes: "A saturated spinning disk varies by 10 to 30%. Saturated local flash varies by \
+        more than 5%. A cgroup limit delays requests above the device: the device then shows a \
+        short queue and normal latency. A client at a fixed rate shows flat throughput, but \
+        latency stays low.",
+    remedy: "Deeper queues buy only latency. Raise the volume's tier or size, or its provisioned \
+        IOPS. If several disks are flat together, the instance type is the limit. Speed that is \
+        high at first and flat later was burst credit.",
+    sources: "Field: 16.8k IOPS at 7.6 ms and depth 128, reads and writes alike, on a cloud volume; \
+        measured with a blkio limit of 500 below a loop device: 500, 501, 505, 511 IOPS at depth \
+        1, 4, 16, 32 with 1.96, 7.94, 31.5, 62.3 ms. Little's law: queue = IOPS * await.",
+    hold: Hold::events(24),
+    needs_time: Duration::from_secs(13),
+};
+
+impl Rule for DiskCappedCloud {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Disks]
+    }
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        let mut capped = Vec::new();
+        for d in leaves(w).filter(|d| !spins(d, t) && !local_flash(d)) {
+            let reference = reference(d, t);
+            if let Some(p) = plateau(w, d, reference) {
+                capped.push((d, reference, p));
+            } else if still_waiting(w, d, reference) {
+                out.linger(subject(d));
+            }
+        }
+        let together = capped.len();
+        for (d, reference, p) in capped {
+            out.fire(subject(d), fire(d, reference, &p, together));
+        }
+    }
+}
+
+/// Flat throughput under load.
+struct Plateau {
+    /// Median IOPS and kB/s.
+    iops: f64,
+    kb_s: f64,
+    /// Coefficient of variation of the one that is flat.
+    cv: f64,
+    /// The limit counts requests, not bytes.
+    by_requests: bool,
+    /// Another queue length at the same throughput.
+    other_queue: Option<f64>,
+    samples: usize,
+}
+
+/// Latency below which nobody would complain of a limit, ms.
+fn floor(d: &DiskFigures) -> f64 {
+    if d.attrs.class == DiskClass::Stack { 2.0 } else { 1.0 }
+}
+
+fn loaded(d: &DiskFigures, reference: Reference) -> bool {
+    let slow = (WAITING * reference.ms).max(floor(d));
+    d.aqu_sz >= QUEUE && d.await_ms.is_some_and(|r| r >= slow)
+}
+
+/// Samples of `Window::recent` in the window of this rule, and how many of them must agree.
+fn window(w: &Window<'_>) -> (usize, usize) {
+    let tick = w.host.interval.max(Duration::from_millis(50)).as_secs_f64();
+    let step = (MIN_SPAN.as_secs_f64() / tick).ceil() * tick;
+    let of = ((OF as f64 / step).ceil() as usize).max(LEAST);
+    (of, (of * NEED).div_ceil(OF))
+}
+
+fn plateau(w: &Window<'_>, d: &DiskFigures, reference: Reference) -> Option<Plateau> {
+    if !loaded(d, reference) {
+        return None;
+    }
+    let (of, need) = window(w);
+    let samples: Vec<&DiskFigures> =
+        w.recent(of).filter_map(|m| m.disk(d.id)).filter(|p| loaded(p, reference)).collect();
+    if samples.len() < need {
+        return None;
+    }
+    let iops: Vec<f64> = samples.iter().map(|p| p.iops()).collect();
+    let kb: Vec<f64> = samples.iter().map(|p| p.kb_s()).collect();
+    let (iops_cv, kb_cv) = (flatness(&iops, need)?, flatness(&kb, need));
+    let small = d.areq_kb().is_none_or(|k| k <= SMALL_KB);
+    let kb_flat = kb_cv.filter(|cv| *cv <= FLAT_KB);
+    let cv = match (iops_cv <= FLAT_IOPS, kb_flat) {
+        (true, None) => iops_cv,
+        (true, Some(_)) if small => iops_cv,
+        (_, Some(cv)) => cv,
+        (false, None) => return None,
+    };
+    let mut p = Plateau {
+        iops: median(&mut iops.clone())?,
+        kb_s: median(&mut kb.clone())?,
+        cv,
+        by_requests: small && iops_cv <= FLAT_IOPS,
+        other_queue: None,
+        samples: samples.len(),
+    };
+    p.other_queue = other_queue(w, d, &p);
+    (d.aqu_sz >= DEEP || p.other_queue.is_some()).then_some(p)
+}
+
+/// Variation of the `need` values that lie closest together around the median: the hold of 10
+/// in 12 lets two stray.
+fn flatness(values: &[f64], need: usize) -> Option<f64> {
+    let mid = median(&mut values.to_vec())?;
+    let mut by_distance = values.to_vec();
+    by_distance.sort_by(|a, b| (a - mid).abs().total_cmp(&(b - mid).abs()));
+    by_distance.truncate(need);
+    variation(&by_distance)
+}
+
+/// A queue length that differs while throughput was the same, busy all the time: the proof
+/// that a longer queue buys nothing.
+fn other_queue(w: &Window<'_>, d: &DiskFigures, p: &Plateau) -> Option<f64> {
+    let same = |a: f64, b: f64, by: f64| b > 0.0 && ((a - b) / b).abs() <= by;
+    w.recent(300)
+        .filter_map(|m| m.disk(d.id))
+        .filter(|o| o.aqu_sz >= 0.9 && o.util >= 90.0)
+        .filter(|o| {
+            if p.by_requests {
+                same(o.iops(), p.iops, FLAT_IOPS)
+            } else {
+                same(o.kb_s(), p.kb_s, FLAT_KB)
+            }
+        })
+        .map(|o| o.aqu_sz)
+        .filter(|l| (l / d.aqu_sz).max(d.aqu_sz / l) >= VARIED)
+        .max_by(|a, b| {
+            let far = |l: &f64| (l / d.aqu_sz).max(d.aqu_sz / l);
+            far(a).total_cmp(&far(b))
+        })
+}
+
+/// Not over yet: requests still wait and throughput has not risen.
+fn still_waiting(w: &Window<'_>, d: &DiskFigures, reference: Reference) -> bool {
+    let waits = d.await_ms.is_some_and(|r| r >= WAITING_CLEAR * reference.ms);
+    if d.aqu_sz < 2.0 || !waits {
+        return false;
+    }
+    let (of, _) = window(w);
+    let mut before: Vec<f64> = w
+        .recent(of)
+        .skip(1)
+        .filter_map(|m| m.disk(d.id))
+        .filter(|p| loaded(p, reference))
+        .map(DiskFigures::iops)
+        .collect();
+    median(&mut before).is_none_or(|m| d.iops() < 1.1 * m)
+}
+
+fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> Fire {
+    let r = d.await_ms.unwrap_or(0.0);
+    let limit = if p.by_requests {
+        format!("{} IOPS", rate(p.iops))
+    } else {
+        format!("{}/s", bytes((p.kb_s * 1024.0) as u64))
+    };
+    let mut f = Fire::new(
+        Severity::Warn,
+        format!("{} is capped at {limit}: a queue of {:.1} waits {} ms", title(d), d.aqu_sz, ms(r)),
+    );
+    let (field, value, unit, at) = if p.by_requests {
+        ("iops", p.iops, "/s", FLAT_IOPS)
+    } else {
+        ("kB/s", p.kb_s, "kB/s", FLAT_KB)
+    };
+    let text =
+        format!("flat at {limit} (varies by {:.1}% over {} samples)", 100.0 * p.cv, p.samples);
+    f.evidence.push(Evidence::new(field, value, unit, text));
+    let text = format!("coefficient of variation {:.1}%", 100.0 * p.cv);
+    f.evidence.push(Evidence::new("variation", 100.0 * p.cv, "%", text).over(100.0 * at));
+    let text = format!(
+        "queue {:.1} = {} IOPS * {} ms: depth buys only latency",
+        d.aqu_sz,
+        rate(d.iops()),
+        ms(r)
+    );
+    f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(QUEUE));
+    let of = if reference.measured { "with an empty queue" } else { "typical for its class" };
+    let text = format!("await {} ms against {} ms {of}", ms(r), ms(reference.ms));
+    f.evidence.push(Evidence::new("await", r, "ms", text).over(WAITING * reference.ms));
+    if let Some(other) = p.other_queue {
+        let text = format!("the same throughput at a queue of {other:.1}");
+        f.evidence.push(Evidence::new("other-queue", other, "", text));
+    }
+    if let Some(text) = tier(d, p) {
+        f.evidence.push(Evidence::text("tier", text));
+    }
+    if together > 1 {
+        let text = format!("{together} disks are flat together: look for an instance limit");
+        f.evidence.push(Evidence::new("disks", together as f64, "", text));
+    }
+    let because = format!("varies by {:.1}% only", 100.0 * p.cv);
+    f.ruled_out.push(RuledOut::new("disk-saturated", because));
+    let because = format!("await {} ms and the queue are at the device itself", ms(r));
+    f.ruled_out.push(RuledOut::new("cgroup-io-throttle", because));
+    let because = format!("await is {:.0} times that of an empty queue", r / reference.ms);
+    f.ruled_out.push(RuledOut::new("fixed-rate-client", because));
+    if !reference.measured {
+        f.missing.push("this disk's latency with an empty queue (busy since the start)".to_owned());
+        if p.other_queue.is_none() {
+            f.confidence = Confidence::Suspected;
+        }
+    }
+    f.next.push(format!("iostat -x 1 {}", sh(&d.name)));
+    f.next.push(format!("lsblk -o NAME,SIZE,MODEL,SERIAL /dev/{}", sh(&d.name)));
+    f.next.push("pidstat -d 1".to_owned());
+    f
+}
+
+/// Published formulas of cloud volumes: IOPS from the capacity in GiB.
+const TIERS: [(&str, f64, f64, f64); 4] = [
+    ("ESSD PL1", 1800.0, 50.0, 50_000.0),
+    ("ESSD PL0", 1800.0, 12.0, 10_000.0),
+    ("cloud SSD", 1800.0, 30.0, 25_000.0),
+    ("ultra disk", 1800.0, 8.0, 5_000.0),
+];
+
+/// The tier whose formula gives this plateau within 5%.
+fn tier(d: &DiskFigures, p: &Plateau) -> Option<String> {
+    if !p.by_requests || d.attrs.class != DiskClass::Virtual {
+        return None;
+    }
+    let gib = d.attrs.size_sectors? as f64 / 2_097_152.0;
+    TIERS.iter().find_map(|(name, base, per_gib, most)| {
+        let iops = (base + per_gib * gib).min(*most);
+        ((p.iops - iops) / iops)
+            .abs()
+            .le(&0.05)
+            .then(|| format!("{name} of {gib:.0} GiB is sold with {} IOPS", rate(iops)))
+    })
+}

@@ -1,0 +1,163 @@
+//! `disk-hung`: requests are in flight and none completes.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::disks::{subject, title, whole};
+use super::common::text::{count, sh, time};
+use crate::collect::CollectorId;
+use crate::collect::processes::ProcessesSample;
+use crate::model::derive::disks::DiskFigures;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct DiskHung;
+
+/// Warns after ...
+const WARN: Duration = Duration::from_secs(2);
+/// ... and is critical after.
+const CRIT: Duration = Duration::from_secs(5);
+/// A list of blocked tasks is used up to this age.
+const FRESH: Duration = Duration::from_secs(10);
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("disk-hung"),
+    title: "requests are in flight and none completes",
+    condition: "in_flight > 0 and not one completion for 2 s, critical at 5 s. Where io_ticks \
+        covers the time, the whole interval counts; else only what was seen. One request after \
+        a run of discards, or requests that no task waits for, stay at warn.",
+    look_alikes: "An idle disk has nothing in flight. iostat shows a hung disk as idle too: await \
+        0, queue 0, 0 IOPS, for only what completes is counted. One large discard may take \
+        seconds. Some old kernels leak in_flight: then no task is in D state and there is no io \
+        pressure.",
+    remedy: "dmesg for resets and timeouts; multipath -ll for lost paths; the provider's console \
+        for a detached or frozen volume; fsfreeze -u if a backup froze the file system below. \
+        Processes in D state go on by themselves once the device answers.",
+    sources: "Measured on 6.18 with a loop device over a frozen file system: in_flight 1, io_ticks \
+        + 1008 ms/s, no completions, weighted time 0, dd in D at submit_bio_wait.",
+    hold: Hold::events(2),
+    needs_time: Duration::from_secs(6),
+};
+
+impl Rule for DiskHung {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Disks]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(disks) = w.derived.disks.as_ref() else { return };
+        let hung = |d: &DiskFigures| d.in_flight.is_some_and(|n| n > 0) && d.stuck_for >= WARN;
+        for d in disks.iter().filter(|d| whole(d) && hung(d)) {
+            // The layer above a hung disk hangs with it: name the disk.
+            let below = |name: &String| disks.iter().any(|s| *s.name == **name && hung(s));
+            if !d.attrs.slaves.iter().any(below) {
+                out.fire(subject(d), fire(w, d));
+            }
+        }
+    }
+}
+
+/// The youngest list of blocked tasks.
+fn blocked<'a>(w: &Window<'a>) -> Option<&'a ProcessesSample> {
+    w.history
+        .back_from(w.tick.seq)
+        .take_while(|m| w.tick.mono.since(m.tick.mono) <= FRESH)
+        .find_map(|m| m.tick.samples.processes.as_ref())
+        .map(|s| &s.data)
+}
+
+fn fire(w: &Window<'_>, d: &DiskFigures) -> Fire {
+    let n = d.in_flight.unwrap_or(0);
+    let stuck = d.stuck_for;
+    let tasks = blocked(w);
+    let pressure = w.derived.psi.and_then(|p| p.io_some);
+    let nobody = tasks.is_some_and(|t| t.blocked.is_empty()) && pressure.is_some_and(|p| p < 1.0);
+    let discard = n == 1 && discarded_before(w, d);
+    let mild = nobody || discard;
+    let severity = if stuck >= CRIT && !mild { Severity::Crit } else { Severity::Warn };
+    let mut f = Fire::new(
+        severity,
+        format!(
+            "{} hangs: {} in flight, none completed for {}",
+            title(d),
+            count(n as usize, "request"),
+            time(stuck)
+        ),
+    );
+    f.since = Some(w.tick.mono.back(stuck));
+    in_flight(&mut f, w, d);
+    let limit = if stuck >= CRIT { CRIT } else { WARN };
+    let text = format!("0 completions for {}: await is infinite, iostat prints 0", time(stuck));
+    f.evidence
+        .push(Evidence::new("stuck", stuck.as_secs_f64(), "s", text).over(limit.as_secs_f64()));
+    let text = format!("io_ticks +{} ms in {}", d.io_ticks, time(d.dt));
+    f.evidence.push(Evidence::new("io_ticks", d.io_ticks.into(), "ms", text));
+    if let Some(t) = tasks.filter(|t| !t.blocked.is_empty()) {
+        let names: Vec<String> = t
+            .blocked
+            .iter()
+            .take(3)
+            .map(|b| {
+                let at = b.wchan.as_deref().map_or(String::new(), |c| format!(" in {c}"));
+                format!("{}/{}{at}", b.comm, b.task.tid)
+            })
+            .collect();
+        let n = t.blocked.len();
+        let text = format!("{} in D state: {}", count(n, "task"), names.join(", "));
+        f.evidence.push(Evidence::new("blocked", n as f64, "", text));
+    }
+    if let Some(s) = &d.attrs.state {
+        f.evidence.push(Evidence::text("state", format!("device state {s}")));
+    }
+    f.ruled_out.push(RuledOut::new("idle", format!("in_flight {n} > 0")));
+    if nobody {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("whether anyone waits: no task in D state, no io pressure; some old kernels leak in_flight".to_owned());
+    } else if tasks.is_none() {
+        f.missing.push("who waits (the list of tasks in D state)".to_owned());
+    }
+    if discard {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("whether it is one long discard: discards came before it".to_owned());
+    }
+    next(&mut f, d);
+    f
+}
+
+fn in_flight(f: &mut Fire, w: &Window<'_>, d: &DiskFigures) {
+    let n = d.in_flight.unwrap_or(0);
+    let sample = w.tick.samples.disks.as_ref();
+    let row = sample.and_then(|s| s.data.disks.iter().find(|r| r.id == d.id));
+    let text = match row.and_then(|r| r.inflight) {
+        Some((r, w)) => format!("{n} in flight ({r} reads, {w} writes)"),
+        None => format!("{n} in flight"),
+    };
+    f.evidence.push(Evidence::new("in_flight", n as f64, "", text).over(0.0));
+}
+
+/// The last requests that completed were discards: one of those may take long.
+fn discarded_before(w: &Window<'_>, d: &DiskFigures) -> bool {
+    w.recent(120)
+        .filter_map(|m| m.disk(d.id))
+        .find(|p| p.completed > 0)
+        .is_some_and(|p| p.d_s > 0.0 && p.d_s >= 0.5 * p.iops())
+}
+
+fn next(f: &mut Fire, d: &DiskFigures) {
+    let name = sh(&d.name);
+    f.next.push("dmesg -T | tail -50".to_owned());
+    f.next.push(format!("cat /sys/block/{name}/inflight"));
+    if d.attrs.dm_name.is_some() {
+        f.next.push("multipath -ll".to_owned());
+        f.next.push(format!("dmsetup info -c /dev/{name}"));
+    }
+    if let Some(file) = &d.attrs.backing_file {
+        f.next.push(format!("findmnt -T {}  # frozen or hung below?", sh(file)));
+    }
+    f.next.push("ps -eo pid,stat,wchan:32,comm | awk '$2 ~ /D/'".to_owned());
+}

@@ -1,0 +1,238 @@
+//! `runq-latency-idle-elsewhere`: threads wait for a CPU while another one idles.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::text::{count, ms, sh};
+use crate::collect::CollectorId;
+use crate::model::derive::cpu::{CpuFigures, ThreadWait};
+use crate::model::subject::{CpuId, Subject, TaskId};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct RunqLatencyIdleElsewhere;
+
+/// Waiting as a part of waiting and running.
+const WARN: f64 = 0.3;
+const CRIT: f64 = 0.6;
+/// Below this an active finding clears.
+const CLEAR: f64 = 0.2;
+/// Mean wait per time slice, ms.
+const SLICE_MS: f64 = 3.0;
+/// A thread that waited less than this, ms per second, is not worth a word.
+const LEAST_MS_S: f64 = 100.0;
+/// A CPU counts as idle from here, %.
+const IDLE: f64 = 80.0;
+/// A CPU on which threads queue is not idle by more than this, %.
+const BUSY: f64 = 20.0;
+/// Throttled time may be this part of the wait.
+const THROTTLED: f64 = 0.1;
+/// SCHED_IDLE: waits by its nature.
+const SCHED_IDLE: u32 = 5;
+/// Threads that a budgeted reading skipped are taken from moments up to this old.
+const REMEMBER: Duration = Duration::from_secs(4);
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("runq-latency-idle-elsewhere"),
+    title: "runnable threads wait for a CPU although another CPU idles",
+    condition: "Threads spent 30% or more of their runnable time waiting (run_delay), critical at \
+        60%, with 3 ms or more per time slice and 100 ms or more per second, on a CPU that is \
+        at most 20% idle, while another CPU is at least 80% idle. Throttled time of their cgroup \
+        must be below 10% of the wait. For 3 of 5 s. Clears below 20%.",
+    look_alikes: "A CPU quota: throttled time counts as run_delay too (cfs-throttle), but the CPU \
+        is idle meanwhile. All CPUs busy: nowhere to go. Niced and SCHED_IDLE threads wait by \
+        their nature and are left out. Isolated CPUs (isolcpus) idle on purpose.",
+    remedy: "Look at what keeps the threads there: Cpus_allowed_list, taskset, cpuset.cpus, \
+        worker_cpu_affinity, thread pools pinned to the same cores by two programs. Widen the \
+        mask or spread the pins.",
+    sources: "/proc/PID/task/TID/schedstat (run_delay in ns, since 2.6.9); measured: three spinners \
+        pinned to CPU 0 of two wait 67% of the time, 7.9 ms per slice, while CPU 1 is 95% idle; \
+        a quota of 20% shows 1572 ms of run_delay for 1571 ms of throttled time.",
+    hold: Hold::of(3, 5),
+    needs_time: Duration::from_secs(4),
+};
+
+impl Rule for RunqLatencyIdleElsewhere {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Sched, CollectorId::Cpu]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(cpus) = w.derived.cpu.as_ref() else { return };
+        let idle: Vec<(CpuId, f64)> = cpus
+            .cpus
+            .iter()
+            .map(|(id, s)| (*id, s.idle + s.iowait))
+            .filter(|(_, idle)| *idle >= IDLE)
+            .collect();
+        if idle.is_empty() {
+            return;
+        }
+        let mut queues: BTreeMap<CpuId, Vec<Waiter<'_>>> = BTreeMap::new();
+        for t in threads(w) {
+            if let Some((cpu, waiter)) = waiter(w, cpus, t) {
+                queues.entry(cpu).or_default().push(waiter);
+            }
+        }
+        for (cpu, mut waiters) in queues {
+            let subject = Subject::Cpu { cpu };
+            waiters.sort_by(|a, b| {
+                b.share.total_cmp(&a.share).then(a.wait.thread.task.cmp(&b.wait.thread.task))
+            });
+            if waiters.first().is_some_and(|x| x.share >= WARN) {
+                waiters.retain(|x| x.share >= WARN);
+                out.fire(subject, fire(w, cpu, &waiters, &idle));
+            } else {
+                out.linger(subject);
+            }
+        }
+    }
+}
+
+/// A thread that waits without its quota being the reason.
+struct Waiter<'a> {
+    wait: &'a ThreadWait,
+    share: f64,
+    slice_ms: f64,
+    /// Throttled time of its cgroups was known and small.
+    throttle_known: bool,
+}
+
+/// The threads with their youngest figures: of this moment, and where the reading is budgeted
+/// also of those just before.
+fn threads<'a>(w: &Window<'a>) -> Vec<&'a ThreadWait> {
+    let mut out: BTreeMap<TaskId, &'a ThreadWait> = BTreeMap::new();
+    let now = w.tick.mono;
+    for m in w.history.back_from(w.tick.seq) {
+        let age = now.since(m.tick.mono);
+        let Some(sched) = m.derived.sched.as_deref() else { continue };
+        if age > REMEMBER || (age > Duration::ZERO && sched.unread_threads == 0) {
+            break;
+        }
+        for t in &sched.threads {
+            out.entry(t.thread.task).or_insert(t);
+        }
+    }
+    out.into_values().collect()
+}
+
+fn waiter<'a>(w: &Window<'_>, cpus: &CpuFigures, t: &'a ThreadWait) -> Option<(CpuId, Waiter<'a>)> {
+    let (share, slice_ms) = (t.wait_share()?, t.wait_per_slice_ms()?);
+    let nice = t.thread.nice.unwrap_or(0) > 0 || t.thread.policy == Some(SCHED_IDLE);
+    if share < CLEAR || slice_ms < SLICE_MS || t.wait_ms_s() < LEAST_MS_S || nice {
+        return None;
+    }
+    let home = t.thread.last_cpu?;
+    // A thread that waits while its CPU idles is throttled, or frozen, or just moved.
+    if cpus.cpu(home).is_some_and(|s| s.idle + s.iowait > BUSY) {
+        return None;
+    }
+    let throttled = throttled_ns(w, t);
+    if throttled.is_some_and(|ns| ns >= THROTTLED * t.run_delay_ns as f64) {
+        return None;
+    }
+    let waiter = Waiter { wait: t, share, slice_ms, throttle_known: throttled.is_some() };
+    Some((home, waiter))
+}
+
+/// Throttled time of the thread's cgroup and those above it, ns, scaled to the thread's
+/// interval. `None`: the cgroup, or its counters, were not read.
+fn throttled_ns(w: &Window<'_>, t: &ThreadWait) -> Option<f64> {
+    let path = t.thread.cgroup.as_deref()?;
+    let moments =
+        w.history.back_from(w.tick.seq).take_while(|m| w.tick.mono.since(m.tick.mono) <= REMEMBER);
+    let groups = moments.filter_map(|m| m.derived.cgroups.as_deref()).find(|g| !g.is_empty())?;
+    let inside = |dir: &str| {
+        dir == "/" || path.strip_prefix(dir).is_some_and(|r| r.is_empty() || r.starts_with('/'))
+    };
+    Some(
+        groups
+            .iter()
+            .filter(|g| inside(&g.path))
+            .filter_map(|g| {
+                let rate = g.cpu?.throttled_ns as f64 / g.dt.as_secs_f64();
+                Some(rate * t.dt.as_secs_f64())
+            })
+            .fold(0.0, f64::max),
+    )
+}
+
+fn fire(w: &Window<'_>, cpu: CpuId, waiters: &[Waiter<'_>], idle: &[(CpuId, f64)]) -> Fire {
+    let worst = waiters.first().map_or(0.0, |x| x.share);
+    let severity = if worst >= CRIT { Severity::Crit } else { Severity::Warn };
+    let n = count(waiters.len(), "thread");
+    let verb = if waiters.len() == 1 { "waits" } else { "wait" };
+    let free: Vec<String> = idle.iter().take(4).map(|(c, _)| c.to_string()).collect();
+    let (_, most_idle) =
+        idle.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default();
+    let mut f = Fire::new(
+        severity,
+        format!(
+            "{n} {verb} up to {:.0}% of the time for {cpu} while {} idles at {most_idle:.0}%",
+            100.0 * worst,
+            free.first().map_or("another CPU", String::as_str),
+        ),
+    );
+    f.count = u32::try_from(waiters.len()).unwrap_or(u32::MAX);
+    f.examples = waiters
+        .iter()
+        .take(5)
+        .map(|x| format!("{}/{}", x.wait.thread.comm, x.wait.thread.task.tid))
+        .collect();
+    let at = if severity == Severity::Crit { CRIT } else { WARN };
+    if let Some(x) = waiters.first() {
+        let text = format!(
+            "{} waits {:.0}% of its runnable time, {:.0} ms/s",
+            x.wait.thread.comm,
+            100.0 * x.share,
+            x.wait.wait_ms_s()
+        );
+        f.evidence.push(Evidence::new("run_delay", 100.0 * x.share, "%", text).over(100.0 * at));
+        let text = format!("{} ms per time slice", ms(x.slice_ms));
+        f.evidence.push(Evidence::new("wait/slice", x.slice_ms, "ms", text).over(SLICE_MS));
+        allowed(&mut f, x);
+    }
+    let text =
+        format!("idle: {}{}", free.join(", "), if idle.len() > 4 { " and more" } else { "" });
+    f.evidence.push(Evidence::new("idle", most_idle, "%", text).over(IDLE));
+    let busy = w.derived.cpu.as_ref().and_then(|c| c.cpu(cpu)).map(|s| 100.0 - s.idle - s.iowait);
+    if let Some(b) = busy {
+        f.evidence.push(Evidence::new("busy", b, "%", format!("{cpu} is {b:.0}% busy")));
+        f.ruled_out.push(RuledOut::new("cpu-saturation", format!("{} idle", free.join(", "))));
+    }
+    if waiters.iter().any(|x| x.throttle_known) {
+        let because = "throttled time of their cgroups is below 10% of the wait";
+        f.ruled_out.push(RuledOut::new("cfs-throttle", because));
+    } else {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("whether a CPU quota throttles them (cpu.stat of their cgroup)".to_owned());
+    }
+    if let Some(x) = waiters.first() {
+        let tid = x.wait.thread.task.tid;
+        f.next.push(format!("grep Cpus_allowed_list /proc/{tid}/status"));
+        f.next.push(format!("taskset -cp 0-{} {tid}", w.host.cpus.saturating_sub(1)));
+        if let Some(g) = &x.wait.thread.cgroup {
+            f.next.push(format!("cat /proc/{tid}/cpuset  # in cgroup {}", sh(g)));
+        }
+    }
+    f.next
+        .push(format!("ps -eLo pid,tid,psr,pcpu,comm | awk '$3 == {}' | sort -rnk4 | head", cpu.0));
+    f
+}
+
+/// Why the threads stay: their mask, or the scheduler.
+fn allowed(f: &mut Fire, x: &Waiter<'_>) {
+    match &x.wait.thread.allowed {
+        Some(list) => {
+            let text = format!("allowed CPUs: {list}");
+            f.evidence.push(Evidence::text("Cpus_allowed_list", text));
+        }
+        None => f.missing.push("which CPUs they may use (Cpus_allowed_list)".to_owned()),
+    }
+}

@@ -1,0 +1,167 @@
+//! `tcp-listen-overflow`: a server accepts too slowly.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::lasting::seconds_true;
+use super::common::peers::enter;
+use super::common::text::count;
+use crate::collect::CollectorId;
+use crate::collect::sockets::SockState;
+use crate::model::derive::sockets::Suspect;
+use crate::model::subject::{Endpoint, NetnsId, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpListenOverflow;
+
+/// Overflows are counted over this time.
+const SPAN: Duration = Duration::from_secs(10);
+/// Critical at so many per second ...
+const CRIT_S: f64 = 5.0;
+/// ... in 5 of the last 10 s, with a tenth of slack for the length of ticks.
+const CRIT_HELD: Duration = Duration::from_millis(4500);
+
+const OVERFLOWS: &str = "TcpExtListenOverflows";
+const DROPS: &str = "TcpExtListenDrops";
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-listen-overflow"),
+    title: "a server accepts too slowly; its clients see connects time out",
+    condition: "ListenOverflows grew within 10 s; the listener is the one whose accept queue was \
+        at its limit in that time. Critical at 5/s or more in 5 of 10 s. When no queue was full \
+        at the moments we looked, the namespace is named and the finding is suspected.",
+    look_alikes: "ListenDrops alone also counts SYNs dropped for lack of memory or a route. A \
+        full SYN queue counts TCPReqQFullDrop. From the client this looks like a firewall that \
+        drops: SYN-SENT with retransmissions.",
+    remedy: "Find out what the accepting thread waits for (a lock, a disk, a CPU). If it is only \
+        slow in bursts, raise the backlog of listen() and net.core.somaxconn together: the \
+        smaller of the two counts. More acceptors: SO_REUSEPORT.",
+    sources: "net/ipv4/tcp_ipv4.c, tcp_conn_request() and tcp_v4_syn_recv_sock(): the queue \
+        overflows when it is longer than its limit (measured: 4 of 3); netdata's \
+        1m_tcp_accept_queue_overflows warns above 1/s and is critical above 5/s.",
+    hold: Hold::events(10),
+    needs_time: Duration::from_secs(3),
+};
+
+/// A listener whose queue was full.
+struct Full {
+    socket: Arc<Suspect>,
+    longest: u32,
+}
+
+impl Rule for TcpListenOverflow {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::NetCounters]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let spaces = w.tick.samples.net_counters.iter().flat_map(|s| &s.data.spaces);
+        for netns in spaces.map(|s| s.netns) {
+            let Some(c) = w.counter(netns, OVERFLOWS, SPAN).filter(|c| c.delta > 0) else {
+                continue;
+            };
+            let whole = Subject::Netns { netns };
+            let full = full_listeners(w, netns);
+            if full.is_empty() {
+                out.fire(whole, fire(w, netns, c.delta, None));
+                continue;
+            }
+            out.clear(whole);
+            for (local, l) in full {
+                let subject = Subject::Listener { local, netns };
+                out.fire(subject, fire(w, netns, c.delta, Some(&l)));
+            }
+        }
+    }
+}
+
+/// Listeners of `netns` that were full within the span.
+fn full_listeners(w: &Window<'_>, netns: NetnsId) -> BTreeMap<Endpoint, Full> {
+    let mut out: BTreeMap<Endpoint, Full> = BTreeMap::new();
+    for m in w.history.back_from(w.tick.seq) {
+        if w.tick.mono.since(m.tick.mono) > SPAN {
+            break;
+        }
+        for s in &m.derived.sockets.suspects {
+            let full = s.state == SockState::LISTEN && s.rqueue > 0 && s.rqueue >= s.wqueue;
+            if full && s.id.netns == netns && s.missing_since.is_none() {
+                let l = out
+                    .entry(s.local)
+                    .or_insert_with(|| Full { socket: s.clone(), longest: s.rqueue });
+                l.longest = l.longest.max(s.rqueue);
+            }
+        }
+    }
+    out
+}
+
+fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, full: Option<&Full>) -> Fire {
+    let held = seconds_true(w, SPAN, |d| {
+        d.net(netns).and_then(|n| n.rate(OVERFLOWS)).is_some_and(|r| r >= CRIT_S)
+    });
+    let severity = if held >= CRIT_HELD { Severity::Crit } else { Severity::Warn };
+    let lost = count(overflows as usize, "handshake");
+    let mut f = match full {
+        Some(l) => Fire::new(
+            severity,
+            format!("{} accepts too slowly: {lost} dropped in 10 s", l.socket.local),
+        ),
+        None => Fire::new(severity, format!("a server accepts too slowly: {lost} dropped in 10 s")),
+    };
+    let text = format!("ListenOverflows +{overflows} in 10 s");
+    f.evidence.push(Evidence::new("ListenOverflows", overflows as f64, "", text).over(1.0));
+    if severity == Severity::Crit {
+        let text = format!("at {CRIT_S:.0}/s or more for {:.0} of 10 s", held.as_secs_f64());
+        f.evidence.push(Evidence::new("held", held.as_secs_f64(), "s", text).over(5.0));
+    }
+    if let Some(l) = full {
+        listener(&mut f, l);
+    } else {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("which listener: no accept queue was full at the moments we looked".into());
+    }
+    // Each overflow counts as a drop too; what is left over has other causes.
+    if let Some(d) = w.counter(netns, DROPS, SPAN) {
+        let other = d.delta.saturating_sub(overflows);
+        let because = format!("ListenDrops beyond the overflows: {other}");
+        f.ruled_out.push(RuledOut::new("no-memory-or-route", because));
+    }
+    let waiting: u32 = w.derived.sockets.totals.iter().map(|t| t.syn_sent).sum();
+    if waiting > 0 {
+        let n = count(waiting as usize, "client");
+        let text = format!("{n} on this host in SYN-SENT");
+        f.evidence.push(Evidence::new("syn-sent", waiting.into(), "", text));
+    }
+    next(&mut f, &enter(w, netns), full);
+    f
+}
+
+fn listener(f: &mut Fire, l: &Full) {
+    let s = &l.socket;
+    let text = format!("accept queue {} of {} ({} at its longest)", s.rqueue, s.wqueue, l.longest);
+    f.evidence.push(Evidence::new("Recv-Q", s.rqueue.into(), "", text).over(s.wqueue.into()));
+    if let Some(o) = &s.owner {
+        f.examples.push(format!("{} ({}/{})", s.local, o.comm, o.pid));
+    }
+    f.sockets.push(s.id);
+}
+
+fn next(f: &mut Fire, enter: &str, full: Option<&Full>) {
+    match full {
+        Some(l) => f.next.push(format!("{enter}ss -ltnp sport = :{}", l.socket.local.port)),
+        None => f.next.push(format!("{enter}ss -ltnp  # Recv-Q against Send-Q")),
+    }
+    if let Some(o) = full.and_then(|l| l.socket.owner.as_ref()) {
+        f.next.push(format!("cat /proc/{0}/wchan /proc/{0}/stack; strace -fp {0}", o.pid));
+    }
+    f.next.push(format!("{enter}nstat -az {OVERFLOWS} {DROPS}"));
+    f.next.push(format!("{enter}sysctl net.core.somaxconn"));
+}

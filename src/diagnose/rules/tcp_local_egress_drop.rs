@@ -1,0 +1,119 @@
+//! `tcp-local-egress-drop`: this host refuses its own packets.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::evidence;
+use super::common::peers::{Group, by_peer, device, enter, ss_dst};
+use super::common::sockets::{Cause, LocalDrop, cases};
+use super::common::text::bytes;
+use crate::collect::CollectorId;
+use crate::model::derive::sockets::TimerKind;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpLocalEgressDrop;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-local-egress-drop"),
+    title: "this host's own firewall, qdisc or eBPF program refuses the packets",
+    condition: "Either the persist timer runs although snd_wnd > 0, with bytes queued, nothing \
+        in flight (unacked 0), and data_segs_out + 1 at 2 or more probes on end: TCP hands \
+        segments down and gets an error back. Or the retransmission timer runs and \
+        TCPRetransFail grows with 2 or more RTOs on end, by at least half of all that was \
+        retransmitted in the namespace. Clears when data is acknowledged.",
+    look_alikes: "A peer that does not read closes its window: snd_wnd 0, probes carry no data \
+        (tcp-zero-window-stall). A dead path takes the packets without an error: unacked > 0 and \
+        TCPRetransFail flat (tcp-rto-storm). A full queue at the device refuses packets too \
+        (ENOBUFS): then the qdisc counts drops.",
+    remedy: "Read the OUTPUT and POSTROUTING chains with their counters, the tc filters and the \
+        eBPF programs at egress and at the cgroup; look for the rule that counts along with the \
+        probes. A rule that drops leaves no trace at the application: prefer reject.",
+    sources: "Measured on 6.18 with an nftables output drop: timer persist, snd_wnd 65160 open, \
+        unacked 0, data_segs_out + 1 per probe, rto constant 204 ms, TCPWinProbe 0; put in place \
+        in mid-flight: TCPRetransFail + 1 per RTO. net/ipv4/tcp_output.c, \
+        __tcp_retransmit_skb().",
+    hold: Hold::events(4),
+    needs_time: Duration::from_secs(5),
+};
+
+impl Rule for TcpLocalEgressDrop {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Sockets]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let dropped = cases(w).filter(|c| matches!(c.cause, Cause::LocalDrop(_)));
+        for g in by_peer(dropped, w) {
+            out.fire(g.subject.clone(), fire(w, &g));
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
+    let first = g.first();
+    let s = first.socket;
+    let sure = first.confidence == Confidence::Confirmed;
+    let verb = if g.cases.len() == 1 { "is" } else { "are" };
+    let mut f = Fire::new(
+        if sure { Severity::Crit } else { Severity::Warn },
+        format!(
+            "{} {verb} cut off by this host itself: its packets are refused on the way out",
+            g.who()
+        ),
+    );
+    g.fill(&mut f, w);
+    let window = s.info.and_then(|i| i.snd_wnd());
+    match first.cause {
+        Cause::LocalDrop(LocalDrop::Retransmit { failed }) => {
+            let text = format!("TCPRetransFail +{failed} around the last RTOs");
+            f.evidence.push(Evidence::new("TCPRetransFail", failed as f64, "", text).over(1.0));
+            f.evidence.extend(evidence::rto(s));
+            f.evidence.extend(evidence::sent(s, TimerKind::Rto));
+            f.ruled_out.push(RuledOut::new(
+                "tcp-rto-storm",
+                "the retransmissions fail on this host (TCPRetransFail)",
+            ));
+        }
+        _ => {
+            let wnd = window.map_or("an open window".to_owned(), |n| format!("snd_wnd {n}"));
+            let text =
+                format!("persist timer with {wnd}, unacked 0, {} queued", bytes(s.wqueue.into()));
+            let shown = window.map_or_else(
+                || Evidence::text("snd_wnd", text.clone()),
+                |n| Evidence::new("snd_wnd", n.into(), "bytes", text.clone()).over(0.0),
+            );
+            f.evidence.push(shown);
+            f.evidence.extend(evidence::sent(s, TimerKind::Probe));
+            f.ruled_out.push(RuledOut::new("tcp-rto-storm", "unacked 0: nothing got out"));
+        }
+    }
+    if let Some(because) = evidence::open_window(s) {
+        f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", because));
+    }
+    let minute = Duration::from_secs(60);
+    if let Some(c) = w.counter(g.netns(), "TcpExtTCPWinProbe", minute)
+        && c.delta == 0
+    {
+        f.evidence.push(Evidence::new("TCPWinProbe", 0.0, "", "no window probe was sent"));
+    }
+    f.missing.push("which rule or program refuses (netfilter and qdisc counters)".to_owned());
+    let enter = enter(w, g.netns());
+    f.next
+        .push(format!("{enter}nft list ruleset | grep -A5 -E 'hook (output|postrouting|egress)'"));
+    f.next.push(format!("{enter}iptables -vnL OUTPUT"));
+    f.next.push(format!("{enter}bpftool net; bpftool cgroup tree"));
+    let dev = device(s);
+    f.next.push(if dev == "any" {
+        format!("{enter}tc -s qdisc show")
+    } else {
+        format!("{enter}tc -s qdisc show dev {dev}; {enter}tc filter show dev {dev} egress")
+    });
+    f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));
+    f
+}

@@ -1,0 +1,161 @@
+//! `tcp-rto-storm`: retransmissions leave, no answer comes.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::peers::{Group, by_peer, device, enter, ss_dst};
+use super::common::sockets::{Cause, STORM_RTOS, cases};
+use super::common::{evidence, text::sh};
+use crate::collect::CollectorId;
+use crate::model::derive::rate::median;
+use crate::model::derive::sockets::TimerKind;
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpRtoStorm;
+
+/// So many connections are critical ...
+const CRIT_SOCKETS: usize = 10;
+/// ... or this part of those that send, once there are a few.
+const CRIT_SHARE: f64 = 0.05;
+/// Below this a share of the connections says nothing.
+const FEW: usize = 3;
+/// TCPTimeouts per second: at least so many, and so many times the median of a minute.
+const CRIT_TIMEOUTS_S: f64 = 10.0;
+const CRIT_TIMES_MEDIAN: f64 = 5.0;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-rto-storm"),
+    title: "retransmissions leave this host and no answer comes back",
+    condition: "3 or more RTOs on end on a connection, each with total_retrans + 1 or more, and \
+        bytes_acked flat. Critical with 10 or more connections to the peer, or 3 or more that \
+        are 5% of all that send in the namespace, or that retransmit while TCPTimeouts runs at \
+        10/s and 5 times its median of the last minute. Peers beyond 8 at once become one \
+        finding: the cause is then on this side. Clears when data is acknowledged.",
+    look_alikes: "RTOs that leave nothing (data_segs_out flat): tcp-silent-rto, \
+        tcp-tb-lt-w-stall. Retransmissions that this host's own firewall refuses \
+        (TCPRetransFail grows with each): tcp-local-egress-drop. A closed window runs the \
+        persist timer: tcp-zero-window-stall. A long own queue shows an RTO of seconds, but \
+        backoff 0: the RTT is long, nothing is lost.",
+    remedy: "One peer: is it up, does its firewall or conntrack drop us, does the path (mtr with \
+        TCP to the same port)? All peers of one device: cable, bond, switch port, security \
+        group. Set TCP_USER_TIMEOUT so that applications notice before 15 minutes have passed.",
+    sources: "net/ipv4/tcp_timer.c; measured on 6.18 against a peer that drops: rto 3264 to 6528 ms, \
+        backoff 4 to 5, data_segs_out 15 to 16, retransmissions 4 to 5. No widely used alert \
+        set has a per-connection rule to compare with.",
+    hold: Hold::events(4),
+    needs_time: Duration::from_secs(5),
+};
+
+impl Rule for TcpRtoStorm {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Sockets]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        for g in by_peer(cases(w).filter(|c| c.cause == Cause::Storm), w) {
+            out.fire(g.subject.clone(), fire(w, &g));
+        }
+    }
+}
+
+/// Why a group is critical, if it is.
+fn critical(w: &Window<'_>, g: &Group<'_>) -> Option<Evidence> {
+    let n = g.cases.iter().filter(|c| c.confidence == Confidence::Confirmed).count();
+    if n >= CRIT_SOCKETS {
+        let text = format!("{n} connections at once");
+        return Some(Evidence::new("connections", n as f64, "", text).over(CRIT_SOCKETS as f64));
+    }
+    if n < FEW {
+        return None;
+    }
+    let totals = w.derived.sockets.totals.iter().find(|t| t.netns == g.netns());
+    let sending = totals.map_or(0, |t| t.sending) as usize;
+    if sending > 0 && n as f64 >= CRIT_SHARE * sending as f64 {
+        let pct = 100.0 * n as f64 / sending as f64;
+        let text = format!("{pct:.0}% of the {sending} connections that send");
+        return Some(Evidence::new("share", pct, "%", text).over(100.0 * CRIT_SHARE));
+    }
+    let rate = |d: &crate::model::derive::Derived| d.net(g.netns())?.rate("TcpExtTCPTimeouts");
+    let now = rate(w.derived)?;
+    let usual = median(&mut w.recent(60).skip(1).filter_map(rate).collect::<Vec<_>>())?;
+    let limit = CRIT_TIMEOUTS_S.max(CRIT_TIMES_MEDIAN * usual);
+    (now >= limit).then(|| {
+        let text = format!("TCPTimeouts {now:.0}/s, median of the last minute {usual:.1}/s");
+        Evidence::new("TCPTimeouts", now, "/s", text).over(limit)
+    })
+}
+
+fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
+    let s = g.first().socket;
+    let critical = critical(w, g);
+    let severity = if critical.is_some() { Severity::Crit } else { Severity::Warn };
+    let verb = if g.cases.len() == 1 { "retransmits" } else { "retransmit" };
+    let mut f = Fire::new(severity, format!("{} {verb} without an answer", g.who()));
+    g.fill(&mut f, w);
+    let rto = evidence::rto(s).map(|e| {
+        // The threshold is on the count of RTOs; the RTO itself is what people look for.
+        Evidence { threshold: None, ..e }
+    });
+    f.evidence.push(rto.unwrap_or_else(|| evidence::retransmits(s)));
+    f.evidence.extend(evidence::sent(s, TimerKind::Rto));
+    f.evidence.extend(evidence::last_ack(s));
+    f.evidence.extend(evidence::outstanding(s));
+    f.evidence.extend(critical);
+    if matches!(g.subject, Subject::Netns { .. }) {
+        let text = format!("{} peers at once: look at this host's link first", g.peers);
+        f.evidence.push(Evidence::new("peers", g.peers as f64, "", text));
+    }
+    let minute = Duration::from_secs(60);
+    for (name, what) in [
+        ("TcpExtTCPAbortOnTimeout", "connections given up in the last minute"),
+        ("TcpExtOutOfWindowIcmps", "ICMP errors that fit no connection in the last minute"),
+    ] {
+        if let Some(n) = w.counter(g.netns(), name, minute).map(|c| c.delta).filter(|n| *n > 0) {
+            let short = name.trim_start_matches("TcpExt");
+            f.evidence.push(Evidence::new(short, n as f64, "", format!("{n} {what} ({short})")));
+        }
+    }
+    rule_out(&mut f, g);
+    let enter = enter(w, g.netns());
+    let peer = sh(&s.remote.addr.to_string());
+    f.next.push(format!("{enter}tcpdump -ni {} host {peer} -c 20", device(s)));
+    if s.inbound {
+        f.next.push(format!("{enter}mtr -n {peer}"));
+    } else {
+        f.next.push(format!("{enter}mtr -n -T -P {} {peer}", s.remote.port));
+    }
+    f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));
+    f
+}
+
+fn rule_out(f: &mut Fire, g: &Group<'_>) {
+    let s = g.first().socket;
+    let Some(i) = s.info else { return };
+    if let Some(n) = i.total_retrans() {
+        let because = format!("retransmissions leave: total_retrans {n}");
+        f.ruled_out.push(RuledOut::new("tcp-silent-rto", because));
+    }
+    if let (Some(w), Some(tb)) = (s.skmem.w(), s.skmem.tb())
+        && w > tb
+    {
+        let because = format!("w {w} > tb {tb} is normal while retransmissions leave");
+        f.ruled_out.push(RuledOut::new("tcp-tb-lt-w-stall", because));
+    }
+    let because = evidence::open_window(s).unwrap_or_else(|| "timer is on, not persist".into());
+    f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", because));
+    let failed = s.events.iter().filter_map(|e| e.net.retrans_fail).max();
+    if failed == Some(0) {
+        f.ruled_out.push(RuledOut::new("tcp-local-egress-drop", "TCPRetransFail +0"));
+    }
+    if let Some(n) = i.backoff().filter(|n| *n >= STORM_RTOS) {
+        let because = format!("backoff {n}, not 0: the RTO grew by firing, not by the RTT");
+        f.ruled_out.push(RuledOut::new("long-own-queue", because));
+    }
+}

@@ -1,0 +1,120 @@
+//! `tcp-tb-lt-w-stall`: a kernel bug froze the connection.
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::peers::{Group, by_peer, enter, ss_dst};
+use super::common::release::{Release, tb_lt_w_bug};
+use super::common::sockets::{Cause, cases};
+use super::common::{evidence, text::sh};
+use crate::collect::CollectorId;
+use crate::model::derive::sockets::TimerKind;
+use std::time::Duration;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpTbLtWStall;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-tb-lt-w-stall"),
+    title: "a kernel bug froze this connection; it does not recover by itself",
+    condition: "A sending connection whose retransmission timer runs; 2 or more RTOs fired with \
+        data_segs_out and total_retrans flat; t = 0, so nothing is in the qdisc or the driver; \
+        w/2 > tb; and TCPWqueueTooBig grew in the namespace within one tick of an RTO. Each RTO \
+        doubles although tcp_fragment() refused to split the segment that had to be sent again. \
+        With fewer than two RTOs seen it is only suspected, from last_data_sent, and only on \
+        kernels that are not known to be fixed. Clears when data is acknowledged or a \
+        retransmission leaves.",
+    look_alikes: "w > tb alone is normal: a healthy sender with a small SO_SNDBUF shows w at 8 \
+        times tb. TCPWqueueTooBig above 0 alone is no proof either: it counts refusals that did \
+        no harm. A deleted route or a stuck qdisc gives the same flat counters without the \
+        growth of TCPWqueueTooBig: tcp-silent-rto. A shrunk SO_SNDBUF with a dead peer has w far \
+        above tb, but its retransmissions leave: tcp-rto-storm.",
+    remedy: "Upgrade the kernel: f070ef2ac667 (4.19.52, June 2019) brought it, b617158dc096 \
+        (4.19.62, 4.9.189, 5.3) removed it. Until then raise SO_SNDBUF and net.ipv4.tcp_wmem, or \
+        stop setting small send buffers. Kill the frozen socket with ss -K so that the \
+        application can reconnect. On a kernel outside the window keep the numbers and report \
+        them: the signature without the known bug is news.",
+    sources: "Field report on 4.19.57 (w 22680, tb 8192, rto 37760, backoff 7, no \
+        retransmission); net/ipv4/tcp_output.c, tcp_fragment(); measured on 6.18: w > tb in up \
+        to 97% of the samples of healthy senders.",
+    hold: Hold::events(4),
+    needs_time: Duration::from_secs(5),
+};
+
+impl Rule for TcpTbLtWStall {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Sockets]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let frozen = cases(w).filter(|c| matches!(c.cause, Cause::Frozen { .. }));
+        for g in by_peer(frozen, w) {
+            out.fire(g.subject.clone(), fire(w, &g));
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
+    let first = g.first();
+    let s = first.socket;
+    let release = tb_lt_w_bug(&w.host.kernel);
+    let sure = first.confidence == Confidence::Confirmed;
+    let severity = if sure { Severity::Crit } else { Severity::Warn };
+    let mut f = Fire::new(
+        severity,
+        format!("{} frozen by the kernel: RTOs fire, nothing is sent, w/2 > tb", g.who()),
+    );
+    g.fill(&mut f, w);
+    let tb = s.skmem.tb().unwrap_or(0);
+    f.evidence.extend(evidence::memory(s).map(|e| e.over(f64::from(tb) * 2.0)));
+    f.evidence.extend(evidence::rto(s));
+    f.evidence.extend(evidence::sent(s, TimerKind::Rto));
+    f.evidence.extend(evidence::outstanding(s));
+    if let Cause::Frozen { too_big: Some(n) } = first.cause {
+        let text = format!("TCPWqueueTooBig +{n} around the RTOs");
+        f.evidence.push(Evidence::new("TCPWqueueTooBig", n as f64, "", text).over(1.0));
+    }
+    let kernel = &w.host.kernel;
+    let text = match release {
+        Release::Affected => format!("kernel {kernel} has the bug (4.19.52 to 4.19.61)"),
+        Release::Fixed => format!("kernel {kernel} is fixed: signature without known bug"),
+        Release::Unknown => format!("kernel {kernel}: not known whether it has the bug"),
+    };
+    f.evidence.push(Evidence::text("kernel", text));
+    if release != Release::Affected {
+        f.confidence = Confidence::Suspected;
+    }
+    rule_out(&mut f, g);
+    let enter = enter(w, g.netns());
+    let dst = ss_dst(s);
+    f.next.push(format!("{enter}nstat -az TcpExtTCPWqueueTooBig"));
+    f.next.push(format!("{enter}ss -tinmo dst {dst}"));
+    f.next.push(format!(
+        "{enter}ss -K dst {} dport = {}",
+        sh(&s.remote.addr.to_string()),
+        sh(&format!(":{}", s.remote.port))
+    ));
+    f.next.push("sysctl net.ipv4.tcp_wmem".to_owned());
+    f
+}
+
+fn rule_out(f: &mut Fire, g: &Group<'_>) {
+    let s = g.first().socket;
+    let total = s.info.and_then(|i| i.total_retrans());
+    if let Some(n) = total {
+        let because = format!("no retransmission left: total_retrans stays {n}");
+        f.ruled_out.push(RuledOut::new("tcp-rto-storm", because));
+    }
+    if s.skmem.t() == Some(0) {
+        f.ruled_out.push(RuledOut::new("stuck-in-qdisc-or-nic", "t = 0: nothing below TCP"));
+    }
+    if let Some(because) = evidence::open_window(s) {
+        f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", because));
+    } else {
+        f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", "timer is on, not persist"));
+    }
+}

@@ -1,0 +1,108 @@
+//! `tcp-zero-window-stall`: the peer's application does not read.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::evidence;
+use super::common::peers::{Group, by_peer, enter, ss_dst};
+use super::common::sockets::{Cause, STORM_RTOS, ZERO_WINDOW, cases};
+use super::common::text::{bytes, time};
+use crate::collect::CollectorId;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpZeroWindowStall;
+
+/// Critical after this.
+const CRIT: Duration = Duration::from_secs(60);
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-zero-window-stall"),
+    title: "the peer told us to stop sending: its application does not read",
+    condition: "The persist timer runs, bytes wait in the send queue, snd_wnd is 0 and bytes_acked \
+        flat for 5 s; critical at 60 s. Before Linux 5.4 there is no snd_wnd: then rwnd_limited \
+        must grow by 90% of the time. A stall that began before we looked is told from the \
+        probes: each doubles their interval. Clears when the window opens.",
+    look_alikes: "A persist timer with an open window is a packet that this host refuses to send: \
+        tcp-local-egress-drop. A window that opens by a little now and then moves bytes_acked: \
+        slow, not stalled. Three or more probes without an answer mean that the peer's kernel \
+        is silent too: look at the path.",
+    remedy: "Look at the peer: ss -tnm shows Recv-Q at rb; find out what its reader waits for \
+        (stack, lock, disk, its own peer). Here, set TCP_USER_TIMEOUT: a zero window with a \
+        living peer is held open for ever.",
+    sources: "net/ipv4/tcp_timer.c, tcp_probe_timer(); measured on 6.18 against a peer that \
+        accepts and never reads: persist, backoff 5, rto constant at 212 ms, next probe after \
+        6.8 s, rwnd_limited 99.5%.",
+    hold: Hold::events(4),
+    needs_time: Duration::from_secs(6),
+};
+
+impl Rule for TcpZeroWindowStall {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Sockets]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let closed = cases(w).filter(|c| matches!(c.cause, Cause::ZeroWindow { .. }));
+        for g in by_peer(closed, w) {
+            out.fire(g.subject.clone(), fire(w, &g));
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
+    let s = g.first().socket;
+    let longest = g.cases.iter().filter_map(|c| match c.cause {
+        Cause::ZeroWindow { stalled } => Some(stalled),
+        _ => None,
+    });
+    let stalled = longest.max().unwrap_or(ZERO_WINDOW);
+    let waiting: u64 = g.cases.iter().map(|c| u64::from(c.socket.wqueue)).sum();
+    let severity = if stalled >= CRIT { Severity::Crit } else { Severity::Warn };
+    let mut f = Fire::new(
+        severity,
+        format!(
+            "{} stalled for {}: the peer's window is 0, {} wait",
+            g.who(),
+            time(stalled),
+            bytes(waiting)
+        ),
+    );
+    g.fill(&mut f, w);
+    let limit = if severity == Severity::Crit { CRIT } else { ZERO_WINDOW };
+    let text = format!("no progress for {} with snd_wnd 0", time(stalled));
+    f.evidence
+        .push(Evidence::new("stalled", stalled.as_secs_f64(), "s", text).over(limit.as_secs_f64()));
+    if let (Some(gap), Some(b)) = (s.probe_interval(), s.info.and_then(|i| i.backoff())) {
+        let text = format!("persist timer, backoff {b}: a probe every {}", time(gap));
+        f.evidence.push(Evidence::new("backoff", b.into(), "", text));
+    }
+    if let Some((us, dt)) = s.rwnd_limited.filter(|(_, dt)| !dt.is_zero()) {
+        let pct = 100.0 * us.as_secs_f64() / dt.as_secs_f64();
+        let text = format!("rwnd_limited {pct:.0}% of the last interval");
+        f.evidence.push(Evidence::new("rwnd_limited", pct, "%", text));
+    }
+    f.evidence.extend(evidence::last_ack(s));
+    let unanswered = s.unanswered_probes();
+    if unanswered >= STORM_RTOS {
+        let text =
+            format!("{unanswered} probes without an answer: the peer's kernel is silent too");
+        f.evidence.push(Evidence::new("probes", unanswered.into(), "", text));
+    } else {
+        f.ruled_out.push(RuledOut::new("dead-peer", "the peer's kernel answers the probes"));
+    }
+    if s.info.and_then(|i| i.snd_wnd()) == Some(0) {
+        f.ruled_out.push(RuledOut::new("tcp-local-egress-drop", "snd_wnd is 0, not open"));
+    }
+    f.ruled_out.push(RuledOut::new("tcp-rto-storm", "timer is persist: nothing is in flight"));
+    let enter = enter(w, g.netns());
+    f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));
+    let (port, peer) = (s.remote.port, s.remote.addr);
+    f.next
+        .push(format!("on {peer}: ss -tnmp sport = :{port}  # Recv-Q against rb, and its reader"));
+    f
+}
