@@ -78,7 +78,7 @@ impl Collector for CpuCollector {
     const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        let mut stat = HotFile::new(host, STAT);
+        let mut stat = HotFile::record(host, STAT);
         stat.read()
             .map_err(|e| Unavailable::new(format!("/proc/stat: {e}"), "mount /proc of the host"))?;
         let live = rustix::param::clock_ticks_per_second() as u32;

@@ -20,12 +20,18 @@ pub struct HotFile {
     path: PathBuf,
     file: Option<File>,
     buf: Vec<u8>,
+    shape: Shape,
 }
 
 impl HotFile {
     /// Names the file, such as `proc/stat`; it is opened by the first [`read`](Self::read).
     pub fn new(host: &HostFs, rel: impl AsRef<std::path::Path>) -> Self {
-        Self { path: host.path(rel), file: None, buf: Vec::new() }
+        Self { path: host.path(rel), file: None, buf: Vec::new(), shape: Shape::Rows }
+    }
+
+    /// As [`new`](Self::new) for a file that the kernel prints as one record.
+    pub fn record(host: &HostFs, rel: impl AsRef<std::path::Path>) -> Self {
+        Self { shape: Shape::Record, ..Self::new(host, rel) }
     }
 
     /// Where it is.
@@ -47,7 +53,7 @@ impl HotFile {
             Some(f) => f,
             None => File::open(&self.path)?,
         };
-        read_at_start(&file, &mut self.buf)?;
+        read(&file, &mut self.buf, self.shape)?;
         self.file = Some(file);
         Ok(&self.buf)
     }
@@ -58,14 +64,37 @@ impl HotFile {
 /// # Errors
 /// What the kernel said.
 pub fn read_at_start(file: &File, buf: &mut Vec<u8>) -> io::Result<()> {
+    read(file, buf, Shape::Rows)
+}
+
+/// As [`read_at_start`] for a file that the kernel prints as one record, such as `schedstat`,
+/// `stat` or any control file of cgroupfs: saves the read that finds the end.
+///
+/// # Errors
+/// What the kernel said.
+pub fn read_record(file: &File, buf: &mut Vec<u8>) -> io::Result<()> {
+    read(file, buf, Shape::Record)
+}
+
+/// How the kernel hands a file out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// Record by record: a short read may be followed by more.
+    Rows,
+    /// As one record (`single_open`): a short read is the end.
+    Record,
+}
+
+fn read(file: &File, buf: &mut Vec<u8>, shape: Shape) -> io::Result<()> {
     buf.clear();
     while buf.len() < MAX_FILE {
         if buf.capacity() - buf.len() < CHUNK / 4 {
             buf.reserve(CHUNK.max(buf.len()));
         }
-        let offset = buf.len() as u64;
+        let (offset, asked) = (buf.len() as u64, buf.capacity() - buf.len());
         match rustix::io::pread(file, rustix::buffer::spare_capacity(buf), offset) {
             Ok(0) => break,
+            Ok(n) if n < asked && shape == Shape::Record => break,
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
@@ -82,11 +111,13 @@ mod tests {
     fn each_read_shows_the_file_anew() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f");
-        std::fs::write(&file, vec![b'x'; 100_000]).unwrap();
-        let mut hot = HotFile::new(&HostFs::at(dir.path()), "f");
-        assert_eq!(hot.read().unwrap().len(), 100_000);
-        std::fs::write(&file, b"short").unwrap();
-        assert_eq!(hot.read().unwrap(), b"short");
+        let host = HostFs::at(dir.path());
+        for mut hot in [HotFile::new(&host, "f"), HotFile::record(&host, "f")] {
+            std::fs::write(&file, vec![b'x'; 100_000]).unwrap();
+            assert_eq!(hot.read().unwrap().len(), 100_000);
+            std::fs::write(&file, b"short").unwrap();
+            assert_eq!(hot.read().unwrap(), b"short");
+        }
     }
 
     #[test]
@@ -96,6 +127,35 @@ mod tests {
         assert_eq!(hot.read().unwrap_err().kind(), io::ErrorKind::NotFound);
         std::fs::write(dir.path().join("f"), b"1\n").unwrap();
         assert_eq!(hot.read().unwrap(), b"1\n");
+    }
+
+    /// The claim behind `record`: nothing follows the first short read of these files.
+    #[test]
+    fn live_records_come_in_one_read() {
+        let host = HostFs::live();
+        for rel in [
+            "proc/stat",
+            "proc/softirqs",
+            "proc/loadavg",
+            "proc/self/stat",
+            "proc/self/schedstat",
+            "proc/self/statm",
+            "proc/self/net/netstat",
+            "proc/self/net/snmp",
+            "proc/self/net/snmp6",
+            "proc/self/net/sockstat",
+            "proc/self/net/sockstat6",
+            "proc/meminfo",
+            "proc/pressure/cpu",
+        ] {
+            let Ok(rows) = HotFile::new(&host, rel).read().map(count_lines) else { continue };
+            let record = HotFile::record(&host, rel).read().map(count_lines).unwrap();
+            assert_eq!(rows, record, "{rel}");
+        }
+    }
+
+    fn count_lines(bytes: &[u8]) -> usize {
+        bytes.iter().filter(|b| **b == b'\n').count()
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Collector for MemoryCollector {
     const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        let mut meminfo = HotFile::new(host, "proc/meminfo");
+        let mut meminfo = HotFile::record(host, "proc/meminfo");
         meminfo.read().map_err(|e| {
             Unavailable::new(format!("/proc/meminfo: {e}"), "mount /proc of the host")
         })?;

@@ -7,11 +7,17 @@ use std::sync::Arc;
 /// One counter as a parser finds it: group (`TcpExt`, may be empty), name, value.
 pub(super) type Found<'a, V> = (&'a [u8], &'a [u8], V);
 
+/// Names in sorted order, and the values in the order of the names.
+pub(super) type Sorted<V> = (Arc<Vec<Box<str>>>, Vec<V>);
+
+/// Group, name, index into the sorted names.
+type Entry = (Box<[u8]>, Box<[u8]>, u32);
+
 /// The names of the last reading and the sorted place of each.
 #[derive(Debug, Default)]
 pub(super) struct NameTable {
-    /// In file order: group, name, index into `names`.
-    entries: Vec<(Box<[u8]>, Box<[u8]>, u32)>,
+    /// In file order.
+    entries: Vec<Entry>,
     names: Arc<Vec<Box<str>>>,
 }
 
@@ -22,7 +28,7 @@ impl NameTable {
         &mut self,
         walk: impl Fn(&mut dyn FnMut(Found<'a, V>)),
         join: impl Fn(&[u8], &[u8]) -> String,
-    ) -> (Arc<Vec<Box<str>>>, Vec<V>) {
+    ) -> Sorted<V> {
         let mut values = vec![V::default(); self.names.len()];
         let mut seen = 0;
         let mut same = true;
@@ -50,7 +56,7 @@ impl NameTable {
         &mut self,
         walk: &impl Fn(&mut dyn FnMut(Found<'a, V>)),
         join: impl Fn(&[u8], &[u8]) -> String,
-    ) -> (Arc<Vec<Box<str>>>, Vec<V>) {
+    ) -> Sorted<V> {
         let mut rows: Vec<(&[u8], &[u8], Box<str>, V)> = Vec::new();
         walk(&mut |(g, n, v)| rows.push((g, n, join(g, n).into_boxed_str(), v)));
         let mut names: Vec<Box<str>> = rows.iter().map(|r| r.2.clone()).collect();

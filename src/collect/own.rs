@@ -39,7 +39,7 @@ impl Collector for OwnCollector {
     const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        let file = |name: &str| HotFile::new(host, format!("proc/self/{name}"));
+        let file = |name: &str| HotFile::record(host, format!("proc/self/{name}"));
         Ok(Self { statm: file("statm"), stat: file("stat"), live: host.is_live() })
     }
 

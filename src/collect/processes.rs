@@ -68,7 +68,7 @@ impl Collector for ProcessesCollector {
             .map_err(|e| Unavailable::new(format!("/proc: {e}"), "mount /proc of the host"))?;
         Ok(Self {
             host: host.clone(),
-            loadavg: HotFile::new(host, "proc/loadavg"),
+            loadavg: HotFile::record(host, "proc/loadavg"),
             scan: ThreadScan::new(host, MAX_FILES),
             unread: 0,
             wchan_readable: true,

@@ -43,7 +43,7 @@ impl Collector for PsiCollector {
     const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        let file = |name: &str| HotFile::new(host, format!("proc/pressure/{name}"));
+        let file = |name: &str| HotFile::record(host, format!("proc/pressure/{name}"));
         let mut this = Self { cpu: file("cpu"), io: file("io"), memory: file("memory") };
         match this.cpu.read() {
             Ok(_) => Ok(this),

@@ -1,7 +1,6 @@
 //! The collector: which groups are read when.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::mounts::{Hierarchy, parse_mountinfo};
@@ -24,7 +23,8 @@ const FIRST_ROUND: Duration = Duration::from_millis(50);
 const CHECK_AGE: Duration = Duration::from_secs(5);
 /// Groups read in every round, whatever the budget.
 const MIN_READS: usize = 4;
-/// Groups whose files stay open; a group has at most nine.
+/// Groups whose files stay open; a group has at most nine, and all together an eighth of our
+/// descriptors.
 const MAX_OPEN_GROUPS: usize = 24;
 
 /// Reads it. See the module head.
@@ -37,6 +37,7 @@ pub struct CgroupsCollector {
     buf: Vec<u8>,
     started: bool,
     open_groups: usize,
+    max_open_groups: usize,
     /// Of the last round.
     unread: u32,
 }
@@ -73,6 +74,7 @@ impl Collector for CgroupsCollector {
             buf: Vec::new(),
             started: false,
             open_groups: 0,
+            max_open_groups: max_open_groups(),
             unread: 0,
         })
     }
@@ -197,7 +199,7 @@ impl CgroupsCollector {
     /// Counters, and how many files could be read.
     fn contents(&mut self, group: &mut Group, keep: bool) -> (Contents, u32) {
         let had = !group.open.is_empty();
-        let keep = keep && (had || self.open_groups < MAX_OPEN_GROUPS);
+        let keep = keep && (had || self.open_groups < self.max_open_groups);
         let mut open = std::mem::take(&mut group.open);
         let mut reader = self.reader(group);
         if keep {
@@ -210,6 +212,11 @@ impl CgroupsCollector {
         group.open = open;
         (contents, files)
     }
+}
+
+fn max_open_groups() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(MAX_OPEN_GROUPS, |n| MAX_OPEN_GROUPS.min((n / 72) as usize))
 }
 
 fn row(group: &Group, hierarchies: &[Hierarchy], contents: Contents) -> CgroupRow {

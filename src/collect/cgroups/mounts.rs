@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::collect::parse::{lines, whole_lines};
 
 /// Controllers of a hierarchy that we read.
+#[allow(clippy::struct_excessive_bools, reason = "a set; any of them may be mounted together")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Controllers {
     pub cpu: bool,
@@ -76,15 +77,12 @@ fn unescape(field: &[u8]) -> String {
             }
             _ => None,
         };
-        match code.and_then(|c| u8::try_from(c).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                rest = tail.get(3..).unwrap_or_default();
-            }
-            None => {
-                out.push(*first);
-                rest = tail;
-            }
+        if let Some(byte) = code.and_then(|c| u8::try_from(c).ok()) {
+            out.push(byte);
+            rest = tail.get(3..).unwrap_or_default();
+        } else {
+            out.push(*first);
+            rest = tail;
         }
     }
     String::from_utf8_lossy(&out).into_owned()

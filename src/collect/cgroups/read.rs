@@ -7,7 +7,7 @@ use super::mounts::Hierarchy;
 use super::parse::{self, V1Counters};
 use super::{CgroupCpu, CgroupIo};
 use crate::collect::HostFs;
-use crate::collect::hot::read_at_start;
+use crate::collect::hot::read_record;
 use crate::collect::psi::{PsiTotals, parse_pressure};
 
 /// Limits, which change rarely.
@@ -62,13 +62,13 @@ impl Reader<'_> {
     fn read(&mut self, name: &'static str, path: &Path) -> Option<&[u8]> {
         self.buf.clear();
         match self.open.as_deref_mut() {
-            None => read_at_start(&File::open(path).ok()?, self.buf).ok()?,
+            None => read_record(&File::open(path).ok()?, self.buf).ok()?,
             Some(open) => {
                 let at = open.iter().position(|(n, _)| *n == name).unwrap_or_else(|| {
                     open.push((name, File::open(path).ok()));
                     open.len() - 1
                 });
-                read_at_start(open.get(at)?.1.as_ref()?, self.buf).ok()?;
+                read_record(open.get(at)?.1.as_ref()?, self.buf).ok()?;
             }
         }
         self.files += 1;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::collect::Interest;
 use crate::model::subject::DiskId;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn fixture(name: &str) -> HostFs {
     HostFs::at(format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR")))

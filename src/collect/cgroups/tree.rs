@@ -74,6 +74,7 @@ pub(super) struct Known {
 }
 
 impl Known {
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.paths.len()
     }

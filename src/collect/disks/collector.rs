@@ -73,7 +73,7 @@ impl Device {
         }
         let whole = self.attrs.class != DiskClass::Partition;
         if whole && self.inflight.is_none() {
-            self.inflight = Some(HotFile::new(host, attrs::dir(&self.name).join("inflight")));
+            self.inflight = Some(HotFile::record(host, attrs::dir(&self.name).join("inflight")));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{NetCountersSample, NetnsCounters, parse};
 use crate::clock;
-use crate::collect::hot::{HotFile, read_at_start};
+use crate::collect::hot::{HotFile, read_record};
 use crate::collect::names::NameTable;
 use crate::collect::namespaces::{self, Namespace};
 use crate::collect::parse::{fields, number};
@@ -88,7 +88,7 @@ impl Collector for NetCountersCollector {
     const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
-        let mut own_files = FILES.map(|f| HotFile::new(host, format!("proc/net/{f}")));
+        let mut own_files = FILES.map(|f| HotFile::record(host, format!("proc/net/{f}")));
         let [netstat, ..] = &mut own_files;
         netstat.read().map_err(|e| {
             Unavailable::new(format!("/proc/net/netstat: {e}"), "mount /proc of the host")
@@ -192,16 +192,13 @@ impl Foreign {
         let before = clock::thread_cpu();
         for _ in 0..self.queue.len() {
             let Some(mut space) = self.queue.pop_front() else { return };
-            match self.read(host, &mut space) {
-                Ok(row) => {
-                    out.push(row);
-                    self.queue.push_back(space);
-                }
+            if let Ok(row) = self.read(host, &mut space) {
+                out.push(row);
+                self.queue.push_back(space);
+            } else {
                 // The member is gone or moved: find another.
-                Err(_) => {
-                    let soon = cx.at + RETRY.max(self.list_cost.mul_f64(0.2 / BUDGET));
-                    self.next_list = self.next_list.map(|t| t.min(soon));
-                }
+                let soon = cx.at + RETRY.max(self.list_cost.mul_f64(0.2 / BUDGET));
+                self.next_list = self.next_list.map(|t| t.min(soon));
             }
             if clock::thread_cpu().saturating_sub(before) > budget {
                 return;
@@ -234,7 +231,7 @@ impl Foreign {
     fn read(&mut self, host: &HostFs, space: &mut Space) -> io::Result<NetnsCounters> {
         for (i, (name, buf)) in FILES.iter().zip(&mut self.bufs).enumerate() {
             let opened = File::open(host.path(format!("proc/{}/net/{name}", space.member)));
-            match opened.and_then(|f| read_at_start(&f, buf)) {
+            match opened.and_then(|f| read_record(&f, buf)) {
                 Ok(()) => {}
                 Err(e) if i == 0 => return Err(e),
                 Err(_) => buf.clear(),

@@ -1,6 +1,7 @@
 //! The collector.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::time::Duration;
 
 use super::{SchedSample, ThreadSched, parse};
@@ -50,7 +51,7 @@ impl Collector for SchedCollector {
     const ROLE: Role = Role::Tasks;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        let mut loadavg = HotFile::new(host, "proc/loadavg");
+        let mut loadavg = HotFile::record(host, "proc/loadavg");
         loadavg.read().map_err(|e| {
             Unavailable::new(format!("/proc/loadavg: {e}"), "mount /proc of the host")
         })?;
@@ -75,7 +76,7 @@ impl Collector for SchedCollector {
             cpus: cpus.map(parse::parse_schedstat_cpus).unwrap_or_default(),
             ..SchedSample::default()
         };
-        if !self.scan.has_schedstat {
+        if !self.scan.probe() {
             return Ok(out);
         }
         let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(500));
@@ -101,7 +102,7 @@ impl Collector for SchedCollector {
         out.push(if self.scan.has_schedstat {
             let mut why = "no eBPF: per-task run_delay, top tasks only".to_owned();
             if self.unread > 0 {
-                why.push_str(&format!("; {} threads read in turn", self.unread));
+                let _ = write!(why, "; {} threads read in turn", self.unread);
             }
             Signal::degraded(NAME, "schedstat", why, "run as root on a kernel with BTF")
         } else {
@@ -223,7 +224,7 @@ mod tests {
         let mut c = open(&host);
         let deadline = clock::mono() + Duration::from_secs(20);
         let found = loop {
-            std::thread::sleep(Duration::from_millis(200));
+            clock::sleep_until(clock::mono() + Duration::from_millis(200));
             let s = sample(&mut c, clock::mono());
             let of = |pid| s.threads.iter().find(|t| t.task.pid == pid && t.allowed.is_some());
             if let (Some(x), Some(_)) = (of(a.id()), of(b.id())) {

@@ -62,7 +62,7 @@ impl Collector for SoftirqCollector {
     const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        let mut softirqs = HotFile::new(host, "proc/softirqs");
+        let mut softirqs = HotFile::record(host, "proc/softirqs");
         let mut softnet = HotFile::new(host, "proc/net/softnet_stat");
         if let (Err(e), Err(_)) = (softirqs.read(), softnet.read()) {
             return Err(Unavailable::new(

@@ -1,6 +1,8 @@
 //! `ThreadScan`: visits the threads of the host within a CPU budget. Those that lately ran or
 //! waited are read in every round, the rest in turn; what is left over is counted.
 //!
+//! A thread that has not run for 20 rounds is read in every fourth only.
+//!
 //! One read of `schedstat` (1 us on an open file) tells whether a thread was on a CPU since the
 //! last round. Only then can its state, CPU or name have changed, so only then its `stat` is
 //! read. The exceptions are runnable and blocked threads, which a wake-up may change without
@@ -17,7 +19,7 @@ use std::time::Duration;
 use self::dir::NumberDir;
 use self::stat::{Schedstat, parse_schedstat, parse_stat};
 use super::HostFs;
-use super::hot::read_at_start;
+use super::hot::read_record;
 use crate::clock;
 use crate::model::subject::TaskId;
 use crate::model::time::MonoNs;
@@ -30,8 +32,11 @@ const HOT_SHARE: f64 = 0.005;
 const HOT_ROUNDS: u8 = 10;
 /// A process's list of threads is read again after this time.
 const TASKS_AGE: Duration = Duration::from_secs(10);
-/// Read in every round, whatever the budget.
-const MIN_READS: u32 = 16;
+/// A thread that did not run for this many rounds is asleep, and read in each of this many.
+const QUIET_ROUNDS: u8 = 20;
+const ASLEEP_ROUNDS: usize = 4;
+/// Read in every round and of every queue, whatever the budget.
+const MIN_READS: usize = 16;
 
 /// A thread and what was read of it last.
 #[derive(Debug)]
@@ -48,13 +53,26 @@ pub(super) struct Thread {
     read_at: Option<MonoNs>,
     file: Option<File>,
     hot: u8,
+    /// Readings since it last ran.
+    quiet: u8,
+}
+
+/// Where a thread waits for its next reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    /// Read in every round.
+    Hot,
+    /// Read in every round that has the budget.
+    Cold,
+    /// Has not run for long: read in turn.
+    Asleep,
 }
 
 /// What a round left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Round {
     pub processes: u32,
-    /// Threads that exist and were not read: no budget, no permission.
+    /// Threads that were due and not read: no budget, no permission.
     pub unread: u32,
 }
 
@@ -72,6 +90,7 @@ pub(super) struct ThreadScan {
     known: HashSet<u32>,
     hot: VecDeque<Thread>,
     cold: VecDeque<Thread>,
+    asleep: VecDeque<Thread>,
     round: u32,
     /// Threads that we may not read, in this round.
     denied: u32,
@@ -79,7 +98,7 @@ pub(super) struct ThreadScan {
     max_files: usize,
     files: usize,
     list_due: MonoNs,
-    /// False where `schedstat` is absent or always zero: then `stat` is read every time.
+    /// False where `schedstat` is absent or all zero: then `stat` is read every time.
     pub has_schedstat: bool,
 }
 
@@ -95,7 +114,6 @@ impl ThreadScan {
     pub(super) fn new(host: &HostFs, max_files: usize) -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let share = limit.map_or(max_files, |n| (n / 8) as usize);
-        let own = host.read("proc/self/schedstat").ok().and_then(|b| parse_schedstat(&b));
         Self {
             host: host.clone(),
             dir: NumberDir::default(),
@@ -106,13 +124,20 @@ impl ThreadScan {
             known: HashSet::new(),
             hot: VecDeque::new(),
             cold: VecDeque::new(),
+            asleep: VecDeque::new(),
             round: 0,
             denied: 0,
             max_files: max_files.min(share),
             files: 0,
             list_due: MonoNs(0),
-            has_schedstat: own.is_some_and(|s| s.run_ns > 0) || !host.is_live(),
+            has_schedstat: counts_run_delay(host),
         }
+    }
+
+    /// Whether run delays are counted; looks again while they do not seem to be.
+    pub(super) fn probe(&mut self) -> bool {
+        self.has_schedstat = self.has_schedstat || counts_run_delay(&self.host);
+        self.has_schedstat
     }
 
     /// One round of at most `budget` CPU time. `threads` is their number on the host, where
@@ -125,35 +150,45 @@ impl ThreadScan {
         threads: Option<u32>,
         mut visit: impl FnMut(&Thread),
     ) -> io::Result<Round> {
+        self.probe();
         let meter = Meter { start: clock::thread_cpu(), budget };
         self.list_processes(at, budget)?;
         let complete = threads.is_some_and(|n| n as usize == self.known.len());
         self.list_tasks(at, &meter, complete);
-        let mut read = 0u32;
         self.denied = 0;
-        let hot = self.hot.len();
-        for _ in 0..hot {
-            // The rest gets a quarter of the budget even when much is hot.
-            if read >= MIN_READS && read.is_multiple_of(4) && meter.over(0.75) {
-                break;
+        let mut read = 0u32;
+        let mut left = 0usize;
+        // Counted first: a thread that moves from one queue to another is read once only. Newly
+        // found ones are cold. Of those asleep, a part is due.
+        let passes = [
+            (Queue::Hot, self.hot.len(), 0.75),
+            (Queue::Cold, self.cold.len(), 1.0),
+            (Queue::Asleep, self.asleep.len().div_ceil(ASLEEP_ROUNDS), 1.0),
+        ];
+        for (queue, due, part) in passes {
+            for n in 0..due {
+                // The rest gets a quarter of the budget even when much is hot.
+                if n >= MIN_READS && n.is_multiple_of(4) && meter.over(part) {
+                    left += due - n;
+                    break;
+                }
+                let Some(thread) = self.queue(queue).pop_front() else { break };
+                read += u32::from(self.read_and_queue(thread, at, &mut visit));
             }
-            let Some(thread) = self.hot.pop_front() else { break };
-            read += u32::from(self.read_and_queue(thread, at, &mut visit));
         }
-        // Threads that cool down in the pass above go to the back and are not read twice.
-        let fresh = self.cold.iter().rev().take_while(|t| t.read_at == Some(at)).count();
-        for n in 0..self.cold.len().saturating_sub(fresh) {
-            if n as u32 >= MIN_READS && n.is_multiple_of(4) && meter.over(1.0) {
-                break;
-            }
-            let Some(thread) = self.cold.pop_front() else { break };
-            read += u32::from(self.read_and_queue(thread, at, &mut visit));
+        let mut unread = (left as u32).saturating_add(self.denied);
+        if self.known.len() >= MAX_KNOWN {
+            unread = unread.max(threads.unwrap_or(0).saturating_sub(read));
         }
-        let known = self.known.len();
-        // A container's /proc shows fewer threads than the host has: trust our list while we can.
-        let exist = if known < MAX_KNOWN { None } else { threads }.unwrap_or(known as u32);
-        let unread = exist.saturating_sub(read).saturating_add(self.denied);
         Ok(Round { processes: self.processes.len() as u32, unread })
+    }
+
+    fn queue(&mut self, queue: Queue) -> &mut VecDeque<Thread> {
+        match queue {
+            Queue::Hot => &mut self.hot,
+            Queue::Cold => &mut self.cold,
+            Queue::Asleep => &mut self.asleep,
+        }
     }
 
     fn list_processes(&mut self, at: MonoNs, budget: Duration) -> io::Result<()> {
@@ -179,6 +214,11 @@ impl ThreadScan {
             }
         })?;
         processes.retain(|_, p| p.seen == *round);
+        if listing.len() > 2 * processes.len() + 64 {
+            // Processes that ended stay in it until their turn comes, which may be never.
+            listing.clear();
+            listing.extend(processes.keys());
+        }
         // At most a tenth of the budget goes into this.
         let cost = clock::thread_cpu().saturating_sub(before);
         let rounds = cost.as_secs_f64() / budget.as_secs_f64().max(1e-6) * 10.0;
@@ -246,11 +286,12 @@ impl ThreadScan {
             thread.file = None;
         }
         self.files += usize::from(thread.file.is_some());
-        if thread.hot > 0 {
-            self.hot.push_back(thread)
-        } else {
-            self.cold.push_back(thread)
-        }
+        let queue = match &thread {
+            t if t.hot > 0 => Queue::Hot,
+            t if t.quiet >= QUIET_ROUNDS => Queue::Asleep,
+            _ => Queue::Cold,
+        };
+        self.queue(queue).push_back(thread);
         true
     }
 
@@ -262,15 +303,17 @@ impl ThreadScan {
                 Some(f) => f,
                 None => File::open(self.host.path(format!("proc/{pid}/task/{tid}/schedstat")))?,
             };
-            read_at_start(&file, &mut self.buf)?;
+            read_record(&file, &mut self.buf)?;
             thread.file = Some(file);
             parse_schedstat(&self.buf).ok_or(io::ErrorKind::InvalidData)?
         } else {
             Schedstat::default()
         };
         let still = !first && now == thread.sched && !matches!(thread.state, 'R' | 'D');
+        thread.quiet = if still { thread.quiet.saturating_add(1) } else { 0 };
         if !still || !self.has_schedstat {
-            self.host.read_into(format!("proc/{pid}/task/{tid}/stat"), &mut self.buf)?;
+            let file = File::open(self.host.path(format!("proc/{pid}/task/{tid}/stat")))?;
+            read_record(&file, &mut self.buf)?;
             let stat = parse_stat(&self.buf).ok_or(io::ErrorKind::InvalidData)?;
             if !first && stat.start != thread.task.start {
                 // The number was given to another thread.
@@ -306,6 +349,16 @@ impl ThreadScan {
     }
 }
 
+/// Without CONFIG_SCHED_INFO the file is absent, or all zero. So it is for a thread that has
+/// just started, hence two looks.
+fn counts_run_delay(host: &HostFs) -> bool {
+    let counts = |pid: &str| {
+        let text = host.read(format!("proc/{pid}/schedstat")).ok();
+        text.and_then(|b| parse_schedstat(&b)).is_some_and(|s| s != Schedstat::default())
+    };
+    !host.is_live() || counts("self") || counts("1")
+}
+
 impl Thread {
     fn new(pid: u32, tid: u32) -> Self {
         Self {
@@ -320,6 +373,7 @@ impl Thread {
             read_at: None,
             file: None,
             hot: 0,
+            quiet: 0,
         }
     }
 

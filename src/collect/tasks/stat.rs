@@ -113,7 +113,7 @@ mod tests {
         let text = b"13 (ksoftirqd/0) S 2 0 0 0 -1 69238848 0 0 0 0 0 3 0 0 20 0 1 0 5 0 0 \
             18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
         // 69238848 = 0x4208040: PF_KTHREAD is 0x200000.
-        assert_ne!(69_238_848 & PF_KTHREAD, 0);
+        assert_ne!(0x0420_8040 & PF_KTHREAD, 0);
         assert!(parse_stat(text).unwrap().kernel_thread);
     }
 

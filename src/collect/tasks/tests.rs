@@ -43,11 +43,51 @@ fn all_threads_are_found_and_each_is_read_once_a_round() {
     let mut scan = ThreadScan::new(&HostFs::at(dir.path()), 64);
     // The first round meets the processes, the next ones their threads.
     assert_eq!(run(&mut scan, 0, AMPLE).0, [10, 20]);
-    for t in 1..30 {
+    for t in 1..20 {
         let (seen, round) = run(&mut scan, t, AMPLE);
         assert_eq!(seen, [10, 11, 12, 20], "round {t}");
         assert_eq!(round, Round { processes: 2, unread: 0 });
     }
+}
+
+#[test]
+fn a_thread_that_sleeps_long_is_read_in_turn_until_it_runs_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for pid in 1..=40 {
+        put(dir.path(), pid, pid, "idle", 'S', "1 1 1", 1);
+    }
+    let mut scan = ThreadScan::new(&HostFs::at(dir.path()), 64);
+    for t in 0..40 {
+        run(&mut scan, t, AMPLE);
+    }
+    let mut turns = Vec::new();
+    for t in 40..44 {
+        let (seen, round) = run(&mut scan, t, AMPLE);
+        assert_eq!((seen.len(), round.unread), (10, 0));
+        turns.extend(seen);
+    }
+    turns.sort_unstable();
+    assert_eq!(turns, (1..=40).collect::<Vec<_>>());
+    put(dir.path(), 7, 7, "idle", 'R', "2 1 2", 1);
+    for t in 44..48 {
+        run(&mut scan, t, AMPLE);
+    }
+    assert!(run(&mut scan, 48, AMPLE).0.contains(&7));
+    assert!(run(&mut scan, 49, AMPLE).0.contains(&7));
+}
+
+#[test]
+fn processes_that_come_and_go_leave_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut scan = ThreadScan::new(&HostFs::at(dir.path()), 0);
+    for pid in 1..500 {
+        put(dir.path(), pid, pid, "short", 'S', "1 1 1", 1);
+        scan.round(at(u64::from(pid)), AMPLE, Some(1), |_| {}).unwrap();
+        std::fs::remove_dir_all(dir.path().join(format!("proc/{pid}"))).unwrap();
+    }
+    scan.round(at(1000), AMPLE, Some(0), |_| {}).unwrap();
+    assert_eq!((scan.known.len(), scan.processes.len(), scan.cold.len()), (0, 0, 0));
+    assert!(scan.listing.len() < 100, "{}", scan.listing.len());
 }
 
 #[test]
@@ -88,7 +128,7 @@ fn a_small_budget_reads_what_is_hot_and_takes_turns_with_the_rest() {
     for t in 2..10 {
         let (seen, round) = run(&mut scan, t, Duration::ZERO);
         assert!(seen.contains(&50), "round {t}: {seen:?}");
-        assert_eq!(seen.len() as u32 + round.unread, 100);
+        assert!(seen.len() as u32 + round.unread <= 100);
         turns.extend(seen);
     }
     assert!(turns.len() > 90, "{} of 100", turns.len());
