@@ -147,6 +147,30 @@ fn an_exact_lookup_finds_the_living_and_knows_the_dead() {
 }
 
 #[test]
+fn lookups_reach_v6_and_v4_mapped_sockets() {
+    let (Ok(any), Ok(v6)) = (TcpListener::bind("[::]:0"), TcpListener::bind("[::1]:0")) else {
+        eprintln!("no IPv6 here");
+        return;
+    };
+    let mapped = ("127.0.0.1", any.local_addr().unwrap().port());
+    let clients = [
+        TcpStream::connect(mapped).unwrap(),
+        TcpStream::connect(v6.local_addr().unwrap()).unwrap(),
+    ];
+    let servers = [any.accept().unwrap().0, v6.accept().unwrap().0];
+    let sample = read(&mut open(), &Interest::default());
+    let rows = &sample.spaces[0].inet;
+    let mut socket = NlSocket::open(SOCK_DIAG).unwrap();
+    for stream in clients.iter().chain(&servers) {
+        let ports = (stream.local_addr().unwrap().port(), stream.peer_addr().unwrap().port());
+        let id = ExactId::of(rows, row(rows, ports.0, ports.1).unwrap()).unwrap();
+        let (found, fresh) =
+            lookup_one(&mut socket, &mut Buffers::default(), EXT_SKMEMINFO, id).unwrap();
+        assert_eq!((found, fresh.inode), (Lookup::Found, vec![inode(stream)]));
+    }
+}
+
+#[test]
 fn a_named_socket_that_ended_is_not_made_up() {
     let (_listener, client, server) = pair();
     let mut collector = open();

@@ -178,6 +178,7 @@ fn a_path_names_the_only_namespace_to_read() {
     let mut walker = NetnsSocketsCollector::open(&host, &only).unwrap();
     let sample = read(&mut walker, &Interest::default());
     assert_eq!(sample.spaces.len(), 1);
+    assert_eq!(sample.spaces[0].member, Some(holder.child.id()));
     assert!(row(&sample.spaces[0].inet, 7777, holder.port).is_some());
 
     let own = options(NetnsScope::Path("/proc/self/ns/net".into()));

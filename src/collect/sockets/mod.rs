@@ -83,7 +83,7 @@ impl Collector for HostSockets {
             },
             links: Some(links),
             modules: Modules::probe(host),
-            scratch: Scratch::default(),
+            scratch: Scratch::new(suspects::CAP),
             reader: NetnsReader::default(),
             names: Names::new(host),
         })

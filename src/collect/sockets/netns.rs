@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ impl Collector for NetnsSocketsCollector {
             home,
             own,
             modules: Modules::probe(host),
-            scratch: Scratch::default(),
+            scratch: Scratch::new(super::suspects::CAP_OTHERS),
             names: Names::new(host),
             schedule: Schedule::new(opts.netns_budget),
             known: Vec::new(),
@@ -174,13 +174,11 @@ impl NetnsSocketsCollector {
     /// the known ones still live.
     fn find(&mut self, now: MonoNs) {
         if let Scope::One(path) = &self.scope {
-            let found = namespaces::of_path(path).map(|id| Namespace {
-                id,
-                member: None,
-                handle: path.clone(),
-                label: path.display().to_string(),
-            });
-            self.known = found.into_iter().collect();
+            let id = namespaces::of_path(path);
+            if id.is_none() || self.known.first().map(|n| n.id) != id {
+                let found = id.map(|id| the_one(&self.host, id, path));
+                self.known = found.into_iter().collect();
+            }
             return;
         }
         let due = self.enumerated.is_none_or(|t| now.since(t) >= ENUMERATE);
@@ -257,6 +255,13 @@ impl NetnsSocketsCollector {
     }
 }
 
+/// The namespace behind `path`, with the member and the name that it has among all.
+fn the_one(host: &HostFs, id: NetnsId, path: &Path) -> Namespace {
+    let known = namespaces::list(host).into_iter().find(|n| n.id == id);
+    let label = known.as_ref().map_or_else(|| path.display().to_string(), |n| n.label.clone());
+    Namespace { id, member: known.and_then(|n| n.member), handle: path.to_owned(), label }
+}
+
 /// Why a namespace could not be entered, or not be left.
 enum Enter {
     /// Its handle is gone: so is the namespace.
@@ -268,7 +273,7 @@ enum Enter {
 }
 
 /// Runs `work` with the calling thread inside the namespace behind `handle`.
-fn inside<T>(home: &File, handle: &std::path::Path, work: impl FnOnce() -> T) -> Result<T, Enter> {
+fn inside<T>(home: &File, handle: &Path, work: impl FnOnce() -> T) -> Result<T, Enter> {
     let net = Some(LinkNameSpaceType::Network);
     let target = File::open(handle).map_err(|e| refusal(&e))?;
     move_into_link_name_space(target.as_fd(), net).map_err(|e| refusal(&e.into()))?;

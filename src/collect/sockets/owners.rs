@@ -69,6 +69,7 @@ struct Search {
     /// What it was begun for. Only of these can its end say that nobody holds them: a socket
     /// wanted later may be held by a process that was passed before it opened it.
     wanted: Vec<u32>,
+    began: MonoNs,
     denied: u32,
 }
 
@@ -97,7 +98,6 @@ impl OwnerResolver {
     /// [`MAX_WANTED`] are looked for, the first ones first.
     pub fn resolve(&mut self, wanted: &[u32], budget: Duration) -> Vec<Owner> {
         if wanted.is_empty() {
-            self.search = None;
             return Vec::new();
         }
         let deadline = clock::mono() + budget;
@@ -157,7 +157,10 @@ impl OwnerResolver {
     }
 
     fn search(&mut self, open: &mut Vec<u32>, deadline: MonoNs, out: &mut Vec<Owner>) {
-        let mut search = self.search.take().unwrap_or_else(|| self.begin(open));
+        // One that nobody wanted to go on with for long knows too little of the present.
+        let now = clock::mono();
+        let running = self.search.take().filter(|s| now.since(s.began) < RETRY);
+        let mut search = running.unwrap_or_else(|| self.begin(open, now));
         loop {
             if open.is_empty() {
                 return;
@@ -201,7 +204,7 @@ impl OwnerResolver {
         self.nobody.extend(open.drain(..).map(|inode| (inode, now)));
     }
 
-    fn begin(&self, open: &[u32]) -> Search {
+    fn begin(&self, open: &[u32], began: MonoNs) -> Search {
         let mut pids: Vec<u32> = self
             .host
             .list("proc")
@@ -214,7 +217,7 @@ impl OwnerResolver {
         pids.sort_unstable();
         pids.retain(|pid| !self.recent.contains(pid));
         pids.extend(&self.recent);
-        Search { pids, at: None, wanted: open.to_vec(), denied: 0 }
+        Search { pids, at: None, wanted: open.to_vec(), began, denied: 0 }
     }
 
     fn enter(&mut self, pid: u32, denied: &mut u32) -> Option<(u32, u64, OwnedFd, Dir)> {

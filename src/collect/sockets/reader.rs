@@ -72,8 +72,10 @@ impl Modules {
 }
 
 /// Memory that outlives namespaces: one set per thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Scratch {
+    /// Sockets that one reading asks for in detail.
+    cap: usize,
     buffers: Buffers,
     file: Vec<u8>,
     marks: Vec<(u64, u32)>,
@@ -84,6 +86,20 @@ pub struct Scratch {
 }
 
 impl Scratch {
+    /// At most `cap` sockets of a namespace are asked for in detail.
+    #[must_use]
+    pub fn new(cap: usize) -> Self {
+        Self {
+            cap,
+            buffers: Buffers::default(),
+            file: Vec::new(),
+            marks: Vec::new(),
+            picked: Vec::new(),
+            wanted: Vec::new(),
+            named: Vec::new(),
+            suspects: Suspects::default(),
+        }
+    }
     /// What the latest reading found suspicious.
     #[must_use]
     pub fn suspects(&self) -> &Suspects {
@@ -270,7 +286,7 @@ impl NetnsReader {
         if table.source == SocketSource::ProcNet {
             return;
         }
-        scratch.suspects.pick(self.turn, &mut scratch.picked);
+        scratch.suspects.pick(scratch.cap, self.turn, &mut scratch.picked);
         let rows = &table.inet;
         scratch.wanted.extend(
             scratch

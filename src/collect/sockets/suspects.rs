@@ -5,8 +5,10 @@
 use super::cookies::CookieMap;
 use super::{InetRows, Proto, SockState, SockTimer};
 
-/// At most this many sockets are asked for in one reading.
+/// At most this many sockets of our own namespace are asked for in one reading.
 pub const CAP: usize = 5000;
+/// At most this many of each other namespace.
+pub const CAP_OTHERS: usize = 500;
 
 /// Rows by urgency, each list in row order.
 #[derive(Debug, Default)]
@@ -70,12 +72,12 @@ impl Suspects {
         }
     }
 
-    /// The rows to ask for, most urgent first, at most [`CAP`]. `turn` rotates a list that
+    /// The rows to ask for, most urgent first, at most `cap`. `turn` rotates a list that
     /// does not fit, so that every row gets its turn.
-    pub fn pick(&self, turn: usize, out: &mut Vec<u32>) {
+    pub fn pick(&self, cap: usize, turn: usize, out: &mut Vec<u32>) {
         out.clear();
         for list in [&self.stalled, &self.named, &self.queued] {
-            let room = CAP - out.len().min(CAP);
+            let room = cap - out.len().min(cap);
             if list.len() <= room {
                 out.extend_from_slice(list);
             } else if !list.is_empty() {
@@ -173,11 +175,11 @@ mod tests {
             queued: (10_000..14_000).collect(),
         };
         let mut out = Vec::new();
-        s.pick(0, &mut out);
+        s.pick(CAP, 0, &mut out);
         assert_eq!(out.len(), CAP);
         assert_eq!((out[3999], out[4000], out[4001]), (3999, 9_000_000, 10_000));
         let first = out.clone();
-        s.pick(1, &mut out);
+        s.pick(CAP, 1, &mut out);
         assert_eq!(out.len(), CAP);
         assert_eq!(out[..4001], first[..4001]);
         assert_eq!(out[4001], 10_999);
