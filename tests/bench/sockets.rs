@@ -16,10 +16,12 @@ use std::time::Duration;
 
 use stallscope::clock;
 use stallscope::collect::sockets::cookies::CookieMap;
-use stallscope::collect::sockets::diag::{self, InetRequest, InetSink};
+use stallscope::collect::sockets::diag::{self, ExactId, InetRequest, InetSink};
 use stallscope::collect::sockets::netlink::{Buffers, NlSocket, SOCK_DIAG};
+use stallscope::collect::sockets::netns::NetnsSocketsCollector;
 use stallscope::collect::sockets::nlmsg::Step;
-use stallscope::collect::sockets::{HostSockets, InetRows, Proto};
+use stallscope::collect::sockets::owners::OwnerResolver;
+use stallscope::collect::sockets::{HostSockets, InetRows, Proto, SockState, suspects};
 use stallscope::collect::{CollectOptions, Collector, HostFs, Interest, SampleContext};
 
 struct Counting;
@@ -188,6 +190,9 @@ fn run(sockets: usize) {
     println!("rows in memory       {} B per socket", table.inet.bytes() / table.inet.len().max(1));
     parse(&datagrams, sockets);
     ss(full);
+    lookups(&mut socket, &mut buffers, &table.inet);
+    owners(&table.inet);
+    walker();
     for child in &mut held {
         drop(child.stdin.take());
         let _ = child.wait();
@@ -253,6 +258,64 @@ fn parse(datagrams: &[Vec<u8>], expected: usize) {
     println!("parse                {:.1} ns per socket into new columns", per(fresh));
     println!("                     {:.1} ns per socket into warm columns", per(reused));
     println!("                     {allocated} allocations for {count} sockets");
+}
+
+/// Exact lookups with `tcp_info`, as suspects get them.
+fn lookups(socket: &mut NlSocket, buffers: &mut Buffers, before: &InetRows) {
+    let wanted: Vec<_> = (0..before.len())
+        .filter(|i| before.state[*i] == SockState::ESTAB)
+        .take(suspects::CAP)
+        .filter_map(|i| Some((ExactId::of(before, i)?, None)))
+        .collect();
+    let (mut rows, mut seen, mut marks) = (InetRows::default(), CookieMap::default(), Vec::new());
+    seen.reset(wanted.len());
+    let mut sink = InetSink {
+        rows: &mut rows,
+        seen: &mut seen,
+        marks: &mut marks,
+        proto: Proto::Tcp,
+        bad: 0,
+        twice: 0,
+    };
+    let ext = diag::EXT_SKMEMINFO | diag::EXT_INFO;
+    let (time, ()) = cpu(|| socket.lookup(buffers, ext, &wanted, &mut sink, |_, _| ()).unwrap());
+    let n = rows.infos.len().max(1) as u32;
+    println!("exact lookups        {time:?} for {n}, {:?} each", time / n);
+}
+
+/// One search for the owner of a socket that nobody holds: all descriptors of the host.
+fn owners(rows: &InetRows) {
+    let mut resolver = OwnerResolver::new(HostFs::live());
+    let (time, _) = cpu(|| resolver.resolve(&[u32::MAX - 1], Duration::from_secs(60)));
+    println!("search for an owner  {time:?} for all descriptors of the host");
+    let wanted: Vec<u32> = rows.inode.iter().copied().filter(|i| *i != 0).take(100).collect();
+    let (time, found) = cpu(|| resolver.resolve(&wanted, Duration::from_secs(60)));
+    let n = found.len().max(1) as u32;
+    println!("known owners         {time:?} for {n}, {:?} each", time / n);
+}
+
+/// Other namespaces, one of them empty, while the host has all these sockets.
+fn walker() {
+    let Ok(mut empty) = Command::new("unshare").args(["-n", "sleep", "60"]).spawn() else { return };
+    let opts = CollectOptions { netns_budget: 1.0, ..CollectOptions::default() };
+    let mut walker = NetnsSocketsCollector::open(&HostFs::live(), &opts).unwrap();
+    let interest = Interest::default();
+    let mut times = Vec::new();
+    let mut spaces = 0;
+    for _ in 0..ROUNDS {
+        let cx = SampleContext {
+            at: clock::mono(),
+            interval: Duration::from_secs(1),
+            interest: &interest,
+        };
+        let (time, sample) = cpu(|| walker.sample(&cx).unwrap());
+        times.push(time);
+        spaces = sample.spaces.len();
+        clock::sleep_until(clock::mono() + Duration::from_millis(20));
+    }
+    println!("walker               {:?} for {spaces} other namespaces", median(times));
+    let _ = empty.kill();
+    let _ = empty.wait();
 }
 
 /// `ss` counts in ticks of 10 ms, so several runs are added up.
