@@ -35,12 +35,15 @@ fn inet(names: &[(&str, Proto)]) -> InetRows {
             rows: &mut rows,
             seen: &mut seen,
             marks: &mut marks,
+            subflows: false,
             proto: *proto,
             bad: 0,
             twice: 0,
         };
         let steps: Vec<Step> = datagrams(name).iter().map(|d| sink.datagram(d, 9)).collect();
         assert_eq!((steps.last(), sink.bad, sink.twice), (Some(&Step::Done), 0, 0));
+        // Subflows and the listener of the MPTCP sockets are among the v4 ones.
+        assert_eq!(sink.subflows, *name == "tcp4");
     }
     rows
 }

@@ -236,3 +236,22 @@ fn signals_name_every_kind_of_socket_once() {
     assert_eq!(names, want);
     assert_eq!(signals[0].status, SignalStatus::Ok);
 }
+
+#[test]
+fn mptcp_sockets_appear_beside_their_subflows() {
+    use rustix::net::{AddressFamily, Protocol, SocketType, bind, listen, socket};
+    let mptcp = Protocol::from_raw(262.try_into().unwrap());
+    let Ok(listener) = socket(AddressFamily::INET, SocketType::STREAM, Some(mptcp)) else {
+        eprintln!("no MPTCP here");
+        return;
+    };
+    bind(&listener, &std::net::SocketAddrV4::new([127, 0, 0, 1].into(), 0)).unwrap();
+    listen(&listener, 4).unwrap();
+    let listener = TcpListener::from(listener);
+    let port = listener.local_addr().unwrap().port();
+    let sample = read(&mut open(), &Interest::default());
+    let rows = &sample.spaces[0].inet;
+    let protos: Vec<Proto> =
+        (0..rows.len()).filter(|i| rows.lport[*i] == port).map(|i| rows.proto[i]).collect();
+    assert_eq!(protos, [Proto::Tcp, Proto::Mptcp]);
+}

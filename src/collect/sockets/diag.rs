@@ -29,6 +29,7 @@ pub const INET_MSG: usize = 72;
 const INFO: u16 = 2;
 const SKMEMINFO: u16 = 7;
 const MARK: u16 = 15;
+const ULP_INFO: u16 = 19;
 const CGROUP_ID: u16 = 21;
 const REQ_PROTOCOL: u16 = 3;
 const IPPROTO_TCP: u8 = 6;
@@ -152,6 +153,8 @@ pub struct InetMsg<'a> {
     pub skmem: &'a [u8],
     /// `INET_DIAG_INFO`, empty when not sent.
     pub info: &'a [u8],
+    /// `INET_DIAG_ULP_INFO`, empty when no upper protocol sits on the socket.
+    pub ulp: &'a [u8],
     /// `INET_DIAG_CGROUP_ID`, 0 when not sent (before 5.8).
     pub cgroup: u64,
     /// `INET_DIAG_MARK`, 0 when not sent (it needs CAP_NET_ADMIN).
@@ -168,11 +171,12 @@ impl<'a> InetMsg<'a> {
         if head[0] != AF_INET && head[0] != AF_INET6 {
             return None;
         }
-        let mut msg = Self { head, skmem: &[], info: &[], cgroup: 0, mark: 0 };
+        let mut msg = Self { head, skmem: &[], info: &[], ulp: &[], cgroup: 0, mark: 0 };
         for (kind, body) in Attrs(payload.get(INET_MSG..).unwrap_or_default()) {
             match kind {
                 SKMEMINFO => msg.skmem = body,
                 INFO => msg.info = body,
+                ULP_INFO => msg.ulp = body,
                 CGROUP_ID => msg.cgroup = body.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b)),
                 MARK => msg.mark = body.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b)),
                 _ => {}
@@ -294,6 +298,13 @@ impl<'a> InetMsg<'a> {
         self.word::<68>()
     }
 
+    /// Is this the TCP subflow of an MPTCP socket, or its listener?
+    #[must_use]
+    pub fn is_subflow(&self) -> bool {
+        const INET_ULP_INFO_NAME: u16 = 1;
+        Attrs(self.ulp).any(|(kind, name)| kind == INET_ULP_INFO_NAME && name.starts_with(b"mptcp"))
+    }
+
     /// The words of `INET_DIAG_SKMEMINFO`, and how many of the nine the kernel sent.
     #[inline]
     #[must_use]
@@ -317,6 +328,8 @@ pub struct InetSink<'a> {
     pub seen: &'a mut CookieMap,
     /// Firewall marks by cookie, for sockets whose route may be asked for.
     pub marks: &'a mut Vec<(u64, u32)>,
+    /// Set when a TCP socket is a subflow: only then there are MPTCP sockets to ask for.
+    pub subflows: bool,
     /// Protocol of the request: decides what `INET_DIAG_INFO` is.
     pub proto: Proto,
     /// Replies that were left out because they could not be read.
@@ -375,6 +388,7 @@ impl InetSink<'_> {
             return;
         };
         self.note_mark(&msg);
+        self.subflows |= !msg.ulp.is_empty() && msg.is_subflow();
         self.rows.push(&msg, self.proto);
     }
 

@@ -278,6 +278,7 @@ pub fn lookup_one(
         rows: &mut rows,
         seen: &mut seen,
         marks: &mut marks,
+        subflows: false,
         proto: Proto::Tcp,
         bad: 0,
         twice: 0,

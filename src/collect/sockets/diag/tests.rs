@@ -82,8 +82,15 @@ pub(crate) struct Parsed {
 pub(crate) fn parse_as(bytes: &[u8], proto: Proto) -> Parsed {
     let (mut rows, mut seen, mut marks) = (InetRows::default(), CookieMap::default(), Vec::new());
     seen.reset(0);
-    let mut sink =
-        InetSink { rows: &mut rows, seen: &mut seen, marks: &mut marks, proto, bad: 0, twice: 0 };
+    let mut sink = InetSink {
+        rows: &mut rows,
+        seen: &mut seen,
+        marks: &mut marks,
+        subflows: false,
+        proto,
+        bad: 0,
+        twice: 0,
+    };
     let step = sink.datagram(bytes, 9);
     let (bad, twice) = (sink.bad, sink.twice);
     Parsed { rows, step, bad, twice, marks }
