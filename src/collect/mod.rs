@@ -7,6 +7,7 @@
 pub mod cgroups;
 pub mod cpu;
 pub mod disks;
+pub mod enter;
 pub mod host;
 pub mod hot;
 pub mod memory;

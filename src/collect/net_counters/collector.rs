@@ -1,12 +1,13 @@
 //! The collector: our own namespace each tick, the others in turn.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::time::Duration;
 
 use super::{NetCountersSample, NetnsCounters, parse};
 use crate::clock;
+use crate::collect::enter::{Enter, inside};
 use crate::collect::hot::{HotFile, read_record};
 use crate::collect::names::NameTable;
 use crate::collect::namespaces::{self, Namespace};
@@ -44,8 +45,10 @@ pub struct NetCountersCollector {
 struct Foreign {
     wanted: Wanted,
     queue: VecDeque<Space>,
-    /// Namespaces that only a mount holds: they have no `/proc/PID/net`.
-    without_process: usize,
+    /// Our own namespace, to come back to; `None` when we may not leave it.
+    home: Option<File>,
+    /// Namespaces without a process that may not be entered.
+    refused: BTreeSet<NetnsId>,
     next_list: Option<MonoNs>,
     list_cost: Duration,
     bufs: [Vec<u8>; 5],
@@ -78,7 +81,6 @@ impl Wanted {
 
 struct Space {
     ns: Namespace,
-    member: u32,
     names: NameTable,
 }
 
@@ -101,7 +103,8 @@ impl Collector for NetCountersCollector {
             foreign: Foreign {
                 wanted: Wanted::from_scope(&opts.netns),
                 queue: VecDeque::new(),
-                without_process: 0,
+                home: File::open(host.path("proc/self/ns/net")).ok().filter(|_| host.is_live()),
+                refused: BTreeSet::new(),
                 next_list: None,
                 list_cost: Duration::ZERO,
                 bufs: Default::default(),
@@ -127,15 +130,15 @@ impl Collector for NetCountersCollector {
     fn signals(&self, out: &mut Vec<Signal>) {
         const NAME: &str = "protocol counters";
         const SOURCE: &str = "/proc/net";
-        let blind = self.foreign.without_process;
+        let blind = self.foreign.refused.len();
         out.push(if blind == 0 {
             Signal::ok(NAME, SOURCE)
         } else {
             Signal::degraded(
                 NAME,
                 SOURCE,
-                format!("{blind} network namespaces have no process and are not read"),
-                "",
+                format!("namespaces that only a mount holds are not read: {blind}"),
+                "run as root",
             )
         });
     }
@@ -209,41 +212,68 @@ impl Foreign {
     fn list(&mut self, host: &HostFs, own: NetnsId) {
         let mut found = namespaces::list(host);
         found.retain(|n| n.id != own && self.wanted.includes(n.id));
-        self.without_process = found.iter().filter(|n| n.member.is_none()).count();
+        self.refused.retain(|id| found.iter().any(|n| n.id == *id));
         self.queue.retain_mut(|s| match found.iter().find(|n| n.id == s.ns.id) {
             Some(n) => {
                 s.ns = n.clone();
-                s.member = n.member.unwrap_or(s.member);
-                n.member.is_some()
+                true
             }
             None => false,
         });
         for ns in found {
-            let Some(member) = ns.member else { continue };
             if self.queue.iter().all(|s| s.ns.id != ns.id) {
                 // New ones first: they have never been read.
-                self.queue.push_front(Space { ns, member, names: NameTable::default() });
+                self.queue.push_front(Space { ns, names: NameTable::default() });
             }
         }
     }
 
-    /// Files of other namespaces are closed again: an open one would keep the namespace.
     fn read(&mut self, host: &HostFs, space: &mut Space) -> io::Result<NetnsCounters> {
+        match space.ns.member {
+            Some(pid) => self.read_of(host, &format!("proc/{pid}/net"))?,
+            None => self.read_inside(host, &space.ns)?,
+        }
+        // Only now: a process that moved or died since the first file spoils the row.
+        if !namespaces::still_there(host, &space.ns) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let texts = self.bufs.each_ref().map(Vec::as_slice);
+        Ok(counters(space.ns.id, &texts, &mut space.names))
+    }
+
+    /// Files of other namespaces are closed again: an open one would keep the namespace.
+    fn read_of(&mut self, host: &HostFs, dir: &str) -> io::Result<()> {
         for (i, (name, buf)) in FILES.iter().zip(&mut self.bufs).enumerate() {
-            let opened = File::open(host.path(format!("proc/{}/net/{name}", space.member)));
-            match opened.and_then(|f| read_record(&f, buf)) {
+            match File::open(host.path(format!("{dir}/{name}"))).and_then(|f| read_record(&f, buf))
+            {
                 Ok(()) => {}
                 Err(e) if i == 0 => return Err(e),
                 Err(_) => buf.clear(),
             }
         }
-        // Only now: a process that moved or died since the first file spoils the row.
-        let now = host.link(&space.ns.handle)?;
-        if !now.contains(&format!("[{}]", space.ns.id)) {
-            return Err(io::ErrorKind::NotFound.into());
+        Ok(())
+    }
+
+    /// A namespace that only a mount holds has no `/proc/PID/net`: this thread goes in and
+    /// reads its own. Everything else that it reads belongs to the process, not the thread.
+    fn read_inside(&mut self, host: &HostFs, ns: &Namespace) -> io::Result<()> {
+        let home = self.home.take().ok_or(io::ErrorKind::PermissionDenied)?;
+        let handle = host.path(&ns.handle);
+        let entered = inside(&home, &handle, || self.read_of(host, "proc/thread-self/net"));
+        if !matches!(entered, Err(Enter::Lost(_))) {
+            self.home = Some(home);
         }
-        let texts = self.bufs.each_ref().map(Vec::as_slice);
-        Ok(counters(space.ns.id, &texts, &mut space.names))
+        match entered {
+            Ok(read) => {
+                self.refused.remove(&ns.id);
+                read
+            }
+            Err(Enter::Gone) => Err(io::ErrorKind::NotFound.into()),
+            Err(Enter::Refused(why) | Enter::Lost(why)) => {
+                self.refused.insert(ns.id);
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+            }
+        }
     }
 }
 
@@ -276,6 +306,7 @@ fn shown_name(group: &[u8], name: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::collect::Interest;
+    use std::path::PathBuf;
     use std::sync::Arc;
 
     fn fixture(kernel: &str) -> HostFs {
@@ -370,5 +401,33 @@ mod tests {
         while in_child(&sample(&mut c)).is_some() {
             assert!(clock::mono() < deadline, "namespace still shown");
         }
+    }
+
+    /// Needs root; does nothing without.
+    #[test]
+    fn a_namespace_that_only_a_mount_holds_is_entered() {
+        let name = format!("stallscope-counters-{}", std::process::id());
+        let ip = |args: &[&str]| {
+            std::process::Command::new("ip").args(args).output().is_ok_and(|o| o.status.success())
+        };
+        if !rustix::process::geteuid().is_root() || !ip(&["netns", "add", &name]) {
+            return;
+        }
+        let host = HostFs::live();
+        let handle = PathBuf::from(format!("/run/netns/{name}"));
+        let id = namespaces::of_path(&handle);
+        let deadline = clock::mono() + Duration::from_secs(5);
+        let mut c = open(&host);
+        let found = loop {
+            let s = sample(&mut c);
+            if let Some(n) = s.spaces.iter().find(|n| Some(n.netns) == id) {
+                break n.get("TcpActiveOpens");
+            }
+            assert!(clock::mono() < deadline, "never read");
+        };
+        let at_home = namespaces::own(&host) == Some(c.own);
+        assert!(ip(&["netns", "del", &name]));
+        assert_eq!(found, Some(0));
+        assert!(at_home, "the thread came back");
     }
 }

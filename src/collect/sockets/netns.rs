@@ -12,17 +12,15 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::reader::{Modules, NetnsReader, Place, Scratch};
 use super::schedule::Schedule;
 use super::{Names, NetnsTable, SocketsSample, UnreadNetns};
 use crate::clock;
+use crate::collect::enter::{Enter, inside};
 use crate::collect::namespaces::{self, Namespace};
 use crate::collect::{
     CollectError, CollectOptions, Collector, CollectorId, HostFs, NetnsScope, Role, SampleContext,
@@ -260,63 +258,4 @@ fn the_one(host: &HostFs, id: NetnsId, path: &Path) -> Namespace {
     let known = namespaces::list(host).into_iter().find(|n| n.id == id);
     let label = known.as_ref().map_or_else(|| path.display().to_string(), |n| n.label.clone());
     Namespace { id, member: known.and_then(|n| n.member), handle: path.to_owned(), label }
-}
-
-/// Why a namespace could not be entered, or not be left.
-enum Enter {
-    /// Its handle is gone: so is the namespace.
-    Gone,
-    /// Not permitted, or another error.
-    Refused(String),
-    /// The thread is in a foreign namespace and cannot go back.
-    Lost(String),
-}
-
-/// Runs `work` with the calling thread inside the namespace behind `handle`.
-fn inside<T>(home: &File, handle: &Path, work: impl FnOnce() -> T) -> Result<T, Enter> {
-    let net = Some(LinkNameSpaceType::Network);
-    let target = File::open(handle).map_err(|e| refusal(&e))?;
-    move_into_link_name_space(target.as_fd(), net).map_err(|e| refusal(&e.into()))?;
-    // The handle pins the namespace as well.
-    drop(target);
-    let guard = Home { home, returned: false };
-    let out = work();
-    guard
-        .back()
-        .map_err(|e| Enter::Lost(format!("cannot return to our own network namespace: {e}")))?;
-    Ok(out)
-}
-
-/// Goes home even when the work panics.
-struct Home<'a> {
-    home: &'a File,
-    returned: bool,
-}
-
-impl Home<'_> {
-    fn back(mut self) -> rustix::io::Result<()> {
-        self.returned = true;
-        move_into_link_name_space(self.home.as_fd(), Some(LinkNameSpaceType::Network))
-    }
-}
-
-impl Drop for Home<'_> {
-    fn drop(&mut self) {
-        if !self.returned {
-            // The panic goes on; where this fails too, the next entry reports it.
-            let _ = move_into_link_name_space(self.home.as_fd(), Some(LinkNameSpaceType::Network));
-        }
-    }
-}
-
-fn refusal(e: &io::Error) -> Enter {
-    const ESRCH: i32 = 3;
-    match e.kind() {
-        io::ErrorKind::NotFound => Enter::Gone,
-        _ if e.raw_os_error() == Some(ESRCH) => Enter::Gone,
-        io::ErrorKind::PermissionDenied => Enter::Refused("not permitted: run as root".to_owned()),
-        // A mount point that is no namespace any more.
-        io::ErrorKind::InvalidInput => Enter::Gone,
-        _ => Enter::Refused(e.to_string()),
-    }
 }
