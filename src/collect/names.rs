@@ -10,6 +10,9 @@ pub(super) type Found<'a, V> = (&'a [u8], &'a [u8], V);
 /// Names in sorted order, and the values in the order of the names.
 pub(super) type Sorted<V> = (Arc<Vec<Box<str>>>, Vec<V>);
 
+/// Group, name, the name to show, value.
+type Row<'a, V> = (&'a [u8], &'a [u8], Box<str>, V);
+
 /// Group, name, index into the sorted names.
 type Entry = (Box<[u8]>, Box<[u8]>, u32);
 
@@ -57,7 +60,7 @@ impl NameTable {
         walk: &impl Fn(&mut dyn FnMut(Found<'a, V>)),
         join: impl Fn(&[u8], &[u8]) -> String,
     ) -> Sorted<V> {
-        let mut rows: Vec<(&[u8], &[u8], Box<str>, V)> = Vec::new();
+        let mut rows: Vec<Row<'_, V>> = Vec::new();
         walk(&mut |(g, n, v)| rows.push((g, n, join(g, n).into_boxed_str(), v)));
         let mut names: Vec<Box<str>> = rows.iter().map(|r| r.2.clone()).collect();
         names.sort_unstable();

@@ -106,7 +106,7 @@ impl Collector for ProcessesCollector {
         out.push(if !self.wchan_readable {
             let why = "wchan is hidden: no reason for blocked tasks";
             Signal::degraded(NAME, SOURCE, why, "run as root")
-        } else if self.unread > 0 {
+        } else if self.scan.is_behind() {
             let why = format!("{} threads are read in turn", self.unread);
             Signal::degraded(NAME, SOURCE, why, "")
         } else {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::mounts::{Hierarchy, parse_mountinfo};
+use super::mounts::{Hierarchy, parse_controllers, parse_mountinfo};
 use super::read::{Contents, Reader};
 use super::tree::{Group, Known};
 use super::{CgroupRow, CgroupsSample};
@@ -40,6 +40,8 @@ pub struct CgroupsCollector {
     max_open_groups: usize,
     /// Of the last round.
     unread: u32,
+    /// Rounds in a row that left groups out.
+    behind: u32,
 }
 
 impl Collector for CgroupsCollector {
@@ -51,7 +53,12 @@ impl Collector for CgroupsCollector {
         let mounts = host.read("proc/self/mountinfo").map_err(|e| {
             Unavailable::new(format!("/proc/self/mountinfo: {e}"), "mount /proc of the host")
         })?;
-        let hierarchies = parse_mountinfo(&mounts);
+        let mut hierarchies = parse_mountinfo(&mounts);
+        for h in hierarchies.iter_mut().filter(|h| h.v2) {
+            if let Ok(text) = host.read(h.dir.join("cgroup.controllers")) {
+                h.v2_offers = parse_controllers(&text);
+            }
+        }
         if hierarchies.is_empty() {
             return Err(Unavailable::new("no cgroup hierarchy is mounted", "mount /sys/fs/cgroup"));
         }
@@ -76,6 +83,7 @@ impl Collector for CgroupsCollector {
             open_groups: 0,
             max_open_groups: max_open_groups(),
             unread: 0,
+            behind: 0,
         })
     }
 
@@ -87,19 +95,20 @@ impl Collector for CgroupsCollector {
         self.started = true;
         self.read_others(cx.at, others, &mut out);
         self.unread = out.unread;
+        self.behind = if out.unread > 0 { self.behind.saturating_add(1) } else { 0 };
         Ok(out)
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
-        let v2 = self.hierarchies.iter().any(|h| h.v2);
-        let v1 = |f: fn(&Hierarchy) -> bool| self.hierarchies.iter().any(f);
-        for (name, here) in
-            [("cgroup CPU", v2 || v1(|h| h.v1.cpu)), ("cgroup I/O", v2 || v1(|h| h.v1.blkio))]
-        {
-            let source = if v2 { "cgroup2" } else { "cgroup" };
-            out.push(if !here {
+        let any = |f: fn(&Hierarchy) -> bool| self.hierarchies.iter().any(f);
+        for (name, v1, v2) in [
+            ("cgroup CPU", any(|h| h.v1.cpu), any(|h| h.v2_offers.cpu)),
+            ("cgroup I/O", any(|h| h.v1.blkio), any(|h| h.v2_offers.blkio)),
+        ] {
+            let source = if v1 { "cgroup" } else { "cgroup2" };
+            out.push(if !(v1 || v2) {
                 Signal::missing(name, source, "no hierarchy with this controller is mounted", "")
-            } else if self.unread > 0 {
+            } else if self.behind >= 10 {
                 let why = format!("{} groups wait for their turn", self.unread);
                 Signal::degraded(name, source, why, "")
             } else {

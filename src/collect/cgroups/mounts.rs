@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::collect::parse::{lines, whole_lines};
+use crate::collect::parse::{fields, lines, whole_lines};
 
 /// Controllers of a hierarchy that we read.
 #[allow(clippy::struct_excessive_bools, reason = "a set; any of them may be mounted together")]
@@ -22,10 +22,12 @@ pub(super) struct Hierarchy {
     pub mount: Arc<str>,
     /// Mount point below the host root.
     pub dir: PathBuf,
-    /// The unified hierarchy; its controllers are found per group.
+    /// The unified hierarchy; which of its controllers are on differs per group.
     pub v2: bool,
     /// Of a v1 hierarchy.
     pub v1: Controllers,
+    /// Of the unified hierarchy, at its root; all until `cgroup.controllers` was read.
+    pub v2_offers: Controllers,
 }
 
 /// Hierarchies with a controller that we read, one per device number.
@@ -62,7 +64,14 @@ fn parse_line(line: &[u8]) -> Option<(&[u8], Hierarchy)> {
     }
     let v1 = if v2 { Controllers::default() } else { v1 };
     let dir = PathBuf::from(mount.trim_start_matches('/'));
-    Some((dev, Hierarchy { mount: mount.into(), dir, v2, v1 }))
+    let v2_offers = Controllers { cpu: v2, cpuacct: false, blkio: v2, memory: v2 };
+    Some((dev, Hierarchy { mount: mount.into(), dir, v2, v1, v2_offers }))
+}
+
+/// Parses `cgroup.controllers`: those that v1 does not hold.
+pub(super) fn parse_controllers(bytes: &[u8]) -> Controllers {
+    let has = |name: &[u8]| fields(bytes).any(|f| f == name);
+    Controllers { cpu: has(b"cpu"), cpuacct: false, blkio: has(b"io"), memory: has(b"memory") }
 }
 
 /// Blanks and backslashes in mount points are written as `\040`.
@@ -112,6 +121,13 @@ mod tests {
         assert!(found[1].v1.blkio && !found[1].v1.cpu);
         assert_eq!((found[2].v2, found[2].v1), (true, Controllers::default()));
         assert_eq!(found[1].dir, PathBuf::from("sys/fs/cgroup/blk io"));
+    }
+
+    #[test]
+    fn a_hybrid_host_leaves_little_to_the_unified_hierarchy() {
+        assert_eq!(parse_controllers(b"hugetlb\n"), Controllers::default());
+        let all = parse_controllers(b"cpuset cpu io memory hugetlb pids\n");
+        assert!(all.cpu && all.blkio && all.memory);
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! The collector over built v1 and v2 trees, and over the live v1 hierarchies.
 
 use super::*;
-use crate::collect::Interest;
+use crate::collect::{Interest, SignalStatus};
 use crate::model::subject::DiskId;
 use std::path::{Path, PathBuf};
 
@@ -65,6 +65,21 @@ fn limited_groups_come_every_tick_and_the_others_when_due() {
     let mut signals = Vec::new();
     c.signals(&mut signals);
     assert!(signals.contains(&Signal::ok("cgroup I/O", "cgroup2")));
+}
+
+#[test]
+fn signals_name_the_hierarchy_that_has_the_controller() {
+    let signals = |host: &HostFs| {
+        let mut out = Vec::new();
+        open(host).signals(&mut out);
+        out
+    };
+    assert!(signals(&fixture("cgroup1")).contains(&Signal::ok("cgroup CPU", "cgroup")));
+    // What a hybrid host leaves to the unified hierarchy.
+    let dir = v2_root();
+    put(dir.path(), "cgroup.controllers", "hugetlb\n");
+    let left = signals(&HostFs::at(dir.path()));
+    assert!(left.iter().all(|s| matches!(s.status, SignalStatus::Missing { .. })), "{left:?}");
 }
 
 #[test]

@@ -101,10 +101,10 @@ impl Collector for SchedCollector {
         const NAME: &str = "run-queue latency";
         out.push(if self.scan.has_schedstat {
             let mut why = "no eBPF: per-task run_delay, top tasks only".to_owned();
-            if self.unread > 0 {
+            if self.scan.is_behind() {
                 let _ = write!(why, "; {} threads read in turn", self.unread);
             }
-            Signal::degraded(NAME, "schedstat", why, "run as root on a kernel with BTF")
+            Signal::degraded(NAME, "schedstat", why, "eBPF needs root and a kernel with BTF")
         } else {
             Signal::missing(
                 NAME,

@@ -53,6 +53,8 @@ struct Interrupts {
     names: parse::IrqNames,
     every: u32,
     ticks_left: u32,
+    /// Of the reading before; zero at first, when everything is slow.
+    last_cost: Duration,
     readable: bool,
 }
 
@@ -75,6 +77,7 @@ impl Collector for SoftirqCollector {
             names: parse::IrqNames::default(),
             every: 1,
             ticks_left: 0,
+            last_cost: Duration::ZERO,
             readable: true,
         };
         Ok(Self {
@@ -188,7 +191,9 @@ impl Interrupts {
         }
         let cost = clock::thread_cpu().saturating_sub(before);
         let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(100));
-        self.every = pace(self.every, cost, budget);
+        // One slow reading is no reason to thin them out.
+        self.every = pace(self.every, cost.min(self.last_cost), budget);
+        self.last_cost = cost;
         self.ticks_left = self.every;
     }
 }

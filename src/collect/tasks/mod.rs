@@ -35,6 +35,8 @@ const TASKS_AGE: Duration = Duration::from_secs(10);
 /// A thread that did not run for this many rounds is asleep, and read in each of this many.
 const QUIET_ROUNDS: u8 = 20;
 const ASLEEP_ROUNDS: usize = 4;
+/// CPU time that the first round may use: all is new then, and none of it in a cache.
+const FIRST_ROUND: Duration = Duration::from_millis(20);
 /// Read in every round and of every queue, whatever the budget.
 const MIN_READS: usize = 16;
 
@@ -100,6 +102,8 @@ pub(super) struct ThreadScan {
     list_due: MonoNs,
     /// False where `schedstat` is absent or all zero: then `stat` is read every time.
     pub has_schedstat: bool,
+    /// Rounds in a row that left threads out.
+    behind: u32,
 }
 
 #[derive(Debug)]
@@ -131,6 +135,7 @@ impl ThreadScan {
             files: 0,
             list_due: MonoNs(0),
             has_schedstat: counts_run_delay(host),
+            behind: 0,
         }
     }
 
@@ -138,6 +143,11 @@ impl ThreadScan {
     pub(super) fn probe(&mut self) -> bool {
         self.has_schedstat = self.has_schedstat || counts_run_delay(&self.host);
         self.has_schedstat
+    }
+
+    /// The budget does not suffice for this host; one busy round is no sign of that.
+    pub(super) fn is_behind(&self) -> bool {
+        self.behind >= 10
     }
 
     /// One round of at most `budget` CPU time. `threads` is their number on the host, where
@@ -151,6 +161,7 @@ impl ThreadScan {
         mut visit: impl FnMut(&Thread),
     ) -> io::Result<Round> {
         self.probe();
+        let budget = if self.known.is_empty() { budget.max(FIRST_ROUND) } else { budget };
         let meter = Meter { start: clock::thread_cpu(), budget };
         self.list_processes(at, budget)?;
         let complete = threads.is_some_and(|n| n as usize == self.known.len());
@@ -180,6 +191,7 @@ impl ThreadScan {
         if self.known.len() >= MAX_KNOWN {
             unread = unread.max(threads.unwrap_or(0).saturating_sub(read));
         }
+        self.behind = if unread > 0 { self.behind.saturating_add(1) } else { 0 };
         Ok(Round { processes: self.processes.len() as u32, unread })
     }
 

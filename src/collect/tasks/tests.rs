@@ -131,6 +131,10 @@ fn a_small_budget_reads_what_is_hot_and_takes_turns_with_the_rest() {
         assert!(seen.len() as u32 + round.unread <= 100);
         turns.extend(seen);
     }
+    assert!(!scan.is_behind());
+    run(&mut scan, 10, Duration::ZERO);
+    run(&mut scan, 11, Duration::ZERO);
+    assert!(scan.is_behind());
     assert!(turns.len() > 90, "{} of 100", turns.len());
     assert!(scan.files <= 8);
 }
