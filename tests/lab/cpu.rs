@@ -15,7 +15,7 @@ use crate::kit::{secs, wait_for};
 
 const SPIN: &str = "while :; do :; done";
 
-fn about_cpu(f: &Found<'_>) -> bool {
+fn about_cpu(f: Found<'_>) -> bool {
     matches!(f.kind(), "task" | "cgroup" | "cpu" | "host")
 }
 

@@ -57,7 +57,7 @@ fn k9_write_that_never_completes() {
         });
         let report = check("k9", "9s", &[]);
         dd.assert_running();
-        let disk = |f: &Found<'_>| f.disk() == Some(hung.name());
+        let disk = |f: Found<'_>| f.disk() == Some(hung.name());
         report.exactly(disk, &["disk-hung"], &[]);
         assert_eq!(report.the("disk-hung", disk).severity(), "crit", "longer than 5 s");
         // The disks below have nothing to do and must not be blamed.

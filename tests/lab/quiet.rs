@@ -71,7 +71,7 @@ fn bulk_tcp_with_small_buffers() {
             // No TCP rule anywhere. CPU rules are not judged: six busy threads on a small
             // machine do saturate it.
             let inodes = net.inodes();
-            let tcp = |f: &crate::kit::product::Found<'_>| {
+            let tcp = |f: crate::kit::product::Found<'_>| {
                 f.rule().starts_with("tcp-") || f.netns().is_some_and(|n| inodes.contains(&n))
             };
             report.exactly(tcp, &[], &[]);

@@ -12,7 +12,7 @@ use crate::kit::{secs, wait_for};
 const PORT: u16 = 5000;
 const TO_PORT: &str = "dport = :5000";
 
-fn in_either(net: &Pair) -> impl Fn(&Found<'_>) -> bool {
+fn in_either(net: &Pair) -> impl Fn(Found<'_>) -> bool {
     let inodes = net.inodes();
     move |f| f.netns().is_some_and(|n| inodes.contains(&n))
 }
@@ -147,12 +147,12 @@ fn listener_does_not_accept() {
             (full && net.b.counter("TcpExtListenOverflows") > 0).then_some(())
         });
         let report = check("listen", "8s", &[]);
-        let in_b = |f: &Found<'_>| f.netns() == Some(net.b.inode);
+        let in_b = |f: Found<'_>| f.netns() == Some(net.b.inode);
         report.exactly(in_b, &["tcp-listen-overflow"], &[]);
         let f = report.the("tcp-listen-overflow", in_b);
         assert!(f.text().contains(":5000"), "the listener is named: {}", f.text());
         // The clients do wait for an answer to their SYN; established ones are healthy.
-        let in_a = |f: &Found<'_>| f.netns() == Some(net.a.inode);
+        let in_a = |f: Found<'_>| f.netns() == Some(net.a.inode);
         report.exactly(in_a, &[], &["tcp-connect-stuck"]);
         drop((listener, clients));
     });

@@ -14,7 +14,17 @@ pub fn lab(tools: &[&str], test: impl FnOnce()) {
         eprintln!("SKIPPED: privileged suite (set STALLSCOPE_LAB=1, needs root)");
         return;
     }
-    if let Err(why) = allowed(tools) {
+    let root = rustix::process::geteuid().is_root();
+    alone(if root { present(tools) } else { Err("not root".into()) }, test);
+}
+
+/// Runs `test` if the tools it compares with are installed; needs no root.
+pub fn with_tools(tools: &[&str], test: impl FnOnce()) {
+    alone(present(tools), test);
+}
+
+fn alone(allowed: Result<(), String>, test: impl FnOnce()) {
+    if let Err(why) = allowed {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run in CI: {why}");
         eprintln!("SKIPPED: {why}");
         return;
@@ -23,10 +33,7 @@ pub fn lab(tools: &[&str], test: impl FnOnce()) {
     test();
 }
 
-fn allowed(tools: &[&str]) -> Result<(), String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("not root".into());
-    }
+fn present(tools: &[&str]) -> Result<(), String> {
     match tools.iter().find(|t| !installed(t)) {
         Some(missing) => Err(format!("`{missing}` is not installed")),
         None => Ok(()),

@@ -182,3 +182,44 @@ pub fn fill(tx: &mut TcpStream) -> usize {
         }
     }
 }
+
+/// What only the comparisons need.
+impl SsLine {
+    /// Local and remote `address:port`.
+    pub fn ends(&self) -> (&str, &str) {
+        (self.word(3), self.word(4))
+    }
+    /// Hexadecimal number after `key:`.
+    pub fn hex(&self, key: &str) -> Option<u64> {
+        let value = self.0.split_whitespace().find_map(|w| w.strip_prefix(key)?.strip_prefix(':'));
+        u64::from_str_radix(value?, 16).ok()
+    }
+    /// `key:a/b`.
+    pub fn pair(&self, key: &str) -> Option<(f64, f64)> {
+        let value = self.0.split_whitespace().find_map(|w| w.strip_prefix(key)?.strip_prefix(':'));
+        let (a, b) = value?.split_once('/')?;
+        Some((a.parse().ok()?, b.parse().ok()?))
+    }
+    fn timer_field(&self, n: usize) -> Option<&str> {
+        self.0.split_once("timer:(")?.1.split(')').next()?.split(',').nth(n)
+    }
+    /// Third part of `timer:(name,time,count)`.
+    pub fn timer_count(&self) -> f64 {
+        self.timer_field(2).map_or(0.0, |c| c.parse().unwrap())
+    }
+    /// Second part: `870ms`, `1.632ms` (which older versions print for 1.632 s), `12sec`,
+    /// `1min2sec`.
+    pub fn timer_ms(&self) -> f64 {
+        let text = self.timer_field(1).unwrap_or("0ms");
+        let (minutes, rest) = text.split_once("min").unwrap_or(("0", text));
+        let scale = if rest.ends_with("ms") && !rest.contains('.') { 1.0 } else { 1000.0 };
+        let digits = rest.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        minutes.parse::<f64>().unwrap() * 60_000.0 + digits.parse().unwrap_or(0.0) * scale
+    }
+    /// Without the words that move on a socket at rest: ages and remaining times.
+    pub fn without_clocks(&self) -> String {
+        let moves = ["lastsnd:", "lastrcv:", "lastack:", "timer:", "busy:"];
+        let kept = |w: &&str| !moves.iter().any(|m| w.starts_with(m));
+        self.0.split_whitespace().filter(kept).collect::<Vec<_>>().join(" ")
+    }
+}

@@ -17,28 +17,28 @@ pub struct Report {
 pub struct Found<'a>(&'a Value);
 
 impl<'a> Found<'a> {
-    pub fn rule(&self) -> &'a str {
+    pub fn rule(self) -> &'a str {
         self.0["rule"].as_str().unwrap_or("")
     }
-    pub fn alarming(&self) -> bool {
+    pub fn alarming(self) -> bool {
         matches!(self.0["severity"].as_str(), Some("warn" | "crit"))
     }
-    pub fn severity(&self) -> &'a str {
+    pub fn severity(self) -> &'a str {
         self.0["severity"].as_str().unwrap_or("")
     }
-    pub fn subject(&self) -> &'a Value {
+    pub fn subject(self) -> &'a Value {
         &self.0["subject"]
     }
-    pub fn kind(&self) -> &'a str {
+    pub fn kind(self) -> &'a str {
         self.subject()["kind"].as_str().unwrap_or("")
     }
-    pub fn netns(&self) -> Option<u64> {
+    pub fn netns(self) -> Option<u64> {
         self.subject()["netns"].as_u64()
     }
-    pub fn disk(&self) -> Option<&'a str> {
+    pub fn disk(self) -> Option<&'a str> {
         (self.kind() == "disk").then(|| self.subject()["name"].as_str()).flatten()
     }
-    pub fn text(&self) -> String {
+    pub fn text(self) -> String {
         self.0.to_string()
     }
 }
@@ -86,7 +86,7 @@ impl Report {
     }
 
     fn agrees_with_exit_code(&self) {
-        let want = i32::from(self.findings().iter().any(Found::alarming));
+        let want = i32::from(self.findings().iter().any(|f| f.alarming()));
         assert_eq!(self.code, Some(want), "{}: exit code against findings", self.name);
     }
 
@@ -94,9 +94,9 @@ impl Report {
     /// is there, and none besides `must` and `may`. Each `may` is argued where it is given.
     /// Findings about other subjects are no business of the test, except in a quiet run.
     #[track_caller]
-    pub fn exactly(&self, affected: impl Fn(&Found<'_>) -> bool, must: &[&str], may: &[&str]) {
+    pub fn exactly(&self, affected: impl Fn(Found<'_>) -> bool, must: &[&str], may: &[&str]) {
         let all = self.findings();
-        let alarms: Vec<_> = all.iter().filter(|f| f.alarming() && affected(f)).collect();
+        let alarms: Vec<_> = all.iter().filter(|f| f.alarming() && affected(*f)).collect();
         let fired: BTreeSet<&str> = alarms.iter().map(|f| f.rule()).collect();
         let missing: Vec<_> = must.iter().filter(|r| !fired.contains(**r)).collect();
         let allowed: BTreeSet<&str> = must.iter().chain(may).copied().collect();
@@ -111,9 +111,9 @@ impl Report {
 
     /// The finding of `rule` about an affected subject.
     #[track_caller]
-    pub fn the<'a>(&'a self, rule: &str, affected: impl Fn(&Found<'_>) -> bool) -> Found<'a> {
+    pub fn the<'a>(&'a self, rule: &str, affected: impl Fn(Found<'_>) -> bool) -> Found<'a> {
         let mut all: Vec<_> =
-            self.findings().into_iter().filter(|f| f.rule() == rule && affected(f)).collect();
+            self.findings().into_iter().filter(|f| f.rule() == rule && affected(*f)).collect();
         assert_eq!(all.len(), 1, "{}: findings of {rule}", self.name);
         all.remove(0)
     }
