@@ -166,21 +166,18 @@ impl Source {
                 if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
                     continue;
                 }
-                for path in expand(&self.code[at..]) {
-                    out.extend(self.absolute(&path));
-                }
+                out.extend(expand(&self.code[at..]).iter().map(|p| self.absolute(p)));
             }
         }
         out
     }
 
-    /// `crate::a::b` or `super::b` as a path from the crate's root; `None` within the own
-    /// module's folder.
-    fn absolute(&self, path: &str) -> Option<String> {
+    /// `crate::a::b` or `super::b` as a path from the crate's root.
+    fn absolute(&self, path: &str) -> String {
         let mut parts: Vec<&str> = path.split("::").collect();
         let first = parts.remove(0);
         if first == "crate" || first == "stallscope" {
-            return Some(parts.join("::"));
+            return parts.join("::");
         }
         let mut base: Vec<&str> = self.module.iter().map(String::as_str).collect();
         base.pop();
@@ -189,7 +186,7 @@ impl Source {
             base.pop();
         }
         base.extend(parts);
-        Some(base.join("::"))
+        base.join("::")
     }
 }
 

@@ -65,7 +65,8 @@ fn bulk_tcp_with_small_buffers() {
             }
             for port in [5001, 5002] {
                 let share = overfull_share(&net, port);
-                assert!(share > 0.8, "w > 2 tb on port {port} in {:.0}% of samples", share * 100.0);
+                // Alone it is 97%; three senders on two CPUs catch each other half empty.
+                assert!(share > 0.5, "w > 2 tb on port {port} in {:.0}% of samples", share * 100.0);
             }
             let report = check("quiet-bulk", "12s", &[]);
             // No TCP rule anywhere. CPU rules are not judged: six busy threads on a small

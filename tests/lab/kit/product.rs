@@ -96,7 +96,7 @@ impl Report {
     #[track_caller]
     pub fn exactly(&self, affected: impl Fn(Found<'_>) -> bool, must: &[&str], may: &[&str]) {
         let all = self.findings();
-        let alarms: Vec<_> = all.iter().filter(|f| f.alarming() && affected(*f)).collect();
+        let alarms: Vec<_> = all.iter().filter(|f| f.alarming() && affected(**f)).collect();
         let fired: BTreeSet<&str> = alarms.iter().map(|f| f.rule()).collect();
         let missing: Vec<_> = must.iter().filter(|r| !fired.contains(**r)).collect();
         let allowed: BTreeSet<&str> = must.iter().chain(may).copied().collect();
