@@ -122,8 +122,8 @@ fn compare(v: &Value, op: Op, text: &str, number: Option<f64>) -> bool {
                 Op::Ne => !same,
                 Op::Gt => *n > x,
                 Op::Lt => *n < x,
-                Op::Ge => *n >= x,
-                Op::Le => *n <= x,
+                Op::Ge => *n >= x || same,
+                Op::Le => *n <= x || same,
             }
         }
         Value::Text(s) => {

@@ -218,16 +218,20 @@ pub trait Table: Sync {
     fn key(&self, cx: &Cx<'_>, row: Self::Row) -> RowKey;
     /// The mark that findings put on a row.
     fn mark(&self, cx: &Cx<'_>, row: Self::Row) -> Option<Severity>;
-    /// Score of the order `trouble`; more comes first. Rows of equal score keep the pane's
-    /// own order.
+    /// Score of the order `trouble`; more comes first.
     fn trouble(&self, cx: &Cx<'_>, row: Self::Row) -> f64;
+    /// Order of rows that are equal otherwise; `None` for the pane's own order. It must not
+    /// change from tick to tick, or equal rows change places.
+    fn tie(&self, _cx: &Cx<'_>, _row: Self::Row) -> Option<u64> {
+        None
+    }
     /// Text in which a filter without a field searches, appended to `out`.
     fn search(&self, cx: &Cx<'_>, row: Self::Row, out: &mut String);
 }
 
 /// Rows in order, with the order computed only where it is needed.
 pub struct Ordered<R> {
-    rows: Vec<(SortKey, u32, R)>,
+    rows: Vec<(SortKey, u64, R)>,
     total: usize,
 }
 
@@ -283,20 +287,21 @@ impl<R: Copy + 'static> Ordered<R> {
             if !filter.is_empty() && !filter.accepts(t, cx, row, &mut scratch) {
                 continue;
             }
-            let place = i as u32;
+            let place = i as u64;
             let key = match (sort, column) {
                 (Sort::Column { reverse, .. }, Some(c)) => {
                     SortKey::of((c.value)(cx, row), c.first, reverse).0
                 }
                 (Sort::Natural { reverse }, _) => {
-                    SortKey::Num(if reverse { -f64::from(place) } else { f64::from(place) })
+                    SortKey::Num(if reverse { -(place as f64) } else { place as f64 })
                 }
                 (_, _) => {
                     let s = t.trouble(cx, row);
                     SortKey::Num(if sort.reversed() { s } else { -s })
                 }
             };
-            rows.push((key, place, row));
+            let tie = t.tie(cx, row).unwrap_or(place);
+            rows.push((key, tie, row));
         }
         let descending = column.is_some_and(|c| (c.first == First::High) != sort.reversed());
         let mut out = Self { rows, total };
@@ -330,7 +335,7 @@ impl<R: Copy + 'static> Ordered<R> {
         self.total
     }
 
-    fn compare(a: &(SortKey, u32, R), b: &(SortKey, u32, R)) -> Ordering {
+    fn compare(a: &(SortKey, u64, R), b: &(SortKey, u64, R)) -> Ordering {
         a.0.cmp(&b.0, false).then(a.1.cmp(&b.1))
     }
 
@@ -375,6 +380,7 @@ pub fn fit<R>(columns: &[Column<R>], st: &PaneState, width: u16) -> Vec<(usize, 
     let need = |shown: &[usize]| -> usize {
         shown.iter().map(|i| usize::from(columns[*i].width) + 1).sum()
     };
+    let mut dropped = Vec::new();
     while shown.len() > 1 && need(&shown) > room {
         // Chosen columns count as important.
         let rank = |i: usize| {
@@ -386,8 +392,16 @@ pub fn fit<R>(columns: &[Column<R>], st: &PaneState, width: u16) -> Vec<(usize, 
         else {
             break;
         };
-        shown.remove(worst);
+        dropped.push(shown.remove(worst));
     }
+    // A wide column that had to go may leave room for narrow ones.
+    while let Some(i) = dropped.pop() {
+        shown.push(i);
+        if need(&shown) > room {
+            shown.pop();
+        }
+    }
+    shown.sort_unstable();
     let mut left = room.saturating_sub(need(&shown));
     let mut widths: Vec<(usize, u16)> = shown.iter().map(|i| (*i, columns[*i].width)).collect();
     // What is left goes one by one to the columns that can use it.

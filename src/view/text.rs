@@ -1,5 +1,5 @@
-//! Text that is safe to put on a screen: the one place where names from the kernel are made
-//! harmless, measured and cut.
+//! Text that fits: names from the kernel made harmless, measured in columns, cut between
+//! graphemes.
 //!
 //! A process may call itself `\x1b[2J`, a right-to-left override or two columns per letter.
 //! Nothing reaches a cell that did not pass [`clean`].
@@ -9,34 +9,30 @@ use std::borrow::Cow;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
+use crate::model::text::{REPLACEMENT, sanitize};
+
 /// Stands for what was cut off.
 pub const ELLIPSIS: char = '…';
-/// Stands for a character that must not reach the terminal.
-const REPLACEMENT: char = '\u{fffd}';
 /// Longest name that is looked at, bytes: paths from the kernel are at most 4096.
 const MAX_NAME: usize = 4096;
 /// Most code points of one grapheme; more is an attack on the terminal's renderer.
 const MAX_MARKS: usize = 8;
 
-/// Makes a name harmless: control bytes, escapes, newlines, bidi controls and other invisible
-/// characters are replaced one by one. A clean name is returned as it is.
+/// Makes a name harmless with [`sanitize`], and cuts what is beyond reason: 4 KiB, or more
+/// marks on a letter than any language has.
 #[must_use]
 pub fn clean(raw: &str) -> Cow<'_, str> {
     let raw = &raw[..floor_boundary(raw, MAX_NAME)];
     if raw.bytes().all(|b| (0x20..0x7f).contains(&b)) {
         return Cow::Borrowed(raw);
     }
-    let mut out = String::with_capacity(raw.len());
-    for g in raw.graphemes(true) {
-        if g.chars().count() > MAX_MARKS {
-            out.push(REPLACEMENT);
-            continue;
-        }
-        for c in g.chars() {
-            out.push(if is_harmful(c) { REPLACEMENT } else { c });
-        }
+    let safe = sanitize(raw);
+    if safe.graphemes(true).all(|g| g.chars().count() <= MAX_MARKS) {
+        return safe;
     }
-    Cow::Owned(out)
+    let piled = |g: &str| g.chars().count() > MAX_MARKS;
+    let replacement = REPLACEMENT.to_string();
+    Cow::Owned(safe.graphemes(true).map(|g| if piled(g) { &replacement } else { g }).collect())
 }
 
 /// The same for bytes that need not be UTF-8, such as UNIX socket names.
@@ -50,16 +46,6 @@ fn floor_boundary(s: &str, max: usize) -> usize {
         return s.len();
     }
     (0..=max).rev().find(|i| s.is_char_boundary(*i)).unwrap_or(0)
-}
-
-/// Characters that move the cursor, change the terminal's state, reorder what is around them,
-/// cannot be seen, or (joiners, variation selectors) make terminals disagree about the width.
-fn is_harmful(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}'
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Columns that `s` takes.
@@ -203,7 +189,8 @@ mod tests {
         #[test]
         fn nothing_harmful_passes_and_cuts_fit(s in "\\PC*|[\\x00-\\x9f\u{200b}-\u{2069}数é\u{301}]*", max in 0usize..40) {
             let c = clean(&s);
-            prop_assert!(!c.chars().any(is_harmful));
+            prop_assert_eq!(&*sanitize(&c), &*c, "clean text stays as it is");
+            prop_assert!(!c.chars().any(char::is_control));
             prop_assert!(width(&cut(&c, max)) <= max);
             prop_assert!(width(&cut_front(&c, max)) <= max);
             prop_assert!(width(&cut_endpoint(&c, max)) <= max);

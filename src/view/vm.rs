@@ -178,11 +178,19 @@ impl Line {
     pub fn width(&self) -> usize {
         self.left.iter().map(Piece::width).sum()
     }
-    /// Fills the left part with blanks up to column `col`.
-    pub fn pad_to(&mut self, col: usize) {
+    /// Makes the left part exactly `col` columns wide: fills with blanks, or cuts the last
+    /// text.
+    pub fn fit(&mut self, col: usize) {
         let w = self.width();
         if w < col {
             self.left.push(Piece::Text(" ".repeat(col - w).into(), Tone::Plain));
+        } else if let Some(Piece::Text(t, _)) = self.left.last_mut() {
+            let keep = text::width(t).saturating_sub(w - col);
+            *t = text::cut(t, keep).into_owned().into();
+            let w = self.width();
+            if w < col {
+                self.left.push(Piece::Text(" ".repeat(col - w).into(), Tone::Plain));
+            }
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Whole screens as snapshots: text, then styles.
 
-use stallscope::collect::CollectorId;
 use stallscope::ui::{ColorMode, GlyphSet, Theme};
 use stallscope::view::vm::Size;
 

@@ -34,7 +34,7 @@ pub(super) fn lines(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
     }));
     out.push(Line::new());
     out.extend(figures(d));
-    out.push(settings(d));
+    out.extend(settings(d));
     out.extend(users(cx, id));
     out
 }
@@ -134,7 +134,7 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
     out
 }
 
-fn settings(d: &DiskFigures) -> Line {
+fn settings(d: &DiskFigures) -> Vec<Line> {
     let a = &d.attrs;
     let n = |v: Option<u32>| v.map_or(units::UNKNOWN.to_owned(), |v| v.to_string());
     let s = |v: &Option<String>| text::clean(v.as_deref().unwrap_or(units::UNKNOWN)).into_owned();
@@ -143,18 +143,27 @@ fn settings(d: &DiskFigures) -> Line {
         Some(false) => "no",
         None => "unknown",
     };
-    field(
-        "queue",
-        format!(
-            "scheduler {}  nr_requests {}  hw queues {}  depth {}  max_sectors_kb {}  write cache {}  rotational {rotational}",
-            s(&a.scheduler),
-            n(a.nr_requests),
-            n(a.hw_queues),
-            n(a.queue_depth),
-            n(a.max_sectors_kb),
-            s(&a.write_cache),
+    vec![
+        field(
+            "queue",
+            format!(
+                "scheduler {}  nr_requests {}  hw queues {}  device depth {}",
+                s(&a.scheduler),
+                n(a.nr_requests),
+                n(a.hw_queues),
+                n(a.queue_depth),
+            ),
         ),
-    )
+        field(
+            "",
+            format!(
+                "max_sectors_kb {} of {}  write cache {}  rotational {rotational}",
+                n(a.max_sectors_kb),
+                n(a.max_hw_sectors_kb),
+                s(&a.write_cache),
+            ),
+        ),
+    ]
 }
 
 /// cgroups with I/O on this device, busiest first, with their limits.

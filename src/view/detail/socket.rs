@@ -23,6 +23,8 @@ enum Rung {
 
 struct Ladder {
     lines: Vec<Line>,
+    /// Column of the verdicts.
+    column: usize,
     stuck: bool,
 }
 
@@ -31,7 +33,7 @@ impl Ladder {
         let (what, state) =
             if self.stuck { ("-".to_owned(), Rung::NotReached) } else { (what, state) };
         let mut line = field(name, what);
-        line.pad_to(62);
+        line.fit(self.column);
         let (mark, tone, says) = match state {
             Rung::Fine => ("   ", Tone::Dim, says),
             Rung::Odd => (" ! ", Tone::Warn, says),
@@ -57,7 +59,7 @@ pub(super) fn lines(cx: &Cx<'_>, id: SockId, alt: u64, w: u16) -> Vec<Line> {
     } else if t.inet.state[i] == SockState::LISTEN {
         out.extend(listener(t, i));
     } else {
-        out.extend(ladder(cx, row, t, i));
+        out.extend(ladder(cx, row, t, i, w));
         out.push(Line::new());
         out.extend(charts(cx, id, w));
     }
@@ -81,7 +83,9 @@ fn head(cx: &Cx<'_>, row: SockRow, t: &NetnsTable, i: usize) -> Line {
     }
     line.add(format!("   netns {} ({})", t.netns, text::clean(&t.label)), Tone::Dim);
     if r.cgroup[i] != 0 {
-        line.add(format!("   cgroup {}", r.cgroup[i]), Tone::Dim);
+        let path = t.cgroups.iter().find(|c| c.0 == r.cgroup[i]).map(|c| text::clean(&c.1));
+        let path = path.map_or_else(|| r.cgroup[i].to_string(), |p| p.into_owned());
+        line.add(format!("   cgroup {path}"), Tone::Dim);
     }
     line.add(format!("   uid {}", r.uid[i]), Tone::Dim);
     line
@@ -94,11 +98,12 @@ fn ago(ms: Option<u32>) -> String {
     )
 }
 
-fn ladder(cx: &Cx<'_>, row: SockRow, t: &NetnsTable, i: usize) -> Vec<Line> {
+fn ladder(cx: &Cx<'_>, row: SockRow, t: &NetnsTable, i: usize, w: u16) -> Vec<Line> {
     let info = row.info(cx);
     let info = info.as_ref();
     let s = row.suspect(cx);
-    let mut l = Ladder { lines: Vec::new(), stuck: false };
+    let column = usize::from(w).saturating_sub(36).clamp(40, 76);
+    let mut l = Ladder { lines: Vec::new(), column, stuck: false };
     application(&mut l, t, i, info);
     send_buffer(&mut l, t, i, info);
     window(&mut l, t, i, info);

@@ -217,33 +217,28 @@ fn charts(inner: Size) -> u16 {
     if inner.h >= 8 { CHARTS } else { u16::from(inner.h >= 5) }
 }
 
-/// L and await of a disk over time, and the pressure.
+/// L and await of a disk over time with their greatest values, and the pressure.
 fn chart_lines(cx: &Cx<'_>, id: DiskId, name: &str, inner: Size) -> Vec<Line> {
-    let w = usize::from(inner.w);
-    let n = (w.saturating_sub(30) / 2).clamp(4, 60);
+    let name = text::cut(name, 9);
+    let other = text::width(&name) + 24;
+    let n = (usize::from(inner.w).saturating_sub(other) / 2).clamp(4, 60);
     let (l, top_l) = series::spark(cx, n, 1.0, |d| d.disk(id).map(|d| d.aqu_sz));
     let (a, top_a) = series::spark(cx, n, 0.1, |d| d.disk(id).and_then(|d| d.await_ms));
-    let mut line = Line::of(format!(" {} L ", text::cut(name, 8)), Tone::Dim);
+    let mut line = Line::of(format!(" {name} L "), Tone::Dim);
     line.push(Piece::Spark(l, Tone::Plain));
-    line.add(format!(" max {:<5}", units::count(top_l)), Tone::Dim);
+    line.add(format!(" {:<5}", units::count(top_l)), Tone::Dim);
     line.add(" await ", Tone::Dim);
     line.push(Piece::Spark(a, Tone::Plain));
-    let mut psi = Line::of(format!(" await max {:<5}", units::millis(top_a)), Tone::Dim);
-    let p = cx.now.derived.psi;
+    line.add(format!(" {}", units::millis(top_a)), Tone::Dim);
+    let psi = cx.now.derived.psi;
     let show =
         |v: Option<f64>| v.map_or(units::UNKNOWN.to_owned(), |v| format!("{}%", units::pct(v)));
-    psi.add(
-        format!(
-            "  pressure io some {} full {}",
-            show(p.and_then(|p| p.io_some)),
-            show(p.and_then(|p| p.io_full))
-        ),
-        Tone::Dim,
-    );
-    if let Some(v) = p.and_then(|p| p.io_some).filter(|v| *v >= 10.0) {
-        psi.add(format!("  io stalls {}% of the time", units::pct(v)), Tone::Strong);
-    }
-    vec![line, psi]
+    let some = psi.and_then(|p| p.io_some);
+    let tone = if some.is_some_and(|v| v >= 10.0) { Tone::Strong } else { Tone::Dim };
+    let mut pressure = Line::of(" io pressure ", Tone::Dim);
+    pressure.add(format!("some {}", show(some)), tone);
+    pressure.add(format!("  full {}", show(psi.and_then(|p| p.io_full))), Tone::Dim);
+    vec![line, pressure]
 }
 
 impl Pane for Disks {

@@ -77,8 +77,6 @@ pub trait Pane: Sync {
 pub(super) struct Window<R> {
     /// Rows.
     pub rows: Vec<R>,
-    /// Place of the first one.
-    pub start: usize,
     /// The one under the cursor.
     pub selected: Option<usize>,
     /// Rows that pass the filter.
@@ -136,7 +134,7 @@ pub(super) fn window<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>, n: usize) -> Wind
             now
         }
     };
-    Window { rows, start, selected, passed, total }
+    Window { rows, selected, passed, total }
 }
 
 /// The same rows as they are now; rows that are gone are left out.

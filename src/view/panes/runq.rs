@@ -210,10 +210,10 @@ fn summary_line(p: &PaneCx<'_>) -> Line {
         Tone::Plain,
     );
     if let Some(cpu) = p.cx.now.derived.psi.and_then(|p| p.cpu_some) {
-        line.add(format!("  pressure cpu {}%", units::pct(cpu)), Tone::Dim);
+        line.add(format!(" cpu psi {}%", units::pct(cpu)), Tone::Dim);
     }
     if let Some(n) = p.cx.sched.map(|s| s.value.unread_threads).filter(|n| *n > 0) {
-        line.add(format!("  {n} threads not read"), Tone::Dim);
+        line.add(format!(" {n} unread"), Tone::Dim);
     }
     line
 }

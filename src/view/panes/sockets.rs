@@ -198,12 +198,18 @@ fn wqueue(cx: &Cx<'_>, r: SockRow) -> Value {
     })
 }
 /// What waits to be sent, against its limit. LISTEN: the accept queue.
-fn send_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
+fn send_cell(cx: &Cx<'_>, r: SockRow, w: u16) -> Cell {
     let Some((t, i)) = r.get(cx) else { return Cell::Text("".into(), Tone::Dim) };
     if t.inet.state[i] == SockState::LISTEN {
         let (len, limit) = (t.inet.rqueue[i], t.inet.wqueue[i]);
         let tone = if len > 0 { Tone::Strong } else { Tone::Dim };
-        return Cell::Text(format!("acc {}/{}", len, units::int(limit.into())).into(), tone);
+        let full = format!("acc {len}/{limit}");
+        let text = if full.len() <= usize::from(w) {
+            full
+        } else {
+            format!("{}/{}", units::count(len.into()), units::count(limit.into()))
+        };
+        return Cell::Text(text.into(), tone);
     }
     let m = t.inet.skmem(i);
     pair(m.w(), m.tb(), t.inet.wqueue[i])
@@ -285,8 +291,8 @@ static COLUMNS: [Column<SockRow>; 28] = [
         .prio(0)
         .write(state_cell)
         .about("TCP state: ES SS SR F1 F2 TW CW LA LI CL, UD for UDP"),
-    Column::new("local", "local", 17, Unit::Endpoint, local).prio(1).grow(47).about("local end"),
-    Column::new("peer", "peer", 17, Unit::Endpoint, peer).prio(0).grow(47).about("remote end"),
+    Column::new("local", "local", 16, Unit::Endpoint, local).prio(1).grow(47).about("local end"),
+    Column::new("peer", "peer", 15, Unit::Endpoint, peer).prio(0).grow(47).about("remote end"),
     Column::new("owner", "owner", 12, Unit::Text, owner)
         .prio(7)
         .grow(24)
@@ -298,11 +304,11 @@ static COLUMNS: [Column<SockRow>; 28] = [
     Column::new("retrans", "ret", 3, Unit::Count, retrans)
         .prio(3)
         .about("timeouts or probes without an answer"),
-    Column::new("sendq", "w/tb", 11, Unit::Bytes, wqueue)
+    Column::new("sendq", "w/tb", 9, Unit::Bytes, wqueue)
         .prio(2)
         .write(send_cell)
         .about("send buffer against its limit; LISTEN: accept queue"),
-    Column::new("recvq", "r/rb", 11, Unit::Bytes, rqueue)
+    Column::new("recvq", "r/rb", 9, Unit::Bytes, rqueue)
         .prio(4)
         .write(recv_cell)
         .about("receive buffer against its limit"),
@@ -371,6 +377,11 @@ impl Table for Sockets {
         let Some((t, i)) = r.get(cx) else { return 0.0 };
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
         mark + f64::from(trouble(&t.inet, i))
+    }
+    /// Older sockets first: cookies grow.
+    fn tie(&self, cx: &Cx<'_>, r: SockRow) -> Option<u64> {
+        let (t, i) = r.get(cx)?;
+        (t.inet.cookie[i] != 0).then_some(t.inet.cookie[i])
     }
     fn search(&self, cx: &Cx<'_>, r: SockRow, out: &mut String) {
         let Some((t, i)) = r.get(cx) else { return };

@@ -76,7 +76,7 @@ static COLUMNS: [Column<CpuId>; 19] = [
     Column::new("block", "block", 5, Unit::Number, block).prio(3).about("BLOCK per second"),
     Column::new("sched", "sched", 5, Unit::Number, sched).prio(6).about("SCHED per second"),
     Column::new("timer", "timer", 5, Unit::Number, timer).prio(7).about("TIMER per second"),
-    Column::new("history", "si% over time", 13, Unit::Text, si)
+    Column::new("history", "si% over time", 20, Unit::Text, si)
         .prio(2)
         .grow(40)
         .write(heat)

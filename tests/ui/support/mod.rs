@@ -54,11 +54,20 @@ pub struct Script {
     pub name: &'static str,
     /// Tick at which the faults begin.
     pub from: u64,
+    /// Figures differ from tick to tick, as on a real box.
+    pub busy: bool,
 }
 
 impl Default for Script {
     fn default() -> Self {
-        Self { faults: false, connections: 40, off: Vec::new(), name: "java", from: 10 }
+        Self {
+            faults: false,
+            connections: 40,
+            off: Vec::new(),
+            name: "java",
+            from: 10,
+            busy: false,
+        }
     }
 }
 
@@ -68,6 +77,14 @@ impl Script {
     }
     pub fn three_faults() -> Self {
         Self { faults: true, ..Self::default() }
+    }
+
+    /// What a counter of about `rate` per tick has grown to: even, or uneven by up to half.
+    fn counter(&self, rate: u64, n: u64, salt: u64) -> u64 {
+        if !self.busy {
+            return rate * n;
+        }
+        (0..n).map(|i| rate / 2 + rate * (noise(i, salt) % 1000) / 1000).sum()
     }
 
     fn sick(&self, n: u64) -> u64 {
@@ -256,22 +273,22 @@ impl Script {
     fn disks(&self, n: u64) -> DisksSample {
         let sick = self.sick(n);
         let base = |ios: u64, ms: u64| DiskCounters {
-            rd_ios: 3 * n,
+            rd_ios: self.counter(3, n, ios),
             rd_sectors: 3 * 32 * n,
             rd_ticks: (3 * n) as u32,
-            wr_ios: ios * n,
-            wr_sectors: ios * 32 * n,
-            wr_ticks: (ms * n) as u32,
+            wr_ios: self.counter(ios, n, ms),
+            wr_sectors: self.counter(ios * 32, n, ms),
+            wr_ticks: self.counter(ms, n, ios) as u32,
             io_ticks: (30 * n) as u32,
             weighted: (ms * n) as u32,
             flush: Some(FlushCounters { ios: n, ticks: n as u32 }),
             ..DiskCounters::default()
         };
         let mut vdb = base(20, 8);
-        vdb.rd_ios += 16_800 * sick;
+        vdb.rd_ios += self.counter(16_800, sick, 7);
         vdb.rd_sectors += 16_800 * 8 * sick;
-        vdb.rd_ticks = vdb.rd_ticks.wrapping_add((128_000 * sick) as u32);
-        vdb.weighted = vdb.weighted.wrapping_add((128_000 * sick) as u32);
+        vdb.rd_ticks = vdb.rd_ticks.wrapping_add(self.counter(128_000, sick, 8) as u32);
+        vdb.weighted = vdb.weighted.wrapping_add(self.counter(128_000, sick, 8) as u32);
         vdb.io_ticks += (960 * sick) as u32;
         vdb.in_flight = if sick > 0 { 128 } else { 0 };
         let disk = |major, minor, name: &str, stat, attrs| DiskRow {
@@ -317,9 +334,9 @@ impl Script {
     fn cpu(&self, n: u64) -> CpuSample {
         let sick = self.sick(n);
         let cpu = |c: u64| {
-            let si = 4 * n + if c == 3 { 87 * sick } else { 0 };
+            let si = self.counter(4, n, c) + if c == 3 { 87 * sick } else { 0 };
             let user = (20 + c) * n - if c == 3 { 20 * sick } else { 0 };
-            let system = 5 * n;
+            let system = self.counter(5, n, 20 + c);
             CpuTimes {
                 user,
                 system,
@@ -385,10 +402,11 @@ impl Script {
                     task: TaskId { pid: 2200 + i, tid: 2214 + i, start: 1 },
                     comm: names[i as usize % 5].into(),
                     state: 'S',
-                    run_ns: 40_000_000 / k * n,
+                    run_ns: self.counter(40_000_000 / k, n, k),
                     // A wait of 31 us a slice, and 3.9 ms for the first ones when sick.
-                    run_delay_ns: 31_000 * 200 * n + if i < 3 { 3_900_000 * 200 * sick } else { 0 },
-                    slices: 200 * n,
+                    run_delay_ns: self.counter(31_000 * 200, n, 50 + k)
+                        + if i < 3 { 3_900_000 * 200 * sick } else { 0 },
+                    slices: self.counter(200, n, 90 + k),
                     last_cpu: Some(CpuId(i % 4)),
                     cgroup: (i < 3).then(|| "/kube/pod7".into()),
                     nice: Some(0),
@@ -407,7 +425,11 @@ impl Script {
     fn psi(&self, n: u64) -> PsiSample {
         let sick = self.sick(n);
         let p = |some_us| Some(PsiTotals { some_us, full_us: Some(some_us / 2) });
-        PsiSample { cpu: p(20_000 * n), io: p(1000 * n + 610_000 * sick), memory: p(0) }
+        PsiSample {
+            cpu: p(self.counter(20_000, n, 1)),
+            io: p(self.counter(1000, n, 2) + 610_000 * sick),
+            memory: p(0),
+        }
     }
 }
 
@@ -505,6 +527,14 @@ fn info(
         i = set(i, name, &v.to_ne_bytes());
     }
     i
+}
+
+/// The same numbers in every run.
+fn noise(i: u64, salt: u64) -> u64 {
+    let mut x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^= x >> 31;
+    x = x.wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 29)
 }
 
 fn stamp<S>(at: MonoNs, data: S) -> Arc<Stamped<S>> {
