@@ -159,8 +159,15 @@ impl Collector for NetnsSocketsCollector {
             None if self.hidden > 0 => Signal::degraded(
                 name,
                 source,
-                format!("the namespaces of {} processes cannot be told", self.hidden),
-                "run as root",
+                match self.hidden {
+                    1 => "the namespace of one process cannot be told".to_owned(),
+                    n => format!("the namespaces of {n} processes cannot be told"),
+                },
+                if rustix::process::geteuid().is_root() {
+                    "grant CAP_SYS_PTRACE"
+                } else {
+                    "run as root"
+                },
             ),
             None => Signal::ok(name, source),
         });
