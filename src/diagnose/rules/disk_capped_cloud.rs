@@ -37,13 +37,14 @@ const SMALL_KB: f64 = 64.0;
 const NEED: usize = 10;
 const OF: usize = 12;
 /// Statistics need so many samples, whatever the interval.
-const LEAST: usize = 6;
+const LEAST: usize = 8;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-capped-cloud"),
     title: "a limit of the provider or the instance, not the device, sets the speed",
     condition: "A disk that neither spins nor is local flash, with for 10 of 12 s: queue 4 or \
-        more (3.8: a client of depth 4 keeps just under it), await at least 3 times that of an \
+        more (3.8: a client of depth 4 keeps just under it; at intervals above 1.5 s for 7 of 8 \
+        samples), await at least 3 times that of an \
         empty queue and 1 ms (2 ms on a layer such as loop), and throughput flat: IOPS within \
         5% (coefficient of variation) or kB/s within 3%. And either the queue was seen 1.3 times \
         longer or shorter at the same throughput in the last 5 minutes, or it is 16 (15.2) or \
@@ -131,10 +132,14 @@ fn plateau(w: &Window<'_>, d: &DiskFigures, reference: Reference) -> Option<Plat
     }
     let iops: Vec<f64> = samples.iter().map(|p| p.iops()).collect();
     let kb: Vec<f64> = samples.iter().map(|p| p.kb_s()).collect();
-    let (iops_cv, kb_cv) = (flatness(&iops, need)?, flatness(&kb, need));
+    // The youngest ones: a sample of the time when the load began is among the oldest.
+    let (iops_cv, kb_cv) = (variation(iops.get(..need)?)?, variation(kb.get(..need)?));
     let small = d.areq_kb().is_none_or(|k| k <= SMALL_KB);
-    let kb_flat = kb_cv.filter(|cv| *cv <= FLAT_KB);
-    let cv = match (iops_cv <= FLAT_IOPS, kb_flat) {
+    // A sample over several seconds has averaged its variation away by the root of their number.
+    let averaged = d.dt.as_secs_f64().max(1.0).sqrt();
+    let kb_flat = kb_cv.filter(|cv| *cv <= FLAT_KB / averaged);
+    let iops_flat = iops_cv <= FLAT_IOPS / averaged;
+    let cv = match (iops_flat, kb_flat) {
         (true, None) => iops_cv,
         (true, Some(_)) if small => iops_cv,
         (_, Some(cv)) => cv,
@@ -144,22 +149,12 @@ fn plateau(w: &Window<'_>, d: &DiskFigures, reference: Reference) -> Option<Plat
         iops: median(&mut iops.clone())?,
         kb_s: median(&mut kb.clone())?,
         cv,
-        by_requests: small && iops_cv <= FLAT_IOPS,
+        by_requests: small && iops_flat,
         other_queue: None,
         samples: samples.len(),
     };
     p.other_queue = other_queue(w, d, &p);
     (d.aqu_sz >= DEEP || p.other_queue.is_some()).then_some(p)
-}
-
-/// Variation of the `need` values that lie closest together around the median: the hold of 10
-/// in 12 lets two stray.
-fn flatness(values: &[f64], need: usize) -> Option<f64> {
-    let mid = median(&mut values.to_vec())?;
-    let mut by_distance = values.to_vec();
-    by_distance.sort_by(|a, b| (a - mid).abs().total_cmp(&(b - mid).abs()));
-    by_distance.truncate(need);
-    variation(&by_distance)
 }
 
 /// A queue length that differs while throughput was the same, busy all the time: the proof

@@ -171,14 +171,13 @@ fn interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
         let text = format!("irq {irq} {}: {}/s here", last_word(name), rate(*r));
         f.evidence.push(Evidence::new("irq", *r, "/s", text));
     }
-    match nic {
-        Some(n) => advise(f, w, n, &rates),
-        None => {
-            let text = "no NIC's interrupt comes in here: the packets are sent on this CPU \
-                (veth, loopback, tunnel), or by RPS";
-            f.evidence.push(Evidence::text("irq", text));
-            f.next.push(format!("pidstat -t 1 3  # who sends on CPU {}", hot.cpu.0));
-        }
+    if let Some(n) = nic {
+        advise(f, w, n, &rates);
+    } else {
+        let text = "no NIC's interrupt comes in here: the packets are sent on this CPU (veth, \
+            loopback, tunnel), or by RPS";
+        f.evidence.push(Evidence::text("irq", text));
+        f.next.push(format!("pidstat -t 1 3  # who sends on CPU {}", hot.cpu.0));
     }
 }
 

@@ -8,7 +8,7 @@ use super::super::{
     Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
     Verdicts, Window,
 };
-use super::common::lasting::seconds_true;
+use super::common::lasting::lasting;
 use super::common::peers::enter;
 use super::common::text::count;
 use crate::collect::CollectorId;
@@ -104,10 +104,11 @@ fn full_listeners(w: &Window<'_>, netns: NetnsId) -> BTreeMap<Endpoint, Full> {
 }
 
 fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, full: Option<&Full>) -> Fire {
-    let held = seconds_true(w, SPAN, |d| {
+    let (held, samples) = lasting(w, SPAN, |d| {
         d.net(netns).and_then(|n| n.rate(OVERFLOWS)).is_some_and(|r| r >= CRIT_S)
     });
-    let severity = if held >= CRIT_HELD { Severity::Crit } else { Severity::Warn };
+    // One burst is one sample, however long the interval.
+    let severity = if held >= CRIT_HELD && samples > 1 { Severity::Crit } else { Severity::Warn };
     let lost = count(overflows as usize, "handshake");
     let mut f = match full {
         Some(l) => Fire::new(

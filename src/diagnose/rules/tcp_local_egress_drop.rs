@@ -69,29 +69,23 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     );
     g.fill(&mut f, w);
     let window = s.info.and_then(|i| i.snd_wnd());
-    match first.cause {
-        Cause::LocalDrop(LocalDrop::Retransmit { failed }) => {
-            let text = format!("TCPRetransFail +{failed} around the last RTOs");
-            f.evidence.push(Evidence::new("TCPRetransFail", failed as f64, "", text).over(1.0));
-            f.evidence.extend(evidence::rto(s));
-            f.evidence.extend(evidence::sent(s, TimerKind::Rto));
-            f.ruled_out.push(RuledOut::new(
-                "tcp-rto-storm",
-                "the retransmissions fail on this host (TCPRetransFail)",
-            ));
-        }
-        _ => {
-            let wnd = window.map_or("an open window".to_owned(), |n| format!("snd_wnd {n}"));
-            let text =
-                format!("persist timer with {wnd}, unacked 0, {} queued", bytes(s.wqueue.into()));
-            let shown = window.map_or_else(
-                || Evidence::text("snd_wnd", text.clone()),
-                |n| Evidence::new("snd_wnd", n.into(), "bytes", text.clone()).over(0.0),
-            );
-            f.evidence.push(shown);
-            f.evidence.extend(evidence::sent(s, TimerKind::Probe));
-            f.ruled_out.push(RuledOut::new("tcp-rto-storm", "unacked 0: nothing got out"));
-        }
+    if let Cause::LocalDrop(LocalDrop::Retransmit { failed }) = first.cause {
+        let text = format!("TCPRetransFail +{failed} around the last RTOs");
+        f.evidence.push(Evidence::new("TCPRetransFail", failed as f64, "", text).over(1.0));
+        f.evidence.extend(evidence::rto(s));
+        f.evidence.extend(evidence::sent(s, TimerKind::Rto));
+        let because = "the retransmissions fail on this host (TCPRetransFail)";
+        f.ruled_out.push(RuledOut::new("tcp-rto-storm", because));
+    } else {
+        let wnd = window.map_or("an open window".to_owned(), |n| format!("snd_wnd {n}"));
+        let text =
+            format!("persist timer with {wnd}, unacked 0, {} queued", bytes(s.wqueue.into()));
+        f.evidence.push(match window {
+            Some(n) => Evidence::new("snd_wnd", n.into(), "bytes", text).over(0.0),
+            None => Evidence::text("snd_wnd", text),
+        });
+        f.evidence.extend(evidence::sent(s, TimerKind::Probe));
+        f.ruled_out.push(RuledOut::new("tcp-rto-storm", "unacked 0: nothing got out"));
     }
     if let Some(because) = evidence::open_window(s) {
         f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", because));

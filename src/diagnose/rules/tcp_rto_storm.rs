@@ -137,6 +137,8 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
 
 fn rule_out(f: &mut Fire, g: &Group<'_>) {
     let s = g.first().socket;
+    let because = evidence::open_window(s).unwrap_or_else(|| "timer is on, not persist".into());
+    f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", because));
     let Some(i) = s.info else { return };
     if let Some(n) = i.total_retrans() {
         let because = format!("retransmissions leave: total_retrans {n}");
@@ -148,8 +150,6 @@ fn rule_out(f: &mut Fire, g: &Group<'_>) {
         let because = format!("w {w} > tb {tb} is normal while retransmissions leave");
         f.ruled_out.push(RuledOut::new("tcp-tb-lt-w-stall", because));
     }
-    let because = evidence::open_window(s).unwrap_or_else(|| "timer is on, not persist".into());
-    f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", because));
     let failed = s.events.iter().filter_map(|e| e.net.retrans_fail).max();
     if failed == Some(0) {
         f.ruled_out.push(RuledOut::new("tcp-local-egress-drop", "TCPRetransFail +0"));

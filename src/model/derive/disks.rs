@@ -65,8 +65,8 @@ pub struct DiskFigures {
     pub io_ticks: u32,
     /// Requests completed although no time was accounted: md before 5.14.
     pub unaccounted: bool,
-    /// Median `await_ms` of this device while its queue was short (`aqu_sz <= 1.2`), over the
-    /// last minutes; filled by the tracker.
+    /// Median `await_ms` of this device while its queue was short (`aqu_sz <= 1.2`) and it had
+    /// pauses (`util < 90`), over the last ten minutes; filled by the tracker.
     pub baseline_ms: Option<f64>,
     /// How long requests have been in flight with none completing; filled by the tracker.
     pub stuck_for: Duration,

@@ -232,7 +232,10 @@ impl Deriver {
             f.stuck_for = m.stuck_since.map_or(Duration::ZERO, |t| at.since(t));
             let mut calm: Vec<f64> = m.calm.iter().map(|c| c.1).collect();
             f.baseline_ms = rate::median(&mut calm);
-            if let Some(r) = f.await_ms.filter(|_| f.aqu_sz <= 1.2 && f.iops() >= 5.0) {
+            // Busy without a pause at a queue of 1 may be one synchronous caller, or a limit that
+            // makes each request wait: that is no latency to compare with.
+            let calm = f.aqu_sz <= 1.2 && f.util < 90.0 && f.iops() >= 5.0;
+            if let Some(r) = f.await_ms.filter(|_| calm) {
                 m.calm.push_back((at, r));
             }
             while m.calm.len() > 600 || m.calm.front().is_some_and(|c| at.since(c.0) > BASELINE) {

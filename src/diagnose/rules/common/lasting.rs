@@ -5,17 +5,18 @@ use std::time::Duration;
 use crate::model::derive::{Derived, MIN_SPAN};
 use crate::model::history::Window;
 
-/// For how much of the last `span` a figure was true; a sample stands for one interval.
-pub(crate) fn seconds_true(
+/// For how much of the last `span` a figure was true, and in how many samples; one stands for
+/// an interval.
+pub(crate) fn lasting(
     w: &Window<'_>,
     span: Duration,
     is_true: impl Fn(&Derived) -> bool,
-) -> Duration {
+) -> (Duration, usize) {
     let weight = w.host.interval.max(MIN_SPAN);
     let n = w
         .recent(usize::MAX)
         .take_while(|d| w.tick.mono.since(d.mono) < span)
         .filter(|d| is_true(d))
         .count();
-    weight * u32::try_from(n).unwrap_or(u32::MAX)
+    (weight * u32::try_from(n).unwrap_or(u32::MAX), n)
 }

@@ -18,9 +18,7 @@ pub(crate) fn tb_lt_w_bug(release: &str) -> Release {
     let Some((major, minor, patch)) = parse(release) else { return Release::Unknown };
     match (major, minor, patch) {
         (4, 19, 52..=61) => Release::Affected,
-        (4, 19, _) => Release::Fixed,
-        (4, 9, 189..) => Release::Fixed,
-        (5, 3.., _) | (6.., _, _) => Release::Fixed,
+        (4, 19, _) | (4, 9, 189..) | (5, 3.., _) | (6.., _, _) => Release::Fixed,
         _ => Release::Unknown,
     }
 }

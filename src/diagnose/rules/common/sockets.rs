@@ -90,14 +90,12 @@ impl<'a> Case<'a> {
     }
     /// When the connection stopped making progress, as far as was seen or can be told.
     pub(crate) fn since(&self, now: MonoNs) -> MonoNs {
-        match &self.cause {
-            Cause::ZeroWindow { stalled } => now.back(*stalled),
-            _ => {
-                let seen = self.socket.acked_flat_since.unwrap_or(self.socket.first_seen);
-                let elapsed = elapsed_of_backoff(self.socket).unwrap_or_default();
-                seen.min(self.socket.as_of().back(elapsed))
-            }
+        if let Cause::ZeroWindow { stalled } = self.cause {
+            return now.back(stalled);
         }
+        let seen = self.socket.acked_flat_since.unwrap_or(self.socket.first_seen);
+        let elapsed = elapsed_of_backoff(self.socket).unwrap_or_default();
+        seen.min(self.socket.as_of().back(elapsed))
     }
 }
 
@@ -137,7 +135,14 @@ fn rto_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
     }
     let leaving = s.trailing(TimerKind::Rto, |_| true).take(2).any(left);
     if leaving && s.retransmits() >= STORM_RTOS {
-        return Some(Case::sure(s, refused(s).map_or(Cause::Storm, Cause::LocalDrop)));
+        return Some(match refused(s) {
+            None => Case::sure(s, Cause::Storm),
+            Some((drop, events)) if events >= EVENTS => Case::sure(s, Cause::LocalDrop(drop)),
+            Some((drop, _)) => {
+                let why = "whether all RTOs fail on this host: one was seen";
+                Case::suspected(s, Cause::LocalDrop(drop), why)
+            }
+        });
     }
     if s.retransmits() < STORM_RTOS || leaving {
         return None;
@@ -168,12 +173,11 @@ fn silent_cause<'a>(s: &'a Suspect, quiet: &[&TimerEvent]) -> Case<'a> {
 }
 
 fn silence(s: &Suspect, in_host: bool) -> Silence {
-    match (&s.route, s.skmem.t()) {
-        (Some(RouteOutcome::Errno(e)), _) => Silence::NoRoute(*e),
-        (_, Some(t)) if t > 0 || in_host => Silence::QdiscOrNic,
-        _ if in_host => Silence::QdiscOrNic,
-        _ => Silence::Unknown,
+    if let Some(RouteOutcome::Errno(e)) = &s.route {
+        return Silence::NoRoute(*e);
     }
+    let below_tcp = s.skmem.t().is_some_and(|t| t > 0);
+    if below_tcp || in_host { Silence::QdiscOrNic } else { Silence::Unknown }
 }
 
 /// `w/2 > tb`: what the buggy kernel tests before it refuses.
@@ -182,8 +186,9 @@ fn over_half(s: &Suspect) -> bool {
 }
 
 /// Do the retransmissions of this socket fail on their way out? The counter belongs to the
-/// whole namespace, so it must account for most of what is retransmitted there.
-fn refused(s: &Suspect) -> Option<LocalDrop> {
+/// whole namespace, so it must account for most of what is retransmitted there. With the
+/// number of RTOs on end for which it does.
+fn refused(s: &Suspect) -> Option<(LocalDrop, u32)> {
     let fails = |e: &TimerEvent| {
         let (failed, all) = (e.net.retrans_fail.unwrap_or(0), e.net.retrans_segs.unwrap_or(0));
         left(e) && failed > 0 && failed * 2 >= all
@@ -191,7 +196,7 @@ fn refused(s: &Suspect) -> Option<LocalDrop> {
     let run: Vec<&TimerEvent> = s.trailing(TimerKind::Rto, fails).collect();
     let events: u32 = run.iter().map(|e| e.count).sum();
     let failed = run.iter().filter_map(|e| e.net.retrans_fail).max()?;
-    (events >= EVENTS).then_some(LocalDrop::Retransmit { failed })
+    Some((LocalDrop::Retransmit { failed }, events))
 }
 
 /// No event has been seen, or one: what the socket's own clocks say.

@@ -1,0 +1,291 @@
+//! Incidents in virtual time: each file under `scenarios/` is played through the real analysis
+//! at several sampling intervals, and the findings are compared with what the file expects.
+//! A finding that no file asked for is a failure, so each scenario is also a false-alarm test
+//! of all other rules.
+//!
+//! `cargo test --test scenarios -- --nocapture` prints the table of rules.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "scenarios/incident.rs"]
+mod incident;
+#[path = "scenarios/ticks.rs"]
+mod ticks;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use incident::{Expect, Incident, play};
+use stallscope::analysis::Analysis;
+use stallscope::diagnose::{Engine, Finding, Findings, RULES};
+
+/// What is checked of one file at one interval.
+struct Run {
+    file: String,
+    interval: f64,
+    /// Time and findings.
+    moments: Vec<(f64, Arc<Findings>)>,
+}
+
+fn files() -> Vec<(String, Incident)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|x| x == "toml"))
+        .collect();
+    paths.sort();
+    paths
+        .into_iter()
+        .map(|p| {
+            let name = p.file_stem().unwrap().to_string_lossy().into_owned();
+            let text = std::fs::read_to_string(&p).unwrap();
+            let incident = toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", p.display()));
+            (name, incident)
+        })
+        .collect()
+}
+
+fn run(file: &str, incident: &Incident, interval: f64) -> Run {
+    let mut analysis = Analysis::new(ticks::host(incident, interval), Engine::default(), 64 << 20);
+    let mut moments = Vec::new();
+    for (seq, (t, state)) in play(incident, interval).into_iter().enumerate() {
+        analysis.push(Arc::new(ticks::tick(incident, seq, t, &state)));
+        moments.push((t, analysis.latest().unwrap().findings.clone()));
+    }
+    Run { file: file.to_owned(), interval, moments }
+}
+
+impl Run {
+    fn at(&self, t: f64) -> &Findings {
+        &self.moments.iter().rev().find(|(m, _)| *m <= t + 1e-9).unwrap().1
+    }
+    /// Rules that fired at any time, with the first moment.
+    fn fired(&self) -> BTreeMap<&'static str, f64> {
+        let mut out = BTreeMap::new();
+        for (t, f) in &self.moments {
+            for f in &f.active {
+                out.entry(f.rule.0).or_insert(*t);
+            }
+        }
+        out
+    }
+    /// What is wrong, in words.
+    fn problems(&self, i: &Incident) -> Vec<String> {
+        let mut out = Vec::new();
+        let mut say = |what: String| {
+            out.push(format!("{} at {} s: {what}", self.file, self.interval));
+        };
+        for e in &i.expect {
+            if let Some(problem) = unmet(e, self.at(e.at)) {
+                say(problem);
+            }
+        }
+        let may: BTreeSet<&str> = i
+            .expect
+            .iter()
+            .filter(|e| !e.absent)
+            .map(|e| e.rule.as_str())
+            .chain(i.allow.iter().map(String::as_str))
+            .collect();
+        for (rule, t) in self.fired() {
+            if i.quiet.iter().any(|q| q == rule) {
+                say(format!("{rule} must stay quiet, fired at {t} s: {}", self.first(rule)));
+            } else if !may.contains(rule) {
+                say(format!("{rule} was not asked for, fired at {t} s: {}", self.first(rule)));
+            }
+        }
+        for f in self.moments.iter().flat_map(|(_, f)| &f.active) {
+            if let Some(problem) = malformed(f) {
+                say(format!("{}: {problem}", f.rule));
+                break;
+            }
+        }
+        out
+    }
+    fn first(&self, rule: &str) -> String {
+        let mut all = self.moments.iter().flat_map(|(_, f)| &f.active);
+        all.find(|f| f.rule.0 == rule).map(|f| text(f)).unwrap_or_default()
+    }
+}
+
+/// Everything a finding says, one line each.
+fn text(f: &Finding) -> String {
+    let x = &f.fire;
+    let mut out = vec![format!(
+        "[{} {:?}] {} count {} {}",
+        x.severity.name(),
+        x.confidence,
+        f.subject,
+        x.count,
+        x.summary
+    )];
+    out.push(x.examples.join(", "));
+    out.extend(x.evidence.iter().map(|e| format!("{}: {}", e.field, e.text)));
+    out.extend(x.ruled_out.iter().map(|r| format!("not {}: {}", r.rule, r.because)));
+    out.extend(x.missing.iter().map(|m| format!("cannot tell: {m}")));
+    out.extend(x.next.iter().map(|n| format!("next: {n}")));
+    out.join("\n    ")
+}
+
+fn unmet(e: &Expect, findings: &Findings) -> Option<String> {
+    let found: Vec<&Arc<Finding>> = findings
+        .active
+        .iter()
+        .filter(|f| f.rule.0 == e.rule && f.subject.to_string().contains(&e.subject))
+        .collect();
+    let Some(f) = found.first() else {
+        return (!e.absent)
+            .then(|| format!("{} on {:?} is not active at {} s", e.rule, e.subject, e.at));
+    };
+    let all = text(f);
+    let mut wrong = Vec::new();
+    if e.absent {
+        wrong.push("should be over".to_owned());
+    }
+    if e.severity.as_ref().is_some_and(|s| *s != f.fire.severity.name()) {
+        wrong.push(format!("severity {:?} wanted", e.severity));
+    }
+    let confidence = format!("{:?}", f.fire.confidence).to_lowercase();
+    if e.confidence.as_ref().is_some_and(|c| *c != confidence) {
+        wrong.push(format!("confidence {:?} wanted", e.confidence));
+    }
+    if e.count.is_some_and(|c| c != f.fire.count) {
+        wrong.push(format!("count {:?} wanted", e.count));
+    }
+    wrong.extend(e.says.iter().filter(|s| !all.contains(*s)).map(|s| format!("says no {s:?}")));
+    (!wrong.is_empty())
+        .then(|| format!("{} at {} s: {}\n    {all}", e.rule, e.at, wrong.join(", ")))
+}
+
+/// What any finding of any rule must be like.
+fn malformed(f: &Finding) -> Option<String> {
+    let x = &f.fire;
+    let checks = [
+        (
+            x.summary.is_empty() || x.summary.ends_with('.'),
+            "a summary is one sentence, no full stop",
+        ),
+        (x.evidence.is_empty(), "no evidence"),
+        (x.ruled_out.is_empty(), "nothing was ruled out"),
+        (x.next.is_empty(), "no next command"),
+        (x.examples.len() > 5, "too many examples"),
+        (x.sockets.len() > 1000, "too many sockets"),
+        (x.count == 0, "count 0"),
+        (f.first_seen > f.last_seen, "begins after it ends"),
+        (
+            x.confidence == stallscope::diagnose::Confidence::Suspected
+                && x.missing.is_empty()
+                && !x.evidence.iter().any(|e| e.field == "kernel"),
+            "suspected, but nothing is missing",
+        ),
+        (
+            x.evidence.iter().any(|e| e.value.is_some_and(|v| !v.is_finite())),
+            "evidence that is no number",
+        ),
+    ];
+    let wrong = checks.iter().find(|(bad, _)| *bad).map(|(_, what)| *what)?;
+    Some(format!("{wrong}\n    {}", text(f)))
+}
+
+#[test]
+fn findings_are_as_expected_at_every_interval() {
+    let mut problems = Vec::new();
+    for (name, incident) in files() {
+        for interval in &incident.intervals {
+            problems.extend(run(&name, &incident, *interval).problems(&incident));
+        }
+    }
+    assert!(problems.is_empty(), "{} problems\n{}", problems.len(), problems.join("\n"));
+}
+
+#[test]
+fn files_name_rules_that_exist_and_say_where_their_numbers_are_from() {
+    let known: BTreeSet<&str> = RULES.iter().map(|r| r.id().0).collect();
+    for (name, i) in files() {
+        let rules = i.expect.iter().map(|e| &e.rule).chain(&i.quiet).chain(&i.allow);
+        for r in rules {
+            assert!(known.contains(r.as_str()), "{name}: no rule {r}");
+        }
+        let origin = ["measured", "field", "made up"];
+        assert!(origin.iter().any(|o| i.source.starts_with(o)), "{name}: source {}", i.source);
+        assert!(!i.title.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn the_same_incident_gives_the_same_findings() {
+    for (name, i) in files() {
+        let said = |r: &Run| -> Vec<String> {
+            r.moments.iter().flat_map(|(_, f)| f.active.iter().map(|f| text(f))).collect()
+        };
+        assert_eq!(said(&run(&name, &i, 1.0)), said(&run(&name, &i, 1.0)), "{name}");
+    }
+}
+
+/// Rule by scenario: did it fire where it should, and was it quiet elsewhere?
+#[test]
+fn table_of_rules() {
+    #[derive(Default)]
+    struct Row {
+        fired: u32,
+        missed: u32,
+        falsely: u32,
+        quiet: u32,
+        near_misses: u32,
+        detail: Vec<String>,
+    }
+    let mut rows: BTreeMap<&str, Row> = RULES.iter().map(|r| (r.id().0, Row::default())).collect();
+    let mut runs = 0;
+    for (name, i) in files() {
+        for interval in &i.intervals {
+            runs += 1;
+            let fired = run(&name, &i, *interval).fired();
+            for (rule, row) in &mut rows {
+                let expected = i.expect.iter().any(|e| !e.absent && e.rule == *rule);
+                let may = i.allow.iter().any(|a| a == rule);
+                let near = i.quiet.iter().any(|q| q == rule);
+                match (expected, fired.contains_key(rule)) {
+                    (true, true) => row.fired += 1,
+                    (true, false) => {
+                        row.missed += 1;
+                        row.detail.push(format!("missed {name} at {interval} s"));
+                    }
+                    (false, true) if !may => {
+                        row.falsely += 1;
+                        row.detail.push(format!("false in {name} at {interval} s"));
+                    }
+                    _ => {
+                        row.quiet += 1;
+                        row.near_misses += u32::from(near);
+                    }
+                }
+            }
+        }
+    }
+    println!("{runs} runs");
+    println!(
+        "{:<32} {:>6} {:>6} {:>6} {:>6} {:>9} {:>9} {:>7}",
+        "rule", "fired", "missed", "false", "quiet", "near miss", "precision", "recall"
+    );
+    for (rule, r) in &rows {
+        let share = |a: u32, b: u32| f64::from(a) / f64::from((a + b).max(1));
+        println!(
+            "{rule:<32} {:>6} {:>6} {:>6} {:>6} {:>9} {:>9.2} {:>7.2}  {}",
+            r.fired,
+            r.missed,
+            r.falsely,
+            r.quiet,
+            r.near_misses,
+            share(r.fired, r.falsely),
+            share(r.fired, r.missed),
+            r.detail.join(", ")
+        );
+    }
+    for (rule, r) in rows {
+        assert!(r.fired > 0, "{rule} has no scenario in which it fires");
+        assert!(r.near_misses > 0, "{rule} has no scenario in which it must stay quiet");
+        assert_eq!((r.missed, r.falsely), (0, 0), "{rule}: {:?}", r.detail);
+    }
+}

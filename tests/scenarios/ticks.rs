@@ -1,0 +1,408 @@
+//! From the state of an incident to a tick, as the collectors would have read it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stallscope::collect::cgroups::{CgroupCpu, CgroupRow, CgroupsSample};
+use stallscope::collect::cpu::{CpuSample, CpuTimes};
+use stallscope::collect::disks::{
+    DiscardCounters, DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample,
+};
+use stallscope::collect::net_counters::{NetCountersSample, NetnsCounters};
+use stallscope::collect::processes::{BlockedTask, ProcessesSample};
+use stallscope::collect::psi::{PsiSample, PsiTotals};
+use stallscope::collect::sched::{SchedSample, ThreadSched};
+use stallscope::collect::sockets::{
+    InetRows, NO_INFO, NetnsTable, Owner, Proto, RouteAnswer, RouteOutcome, SockState, SockTimer,
+    SocketsSample, TcpInfo, map_v4,
+};
+use stallscope::collect::softirq::{IrqRow, NicQueues, SoftirqSample, SoftnetRow};
+use stallscope::collect::{Samples, Shared, Stamped};
+use stallscope::model::subject::{CgroupId, CpuId, DiskId, NetnsId, TaskId};
+use stallscope::model::tick::{HostInfo, Tick};
+use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
+
+use crate::incident::{Incident, Socket, State};
+
+/// Virtual boot was so long ago, s.
+const EPOCH: f64 = 1000.0;
+
+pub(crate) fn host(i: &Incident, interval: f64) -> HostInfo {
+    HostInfo {
+        hostname: "db7".into(),
+        kernel: i.kernel.clone(),
+        cpus: i.cpus,
+        interval: Duration::from_secs_f64(interval),
+        netns: Some(NetnsId(1)),
+        page_size: 4096,
+        ..HostInfo::default()
+    }
+}
+
+pub(crate) fn tick(i: &Incident, seq: usize, t: f64, s: &State) -> Tick {
+    let mono = MonoNs(((EPOCH + t) * 1e9).round() as u64);
+    let v = View(s);
+    let at = |name: &str| !i.without.iter().any(|w| w == name);
+    fn stamp<S>(mono: MonoNs, on: bool, data: S) -> Option<Shared<S>> {
+        on.then(|| Arc::new(Stamped { span: Span::at(mono), cpu: Duration::ZERO, data }))
+    }
+    let (own, other) = tables(i, v, mono);
+    let samples = Samples {
+        sockets: stamp(mono, at("sockets"), SocketsSample { spaces: own, unread: vec![] }),
+        netns_sockets: stamp(
+            mono,
+            at("netns-sockets"),
+            SocketsSample { spaces: other, unread: vec![] },
+        ),
+        disks: stamp(mono, at("disks"), disks(i, v)),
+        cpu: stamp(mono, at("cpu"), cpu(i, v)),
+        softirq: stamp(mono, at("softirq"), softirq(i, v)),
+        sched: stamp(mono, at("sched"), sched(i, v)),
+        net_counters: stamp(mono, at("net-counters"), counters(i, v)),
+        psi: stamp(mono, at("psi"), psi(v)),
+        cgroups: stamp(mono, at("cgroups"), cgroups(i, v)),
+        processes: stamp(mono, at("processes"), processes(i, t)),
+        ..Samples::default()
+    };
+    Tick { seq: Seq(seq as u64), mono, wall: WallNs(mono.0 as i64), samples, ..Tick::default() }
+}
+
+/// The state by name; what is not there is 0.
+#[derive(Clone, Copy)]
+struct View<'a>(&'a State);
+
+impl View<'_> {
+    fn get(self, key: &str) -> Option<u64> {
+        // Sums of fractions may end a hair below the number that was meant.
+        self.0.get(key).map(|v| (v + 1e-6).max(0.0) as u64)
+    }
+    fn n(self, key: &str) -> u64 {
+        self.get(key).unwrap_or(0)
+    }
+    fn n32(self, key: &str) -> u32 {
+        self.n(key) as u32
+    }
+    /// The numbers whose names begin like this, by the rest of the name.
+    fn under(self, prefix: &str) -> BTreeMap<String, u64> {
+        let keys = self.0.range(prefix.to_owned()..).map(|(k, _)| k);
+        keys.take_while(|k| k.starts_with(prefix))
+            .map(|k| (k[prefix.len()..].to_owned(), self.n(k)))
+            .collect()
+    }
+}
+
+fn namespaces(i: &Incident) -> BTreeSet<u32> {
+    let mut all: BTreeSet<u32> = i.sockets.iter().map(|s| s.netns).collect();
+    all.extend(i.netns.keys().map(|k| k.parse::<u32>().unwrap()));
+    all.insert(1);
+    all
+}
+
+fn tables(i: &Incident, v: View<'_>, mono: MonoNs) -> (Vec<Arc<NetnsTable>>, Vec<Arc<NetnsTable>>) {
+    let mut all: Vec<Arc<NetnsTable>> = Vec::new();
+    for ns in namespaces(i) {
+        let mut table = NetnsTable {
+            netns: NetnsId(ns.into()),
+            label: i.netns.get(&ns.to_string()).cloned().unwrap_or_else(|| "host".into()),
+            member: (ns != 1).then_some(4000 + ns),
+            span: Span::at(mono),
+            ..NetnsTable::default()
+        };
+        for (n, s) in i.sockets.iter().enumerate().filter(|(_, s)| s.netns == ns) {
+            for copy in 0..s.copies {
+                row(&mut table, s, copy, (n as u64 + 1) * 10_000 + u64::from(copy), v);
+            }
+        }
+        all.push(Arc::new(table));
+    }
+    let rest = all.split_off(1);
+    (all, rest)
+}
+
+fn row(table: &mut NetnsTable, s: &Socket, copy: u32, cookie: u64, v: View<'_>) {
+    let key = |k: &str| format!("sock.{}.{k}", s.name);
+    if v.n(&key("present")) == 0 {
+        return;
+    }
+    let mut local: SocketAddr = s.local.parse().unwrap();
+    let mut remote: SocketAddr = s.remote.parse().unwrap();
+    if s.copies_by_address {
+        let IpAddr::V4(a) = remote.ip() else { panic!("copies_by_address is for IPv4") };
+        remote.set_ip(IpAddr::V4((u32::from(a) + copy).into()));
+    } else if local.port() < remote.port() {
+        remote.set_port(remote.port() + copy as u16);
+    } else {
+        local.set_port(local.port() + copy as u16);
+    }
+    let octets = |a: IpAddr| match a {
+        IpAddr::V4(a) => map_v4(a.octets()),
+        IpAddr::V6(a) => a.octets(),
+    };
+    let r: &mut InetRows = &mut table.inet;
+    r.cookie.push(cookie);
+    r.proto.push(Proto::Tcp);
+    r.state.push(SockState(v.n(&key("state")) as u8));
+    r.timer.push(SockTimer(v.n(&key("timer")) as u8));
+    r.retrans.push(v.n(&key("retrans")) as u8);
+    r.expires_ms.push(v.n32(&key("expires_ms")));
+    r.rqueue.push(v.n32(&key("rqueue")));
+    r.wqueue.push(v.n32(&key("wqueue")));
+    r.local.push(octets(local.ip()));
+    r.remote.push(octets(remote.ip()));
+    r.lport.push(local.port());
+    r.rport.push(remote.port());
+    r.ifindex.push(0);
+    r.uid.push(999);
+    let inode = if s.inode == 0 { 0 } else { s.inode + copy };
+    r.inode.push(inode);
+    r.cgroup.push(0);
+    let words = ["r", "rb", "t", "tb", "f", "w", "o", "bl", "d"];
+    r.skmem.push(words.map(|w| v.n32(&key(&format!("skmem.{w}")))));
+    r.skmem_words.push(if s.skmem.is_empty() { 0 } else { 9 });
+    r.info.push(if s.info.is_empty() {
+        NO_INFO
+    } else {
+        r.infos.push(info(s, v));
+        r.infos.len() as u32 - 1
+    });
+    if let (Some((comm, pid)), true) =
+        (s.owner.as_deref().and_then(|o| o.rsplit_once('/')), inode != 0)
+    {
+        table.owners.push(Owner { inode, pid: pid.parse().unwrap(), comm: comm.into() });
+    }
+    if let Some(route) = &s.route {
+        let outcome = route.parse().map_or_else(
+            |_| RouteOutcome::Via { ifindex: 2, dev: route.clone() },
+            RouteOutcome::Errno,
+        );
+        table.routes.push(RouteAnswer { cookie, outcome });
+    }
+}
+
+fn info(s: &Socket, v: View<'_>) -> TcpInfo {
+    let mut out = TcpInfo::from_bytes(&vec![0; s.info_len]);
+    for (name, value) in v.under(&format!("sock.{}.info.", s.name)) {
+        let (_, at, size) = *TcpInfo::FIELDS
+            .iter()
+            .find(|f| f.0 == name)
+            .unwrap_or_else(|| panic!("tcp_info has no {name}"));
+        assert!(at + size <= s.info_len, "{name} does not fit into {} bytes", s.info_len);
+        out = out.with(at, &value.to_ne_bytes()[..size]);
+    }
+    out
+}
+
+fn disks(i: &Incident, v: View<'_>) -> DisksSample {
+    let disks = i
+        .disks
+        .iter()
+        .enumerate()
+        .map(|(n, d)| {
+            let g = |k: &str| v.n(&format!("disk.{}.{k}", d.name));
+            let class: DiskClass =
+                serde_json::from_value(serde_json::Value::String(d.class.clone())).unwrap();
+            let in_flight = g("in_flight");
+            DiskRow {
+                id: DiskId { major: 252, minor: 16 * n as u32 },
+                name: d.name.as_str().into(),
+                stat: DiskCounters {
+                    rd_ios: g("rd_ios"),
+                    rd_sectors: g("rd_sectors"),
+                    rd_ticks: g("rd_ticks") as u32,
+                    wr_ios: g("wr_ios"),
+                    wr_sectors: g("wr_sectors"),
+                    wr_ticks: g("wr_ticks") as u32,
+                    in_flight: in_flight as i64,
+                    io_ticks: g("io_ticks") as u32,
+                    weighted: g("weighted") as u32,
+                    discard: Some(DiscardCounters {
+                        ios: g("dc_ios"),
+                        merges: 0,
+                        sectors: g("dc_sectors"),
+                        ticks: g("dc_ticks") as u32,
+                    }),
+                    ..DiskCounters::default()
+                },
+                inflight: Some((0, in_flight as u32)),
+                attrs: Arc::new(DiskAttrs {
+                    class,
+                    rotational: d.rotational,
+                    size_sectors: d.size_gib.map(|g| g << 21),
+                    nr_requests: d.nr_requests,
+                    hw_queues: d.hw_queues,
+                    backing_file: d.backing_file.clone(),
+                    dm_name: d.dm_name.clone(),
+                    slaves: d.slaves.clone(),
+                    ..DiskAttrs::default()
+                }),
+            }
+        })
+        .collect();
+    DisksSample { disks, bad_rows: 0 }
+}
+
+fn cpu(i: &Incident, v: View<'_>) -> CpuSample {
+    let mut total = CpuTimes::default();
+    let cpus = (0..i.cpus)
+        .map(|c| {
+            let g = |k: &str| v.n(&format!("cpu.{c}.{k}"));
+            let t = CpuTimes {
+                user: g("user"),
+                nice: g("nice"),
+                system: g("system"),
+                idle: g("idle"),
+                iowait: g("iowait"),
+                irq: g("irq"),
+                softirq: g("softirq"),
+                steal: g("steal"),
+                ..CpuTimes::default()
+            };
+            total.user += t.user;
+            total.system += t.system;
+            total.idle += t.idle;
+            total.iowait += t.iowait;
+            total.softirq += t.softirq;
+            (CpuId(c), t)
+        })
+        .collect();
+    CpuSample { total, cpus, ctxt: Some(v.n("ctxt")), user_hz: 100, ..CpuSample::default() }
+}
+
+fn softirq(i: &Incident, v: View<'_>) -> SoftirqSample {
+    let cpus: Vec<CpuId> = (0..i.cpus).map(CpuId).collect();
+    let vectors = ["NET_TX", "NET_RX", "BLOCK", "TIMER", "SCHED"]
+        .iter()
+        .map(|name| {
+            let counts = (0..i.cpus).map(|c| v.n(&format!("softirq.{name}.{c}"))).collect();
+            (Arc::from(*name), counts)
+        })
+        .collect();
+    let softnet = (0..i.cpus)
+        .map(|c| SoftnetRow {
+            cpu: Some(CpuId(c)),
+            processed: v.n32(&format!("softnet.{c}.processed")),
+            dropped: v.n32(&format!("softnet.{c}.dropped")),
+            time_squeeze: v.n32(&format!("softnet.{c}.time_squeeze")),
+            ..SoftnetRow::default()
+        })
+        .collect();
+    let irqs = i
+        .nics
+        .iter()
+        .flat_map(|n| n.irqs.iter().enumerate().map(move |(q, irq)| (n, q, *irq)))
+        .map(|(n, q, irq)| IrqRow {
+            irq: irq.to_string().as_str().into(),
+            name: format!("PCI-MSI {}-rx-{q}", n.dev).as_str().into(),
+            counts: (0..i.cpus).map(|c| v.n(&format!("irq.{irq}.{c}"))).collect(),
+        })
+        .collect();
+    let nics = i
+        .nics
+        .iter()
+        .map(|n| NicQueues {
+            dev: n.dev.clone(),
+            physical: true,
+            rx_queues: n.rx_queues,
+            tx_queues: n.rx_queues,
+            rps_cpus: n.rps_cpus.clone(),
+            irqs: n.irqs.clone(),
+            ..NicQueues::default()
+        })
+        .collect();
+    SoftirqSample {
+        vectors,
+        vector_cpus: cpus.clone(),
+        softnet,
+        irqs,
+        irq_cpus: cpus,
+        nics: Arc::new(nics),
+    }
+}
+
+fn sched(i: &Incident, v: View<'_>) -> SchedSample {
+    let threads = i
+        .threads
+        .iter()
+        .map(|t| {
+            let g = |k: &str| v.n(&format!("thread.{}.{k}", t.name));
+            ThreadSched {
+                task: TaskId { pid: t.tid, tid: t.tid, start: 1 },
+                comm: t.comm.clone(),
+                state: 'R',
+                run_ns: g("run_ns"),
+                run_delay_ns: g("run_delay_ns"),
+                slices: g("slices"),
+                last_cpu: Some(CpuId(t.cpu)),
+                allowed: t.allowed.clone(),
+                cgroup: t.cgroup.clone(),
+                nice: t.nice,
+                policy: t.policy,
+            }
+        })
+        .collect();
+    SchedSample { threads, ..SchedSample::default() }
+}
+
+fn counters(i: &Incident, v: View<'_>) -> NetCountersSample {
+    let spaces = namespaces(i)
+        .into_iter()
+        .map(|ns| {
+            let all = v.under(&format!("net.{ns}."));
+            NetnsCounters {
+                netns: NetnsId(ns.into()),
+                names: Arc::new(all.keys().map(|k| k.as_str().into()).collect()),
+                values: all.values().map(|v| *v as i64).collect(),
+            }
+        })
+        .collect();
+    NetCountersSample { spaces, ..NetCountersSample::default() }
+}
+
+fn psi(v: View<'_>) -> PsiSample {
+    let of = |kind: &str| {
+        Some(PsiTotals { some_us: v.get(&format!("psi.{kind}_some_us"))?, full_us: None })
+    };
+    PsiSample { cpu: of("cpu"), io: of("io"), memory: of("memory") }
+}
+
+fn cgroups(i: &Incident, v: View<'_>) -> CgroupsSample {
+    let groups = i
+        .cgroups
+        .iter()
+        .enumerate()
+        .map(|(n, c)| {
+            let g = |k: &str| v.n(&format!("cgroup.{}.{k}", c.name));
+            CgroupRow {
+                id: CgroupId(n as u64 + 1),
+                path: c.path.as_str().into(),
+                mount: c.mount.as_str().into(),
+                cpu: Some(CgroupCpu {
+                    quota_us: c.quota_us,
+                    period_us: c.period_us,
+                    nr_periods: g("nr_periods"),
+                    nr_throttled: g("nr_throttled"),
+                    throttled_ns: g("throttled_ns"),
+                    usage_ns: Some(g("usage_ns")),
+                }),
+                ..CgroupRow::default()
+            }
+        })
+        .collect();
+    CgroupsSample { groups, unread: 0 }
+}
+
+fn processes(i: &Incident, t: f64) -> ProcessesSample {
+    let blocked = i
+        .blocked
+        .iter()
+        .filter(|b| t >= b.from && t < b.to)
+        .map(|b| BlockedTask {
+            task: TaskId { pid: b.tid, tid: b.tid, start: 1 },
+            comm: b.comm.clone(),
+            wchan: b.wchan.clone(),
+        })
+        .collect();
+    ProcessesSample { total: 100, blocked, unread: 0 }
+}
