@@ -72,10 +72,24 @@ const LAYERS: &[Layer] = &[
     Layer { io: true, ..layer("recording", &["model", "collect", "clock"]) },
     layer("paste", &["model", "collect"]),
     layer("view", &["model", "diagnose", "analysis", "collect"]),
-    layer("ui", &["model", "diagnose", "analysis", "collect", "view", "source", "recording"]),
-    layer("report", &["model", "diagnose", "analysis", "collect"]),
+    // `clock` paces frames on slow links, `report::save` writes what `w` asks for.
+    layer(
+        "ui",
+        &[
+            "model",
+            "diagnose",
+            "analysis",
+            "collect",
+            "view",
+            "source",
+            "recording",
+            "clock",
+            "report::save",
+        ],
+    ),
+    Layer { io: true, ..layer("report", &["model", "diagnose", "analysis", "collect"]) },
     layer("cli", &["collect"]),
-    Layer { io: true, ..layer("config", &["cli", "collect", "diagnose", "model"]) },
+    Layer { io: true, ..layer("config", &["cli", "collect", "diagnose", "model", "ui"]) },
     Layer {
         io: true,
         reader: true,

@@ -3,6 +3,7 @@
 pub mod doctor;
 pub mod json;
 pub mod rules;
+pub mod save;
 pub mod text;
 
 use std::sync::Arc;

@@ -6,19 +6,21 @@
 
 use std::io;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crossterm::event::{Event as TermEvent, EventStream};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::render::render;
-use super::terminal::{Terminal, stop_self, take_panics, window_size};
-use super::{ConsoleSettings, ExitReason, ExitSummary, Theme, UiError, input, save, summary};
+use super::terminal::{Terminal, leave, stop_self, take_panics, window_size};
+use super::{ConsoleSettings, ExitReason, ExitSummary, Theme, UiError, input, summary};
 use crate::analysis::Analysis;
 use crate::clock;
 use crate::collect::Interest;
 use crate::model::time::MonoNs;
+use crate::report::save::save;
 use crate::source::{Event, Feed};
 use crate::view::action::Effect;
 use crate::view::build::build;
@@ -133,20 +135,27 @@ pub(super) async fn run(
         c.take(wake);
         // Whatever else is waiting belongs to the same frame.
         while c.done.is_none() {
-            let Some(e) = keys.next().now_or_never() else { break };
+            let Poll::Ready(e) = waiting(&mut keys).await else { break };
             c.take(Wake::Term(e));
         }
         while let Ok(e) = events.try_recv() {
             c.take(Wake::Feed(Some(e)));
         }
     }
-    let _ = c.terminal.leave();
+    let _ = leave();
     Ok(ExitSummary {
         reason: c.done.unwrap_or(ExitReason::Quit),
         lines: summary(&c.analysis, &c.settings.tz),
         panics: take_panics(),
         analysis: Box::new(c.analysis),
     })
+}
+
+/// The next event if it is there already. Asks with this task's own waker: the stream keeps
+/// the waker of the first question that it cannot answer, so a throw-away waker
+/// (`now_or_never`) would lose the next key until a tick comes.
+async fn waiting(keys: &mut EventStream) -> Poll<Option<io::Result<TermEvent>>> {
+    std::future::poll_fn(|cx| Poll::Ready(keys.poll_next_unpin(cx))).await
 }
 
 impl Console {
@@ -204,12 +213,11 @@ impl Console {
             Some(Effect::Suspend) => self.suspend(),
             Some(Effect::Repaint) => self.resized(),
             Some(Effect::Copy(text)) => {
-                if self.terminal.canvas.copy(&text).is_err() {
-                    self.done = Some(ExitReason::Hangup);
-                }
+                let sent = self.terminal.canvas.copy(&text);
+                self.done = sent.err().map(|_| ExitReason::Hangup);
             }
             Some(Effect::Save { name, stamp, text }) => {
-                let says = match save::save(&self.settings.write_dir, &name, &stamp, &text) {
+                let says = match save(&self.settings.write_dir, &name, &stamp, &text) {
                     Ok(path) => format!("written to {}", path.display()),
                     Err(e) => format!("cannot write to {}: {e}", self.settings.write_dir.display()),
                 };
@@ -224,7 +232,7 @@ impl Console {
     }
 
     fn suspend(&mut self) {
-        if self.terminal.leave().is_ok() {
+        if leave().is_ok() {
             stop_self();
         }
         self.reenter();

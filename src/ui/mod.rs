@@ -7,7 +7,6 @@ mod event_loop;
 pub mod glyphs;
 mod input;
 pub mod render;
-mod save;
 mod summary;
 pub mod terminal;
 pub mod theme;

@@ -3,9 +3,8 @@
 //! Frames go through one buffer inside a synchronized update (DEC 2026), so that no terminal
 //! shows half of one. Nothing is ever asked of the terminal: it may be far away.
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
@@ -37,6 +36,8 @@ const MAX_SIDE: u16 = 1000;
 static ENTERED: AtomicBool = AtomicBool::new(false);
 /// Panics of other threads, told after the screen was left.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// How many of them are kept.
+const MAX_PANICS: usize = 20;
 
 /// Cells on the way to a writer: what changed since the frame before, in one write.
 pub struct Canvas<W: Write> {
@@ -148,10 +149,22 @@ fn send<W: Write>(
     Ok(())
 }
 
+/// The terminal without std's line buffer, which would split frames at newlines and at 1 KiB.
+pub(super) struct Tty(OwnedFd);
+
+impl Write for Tty {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(&self.0, buf)?)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The user's terminal, ours until dropped.
 pub(super) struct Terminal {
     /// Cells.
-    pub canvas: Canvas<File>,
+    pub canvas: Canvas<Tty>,
     mouse: MouseMode,
 }
 
@@ -161,8 +174,7 @@ impl Terminal {
         if !io::stdout().is_terminal() {
             return Err(io::Error::other("standard output is not a terminal"));
         }
-        // Not through std's line buffer: that would split frames at newlines and at 1 KiB.
-        let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let out = Tty(io::stdout().as_fd().try_clone_to_owned()?);
         let size = window_size();
         let mut t = Self { canvas: Canvas::new(out, size), mouse };
         t.enter()?;
@@ -176,11 +188,6 @@ impl Terminal {
         self.canvas.resize(window_size());
         self.canvas.enter(self.mouse)
     }
-
-    /// Gives the terminal back as it was.
-    pub(super) fn leave(&mut self) -> io::Result<()> {
-        leave()
-    }
 }
 
 impl Drop for Terminal {
@@ -190,7 +197,7 @@ impl Drop for Terminal {
 }
 
 /// Gives the terminal back; does nothing when it is not ours. Also called by the panic hook.
-fn leave() -> io::Result<()> {
+pub(super) fn leave() -> io::Result<()> {
     if !ENTERED.swap(false, Ordering::SeqCst) {
         return Ok(());
     }
@@ -232,10 +239,10 @@ pub(super) fn install_panic_hook(ui: ThreadId) {
             return before(info);
         }
         let name = std::thread::current().name().unwrap_or("thread").to_owned();
-        if let Ok(mut list) = PANICS.lock() {
-            if list.len() < 20 {
-                list.push(format!("{name}: {info}"));
-            }
+        if let Ok(mut list) = PANICS.lock()
+            && list.len() < MAX_PANICS
+        {
+            list.push(format!("{name}: {info}"));
         }
     }));
 }

@@ -79,8 +79,7 @@ impl Theme {
             Tone::Dim => s.add_modifier(Modifier::DIM),
             Tone::Strong => s.add_modifier(Modifier::BOLD),
             Tone::Accent => s.fg(self.color(Color::Cyan, 75)).add_modifier(Modifier::BOLD),
-            Tone::Key => s.fg(self.color(Color::Cyan, 75)),
-            Tone::Info => s.fg(self.color(Color::Cyan, 75)),
+            Tone::Key | Tone::Info => s.fg(self.color(Color::Cyan, 75)),
             Tone::Warn => s.fg(self.color(Color::Yellow, 214)).add_modifier(Modifier::BOLD),
             Tone::Crit => {
                 let m = match self.color {

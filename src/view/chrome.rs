@@ -28,8 +28,8 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
     if let Some(cx) = cx {
         let up = Duration::from_nanos(cx.mono().0);
         parts.insert(2, (6, format!("up {}", units::age(up)), Tone::Dim));
-        if let Some(load) = cx.sched.and_then(|s| s.value.load) {
-            parts.push((3, format!("load {:.1}", load[0]), Tone::Plain));
+        if let Some([load, ..]) = cx.sched.and_then(|s| s.value.load) {
+            parts.push((3, format!("load {load:.1}"), Tone::Plain));
         }
         let (have, all) = coverage(cx.now.tick);
         if all > 0 {

@@ -1,6 +1,8 @@
 //! The keys: one table. The dispatcher, the help overlay, the footer and the documentation all
 //! derive from it, so that no hint can disagree with what a key does.
 
+use std::fmt::Write as _;
+
 use super::action::{Action, Key, Step, TimeStep};
 use super::state::{Focus, Layout, Mode, ViewState, When};
 
@@ -267,7 +269,7 @@ pub fn markdown() -> String {
         for b in KEYMAP.iter().filter(|b| b.group == *group) {
             let keys: Vec<String> = b.keys.iter().map(|k| format!("`{}`", key_name(*k))).collect();
             let keys = keys.join(" ");
-            out.push_str(&format!("| {group} | {keys} | {} |\n", b.help));
+            let _ = writeln!(out, "| {group} | {keys} | {} |", b.help);
         }
     }
     out

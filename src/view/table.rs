@@ -58,6 +58,8 @@ pub enum Unit {
     Text,
     /// Words of the form `address:port`.
     Endpoint,
+    /// Words of the form `comm/tid`.
+    Task,
     /// Words whose end matters most: paths.
     Path,
     /// Whole numbers.
@@ -128,7 +130,7 @@ impl<R> Column<R> {
         value: fn(&Cx<'_>, R) -> Value,
     ) -> Self {
         let first = match unit {
-            Unit::Text | Unit::Endpoint | Unit::Path => First::Low,
+            Unit::Text | Unit::Endpoint | Unit::Task | Unit::Path => First::Low,
             _ => First::High,
         };
         Self {
@@ -258,10 +260,8 @@ impl SortKey {
             (Self::Text(a), Self::Text(b)) if text_descending => b.cmp(a),
             (Self::Text(a), Self::Text(b)) => a.cmp(b),
             (Self::Last(a), Self::Last(b)) => a.cmp(b),
-            (Self::Last(_), _) => Ordering::Greater,
-            (_, Self::Last(_)) => Ordering::Less,
-            (Self::Num(_), Self::Text(_)) => Ordering::Less,
-            (Self::Text(_), Self::Num(_)) => Ordering::Greater,
+            (Self::Last(_), _) | (Self::Text(_), Self::Num(_)) => Ordering::Greater,
+            (_, Self::Last(_)) | (Self::Num(_), Self::Text(_)) => Ordering::Less,
         }
     }
 }
@@ -493,7 +493,7 @@ pub fn number(n: f64, unit: Unit) -> String {
         Unit::Time => units::secs(n),
         Unit::Bytes => units::bytes(n),
         Unit::Percent => units::pct(n),
-        Unit::Number | Unit::Text | Unit::Endpoint | Unit::Path => units::count(n),
+        Unit::Number | Unit::Text | Unit::Endpoint | Unit::Task | Unit::Path => units::count(n),
     }
 }
 
@@ -508,7 +508,7 @@ pub fn tone_of(s: Severity) -> Tone {
 }
 
 fn is_right(unit: Unit) -> bool {
-    !matches!(unit, Unit::Text | Unit::Endpoint | Unit::Path)
+    !matches!(unit, Unit::Text | Unit::Endpoint | Unit::Task | Unit::Path)
 }
 
 /// `s` in exactly `w` columns.
@@ -516,6 +516,7 @@ fn aligned(s: &str, w: u16, right: bool, unit: Unit) -> String {
     let w = usize::from(w);
     let s = match unit {
         Unit::Endpoint => text::cut_endpoint(s, w),
+        Unit::Task => text::cut_task(s, w),
         Unit::Path => text::cut_front(s, w),
         // Half a number is a wrong number.
         _ if right && text::width(s) > w => Cow::Owned("#".repeat(w)),

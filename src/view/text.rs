@@ -108,11 +108,21 @@ pub fn cut_front(s: &str, max: usize) -> Cow<'_, str> {
 /// Cuts `address:port` inside the address: the port stays whole.
 #[must_use]
 pub fn cut_endpoint(s: &str, max: usize) -> Cow<'_, str> {
+    cut_before(s, ':', max)
+}
+
+/// Cuts `comm/tid` inside the name: the number stays whole.
+#[must_use]
+pub fn cut_task(s: &str, max: usize) -> Cow<'_, str> {
+    cut_before(s, '/', max)
+}
+
+fn cut_before(s: &str, separator: char, max: usize) -> Cow<'_, str> {
     if width(s) <= max {
         return Cow::Borrowed(s);
     }
-    let Some(colon) = s.rfind(':') else { return cut(s, max) };
-    let (addr, port) = s.split_at(colon);
+    let Some(at) = s.rfind(separator) else { return cut(s, max) };
+    let (addr, port) = s.split_at(at);
     let room = max.saturating_sub(port.len());
     if room < 2 {
         return cut_front(s, max);
@@ -176,6 +186,7 @@ mod tests {
         assert_eq!(cut_front("/kube/pod7/x", 6), "…od7/x");
         assert_eq!(cut_endpoint("[2001:db8::1:2:3]:443", 12), "[2001:d…:443");
         assert_eq!(cut_endpoint("10.0.3.7:3306", 13), "10.0.3.7:3306");
+        assert_eq!(cut_task("kworker/u8:2-ext4-rsv-conv/75", 18), "kworker/u8:2-e…/75");
     }
 
     #[test]

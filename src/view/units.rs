@@ -117,9 +117,8 @@ fn scaled(v: f64, base: f64, units: &[&str]) -> String {
     if v < 0.05 && i == 0 {
         return format!("{sign}0{unit}");
     }
-    if v < 9.95 && v.fract() != 0.0 || i > 0 && v < 9.95 {
-        format!("{sign}{v:.1}{unit}")
-    } else if v < 99.95 && i > 0 && base == 1000.0 {
+    let small = v < 9.95 && (i > 0 || v.fract() != 0.0);
+    if small || (v < 99.95 && i > 0 && base == 1000.0) {
         format!("{sign}{v:.1}{unit}")
     } else {
         format!("{sign}{v:.0}{unit}")

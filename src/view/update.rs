@@ -1,6 +1,7 @@
 //! `update`: what keys and ticks do to the [`ViewState`]. Pure; what must happen outside comes
 //! back as an [`Effect`].
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::action::{Action, Effect, Key, Step, TimeStep};
@@ -57,10 +58,10 @@ pub fn tick(v: &mut ViewState, a: &Analysis) {
         }
     }
     // The moment on the screen fell out of memory: stay at the oldest one there is.
-    if let (When::Frozen(s) | When::Rewound(s), Some(oldest)) = (v.when, oldest) {
-        if s < oldest {
-            v.when = When::Rewound(oldest);
-        }
+    if let (When::Frozen(s) | When::Rewound(s), Some(oldest)) = (v.when, oldest)
+        && s < oldest
+    {
+        v.when = When::Rewound(oldest);
     }
 }
 
@@ -484,17 +485,16 @@ fn copy(v: &mut ViewState, a: &Analysis, size: Size) -> Option<Effect> {
 
 fn save(v: &ViewState, a: &Analysis) -> Option<Effect> {
     let cx = shown(a, v)?;
-    let (name, lines) = match v.details.last() {
-        Some(open) => ("detail".to_owned(), detail::lines(&cx, v, &open.what, SAVED.w)),
-        None => {
-            let id = focused_pane(v);
-            let st = v.pane(id)?;
-            let pane = panes::pane(id);
-            let p = PaneCx { cx: &cx, held: None, st, view: v, focused: false };
-            let rows = u16::try_from(pane.count(&p) + 20).unwrap_or(u16::MAX).min(SAVED.h);
-            let built = pane.build(&p, Size::new(SAVED.w, rows));
-            (pane.name().to_owned(), built.lines)
-        }
+    let (name, lines) = if let Some(open) = v.details.last() {
+        ("detail".to_owned(), detail::lines(&cx, v, &open.what, SAVED.w))
+    } else {
+        let id = focused_pane(v);
+        let st = v.pane(id)?;
+        let pane = panes::pane(id);
+        let p = PaneCx { cx: &cx, held: None, st, view: v, focused: false };
+        let rows = u16::try_from(pane.count(&p) + 20).unwrap_or(u16::MAX).min(SAVED.h);
+        let built = pane.build(&p, Size::new(SAVED.w, rows));
+        (pane.name().to_owned(), built.lines)
     };
     let host = a.host();
     let mut text = format!(
@@ -504,12 +504,8 @@ fn save(v: &ViewState, a: &Analysis) -> Option<Effect> {
         cx.clock(cx.now.tick.wall),
     );
     for f in &cx.now.findings.active {
-        text.push_str(&format!(
-            "{:<2} {}  {}\n",
-            f.fire.severity.mark(),
-            f.rule,
-            text::clean(&f.fire.summary)
-        ));
+        let (mark, says) = (f.fire.severity.mark(), text::clean(&f.fire.summary));
+        let _ = writeln!(text, "{mark:<2} {}  {says}", f.rule);
     }
     text.push('\n');
     text.push_str(&to_text(&lines, usize::from(SAVED.w)));

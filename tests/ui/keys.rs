@@ -216,6 +216,21 @@ fn copy_takes_the_next_command() {
 }
 
 #[test]
+fn copy_takes_the_row_where_there_is_no_command() {
+    for (pane, text) in
+        [("1", "ip route get 10.0.3.7"), ("2", "vdb"), ("3", "cpu3"), ("4", "java/2214")]
+    {
+        let mut c = faults();
+        c.keys(pane).keys("y");
+        assert!(
+            matches!(&c.effects[..], [Effect::Copy(t)] if t.contains(text)),
+            "{pane}: {:?}",
+            c.effects
+        );
+    }
+}
+
+#[test]
 fn write_gives_the_whole_pane_not_only_what_is_seen() {
     let mut c = faults();
     c.keys("w");

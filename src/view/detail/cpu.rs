@@ -1,5 +1,7 @@
 //! A CPU: where its time goes, its softirqs and interrupts, who waits for it.
 
+use std::fmt::Write as _;
+
 use super::{chart, field, findings_on, gone};
 use crate::model::derive::rate::per_second;
 use crate::model::subject::CpuId;
@@ -47,7 +49,7 @@ fn vectors(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
     let mut text = String::new();
     for (name, rate) in s.value.vectors.iter().zip(rates.into_iter().flatten()) {
         if *rate >= 0.05 {
-            text.push_str(&format!("{} {}/s  ", text::clean(name), units::count(*rate)));
+            let _ = write!(text, "{} {}/s  ", text::clean(name), units::count(*rate));
         }
     }
     let mut out = vec![field("softirqs", if text.is_empty() { "none".to_owned() } else { text })];

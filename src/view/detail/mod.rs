@@ -71,15 +71,13 @@ pub fn lines(cx: &Cx<'_>, v: &ViewState, what: &Detail, w: u16) -> Vec<Line> {
 /// What `y` copies: the next command of a finding, else all lines.
 #[must_use]
 pub fn copy_text(cx: &Cx<'_>, v: &ViewState, what: &Detail) -> Option<String> {
-    if let Detail::Finding(key) = what {
-        if let Some(cmd) = finding::find(cx, key).and_then(|f| f.fire.next.first().cloned()) {
-            return Some(text::clean(&cmd).into_owned());
-        }
-    }
-    if let Detail::Row(RowKey::Socket(id, alt)) = what {
-        if let Some(cmd) = socket::next_command(cx, *id, *alt) {
-            return Some(cmd);
-        }
+    let command = match what {
+        Detail::Finding(key) => finding::find(cx, key).and_then(|f| f.fire.next.first().cloned()),
+        Detail::Row(RowKey::Socket(id, alt)) => socket::next_command(cx, *id, *alt),
+        Detail::Row(_) => None,
+    };
+    if let Some(c) = command {
+        return Some(text::clean(&c).into_owned());
     }
     let all = super::vm::to_text(&lines(cx, v, what, 120), 120);
     (!all.trim().is_empty()).then_some(all)

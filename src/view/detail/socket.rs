@@ -1,6 +1,8 @@
 //! A socket: where is the packet? The way down from the application to the peer, with the
 //! place where it is stuck.
 
+use std::fmt::Write as _;
+
 use super::{chart, field, findings_on, gone};
 use crate::collect::sockets::{NetnsTable, Proto, RouteOutcome, SockState, SockTimer, TcpInfo};
 use crate::model::derive::sockets::{Suspect, TimerKind};
@@ -84,7 +86,7 @@ fn head(cx: &Cx<'_>, row: SockRow, t: &NetnsTable, i: usize) -> Line {
     line.add(format!("   netns {} ({})", t.netns, text::clean(&t.label)), Tone::Dim);
     if r.cgroup[i] != 0 {
         let path = t.cgroups.iter().find(|c| c.0 == r.cgroup[i]).map(|c| text::clean(&c.1));
-        let path = path.map_or_else(|| r.cgroup[i].to_string(), |p| p.into_owned());
+        let path = path.map_or_else(|| r.cgroup[i].to_string(), std::borrow::Cow::into_owned);
         line.add(format!("   cgroup {path}"), Tone::Dim);
     }
     line.add(format!("   uid {}", r.uid[i]), Tone::Dim);
@@ -182,13 +184,11 @@ fn timer(l: &mut Ladder, t: &NetnsTable, i: usize, info: Option<&TcpInfo>, s: Op
         name => format!("{name}, fires in {}", units::millis(t.inet.expires_ms[i].into())),
     };
     if let Some(rto) = info.and_then(TcpInfo::rto_us) {
-        what.push_str(&format!(", rto {}", units::secs(f64::from(rto) / 1e6)));
+        let _ = write!(what, ", rto {}", units::secs(f64::from(rto) / 1e6));
         let backoff = info.and_then(TcpInfo::backoff).unwrap_or(0);
-        if backoff > 0 && kind == SockTimer::ON {
-            if let Some(base) = rto.checked_shr(backoff.into()) {
-                let base = units::secs(f64::from(base) / 1e6);
-                what.push_str(&format!(" = {base} << {backoff}"));
-            }
+        let base = rto.checked_shr(backoff.into()).filter(|_| backoff > 0);
+        if let Some(base) = base.filter(|_| kind == SockTimer::ON) {
+            let _ = write!(what, " = {} << {backoff}", units::secs(f64::from(base) / 1e6));
         }
     }
     if kind != SockTimer::ON || n == 0 {
@@ -222,7 +222,7 @@ fn route(l: &mut Ladder, s: Option<&Suspect>, t: &NetnsTable, i: usize) {
 fn queue(l: &mut Ladder, t: &NetnsTable, i: usize) {
     match t.inet.skmem(i).t() {
         Some(0) => {
-            l.rung("qdisc, NIC", "t 0: nothing waits below TCP".to_owned(), Rung::Fine, "ok")
+            l.rung("qdisc, NIC", "t 0: nothing waits below TCP".to_owned(), Rung::Fine, "ok");
         }
         Some(n) => {
             let retrans = t.inet.retrans[i] > 0;
@@ -298,7 +298,7 @@ fn numbers(row: SockRow, cx: &Cx<'_>, t: &NetnsTable, i: usize) -> Vec<Line> {
     let mut skmem = String::new();
     for (name, v) in names.iter().zip(words) {
         if let Some(v) = v {
-            skmem.push_str(&format!("{name} {v}  "));
+            let _ = write!(skmem, "{name} {v}  ");
         }
     }
     let mut out = Vec::new();

@@ -71,7 +71,7 @@ fn nice_cell(cx: &Cx<'_>, r: ThreadRef, _w: u16) -> Cell {
 }
 
 static COLUMNS: [Column<ThreadRef>; 11] = [
-    Column::new("thread", "thread", 14, Unit::Text, name)
+    Column::new("thread", "thread", 14, Unit::Task, name)
         .prio(0)
         .grow(26)
         .about("comm and thread id"),
@@ -203,7 +203,7 @@ fn heat_lines(p: &PaneCx<'_>, inner: Size, rows: u16) -> Vec<Line> {
 
 fn summary_line(p: &PaneCx<'_>) -> Line {
     let w = p.view.waits.back_from(p.cx.now.tick.seq).next().map(|w| *w.1);
-    let w = w.unwrap_or_else(Waits::default);
+    let w: Waits = w.unwrap_or_default();
     let show = |v: Option<f64>| v.map_or_else(|| units::UNKNOWN.to_owned(), units::secs);
     let mut line = Line::of(
         format!(" p50 {:<5} p99 {:<5} max {:<5}", show(w.p50), show(w.p99), show(w.max)),

@@ -212,7 +212,7 @@ fn send_cell(cx: &Cx<'_>, r: SockRow, w: u16) -> Cell {
         return Cell::Text(text.into(), tone);
     }
     let m = t.inet.skmem(i);
-    pair(m.w(), m.tb(), t.inet.wqueue[i])
+    pair(t, i, m.w(), m.tb(), t.inet.wqueue[i])
 }
 fn recv_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
     let Some((t, i)) = r.get(cx) else { return Cell::Text("".into(), Tone::Dim) };
@@ -220,10 +220,11 @@ fn recv_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
         return Cell::Text("".into(), Tone::Dim);
     }
     let m = t.inet.skmem(i);
-    pair(m.r(), m.rb(), t.inet.rqueue[i])
+    pair(t, i, m.r(), m.rb(), t.inet.rqueue[i])
 }
-fn pair(part: Option<u32>, whole: Option<u32>, payload: u32) -> Cell {
+fn pair(t: &NetnsTable, i: usize, part: Option<u32>, whole: Option<u32>, payload: u32) -> Cell {
     match (part, whole) {
+        _ if t.inet.state[i] == SockState::TIME_WAIT => Cell::Text("".into(), Tone::Dim),
         (Some(0), Some(_)) => Cell::Text("0".into(), Tone::Dim),
         (Some(a), Some(b)) => Cell::Text(
             format!("{}/{}", units::bytes(a.into()), units::bytes(b.into())).into(),
@@ -293,7 +294,7 @@ static COLUMNS: [Column<SockRow>; 28] = [
         .about("TCP state: ES SS SR F1 F2 TW CW LA LI CL, UD for UDP"),
     Column::new("local", "local", 16, Unit::Endpoint, local).prio(1).grow(47).about("local end"),
     Column::new("peer", "peer", 15, Unit::Endpoint, peer).prio(0).grow(47).about("remote end"),
-    Column::new("owner", "owner", 12, Unit::Text, owner)
+    Column::new("owner", "owner", 12, Unit::Task, owner)
         .prio(7)
         .grow(24)
         .about("process that holds it"),
@@ -454,7 +455,7 @@ pub fn grouped(n: usize) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(c);

@@ -2,6 +2,7 @@
 
 mod rules;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,6 +92,7 @@ impl Script {
         if self.faults { n.saturating_sub(self.from) } else { 0 }
     }
 
+    #[allow(clippy::unused_self)]
     pub fn host(&self) -> HostInfo {
         HostInfo {
             hostname: "db7".into(),
@@ -229,8 +231,7 @@ impl Script {
         let sick = self.sick(n);
         for (k, port) in [(0u32, 51_322u16), (1, 51_340)] {
             // RTO: 204 ms doubled each time it fires.
-            let backoff =
-                if sick > 0 { (63 - (sick * 1000 / 204 + 1).leading_zeros()) as u8 } else { 0 };
+            let backoff = if sick > 0 { (sick * 1000 / 204 + 1).ilog2() as u8 } else { 0 };
             let backoff = backoff.min(9);
             add(
                 &mut t.inet,
@@ -683,7 +684,7 @@ pub fn styled(buf: &Buffer) -> String {
             .map(|r| format!("{}..{} {}", r.0, r.1, r.2))
             .collect();
         if !runs.is_empty() {
-            out.push_str(&format!("{y}: {}\n", runs.join(" | ")));
+            let _ = writeln!(out, "{y}: {}", runs.join(" | "));
         }
     }
     out

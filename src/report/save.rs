@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 const TRIES: u32 = 100;
 
 /// Writes `text` to `stallscope-<pane>-<HHMMSS>.txt` in `dir` and returns the path.
-pub(super) fn save(dir: &Path, pane: &str, stamp: &str, text: &str) -> io::Result<PathBuf> {
+///
+/// # Errors
+/// What the kernel says when the file cannot be made or written.
+pub fn save(dir: &Path, pane: &str, stamp: &str, text: &str) -> io::Result<PathBuf> {
     for n in 1..=TRIES {
         let suffix = if n == 1 { String::new() } else { format!("-{n}") };
         let path = dir.join(format!("stallscope-{pane}-{stamp}{suffix}.txt"));

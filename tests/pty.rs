@@ -1,0 +1,294 @@
+//! The built program on a pseudo-terminal: entry, keys, signals, and what it leaves behind.
+//!
+//! Screens are polled with a deadline; nothing here waits for a fixed time.
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
+use rustix::process::{Pid, Signal, kill_process};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+struct Session {
+    child: Box<dyn Child + Send + Sync>,
+    master: Box<dyn MasterPty + Send>,
+    writer: Box<dyn Write + Send>,
+    screen: Arc<Mutex<vt100::Parser>>,
+    bytes: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Session {
+    fn start(rows: u16, cols: u16, env: &[(&str, &str)], args: &[&str]) -> Self {
+        let mut cmd = CommandBuilder::new(env!("CARGO_BIN_EXE_stallscope"));
+        cmd.args(args);
+        Self::spawn(rows, cols, env, cmd)
+    }
+
+    fn spawn(rows: u16, cols: u16, env: &[(&str, &str)], mut cmd: CommandBuilder) -> Self {
+        let size = PtySize { rows, cols, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).unwrap();
+        cmd.env_remove("NO_COLOR");
+        cmd.env_remove("LC_ALL");
+        cmd.env("TERM", "xterm-256color");
+        cmd.env("LANG", "C.UTF-8");
+        for (k, v) in env {
+            cmd.env(k, v);
+        }
+        let child = pair.slave.spawn_command(cmd).unwrap();
+        drop(pair.slave);
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        let writer = pair.master.take_writer().unwrap();
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, cols, 0)));
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let (s, b) = (screen.clone(), bytes.clone());
+        std::thread::spawn(move || {
+            let mut buf = [0; 65_536];
+            while let Ok(n) = reader.read(&mut buf) {
+                if n == 0 {
+                    break;
+                }
+                s.lock().unwrap().process(&buf[..n]);
+                b.lock().unwrap().extend_from_slice(&buf[..n]);
+            }
+        });
+        Self { child, master: pair.master, writer, screen, bytes }
+    }
+
+    fn keys(&mut self, s: &str) {
+        self.writer.write_all(s.as_bytes()).unwrap();
+        self.writer.flush().unwrap();
+    }
+
+    fn text(&self) -> String {
+        self.screen.lock().unwrap().screen().contents()
+    }
+
+    fn alternate(&self) -> bool {
+        self.screen.lock().unwrap().screen().alternate_screen()
+    }
+
+    /// Waits until `ready` holds for the screen.
+    fn until(&self, what: &str, ready: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + DEADLINE;
+        while !ready(self) {
+            assert!(Instant::now() < end, "no {what} within {DEADLINE:?}:\n{}", self.text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn shows(&self, text: &str) {
+        self.until(text, |s| s.text().contains(text));
+    }
+
+    /// A row stands below the titles of the run queue.
+    fn lists_threads(&self) -> bool {
+        let text = self.text();
+        let mut lines = text.lines().skip_while(|l| !l.contains("wait/s"));
+        lines.nth(1).is_some_and(|l| l.contains('/'))
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.process_id().unwrap() as i32).unwrap()
+    }
+
+    fn signal(&self, s: Signal) {
+        kill_process(self.pid(), s).unwrap();
+    }
+
+    /// State letter of a process.
+    fn state(pid: Pid) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        stat.map_or('-', |s| s[s.rfind(')').unwrap()..].chars().nth(2).unwrap())
+    }
+
+    fn exit(&mut self) -> ExitStatus {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            if let Some(s) = self.child.try_wait().unwrap() {
+                return s;
+            }
+            assert!(Instant::now() < end, "still running:\n{}", self.text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The terminal is as it was before, and every synchronized update was ended.
+    fn assert_restored(&self) {
+        self.until("return to the normal screen", |s| !s.alternate());
+        assert!(!self.screen.lock().unwrap().screen().hide_cursor(), "the cursor is visible");
+        let bytes = self.bytes.lock().unwrap();
+        let count = |p: &[u8]| bytes.windows(p.len()).filter(|w| *w == p).count();
+        let (on, off) = (count(b"\x1b[?2026h"), count(b"\x1b[?2026l"));
+        assert!(on > 0 && off >= on, "{on} updates begun, {off} ended");
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn paints_takes_keys_and_leaves_a_summary() {
+    let mut s = Session::start(36, 120, &[], &["--interval", "200ms"]);
+    s.shows("1 Sockets");
+    assert!(s.alternate());
+    s.shows("LIVE 200ms");
+    // Rates appear with the second tick.
+    s.until("a sample of the disks", |s| s.text().contains("diskstats 0."));
+    s.keys("?");
+    s.shows("go to the sockets");
+    s.keys("\x1b");
+    s.until("the help to close", |s| !s.text().contains("go to the sockets"));
+    s.keys(" ");
+    s.shows("FROZEN");
+    s.keys(" ");
+    s.shows("LIVE");
+    s.keys("q");
+    assert!(s.exit().success());
+    s.assert_restored();
+    s.shows("watched for");
+    assert!(s.text().lines().count() <= 10);
+}
+
+/// A key is answered at once, not with the next tick.
+#[test]
+fn keys_do_not_wait_for_ticks() {
+    let mut s = Session::start(36, 120, &[], &["--interval", "30s"]);
+    s.until("a sample", |s| s.text().contains("netlink"));
+    let begun = Instant::now();
+    for _ in 0..3 {
+        s.keys("?");
+        s.shows("go to the sockets");
+        s.keys("?");
+        s.until("the help to close", |s| !s.text().contains("go to the sockets"));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    s.keys("q");
+    assert!(s.exit().success());
+}
+
+#[test]
+fn shrinks_to_nothing_and_grows_back() {
+    let mut s = Session::start(24, 80, &[], &[]);
+    s.shows("1 Sockets");
+    for (rows, cols) in [(2, 20), (1, 1), (50, 160)] {
+        s.screen.lock().unwrap().screen_mut().set_size(rows, cols);
+        s.master.resize(PtySize { rows, cols, pixel_width: 0, pixel_height: 0 }).unwrap();
+        if cols == 20 {
+            s.until("the findings line", |s| s.text().trim_start().starts_with("no find"));
+        }
+    }
+    s.shows("4 Run queue");
+    s.keys("q");
+    assert!(s.exit().success());
+    s.assert_restored();
+}
+
+#[test]
+fn signals_restore_the_terminal() {
+    for sig in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let mut s = Session::start(24, 80, &[], &[]);
+        s.shows("1 Sockets");
+        s.signal(sig);
+        assert_eq!(s.exit().exit_code(), 0, "{sig:?}");
+        s.assert_restored();
+    }
+}
+
+#[test]
+fn ctrl_z_stops_and_continuing_paints_again() {
+    let mut s = Session::start(24, 80, &[], &[]);
+    s.shows("1 Sockets");
+    for how in ["\x1a", "TSTP"] {
+        if how == "TSTP" {
+            s.signal(Signal::TSTP);
+        } else {
+            s.keys(how);
+        }
+        s.until("the stop", |s| Session::state(s.pid()) == 'T');
+        s.until("the normal screen", |s| !s.alternate());
+        s.signal(Signal::CONT);
+        s.until("the alternate screen", Session::alternate);
+        s.shows("1 Sockets");
+    }
+    s.keys("q");
+    assert!(s.exit().success());
+    s.assert_restored();
+}
+
+#[test]
+fn without_colours_the_selection_is_still_seen() {
+    let mut s = Session::start(24, 80, &[("NO_COLOR", "1")], &[]);
+    s.keys("4");
+    s.until("a list of threads", Session::lists_threads);
+    s.until("an inverse row", |s| {
+        let p = s.screen.lock().unwrap();
+        let screen = p.screen();
+        (0..24).any(|y| screen.cell(y, 10).is_some_and(vt100::Cell::inverse))
+    });
+    s.keys("q");
+    assert!(s.exit().success());
+    let colours = s.bytes.lock().unwrap();
+    let text = String::from_utf8_lossy(&colours);
+    assert!(!text.contains("\x1b[38;5;"), "colours in spite of NO_COLOR");
+}
+
+#[test]
+fn a_dumb_terminal_gets_ascii() {
+    let mut s = Session::start(24, 80, &[("TERM", "dumb")], &[]);
+    s.shows("1 Sockets");
+    s.shows("- 1 Sockets -");
+    assert!(s.text().is_ascii());
+    s.keys("q");
+    assert!(s.exit().success());
+}
+
+#[test]
+fn w_writes_a_file_and_says_where() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cmd = CommandBuilder::new(env!("CARGO_BIN_EXE_stallscope"));
+    cmd.cwd(dir.path());
+    let mut s = Session::spawn(24, 80, &[("TZ", "UTC")], cmd);
+    s.until("a sample", |s| s.text().contains("netlink"));
+    s.keys("w");
+    s.shows("written to ./stallscope-sockets-");
+    let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(files.len(), 1);
+    let text = std::fs::read_to_string(files[0].as_ref().unwrap().path()).unwrap();
+    assert!(text.starts_with("stallscope sockets"));
+    s.keys("q");
+    assert!(s.exit().success());
+}
+
+#[test]
+fn y_copies_through_the_terminal() {
+    let mut s = Session::start(24, 80, &[], &[]);
+    s.until("a sample", |s| s.text().contains("netlink"));
+    s.keys("4");
+    s.until("a thread", Session::lists_threads);
+    s.keys("y");
+    s.shows("sent to the clipboard");
+    s.until("OSC 52", |s| {
+        let b = s.bytes.lock().unwrap();
+        b.windows(5).any(|w| w == b"\x1b]52;")
+    });
+    s.keys("q");
+    assert!(s.exit().success());
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_use() {
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_stallscope"))
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("stallscope check"));
+    assert!(out.stdout.is_empty());
+}
