@@ -1,4 +1,5 @@
-//! Two network namespaces joined by a veth pair: `a` is 10.9.0.1, `b` is 10.9.0.2.
+//! Two network namespaces joined by a veth pair: `a` is 10.9.0.1, `b` is 10.9.0.2. A process
+//! lives in `a`, as in a container; `b` is held by its mount alone, as `ip netns add` leaves it.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::sh::{attempt, run};
+use super::sh::{Held, attempt, run};
 use super::undo::Undo;
 use super::{secs, wait_for};
 
@@ -23,15 +24,18 @@ pub struct Ns {
     pub name: String,
     /// Inode: how the product names it.
     pub inode: u64,
+    /// A process inside, as containers have.
+    _member: Option<Held>,
 }
 
 impl Ns {
-    fn new(name: String, undo: &mut Undo) -> Self {
+    fn new(name: String, member: bool, undo: &mut Undo) -> Self {
         run(&["ip", "netns", "add", &name]);
         undo.command(&["ip", "netns", "del", &name]);
         run(&["ip", "-n", &name, "link", "set", "lo", "up"]);
         let inode = std::fs::metadata(format!("/run/netns/{name}")).unwrap().ino();
-        Self { name, inode }
+        let member = member.then(|| Held::start(&["ip", "netns", "exec", &name, "sleep", "3600"]));
+        Self { name, inode, _member: member }
     }
 
     /// Runs `f` on a thread inside the namespace; sockets it returns stay inside.
@@ -128,6 +132,7 @@ impl SsLine {
 
 /// Both ends and the wire.
 pub struct Pair {
+    // Dropped in this order: the members leave before the namespaces are deleted.
     pub a: Ns,
     pub b: Ns,
     _undo: Undo,
@@ -139,8 +144,8 @@ impl Pair {
         let id =
             format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let mut undo = Undo::default();
-        let a = Ns::new(format!("{id}a"), &mut undo);
-        let b = Ns::new(format!("{id}b"), &mut undo);
+        let a = Ns::new(format!("{id}a"), true, &mut undo);
+        let b = Ns::new(format!("{id}b"), false, &mut undo);
         let veth = ["link", "add", "v0", "netns", &a.name, "type", "veth", "peer", "name", "v1"];
         run(&[&["ip"], &veth[..], &["netns", &b.name]].concat());
         for (ns, dev, addr) in [(&a, "v0", A), (&b, "v1", B)] {
