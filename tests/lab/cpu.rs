@@ -28,20 +28,41 @@ fn run_delay(pid: u32) -> u64 {
 /// Three busy loops share CPU 0 while CPU 1 has nothing to do.
 #[test]
 fn k12_spinners_on_one_cpu() {
+    lab(&["taskset", "setpriv"], || three_on_one_cpu("k12", "8s"));
+}
+
+/// The same on a box with thousands of sleeping threads, which no reading can afford to look
+/// at each second.
+#[test]
+fn k12_spinners_among_thousands_of_threads() {
     lab(&["taskset", "setpriv"], || {
-        let cpus = std::thread::available_parallelism().unwrap().get();
-        assert!(cpus >= 2, "needs two CPUs, one of them idle");
-        let mut spinners: Vec<Held> =
-            (0..3).map(|_| Held::start(&["taskset", "-c", "0", "sh", "-c", SPIN])).collect();
-        wait_for("each spinner waits for the others", secs(10), || {
-            spinners.iter().all(|s| run_delay(s.pid()) > 300_000_000).then_some(())
+        let (wake, asleep) = std::sync::mpsc::channel::<()>();
+        let asleep = std::sync::Mutex::new(asleep);
+        std::thread::scope(|s| {
+            for _ in 0..4000 {
+                let sleeper = std::thread::Builder::new().stack_size(32 << 10);
+                sleeper.spawn_scoped(s, || asleep.lock().is_ok_and(|a| a.recv().is_ok())).unwrap();
+            }
+            // Dropped when the test ends or fails: then `recv` fails in one after the other.
+            let _wake = wake;
+            three_on_one_cpu("k12-threads", "14s");
         });
-        let report = check("k12", "8s", &[]);
-        spinners.iter_mut().for_each(Held::assert_running);
-        // No cgroup here has a quota: `cfs-throttle` would be a plain error. The box as a
-        // whole is not saturated: one CPU idles.
-        report.exactly(about_cpu, &["runq-latency-idle-elsewhere"], &[]);
     });
+}
+
+fn three_on_one_cpu(name: &str, duration: &str) {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    assert!(cpus >= 2, "needs two CPUs, one of them idle");
+    let mut spinners: Vec<Held> =
+        (0..3).map(|_| Held::start(&["taskset", "-c", "0", "sh", "-c", SPIN])).collect();
+    wait_for("each spinner waits for the others", secs(10), || {
+        spinners.iter().all(|s| run_delay(s.pid()) > 300_000_000).then_some(())
+    });
+    let report = check(name, duration, &[]);
+    spinners.iter_mut().for_each(Held::assert_running);
+    // No cgroup here has a quota: `cfs-throttle` would be a plain error. The box as a
+    // whole is not saturated: one CPU idles.
+    report.exactly(about_cpu, &["runq-latency-idle-elsewhere"], &[]);
 }
 
 /// One busy loop with a quota of 20 ms per 100 ms. Its `run_delay` grows by the throttled

@@ -354,6 +354,9 @@ impl ThreadScan {
         });
         thread.hot = match thread.grown {
             Some((dt, g)) if g.active_share(dt) >= HOT_SHARE => HOT_ROUNDS,
+            // One look is enough for these: among thousands of sleepers the second, which
+            // would show that it ran or waited, comes half a minute later.
+            None if matches!(thread.state, 'R' | 'D') => HOT_ROUNDS,
             _ => thread.hot.saturating_sub(1),
         };
         (thread.sched, thread.read_at) = (now, Some(at));
