@@ -89,6 +89,7 @@ const LAYERS: &[Layer] = &[
     ),
     Layer { io: true, ..layer("report", &["model", "diagnose", "analysis", "collect"]) },
     layer("cli", &["collect"]),
+    // What the console is told is the console's type.
     Layer { io: true, ..layer("config", &["cli", "collect", "diagnose", "model", "ui"]) },
     Layer {
         io: true,
@@ -114,6 +115,15 @@ const LAYERS: &[Layer] = &[
     },
     Layer { io: true, ..layer("main", &["cli", "run", "model::text"]) },
     layer("lib", &[]),
+];
+
+/// Files that may what their layer may not: the file, what it is let through with, and why.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("ui/event_loop.rs", "may not use `clock`", "paces frames by how long a flush took"),
+    ("ui/terminal.rs", "std::fs", "writes to the terminal's own descriptor"),
+    ("ui/terminal.rs", "fs::File", "writes to the terminal's own descriptor"),
+    ("ui/save.rs", "std::fs", "writes a pane as text where the user asked for it"),
+    ("run.rs", "eprintln!", "an outlet: warns after the screen is restored"),
 ];
 
 /// Pure layers: a function of ticks, nothing else. Not even the names of clock types.
@@ -346,7 +356,12 @@ fn cut_tests(code: &str) -> String {
 /// What is wrong with a file.
 fn complaints(s: &Source) -> Vec<String> {
     let mut out = Vec::new();
-    let mut say = |what: String| out.push(format!("src/{}: {what}", s.path));
+    let mut say = |what: String| {
+        let known = |e: &&(&str, &str, &str)| e.0 == s.path && what.contains(e.1);
+        if !EXCEPTIONS.iter().any(|e| known(&e)) {
+            out.push(format!("src/{}: {what}", s.path));
+        }
+    };
     if !s.head.starts_with("//!") {
         say("does not begin with a `//!` head that says what it owns".into());
     }
@@ -450,6 +465,11 @@ fn layers_are_kept() {
             continue;
         }
         wrong.extend(complaints(&Source::new(&path, &text)));
+    }
+    for (file, _, _) in EXCEPTIONS {
+        if !src.join(file).exists() {
+            wrong.push(format!("src/{file} is gone: take it out of EXCEPTIONS"));
+        }
     }
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }

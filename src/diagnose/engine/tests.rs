@@ -1,3 +1,5 @@
+//! Properties and scripts of the engine: holds, clears, missing input.
+
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Following sockets from tick to tick: scripts and properties.
+
 #![allow(clippy::unwrap_used)]
 
 use std::net::Ipv4Addr;
