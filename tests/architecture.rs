@@ -122,7 +122,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("ui/event_loop.rs", "may not use `clock`", "paces frames by how long a flush took"),
     ("ui/terminal.rs", "std::fs", "writes to the terminal's own descriptor"),
     ("ui/terminal.rs", "fs::File", "writes to the terminal's own descriptor"),
-    ("ui/save.rs", "std::fs", "writes a pane as text where the user asked for it"),
     ("run.rs", "eprintln!", "an outlet: warns after the screen is restored"),
 ];
 

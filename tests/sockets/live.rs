@@ -5,9 +5,13 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 
-use stallscope::collect::sockets::diag::{EXT_INFO, EXT_SKMEMINFO, ExactId};
+use stallscope::collect::sockets::cookies::CookieMap;
+use stallscope::collect::sockets::diag::{
+    AF_INET, AF_INET6, ALL_STATES, BOTH_FAMILIES, EXT_INFO, EXT_SKMEMINFO, ExactId, InetRequest,
+    InetSink,
+};
 use stallscope::collect::sockets::netlink::{Buffers, Lookup, NlSocket, SOCK_DIAG, lookup_one};
-use stallscope::collect::sockets::{HostSockets, Proto, SockState, SocketSource};
+use stallscope::collect::sockets::{HostSockets, InetRows, Proto, SockState, SocketSource};
 use stallscope::collect::{CollectOptions, Collector, HostFs, Interest, SignalStatus};
 use stallscope::model::subject::SockId;
 
@@ -254,4 +258,49 @@ fn mptcp_sockets_appear_beside_their_subflows() {
     let protos: Vec<Proto> =
         (0..rows.len()).filter(|i| rows.lport[*i] == port).map(|i| rows.proto[i]).collect();
     assert_eq!(protos, [Proto::Tcp, Proto::Mptcp]);
+}
+
+fn dump(family: u8) -> InetRows {
+    let mut link = NlSocket::open(SOCK_DIAG).unwrap();
+    let (mut rows, mut seen, mut marks) = (InetRows::default(), CookieMap::default(), Vec::new());
+    let mut sink = InetSink {
+        rows: &mut rows,
+        seen: &mut seen,
+        marks: &mut marks,
+        subflows: false,
+        proto: Proto::Tcp,
+        bad: 0,
+        twice: 0,
+    };
+    let ext = EXT_SKMEMINFO | EXT_INFO;
+    let request = InetRequest { family, proto: Proto::Tcp, ext, states: ALL_STATES };
+    link.dump_inet(&mut Buffers::default(), request, &mut sink).unwrap();
+    assert_eq!((sink.bad, sink.twice), (0, 0));
+    rows
+}
+
+/// The request without a family yields the sockets of both families, as their own requests
+/// do, with all that was asked for.
+#[test]
+fn one_dump_of_both_families_is_the_two_dumps() {
+    let (listener, client, server) = pair();
+    let six = TcpListener::bind("[::1]:0").ok();
+    let mut ours = vec![inode(&listener), inode(&client), inode(&server)];
+    ours.extend(six.as_ref().map(inode));
+    let pick = |rows: &InetRows| {
+        let mine = (0..rows.len()).filter(|i| ours.contains(&rows.inode[*i]));
+        let mut out: Vec<_> = mine
+            .map(|i| {
+                let lengths = (rows.skmem_words[i], rows.tcp_info(i).map(|t| t.as_bytes().len()));
+                (rows.cookie[i], rows.local_endpoint(i), rows.state[i], rows.cgroup[i], lengths)
+            })
+            .collect();
+        out.sort_unstable();
+        out
+    };
+    let mut apart = pick(&dump(AF_INET));
+    apart.extend(pick(&dump(AF_INET6)));
+    apart.sort_unstable();
+    assert_eq!(apart.len(), ours.len());
+    assert_eq!(pick(&dump(BOTH_FAMILIES)), apart);
 }

@@ -36,10 +36,17 @@ const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
 const IPPROTO_MPTCP: u32 = 262;
 
+/// The request of kernels before 3.3, which all later ones still serve
+/// (`inet_diag_dump_compat`): it knows no family, so one walk over the hash tables, which is
+/// most of what a dump costs on a calm box, yields v4 and v6.
+const TCPDIAG_GETSOCK: u16 = 18;
+/// AF_UNSPEC: v4 and v6 in one dump. TCP only.
+pub const BOTH_FAMILIES: u8 = 0;
+
 /// What to ask `inet_diag` for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InetRequest {
-    /// [`AF_INET`] or [`AF_INET6`].
+    /// [`AF_INET`] or [`AF_INET6`]; for a dump of TCP also [`BOTH_FAMILIES`].
     pub family: u8,
     /// Protocol.
     pub proto: Proto,
@@ -53,6 +60,16 @@ impl InetRequest {
     /// Appends the request for a dump.
     pub fn put_dump(self, out: &mut Vec<u8>, seq: u32) {
         let flags = nlmsg::F_REQUEST | nlmsg::F_DUMP;
+        if self.family == BOTH_FAMILIES {
+            // struct inet_diag_req: four bytes, the id, states, dbs.
+            nlmsg::put_message(out, TCPDIAG_GETSOCK, flags, seq, |body| {
+                body.extend_from_slice(&[AF_INET, 0, 0, self.ext]);
+                body.extend_from_slice(&[0; 48]);
+                body.extend_from_slice(&self.states.to_ne_bytes());
+                body.extend_from_slice(&[0; 4]);
+            });
+            return;
+        }
         nlmsg::put_message(out, SOCK_DIAG_BY_FAMILY, flags, seq, |body| {
             self.put_head(body);
             body.extend_from_slice(&[0; 48]);
@@ -355,7 +372,9 @@ impl InetSink<'_> {
         let mut step = Step::More;
         for message in &mut messages {
             match message {
-                Message::Data(SOCK_DIAG_BY_FAMILY, s, payload) if s == seq => self.reply(payload),
+                Message::Data(SOCK_DIAG_BY_FAMILY | TCPDIAG_GETSOCK, s, payload) if s == seq => {
+                    self.reply(payload);
+                }
                 Message::Done(s, 0) if s == seq => step = Step::Done,
                 Message::Done(s, errno) | Message::Error(s, errno) if s == seq => {
                     step = Step::Failed(errno);

@@ -40,6 +40,8 @@ const UNIX: usize = DUMPS.len();
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modules {
     missing: [bool; DUMPS.len() + 1],
+    /// v4 and v6 do not come in one dump.
+    apart: bool,
 }
 
 impl Modules {
@@ -67,7 +69,7 @@ impl Modules {
     /// Pretends that no module is there, to exercise the fallback.
     #[must_use]
     pub fn none() -> Self {
-        Self { missing: [true; DUMPS.len() + 1] }
+        Self { missing: [true; DUMPS.len() + 1], apart: true }
     }
 }
 
@@ -200,8 +202,12 @@ impl NetnsReader {
             diag::EXT_SKMEMINFO
         };
         let mut failed = None;
+        let together = self.dump_together(links, modules, scratch, ext, stat.as_ref(), &mut table);
         for (n, (proto, family, name, file)) in DUMPS.into_iter().enumerate() {
             if stat.is_some_and(|s| is_empty(&s, proto, family)) {
+                continue;
+            }
+            if proto == Proto::Tcp && together {
                 continue;
             }
             // Its dump takes 0.7 ms even when there is none (6.18), more than the rest of a
@@ -243,6 +249,35 @@ impl NetnsReader {
                 Err(CollectError::Netlink { what: "sock_diag".to_owned(), source: e.into_io() })
             }
             _ => Ok(table),
+        }
+    }
+
+    /// TCP of both families in one dump. False when they must be dumped one by one: the kernel
+    /// refuses, or only one family has sockets, whose own dump is as cheap.
+    fn dump_together(
+        &mut self,
+        links: &mut Option<Links>,
+        modules: &mut Modules,
+        scratch: &mut Scratch,
+        ext: u8,
+        stat: Option<&SockStat>,
+        table: &mut NetnsTable,
+    ) -> bool {
+        let none = |family| stat.is_some_and(|s| is_empty(s, Proto::Tcp, family));
+        let lacks = modules.missing.iter().zip(DUMPS).any(|(m, (p, ..))| *m && p == Proto::Tcp);
+        if modules.apart || lacks || none(diag::AF_INET) || none(diag::AF_INET6) {
+            return false;
+        }
+        let states = diag::ALL_STATES;
+        let asked = InetRequest { family: diag::BOTH_FAMILIES, proto: Proto::Tcp, ext, states };
+        match self.dump(links, scratch, asked, table) {
+            Ok(()) => true,
+            // What it did yield stands: the second copies are dropped by their cookies.
+            Err(DumpError::NoModule(_) | DumpError::Kernel(_)) => {
+                modules.apart = true;
+                false
+            }
+            Err(DumpError::Transport(_)) => false,
         }
     }
 

@@ -275,6 +275,13 @@ fn requests_are_the_kernels_structs() {
     assert_eq!(out[16..20], [2, 0, 0x42, 0]);
     assert_eq!(out[72..76], [8u16.to_ne_bytes(), 3u16.to_ne_bytes()].concat());
     assert_eq!(out[76..80], 262u32.to_ne_bytes());
+    // struct inet_diag_req of linux/inet_diag.h: 60 bytes, states at 52.
+    let mut out = Vec::new();
+    InetRequest { family: BOTH_FAMILIES, ..request }.put_dump(&mut out, 9);
+    assert_eq!(out.len(), 16 + 60);
+    assert_eq!(out[4..8], [18u16.to_ne_bytes(), 0x301u16.to_ne_bytes()].concat());
+    assert_eq!(out[19], 0x42);
+    assert_eq!(out[68..72], ALL_STATES.to_ne_bytes());
     let rows = one(Fake { cookie: 0x2_0000_0001, ..Fake::default() }, &[]);
     let id = ExactId::of(&rows, 0).unwrap();
     let mut out = Vec::new();
