@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::derive::Derived;
+use super::derive::sockets::Suspect;
 use super::subject::NetnsId;
-use super::tick::Tick;
+use super::tick::{HealthState, Tick};
 use super::time::{MonoNs, Seq};
-use crate::collect::Samples;
-use crate::collect::Shared;
 use crate::collect::net_counters::NetCountersSample;
+use crate::collect::{CollectorId, Samples, Shared};
 
 /// A tick with what follows from it.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Moment {
     /// The figures.
     pub derived: Arc<Derived>,
     bytes: usize,
+    /// The part of `bytes` that is socket tables.
+    tables: usize,
 }
 
 /// Moments, oldest first.
@@ -33,8 +35,11 @@ pub struct History {
 
 /// Default budget: 64 MiB.
 pub const DEFAULT_BUDGET: usize = 64 << 20;
-/// Moments kept whatever the budget says: rules look back this far.
+/// Moments kept whatever the budget says: rules look back this far. Beyond the budget they are
+/// kept without their socket tables, which rules do not need.
 const MIN_MOMENTS: usize = 40;
+/// The youngest moments are always whole: what the screen shows, and what it compares with.
+const WHOLE: usize = 3;
 
 impl Default for History {
     fn default() -> Self {
@@ -51,13 +56,23 @@ impl History {
 
     /// Adds the newest moment and drops the oldest beyond the budget.
     pub fn push(&mut self, tick: Arc<Tick>, derived: Arc<Derived>) {
-        let bytes = estimate(&tick.samples, self.moments.back().map(|m| &m.tick.samples));
+        let before = self.moments.back();
+        let tables = table_bytes(&tick.samples, before.map(|m| &m.tick.samples));
+        let bytes =
+            tables + estimate(&tick.samples) + followed(&derived, before.map(|m| &*m.derived));
         self.bytes += bytes;
-        self.moments.push_back(Moment { tick, derived, bytes });
+        self.moments.push_back(Moment { tick, derived, bytes, tables });
         while self.bytes > self.budget && self.moments.len() > MIN_MOMENTS {
             if let Some(old) = self.moments.pop_front() {
                 self.bytes -= old.bytes;
             }
+        }
+        let thinnable = self.moments.len().saturating_sub(WHOLE);
+        for m in self.moments.iter_mut().take(thinnable) {
+            if self.bytes <= self.budget {
+                break;
+            }
+            self.bytes -= m.drop_sockets();
         }
     }
 
@@ -98,12 +113,48 @@ impl History {
         self.moments.iter().rev().skip_while(move |m| m.tick.seq > seq)
     }
     /// All, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Moment> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Moment> {
         self.moments.iter()
     }
 }
 
-fn estimate(s: &Samples, before: Option<&Samples>) -> usize {
+impl Moment {
+    /// Gives the socket tables back; returns the bytes that this frees.
+    fn drop_sockets(&mut self) -> usize {
+        let s = &self.tick.samples;
+        if s.sockets.is_none() && s.netns_sockets.is_none() {
+            return 0;
+        }
+        let mut tick = (*self.tick).clone();
+        for (id, had) in [
+            (CollectorId::Sockets, tick.samples.sockets.take().is_some()),
+            (CollectorId::NetnsSockets, tick.samples.netns_sockets.take().is_some()),
+        ] {
+            if let Some(h) = tick.health.iter_mut().find(|h| h.id == id && had) {
+                h.state = HealthState::Off {
+                    reason: "no longer in memory: the history's budget is used up".to_owned(),
+                    remedy: "record, and look at the recording".to_owned(),
+                };
+            }
+        }
+        self.tick = Arc::new(tick);
+        let freed = std::mem::take(&mut self.tables);
+        self.bytes -= freed;
+        freed
+    }
+}
+
+/// Bytes of the followed sockets that are not shared with the moment before.
+fn followed(now: &Derived, before: Option<&Derived>) -> usize {
+    let old = before.map_or(&[][..], |b| &b.sockets.suspects);
+    let shared = |s: &&Arc<Suspect>| {
+        old.binary_search_by_key(&s.id, |o| o.id).is_ok_and(|i| Arc::ptr_eq(&old[i], s))
+    };
+    now.sockets.suspects.iter().filter(|s| !shared(s)).map(|s| s.bytes()).sum()
+}
+
+/// Bytes of the socket tables.
+fn table_bytes(s: &Samples, before: Option<&Samples>) -> usize {
     let tables = |s: &Samples| -> Vec<Arc<crate::collect::sockets::NetnsTable>> {
         [s.sockets.as_ref(), s.netns_sockets.as_ref()]
             .into_iter()
@@ -113,11 +164,11 @@ fn estimate(s: &Samples, before: Option<&Samples>) -> usize {
     };
     let old = before.map(tables).unwrap_or_default();
     // A namespace that was not due is shared with the tick before: it costs nothing.
-    let sockets: usize = tables(s)
-        .iter()
-        .filter(|t| !old.iter().any(|o| Arc::ptr_eq(o, t)))
-        .map(|t| t.bytes())
-        .sum();
+    tables(s).iter().filter(|t| !old.iter().any(|o| Arc::ptr_eq(o, t))).map(|t| t.bytes()).sum()
+}
+
+/// Bytes of everything else.
+fn estimate(s: &Samples) -> usize {
     let counters = s
         .net_counters
         .as_ref()
@@ -131,7 +182,7 @@ fn estimate(s: &Samples, before: Option<&Samples>) -> usize {
     let groups = s.cgroups.as_ref().map_or(0, |c| c.data.groups.len() * 420);
     let memory = s.memory.as_ref().map_or(0, |m| m.data.values.len() * 8);
     let cpus = s.cpu.as_ref().map_or(0, |c| c.data.cpus.len() * 160);
-    4096 + sockets + counters + threads + disks + irqs + groups + memory + cpus
+    4096 + counters + threads + disks + irqs + groups + memory + cpus
 }
 
 /// The view of rules: one moment and what was before it.
@@ -216,5 +267,69 @@ impl<'a> Window<'a> {
                 let s: &'a Shared<NetCountersSample> = m.tick.samples.net_counters.as_ref()?;
                 Some((s.span.mid(), s.data.spaces.iter().find(|n| n.netns == netns)?))
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::collect::Stamped;
+    use crate::collect::sockets::{InetRows, NetnsTable, SocketsSample};
+    use crate::model::tick::CollectorHealth;
+    use crate::model::time::Span;
+
+    fn moment(seq: u64, rows: usize) -> (Arc<Tick>, Arc<Derived>) {
+        let mono = MonoNs(seq * 1_000_000_000);
+        let inet = InetRows { cookie: vec![0; rows], ..InetRows::default() };
+        let spaces = vec![Arc::new(NetnsTable { inet, ..NetnsTable::default() })];
+        let data = SocketsSample { spaces, unread: Vec::new() };
+        let sample = Arc::new(Stamped { span: Span::at(mono), cpu: Duration::ZERO, data });
+        let health = CollectorHealth {
+            id: CollectorId::Sockets,
+            state: HealthState::Fresh,
+            signals: Vec::new(),
+        };
+        let tick = Tick {
+            seq: Seq(seq),
+            mono,
+            samples: Samples { sockets: Some(sample), ..Samples::default() },
+            health: vec![health],
+            ..Tick::default()
+        };
+        (Arc::new(tick), Arc::new(Derived { seq: Seq(seq), mono, ..Derived::default() }))
+    }
+
+    #[test]
+    fn a_small_host_keeps_everything_and_the_oldest_go_first() {
+        let mut h = History::new(1 << 20);
+        for seq in 0..2000 {
+            let (tick, derived) = moment(seq, 10);
+            h.push(tick, derived);
+        }
+        assert!(h.bytes() <= 1 << 20 && h.len() > MIN_MOMENTS);
+        assert_eq!(h.last().unwrap().tick.seq, Seq(1999));
+        assert_eq!(h.first().unwrap().tick.seq.0, 2000 - h.len() as u64);
+        assert!(h.iter().all(|m| m.tick.samples.sockets.is_some()));
+    }
+
+    /// 100k sockets are some 12 MB a tick: forty ticks of that are not what a budget of 64 MB
+    /// means.
+    #[test]
+    fn a_host_with_many_sockets_stays_within_the_budget_and_says_what_is_gone() {
+        let mut h = History::new(DEFAULT_BUDGET);
+        for seq in 0..60 {
+            let (tick, derived) = moment(seq, 100_000);
+            h.push(tick, derived);
+        }
+        assert_eq!(h.len(), MIN_MOMENTS, "rules still look back this far");
+        assert!(h.bytes() <= DEFAULT_BUDGET, "{}", h.bytes());
+        let whole = |m: &&Moment| m.tick.samples.sockets.is_some();
+        assert!(h.iter().rev().take(WHOLE).all(|m| whole(&m)));
+        let bytes: usize = h.iter().map(|m| m.bytes).sum();
+        assert_eq!(bytes, h.bytes());
+        let oldest = &h.first().unwrap().tick;
+        assert!(oldest.samples.sockets.is_none());
+        assert!(matches!(&oldest.health[0].state, HealthState::Off { .. }));
     }
 }

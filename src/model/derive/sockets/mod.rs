@@ -23,7 +23,7 @@ use crate::model::time::MonoNs;
 /// Timer events remembered per socket.
 pub const MAX_EVENTS: usize = 8;
 /// Sockets followed at most; the worst are kept.
-pub const MAX_SUSPECTS: usize = 5000;
+pub const MAX_SUSPECTS: usize = 2000;
 /// How long a socket is followed after its last trouble, and after it vanished.
 const KEEP: Duration = Duration::from_secs(60);
 /// Longest interval between probes or RTOs unless `tcp_rto_max_ms` (since 6.15) says less.
@@ -197,6 +197,11 @@ words! {
 }
 
 impl Suspect {
+    /// Bytes of memory, for the history budget.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.events.len() * size_of::<TimerEvent>()
+    }
     /// Firings of `kind` since data was last acknowledged.
     #[must_use]
     pub fn fired(&self, kind: TimerKind) -> u32 {
