@@ -16,7 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use incident::{Expect, Incident, play};
+use incident::{Expect, Incident, Step, play};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::{Engine, Finding, Findings, RULES};
 
@@ -96,11 +98,30 @@ impl Run {
                 say(format!("{rule} was not asked for, fired at {t} s: {}", self.first(rule)));
             }
         }
+        for (what, spells) in self.spells() {
+            if spells > i.spells {
+                say(format!("{what} came and went {spells} times"));
+            }
+        }
         for f in self.moments.iter().flat_map(|(_, f)| &f.active) {
             if let Some(problem) = malformed(f) {
                 say(format!("{}: {problem}", f.rule));
                 break;
             }
+        }
+        out
+    }
+    /// How often each finding began: more than once is flapping.
+    fn spells(&self) -> BTreeMap<String, u32> {
+        let mut out = BTreeMap::new();
+        let mut before = BTreeSet::new();
+        for (_, f) in &self.moments {
+            let now: BTreeSet<String> =
+                f.active.iter().map(|f| format!("{} on {}", f.rule, f.subject)).collect();
+            for new in now.difference(&before) {
+                *out.entry(new.clone()).or_insert(0) += 1;
+            }
+            before = now;
         }
         out
     }
@@ -222,6 +243,57 @@ fn the_same_incident_gives_the_same_findings() {
         };
         assert_eq!(said(&run(&name, &i, 1.0)), said(&run(&name, &i, 1.0)), "{name}");
     }
+}
+
+/// Numbers that no kernel should give, and collectors that come and go, in the middle of any
+/// incident: findings may be wrong then, but nothing panics and each is well-formed.
+#[test]
+fn nonsense_from_the_kernel_is_survived() {
+    let files = files();
+    let value = prop::sample::select(&[0.0, 1.0, 4_294_967_295.0, 1e15, 1e19][..]);
+    let hit = (any::<prop::sample::Index>(), value, 0.0..8.0_f64);
+    let strategy = (
+        any::<prop::sample::Index>(),
+        prop::collection::vec(hit, 1..8),
+        prop::collection::vec(0..10_usize, 0..3),
+        prop::sample::select(&[0.1, 0.5, 1.0, 5.0][..]),
+    );
+    let names = [
+        "sockets",
+        "netns-sockets",
+        "disks",
+        "cpu",
+        "softirq",
+        "sched",
+        "net-counters",
+        "psi",
+        "cgroups",
+        "processes",
+    ];
+    let mut runner = TestRunner::new(Config { cases: 96, ..Config::default() });
+    let result = runner.run(&strategy, |(file, hits, without, interval)| {
+        let (name, incident) = &files[file.index(files.len())];
+        let mut i: Incident = incident.clone();
+        i.duration = i.duration.min(10.0);
+        i.without.extend(without.iter().map(|n| names[*n].to_owned()));
+        let keys: Vec<String> =
+            play(&i, 1.0).last().map(|(_, s)| s.keys().cloned().collect()).unwrap_or_default();
+        for (key, value, at) in hits {
+            if !keys.is_empty() {
+                i.steps.push(Step::set(
+                    (at * 10.0).round() / 10.0,
+                    &keys[key.index(keys.len())],
+                    value,
+                ));
+            }
+        }
+        let r = run(name, &i, interval);
+        for f in r.moments.iter().flat_map(|(_, f)| &f.active) {
+            prop_assert!(malformed(f).is_none(), "{:?}", malformed(f));
+        }
+        Ok(())
+    });
+    result.unwrap();
 }
 
 /// Rule by scenario: did it fire where it should, and was it quiet elsewhere?

@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// Resolution of virtual time, s. Intervals are multiples of it.
 pub(crate) const STEP: f64 = 0.05;
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Incident {
     /// What happens, in one line.
@@ -38,6 +38,9 @@ pub(crate) struct Incident {
     /// Rules that may fire, or not.
     #[serde(default)]
     pub(crate) allow: Vec<String>,
+    /// How often a finding may come and go.
+    #[serde(default = "one")]
+    pub(crate) spells: u32,
     /// Collectors that do not run.
     #[serde(default)]
     pub(crate) without: Vec<String>,
@@ -79,7 +82,7 @@ fn intervals() -> Vec<f64> {
 }
 
 /// A finding that must be active at a time; or must not.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Expect {
     pub(crate) rule: String,
@@ -97,7 +100,7 @@ pub(crate) struct Expect {
     pub(crate) says: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Socket {
     pub(crate) name: String,
@@ -153,7 +156,7 @@ fn info_len() -> usize {
     248
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Disk {
     pub(crate) name: String,
@@ -169,7 +172,7 @@ pub(crate) struct Disk {
     pub(crate) slaves: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cgroup {
     pub(crate) name: String,
@@ -184,7 +187,7 @@ fn period() -> u64 {
     100_000
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Thread {
     pub(crate) name: String,
@@ -197,7 +200,7 @@ pub(crate) struct Thread {
     pub(crate) policy: Option<u32>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nic {
     pub(crate) dev: String,
@@ -208,7 +211,7 @@ pub(crate) struct Nic {
 }
 
 /// A task in D state for a while.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Blocked {
     pub(crate) comm: String,
@@ -218,14 +221,14 @@ pub(crate) struct Blocked {
     pub(crate) to: f64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Times {
     One(f64),
     Many(Vec<f64>),
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Rate {
     Steady(f64),
@@ -233,7 +236,7 @@ pub(crate) enum Rate {
     Cycle(Vec<f64>),
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Value {
     Number(f64),
@@ -241,7 +244,7 @@ pub(crate) enum Value {
     Name(String),
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
     pub(crate) at: Option<Times>,
@@ -261,8 +264,25 @@ pub(crate) struct Step {
     pub(crate) cpu: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
+impl Step {
+    /// One number set at one time.
+    pub(crate) fn set(at: f64, key: &str, value: f64) -> Self {
+        Self {
+            at: Some(Times::One(at)),
+            from: None,
+            to: None,
+            set: BTreeMap::from([(key.to_owned(), Value::Number(value))]),
+            add: BTreeMap::new(),
+            mul: BTreeMap::new(),
+            rate: BTreeMap::new(),
+            io: None,
+            cpu: BTreeMap::new(),
+        }
+    }
+}
+
 /// A load on a disk, in the words of iostat.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Io {
     pub(crate) disk: String,

@@ -124,6 +124,8 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, cpu: &CgroupCpuFigures, share: f64) -
         }
         None => f.missing.push("how busy the host is (/proc/stat)".to_owned()),
     }
+    let because = format!("the wait is throttled time: {:.0} ms/s", cpu.throttled_ms_s);
+    f.ruled_out.push(RuledOut::new("runq-latency-idle-elsewhere", because));
     next(&mut f, g, cpu);
     f
 }
