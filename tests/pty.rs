@@ -45,7 +45,7 @@ impl Session {
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let (s, b) = (screen.clone(), bytes.clone());
         std::thread::spawn(move || {
-            let mut buf = [0; 65_536];
+            let mut buf = vec![0; 65_536];
             while let Ok(n) = reader.read(&mut buf) {
                 if n == 0 {
                     break;

@@ -13,6 +13,7 @@ use crossterm::event::{Event as TermEvent, EventStream};
 use futures_util::StreamExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::pace::Pace;
 use super::render::render;
 use super::terminal::{Terminal, leave, stop_self, take_panics, window_size};
 use super::{ConsoleSettings, ExitReason, ExitSummary, Theme, UiError, input, summary};
@@ -25,12 +26,7 @@ use crate::source::{Event, Feed};
 use crate::view::action::Effect;
 use crate::view::build::build;
 use crate::view::state::{Flow, Link, ViewState};
-use crate::view::update;
-
-/// A frame that takes longer to leave than this means a slow link.
-const SLOW: Duration = Duration::from_millis(50);
-/// Bounds of the pause between frames on a slow link.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+use crate::view::{click, update};
 
 struct Signals {
     term: Signal,
@@ -87,8 +83,7 @@ struct Console {
     terminal: Terminal,
     interest: tokio::sync::watch::Sender<Arc<Interest>>,
     dirty: bool,
-    /// Pause between frames; zero on a fast link.
-    pause: Duration,
+    pace: Pace,
     drawn: MonoNs,
     ticked: MonoNs,
     done: Option<ExitReason>,
@@ -111,7 +106,7 @@ pub(super) async fn run(
         terminal,
         interest,
         dirty: true,
-        pause: Duration::ZERO,
+        pace: Pace::default(),
         drawn: clock::mono(),
         ticked: clock::mono(),
         done: None,
@@ -163,7 +158,12 @@ impl Console {
         match wake {
             Wake::End(reason) => self.done = Some(reason),
             Wake::Suspend => self.suspend(),
-            Wake::Continued => self.reenter(),
+            Wake::Continued => {
+                // Somebody else stopped us: the shell has put the terminal into its own mode,
+                // which crossterm only sees when it leaves raw mode first.
+                let _ = leave();
+                self.reenter();
+            }
             Wake::Resized => self.resized(),
             Wake::Frame => {}
             Wake::Silence => {
@@ -200,7 +200,13 @@ impl Console {
                 None => return,
             },
             TermEvent::Mouse(m) => match input::mouse(*m) {
-                Some(a) => update::update(&mut self.view, &self.analysis, size, a),
+                Some(input::Mouse::Do(a)) => {
+                    update::update(&mut self.view, &self.analysis, size, a)
+                }
+                Some(input::Mouse::Click(x, y)) => {
+                    click::click(&mut self.view, &self.analysis, size, x, y);
+                    None
+                }
                 None => return,
             },
             // SIGWINCH says the same.
@@ -249,7 +255,7 @@ impl Console {
     /// Time until the next frame may be drawn, when one is waiting.
     fn frame_in(&self) -> Option<Duration> {
         let waited = clock::mono().since(self.drawn);
-        self.dirty.then(|| self.pause.saturating_sub(waited))
+        self.dirty.then(|| self.pace.pause().saturating_sub(waited))
     }
 
     /// Time until the absence of ticks is worth a word. Counted again from each frame, so that
@@ -269,7 +275,7 @@ impl Console {
     }
 
     fn draw(&mut self) {
-        let due = clock::mono().since(self.drawn) >= self.pause;
+        let due = clock::mono().since(self.drawn) >= self.pace.pause();
         if !self.dirty || !due || self.done.is_some() {
             return;
         }
@@ -287,22 +293,11 @@ impl Console {
             self.done = Some(ExitReason::Hangup);
             return;
         }
-        self.pace(self.drawn.since(start));
-        self.tell_interest(&vm.visible);
-    }
-
-    /// Doubles the pause between frames while they leave slowly, halves it when they do not.
-    fn pace(&mut self, took: Duration) {
-        if took > SLOW {
-            self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
-        } else if self.pause > PAUSE.0 {
-            self.pause /= 2;
-        } else {
-            self.pause = Duration::ZERO;
-        }
-        let link = if self.pause.is_zero() { Link::Fast } else { Link::Slow };
+        self.pace.took(self.drawn.since(start));
+        let link = if self.pace.is_slow() { Link::Slow } else { Link::Fast };
         self.dirty |= self.view.link != link;
         self.view.link = link;
+        self.tell_interest(&vm.visible);
     }
 
     /// Asks the collectors for detail of what is on the screen and in findings.

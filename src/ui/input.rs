@@ -1,6 +1,8 @@
 //! Keys and mouse from crossterm's events to ours.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseEvent, MouseEventKind};
+use crossterm::event::{
+    KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
 
 use crate::view::action::{Action, Key, Step};
 
@@ -32,11 +34,20 @@ pub(super) fn key(e: KeyEvent) -> Option<Key> {
     })
 }
 
-/// The wheel moves the cursor.
-pub(super) fn mouse(e: MouseEvent) -> Option<Action> {
+/// What the mouse asks for.
+pub(super) enum Mouse {
+    /// As a key would.
+    Do(Action),
+    /// A click at this column and row.
+    Click(u16, u16),
+}
+
+/// The wheel moves the cursor, the left button selects.
+pub(super) fn mouse(e: MouseEvent) -> Option<Mouse> {
     match e.kind {
-        MouseEventKind::ScrollDown => Some(Action::Move(Step::Down)),
-        MouseEventKind::ScrollUp => Some(Action::Move(Step::Up)),
+        MouseEventKind::ScrollDown => Some(Mouse::Do(Action::Move(Step::Down))),
+        MouseEventKind::ScrollUp => Some(Mouse::Do(Action::Move(Step::Up))),
+        MouseEventKind::Down(MouseButton::Left) => Some(Mouse::Click(e.column, e.row)),
         _ => None,
     }
 }

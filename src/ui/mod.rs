@@ -6,6 +6,7 @@
 mod event_loop;
 pub mod glyphs;
 mod input;
+mod pace;
 pub mod render;
 mod summary;
 pub mod terminal;
@@ -29,7 +30,7 @@ pub enum MouseMode {
     /// No.
     #[default]
     Off,
-    /// Yes: the wheel moves the cursor.
+    /// Yes: a click selects, a click on what is selected opens it, the wheel moves the cursor.
     On,
 }
 

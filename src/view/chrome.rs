@@ -209,10 +209,8 @@ pub(super) fn findings(vm: &mut Vm, cx: Option<&Cx<'_>>, v: &ViewState, p: &Plac
         rows = rows.saturating_sub(1);
     }
     let selected = selected_finding(cx, v);
-    // The selected one stays visible; the last row says how many more there are.
-    let more = active.len() > rows && rows > 1;
-    let shown = if more { rows - 1 } else { rows };
-    let start = selected.map_or(0, |s| (s + 1).saturating_sub(shown));
+    let (start, shown) = findings_window(cx, v, rows);
+    let more = shown < active.len() && rows > 1;
     let focused = v.focus == Focus::Findings && v.details.is_empty();
     for (i, f) in active.iter().enumerate().skip(start).take(shown) {
         let count = (rows == 1 && active.len() > 1).then_some(active.len());
@@ -226,6 +224,21 @@ pub(super) fn findings(vm: &mut Vm, cx: Option<&Cx<'_>>, v: &ViewState, p: &Plac
         lines.push(more_line(active, start, shown));
     }
     vm.lines(area, lines);
+}
+
+/// First finding shown in `rows` rows, and how many: the selected one stays visible, and the
+/// last row says how many more there are.
+fn findings_window(cx: &Cx<'_>, v: &ViewState, rows: usize) -> (usize, usize) {
+    let n = cx.now.findings.active.len();
+    let shown = if n > rows && rows > 1 { rows - 1 } else { rows };
+    (selected_finding(cx, v).map_or(0, |s| (s + 1).saturating_sub(shown)), shown)
+}
+
+/// First finding shown in the strip.
+#[must_use]
+pub fn first_finding(cx: &Cx<'_>, v: &ViewState, p: &Places) -> usize {
+    let title = usize::from(p.findings_title == FindingsTitle::Line);
+    findings_window(cx, v, usize::from(p.findings.h).saturating_sub(title)).0
 }
 
 /// Place of the finding under the cursor; the worst when none was chosen or it is gone.

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::action::{Action, Key, Step, TimeStep};
-use super::state::{Focus, Layout, Mode, ViewState, When};
+use super::state::{Detail, Focus, Layout, Mode, ViewState, When};
 
 /// Where a binding holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,9 @@ fn always(_: &ViewState) -> bool {
 fn in_detail(v: &ViewState) -> bool {
     !v.details.is_empty()
 }
+fn can_open(v: &ViewState) -> bool {
+    v.details.last().is_none_or(|d| matches!(d.what, Detail::Finding(_)))
+}
 fn can_go_back(v: &ViewState) -> bool {
     in_detail(v) || v.layout == Layout::Zoom
 }
@@ -103,8 +106,8 @@ pub const KEYMAP: &[Binding] = &[
         .when(outside_detail),
     bind(&[Enter, Right], Action::Open, "Panes", "detail of the row, or why there is a finding")
         .hint(2, "detail")
-        .when(outside_detail),
-    bind(&[Esc, Left], Action::Back, "Panes", "one level back").hint(2, "back").when(can_go_back),
+        .when(can_open),
+    bind(&[Esc, Left], Action::Back, "Panes", "one level back").hint(1, "back").when(can_go_back),
     bind(&[Down, Char('j')], Action::Move(Step::Down), "Cursor", "down"),
     bind(&[Up, Char('k')], Action::Move(Step::Up), "Cursor", "up"),
     bind(&[Ctrl('d')], Action::Move(Step::HalfDown), "Cursor", "half a page down"),

@@ -4,10 +4,8 @@
 //! value out of one. Sorting, filtering, the header and the chooser all use the same value.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 
 use super::context::Cx;
-use super::filter::Filter;
 use super::state::{PaneState, RowKey, Sort};
 use super::vm::{Line, LineStyle, Piece, Tone};
 use super::{text, units};
@@ -42,7 +40,8 @@ impl Value {
         Self::Text(Cow::Owned(text::clean(s).into_owned()))
     }
 
-    fn rank(&self) -> u8 {
+    /// Unknown values stand behind known ones, cells without a meaning behind both.
+    pub(super) fn rank(&self) -> u8 {
         match self {
             Self::Num(_) | Self::Text(_) => 0,
             Self::Unknown => 1,
@@ -229,141 +228,6 @@ pub trait Table: Sync {
     }
     /// Text in which a filter without a field searches, appended to `out`.
     fn search(&self, cx: &Cx<'_>, row: Self::Row, out: &mut String);
-}
-
-/// Rows in order, with the order computed only where it is needed.
-pub struct Ordered<R> {
-    rows: Vec<(SortKey, u64, R)>,
-    total: usize,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum SortKey {
-    Num(f64),
-    Text(Box<str>),
-    Last(u8),
-}
-
-impl SortKey {
-    fn of(v: Value, first: First, reverse: bool) -> (Self, bool) {
-        let descending = (first == First::High) != reverse;
-        let key = match v {
-            Value::Num(n) if !n.is_nan() => Self::Num(if descending { -n } else { n }),
-            Value::Text(t) => Self::Text(t.to_lowercase().into()),
-            other => Self::Last(other.rank()),
-        };
-        (key, descending)
-    }
-    fn cmp(&self, other: &Self, text_descending: bool) -> Ordering {
-        match (self, other) {
-            (Self::Num(a), Self::Num(b)) => a.total_cmp(b),
-            (Self::Text(a), Self::Text(b)) if text_descending => b.cmp(a),
-            (Self::Text(a), Self::Text(b)) => a.cmp(b),
-            (Self::Last(a), Self::Last(b)) => a.cmp(b),
-            (Self::Last(_), _) | (Self::Text(_), Self::Num(_)) => Ordering::Greater,
-            (_, Self::Last(_)) | (Self::Num(_), Self::Text(_)) => Ordering::Less,
-        }
-    }
-}
-
-impl<R: Copy + 'static> Ordered<R> {
-    /// The rows of `t` that pass the filter, ready to be ordered.
-    pub fn new<T: Table<Row = R> + ?Sized>(
-        t: &T,
-        cx: &Cx<'_>,
-        sort: Sort,
-        filter: &Filter,
-    ) -> Self {
-        let all = t.rows(cx);
-        let total = all.len();
-        let columns = t.columns();
-        let column = match sort {
-            Sort::Trouble { .. } | Sort::Natural { .. } => None,
-            Sort::Column { index, .. } => columns.get(index),
-        };
-        let mut scratch = String::new();
-        let mut rows = Vec::with_capacity(all.len());
-        for (i, row) in all.into_iter().enumerate() {
-            if !filter.is_empty() && !filter.accepts(t, cx, row, &mut scratch) {
-                continue;
-            }
-            let place = i as u64;
-            let key = match (sort, column) {
-                (Sort::Column { reverse, .. }, Some(c)) => {
-                    SortKey::of((c.value)(cx, row), c.first, reverse).0
-                }
-                (Sort::Natural { reverse }, _) => {
-                    SortKey::Num(if reverse { -(place as f64) } else { place as f64 })
-                }
-                (_, _) => {
-                    let s = t.trouble(cx, row);
-                    SortKey::Num(if sort.reversed() { s } else { -s })
-                }
-            };
-            let tie = t.tie(cx, row).unwrap_or(place);
-            rows.push((key, tie, row));
-        }
-        let descending = column.is_some_and(|c| (c.first == First::High) != sort.reversed());
-        let mut out = Self { rows, total };
-        out.prepare(descending);
-        out
-    }
-
-    /// Text keys need the direction in every comparison: sort them once, here.
-    fn prepare(&mut self, text_descending: bool) {
-        if self.rows.iter().any(|r| matches!(r.0, SortKey::Text(_))) {
-            self.rows.sort_by(|a, b| a.0.cmp(&b.0, text_descending).then(a.1.cmp(&b.1)));
-            for (i, r) in self.rows.iter_mut().enumerate() {
-                r.0 = SortKey::Num(i as f64);
-            }
-        }
-    }
-
-    /// Rows that passed the filter.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-    /// None?
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-    /// Rows before filtering.
-    #[must_use]
-    pub fn total(&self) -> usize {
-        self.total
-    }
-
-    fn compare(a: &(SortKey, u64, R), b: &(SortKey, u64, R)) -> Ordering {
-        a.0.cmp(&b.0, false).then(a.1.cmp(&b.1))
-    }
-
-    /// Place of the first row that `is` holds for, in order. Costs one pass.
-    pub fn rank(&self, is: impl Fn(R) -> bool) -> Option<usize> {
-        let found = self.rows.iter().find(|r| is(r.2))?;
-        Some(self.rows.iter().filter(|r| Self::compare(r, found) == Ordering::Less).count())
-    }
-
-    /// The rows from place `start`, at most `n`, in order. Costs one pass, whatever the number
-    /// of rows.
-    pub fn slice(&mut self, start: usize, n: usize) -> Vec<R> {
-        let len = self.rows.len();
-        let (start, end) = (start.min(len), start.saturating_add(n).min(len));
-        if start == end {
-            return Vec::new();
-        }
-        if start > 0 {
-            self.rows.select_nth_unstable_by(start, Self::compare);
-        }
-        let rest = &mut self.rows[start..];
-        if end < len {
-            rest.select_nth_unstable_by(end - start, Self::compare);
-        }
-        let window = &mut rest[..end - start];
-        window.sort_unstable_by(Self::compare);
-        window.iter().map(|r| r.2).collect()
-    }
 }
 
 /// Which columns fit, and how wide each becomes.

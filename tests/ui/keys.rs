@@ -1,7 +1,9 @@
 //! What keys do, on the state and on the screen.
 
+use proptest::prelude::*;
 use stallscope::model::time::Seq;
 use stallscope::view::action::Effect;
+use stallscope::view::click::click;
 use stallscope::view::layout::OVERVIEW;
 use stallscope::view::panes::PANES;
 use stallscope::view::state::{
@@ -332,4 +334,55 @@ fn keys_before_the_first_tick_do_no_harm() {
         update::update(&mut c.view, &c.analysis, c.size, stallscope::view::action::Action::Quit)
             .is_some()
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    /// Whatever happens to the order, the line under the cursor is the socket it was put on.
+    #[test]
+    fn the_selection_follows_the_key(
+        down in 1usize..60,
+        orders in prop::collection::vec((1u64..1000, "[sS]{0,3}", 20u32..60), 1..5),
+    ) {
+        let mut c = Console::after(Script::three_faults(), BIG, 5);
+        c.keys(&"j".repeat(down));
+        let key = c.view.pane(PaneId::Sockets).unwrap().cursor.key().unwrap();
+        let address = selected(&c).unwrap();
+        let address: Vec<_> = address.split_whitespace().skip(1).take(2).map(str::to_owned).collect();
+        for (shuffle, keys, connections) in orders {
+            c.script.shuffle = shuffle;
+            c.script.connections = connections;
+            c.ticks(4).keys(&keys).ticks(1);
+            prop_assert_eq!(c.view.pane(PaneId::Sockets).unwrap().cursor.key(), Some(key));
+            // A socket that is gone leaves no other one selected.
+            if let Some(line) = selected(&c) {
+                for part in &address {
+                    prop_assert!(line.contains(part.as_str()), "{} has no {}", line, part);
+                }
+            } else {
+                prop_assert!(connections < 40);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_click_selects_and_a_second_one_opens() {
+    let mut c = faults();
+    // The second row of the sockets: below border and titles.
+    let y = c.text().lines().position(|l| l.contains("51340")).unwrap() as u16;
+    click(&mut c.view, &c.analysis, BIG, 10, y);
+    assert_eq!(cookie(&c), Some(51));
+    assert!(c.view.details.is_empty());
+    click(&mut c.view, &c.analysis, BIG, 10, y);
+    assert!(matches!(c.view.details[0].what, Detail::Row(RowKey::Socket(..))));
+    c.keys("<esc>");
+    // A finding, and the pane at the lower right.
+    click(&mut c.view, &c.analysis, BIG, 10, 4);
+    assert_eq!(c.view.finding.as_ref().unwrap().rule.0, "disk-capped-cloud");
+    let y = c.text().lines().position(|l| l.contains("mysqld/2215")).unwrap() as u16;
+    click(&mut c.view, &c.analysis, BIG, 100, y);
+    assert_eq!(c.view.focus, Focus::Pane(PaneId::RunQueue));
+    assert!(selected(&c).unwrap().contains("mysqld/2215"));
+    click(&mut c.view, &c.analysis, BIG, 119, 35);
 }

@@ -6,7 +6,7 @@ use crate::model::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::panes::disks::{class_name, find, label};
 use crate::view::state::RowKey;
-use crate::view::vm::{Line, Tone};
+use crate::view::vm::{Line, Piece, Tone};
 use crate::view::{text, units};
 
 pub(super) fn lines(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
@@ -33,6 +33,7 @@ pub(super) fn lines(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
         f.disk(id).map(DiskFigures::util_shown)
     }));
     out.push(Line::new());
+    out.extend(scatter(cx, id, w));
     out.extend(figures(d));
     out.extend(settings(d));
     out.extend(users(cx, id));
@@ -78,6 +79,59 @@ fn layer(what: &str, d: &DiskFigures, tone: Tone) -> Line {
         tone,
     );
     line
+}
+
+/// Throughput over queue length, one point per tick in memory: a flat top while the queue grows
+/// is a limit, a rise along the queue is a device with room left.
+fn scatter(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
+    const ROWS: usize = 6;
+    /// L from 1/16 to 1024, in halves of an octave.
+    const COLUMNS: usize = 28;
+    if usize::from(w) < COLUMNS + 24 {
+        return Vec::new();
+    }
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    let mut last = None;
+    for m in cx.analysis.history().back_from(cx.now.tick.seq) {
+        // A late collector leaves its old figures out; the same figures twice are one point.
+        let Some(d) = m.derived.disk(id).filter(|d| d.aqu_sz > 0.0) else { continue };
+        let point = (d.aqu_sz, d.iops());
+        if last.replace(point) != Some(point) {
+            points.push(point);
+        }
+    }
+    let top = points.iter().fold(0.0, |a: f64, p| a.max(p.1));
+    if points.len() < 3 || top <= 0.0 {
+        return Vec::new();
+    }
+    let mut grid = [[0u32; COLUMNS]; ROWS];
+    for (l, x) in points {
+        let column = ((l.log2() + 4.0) * 2.0).clamp(0.0, COLUMNS as f64 - 1.0) as usize;
+        let row = ((x / top * ROWS as f64) as usize).min(ROWS - 1);
+        grid[row][column] += 1;
+    }
+    let shade = |n: u32| match n {
+        0 => 0,
+        1 => 1,
+        2..=4 => 2,
+        5..=15 => 3,
+        _ => 4,
+    };
+    let mut out = Vec::new();
+    for (i, row) in grid.iter().enumerate().rev() {
+        let label = match i {
+            0 => "0".to_owned(),
+            i if i + 1 == ROWS => units::count(top),
+            _ => String::new(),
+        };
+        let name = if i + 1 == ROWS { "IOPS over L" } else { "" };
+        let mut line = field(name, format!("{label:>6} "));
+        line.push(Piece::Heat(row.iter().map(|n| shade(*n)).collect(), Tone::Plain));
+        out.push(line);
+    }
+    // L is 2^(column/2 - 4): 1/16 at column 0, 1 at 8, 16 at 16, 256 at 24.
+    out.push(field("", format!("{:>6} {:<8}{:<8}{:<8}{}", "L", "0.06", "1", "16", "256")));
+    out
 }
 
 fn figures(d: &DiskFigures) -> Vec<Line> {

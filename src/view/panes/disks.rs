@@ -280,7 +280,7 @@ impl Pane for Disks {
         let rows = self.list_rows(inner);
         let win = super::window(self, p, rows);
         vm.title.extend(super::order_title(self, p, &win));
-        vm.lines = super::table_lines(self, p, &win, inner.w);
+        super::add_table(&mut vm, self, p, &win, inner.w);
         let charts = charts(inner);
         let chosen = win.selected.filter(|_| p.st.cursor != Cursor::Top).or(Some(0));
         let d = chosen.and_then(|i| win.rows.get(i)).and_then(|r| r.get(cx));

@@ -9,8 +9,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::context::Cx;
+use super::order::Ordered;
 use super::state::{Cursor, PaneId, PaneState, RowKey, Sort, ViewState};
-use super::table::{self, ColumnInfo, Ordered, Table};
+use super::table::{self, ColumnInfo, Table};
 use super::vm::{Line, LineStyle, Size, Tone};
 use crate::model::subject::SockId;
 
@@ -47,6 +48,10 @@ pub struct PaneVm {
     pub note: (Cow<'static, str>, Tone),
     /// Content.
     pub lines: Vec<Line>,
+    /// The rows of the list, from the top.
+    pub keys: Vec<RowKey>,
+    /// Line of the first of them.
+    pub first_row: usize,
     /// Sockets among the rows, with their inodes.
     pub visible: Vec<(SockId, u32)>,
 }
@@ -165,24 +170,26 @@ fn join<T: Table + ?Sized>(
     (out, at)
 }
 
-/// Titles and rows of a table in `w` columns and `n` rows.
-pub(super) fn table_lines<T: Table + ?Sized>(
+/// Appends titles and rows of a table of `w` columns.
+pub(super) fn add_table<T: Table + ?Sized>(
+    vm: &mut PaneVm,
     t: &T,
     p: &PaneCx<'_>,
     win: &Window<T::Row>,
     w: u16,
-) -> Vec<Line> {
+) {
     let columns = t.columns();
     let widths = table::fit(columns, p.st, w);
-    let mut lines = vec![table::header(columns, &widths, p.st.sort)];
+    vm.lines.push(table::header(columns, &widths, p.st.sort));
+    vm.first_row = vm.lines.len();
     for (i, row) in win.rows.iter().enumerate() {
         let mut line = table::row(columns, &widths, p.cx, *row, t.mark(p.cx, *row));
         if p.focused && win.selected == Some(i) {
             line.style = LineStyle::Selected;
         }
-        lines.push(line);
+        vm.lines.push(line);
+        vm.keys.push(t.key(p.cx, *row));
     }
-    lines
 }
 
 /// The part of a title that says how the rows are chosen and ordered.

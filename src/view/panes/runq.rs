@@ -263,7 +263,7 @@ impl Pane for RunQueue {
         if summary_rows(inner) > 0 {
             vm.lines.push(summary_line(p));
         }
-        vm.lines.extend(super::table_lines(self, p, &win, inner.w));
+        super::add_table(&mut vm, self, p, &win, inner.w);
         vm
     }
 }

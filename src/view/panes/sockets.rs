@@ -439,7 +439,7 @@ impl Pane for Sockets {
         };
         vm.title.push((count, Tone::Plain));
         vm.title.extend(super::order_title(self, p, &win));
-        vm.lines = super::table_lines(self, p, &win, inner.w);
+        super::add_table(&mut vm, self, p, &win, inner.w);
         vm.visible = win
             .rows
             .iter()

@@ -201,7 +201,7 @@ impl Pane for Softirq {
         let rows = self.list_rows(inner);
         let win = super::window(self, p, rows);
         vm.title.extend(super::order_title(self, p, &win));
-        vm.lines = super::table_lines(self, p, &win, inner.w);
+        super::add_table(&mut vm, self, p, &win, inner.w);
         if footer(inner) > 0 {
             while vm.lines.len() < rows + 1 {
                 vm.lines.push(Line::new());

@@ -1,0 +1,62 @@
+//! A click: selects the row, finding or pane under it; on what is selected already, opens it.
+
+use super::action::Action;
+use super::build::{held, shown};
+use super::chrome;
+use super::detail;
+use super::layout::{FindingsTitle, places};
+use super::panes::{self, PaneCx};
+use super::state::{Cursor, Focus, Mode, PaneId, RowKey, ViewState};
+use super::update::{focus, update};
+use super::vm::Size;
+use crate::analysis::Analysis;
+
+/// The left button was pressed at a column and row.
+pub fn click(v: &mut ViewState, a: &Analysis, size: Size, x: u16, y: u16) {
+    if v.mode != Mode::Normal {
+        return;
+    }
+    let Some(cx) = shown(a, v) else { return };
+    let p = places(size, v, cx.now.findings.active.len());
+    if p.findings.contains(x, y) {
+        let title = u16::from(p.findings_title == FindingsTitle::Line);
+        let row = (y - p.findings.y).checked_sub(title).map(usize::from);
+        let first = chrome::first_finding(&cx, v, &p);
+        let f = row.and_then(|r| cx.now.findings.active.get(first + r));
+        let Some(key) = f.map(|f| detail::finding_key(f)) else { return };
+        let again = v.focus == Focus::Findings && v.finding.as_ref() == Some(&key);
+        v.details.clear();
+        v.finding = Some(key);
+        focus(v, Focus::Findings);
+        if again {
+            update(v, a, size, Action::Open);
+        }
+        return;
+    }
+    let Some(place) = p.panes.iter().find(|p| p.area.contains(x, y)).copied() else { return };
+    let inside = place.area.inside(place.frame);
+    let hit = {
+        let Some(st) = v.pane(place.id) else { return };
+        let held = held(a, v, st);
+        let pcx = PaneCx { cx: &cx, held: held.as_ref(), st, view: v, focused: true };
+        let pane = panes::pane(place.id);
+        let built = pane.build(&pcx, inside.size());
+        let row = y.checked_sub(inside.y).map(usize::from);
+        let row = row.and_then(|r| r.checked_sub(built.first_row));
+        let key = row.and_then(|r| built.keys.get(r)).copied();
+        key.and_then(|k| Some((k, pane.place(&pcx, k)?)))
+    };
+    select(v, a, size, place.id, hit);
+}
+
+fn select(v: &mut ViewState, a: &Analysis, size: Size, id: PaneId, hit: Option<(RowKey, usize)>) {
+    let was = v.focus == Focus::Pane(id);
+    focus(v, Focus::Pane(id));
+    let Some((key, place)) = hit else { return };
+    let Some(st) = v.pane_mut(id) else { return };
+    let again = was && st.cursor.key() == Some(key);
+    st.cursor = Cursor::On { key, place };
+    if again {
+        update(v, a, size, Action::Open);
+    }
+}
