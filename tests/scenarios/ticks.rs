@@ -259,11 +259,11 @@ fn cpu(i: &Incident, v: View<'_>) -> CpuSample {
                 steal: g("steal"),
                 ..CpuTimes::default()
             };
-            total.user += t.user;
-            total.system += t.system;
-            total.idle += t.idle;
-            total.iowait += t.iowait;
-            total.softirq += t.softirq;
+            total.user = total.user.saturating_add(t.user);
+            total.system = total.system.saturating_add(t.system);
+            total.idle = total.idle.saturating_add(t.idle);
+            total.iowait = total.iowait.saturating_add(t.iowait);
+            total.softirq = total.softirq.saturating_add(t.softirq);
             (CpuId(c), t)
         })
         .collect();

@@ -135,6 +135,8 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, full: Option<&Full>) -> 
         let because = format!("ListenDrops beyond the overflows: {other}");
         f.ruled_out.push(RuledOut::new("no-memory-or-route", because));
     }
+    let because = format!("this kernel dropped {overflows} itself: no firewall or path");
+    f.ruled_out.push(RuledOut::new("lost-on-the-way", because));
     let waiting: u32 = w.derived.sockets.totals.iter().map(|t| t.syn_sent).sum();
     if waiting > 0 {
         let n = count(waiting as usize, "client");

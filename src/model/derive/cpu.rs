@@ -231,7 +231,7 @@ impl ThreadWait {
     /// Waiting as a part of waiting and running, 0 to 1.
     #[must_use]
     pub fn wait_share(&self) -> Option<f64> {
-        ratio(self.run_delay_ns as f64, (self.run_ns + self.run_delay_ns) as f64)
+        ratio(self.run_delay_ns as f64, self.run_ns as f64 + self.run_delay_ns as f64)
     }
     /// Mean wait per time slice, ms.
     #[must_use]

@@ -149,7 +149,7 @@ fn figures(before: &DiskRow, row: &DiskRow, dt: Duration) -> Option<DiskFigures>
     };
     let busy = u64::from(rt) + u64::from(wt) + u64::from(dct);
     let dt_ms = dt.as_secs_f64() * 1000.0;
-    let done = rd + wr + dc;
+    let done = rd.saturating_add(wr).saturating_add(dc);
     let io_ticks = grown32(p.io_ticks, n.io_ticks);
     Some(DiskFigures {
         id: row.id,
@@ -175,7 +175,7 @@ fn figures(before: &DiskRow, row: &DiskRow, dt: Duration) -> Option<DiskFigures>
         util: f64::from(io_ticks) / dt_ms * 100.0,
         // A device cannot hold a million requests: nr_requests and tags are far below.
         in_flight: u64::try_from(n.in_flight).ok().filter(|n| *n < 1_000_000),
-        completed: done + flush.map_or(0, |(n, _)| n),
+        completed: done.saturating_add(flush.map_or(0, |(n, _)| n)),
         io_ticks,
         unaccounted: done > 0 && busy == 0 && io_ticks == 0 && done > 100,
         baseline_ms: None,
