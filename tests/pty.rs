@@ -18,6 +18,8 @@ struct Session {
     writer: Box<dyn Write + Send>,
     screen: Arc<Mutex<vt100::Parser>>,
     bytes: Arc<Mutex<Vec<u8>>>,
+    /// Held: the terminal does not read.
+    stalled: Arc<Mutex<()>>,
 }
 
 impl Session {
@@ -43,18 +45,20 @@ impl Session {
         let writer = pair.master.take_writer().unwrap();
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, cols, 0)));
         let bytes = Arc::new(Mutex::new(Vec::new()));
-        let (s, b) = (screen.clone(), bytes.clone());
+        let stalled = Arc::new(Mutex::new(()));
+        let (s, b, stall) = (screen.clone(), bytes.clone(), stalled.clone());
         std::thread::spawn(move || {
             let mut buf = vec![0; 65_536];
             while let Ok(n) = reader.read(&mut buf) {
                 if n == 0 {
                     break;
                 }
+                drop(stall.lock().unwrap());
                 s.lock().unwrap().process(&buf[..n]);
                 b.lock().unwrap().extend_from_slice(&buf[..n]);
             }
         });
-        Self { child, master: pair.master, writer, screen, bytes }
+        Self { child, master: pair.master, writer, screen, bytes, stalled }
     }
 
     fn keys(&mut self, s: &str) {
@@ -199,6 +203,32 @@ fn signals_restore_the_terminal() {
         assert_eq!(s.exit().exit_code(), 0, "{sig:?}");
         s.assert_restored();
     }
+}
+
+/// A terminal that does not read blocks `write(2)`, not the program.
+#[test]
+fn a_stalled_terminal_can_be_left() {
+    let mut s = Session::start(50, 200, &[], &["--interval", "200ms"]);
+    s.shows("1 Sockets");
+    let stalled = s.stalled.clone();
+    let stall = stalled.lock().unwrap();
+    // Full repaints until the pty is full and the writing thread sleeps in the kernel.
+    let screen = format!("/proc/{}/task", s.pid().as_raw_nonzero());
+    let blocked = || {
+        std::fs::read_dir(&screen).unwrap().flatten().any(|t| {
+            let read = |f| std::fs::read_to_string(t.path().join(f)).unwrap_or_default();
+            read("comm").trim() == "screen" && read("syscall").starts_with("1 ")
+        })
+    };
+    let end = Instant::now() + DEADLINE;
+    while !blocked() {
+        assert!(Instant::now() < end, "the pty never fills");
+        s.keys("\x0c");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    s.signal(Signal::TERM);
+    assert_eq!(s.exit().exit_code(), 0);
+    drop(stall);
 }
 
 #[test]

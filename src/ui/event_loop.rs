@@ -73,6 +73,8 @@ enum Wake {
     Silence,
     /// The pause of a slow link is over.
     Frame,
+    /// A frame has left.
+    Sent,
 }
 
 struct Console {
@@ -111,6 +113,7 @@ pub(super) async fn run(
         ticked: clock::mono(),
         done: None,
     };
+    let line = c.terminal.line.clone();
     let mut feed_open = true;
     loop {
         c.draw();
@@ -122,6 +125,7 @@ pub(super) async fn run(
             biased;
             s = signals.next() => s,
             e = keys.next() => Wake::Term(e),
+            () = line.done() => Wake::Sent,
             e = events.recv(), if feed_open => Wake::Feed(e),
             () = tokio::time::sleep(frame_in.unwrap_or_default()), if frame_in.is_some() => Wake::Frame,
             () = tokio::time::sleep(silence_in.unwrap_or_default()), if silence_in.is_some() => Wake::Silence,
@@ -137,9 +141,10 @@ pub(super) async fn run(
             c.take(Wake::Feed(Some(e)));
         }
     }
-    let _ = leave();
+    // Nothing more can be said to a terminal that does not read.
+    let reason = if leave() { c.done.unwrap_or(ExitReason::Quit) } else { ExitReason::Hangup };
     Ok(ExitSummary {
-        reason: c.done.unwrap_or(ExitReason::Quit),
+        reason,
         lines: summary(&c.analysis, &c.settings.tz),
         panics: take_panics(),
         analysis: Box::new(c.analysis),
@@ -161,11 +166,12 @@ impl Console {
             Wake::Continued => {
                 // Somebody else stopped us: the shell has put the terminal into its own mode,
                 // which crossterm only sees when it leaves raw mode first.
-                let _ = leave();
+                leave();
                 self.reenter();
             }
             Wake::Resized => self.resized(),
             Wake::Frame => {}
+            Wake::Sent => self.sent(),
             Wake::Silence => {
                 self.view.flow = Flow::Silent(clock::mono().since(self.ticked));
                 self.dirty = true;
@@ -238,9 +244,8 @@ impl Console {
     }
 
     fn suspend(&mut self) {
-        if leave().is_ok() {
-            stop_self();
-        }
+        leave();
+        stop_self();
         self.reenter();
     }
 
@@ -252,8 +257,24 @@ impl Console {
         self.dirty = true;
     }
 
-    /// Time until the next frame may be drawn, when one is waiting.
+    /// A frame has left: how long it took says how often the next ones may come.
+    fn sent(&mut self) {
+        if self.terminal.line.has_failed() {
+            self.done = Some(ExitReason::Hangup);
+        }
+        let Some(took) = self.terminal.line.took() else { return };
+        self.pace.took(took);
+        let link = if self.pace.is_slow() { Link::Slow } else { Link::Fast };
+        self.dirty |= self.view.link != link;
+        self.view.link = link;
+    }
+
+    /// Time until the next frame may be drawn, when one is waiting. While one is on its way,
+    /// its leaving wakes the loop.
     fn frame_in(&self) -> Option<Duration> {
+        if self.terminal.line.is_busy() {
+            return None;
+        }
         let waited = clock::mono().since(self.drawn);
         self.dirty.then(|| self.pace.pause().saturating_sub(waited))
     }
@@ -276,14 +297,13 @@ impl Console {
 
     fn draw(&mut self) {
         let due = clock::mono().since(self.drawn) >= self.pace.pause();
-        if !self.dirty || !due || self.done.is_some() {
+        if !self.dirty || !due || self.done.is_some() || self.terminal.line.is_busy() {
             return;
         }
         self.dirty = false;
         let size = self.terminal.canvas.size();
         let vm = build(&self.analysis, &self.view, size);
         let theme = self.theme;
-        let start = clock::mono();
         let drawn = self.terminal.canvas.draw(vm.cursor, |buf| {
             let area = *buf.area();
             render(&vm, &theme, area, buf);
@@ -293,10 +313,6 @@ impl Console {
             self.done = Some(ExitReason::Hangup);
             return;
         }
-        self.pace.took(self.drawn.since(start));
-        let link = if self.pace.is_slow() { Link::Slow } else { Link::Fast };
-        self.dirty |= self.view.link != link;
-        self.view.link = link;
         self.tell_interest(&vm.visible);
     }
 

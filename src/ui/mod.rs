@@ -6,6 +6,7 @@
 mod event_loop;
 pub mod glyphs;
 mod input;
+mod outlet;
 mod pace;
 pub mod render;
 mod summary;

@@ -5,9 +5,10 @@
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use crossterm::clipboard::CopyToClipboard;
 use crossterm::cursor::{Hide, MoveTo, Show};
@@ -21,8 +22,10 @@ use crossterm::terminal::{
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::MouseMode;
+use super::outlet::{Line, Outlet};
 use crate::view::vm::Size;
 
 /// A frame fits, so that it leaves in one write.
@@ -34,6 +37,10 @@ const MAX_SIDE: u16 = 1000;
 
 /// Whether the terminal is ours now; the panic hook asks.
 static ENTERED: AtomicBool = AtomicBool::new(false);
+/// The line to the terminal: whoever leaves must know whether anything is still on its way.
+static LINE: Mutex<Option<Arc<Line>>> = Mutex::new(None);
+/// How long leaving waits for the last frame. A terminal that does not read is left as it is.
+const PATIENCE: Duration = Duration::from_millis(300);
 /// Panics of other threads, told after the screen was left.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// How many of them are kept.
@@ -150,11 +157,20 @@ fn send<W: Write>(
 }
 
 /// The terminal without std's line buffer, which would split frames at newlines and at 1 KiB.
-pub(super) struct Tty(OwnedFd);
+struct Tty(OwnedFd);
 
 impl Write for Tty {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(&self.0, buf)?)
+        loop {
+            match rustix::io::write(&self.0, buf) {
+                // Somebody who shares the terminal set it to non-blocking: wait for room.
+                Err(rustix::io::Errno::AGAIN) => {
+                    let mut fd = [PollFd::new(&self.0, PollFlags::OUT)];
+                    poll(&mut fd, None)?;
+                }
+                other => return Ok(other?),
+            }
+        }
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
@@ -164,7 +180,9 @@ impl Write for Tty {
 /// The user's terminal, ours until dropped.
 pub(super) struct Terminal {
     /// Cells.
-    pub canvas: Canvas<Tty>,
+    pub canvas: Canvas<Outlet>,
+    /// What is on its way to it.
+    pub line: Arc<Line>,
     mouse: MouseMode,
 }
 
@@ -174,9 +192,11 @@ impl Terminal {
         if !io::stdout().is_terminal() {
             return Err(io::Error::other("standard output is not a terminal"));
         }
-        let out = Tty(io::stdout().as_fd().try_clone_to_owned()?);
-        let size = window_size();
-        let mut t = Self { canvas: Canvas::new(out, size), mouse };
+        let (out, line) = Outlet::start(Tty(io::stdout().as_fd().try_clone_to_owned()?))?;
+        if let Ok(mut known) = LINE.lock() {
+            *known = Some(line.clone());
+        }
+        let mut t = Self { canvas: Canvas::new(out, window_size()), line, mouse };
         t.enter()?;
         Ok(t)
     }
@@ -192,27 +212,31 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let _ = leave();
+        leave();
     }
 }
 
 /// Gives the terminal back; does nothing when it is not ours. Also called by the panic hook.
-pub(super) fn leave() -> io::Result<()> {
+/// Says whether the terminal took everything: one that does not read only gets its mode back.
+pub(super) fn leave() -> bool {
+    let line = LINE.lock().ok().and_then(|l| l.clone());
+    let free = line.is_none_or(|l| l.settle(PATIENCE));
     if !ENTERED.swap(false, Ordering::SeqCst) {
-        return Ok(());
+        return free;
     }
-    let mut out = io::stdout();
-    let written = queue!(
-        out,
-        EndSynchronizedUpdate,
-        DisableMouseCapture,
-        SetAttribute(Attribute::Reset),
-        LeaveAlternateScreen,
-        Show
-    )
-    .and_then(|()| out.flush());
-    disable_raw_mode()?;
-    written
+    if free {
+        let mut out = io::stdout();
+        let _ = queue!(
+            out,
+            EndSynchronizedUpdate,
+            DisableMouseCapture,
+            SetAttribute(Attribute::Reset),
+            LeaveAlternateScreen,
+            Show
+        )
+        .and_then(|()| out.flush());
+    }
+    disable_raw_mode().is_ok() && free
 }
 
 /// Columns and rows of the terminal.
@@ -235,7 +259,7 @@ pub(super) fn install_panic_hook(ui: ThreadId) {
             return before(info);
         }
         if std::thread::current().id() == ui {
-            let _ = leave();
+            leave();
             return before(info);
         }
         let name = std::thread::current().name().unwrap_or("thread").to_owned();

@@ -302,8 +302,11 @@ fn finding_line(cx: &Cx<'_>, f: &Finding, w: u16, of: Option<usize>) -> Line {
         line.add(format!("{n}: "), Tone::Strong);
     }
     if w >= 100 {
-        let rule = text::cut(f.rule.0, 26).into_owned();
-        line.add(format!("{rule:<26} "), Tone::Strong);
+        // As wide as the longest name on the screen needs, within reason.
+        let active = &cx.now.findings.active;
+        let column = active.iter().map(|f| f.rule.0.len()).max().unwrap_or(0).clamp(20, 32);
+        let rule = text::cut(f.rule.0, column).into_owned();
+        line.add(format!("{rule:<column$} "), Tone::Strong);
     } else if w >= 60 {
         line.add(format!("{} ", f.rule.0), Tone::Strong);
     }
