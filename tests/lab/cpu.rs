@@ -96,7 +96,7 @@ fn k13_quota_of_a_fifth() {
 fn softirq_on_one_cpu() {
     lab(&["ip", "nft"], || {
         let net = Pair::new();
-        let rules = "add rule inet t c udp dport 1 counter\n".repeat(200);
+        let rules = "add rule inet t c udp dport 1 counter\n".repeat(500);
         let chain = "add table inet t\nadd chain inet t c { type filter hook input priority 0; }\n";
         let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-softirq.nft");
         std::fs::write(&file, format!("{chain}{rules}")).unwrap();

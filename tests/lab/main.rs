@@ -17,3 +17,4 @@ mod disks;
 mod kit;
 mod quiet;
 mod tcp;
+mod tcp_lookalikes;

@@ -5,10 +5,11 @@ use std::net::{Shutdown, TcpStream};
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use stallscope::clock;
+use stallscope::model::time::MonoNs;
 
 use crate::kit::block::{Dir, Loop, writer};
 use crate::kit::gate::lab;
-use crate::kit::net::Pair;
+use crate::kit::net::{Pair, fill};
 use crate::kit::product::check;
 use crate::kit::{secs, wait_for};
 
@@ -71,11 +72,8 @@ fn bulk_tcp_with_small_buffers() {
             let report = check("quiet-bulk", "12s", &[]);
             // No TCP rule anywhere. CPU rules are not judged: six busy threads on a small
             // machine do saturate it.
-            let inodes = net.inodes();
-            let tcp = |f: crate::kit::product::Found<'_>| {
-                f.rule().starts_with("tcp-") || f.netns().is_some_and(|n| inodes.contains(&n))
-            };
-            report.exactly(tcp, &[], &[]);
+            let here = net.affected();
+            report.exactly(|f| f.rule().starts_with("tcp-") || here(f), &[], &[]);
             drop(ends);
         });
     });
@@ -101,8 +99,66 @@ fn overfull_share(net: &Pair, port: u16) -> f64 {
     f64::from(over) / f64::from(all)
 }
 
-/// Eight writes in flight on a fast device: 100% busy by `iostat`, and nowhere near its
-/// limit. Saying so at `info` is right, any alarm is not.
+/// A reader that takes its time, but takes: the window is closed most of the time, and data
+/// flows all the same.
+#[test]
+fn slow_but_steady_reader() {
+    lab(&["ip", "ss"], || {
+        let net = Pair::new();
+        let (tx, rx) = net.connect(5001);
+        std::thread::scope(|s| {
+            let _end = HangUp(tx.try_clone().unwrap());
+            let (mut tx, mut rx) = (&tx, &rx);
+            s.spawn(move || {
+                let block = vec![7; 1 << 16];
+                while tx.write_all(&block).is_ok() {}
+            });
+            s.spawn(move || {
+                let mut block = vec![0; 1 << 20];
+                while rx.read(&mut block).is_ok_and(|n| n > 0) {
+                    let now = clock::mono();
+                    clock::sleep_until(MonoNs(now.0 + 300_000_000));
+                }
+            });
+            wait_for("a closed window", secs(10), || {
+                net.a.ss_one("dport = :5001").filter(|s| s.timer() == "persist")
+            });
+            let report = check("quiet-slow-reader", "12s", &[]);
+            report.exactly(net.affected(), &[], &[]);
+        });
+    });
+}
+
+/// A link of 64 kbit/s: round trips of seconds and an RTO to match, without a single timeout.
+/// Slow is not stuck. `tcp-egress-bufferbloat` would be right.
+#[test]
+fn slow_link() {
+    lab(&["ip", "tc", "ss"], || {
+        let net = Pair::new();
+        let (mut tx, rx) = net.connect(5001);
+        let tbf = "qdisc add dev v0 root tbf rate 64kbit burst 2k latency 60s";
+        net.a.exec(&[&["tc"], &tbf.split(' ').collect::<Vec<_>>()[..]].concat());
+        std::thread::scope(|s| {
+            let _end = HangUp(tx.try_clone().unwrap());
+            let mut rx = &rx;
+            s.spawn(move || {
+                let mut block = vec![0; 1 << 16];
+                while rx.read(&mut block).is_ok_and(|n| n > 0) {}
+            });
+            wait_for("an RTO of seconds without backoff", secs(40), || {
+                fill(&mut tx);
+                let slow = net.a.ss_one("dport = :5001").filter(|s| s.num("rto") > Some(3000.0));
+                slow.filter(|s| s.num("backoff").is_none())
+            });
+            let report = check("quiet-slow-link", "12s", &[]);
+            report.exactly(net.affected(), &[], &["tcp-egress-bufferbloat"]);
+        });
+    });
+}
+
+/// Eight writes in flight on a fast device: busy nearly all the time by `iostat` (80 to 98%,
+/// depending on how many CPUs are left for fio), and nowhere near its limit. Saying so at
+/// `info` is right, any alarm is not.
 #[test]
 fn busy_but_fast_disk() {
     lab(&["losetup", "fio", "dd"], || {

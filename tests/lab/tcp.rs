@@ -12,11 +12,6 @@ use crate::kit::{secs, wait_for};
 const PORT: u16 = 5000;
 const TO_PORT: &str = "dport = :5000";
 
-fn in_either(net: &Pair) -> impl Fn(Found<'_>) -> bool {
-    let inodes = net.inodes();
-    move |f| f.netns().is_some_and(|n| inodes.contains(&n))
-}
-
 /// The peer's firewall swallows everything: segments leave, nothing comes back. `w > tb` and
 /// a growing RTO look like the kernel bug, but every RTO sends a segment.
 #[test]
@@ -33,8 +28,8 @@ fn k1_peer_drops_input() {
         assert!(seen.retrans_total() >= 2, "segments do leave: {seen:?}");
         let report = check("k1", "12s", &[]);
         // One socket: not a storm of the host, so nothing but this rule. The receiver is idle.
-        report.exactly(in_either(&net), &["tcp-rto-storm"], &[]);
-        let f = report.the("tcp-rto-storm", in_either(&net));
+        report.exactly(net.affected(), &["tcp-rto-storm"], &[]);
+        let f = report.the("tcp-rto-storm", net.affected());
         assert_eq!(f.netns(), Some(net.a.inode), "the sender's side: {}", f.text());
         assert_eq!(f.subject()["remote"], "10.9.0.2:5000");
     });
@@ -54,8 +49,8 @@ fn k2_own_firewall_drops_output() {
         });
         assert!(seen.num("snd_wnd") > Some(0.0), "the window is open: {seen:?}");
         let report = check("k2", "12s", &[]);
-        report.exactly(in_either(&net), &["tcp-local-egress-drop"], &[]);
-        let f = report.the("tcp-local-egress-drop", in_either(&net));
+        report.exactly(net.affected(), &["tcp-local-egress-drop"], &[]);
+        let f = report.the("tcp-local-egress-drop", net.affected());
         assert_eq!(f.netns(), Some(net.a.inode), "{}", f.text());
     });
 }
@@ -83,8 +78,8 @@ fn k3_route_deleted_under_unacked_data() {
         });
         assert!(seen.skmem("w") > seen.skmem("tb"), "the look-alike of the kernel bug: {seen:?}");
         let report = check("k3", "14s", &[]);
-        report.exactly(in_either(&net), &["tcp-silent-rto"], &[]);
-        let f = report.the("tcp-silent-rto", in_either(&net));
+        report.exactly(net.affected(), &["tcp-silent-rto"], &[]);
+        let f = report.the("tcp-silent-rto", net.affected());
         assert_eq!(f.netns(), Some(net.a.inode), "{}", f.text());
         assert!(f.text().contains("route"), "the cause is named: {}", f.text());
         let now = net.a.ss_one(TO_PORT).unwrap();
@@ -105,8 +100,8 @@ fn k4_peer_never_reads() {
         assert!(seen.num("snd_wnd").unwrap_or(0.0) == 0.0, "the window is closed: {seen:?}");
         let report = check("k4", "12s", &[]);
         // On the peer's side the fault is real too: its process does not drain its socket.
-        report.exactly(in_either(&net), &["tcp-zero-window-stall"], &["tcp-receiver-not-reading"]);
-        let f = report.the("tcp-zero-window-stall", in_either(&net));
+        report.exactly(net.affected(), &["tcp-zero-window-stall"], &["tcp-receiver-not-reading"]);
+        let f = report.the("tcp-zero-window-stall", net.affected());
         assert_eq!(f.netns(), Some(net.a.inode), "the sender's side: {}", f.text());
         report.exactly(|f| f.netns() == Some(net.a.inode), &["tcp-zero-window-stall"], &[]);
     });

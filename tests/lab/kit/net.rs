@@ -1,7 +1,6 @@
 //! Two network namespaces joined by a veth pair: `a` is 10.9.0.1, `b` is 10.9.0.2. A process
 //! lives in `a`, as in a container; `b` is held by its mount alone, as `ip netns add` leaves it.
 
-use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -9,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::product::Found;
 use super::sh::{Held, attempt, run};
 use super::undo::Undo;
 use super::{secs, wait_for};
@@ -167,9 +167,10 @@ impl Pair {
         (tx, rx)
     }
 
-    /// The inodes, for picking findings.
-    pub fn inodes(&self) -> HashSet<u64> {
-        [self.a.inode, self.b.inode].into()
+    /// Picks the findings about sockets of either end.
+    pub fn affected(&self) -> impl Fn(Found<'_>) -> bool {
+        let ends = [self.a.inode, self.b.inode];
+        move |f| f.netns().is_some_and(|n| ends.contains(&n))
     }
 }
 
