@@ -78,7 +78,7 @@ fn console(args: &ConsoleArgs) -> anyhow::Result<Exit> {
     let out = ui::run(feed, analysis, config::console(args, &Environment::read()))
         .map_err(|e| Stop::cannot(format!("{e}; `stallscope check` needs no terminal")))?;
     if out.reason != ExitReason::Hangup {
-        print(&out.lines.iter().map(|l| format!("{l}\n")).collect::<String>())?;
+        print(&(out.lines.join("\n") + "\n"))?;
         for p in out.panics {
             eprintln!("stallscope: a reader thread failed: {}", sanitize(&p));
         }
