@@ -41,13 +41,14 @@ pub(crate) fn host(i: &Incident, interval: f64) -> HostInfo {
     }
 }
 
+fn stamp<S>(mono: MonoNs, on: bool, data: S) -> Option<Shared<S>> {
+    on.then(|| Arc::new(Stamped { span: Span::at(mono), cpu: Duration::ZERO, data }))
+}
+
 pub(crate) fn tick(i: &Incident, seq: usize, t: f64, s: &State) -> Tick {
     let mono = MonoNs(((EPOCH + t) * 1e9).round() as u64);
     let v = View(s);
     let at = |name: &str| !i.without.iter().any(|w| w == name);
-    fn stamp<S>(mono: MonoNs, on: bool, data: S) -> Option<Shared<S>> {
-        on.then(|| Arc::new(Stamped { span: Span::at(mono), cpu: Duration::ZERO, data }))
-    }
     let (own, other) = tables(i, v, mono);
     let samples = Samples {
         sockets: stamp(mono, at("sockets"), SocketsSample { spaces: own, unread: vec![] }),
