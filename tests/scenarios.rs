@@ -270,7 +270,8 @@ fn nonsense_from_the_kernel_is_survived() {
         "cgroups",
         "processes",
     ];
-    let mut runner = TestRunner::new(Config { cases: 96, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases: 96, failure_persistence: None, ..Config::default() });
     let result = runner.run(&strategy, |(file, hits, without, interval)| {
         let (name, incident) = &files[file.index(files.len())];
         let mut i: Incident = incident.clone();

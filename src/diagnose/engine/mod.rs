@@ -16,7 +16,8 @@ use std::time::Duration;
 use track::{Moment, Track};
 
 use super::{
-    Finding, Findings, NotJudged, RULES, Rule, Severity, Thresholds, Verdict, Verdicts, Window,
+    Confidence, Finding, Findings, NotJudged, RULES, Rule, Severity, Thresholds, Verdict, Verdicts,
+    Window,
 };
 use crate::collect::CollectorId;
 use crate::model::subject::Subject;
@@ -93,6 +94,7 @@ impl Engine {
         }
         self.last = Some(now);
         let mut not_judged = Vec::new();
+        let mut over = Vec::new();
         for (rule, state) in self.rules.iter().zip(&mut self.states) {
             if let Some(missing) = rule.needs().iter().find(|c| w.tick.samples.span(**c).is_none())
             {
@@ -111,11 +113,24 @@ impl Engine {
                 longest: nominal * MAX_CREDIT,
                 hole: self.last_hole,
             };
-            let done = state.take(*rule, v.list, &moment, blind);
-            self.cleared.extend(done.into_iter().map(|f| (now, f)));
+            over.extend(state.take(*rule, v.list, &moment, blind));
         }
+        over.retain(|f| !self.superseded(f));
+        self.cleared.extend(over.into_iter().map(|f| (now, f)));
         self.forget(now);
         self.report(not_judged)
+    }
+
+    /// A suspicion about sockets for which another finding is active by now: it was a step on
+    /// the way to that one, and nothing that came to an end.
+    fn superseded(&self, f: &Finding) -> bool {
+        f.fire.confidence == Confidence::Suspected
+            && self
+                .states
+                .iter()
+                .flat_map(|s| s.tracks.values())
+                .filter_map(|t| t.finding.as_ref())
+                .any(|a| a.fire.sockets.iter().any(|s| f.fire.sockets.contains(s)))
     }
 
     fn forget(&mut self, now: MonoNs) {

@@ -10,7 +10,7 @@ use crate::collect::{Samples, Stamped};
 use crate::diagnose::{Fire, Hold, RuleDoc, RuleId};
 use crate::model::derive::Derived;
 use crate::model::history::History;
-use crate::model::subject::{CpuId, TaskId};
+use crate::model::subject::{CpuId, NetnsId, SockId, TaskId};
 use crate::model::tick::{CollectorHealth, Gap, HostInfo};
 use crate::model::time::{Seq, Span, WallNs};
 
@@ -19,6 +19,9 @@ use crate::model::time::{Seq, Span, WallNs};
 enum Say {
     Warn,
     Crit,
+    /// Fires about a socket, confirmed or suspected.
+    Known,
+    Guess,
     /// Fires, and says that it began two seconds ago.
     Earlier,
     Ok,
@@ -30,9 +33,10 @@ enum Say {
     /// The collector has no sample.
     NoSample,
 }
-use Say::{Blind, Clear, Crit, Earlier, Linger, NoSample, Ok as Fine, Unknown, Warn};
+use Say::{Blind, Clear, Crit, Earlier, Guess, Known, Linger, NoSample, Ok as Fine, Unknown, Warn};
 
-const ALL: [Say; 9] = [Warn, Crit, Earlier, Fine, Linger, Clear, Unknown, Blind, NoSample];
+const ALL: [Say; 11] =
+    [Warn, Crit, Known, Guess, Earlier, Fine, Linger, Clear, Unknown, Blind, NoSample];
 
 /// Reads its verdicts out of the tick, so that it stays a pure function of it.
 struct Scripted(RuleDoc);
@@ -64,6 +68,14 @@ impl Rule for Scripted {
             match say {
                 Warn => out.fire(subject, Fire::new(Severity::Warn, "warn")),
                 Crit => out.fire(subject, Fire::new(Severity::Crit, "crit")),
+                Known | Guess => {
+                    let mut fire = Fire::new(Severity::Warn, "socket");
+                    fire.sockets.push(SockId { netns: NetnsId(1), cookie: 1 });
+                    if say == Guess {
+                        fire.confidence = Confidence::Suspected;
+                    }
+                    out.fire(subject, fire);
+                }
                 Earlier => {
                     let mut fire = Fire::new(Severity::Warn, "earlier");
                     fire.since = Some(w.tick.mono.back(Duration::from_secs(2)));
@@ -289,6 +301,18 @@ fn a_rule_that_counts_events_fires_at_once() {
 }
 
 #[test]
+fn a_suspicion_that_became_something_else_is_not_listed_as_over() {
+    for (other, listed) in [(Known, 0), (Warn, 1)] {
+        let mut b = Bench::new(ONLY_EVENTS, 1000);
+        b.says(&[Guess, other]);
+        assert_eq!(b.says(&[Clear, other]).cleared.len(), listed, "{other:?}");
+    }
+    let mut b = Bench::new(ONLY_EVENTS, 1000);
+    b.says(&[Known, Known]);
+    assert_eq!(b.says(&[Clear, Known]).cleared.len(), 1, "what was certain is history");
+}
+
+#[test]
 fn a_finding_began_when_its_condition_did() {
     let mut b = Bench::held();
     b.says(&[Fine]);
@@ -339,7 +363,7 @@ fn memory_is_bounded() {
 }
 
 fn say() -> impl Strategy<Value = Say> {
-    prop::sample::select(&ALL[..8])
+    prop::sample::select(&ALL[..10])
 }
 
 proptest! {
@@ -385,7 +409,7 @@ proptest! {
         seed in any::<prop::sample::Index>(),
     ) {
         let verdict = |s: Say| match s {
-            Warn | Earlier => Verdict::Fire(Box::new(Fire::new(Severity::Warn, ""))),
+            Warn | Known | Guess | Earlier => Verdict::Fire(Box::new(Fire::new(Severity::Warn, ""))),
             Crit => Verdict::Fire(Box::new(Fire::new(Severity::Crit, ""))),
             Linger => Verdict::Linger,
             Clear => Verdict::Clear,
