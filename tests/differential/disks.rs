@@ -11,7 +11,7 @@ use stallscope::collect::{CollectOptions, Interest};
 use stallscope::model::derive::disks::{DiskFigures, derive};
 
 use crate::kit::block::{Dir, Loop};
-use crate::kit::gate::lab;
+use crate::kit::gate::{lab, with_tools};
 use crate::kit::sh::run;
 use crate::{open, read};
 
@@ -30,6 +30,11 @@ fn raw() -> BTreeMap<String, Vec<u64>> {
 /// plain reading around ours: no tolerance.
 #[test]
 fn rates_agree_with_plain_arithmetic() {
+    // In turn with the tests that add and remove devices.
+    with_tools(&[], plain_arithmetic);
+}
+
+fn plain_arithmetic() {
     let mut collector: DisksCollector = open(&CollectOptions::default());
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("diff-{}", std::process::id()));
