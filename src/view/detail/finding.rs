@@ -119,10 +119,12 @@ fn evidence(
         let values = over_time(cx, key, index, &e.field, b);
         let top = series::top(&values, v.max(e.threshold.unwrap_or(0.0)));
         line.push(Piece::Spark(series::levels(&values, top), Tone::Plain));
-        line.add(format!(" {:>7}{:<6}", units::count(v), unit(e.unit)), Tone::Strong);
+        line.add(format!(" {:>11}  ", quantity(v, e.unit)), Tone::Strong);
         if let Some(t) = e.threshold {
             let word = if v >= t { "over" } else { "under" };
-            line.add(format!("{word} {}{} ", units::count(t), unit(e.unit)), Tone::Dim);
+            // Thresholds are round numbers.
+            let limit = quantity(t, e.unit).replace(".00s", "s");
+            line.add(format!("{word} {limit}  "), Tone::Dim);
         }
     }
     let room = wide.saturating_sub(line.width());
@@ -138,8 +140,22 @@ fn evidence(
     }
 }
 
-fn unit(u: &str) -> String {
-    if u.is_empty() || u == "%" { u.to_owned() } else { format!(" {u}") }
+/// A number of evidence with its unit, as people say it: `13.1s`, not `13.1k ms`.
+fn quantity(v: f64, unit: &str) -> String {
+    match unit {
+        "" => units::count(v),
+        "%" => format!("{}%", units::pct(v)),
+        "s" => units::secs(v),
+        "ms" => units::millis(v),
+        "us" => units::secs(v / 1e6),
+        "ms/s" => format!("{}/s", units::millis(v)),
+        "bytes" => units::bytes(v),
+        "kB/s" => format!("{}/s", units::bytes(v * 1024.0)),
+        "/s" => format!("{}/s", units::count(v)),
+        // The number of an error is a name.
+        "errno" => format!("errno {v:.0}"),
+        other => format!("{} {other}", units::count(v)),
+    }
 }
 
 fn over_time(
@@ -155,4 +171,29 @@ fn over_time(
         let e = f.fire.evidence.get(index).filter(|e| e.field == field);
         e.or_else(|| f.fire.evidence.iter().find(|e| e.field == field))?.value
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quantity;
+
+    #[test]
+    fn numbers_have_the_units_that_people_say() {
+        for (v, unit, want) in [
+            (13_100.0, "ms", "13.1s"),
+            (6.53, "s", "6.53s"),
+            (50_000.0, "us", "50ms"),
+            (272.0, "ms/s", "272ms/s"),
+            (65_160.0, "bytes", "64K"),
+            (12_288.0, "kB/s", "12M/s"),
+            (16_800.0, "/s", "16.8k/s"),
+            (91.2, "%", "91%"),
+            (113.0, "errno", "errno 113"),
+            (11.0, "segments", "11 segments"),
+            (1.5, "CPUs", "1.5 CPUs"),
+            (37.0, "", "37"),
+        ] {
+            assert_eq!(quantity(v, unit), want, "{v} {unit}");
+        }
+    }
 }
