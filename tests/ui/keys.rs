@@ -190,7 +190,7 @@ fn enter_explains_and_escape_comes_back() {
     c.keys("f<enter>");
     assert!(matches!(&c.view.details[0].what, Detail::Finding(k) if k.rule.0 == "tcp-silent-rto"));
     let t = c.text();
-    for part in ["crit", "since", "confirmed", "doubles with each timeout", "over 1 s", "ruled out"]
+    for part in ["crit", "since", "confirmed", "doubles with each timeout", "over 1s", "ruled out"]
     {
         assert!(t.contains(part), "no `{part}` in\n{t}");
     }
@@ -385,4 +385,44 @@ fn a_click_selects_and_a_second_one_opens() {
     assert_eq!(c.view.focus, Focus::Pane(PaneId::RunQueue));
     assert!(selected(&c).unwrap().contains("mysqld/2215"));
     click(&mut c.view, &c.analysis, BIG, 119, 35);
+}
+
+#[test]
+fn unix_sockets_stand_behind_the_others_unless_their_accept_queue_is_full() {
+    let script = Script { unix: 300, connections: 5, ..Script::healthy() };
+    let mut c = Console::after(script, BIG, 30);
+    c.keys("z");
+    let text = c.text();
+    assert!(text.contains("+ 302 unix"), "{text}");
+    let place = |what: &str| text.lines().position(|l| l.contains(what));
+    let (full, inet) = (place("/app/worker.sock"), place(":3306"));
+    let (udp, healthy) = (place(":53"), place("* 70001"));
+    assert!(full.is_some() && full < inet && inet < udp && udp < healthy, "{text}");
+    // The one in trouble is opened; the owner of each that is shown is asked for.
+    assert!(selected(&c).unwrap().contains("acc 5/5"), "{text}");
+    let asked = c.vm().visible;
+    assert!(asked.iter().any(|(id, inode)| id.cookie == 0 && *inode == 60_002));
+    c.keys("<enter>");
+    let text = c.text();
+    assert!(text.contains("UNIX socket") && text.contains("5 of 5   !! full"), "{text}");
+    assert!(text.contains("worker/812") && text.contains("grep -w 60002"), "{text}");
+}
+
+#[test]
+fn the_protocol_tells_unix_sockets_from_the_others() {
+    let script = Script { unix: 300, ..Script::healthy() };
+    let mut c = Console::after(script, BIG, 30);
+    c.keys("z/proto:unix<enter>");
+    assert!(c.text().contains("302 of "), "{}", c.text());
+    c.keys("/<c-u>proto:udp<enter>");
+    assert!(c.text().contains(" 1 of "), "{}", c.text());
+    c.keys("/<c-u>proto:tcp<enter>");
+    assert!(!c.text().contains("* 7000"), "{}", c.text());
+    // An abstract name is harmless, and found without its NUL.
+    c.keys("/<c-u>@bus<enter>");
+    let text = c.text();
+    assert!(text.contains("@bus") && !text.contains('\x1b'), "{text}");
+    // The cursor finds its row again.
+    c.keys("/<c-u>proto:unix<enter>jj<enter>");
+    assert!(c.text().contains("peer"), "{}", c.text());
 }

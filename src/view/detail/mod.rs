@@ -5,6 +5,7 @@ mod disk;
 mod finding;
 mod socket;
 mod thread;
+mod unix;
 
 use super::context::Cx;
 use super::panes;
@@ -32,22 +33,22 @@ pub(super) fn draw(vm: &mut Vm, cx: &Cx<'_>, v: &ViewState, open: &OpenDetail, a
         area,
         Node::Frame(Frame {
             kind: FrameKind::Rule,
-            title: vec![(title(&open.what).into(), Tone::Strong)],
+            title: vec![(title(cx, &open.what).into(), Tone::Strong)],
             note: (note.into(), Tone::Dim),
             focused: true,
         }),
     ));
     vm.lines(inside, lines.into_iter().skip(scroll).take(rows).collect());
     if let Detail::Row(RowKey::Socket(id, alt)) = &open.what {
-        let inode = panes::sockets::find(cx, *id, *alt)
-            .and_then(|r| r.get(cx))
-            .map_or(0, |(t, i)| t.inet.inode[i]);
-        vm.visible.push((*id, inode));
+        let asked = panes::sockets::find(cx, *id, *alt).and_then(|r| r.asked(cx));
+        vm.visible.push(asked.unwrap_or((*id, 0)));
     }
 }
 
-fn title(what: &Detail) -> &'static str {
+fn title(cx: &Cx<'_>, what: &Detail) -> &'static str {
+    let unix = |id, alt| panes::sockets::find(cx, id, alt).is_some_and(|r| r.unix(cx).is_some());
     match what {
+        Detail::Row(RowKey::Socket(id, alt)) if unix(*id, *alt) => "UNIX socket",
         Detail::Finding(_) => "Finding",
         Detail::Row(RowKey::Socket(..)) => "Socket: where is the packet?",
         Detail::Row(RowKey::Disk(_)) => "Disk",

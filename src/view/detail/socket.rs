@@ -52,6 +52,9 @@ impl Ladder {
 
 pub(super) fn lines(cx: &Cx<'_>, id: SockId, alt: u64, w: u16) -> Vec<Line> {
     let Some(row) = find(cx, id, alt) else { return gone("socket") };
+    if let Some((t, i)) = row.unix(cx) {
+        return super::unix::lines(cx, row, t, i);
+    }
     let Some((t, i)) = row.get(cx) else { return gone("socket") };
     let mut out = vec![head(cx, row, t, i)];
     out.extend(findings_on(cx, RowKey::Socket(id, alt)));
@@ -350,12 +353,13 @@ fn numbers(row: SockRow, cx: &Cx<'_>, t: &NetnsTable, i: usize) -> Vec<Line> {
 
 /// What to type next: ask the kernel for the route while it retransmits, else look closer.
 pub(super) fn next_command(cx: &Cx<'_>, id: SockId, alt: u64) -> Option<String> {
-    let (t, i) = find(cx, id, alt)?.get(cx)?;
+    let row = find(cx, id, alt)?;
+    if let Some((t, i)) = row.unix(cx) {
+        return Some(super::unix::next_command(t, i));
+    }
+    let (t, i) = row.get(cx)?;
     let r = &t.inet;
-    let enter = t
-        .member
-        .filter(|_| t.label != "host")
-        .map_or(String::new(), |pid| format!("nsenter -t {pid} -n "));
+    let enter = enter(t);
     let (l, p) = (r.local_endpoint(i), r.remote_endpoint(i));
     if r.timer[i] == SockTimer::ON && r.retrans[i] > 0 {
         return Some(format!("{enter}ip route get {} from {}", p.addr, l.addr));
@@ -363,4 +367,11 @@ pub(super) fn next_command(cx: &Cx<'_>, id: SockId, alt: u64) -> Option<String> 
     let family = if l.addr.is_ipv4() { "-4" } else { "-6" };
     let kind = if r.proto[i] == Proto::Udp { "u" } else { "t" };
     Some(format!("{enter}ss {family} -{kind}inpoma sport = :{}", l.port))
+}
+
+/// What goes in front of a command that has to run in the namespace of a table.
+pub(super) fn enter(t: &NetnsTable) -> String {
+    t.member
+        .filter(|_| t.label != "host")
+        .map_or(String::new(), |pid| format!("nsenter -t {pid} -n "))
 }

@@ -12,7 +12,7 @@ use stallscope::collect::psi::{PsiSample, PsiTotals};
 use stallscope::collect::sched::{SchedSample, ThreadSched};
 use stallscope::collect::sockets::{
     InetRows, NO_INFO, NetnsTable, Owner, Proto, RouteAnswer, RouteOutcome, SockState, SockTimer,
-    SocketsSample, TcpInfo, map_v4,
+    SocketsSample, TcpInfo, map_v4, unix_diag::UnixRow,
 };
 use stallscope::collect::softirq::{SoftirqSample, SoftnetRow};
 use stallscope::collect::{CollectorId, Signal, Stamped};
@@ -42,6 +42,8 @@ pub struct Script {
     pub busy: bool,
     /// Rows of the socket table come in another order with each number.
     pub shuffle: u64,
+    /// Healthy UNIX sockets, and one listener whose accept queue is full.
+    pub unix: u32,
 }
 
 impl Default for Script {
@@ -54,6 +56,7 @@ impl Default for Script {
             from: 10,
             busy: false,
             shuffle: 0,
+            unix: 0,
         }
     }
 }
@@ -217,6 +220,9 @@ impl Script {
                 ..Row::default()
             },
         );
+        if self.unix > 0 {
+            unix(&mut t, self.unix);
+        }
         t.owners.push(Owner { inode: 40_000, pid: 1733, comm: "nginx".into() });
         let sick = self.sick(n);
         for (k, port) in [(0u32, 51_322u16), (1, 51_340)] {
@@ -534,4 +540,20 @@ fn stamp<S>(at: MonoNs, data: S) -> Arc<Stamped<S>> {
         cpu: Duration::ZERO,
         data,
     })
+}
+
+/// Pairs of connected sockets, an abstract listener, and one whose accept queue is full.
+fn unix(t: &mut NetnsTable, pairs: u32) {
+    let row = UnixRow { kind: 1, ..UnixRow::default() };
+    for i in 0..pairs {
+        let state = SockState::ESTAB;
+        let inode = 70_000 + i;
+        t.unix.push(&UnixRow { cookie: 7000 + u64::from(i), inode, peer: inode ^ 1, state, ..row });
+    }
+    let state = SockState::LISTEN;
+    let (name, inode) = (b"\0bus\x1b[2J".as_slice(), 60_001);
+    t.unix.push(&UnixRow { cookie: 6001, inode, state, wqueue: 128, name, ..row });
+    let (name, inode) = (b"/run/app/worker.sock".as_slice(), 60_002);
+    t.unix.push(&UnixRow { cookie: 6002, inode, state, rqueue: 5, wqueue: 5, name, ..row });
+    t.owners.push(Owner { inode, pid: 812, comm: "worker".into() });
 }

@@ -1,7 +1,8 @@
 //! Sockets, worst first. From `sock_diag` dumps; `tcp_info` only for rows on the screen and
-//! sockets in trouble.
+//! sockets in trouble. UNIX sockets ([`unix`]) stand behind the others.
 
-use std::borrow::Cow;
+mod unix;
+
 use std::fmt::Write as _;
 
 use super::{Pane, PaneCx, PaneVm};
@@ -12,26 +13,44 @@ use crate::model::derive::sockets::{Suspect, trouble};
 use crate::model::subject::SockId;
 use crate::view::context::Cx;
 use crate::view::state::{PaneId, RowKey};
-use crate::view::table::{Cell, Column, ColumnInfo, HIDDEN, Table, Unit, Value};
+use crate::view::table::{Cell, Column, ColumnInfo, HIDDEN, Table, Unit, Value, format_value};
 use crate::view::vm::{Size, Tone};
 use crate::view::{text, units};
 
-/// A row: table of the context, index in the table.
+pub use unix::{has_queues as unix_has_queues, name as unix_name, unnamed as unix_unnamed};
+
+/// A row: table of the context, index in the table. UNIX rows are counted on behind the others.
 #[derive(Clone, Copy, Debug)]
 pub struct SockRow {
     /// Index into `Cx::tables`.
     pub table: u16,
-    /// Index into its rows.
+    /// Index into its `inet` rows; from their number on, into its `unix` rows.
     pub row: u32,
 }
 
 impl SockRow {
-    /// The table and the index of its row, which exists.
+    /// The table and the index of its row, which exists and is no UNIX socket.
     #[must_use]
     pub fn get<'a>(self, cx: &Cx<'a>) -> Option<(&'a NetnsTable, usize)> {
         let t = *cx.tables.get(usize::from(self.table))?;
         let i = self.row as usize;
         (i < t.inet.len()).then_some((t, i))
+    }
+    /// The table and the index of its UNIX row, which exists.
+    #[must_use]
+    pub fn unix<'a>(self, cx: &Cx<'a>) -> Option<(&'a NetnsTable, usize)> {
+        let t = *cx.tables.get(usize::from(self.table))?;
+        let i = (self.row as usize).checked_sub(t.inet.len())?;
+        (i < t.unix.len()).then_some((t, i))
+    }
+    /// What to ask the collector for while the row is looked at: `tcp_info` by the id (UNIX
+    /// sockets have none), the owner by the inode.
+    #[must_use]
+    pub fn asked(self, cx: &Cx<'_>) -> Option<(SockId, u32)> {
+        if let Some((t, i)) = self.unix(cx) {
+            return Some((SockId { netns: t.netns, cookie: 0 }, t.unix.inode[i]));
+        }
+        self.get(cx).map(|(t, i)| (t.id(i), t.inet.inode[i]))
     }
     /// `tcp_info` of this tick, or the last one read.
     #[must_use]
@@ -48,6 +67,9 @@ impl SockRow {
     /// The process that holds it.
     #[must_use]
     pub fn owner<'a>(self, cx: &Cx<'a>) -> Option<&'a Owner> {
+        if let Some((t, i)) = self.unix(cx) {
+            return t.owner(t.unix.inode[i]);
+        }
         let (t, i) = self.get(cx)?;
         t.owner(t.inet.inode[i]).or_else(|| self.suspect(cx)?.owner.as_ref())
     }
@@ -79,10 +101,22 @@ pub fn find(cx: &Cx<'_>, id: SockId, alt: u64) -> Option<SockRow> {
     let (ti, t) = cx.tables.iter().enumerate().find(|(_, t)| t.netns == id.netns)?;
     let row = if id.cookie == 0 {
         (0..t.inet.len()).find(|i| key_of(t, *i) == RowKey::Socket(id, alt))?
+    } else if unix::is_key(alt) {
+        let key = RowKey::Socket(id, alt);
+        t.inet.len() + (0..t.unix.len()).find(|i| unix::key_of(t, *i) == key)?
     } else {
         t.inet.find(id.cookie)?
     };
     Some(SockRow { table: ti as u16, row: row as u32 })
+}
+
+/// Columns that UNIX sockets fill in their own way return it here.
+macro_rules! unix {
+    ($cx:ident, $r:ident, $f:path) => {
+        if let Some((t, i)) = $r.unix($cx) {
+            return $f(t, i);
+        }
+    };
 }
 
 macro_rules! at {
@@ -101,29 +135,36 @@ fn is_conn(t: &NetnsTable, i: usize) -> bool {
 }
 
 fn state(cx: &Cx<'_>, r: SockRow) -> Value {
+    unix!(cx, r, unix::state);
     at!(cx, r, |t, i| Value::Text(t.inet.state[i].name().into()))
 }
 fn state_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
-    let short = r.get(cx).map_or("", |(t, i)| match t.inet.proto[i] {
-        Proto::Udp => "UD",
-        _ => match t.inet.state[i].0 {
-            1 => "ES",
-            2 => "SS",
-            3 | 12 => "SR",
-            4 => "F1",
-            5 => "F2",
-            6 => "TW",
-            7 => "UC",
-            8 => "CW",
-            9 => "LA",
-            10 => "LI",
-            11 => "CL",
-            _ => "??",
-        },
-    });
+    let short = match (r.get(cx), r.unix(cx)) {
+        (Some((t, i)), _) if t.inet.proto[i] == Proto::Udp => "UD",
+        (Some((t, i)), _) => short(t.inet.state[i]),
+        (None, Some((t, i))) => short(t.unix.state[i]),
+        (None, None) => "",
+    };
     Cell::Text(short.into(), Tone::Plain)
 }
+fn short(state: SockState) -> &'static str {
+    match state.0 {
+        1 => "ES",
+        2 => "SS",
+        3 | 12 => "SR",
+        4 => "F1",
+        5 => "F2",
+        6 => "TW",
+        7 => "UC",
+        8 => "CW",
+        9 => "LA",
+        10 => "LI",
+        11 => "CL",
+        _ => "??",
+    }
+}
 fn proto(cx: &Cx<'_>, r: SockRow) -> Value {
+    unix!(cx, r, unix::proto);
     at!(cx, r, |t, i| Value::Text(match t.inet.proto[i] {
         Proto::Tcp => "tcp".into(),
         Proto::Mptcp => "mptcp".into(),
@@ -131,9 +172,21 @@ fn proto(cx: &Cx<'_>, r: SockRow) -> Value {
     }))
 }
 fn local(cx: &Cx<'_>, r: SockRow) -> Value {
+    unix!(cx, r, unix::local);
     at!(cx, r, |t, i| Value::Text(t.inet.local_endpoint(i).to_string().into()))
 }
+/// The end of a path says more than its beginning; of an endpoint both ends count.
+fn local_cell(cx: &Cx<'_>, r: SockRow, w: u16) -> Cell {
+    let v = local(cx, r);
+    match (v, r.unix(cx)) {
+        (Value::Text(s), Some(_)) => {
+            Cell::Text(text::cut_front(&s, w.into()).into_owned().into(), Tone::Plain)
+        }
+        (v, _) => format_value(&v, Unit::Endpoint),
+    }
+}
 fn peer(cx: &Cx<'_>, r: SockRow) -> Value {
+    unix!(cx, r, unix::peer);
     at!(cx, r, |t, i| {
         let e = t.inet.remote_endpoint(i);
         if e.port == 0 { Value::Empty } else { Value::Text(e.to_string().into()) }
@@ -184,6 +237,7 @@ fn timer(cx: &Cx<'_>, r: SockRow) -> Value {
     })
 }
 fn rqueue(cx: &Cx<'_>, r: SockRow) -> Value {
+    unix!(cx, r, unix::rqueue);
     at!(cx, r, |t, i| if t.inet.state[i] == SockState::TIME_WAIT {
         Value::Empty
     } else {
@@ -191,6 +245,7 @@ fn rqueue(cx: &Cx<'_>, r: SockRow) -> Value {
     })
 }
 fn wqueue(cx: &Cx<'_>, r: SockRow) -> Value {
+    unix!(cx, r, unix::wqueue);
     at!(cx, r, |t, i| if t.inet.state[i] == SockState::TIME_WAIT {
         Value::Empty
     } else {
@@ -199,22 +254,30 @@ fn wqueue(cx: &Cx<'_>, r: SockRow) -> Value {
 }
 /// What waits to be sent, against its limit. LISTEN: the accept queue.
 fn send_cell(cx: &Cx<'_>, r: SockRow, w: u16) -> Cell {
+    if let Some((t, i)) = r.unix(cx) {
+        return unix::send_cell(t, i, w);
+    }
     let Some((t, i)) = r.get(cx) else { return Cell::Text("".into(), Tone::Dim) };
     if t.inet.state[i] == SockState::LISTEN {
-        let (len, limit) = (t.inet.rqueue[i], t.inet.wqueue[i]);
-        let tone = if len > 0 { Tone::Strong } else { Tone::Dim };
-        let full = format!("acc {len}/{limit}");
-        let text = if full.len() <= usize::from(w) {
-            full
-        } else {
-            format!("{}/{}", units::count(len.into()), units::count(limit.into()))
-        };
-        return Cell::Text(text.into(), tone);
+        return accept_queue(t.inet.rqueue[i], t.inet.wqueue[i], w);
     }
     let m = t.inet.skmem(i);
     pair(t, i, m.w(), m.tb(), t.inet.wqueue[i])
 }
+fn accept_queue(len: u32, limit: u32, w: u16) -> Cell {
+    let tone = if len > 0 { Tone::Strong } else { Tone::Dim };
+    let full = format!("acc {len}/{limit}");
+    let text = if full.len() <= usize::from(w) {
+        full
+    } else {
+        format!("{}/{}", units::count(len.into()), units::count(limit.into()))
+    };
+    Cell::Text(text.into(), tone)
+}
 fn recv_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
+    if let Some((t, i)) = r.unix(cx) {
+        return unix::recv_cell(t, i);
+    }
     let Some((t, i)) = r.get(cx) else { return Cell::Text("".into(), Tone::Dim) };
     if t.inet.state[i] == SockState::LISTEN {
         return Cell::Text("".into(), Tone::Dim);
@@ -271,11 +334,11 @@ fn stall(cx: &Cx<'_>, r: SockRow) -> Value {
     })
 }
 fn owner(cx: &Cx<'_>, r: SockRow) -> Value {
-    at!(cx, r, |t, i| match r.owner(cx) {
-        Some(o) => Value::Text(format!("{}/{}", text::clean(&o.comm), o.pid).into()),
-        None if t.inet.inode[i] == 0 => Value::Empty,
-        None => Value::Unknown,
-    })
+    match (r.owner(cx), r.asked(cx)) {
+        (Some(o), _) => Value::Text(format!("{}/{}", text::clean(&o.comm), o.pid).into()),
+        (None, None | Some((_, 0))) => Value::Empty,
+        (None, Some(_)) => Value::Unknown,
+    }
 }
 fn pid(cx: &Cx<'_>, r: SockRow) -> Value {
     Value::int(r.owner(cx).map(|o| o.pid))
@@ -284,6 +347,7 @@ fn uid(cx: &Cx<'_>, r: SockRow) -> Value {
     at!(cx, r, |t, i| Value::Num(f64::from(t.inet.uid[i])))
 }
 fn netns(cx: &Cx<'_>, r: SockRow) -> Value {
+    unix!(cx, r, unix::netns);
     at!(cx, r, |t, _i| Value::name(&t.label))
 }
 
@@ -292,8 +356,15 @@ static COLUMNS: [Column<SockRow>; 28] = [
         .prio(0)
         .write(state_cell)
         .about("TCP state: ES SS SR F1 F2 TW CW LA LI CL, UD for UDP"),
-    Column::new("local", "local", 16, Unit::Endpoint, local).prio(1).grow(47).about("local end"),
-    Column::new("peer", "peer", 15, Unit::Endpoint, peer).prio(0).grow(47).about("remote end"),
+    Column::new("local", "local", 16, Unit::Endpoint, local)
+        .prio(1)
+        .grow(47)
+        .write(local_cell)
+        .about("local end; UNIX: name, @ when abstract, * and inode when it has none"),
+    Column::new("peer", "peer", 15, Unit::Endpoint, peer)
+        .prio(0)
+        .grow(47)
+        .about("remote end; UNIX: * and the peer's inode"),
     Column::new("owner", "owner", 12, Unit::Task, owner)
         .prio(7)
         .grow(24)
@@ -323,7 +394,9 @@ static COLUMNS: [Column<SockRow>; 28] = [
         .about("network namespace"),
     Column::new("rtt", "rtt", 5, Unit::Time, rtt).prio(10).about("smoothed round-trip time"),
     Column::new("cwnd", "cwnd", 5, Unit::Count, cwnd).prio(11).about("congestion window, segments"),
-    Column::new("proto", "proto", 5, Unit::Text, proto).prio(HIDDEN).about("protocol"),
+    Column::new("proto", "proto", 5, Unit::Text, proto)
+        .prio(HIDDEN)
+        .about("tcp, mptcp, udp or unix"),
     Column::new("dport", "dport", 5, Unit::Count, dport).prio(HIDDEN).about("remote port"),
     Column::new("sport", "sport", 5, Unit::Count, sport).prio(HIDDEN).about("local port"),
     Column::new("comm", "comm", 12, Unit::Text, owner).prio(HIDDEN).about("process that holds it"),
@@ -357,14 +430,18 @@ impl Table for Sockets {
         &COLUMNS
     }
     fn rows(&self, cx: &Cx<'_>) -> Vec<SockRow> {
-        let mut out = Vec::with_capacity(cx.tables.iter().map(|t| t.inet.len()).sum());
+        let rows = |t: &NetnsTable| t.inet.len() + t.unix.len();
+        let mut out = Vec::with_capacity(cx.tables.iter().map(|t| rows(t)).sum());
         for (ti, t) in cx.tables.iter().enumerate() {
             let table = ti as u16;
-            out.extend((0..t.inet.len() as u32).map(|row| SockRow { table, row }));
+            out.extend((0..rows(t) as u32).map(|row| SockRow { table, row }));
         }
         out
     }
     fn key(&self, cx: &Cx<'_>, r: SockRow) -> RowKey {
+        if let Some((t, i)) = r.unix(cx) {
+            return unix::key_of(t, i);
+        }
         r.get(cx).map_or(RowKey::Socket(SockId::default(), 0), |(t, i)| key_of(t, i))
     }
     fn mark(&self, cx: &Cx<'_>, r: SockRow) -> Option<Severity> {
@@ -375,19 +452,28 @@ impl Table for Sockets {
         })
     }
     fn trouble(&self, cx: &Cx<'_>, r: SockRow) -> f64 {
+        if let Some((t, i)) = r.unix(cx) {
+            return unix::trouble(t, i);
+        }
         let Some((t, i)) = r.get(cx) else { return 0.0 };
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
         mark + f64::from(trouble(&t.inet, i))
     }
     /// Older sockets first: cookies grow.
     fn tie(&self, cx: &Cx<'_>, r: SockRow) -> Option<u64> {
-        let (t, i) = r.get(cx)?;
-        (t.inet.cookie[i] != 0).then_some(t.inet.cookie[i])
+        let cookie = match r.unix(cx) {
+            Some((t, i)) => t.unix.cookie[i],
+            None => r.get(cx).map(|(t, i)| t.inet.cookie[i])?,
+        };
+        (cookie != 0).then_some(cookie)
     }
     fn search(&self, cx: &Cx<'_>, r: SockRow, out: &mut String) {
-        let Some((t, i)) = r.get(cx) else { return };
-        let (l, p) = (t.inet.local_endpoint(i), t.inet.remote_endpoint(i));
-        let _ = write!(out, "{} {l} {p} {}", t.inet.state[i].name(), t.label);
+        if let Some((t, i)) = r.unix(cx) {
+            unix::search(t, i, out);
+        } else if let Some((t, i)) = r.get(cx) {
+            let (l, p) = (t.inet.local_endpoint(i), t.inet.remote_endpoint(i));
+            let _ = write!(out, "{} {l} {p} {}", t.inet.state[i].name(), t.label);
+        }
         if let Some(o) = r.owner(cx) {
             let _ = write!(out, " {}/{}", o.comm, o.pid);
         }
@@ -433,18 +519,18 @@ impl Pane for Sockets {
             return vm;
         }
         let win = super::window(self, p, self.list_rows(inner));
-        let count: Cow<'static, str> = match cx.tables.len() {
-            1 => grouped(win.total).into(),
-            n => format!("{} in {n} netns", grouped(win.total)).into(),
-        };
-        vm.title.push((count, Tone::Plain));
+        let unix: usize = cx.tables.iter().map(|t| t.unix.len()).sum();
+        let mut count = grouped(win.total.saturating_sub(unix));
+        if unix > 0 {
+            let _ = write!(count, " + {} unix", grouped(unix));
+        }
+        if cx.tables.len() > 1 {
+            let _ = write!(count, " in {} netns", cx.tables.len());
+        }
+        vm.title.push((count.into(), Tone::Plain));
         vm.title.extend(super::order_title(self, p, &win));
         super::add_table(&mut vm, self, p, &win, inner.w);
-        vm.visible = win
-            .rows
-            .iter()
-            .filter_map(|r| r.get(cx).map(|(t, i)| (t.id(i), t.inet.inode[i])))
-            .collect();
+        vm.visible = win.rows.iter().filter_map(|r| r.asked(cx)).collect();
         vm
     }
 }
