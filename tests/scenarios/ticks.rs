@@ -70,10 +70,6 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, s: &State) -> Tick {
     Tick { seq: Seq(seq as u64), mono, wall: WallNs(mono.0 as i64), samples, ..Tick::default() }
 }
 
-fn stamp<S>(mono: MonoNs, on: bool, data: S) -> Option<Shared<S>> {
-    on.then(|| Arc::new(Stamped { span: Span::at(mono), cpu: Duration::ZERO, data }))
-}
-
 /// The state by name; what is not there is 0.
 #[derive(Clone, Copy)]
 struct View<'a>(&'a State);
