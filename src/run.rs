@@ -111,6 +111,12 @@ fn start(netns: &str, no_bpf: bool, interval: Duration) -> anyhow::Result<Feed> 
 }
 
 fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
+    if args.duration < args.live.interval {
+        return Err(Stop::usage(format!(
+            "--duration {:?} is shorter than --interval {:?}: one tick gives no rates",
+            args.duration, args.live.interval
+        )));
+    }
     let feed = feed(&args.live)?;
     let mut analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
     let observed =
@@ -118,7 +124,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
     let report = CheckReport::new(&analysis, "live", observed);
     match args.format {
         Format::Text => print(&report::text::render(&report))?,
-        Format::Json => print(&format!("{}\n", report::json::render(&report)))?,
+        Format::Json => print(&report::json::text(&report::json::render(&report)))?,
     }
     Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })
 }
@@ -183,7 +189,9 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
     let tick = last.ok_or_else(|| Stop::cannot("no reading arrived"))?;
     match args.format {
         Format::Text => print(&report::doctor::text(&feed.host, &tick.health))?,
-        Format::Json => print(&format!("{}\n", report::doctor::json(&feed.host, &tick.health)))?,
+        Format::Json => {
+            print(&report::json::text(&report::doctor::json(&feed.host, &tick.health)))?
+        }
     }
     Ok(Exit::Ok)
 }
@@ -197,7 +205,7 @@ fn rules(args: &RulesArgs) -> anyhow::Result<Exit> {
         return Err(Stop::usage(format!("no rule '{id}'; `stallscope rules` lists them")));
     }
     match (args.format, &args.id) {
-        (Format::Json, _) => print(&format!("{}\n", report::rules::json(&chosen)))?,
+        (Format::Json, _) => print(&report::json::text(&report::rules::json(&chosen)))?,
         (Format::Text, None) => print(&report::rules::list(&chosen))?,
         (Format::Text, Some(_)) => {
             for r in chosen {

@@ -80,6 +80,8 @@ fn usage_errors_are_code_2() {
         (&["check", "--duration", "99999999999999999999s"], "not a time"),
         (&["check", "--interval", "1ms"], "100ms to 60s"),
         (&["check", "--interval", "NaNs"], "not a time"),
+        (&["check", "--interval", "10s", "--duration", "1s"], "shorter than --interval"),
+        (&["check", "--interval", "60s"], "shorter than --interval"),
         (&["rules", "no-such-rule"], "no-such-rule"),
         (&["--color", "blue"], "blue"),
     ] {

@@ -62,7 +62,7 @@ fn refusal(e: &io::Error) -> Enter {
     match e.kind() {
         io::ErrorKind::NotFound => Enter::Gone,
         _ if e.raw_os_error() == Some(ESRCH) => Enter::Gone,
-        io::ErrorKind::PermissionDenied => Enter::Refused("not permitted: run as root".to_owned()),
+        io::ErrorKind::PermissionDenied => Enter::Refused("not permitted".to_owned()),
         // A mount point that is no namespace any more.
         io::ErrorKind::InvalidInput => Enter::Gone,
         _ => Enter::Refused(e.to_string()),

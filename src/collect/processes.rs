@@ -56,6 +56,8 @@ pub struct ProcessesCollector {
     /// Of the last round.
     unread: u32,
     wchan_readable: bool,
+    /// `/proc` is mounted so that it lists our own processes only.
+    hidden: bool,
 }
 
 impl Collector for ProcessesCollector {
@@ -72,6 +74,8 @@ impl Collector for ProcessesCollector {
             scan: ThreadScan::new(host, MAX_FILES),
             unread: 0,
             wchan_readable: true,
+            // Every pid namespace has a process 1: not to see it is the mark of hidepid=2.
+            hidden: !host.path("proc/1").exists(),
         })
     }
 
@@ -103,7 +107,10 @@ impl Collector for ProcessesCollector {
     fn signals(&self, out: &mut Vec<Signal>) {
         const NAME: &str = "processes";
         const SOURCE: &str = "/proc/PID";
-        out.push(if !self.wchan_readable {
+        out.push(if self.hidden {
+            let why = "/proc shows our own processes only (hidepid)";
+            Signal::degraded(NAME, SOURCE, why, "run as root")
+        } else if !self.wchan_readable {
             let why = "wchan is hidden: no reason for blocked tasks";
             Signal::degraded(NAME, SOURCE, why, "run as root")
         } else if self.scan.is_behind() {
@@ -146,6 +153,19 @@ mod tests {
         let want =
             [("jbd2/vda-8", Some("jbd2_log_wait_commit")), ("writer", Some("submit_bio_wait"))];
         assert_eq!(found, want);
+    }
+
+    #[test]
+    fn hidden_processes_are_not_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let status = |pid: &str| {
+            std::fs::create_dir_all(dir.path().join("proc").join(pid)).unwrap();
+            let mut out = Vec::new();
+            open(&HostFs::at(dir.path())).signals(&mut out);
+            out.remove(0).status
+        };
+        assert!(matches!(status("77"), crate::collect::SignalStatus::Degraded { .. }));
+        assert_eq!(status("1"), crate::collect::SignalStatus::Ok);
     }
 
     #[test]

@@ -17,7 +17,9 @@ pub fn sanitize(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(|c| if is_plain(c) { c } else { REPLACEMENT }).collect())
 }
 
-fn is_plain(c: char) -> bool {
+/// Shown as it is: neither a control, a bidi control nor invisible formatting.
+#[must_use]
+pub fn is_plain(c: char) -> bool {
     !(c.is_control()
         || matches!(c,
             '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}'..='\u{1160}' | '\u{17B4}'..='\u{17B5}'

@@ -1,10 +1,13 @@
 //! `check --format json`: schema 1. Fields may be added; none changes its meaning.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use super::{CheckReport, rfc3339};
 use crate::diagnose::Finding;
 use crate::model::subject::Subject;
+use crate::model::text::is_plain;
 
 /// Version of the schema.
 pub const SCHEMA: u32 = 1;
@@ -26,6 +29,28 @@ pub fn render(r: &CheckReport) -> Value {
         "findings": r.findings.iter().map(|f| finding(f)).collect::<Vec<_>>(),
         "not_judged": r.not_judged,
     })
+}
+
+/// As one line of text. Names from the kernel stay what they are, but what a terminal would obey
+/// (C1 controls, reversals of the reading order) is written as `\uXXXX`; serde_json escapes
+/// only what JSON forbids.
+#[must_use]
+pub fn text(v: &Value) -> String {
+    let plain = v.to_string();
+    let mut out = String::with_capacity(plain.len() + 1);
+    // Outside of strings JSON is ASCII without controls: what is replaced is inside one.
+    for c in plain.chars() {
+        if is_plain(c) {
+            out.push(c);
+        } else {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        }
+    }
+    out.push('\n');
+    out
 }
 
 /// One finding.
@@ -74,4 +99,22 @@ fn subject(s: &Subject, count: u32, examples: &[String]) -> Value {
         }
     }
     v
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn text_is_the_same_value_and_harmless(s: String) {
+            let hostile = format!("{s}\u{9b}2J\u{202e}\u{7f}\u{e0001}\x1b\n\"数");
+            let v = json!({ hostile.clone(): [hostile] });
+            let text = text(&v);
+            let line = text.strip_suffix('\n').unwrap();
+            proptest::prop_assert!(line.chars().all(is_plain), "{line:?}");
+            proptest::prop_assert_eq!(serde_json::from_str::<Value>(line).unwrap(), v);
+        }
+    }
 }

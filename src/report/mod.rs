@@ -59,7 +59,13 @@ impl CheckReport {
             let need = rule.doc().needs_time;
             let known = report.not_judged.iter().any(|n| n.rule == rule.id())
                 || report.findings.iter().any(|f| f.rule == rule.id());
-            if need > observed.duration + observed.interval && !known {
+            if known {
+                continue;
+            }
+            if observed.ticks < 2 {
+                let why = "one tick gives no rates".to_owned();
+                report.not_judged.push(NotJudged { rule: rule.id(), why });
+            } else if need > observed.duration + observed.interval {
                 report.not_judged.push(NotJudged {
                     rule: rule.id(),
                     why: format!(

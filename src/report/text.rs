@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{CheckReport, clock_time};
 use crate::collect::SignalStatus;
-use crate::diagnose::{Confidence, Finding};
+use crate::diagnose::{Confidence, Finding, NotJudged};
 use crate::model::subject::Subject;
 use crate::model::text::sanitize;
 
@@ -15,11 +15,12 @@ pub fn render(r: &CheckReport) -> String {
     let (ok, all) = r.coverage_counts();
     let _ = writeln!(
         out,
-        "stallscope check  {}  {}  {:.0} s  {} ticks  {ok}/{all} signals{}",
+        "stallscope check  {}  {}  {:.0} s  {} tick{}  {ok}/{all} signals{}",
         sanitize(&r.host.hostname),
         sanitize(&r.host.kernel),
         r.duration.as_secs_f64(),
         r.ticks,
+        if r.ticks == 1 { "" } else { "s" },
         missing(r)
     );
     for f in &r.findings {
@@ -99,16 +100,44 @@ fn scope(f: &Finding) -> String {
 
 fn summary(r: &CheckReport) -> String {
     let mut out = match r.findings.len() {
-        0 if r.ticks < 2 => "Nothing judged: one tick gives no rates.".to_owned(),
         0 => "No findings.".to_owned(),
         1 => "1 finding.".to_owned(),
         n => format!("{n} findings."),
     };
     if !r.not_judged.is_empty() {
-        let list: Vec<String> =
-            r.not_judged.iter().map(|n| format!("{} ({})", n.rule, sanitize(&n.why))).collect();
-        let _ = write!(out, " Not judged: {}.", list.join("; "));
+        let _ = write!(out, " Not judged: {}.", not_judged(&r.not_judged));
     }
     out.push('\n');
     out
+}
+
+/// The rules by the reason they share: a short run lacks the same for nearly all of them.
+fn not_judged(all: &[NotJudged]) -> String {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for n in all {
+        match groups.iter_mut().find(|g| g.0 == n.why) {
+            Some(g) if g.1.contains(&n.rule.0) => {}
+            Some(g) => g.1.push(n.rule.0),
+            None => groups.push((&n.why, vec![n.rule.0])),
+        }
+    }
+    let texts: Vec<String> = groups
+        .iter()
+        .map(|(why, rules)| format!("{} ({})", rules.join(", "), sanitize(why)))
+        .collect();
+    texts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::RuleId;
+
+    #[test]
+    fn rules_that_lack_the_same_are_named_together() {
+        let n = |rule, why: &str| NotJudged { rule: RuleId(rule), why: why.to_owned() };
+        let all =
+            [n("a", "needs 5 s"), n("b", "no \x1b"), n("c", "needs 5 s"), n("a", "needs 5 s")];
+        assert_eq!(not_judged(&all), "a, c (needs 5 s); b (no \u{FFFD})");
+    }
 }

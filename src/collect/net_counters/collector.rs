@@ -306,6 +306,7 @@ fn shown_name(group: &[u8], name: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::collect::Interest;
+    use crate::collect::testing::skip;
     use std::path::PathBuf;
     use std::sync::Arc;
 
@@ -371,14 +372,16 @@ mod tests {
         assert!(a.tcp_mem.is_some_and(|m| m[0] <= m[2]));
     }
 
-    /// Needs root; does nothing without.
     #[test]
     fn another_namespace_is_read_through_its_member_and_let_go() {
-        let mut child =
-            match std::process::Command::new("unshare").args(["-n", "sleep", "60"]).spawn() {
-                Ok(c) if rustix::process::geteuid().is_root() => c,
-                _ => return,
-            };
+        if !rustix::process::geteuid().is_root() {
+            return skip("namespaces: not root");
+        }
+        let mut unshare = std::process::Command::new("unshare");
+        let mut child = match unshare.args(["-n", "sleep", "60"]).spawn() {
+            Ok(c) => c,
+            Err(e) => return skip(&format!("unshare: {e}")),
+        };
         let host = HostFs::live();
         let deadline = clock::mono() + Duration::from_secs(5);
         let link = format!("proc/{}/ns/net", child.id());
@@ -403,7 +406,6 @@ mod tests {
         }
     }
 
-    /// Needs root; does nothing without.
     #[test]
     fn a_namespace_that_only_a_mount_holds_is_entered() {
         let name = format!("stallscope-counters-{}", std::process::id());
@@ -411,7 +413,7 @@ mod tests {
             std::process::Command::new("ip").args(args).output().is_ok_and(|o| o.status.success())
         };
         if !rustix::process::geteuid().is_root() || !ip(&["netns", "add", &name]) {
-            return;
+            return skip("`ip netns add` needs root");
         }
         let host = HostFs::live();
         let handle = PathBuf::from(format!("/run/netns/{name}"));

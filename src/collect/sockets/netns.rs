@@ -140,10 +140,23 @@ impl Collector for NetnsSocketsCollector {
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
-        let (name, source) = ("other network namespaces", "netlink");
+        let source = "netlink";
+        let name = match self.scope {
+            Scope::Others => "other network namespaces",
+            Scope::One(_) => "the chosen network namespace",
+        };
         if let Some(why) = &self.lost {
             out.push(Signal::missing(name, source, why.clone(), "restart"));
             return;
+        }
+        if let (Scope::One(path), true) = (&self.scope, self.known.is_empty()) {
+            // Nothing is read then: silence would pass for health.
+            let why = format!("{} is gone", path.display());
+            out.push(Signal::missing(name, source, why, ""));
+            return;
+        }
+        if matches!(self.scope, Scope::One(_)) {
+            super::protocol_signals(self.modules, &self.host, out);
         }
         let first = self.refused.values().next();
         out.push(match first {

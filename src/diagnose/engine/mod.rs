@@ -96,8 +96,7 @@ impl Engine {
         let mut not_judged = Vec::new();
         let mut over = Vec::new();
         for (rule, state) in self.rules.iter().zip(&mut self.states) {
-            if let Some(missing) = rule.needs().iter().find(|c| w.tick.samples.span(**c).is_none())
-            {
+            if let Some(missing) = rule.needs().iter().find(|c| lacks(w.tick, **c)) {
                 let why = why_missing(w.tick, *missing);
                 not_judged.extend(why.map(|why| NotJudged { rule: rule.id(), why }));
                 continue;
@@ -213,6 +212,15 @@ fn weight(v: &Verdict) -> (u8, Option<Severity>) {
         Verdict::Ok => (1, None),
         Verdict::Clear => (0, None),
     }
+}
+
+/// Is this input missing? Sockets of other namespaces stand in for those of our own where the
+/// user asked for another namespace only: that one is what is to be judged.
+fn lacks(tick: &Tick, id: CollectorId) -> bool {
+    let off =
+        || tick.health.iter().any(|h| h.id == id && matches!(h.state, HealthState::Off { .. }));
+    let elsewhere = id == CollectorId::Sockets && tick.samples.netns_sockets.is_some() && off();
+    tick.samples.span(id).is_none() && !elsewhere
 }
 
 /// Why a collector's sample is not in this tick; `None` when it is merely not due.

@@ -247,6 +247,28 @@ fn a_rule_without_input_says_why() {
     assert_eq!(why(off).unwrap(), "processes: no /proc");
 }
 
+/// With `--netns PATH` the sockets of that namespace are all there is to judge.
+#[test]
+fn sockets_of_the_chosen_namespace_are_judged_without_our_own() {
+    let off = HealthState::Off { reason: "only x is read".into(), remedy: String::new() };
+    let at = |state: HealthState, theirs: bool| {
+        let mut tick = Tick {
+            health: vec![CollectorHealth { id: CollectorId::Sockets, state, signals: vec![] }],
+            ..Tick::default()
+        };
+        tick.samples.netns_sockets = theirs.then(|| {
+            let span = Span { start: MonoNs(0), end: MonoNs(0) };
+            let data = crate::collect::sockets::SocketsSample::default();
+            Arc::new(Stamped { span, cpu: Duration::ZERO, data })
+        });
+        lacks(&tick, CollectorId::Sockets)
+    };
+    assert!(!at(off.clone(), true));
+    assert!(at(off, false));
+    let late = HealthState::Late { age: Duration::from_secs(4) };
+    assert!(at(late, true), "ours were asked for and are not here");
+}
+
 #[test]
 fn what_was_not_observed_does_not_count() {
     for gap in [None, Some(Gap { ticks: 60 })] {
