@@ -190,7 +190,7 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
     match args.format {
         Format::Text => print(&report::doctor::text(&feed.host, &tick.health))?,
         Format::Json => {
-            print(&report::json::text(&report::doctor::json(&feed.host, &tick.health)))?
+            print(&report::json::text(&report::doctor::json(&feed.host, &tick.health)))?;
         }
     }
     Ok(Exit::Ok)
