@@ -350,7 +350,11 @@ fn counters(i: &Incident, v: View<'_>) -> NetCountersSample {
     let spaces = namespaces(i)
         .into_iter()
         .map(|ns| {
-            let all = v.under(&format!("net.{ns}."));
+            let mut all = v.under(&format!("net.{ns}."));
+            // Every kernel in use has these.
+            for name in ["TcpRetransSegs", "TcpExtTCPRetransFail"] {
+                all.entry(name.to_owned()).or_insert(0);
+            }
             NetnsCounters {
                 netns: NetnsId(ns.into()),
                 names: Arc::new(all.keys().map(|k| k.as_str().into()).collect()),

@@ -24,6 +24,8 @@ const EVENTS: u32 = 2;
 pub(crate) const STORM_RTOS: u8 = 3;
 /// A closed window is a stall after this.
 pub(crate) const ZERO_WINDOW: Duration = Duration::from_secs(5);
+/// One refused retransmission in so many leaves it open whose they are.
+const MIXED: u64 = 10;
 /// Slack between the timer and `last_data_sent`, ms: a jiffy, a delayed dump.
 const CLOCK_SLACK_MS: u32 = 300;
 
@@ -136,7 +138,7 @@ fn rto_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
     let leaving = s.trailing(TimerKind::Rto, |_| true).take(2).any(left);
     if leaving && s.retransmits() >= STORM_RTOS {
         return Some(match refused(s) {
-            None => Case::sure(s, Cause::Storm),
+            None => storm(w, s),
             Some((drop, events)) if events >= EVENTS => Case::sure(s, Cause::LocalDrop(drop)),
             Some((drop, _)) => {
                 let why = "whether all RTOs fail on this host: one was seen";
@@ -152,6 +154,29 @@ fn rto_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
         return Some(Case::suspected(s, Cause::Storm, why));
     }
     one_sample(w, s)
+}
+
+/// Retransmissions leave and no answer comes. It is only suspected while the counters do not
+/// tell yet whether this host refuses them: around an early RTO they cover others, too.
+fn storm<'a>(w: &Window<'_>, s: &'a Suspect) -> Case<'a> {
+    let Some(last) = s.trailing(TimerKind::Rto, |_| true).next() else {
+        return Case::sure(s, Cause::Storm);
+    };
+    let why = "whether this host refuses some of them (TCPRetransFail)";
+    let young = w.tick.mono.since(last.at) <= w.host.interval * 2;
+    match (last.net.retrans_fail, last.net.retrans_segs) {
+        (None, _) if young => Case::suspected(s, Cause::Storm, why),
+        (Some(failed), Some(all)) if failed > 0 && failed.saturating_mul(MIXED) >= all => {
+            Case::suspected(s, Cause::Storm, why)
+        }
+        (known, _) => {
+            let mut case = Case::sure(s, Cause::Storm);
+            if known.is_none() {
+                case.missing.push(why);
+            }
+            case
+        }
+    }
 }
 
 /// Two or more RTOs left nothing.
@@ -191,7 +216,7 @@ fn over_half(s: &Suspect) -> bool {
 fn refused(s: &Suspect) -> Option<(LocalDrop, u32)> {
     let fails = |e: &TimerEvent| {
         let (failed, all) = (e.net.retrans_fail.unwrap_or(0), e.net.retrans_segs.unwrap_or(0));
-        left(e) && failed > 0 && failed * 2 >= all
+        left(e) && failed > 0 && failed.saturating_mul(2) >= all
     };
     let run: Vec<&TimerEvent> = s.trailing(TimerKind::Rto, fails).collect();
     let events: u32 = run.iter().map(|e| e.count).sum();

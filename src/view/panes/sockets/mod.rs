@@ -1,5 +1,5 @@
 //! Sockets, worst first. From `sock_diag` dumps; `tcp_info` only for rows on the screen and
-//! sockets in trouble. UNIX sockets ([`unix`]) stand behind the others.
+//! sockets in trouble. UNIX sockets (`unix`) stand behind the others.
 
 mod unix;
 
