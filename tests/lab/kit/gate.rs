@@ -1,5 +1,6 @@
 //! Who may run the lab, and one test at a time.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -11,8 +12,7 @@ static TURN: Mutex<()> = Mutex::new(());
 /// missing tool or missing root fails instead of skipping.
 pub fn lab(tools: &[&str], test: impl FnOnce()) {
     if std::env::var("STALLSCOPE_LAB").as_deref() != Ok("1") {
-        eprintln!("SKIPPED: privileged suite (set STALLSCOPE_LAB=1, needs root)");
-        return;
+        return say("privileged suite (set STALLSCOPE_LAB=1, needs root)");
     }
     let root = rustix::process::geteuid().is_root();
     alone(if root { present(tools) } else { Err("not root".into()) }, test);
@@ -26,11 +26,16 @@ pub fn with_tools(tools: &[&str], test: impl FnOnce()) {
 fn alone(allowed: Result<(), String>, test: impl FnOnce()) {
     if let Err(why) = allowed {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run in CI: {why}");
-        eprintln!("SKIPPED: {why}");
-        return;
+        return say(&why);
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     test();
+}
+
+/// `eprintln!` would be swallowed with the output of the passing test.
+fn say(why: &str) {
+    let test = std::thread::current();
+    let _ = writeln!(std::io::stderr(), "SKIPPED {}: {why}", test.name().unwrap_or_default());
 }
 
 fn present(tools: &[&str]) -> Result<(), String> {
