@@ -178,6 +178,7 @@ fn run(sockets: usize) {
         host.sample(&cx).unwrap()
     };
     let (mut bares, mut tcps, mut fulls, mut allocations) = (vec![], vec![], vec![], vec![]);
+    let mut others = Vec::new();
     let mut last = sample();
     let mut rows = 0;
     for _ in 0..ROUNDS {
@@ -188,6 +189,7 @@ fn run(sockets: usize) {
         allocations.push(ALLOCATIONS.load(Ordering::Relaxed) - before);
         fulls.push(time);
         last = next;
+        others.extend(ss());
     }
     let table = &last.spaces[0];
     let (bare, tcp, full) = (median(bares), median(tcps), median(fulls));
@@ -199,7 +201,14 @@ fn run(sockets: usize) {
     println!("allocations          {} per reading, {rows} rows", allocations[ROUNDS / 2]);
     println!("rows in memory       {} B per socket", table.inet.bytes() / table.inet.len().max(1));
     parse(&datagrams, sockets);
-    ss(full);
+    if others.is_empty() {
+        println!("ss                   not installed");
+    } else {
+        let ss = median(others);
+        println!("ss -tinmo            {ss:?}  {:.2} x the TCP dump into columns", ratio(ss, tcp));
+        println!("                     {:.2} x the whole collector", ratio(ss, full));
+        println!("                     {:.2} x the bare dump", ratio(ss, bare));
+    }
     lookups(&mut socket, &mut buffers, &table.inet);
     owners(&table.inet);
     walker();
@@ -347,28 +356,14 @@ fn walker() {
     let _ = empty.wait();
 }
 
-/// `ss` counts in ticks of 10 ms, so several runs are added up.
-fn ss(ours: Duration) {
-    const RUNS: u32 = 5;
-    let before = children_cpu();
-    for _ in 0..RUNS {
-        let done = Command::new("ss").arg("-tinmo").stdout(Stdio::null()).status();
-        if !done.is_ok_and(|s| s.success()) {
-            println!("ss                   not installed");
-            return;
-        }
-    }
-    let ss = children_cpu().saturating_sub(before) / RUNS;
-    println!("ss -tinmo            {ss:?}  {:.2} x the whole collector", ratio(ss, ours));
-}
-
-/// User and system time of children that ended.
-fn children_cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let fields: Vec<u64> = stat[stat.rfind(')').unwrap() + 1..]
-        .split_whitespace()
-        .filter_map(|f| f.parse().ok())
-        .collect();
-    // The state letter is dropped by the filter, so field 16 is at 12.
-    Duration::from_millis((fields[12] + fields[13]) * 10)
+/// CPU time of one `ss -tinmo`; `None` when it is not installed. From the scheduler's own
+/// account of the ended process: `times()` counts in ticks of 10 ms.
+fn ss() -> Option<Duration> {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+    let mut child = Command::new("ss").arg("-tinmo").stdout(Stdio::null()).spawn().ok()?;
+    let pid = Pid::from_child(&child);
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok()?;
+    let stat = std::fs::read_to_string(format!("/proc/{}/schedstat", child.id())).ok()?;
+    let spent = stat.split(' ').next()?.parse().ok()?;
+    child.wait().is_ok_and(|s| s.success()).then(|| Duration::from_nanos(spent))
 }
