@@ -80,12 +80,13 @@ done
 (
     cd "$out"
     sha256sum "${names[@]/%/.bpf.o}" > bpf.sha256
+    cksum "${names[@]/%/.bpf.o}" > bpf.cksum # which the program checks before it loads them
     { "$RUSTC" --version; bpf-linker --version; llvm-objcopy --version | sed -n 's/.*LLVM version/LLVM/p'; } > bpf.toolchain
 )
 
 if [ $check = 1 ]; then
     status=0
-    for f in "${names[@]/%/.bpf.o}" bpf.sha256; do
+    for f in "${names[@]/%/.bpf.o}" bpf.sha256 bpf.cksum; do
         if cmp "$out/$f" "$root/assets/$f"; then echo "same: assets/$f"; else status=1; fi
     done
     if [ $status != 0 ]; then
@@ -95,6 +96,6 @@ if [ $check = 1 ]; then
     exit $status
 fi
 mkdir -p "$root/assets"
-cp "$out"/*.bpf.o "$out/bpf.sha256" "$out/bpf.toolchain" "$root/assets/"
+cp "$out"/*.bpf.o "$out/bpf.sha256" "$out/bpf.cksum" "$out/bpf.toolchain" "$root/assets/"
 ls -l "$root"/assets/*.bpf.o
 cat "$root/assets/bpf.toolchain"

@@ -111,7 +111,7 @@ pub(crate) fn all() {
     println!("one reading, us: runq {runq:.1}, irq {irq:.1}, block {block:.1}, net {net:.1}");
     goal("reading all histograms", median(&mut sums), 20.0, "us");
     if let (Some(few), Some(many)) = (system_calls(1), system_calls(101)) {
-        // Events that the kernel left out are asked for every tenth time, not histograms.
+        // Events that the kernel left out are asked for once in 60 readings, not histograms.
         println!("system calls per reading of all four: {:.2}", (many - few) / 100.0);
     }
 }
