@@ -16,6 +16,7 @@ use crate::config::{self, Environment};
 use crate::diagnose::{Engine, RULES};
 use crate::model::history::DEFAULT_BUDGET;
 use crate::model::text::sanitize;
+use crate::model::tick::Tick;
 use crate::report::{self, CheckReport, Observed};
 use crate::source::{Event, Feed, live};
 use crate::ui::{self, ExitReason};
@@ -33,6 +34,9 @@ pub enum Exit {
     /// The kernel or a file cannot be read.
     CannotCollect = 3,
 }
+
+/// How long `doctor` waits for collectors that still open.
+const DOCTOR_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A message for the user that ends the program with its exit code.
 #[derive(Debug, thiserror::Error)]
@@ -177,13 +181,19 @@ async fn watch(
 }
 
 fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
-    // Two short ticks: the second shows what a steady reading looks like.
+    // Two short ticks: the second shows what a steady reading looks like. More only while a
+    // collector still opens: kernel programs take long to load on a slow machine.
     let mut feed = start(&args.netns, args.no_bpf, Duration::from_millis(300))?;
-    let mut last = None;
-    for _ in 0..2 {
-        match feed.events.blocking_recv() {
-            Some(Event::Tick(t)) => last = Some(t),
-            _ => break,
+    let mut last: Option<Arc<Tick>> = None;
+    let mut first = None;
+    let mut ticks = 0;
+    while let Some(Event::Tick(tick)) = feed.events.blocking_recv() {
+        ticks += 1;
+        let waited = tick.mono.since(*first.get_or_insert(tick.mono));
+        let done = ticks >= 2 && (waited >= DOCTOR_PATIENCE || !report::doctor::is_waiting(&tick));
+        last = Some(tick);
+        if done {
+            break;
         }
     }
     let tick = last.ok_or_else(|| Stop::cannot("no reading arrived"))?;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::collect::{Signal, SignalStatus};
 use crate::model::text::sanitize;
-use crate::model::tick::{CollectorHealth, HealthState, HostInfo};
+use crate::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
 
 /// Every signal; a collector that failed or is late says so too.
 #[must_use]
@@ -27,6 +27,15 @@ pub fn signals(health: &[CollectorHealth]) -> Vec<Signal> {
         }
     }
     out
+}
+
+/// True while a collector has said nothing yet.
+#[must_use]
+pub fn is_waiting(tick: &Tick) -> bool {
+    let silent = |h: &CollectorHealth| {
+        matches!(h.state, HealthState::Late { .. }) && h.signals.is_empty()
+    };
+    tick.health.iter().any(silent)
 }
 
 /// As text.
