@@ -4,6 +4,7 @@
 
 use std::process::Command;
 
+use stallscope::collect::bpf::TESTED_KERNELS;
 use stallscope::diagnose::RULES;
 use stallscope::report::rules;
 use stallscope::run::Exit;
@@ -27,6 +28,13 @@ fn every_exit_code_is_listed() {
     for code in [Exit::Ok, Exit::Findings, Exit::Usage, Exit::CannotCollect] {
         assert!(text.contains(&format!("| {} |", code as u8)), "{code:?}");
     }
+}
+
+#[test]
+fn the_kernels_tested_live_are_listed() {
+    let [first @ .., last] = TESTED_KERNELS;
+    let claim = format!("tested live on Linux {} and {last} ", first.join(", "));
+    assert!(readme().contains(&claim), "{claim}");
 }
 
 /// Commands of the README parse: each is run with `--help`, which reads nothing.

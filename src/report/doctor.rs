@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::collect::bpf::TESTED_KERNELS;
 use crate::collect::{Signal, SignalStatus};
 use crate::model::text::sanitize;
 use crate::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
@@ -32,9 +33,8 @@ pub fn signals(health: &[CollectorHealth]) -> Vec<Signal> {
 /// True while a collector has said nothing yet.
 #[must_use]
 pub fn is_waiting(tick: &Tick) -> bool {
-    let silent = |h: &CollectorHealth| {
-        matches!(h.state, HealthState::Late { .. }) && h.signals.is_empty()
-    };
+    let silent =
+        |h: &CollectorHealth| matches!(h.state, HealthState::Late { .. }) && h.signals.is_empty();
     tick.health.iter().any(silent)
 }
 
@@ -60,7 +60,22 @@ pub fn text(host: &HostInfo, health: &[CollectorHealth]) -> String {
         };
         let _ = writeln!(out, "  {word:<8}  {:<width$}{source}{rest}", sanitize(&s.signal));
     }
+    if signals.iter().any(|s| s.source == "ebpf") {
+        let _ = writeln!(out, "  {}", tested(&host.kernel));
+    }
     out
+}
+
+/// Whether the eBPF programs were ever run on a kernel like this one.
+fn tested(kernel: &str) -> String {
+    let mut numbers = kernel.split(['.', '-', '+']);
+    let line = [numbers.next(), numbers.next()].map(Option::unwrap_or_default).join(".");
+    let here = if TESTED_KERNELS.contains(&line.as_str()) {
+        "this kernel's line is one of them"
+    } else {
+        "untested live on this one"
+    };
+    format!("eBPF programs are tested live on Linux {}; {here}", TESTED_KERNELS.join(", "))
 }
 
 fn why(reason: &str, remedy: &str) -> String {
@@ -80,6 +95,27 @@ pub fn json(host: &HostInfo, health: &[CollectorHealth]) -> Value {
         "host": host.hostname,
         "kernel": host.kernel,
         "uid": host.uid,
+        "ebpf_tested_kernels": TESTED_KERNELS,
         "signals": signals(health),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_told_tested_by_its_line() {
+        for (kernel, known) in [
+            ("6.1.0-56-cloud-amd64", true),
+            ("6.12.117+deb12-cloud-amd64", true),
+            ("6.18.44-fc-v595", true),
+            ("6.10.3", false),
+            ("6.11-rc1", false),
+            ("5.15.0-1.el9", false),
+            ("", false),
+        ] {
+            assert_eq!(!tested(kernel).contains("untested"), known, "{kernel}");
+        }
+    }
 }

@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A boot that is over.
 pub(crate) struct Boot {
+    /// Which kernels: `6.1`.
+    pub(crate) line: &'static str,
     out: PathBuf,
 }
 
@@ -37,7 +39,7 @@ fn binaries(dir: &Path) -> &'static Binaries {
 
 impl Boot {
     /// Boots the newest kernel of `line`, runs `sections` of `init.sh` and powers off.
-    pub(crate) fn run(line: &str, sections: &str, cmdline: &str) -> Self {
+    pub(crate) fn run(line: &'static str, sections: &str, cmdline: &str) -> Self {
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("matrix");
         let name = if cmdline.is_empty() { line.to_owned() } else { format!("{line} {cmdline}") };
         let dir = cache.join(name.replace([' ', '='], "-") + ".boot");
@@ -50,8 +52,8 @@ impl Boot {
             std::fs::File::create(dir.join(disk)).unwrap().set_len(mib << 20).unwrap();
         }
         let begun = clock::mono();
-        let line = format!("console=ttyS0 panic=-1 quiet matrix={sections} {cmdline}");
-        let mut guest = start(&kernel.image, &line, &dir);
+        let append = format!("console=ttyS0 panic=-1 quiet matrix={sections} {cmdline}");
+        let mut guest = start(&kernel.image, &append, &dir);
         loop {
             if guest.0.try_wait().unwrap().is_some() {
                 break;
@@ -62,7 +64,7 @@ impl Boot {
         }
         println!("{name}: booted, ran {sections} and went off in {:?}", clock::mono().since(begun));
         let unpacked = run(Command::new("tar").arg("xf").arg(dir.join("vdb")).arg("-C").arg(&out));
-        let boot = Self { out };
+        let boot = Self { line, out };
         assert!(
             unpacked.is_ok() && boot.out.join("complete").exists(),
             "{name} ended early ({unpacked:?}): {}",

@@ -37,11 +37,9 @@ const BIOS: Layouts = &[
     (NEW, "rwbs=28:10 comm=38:16"),
 ];
 /// Before 6.10, as a retransmit; then the addresses are whole `sockaddr`s.
-const SEGMENTS_OLD: &str =
-    "skaddr=16:8 state=24:4 sport=28:2 dport=30:2 family=- saddr=32:4 daddr=36:4 \
+const SEGMENTS_OLD: &str = "skaddr=16:8 state=24:4 sport=28:2 dport=30:2 family=- saddr=32:4 daddr=36:4 \
      saddr_v6=40:16 daddr_v6=56:16";
-const SEGMENTS: &str =
-    "skaddr=16:8 state=24:4 sport=28:2 dport=30:2 family=32:2 saddr=34:4 daddr=38:4 \
+const SEGMENTS: &str = "skaddr=16:8 state=24:4 sport=28:2 dport=30:2 family=32:2 saddr=34:4 daddr=38:4 \
      saddr_v6=42:16 daddr_v6=58:16";
 
 const EVENTS: [(&[&str], Layouts); 17] = [
@@ -112,10 +110,7 @@ const EVENTS: [(&[&str], Layouts); 17] = [
         &[
             (ALL, "oldstate=16:4 newstate=20:4 sport=24:2 dport=26:2 family=28:2"),
             (OLD, "protocol=30:1 saddr=31:4"),
-            (
-                SINCE_5_18,
-                "protocol=30:2 saddr=32:4 daddr=36:4 saddr_v6=40:16 daddr_v6=56:16",
-            ),
+            (SINCE_5_18, "protocol=30:2 saddr=32:4 daddr=36:4 saddr_v6=40:16 daddr_v6=56:16"),
         ],
     ),
     (
