@@ -187,6 +187,7 @@ impl Deriver {
         // Without the socket tables: they are large, and the trackers have read them.
         let kept = Samples { sockets: None, netns_sockets: None, ..s.clone() };
         self.recent.push_back((tick.mono, kept));
+        self.forget_histograms();
         // Rates need one reading that is old enough; collectors may be late by several ticks.
         while self.recent.len() > 2
             && self.recent.front().is_some_and(|t| tick.mono.since(t.0) > Duration::from_secs(20))
@@ -194,6 +195,27 @@ impl Deriver {
             self.recent.pop_front();
         }
         out
+    }
+
+    /// Lets go of eBPF samples that no figure begins with any more: on a big host each holds
+    /// half a megabyte of histograms.
+    fn forget_histograms(&mut self) {
+        macro_rules! forget {
+            ($($field:ident)+) => { $(
+                let newest = self.recent.iter().rev().find_map(|t| t.1.$field.as_ref());
+                if let Some(at) = newest.map(|s| s.span.mid()) {
+                    let mut enough = false;
+                    for (_, t) in self.recent.iter_mut().rev() {
+                        let Some(old) = t.$field.as_ref().map(|s| s.span.mid()) else { continue };
+                        if enough {
+                            t.$field = None;
+                        }
+                        enough |= at.since(old) >= MIN_SPAN;
+                    }
+                }
+            )+ };
+        }
+        forget!(runq_bpf irq_bpf block_bpf net_bpf);
     }
 
     fn push_sockets(&mut self, tick: &Tick) -> sockets::SocketFigures {
