@@ -270,7 +270,7 @@ fn move_in_pane(v: &ViewState, cx: &Cx<'_>, area: PaneArea, step: Step) -> Optio
     if n == 0 {
         return None;
     }
-    let rows = pane.list_rows(area.area.inside(area.frame).size());
+    let rows = pane.list_rows(&p, area.area.inside(area.frame).size());
     let at = match st.cursor {
         Cursor::Top => 0,
         // A row that is gone leaves the cursor where it was.

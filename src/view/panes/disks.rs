@@ -263,7 +263,7 @@ impl Pane for Disks {
     fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
         super::key_at(self, p, place)
     }
-    fn list_rows(&self, inner: Size) -> usize {
+    fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1 + charts(inner))).max(1)
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
@@ -277,7 +277,7 @@ impl Pane for Disks {
             vm.lines = super::empty_lines(p, CollectorId::Disks, inner.w);
             return vm;
         }
-        let rows = self.list_rows(inner);
+        let rows = self.list_rows(p, inner);
         let win = super::window(self, p, rows);
         vm.title.extend(super::order_title(self, p, &win));
         super::add_table(&mut vm, self, p, &win, inner.w);
