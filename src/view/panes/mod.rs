@@ -1,6 +1,7 @@
 //! Panes: one file each, one line in [`PANES`] each.
 
 pub mod disks;
+pub mod events;
 pub mod runq;
 pub mod sockets;
 pub mod softirq;
@@ -17,7 +18,7 @@ use crate::model::subject::SockId;
 
 /// Every pane, in the order of their numbers.
 pub const PANES: &[&dyn Pane] =
-    &[&sockets::Sockets, &disks::Disks, &softirq::Softirq, &runq::RunQueue];
+    &[&sockets::Sockets, &disks::Disks, &softirq::Softirq, &runq::RunQueue, &events::Events];
 
 /// The pane with this id.
 #[must_use]

@@ -106,8 +106,10 @@ fn wait_s(cx: &Cx<'_>, r: ThreadRef) -> Value {
 fn longest(cx: &Cx<'_>, r: ThreadRef) -> Value {
     match (cx.runq_bpf, r.waits(cx)) {
         (None, _) => Value::Unknown,
-        (Some(_), None) => Value::Empty,
         (Some(_), Some(w)) => Value::Num(w.max_ns as f64 / 1e9),
+        // Its waits may be among those that were not listed.
+        (Some(b), None) if b.value.long_unlisted > 0 && r.wait_ms_s(cx) >= 1.0 => Value::Unknown,
+        (Some(_), None) => Value::Empty,
     }
 }
 fn long_s(cx: &Cx<'_>, r: ThreadRef) -> Value {
@@ -293,11 +295,15 @@ fn summary_line(p: &PaneCx<'_>, inner: Size) -> Line {
     if let Some(tasks) = waiting.filter(|_| inner.w >= 60) {
         line.add(format!("  {tasks:.1} waiting"), Tone::Plain);
     }
-    if let Some(cpu) = p.cx.now.derived.psi.and_then(|p| p.cpu_some) {
-        line.add(format!(" cpu psi {}%", units::pct(cpu)), Tone::Dim);
-    }
-    if let Some(n) = p.cx.sched.map(|s| s.value.unread_threads).filter(|n| *n > 0) {
-        line.add(format!(" {n} unread"), Tone::Dim);
+    let psi = p.cx.now.derived.psi.and_then(|p| p.cpu_some);
+    let psi = psi.map(|cpu| format!(" cpu psi {}%", units::pct(cpu)));
+    let unread = p.cx.sched.map(|s| s.value.unread_threads).filter(|n| *n > 0);
+    let unread = unread.map(|n| format!(" {n} unread"));
+    for part in psi.into_iter().chain(unread) {
+        // Half a number is a wrong number.
+        if line.width() + part.len() <= usize::from(inner.w) {
+            line.add(part, Tone::Dim);
+        }
     }
     line
 }
