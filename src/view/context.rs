@@ -201,6 +201,14 @@ impl<'a> Cx<'a> {
         }
     }
 
+    /// `no eBPF: no CAP_BPF (run as root)`: why a better source is not there.
+    #[must_use]
+    pub fn no_ebpf(&self, id: CollectorId) -> Option<String> {
+        let why = self.why_missing(id)?;
+        let why = why.strip_prefix("off: ").unwrap_or(&why);
+        Some(format!("no eBPF: {}", super::text::clean(why)))
+    }
+
     /// `netlink 0.9s`: a source with the age of its sample, marked when it is stale.
     #[must_use]
     pub fn source_note(&self, source: &str, id: CollectorId, at: Option<MonoNs>) -> (String, bool) {
@@ -222,6 +230,10 @@ impl<'a> Cx<'a> {
     /// Path of a cgroup of the cpu controller's hierarchy, where a walk found it lately.
     #[must_use]
     pub fn cgroup_path(&self, id: CgroupId) -> Option<&'a str> {
+        // The root of every hierarchy is number 1; walks leave it out.
+        if id.0 == 1 {
+            return Some("/");
+        }
         let back = self.analysis.history().back_from(self.now.tick.seq).take(LOOK_BACK);
         let groups = back.filter_map(|m| m.derived.cgroups.as_ref()).flat_map(|g| g.iter());
         // Inodes of other v1 hierarchies may be the same number.

@@ -76,11 +76,8 @@ fn vectors(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
 /// Time of each vector, by eBPF.
 fn vector_times(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
     let Some(b) = cx.irq_bpf else {
-        let why = cx.why_missing(CollectorId::IrqBpf);
-        return why
-            .map(|why| field("softirq time", format!("no eBPF: {}", text::clean(&why))))
-            .into_iter()
-            .collect();
+        let why = cx.no_ebpf(CollectorId::IrqBpf);
+        return why.map(|why| field("softirq time", why)).into_iter().collect();
     };
     let mut list: Vec<(&'static str, RunFigures)> = Vec::new();
     if let Some(c) = b.value.cpu(cpu) {

@@ -1,7 +1,7 @@
 //! Network events of one kind on one connection, or drops for one reason at one place: how many,
 //! since when, what it means, what to look at next.
 
-use super::{field, findings_on, gone};
+use super::{LABEL, field, findings_on, gone};
 use crate::collect::bpf::net::NetEventKind;
 use crate::collect::sockets::SockState;
 use crate::model::derive::bpf::{EventKey, EventRow};
@@ -11,7 +11,7 @@ use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
 
-pub(super) fn lines(cx: &Cx<'_>, id: u64) -> Vec<Line> {
+pub(super) fn lines(cx: &Cx<'_>, id: u64, w: u16) -> Vec<Line> {
     let Some(r) = events::find(cx, id) else { return gone("event") };
     let mut head = Line::of(format!(" {} ", events::kind_name(&r.key)), Tone::Strong);
     head.add(format!(" {}", events::subject(r, usize::MAX)), Tone::Plain);
@@ -20,7 +20,10 @@ pub(super) fn lines(cx: &Cx<'_>, id: u64) -> Vec<Line> {
         out.extend(findings_on(cx, RowKey::Socket(socket, 0)));
     }
     out.push(Line::new());
-    out.push(field("means", meaning(r)));
+    let room = usize::from(w).saturating_sub(LABEL + 2).max(20);
+    for (i, part) in text::wrap(meaning(r), room).into_iter().enumerate() {
+        out.push(field(if i == 0 { "means" } else { "" }, part));
+    }
     let rate = r.per_s.map_or(units::UNKNOWN.to_owned(), |v| format!("{}/s", units::count(v)));
     out.push(field("how many", format!("{rate} now, {} in all", units::int(r.total))));
     let ago =
@@ -34,9 +37,12 @@ pub(super) fn lines(cx: &Cx<'_>, id: u64) -> Vec<Line> {
             out.push(field("place", format!("{place} (function of this kernel)")));
         }
         EventKey::Flow { kind, netns, .. } => {
+            let known = netns.0 != 0;
             let label = cx.tables.iter().find(|t| t.netns == *netns);
             let label = label.map_or(String::new(), |t| format!(" ({})", text::clean(&t.label)));
-            out.push(field("netns", format!("{netns}{label}")));
+            if known {
+                out.push(field("netns", format!("{netns}{label}")));
+            }
             out.extend(connection(cx, r, *kind));
         }
     }
@@ -102,7 +108,12 @@ pub(super) fn next_command(cx: &Cx<'_>, id: u64) -> Option<String> {
         EventKey::Drop { .. } => "nstat -asz | grep -iE 'drop|discard|err|overflow'".to_owned(),
         EventKey::Flow { ends, .. } => {
             let (local, remote) = (*ends)?;
-            format!("ss -tinmoe src {local} dst {remote}")
+            // A port that was left out is one of many.
+            let end = |e: crate::model::subject::Endpoint| match e.port {
+                0 => e.addr.to_string(),
+                _ => e.to_string(),
+            };
+            format!("ss -tinmoe src {} dst {}", end(local), end(remote))
         }
     })
 }

@@ -69,7 +69,7 @@ pub fn lines(cx: &Cx<'_>, v: &ViewState, what: &Detail, w: u16) -> Vec<Line> {
         Detail::Row(RowKey::Disk(id)) => disk::lines(cx, *id, w),
         Detail::Row(RowKey::Cpu(id)) => cpu::lines(cx, *id, w),
         Detail::Row(RowKey::Task(id)) => thread::lines(cx, v, *id, w),
-        Detail::Row(RowKey::Event(id)) => event::lines(cx, *id),
+        Detail::Row(RowKey::Event(id)) => event::lines(cx, *id, w),
     }
 }
 

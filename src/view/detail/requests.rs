@@ -21,11 +21,8 @@ const ROWS: usize = 6;
 
 pub(super) fn lines(cx: &Cx<'_>, d: &DiskFigures, w: u16) -> Vec<Line> {
     let Some(b) = cx.block_bpf else {
-        let why = cx.why_missing(CollectorId::BlockBpf);
-        return why
-            .map(|why| field("requests", format!("no eBPF: {}", text::clean(&why))))
-            .into_iter()
-            .collect();
+        let why = cx.no_ebpf(CollectorId::BlockBpf);
+        return why.map(|why| field("requests", why)).into_iter().collect();
     };
     let Some(r) = requests(cx, d.id) else {
         let why = match d.attrs.class {
@@ -206,8 +203,8 @@ mod tests {
     #[test]
     fn sizes_are_named_by_their_upper_end() {
         assert_eq!(class_name(0), "<=4.0K");
-        assert_eq!(class_name(12), "<=16.0M");
-        assert_eq!(class_name(13), ">16.0M");
-        assert_eq!(class_name(255), ">16.0M");
+        assert_eq!(class_name(12), "<=16M");
+        assert_eq!(class_name(13), ">16M");
+        assert_eq!(class_name(255), ">16M");
     }
 }

@@ -144,11 +144,11 @@ fn holder(cx: &Cx<'_>, r: EventRef) -> Value {
 }
 fn netns(cx: &Cx<'_>, r: EventRef) -> Value {
     match r.get(cx).map(|r| &r.key) {
-        Some(EventKey::Flow { netns, .. }) => {
+        Some(EventKey::Flow { netns, .. }) if netns.0 != 0 => {
             let known = cx.tables.iter().find(|t| t.netns == *netns);
             known.map_or_else(|| Value::Text(netns.to_string().into()), |t| Value::name(&t.label))
         }
-        Some(EventKey::Drop { .. }) => Value::Empty,
+        Some(_) => Value::Empty,
         None => Value::Unknown,
     }
 }
@@ -241,6 +241,9 @@ impl Table for Events {
     }
 }
 
+/// Connections to one peer from which on they are told together.
+const MANY: u32 = 8;
+
 /// Lines above the list.
 fn summary_rows(inner: Size) -> u16 {
     match inner.h {
@@ -261,8 +264,8 @@ fn rates_line(f: &NetFigures) -> Line {
         ("rcvq full", f.rcvqueue_full_s),
         ("drops", f.drops_s),
     ] {
-        // Most kernels do not tell it (6.17).
-        if name == "failed" && v.is_none() {
+        // Most kernels do not tell it (6.17), and it is rare.
+        if name == "failed" && v.is_none_or(|v| v == 0.0) {
             continue;
         }
         let Some(v) = v else {
@@ -273,6 +276,22 @@ fn rates_line(f: &NetFigures) -> Line {
         line.add(format!(" {name} {}/s ", units::count(v)), tone);
     }
     line
+}
+
+/// What the protocol counters of our namespace say, where no event is seen.
+fn sums_line(cx: &Cx<'_>) -> Option<Line> {
+    let n = cx.now.derived.net(cx.analysis.host().netns?)?;
+    let mut line = Line::of(" of this namespace, by /proc/net/snmp: ", Tone::Dim);
+    for (name, counter) in [
+        ("retransmits", "TcpRetransSegs"),
+        ("resets out", "TcpOutRsts"),
+        ("connections reset", "TcpEstabResets"),
+    ] {
+        let v =
+            n.rate(counter).map_or(units::UNKNOWN.to_owned(), |v| format!("{}/s", units::count(v)));
+        line.add(format!(" {name} {v} "), Tone::Plain);
+    }
+    Some(line)
 }
 
 /// What else is to say: drops by reason, what is missing.
@@ -287,6 +306,17 @@ fn notes_line(cx: &Cx<'_>, f: &NetFigures) -> Line {
             ),
             Tone::Warn,
         );
+    }
+    // Many connections to one peer have one cause.
+    if let Some(p) = f.peers().first().filter(|p| p.connections >= MANY) {
+        let what = match p.kind {
+            NetEventKind::Retransmit => "retransmits",
+            NetEventKind::SendReset | NetEventKind::ReceiveReset => "resets",
+            NetEventKind::RcvqueueFull => "full queues",
+            NetEventKind::RetransmitFailed => "failed retransmits",
+        };
+        let text = format!(" {} connections with {}: {} {what} ", p.connections, p.remote, p.count);
+        line.add(text, Tone::Strong);
     }
     if f.unlisted > 0 {
         line.add(format!(" {} on connections not listed ", units::int(f.unlisted)), Tone::Warn);
@@ -344,12 +374,7 @@ impl Pane for Events {
         let mut vm = PaneVm { note, ..PaneVm::default() };
         if cx.events.is_none() {
             vm.lines = super::empty_lines(p, CollectorId::NetBpf, inner.w);
-            if cx.why_missing(CollectorId::NetBpf).is_some() {
-                vm.lines.push(Line::of(
-                    " Retransmits and resets by connection need eBPF; their sums are in the rules.",
-                    Tone::Dim,
-                ));
-            }
+            vm.lines.extend(sums_line(cx));
             return vm;
         }
         let win = super::window(self, p, self.list_rows(p, inner));

@@ -311,10 +311,9 @@ fn summary_line(p: &PaneCx<'_>, inner: Size) -> Line {
 /// cgroups whose tasks wait long; without eBPF, why it is not there.
 fn cgroup_line(cx: &Cx<'_>, inner: Size) -> Option<Line> {
     let Some(b) = cx.runq_bpf else {
-        let why = cx.why_missing(CollectorId::RunqBpf)?;
-        let why =
-            text::cut(&text::clean(&why), usize::from(inner.w.saturating_sub(11))).into_owned();
-        return Some(Line::of(format!(" no eBPF: {why}"), Tone::Dim));
+        let why = cx.no_ebpf(CollectorId::RunqBpf)?;
+        let why = text::cut(&why, usize::from(inner.w.saturating_sub(2))).into_owned();
+        return Some(Line::of(format!(" {why}"), Tone::Dim));
     };
     let mut line = Line::of(" long waits by cgroup", Tone::Dim);
     for g in b.value.cgroups.iter().take(4) {
@@ -356,19 +355,15 @@ impl Pane for RunQueue {
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let cx = p.cx;
-        let (title, note) = match cx.runq_bpf {
-            Some(b) => {
-                let source = match b.value.tier {
-                    RunqTier::SchedInfo => "eBPF",
-                    RunqTier::Wakeup => "eBPF wakeups",
-                };
-                let note = super::note(p, source, CollectorId::RunqBpf, Some(b.at));
-                ("wait before running", note)
-            }
-            None => {
-                let at = cx.sched.map(|s| s.at);
-                ("mean waits", super::note(p, "schedstat", CollectorId::Sched, at))
-            }
+        let (title, note) = if let Some(b) = cx.runq_bpf {
+            let source = match b.value.tier {
+                RunqTier::SchedInfo => "eBPF",
+                RunqTier::Wakeup => "eBPF wakeups",
+            };
+            ("wait before running", super::note(p, source, CollectorId::RunqBpf, Some(b.at)))
+        } else {
+            let at = cx.sched.map(|s| s.at);
+            ("mean waits", super::note(p, "schedstat", CollectorId::Sched, at))
         };
         let title = vec![(title.into(), Tone::Plain)];
         let mut vm = PaneVm { title, note, ..PaneVm::default() };

@@ -26,6 +26,7 @@ const BOOT: u64 = 41 * 86_400;
 const WALL: i64 = 1_767_622_500;
 
 /// What is wrong with the box.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Clone, Debug)]
 pub struct Script {
     /// Sockets to the database stop leaving the host, a disk saturates, one core is all softirq.

@@ -2,6 +2,7 @@
 //! place of a drop: how many, how fast, when last. Rows that did not change are shared between
 //! ticks.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,9 @@ pub enum EventKey {
         kind: NetEventKind,
         /// Network namespace.
         netns: NetnsId,
-        /// Local and remote end; `None` for resets without a socket.
+        /// Local and remote end; `None` for resets without a socket. Of a reset, the port that a
+        /// client takes anew for each connection is 0: it ends the connection, so by
+        /// connection each row would count one.
         ends: Option<(Endpoint, Endpoint)>,
     },
     /// Dropped packets.
@@ -96,6 +99,16 @@ struct Tracked {
     recent: VecDeque<(MonoNs, u64)>,
 }
 
+/// Both ends without the client's port: the higher one, where ports are handed out from.
+fn service((mut local, mut remote): (Endpoint, Endpoint)) -> (Endpoint, Endpoint) {
+    match local.port.cmp(&remote.port) {
+        Ordering::Greater => local.port = 0,
+        Ordering::Less => remote.port = 0,
+        Ordering::Equal => {}
+    }
+    (local, remote)
+}
+
 impl EventTracker {
     /// Takes in a reading. Rows come in the order in which they first appeared.
     pub fn push(
@@ -127,22 +140,21 @@ impl EventTracker {
     }
 
     fn flow(&mut self, f: &FlowEvents, at: MonoNs, sockets: &SocketFigures) {
-        let key = EventKey::Flow { kind: f.kind, netns: f.netns, ends: f.ends };
+        let ends = match f.kind {
+            NetEventKind::SendReset | NetEventKind::ReceiveReset => f.ends.map(service),
+            _ => f.ends,
+        };
+        let key = EventKey::Flow { kind: f.kind, netns: f.netns, ends };
         let socket = (f.cookie != 0).then_some(SockId { netns: f.netns, cookie: f.cookie });
-        self.count(key, f.count, at, f.last, |r| {
-            r.socket = socket.or(r.socket);
-            r.state = Some(f.state);
-            r.detail = (f.detail != 0).then_some(f.detail);
-            r.cpu = Some(f.cpu);
-        });
         // The owner is known while the socket is followed; a reset ends it.
         let owner = socket.and_then(|id| sockets.get(id)?.owner.clone());
-        let key = EventKey::Flow { kind: f.kind, netns: f.netns, ends: f.ends };
-        if let (Some(owner), Some(t)) = (owner, self.rows.get_mut(&key))
-            && t.row.owner.as_ref() != Some(&owner)
-        {
-            Arc::make_mut(&mut t.row).owner = Some(owner);
-        }
+        self.count(key, f.count, at, f.last, |r| {
+            r.socket = socket.or(r.socket);
+            r.state = (f.state != 0).then_some(f.state);
+            r.detail = (f.detail != 0).then_some(f.detail);
+            r.cpu = Some(f.cpu);
+            r.owner = owner.or(r.owner.take());
+        });
     }
 
     fn count(
@@ -222,7 +234,7 @@ mod tests {
 
     fn at(ms: u64, flows: Vec<FlowEvents>, dropped: u64) -> Shared<NetBpfSample> {
         let places = vec![DropPlace { reason: 3, place: "tcp_v4_rcv".into(), count: dropped }];
-        let data = NetBpfSample { flows, places, ..NetBpfSample::default() };
+        let data = NetBpfSample { places, flows, ..NetBpfSample::default() };
         let span = Span::at(MonoNs(ms * 1_000_000));
         Arc::new(Stamped { span, cpu: Duration::ZERO, data })
     }
@@ -261,6 +273,18 @@ mod tests {
         assert_eq!((more[1].id, more[1].total, more[1].first.0), (rows[1].id, 11, 2_500_000_000));
         let later = 6000 + KEEP.as_millis() as u64;
         assert!(push(&mut t, &at(later, vec![], 504)).is_empty());
+    }
+
+    #[test]
+    fn resets_of_many_connections_to_one_service_are_one_row() {
+        let mut t = EventTracker::default();
+        push(&mut t, &at(1000, vec![], 0));
+        let kind = NetEventKind::ReceiveReset;
+        let flows = (40_000..40_010).map(|p| FlowEvents { kind, ..flow(p, 1, 1500) }).collect();
+        let rows = push(&mut t, &at(2000, flows, 0));
+        assert_eq!((rows.len(), rows[0].total), (1, 10));
+        let EventKey::Flow { ends: Some((local, remote)), .. } = rows[0].key else { panic!() };
+        assert_eq!((local.port, remote.port), (0, 3306));
     }
 
     #[test]
