@@ -1,5 +1,6 @@
 //! The data and the pure functions over it: no clock, no file, no environment.
 
+pub mod coverage;
 pub mod derive;
 pub mod history;
 pub mod subject;

@@ -4,31 +4,11 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::collect::SignalStatus;
 use crate::collect::bpf::TESTED_KERNELS;
-use crate::collect::{Signal, SignalStatus};
+use crate::model::coverage::coverage;
 use crate::model::text::sanitize;
 use crate::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
-
-/// Every signal; a collector that failed or is late says so too.
-#[must_use]
-pub fn signals(health: &[CollectorHealth]) -> Vec<Signal> {
-    let mut out = Vec::new();
-    for h in health {
-        match &h.state {
-            HealthState::Failed { error } => {
-                out.push(Signal::missing(h.id.name(), "", error.clone(), ""));
-            }
-            HealthState::Late { age } if h.signals.is_empty() => out.push(Signal::degraded(
-                h.id.name(),
-                "",
-                format!("no reading within {:.1} s", age.as_secs_f64()),
-                "look at it again, or use a longer --interval",
-            )),
-            _ => out.extend(h.signals.iter().cloned()),
-        }
-    }
-    out
-}
 
 /// True while a collector has said nothing yet.
 #[must_use]
@@ -41,7 +21,7 @@ pub fn is_waiting(tick: &Tick) -> bool {
 /// As text.
 #[must_use]
 pub fn text(host: &HostInfo, health: &[CollectorHealth]) -> String {
-    let signals = signals(health);
+    let signals = coverage(health);
     let width = signals.iter().map(|s| s.signal.len()).max().unwrap_or(0);
     let who = if host.uid == 0 { "root".to_owned() } else { format!("uid {}", host.uid) };
     let mut out = format!(
@@ -96,7 +76,7 @@ pub fn json(host: &HostInfo, health: &[CollectorHealth]) -> Value {
         "kernel": host.kernel,
         "uid": host.uid,
         "ebpf_tested_kernels": TESTED_KERNELS,
-        "signals": signals(health),
+        "signals": coverage(health),
     })
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::analysis::Analysis;
 use crate::collect::{Signal, SignalStatus};
 use crate::diagnose::{Finding, NotJudged, RULES, Severity};
+use crate::model::coverage::coverage;
 use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
 
@@ -51,7 +52,7 @@ impl CheckReport {
             not_judged: Vec::new(),
         };
         let Some(now) = analysis.latest() else { return report };
-        report.coverage = now.tick.health.iter().flat_map(|h| h.signals.iter().cloned()).collect();
+        report.coverage = coverage(&now.tick.health);
         report.findings =
             now.findings.active.iter().chain(&now.findings.cleared).cloned().collect();
         report.not_judged.clone_from(&now.findings.not_judged);
