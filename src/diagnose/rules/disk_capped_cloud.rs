@@ -7,6 +7,7 @@ use super::super::{
     Verdicts, Window,
 };
 use super::common::disks::{Reference, leaves, local_flash, reference, spins, subject, title};
+use super::common::measured::{self, DiskLatency};
 use super::common::text::{bytes, ms, rate, sh};
 use crate::collect::CollectorId;
 use crate::collect::disks::DiskClass;
@@ -31,6 +32,10 @@ const FLAT_IOPS: f64 = 0.05;
 const FLAT_KB: f64 = 0.03;
 /// The queue differs by so much at the same throughput.
 const VARIED: f64 = 1.3;
+/// Dispersion of the time on the device (standard deviation over mean): a limiter is a
+/// metronome, a medium that is busy is not.
+const NARROW: f64 = 0.35;
+const WIDE: f64 = 0.6;
 /// Requests up to this size are limited by their number, larger ones by their bytes, kB.
 const SMALL_KB: f64 = 64.0;
 /// True for 10 of 12 s.
@@ -48,18 +53,23 @@ static DOC: RuleDoc = RuleDoc {
         empty queue and 1 ms (2 ms on a layer such as loop), and throughput flat: IOPS within \
         5% (coefficient of variation) or kB/s within 3%. And either the queue was seen 1.3 times \
         longer or shorter at the same throughput in the last 5 minutes, or it is 16 (15.2) or \
-        more. Clears when throughput rises by 10%, the queue falls below 2, or await below twice \
+        more. With eBPF the time on the device itself must be twice that of an empty queue: \
+        requests that wait above it are no limit of the device. Its dispersion (standard deviation \
+        over mean) confirms a limit up to 0.35 and leaves it suspected from 0.6. Clears when throughput rises by 10%, the queue falls below 2, or await below twice \
         that of an empty queue.",
     look_alikes: "A saturated spinning disk varies by 10 to 30%. Saturated local flash varies by \
         more than 5%. A cgroup limit delays requests above the device: the device then shows a \
-        short queue and normal latency. A client at a fixed rate shows flat throughput, but \
+        short queue and normal latency. A scheduler that holds requests back (bfq, kyber) shows in \
+        await as if the device were slow; only eBPF tells them apart. A client at a fixed rate shows flat throughput, but \
         latency stays low.",
     remedy: "Deeper queues buy only latency. Raise the volume's tier or size, or its provisioned \
         IOPS. If several disks are flat together, the instance type is the limit. Speed that is \
         high at first and flat later was burst credit.",
     sources: "Field: 16.8k IOPS at 7.6 ms and depth 128, reads and writes alike, on a cloud volume; \
         measured with a blkio limit of 500 below a loop device: 500, 501, 505, 511 IOPS at depth \
-        1, 4, 16, 32 with 1.96, 7.94, 31.5, 62.3 ms. Little's law: queue = IOPS * await.",
+        1, 4, 16, 32 with 1.96, 7.94, 31.5, 62.3 ms. Little's law: queue = IOPS * await. \
+        fio: dispersion 0.07 to 0.10 and 0.33 on capped volumes, 0.6 on flash, 1.2 on a \
+        spinning disk. eBPF: block_rq_complete.",
     hold: Hold::events(24),
     needs_time: Duration::from_secs(13),
 };
@@ -75,15 +85,21 @@ impl Rule for DiskCappedCloud {
         let mut capped = Vec::new();
         for d in leaves(w).filter(|d| !spins(d, t) && !local_flash(d)) {
             let reference = reference(d, t);
+            let latency = measured::disk(w, d);
+            if waits_above(latency.as_ref(), reference) {
+                continue;
+            }
             if let Some(p) = plateau(w, d, reference) {
-                capped.push((d, reference, p));
+                capped.push((d, reference, p, latency));
             } else if still_waiting(w, d, reference) {
                 out.linger(subject(d));
             }
         }
         let together = capped.len();
-        for (d, reference, p) in capped {
-            out.fire(subject(d), fire(d, reference, &p, together));
+        for (d, reference, p, latency) in capped {
+            let mut f = fire(d, reference, &p, together);
+            device(&mut f, d, latency.as_ref());
+            out.fire(subject(d), f);
         }
     }
 }
@@ -105,6 +121,50 @@ struct Plateau {
 /// Latency below which nobody would complain of a limit, ms.
 fn floor(d: &DiskFigures) -> f64 {
     if d.attrs.class == DiskClass::Stack { 2.0 } else { 1.0 }
+}
+
+/// The device answers as fast as with an empty queue: what waits does so before it is issued.
+fn waits_above(latency: Option<&DiskLatency>, reference: Reference) -> bool {
+    latency.is_some_and(|l| {
+        l.device_ms() < WAITING_CLEAR * reference.ms && l.device_share().is_some_and(|s| s < 0.5)
+    })
+}
+
+/// Schedulers that hold requests back by design, so that `await` is not the device's.
+fn holds_back(d: &DiskFigures) -> bool {
+    d.attrs.scheduler.as_deref().is_some_and(|s| ["bfq", "kyber"].contains(&s))
+}
+
+/// What eBPF says of the device, or what is open without it.
+fn device(f: &mut Fire, d: &DiskFigures, latency: Option<&DiskLatency>) {
+    let Some(l) = latency else {
+        if holds_back(d) {
+            let name = d.attrs.scheduler.as_deref().unwrap_or("");
+            f.confidence = Confidence::Suspected;
+            f.missing.push(format!(
+                "whether requests wait on the device or in the scheduler {name}: eBPF tells"
+            ));
+        }
+        return;
+    };
+    f.evidence.extend(l.evidence(d));
+    let Some(v) = l.dispersion() else { return };
+    if v >= WIDE {
+        f.confidence = Confidence::Suspected;
+        f.missing.push(format!(
+            "whether the medium itself is busy: eBPF: latency on the device varies by {:.0}%",
+            100.0 * v
+        ));
+        return;
+    }
+    let text = format!("eBPF: latency on the device varies by {:.0}%", 100.0 * v);
+    if v <= NARROW {
+        let because = format!("{text}, a busy medium by {:.0}% or more", 100.0 * WIDE);
+        f.ruled_out.push(RuledOut::new("busy-medium", because));
+        // A limiter's clock on top of flat throughput needs no other depth for a proof.
+        f.confidence = Confidence::Confirmed;
+    }
+    f.evidence.push(Evidence::new("dispersion", v, "", text));
 }
 
 fn loaded(d: &DiskFigures, reference: Reference) -> bool {
