@@ -92,9 +92,16 @@ struct Hot {
     /// Its part of all NET_RX.
     net_rx: f64,
     net_rx_s: f64,
-    /// By eBPF: its vectors with % of the CPU, most time first, and the time in which 99% of
-    /// the runs of NET_RX end, ms.
-    vectors: Option<(Vec<(&'static str, f64)>, Option<f64>)>,
+    /// By eBPF.
+    vectors: Option<Vectors>,
+}
+
+/// Where the softirq time of the CPU goes.
+struct Vectors {
+    /// % of the CPU by vector, most time first.
+    most: Vec<(&'static str, f64)>,
+    /// 99% of the runs of NET_RX end in less, ms.
+    net_rx_p99: Option<f64>,
 }
 
 /// The CPU with most of this time, if it stands out.
@@ -130,7 +137,7 @@ fn measured(cpu: &CpuFigures, soft: &SoftirqFigures, bpf: &IrqFigures) -> Option
     hot.net_rx_s = soft.rate(hot.cpu, "NET_RX").or(run.map(|r| r.runs_s)).unwrap_or(0.0);
     let mut most: Vec<_> = row.vectors.iter().map(|v| (v.name(), v.run.pct)).collect();
     most.sort_by(|a, b| b.1.total_cmp(&a.1));
-    hot.vectors = Some((most, run.and_then(|r| r.p99_ns).map(to_ms)));
+    hot.vectors = Some(Vectors { most, net_rx_p99: run.and_then(|r| r.p99_ns).map(to_ms) });
     (receives && hot.net_rx >= SHARE).then_some(hot)
 }
 
@@ -176,9 +183,10 @@ fn fire(w: &Window<'_>, soft: &SoftirqFigures, hot: &Hot) -> Fire {
     let text =
         format!("{source}: softirq {si:.0}% of {cpu}, median of the others {:.1}%", hot.others);
     f.evidence.push(Evidence::new("softirq", si, "%", text).over(BUSY));
-    if let Some((most, p99)) = &hot.vectors {
+    if let Some(v) = &hot.vectors {
         let parts: Vec<String> =
-            most.iter().take(3).map(|(name, share)| format!("{name} {share:.1}%")).collect();
+            v.most.iter().take(3).map(|(name, share)| format!("{name} {share:.1}%")).collect();
+        let p99 = v.net_rx_p99;
         let p99 = p99.map_or(String::new(), |v| format!("; a run of NET_RX p99 {} ms", ms(v)));
         let text = format!("eBPF: {}{p99}", parts.join(", "));
         f.evidence.push(Evidence::text("vectors", text));
