@@ -73,7 +73,12 @@ pub fn ends(r: &EventRow) -> Option<(Endpoint, Endpoint)> {
 /// The process that holds the socket, or held it.
 #[must_use]
 pub fn owner<'a>(cx: &Cx<'a>, r: &'a EventRow) -> Option<&'a Owner> {
-    r.owner.as_ref().or_else(|| sockets::find(cx, r.socket?, 0)?.owner(cx))
+    near_owner(cx, r).or_else(|| sockets::find(cx, r.socket?, 0)?.owner(cx))
+}
+
+/// The same without a search through all sockets: for what is asked of every row.
+fn near_owner<'a>(cx: &Cx<'a>, r: &'a EventRow) -> Option<&'a Owner> {
+    r.owner.as_ref().or_else(|| cx.suspects.get(r.socket?)?.owner.as_ref())
 }
 
 /// `10.0.3.2:51322 > 10.0.3.7:3306`, or `NO_SOCKET in tcp_v4_rcv`.
@@ -235,7 +240,7 @@ impl Table for Events {
     fn search(&self, cx: &Cx<'_>, r: EventRef, out: &mut String) {
         let Some(r) = r.get(cx) else { return };
         let _ = write!(out, "{} {}", kind_name(&r.key), subject(r, usize::MAX));
-        if let Some(o) = owner(cx, r) {
+        if let Some(o) = near_owner(cx, r) {
             let _ = write!(out, " {}/{}", o.comm, o.pid);
         }
     }
