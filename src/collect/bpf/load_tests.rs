@@ -107,8 +107,8 @@ fn maps_of_the_objects_fit_into_the_budget() {
     let ring = bytes(objects::NET, &per_cpu);
     let perf = bytes(objects::NET_PERF, &per_cpu) + crate::collect::bpf::events::perf_bytes(CPUS);
     let sum = sched + irq + block + ring.max(perf);
-    println!("sched {sched}, irq {irq}, block {block}, net {ring} or {perf}: {sum} bytes");
-    assert!(sum <= 8 << 20, "{sum} bytes");
+    let parts = format!("sched {sched}, irq {irq}, block {block}, net {ring} or {perf}");
+    assert!(sum <= 8 << 20, "{sum} bytes: {parts}");
     // The documented formula tells the same, but for read-only variables and pages.
     assert!(map_bytes(CPUS) <= 8 << 20);
     assert!(sum.abs_diff(map_bytes(CPUS)) < 128 << 10, "{sum}, by formula {}", map_bytes(CPUS));
