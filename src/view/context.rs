@@ -2,7 +2,6 @@
 //! standing, with its age; what is off says why.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -10,7 +9,7 @@ use jiff::tz::TimeZone;
 use crate::analysis::{Analysis, MomentView};
 use crate::collect::sockets::NetnsTable;
 use crate::collect::{CollectorId, Shared};
-use crate::diagnose::{Finding, Severity};
+use crate::diagnose::{Findings, Severity};
 use crate::model::derive::bpf::{BlockFigures, EventRow, IrqFigures, NetFigures, RunqFigures};
 use crate::model::derive::cpu::{CpuFigures, SchedFigures, SoftirqFigures};
 use crate::model::derive::disks::DiskFigures;
@@ -42,9 +41,9 @@ pub struct Marks {
 }
 
 impl Marks {
-    fn of(findings: &[Arc<Finding>]) -> Self {
+    fn of(findings: &Findings) -> Self {
         let mut m = Self::default();
-        for f in findings {
+        for f in findings.all() {
             let s = f.fire.severity;
             for id in &f.fire.sockets {
                 let old = m.sockets.entry(*id).or_insert(s);
@@ -148,18 +147,23 @@ impl<'a> Cx<'a> {
                 tables.push(t);
             }
         }
-        // The youngest figures; what their sample says about its time is gone with the sample
-        // in moments that were thinned.
-        macro_rules! dated {
-            ($sample:ident, $figures:ident, |$f:ident| $value:expr) => {
-                back().find_map(|m| {
-                    let at = m.tick.samples.$sample.as_ref().map_or(m.tick.mono, |s| s.span.mid());
-                    let $f = m.derived.$figures.as_ref()?;
-                    Some(Dated { value: $value, at })
-                })
-            };
-        }
-        let marks = Marks::of(&now.findings.active);
+        let disks = back().find_map(|m| {
+            let at = m.tick.samples.disks.as_ref().map_or(m.tick.mono, |s| s.span.mid());
+            Some(Dated { value: m.derived.disks.as_ref()?.as_slice(), at })
+        });
+        let cpu = back().find_map(|m| {
+            let at = m.tick.samples.cpu.as_ref().map_or(m.tick.mono, |s| s.span.mid());
+            Some(Dated { value: &**m.derived.cpu.as_ref()?, at })
+        });
+        let softirq = back().find_map(|m| {
+            let at = m.tick.samples.softirq.as_ref().map_or(m.tick.mono, |s| s.span.mid());
+            Some(Dated { value: &**m.derived.softirq.as_ref()?, at })
+        });
+        let sched = back().find_map(|m| {
+            let at = m.tick.samples.sched.as_ref().map_or(m.tick.mono, |s| s.span.mid());
+            Some(Dated { value: &**m.derived.sched.as_ref()?, at })
+        });
+        let marks = Marks::of(now.findings);
         let suspects = &*now.derived.sockets;
         Some(Self {
             analysis,
