@@ -1,6 +1,7 @@
 //! The same findings without a screen: text for an incident channel, JSON for programs.
 
 pub mod doctor;
+pub mod explain;
 pub mod json;
 pub mod rules;
 pub mod save;
@@ -81,6 +82,28 @@ impl CheckReport {
                 });
             }
         }
+        report
+    }
+
+    /// The report of a paste: what its samples do not hold is said by the engine, and no time was
+    /// observed that could have been too short.
+    #[must_use]
+    pub fn of_paste(analysis: &Analysis, samples: u64) -> Self {
+        let mut report = Self {
+            host: analysis.host().clone(),
+            source: "paste".to_owned(),
+            started: None,
+            duration: Duration::ZERO,
+            ticks: samples,
+            coverage: Vec::new(),
+            findings: Vec::new(),
+            not_judged: Vec::new(),
+        };
+        let Some(now) = analysis.latest() else { return report };
+        report.coverage = now.tick.health.iter().flat_map(|h| h.signals.iter().cloned()).collect();
+        report.findings =
+            now.findings.active.iter().chain(&now.findings.cleared).cloned().collect();
+        report.not_judged.clone_from(&now.findings.not_judged);
         report
     }
 
