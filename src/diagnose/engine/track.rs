@@ -92,6 +92,8 @@ impl Track {
                 None
             }
             Verdict::Clear => self.clear(),
+            // Samples that stand alone do not go on from each other.
+            Verdict::Ok if now.alone => self.clear(),
             Verdict::Ok => {
                 self.calm += credit;
                 if self.calm + slack >= Duration::from_secs(u64::from(hold.clear)) {

@@ -33,7 +33,8 @@ const HZ: f64 = 10_000.0;
 
 /// A reading of disks: how long after the one before, and what it counts.
 struct DiskFrame<'a> {
-    gap: Duration,
+    /// `None` when nothing tells it.
+    gap: Option<Duration>,
     kind: DiskKind<'a>,
 }
 
@@ -69,9 +70,11 @@ pub(super) fn ticks(p: &Parsers) -> (HostInfo, VecDeque<Arc<Tick>>) {
     for t in 0..n {
         let disk = at(disks.len(), t).and_then(|i| disks.get(i));
         let cpu = at(lengths[1], t);
-        let told = disk.map(|d| d.gap).filter(|d| !d.is_zero());
-        let cpu_gap = cpu.and_then(|i| cpus.get(i.checked_sub(1)?)).and_then(|c| c.length);
-        let gap = told.or(cpu_gap).unwrap_or(SECOND);
+        let gap = disk
+            .and_then(|d| d.gap)
+            .or_else(|| cpus.get(cpu?.checked_sub(1)?)?.length)
+            .or_else(|| p.ss.elapsed(at(lengths[4], t)?))
+            .unwrap_or(SECOND);
         if t > 0 {
             mono = mono + gap;
         }
@@ -118,8 +121,12 @@ fn stamped<S>(at: MonoNs, data: S) -> Shared<S> {
 
 fn host(p: &Parsers, disks: &[DiskFrame<'_>]) -> HostInfo {
     let banner = p.banner.clone().unwrap_or_default();
-    let mut gaps: Vec<Duration> =
-        disks.iter().skip(1).map(|d| d.gap).filter(|g| *g <= Duration::from_secs(60)).collect();
+    let mut gaps: Vec<Duration> = disks
+        .iter()
+        .skip(1)
+        .filter_map(|d| d.gap)
+        .filter(|g| *g <= Duration::from_secs(60))
+        .collect();
     gaps.sort_unstable();
     HostInfo {
         hostname: banner.host.unwrap_or_default(),
@@ -177,14 +184,14 @@ fn disk_frames(p: &Parsers) -> Vec<DiskFrame<'_>> {
             Some(r.stat.io_ticks.wrapping_sub(old.stat.io_ticks)).filter(|ms| *ms <= 3_600_000)
         });
         let gap = Duration::from_millis(busy.max().unwrap_or(0).into()).max(SECOND);
-        out.push(DiskFrame { gap, kind: DiskKind::Raw(i) });
+        out.push(DiskFrame { gap: Some(gap), kind: DiskKind::Raw(i) });
     }
     let all: Vec<&Interval> = p.iostat.intervals().chain(p.fio.runs()).collect();
     if let Some(first) = all.first() {
-        out.push(DiskFrame { gap: SECOND, kind: DiskKind::Zero(first) });
+        out.push(DiskFrame { gap: None, kind: DiskKind::Zero(first) });
     }
     for (i, interval) in all.iter().enumerate() {
-        let gap = interval.length.unwrap_or(SECOND).max(Duration::from_millis(100));
+        let gap = interval.length.map(|l| l.max(Duration::from_millis(100)));
         let next = all.get(i + 1).copied();
         out.push(DiskFrame { gap, kind: DiskKind::After(interval, next) });
     }

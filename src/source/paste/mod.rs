@@ -216,6 +216,7 @@ impl Reader {
         self.current = None;
         let p = &mut self.parsers;
         let interval = c.interval.filter(|_| c.name == "iostat" || c.name == "vmstat");
+        p.ss.command();
         p.iostat.command(interval);
         p.cpu.command(interval);
         p.counters.command((c.name == "nstat").then_some(c.absolute));

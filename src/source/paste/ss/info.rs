@@ -99,6 +99,29 @@ pub(super) fn is_pair(word: &str) -> bool {
         || (key == "bbr" && word.starts_with("bbr:("))
 }
 
+/// Is this a word such as `rto:204`, whole: known, and with a value that makes sense?
+pub(super) fn is_sound(word: &str) -> bool {
+    let Some((key, value)) = word.split_once(':') else { return false };
+    if !is_pair(word) {
+        return false;
+    }
+    let other = matches!(
+        key,
+        "skmem"
+            | "mem"
+            | "timer"
+            | "users"
+            | "uid"
+            | "ino"
+            | "sk"
+            | "fwmark"
+            | "cgroup"
+            | "bbr"
+            | "dctcp"
+    );
+    if other { !value.contains('#') } else { Info::default().pair(key, value) }
+}
+
 /// Plain numbers: offset and size in `tcp_info`.
 fn layout(key: &str) -> Option<(usize, usize)> {
     Some(match key {
@@ -227,8 +250,21 @@ impl Info {
         }
     }
 
-    pub(super) fn u32_at(&self, at: usize) -> u32 {
+    fn u32_at(&self, at: usize) -> u32 {
         self.raw.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
+    }
+    pub(super) fn rto_ms(&self) -> u32 {
+        if self.rto { self.u32_at(8) / 1000 } else { 3000 }
+    }
+    pub(super) fn last_sent_ms(&self) -> u32 {
+        self.u32_at(44)
+    }
+    pub(super) fn snd_wnd(&self) -> u32 {
+        self.u32_at(228)
+    }
+    /// Ages of the last data sent, data received and ACK received, ms.
+    pub(super) fn ages(&self) -> [u32; 3] {
+        [44, 52, 56].map(|at| self.u32_at(at))
     }
     pub(super) fn backoff(&self) -> u8 {
         self.raw[4]

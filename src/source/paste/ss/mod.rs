@@ -9,8 +9,9 @@ mod info;
 mod socket;
 mod table;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 use super::{Line, Took};
 use crate::collect::sockets::{NetnsTable, SockState};
@@ -47,6 +48,8 @@ pub(super) struct Ss {
     width: usize,
     /// The header had no State column.
     stateless: bool,
+    /// Number of the command whose output this is.
+    run: u32,
     snapshots: Vec<Snapshot>,
     kept: usize,
     infos: usize,
@@ -90,6 +93,7 @@ impl Ss {
             return false;
         }
         self.stateless = !text.contains("State");
+        self.run = self.run.wrapping_add(1);
         true
     }
 
@@ -125,26 +129,37 @@ impl Ss {
             return false;
         }
         let indented = text.starts_with([' ', '\t']);
-        let (mut pairs, mut others) = (0, 0);
-        for word in text.split_ascii_whitespace() {
+        let (mut pairs, mut flags, mut others) = (0_usize, 0_usize, 0_usize);
+        // As long as the line before: its last word may go on in the next one.
+        let full = self.width >= WRAP && text.len() >= self.width;
+        let mut words = text.split_ascii_whitespace().peekable();
+        while let Some(word) = words.next() {
             if is_pair(word) {
                 pairs += 1;
-            } else if !is_flag(word) && super::number::bps(word).is_none() {
+            } else if is_flag(word) || is_rate(word) {
+                flags += 1;
+            } else if !(full && words.peek().is_none()) {
                 others += 1;
             }
         }
-        let fragment = self.width >= WRAP && !text.contains(' ') && text.len() <= 40;
-        let incomplete =
-            self.width >= WRAP && socket::parse(&self.pending, self.stateless).is_none();
-        let fits = pairs > 0 && others <= pairs + 2 || others == 0 || fragment || incomplete;
+        let last = self.pending.rsplit([' ', '\t']).next().unwrap_or("");
+        let first = text.split_ascii_whitespace().next().unwrap_or("");
+        // A terminal breaks words in two: what is no word by itself is the rest of one.
+        let wrapped = self.width >= WRAP && !indented;
+        let whole = is_pair(first) || is_flag(first) || RATES.contains(&last);
+        let halves = wrapped && !whole && (last.len() + first.len() < 200) && {
+            let word = format!("{last}{first}");
+            is_flag(&word) || info::is_sound(&word)
+        };
+        let incomplete = wrapped && socket::parse(&self.pending, self.stateless).is_none();
+        let fits = pairs > 0 && others <= pairs + 2
+            || flags > 0 && others == 0
+            || halves && others <= usize::from(!is_rate(first))
+            || incomplete;
         if !fits {
             return false;
         }
-        let last = self.pending.rsplit([' ', '\t']).next().unwrap_or("");
-        let first = text.split_ascii_whitespace().next().unwrap_or("");
-        let whole = is_pair(first) || is_flag(first) || RATES.contains(&last);
-        // A terminal breaks words in two: what is no word by itself is the rest of one.
-        if indented || self.width < WRAP || whole {
+        if !halves && !(incomplete && !whole) {
             self.pending.push(' ');
         }
         self.pending.push_str(text.trim_start());
@@ -173,14 +188,15 @@ impl Ss {
         &self.pending
     }
 
+    /// A prompt: what follows may be of another option set.
+    pub(super) fn command(&mut self) {
+        self.run = self.run.wrapping_add(1);
+    }
+
     fn keep(&mut self, mut s: Socket) {
+        s.run = self.run;
         self.sockets += 1;
-        // Listeners of one port may be many (SO_REUSEPORT); connections are unique.
-        let key = (s.state != SockState::LISTEN && s.state != SockState::CLOSE).then(|| {
-            let mut h = DefaultHasher::new();
-            (s.local, s.lport, s.remote, s.rport, s.cookie, s.proto).hash(&mut h);
-            h.finish()
-        });
+        let key = key(&s);
         let again = key.is_some_and(|k| self.snapshots.last().is_some_and(|n| n.keys.contains(&k)));
         if self.snapshots.is_empty() || again {
             if self.snapshots.len() == MAX_SNAPSHOTS {
@@ -215,6 +231,22 @@ impl Ss {
         self.snapshots.len()
     }
 
+    /// Time from the snapshot before to snapshot `i`. Where nothing was sent or received in
+    /// between, the age of the last one grew by it, and no age grows by more.
+    pub(super) fn elapsed(&self, i: usize) -> Option<Duration> {
+        let (old, new) = (self.snapshots.get(i.checked_sub(1)?)?, self.snapshots.get(i)?);
+        let ages = |s: &Socket| Some((key(s)?, s.info.as_ref()?.ages()));
+        let before: HashMap<u64, [u32; 3]> = old.rows.iter().filter_map(ages).collect();
+        let grown = new.rows.iter().filter_map(ages).filter_map(|(k, now)| {
+            let then = before.get(&k)?;
+            now.iter().zip(then).map(|(n, t)| n.saturating_sub(*t)).max()
+        });
+        grown
+            .max()
+            .filter(|ms| (100..=86_400_000).contains(ms))
+            .map(|ms| Duration::from_millis(ms.into()))
+    }
+
     /// Snapshot `i` as the collector would have read it at `at`.
     pub(super) fn table(&self, i: usize, at: MonoNs) -> Option<NetnsTable> {
         // What one socket of a run shows, its ss knows for all.
@@ -222,6 +254,20 @@ impl Ss {
         let top = top.filter_map(|r| r.info.as_ref()).map(|i| i.top).max().unwrap_or(0);
         Some(table::build(&self.snapshots.get(i)?.rows, top, at))
     }
+}
+
+/// A number that may stand behind `send`.
+fn is_rate(word: &str) -> bool {
+    super::number::bps(word).is_some()
+}
+
+/// What a connection is known by. Listeners of one port may be many (SO_REUSEPORT).
+fn key(s: &Socket) -> Option<u64> {
+    (s.state != SockState::LISTEN && s.state != SockState::CLOSE).then(|| {
+        let mut h = DefaultHasher::new();
+        (s.local, s.lport, s.remote, s.rport, s.cookie, s.proto).hash(&mut h);
+        h.finish()
+    })
 }
 
 /// The header line of ss and netstat, or one of netstat's titles.

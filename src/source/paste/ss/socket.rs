@@ -28,6 +28,8 @@ pub(super) struct Socket {
     pub(super) info: Option<Box<Info>>,
     /// Process id and name.
     pub(super) owner: Option<(u32, String)>,
+    /// Which command printed it: sockets of one have the same options.
+    pub(super) run: u32,
 }
 
 /// What a line turned out to be.
@@ -155,6 +157,7 @@ pub(super) fn parse(text: &str, stateless: bool) -> Option<Parsed> {
         skmem_words: 0,
         info: None,
         owner: None,
+        run: 0,
     };
     s.details(w);
     Some(Parsed::Inet(Box::new(s)))
@@ -221,6 +224,7 @@ fn netstat<'a>(netid: &str, mut w: impl Iterator<Item = &'a str>) -> Option<Pars
         skmem_words: 0,
         info: None,
         owner,
+        run: 0,
     })))
 }
 

@@ -4,6 +4,8 @@
 //! reading: without `-o` a connection that backs off with data in flight runs its
 //! retransmission timer, one that backs off with nothing in flight probes a window.
 
+use std::collections::HashSet;
+
 use super::info::Info;
 use super::socket::Socket;
 use crate::collect::sockets::{InetRows, NO_INFO, NetnsTable, Owner, SockState, SockTimer};
@@ -20,13 +22,13 @@ pub(super) fn build(sockets: &[Socket], top: usize, at: MonoNs) -> NetnsTable {
     let mut rows = InetRows::default();
     rows.reserve(sockets.len());
     let mut owners = Vec::new();
-    let timers = sockets.iter().any(|s| s.timer.is_some());
-    let uids = sockets.iter().any(|s| s.inode.is_some());
+    // Commands with -o: no timer is printed where none runs.
+    let timers: HashSet<u32> =
+        sockets.iter().filter(|s| s.timer.is_some()).map(|s| s.run).collect();
     let known = Info::known(top);
     for (i, s) in sockets.iter().enumerate() {
         let (timer, expires, times) = s.timer.unwrap_or_else(|| {
-            let (kind, n) = if timers { (SockTimer::OFF, 0) } else { told(s) };
-            (kind, 0, n)
+            if timers.contains(&s.run) { (SockTimer::OFF, 0, 0) } else { told(s) }
         });
         let inode = s.inode.unwrap_or(MADE_UP | (i as u32 & !MADE_UP));
         if let Some((pid, comm)) = &s.owner
@@ -49,7 +51,7 @@ pub(super) fn build(sockets: &[Socket], top: usize, at: MonoNs) -> NetnsTable {
         rows.rport.push(s.rport);
         rows.ifindex.push(0);
         // ss leaves out uid 0 where it prints inodes.
-        rows.uid.push(s.uid.unwrap_or(if uids && s.inode.is_some() { 0 } else { NO_UID }));
+        rows.uid.push(s.uid.unwrap_or(if s.inode.is_some() { 0 } else { NO_UID }));
         rows.inode.push(inode);
         rows.cgroup.push(0);
         rows.skmem.push(s.skmem);
@@ -91,18 +93,19 @@ fn block(
     info.block(known, retransmits, probes)
 }
 
-/// Which timer runs, where `-o` was not given.
-fn told(s: &Socket) -> (SockTimer, u8) {
-    let Some(i) = &s.info else { return (SockTimer::OFF, 0) };
-    let small = |n: u32| n.min(255) as u8;
+/// Which timer runs, ms to its firing, and how often it fired, where `-o` was not given.
+fn told(s: &Socket) -> (SockTimer, u32, u8) {
+    let Some(i) = &s.info else { return (SockTimer::OFF, 0, 0) };
     if s.state == SockState::SYN_SENT && i.total_retrans() > 0 {
-        return (SockTimer::ON, small(i.total_retrans()));
+        return (SockTimer::ON, 0, i.total_retrans().min(255) as u8);
     }
     match (i.backoff(), i.unacked()) {
-        (0, _) => (SockTimer::OFF, 0),
-        // Each RTO on end doubles; only thin streams and SYNs do not.
-        (n, 1..) => (SockTimer::ON, n),
-        (_, 0) if s.wqueue > 0 => (SockTimer::PERSIST, 0),
-        _ => (SockTimer::OFF, 0),
+        (0, _) => (SockTimer::OFF, 0, 0),
+        // Each RTO on end doubles; only thin streams and SYNs do not. If something was sent
+        // since the timer was set, it was by its last firing.
+        (n, 1..) => (SockTimer::ON, i.rto_ms().saturating_sub(i.last_sent_ms()), n),
+        // A probe that meets an open window ends the probing, unless none gets out.
+        (n, 0) if s.wqueue > 0 => (SockTimer::PERSIST, 0, if i.snd_wnd() > 0 { n } else { 0 }),
+        _ => (SockTimer::OFF, 0, 0),
     }
 }
