@@ -4,6 +4,7 @@
 //! `cargo bench --bench explain`. Prints MB/s; asserts nothing.
 #![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -24,7 +25,7 @@ fn fill(bytes: usize, part: impl Fn(usize) -> String) -> Vec<u8> {
 fn ss(i: usize) -> String {
     let (a, b, c) = (i >> 16 & 255, i >> 8 & 255, i & 255);
     let sick = i.is_multiple_of(50);
-    let timer = if sick { "timer:(on,6.400ms,5) " } else { "" };
+    let timer = if sick { "timer:(on,5.944ms,5) " } else { "" };
     let detail =
         if sick { "rto:6528 backoff:5 unacked:11 lost:11 retrans:1/5 " } else { "rto:204 " };
     format!(
@@ -40,8 +41,9 @@ fn iostat(i: usize) -> String {
         "\nDevice            r/s     rkB/s   rrqm/s  %rrqm r_await rareq-sz     w/s     wkB/s   wrqm/s  %wrqm w_await wareq-sz     d/s     dkB/s   drqm/s  %drqm d_await dareq-sz     f/s f_await  aqu-sz  %util\n",
     );
     for d in 0..8 {
-        out += &format!(
-            "vd{}            {}.00     40.00     0.00   0.00    0.50     4.00  500.00   2000.00     1.00   0.20   {}.00     4.00    0.00      0.00     0.00   0.00    0.00     0.00    0.00    0.00    {}.00  99.00\n",
+        let _ = writeln!(
+            out,
+            "vd{}            {}.00     40.00     0.00   0.00    0.50     4.00  500.00   2000.00     1.00   0.20   {}.00     4.00    0.00      0.00     0.00   0.00    0.00     0.00    0.00    0.00    {}.00  99.00",
             char::from(b'a' + d),
             i % 10,
             8 + d,
@@ -63,7 +65,7 @@ fn nstat(i: usize) -> String {
         "IpInReceives",
         "TcpExtTCPWqueueTooBig",
     ] {
-        out += &format!("{n:<31} {:<18} 0.0\n", 1000 + i);
+        let _ = writeln!(out, "{n:<31} {:<18} 0.0", 1000 + i);
     }
     out
 }
@@ -84,6 +86,8 @@ fn mixed(i: usize) -> String {
         _ => ss(i),
     }
 }
+
+type Case = (&'static str, usize, fn(usize) -> String);
 
 /// Seconds from start to exit, and peak resident MiB.
 fn run(text: &[u8]) -> (f64, f64, Option<i32>) {
@@ -116,13 +120,13 @@ fn run(text: &[u8]) -> (f64, f64, Option<i32>) {
 
 fn main() {
     println!("{:<22} {:>6} {:>8} {:>8} {:>9}  exit", "text", "MB", "s", "MB/s", "RSS MiB");
-    type Case = (&'static str, usize, fn(usize) -> String);
-    let cases: [Case; 7] = [
+    let cases: [Case; 8] = [
         ("ss -tinmoe", 10, ss),
         ("iostat -x", 10, iostat),
         ("nstat", 10, nstat),
         ("garbage", 10, garbage),
         ("mixed, CR LF", 10, mixed),
+        ("ss -tinmoe", 100, ss),
         ("mixed, CR LF", 100, mixed),
         ("garbage", 100, garbage),
     ];

@@ -56,16 +56,20 @@ fn one_line_or_two_is_the_same() {
     }
 }
 
+/// Every line changed.
+fn each(text: &str, f: impl Fn(&str) -> String) -> Vec<u8> {
+    let lines: Vec<String> = text.lines().map(f).collect();
+    (lines.join("\n") + "\n").into_bytes()
+}
+
 type Disguise = (&'static str, fn(&str) -> Vec<u8>);
 
 /// What happens to text on its way; the findings stay.
 const DISGUISES: &[Disguise] = &[
     ("windows", |t| t.replace('\n', "\r\n").into_bytes()),
     ("old mac", |t| t.replace('\n', "\r").into_bytes()),
-    ("colours", |t| {
-        t.lines().map(|l| format!("\x1b[0;32m{l}\x1b[0m\x1b[K\n")).collect::<String>().into_bytes()
-    }),
-    ("quoted mail", |t| t.lines().map(|l| format!("> {l}\n")).collect::<String>().into_bytes()),
+    ("colours", |t| each(t, |l| format!("\x1b[0;32m{l}\x1b[0m\x1b[K"))),
+    ("quoted mail", |t| each(t, |l| format!("> {l}"))),
     ("fence", |t| format!("look at this:\n```\n{t}\n```\nthanks!\n").into_bytes()),
     ("nbsp", |t| t.replace(' ', "\u{a0}").into_bytes()),
     ("tabs", |t| t.replace("  ", "\t").into_bytes()),
@@ -80,7 +84,7 @@ const DISGUISES: &[Disguise] = &[
     ("prompts", |t| {
         format!("[root@db7 ~]# date\nMon Jan  1 00:00:00 UTC 2026\n[root@db7 ~]# ./show.sh\n{t}[root@db7 ~]# \n").into_bytes()
     }),
-    ("indented", |t| t.lines().map(|l| format!("  {l}\n")).collect::<String>().into_bytes()),
+    ("indented", |t| each(t, |l| format!("  {l}"))),
 ];
 
 #[test]
@@ -177,7 +181,7 @@ fn limits_are_said() {
         out.understood.notes
     );
     let head = "Device r/s w/s rkB/s wkB/s r_await w_await aqu-sz %util\n";
-    let intervals: String = (0..700).map(|_| format!("{head}vda 1 0 4 0 0.1 0 0 1\n")).collect();
+    let intervals = format!("{head}vda 1 0 4 0 0.1 0 0 1\n").repeat(700);
     let out = explain(intervals.as_bytes());
     assert!(
         out.understood.notes.iter().any(|n| n.starts_with("100 older intervals")),

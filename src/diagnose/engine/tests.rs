@@ -442,7 +442,7 @@ proptest! {
             let mut state = State::default();
             let now = Moment {
                 mono: MonoNs(1), wall: WallNs(1), nominal: Duration::from_secs(1),
-                longest: Duration::from_secs(3), hole: None,
+                longest: Duration::from_secs(3), hole: None, alone: false,
             };
             let verdicts = list
                 .iter()

@@ -322,16 +322,12 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
         let text = format!("{together} disks are flat together: look for an instance limit");
         f.evidence.push(Evidence::new("disks", together as f64, "", text));
     }
-    match pct {
-        Some(pct) => {
-            let because = format!("varies by {pct:.1}% only");
-            f.ruled_out.push(RuledOut::new("disk-saturated", because));
-        }
-        None => {
-            f.confidence = Confidence::Suspected;
-            f.missing
-                .push("whether throughput stays the same at another queue: one sample".to_owned());
-        }
+    if let Some(pct) = pct {
+        let because = format!("varies by {pct:.1}% only");
+        f.ruled_out.push(RuledOut::new("disk-saturated", because));
+    } else {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("whether throughput stays the same at another queue: one sample".to_owned());
     }
     let because = format!("await {} ms and the queue are at the device itself", ms(r));
     f.ruled_out.push(RuledOut::new("cgroup-io-throttle", because));

@@ -78,31 +78,29 @@ pub(super) fn ticks(p: &Parsers) -> (HostInfo, VecDeque<Arc<Tick>>) {
         if t > 0 {
             mono = mono + gap;
         }
-        let mut s = Samples::default();
-        s.disks = disk.map(|d| stamped(mono, disk_state.sample(p, d, gap)));
-        s.cpu = cpu.map(|i| {
+        let disks = disk.map(|d| stamped(mono, disk_state.sample(p, d, gap)));
+        let cpu = cpu.map(|i| {
             let frame = i.checked_sub(1).and_then(|i| cpus.get(i));
             stamped(mono, cpu_state.sample(frame.copied(), gap))
         });
-        s.net_counters = at(counters.len(), t).and_then(|i| counters.get(i)).map(|r| {
-            let names: Vec<Box<str>> = r.keys().cloned().collect();
-            stamped(mono, counter_sample(names, r.values().copied().collect()))
-        });
-        s.softirq = at(lengths[3], t).and_then(|i| p.procfs.softnet.list.get(i)).map(|rows| {
+        let softirq = at(lengths[3], t).and_then(|i| p.procfs.softnet.list.get(i)).map(|rows| {
             stamped(mono, SoftirqSample { softnet: rows.clone(), ..SoftirqSample::default() })
         });
-        s.sockets = at(lengths[4], t).and_then(|i| p.ss.table(i, mono)).map(|table| {
+        let sockets = at(lengths[4], t).and_then(|i| p.ss.table(i, mono)).map(|table| {
             let spaces = vec![Arc::new(table)];
             stamped(mono, SocketsSample { spaces, unread: Vec::new() })
         });
-        if s.sockets.is_some() && s.net_counters.is_none() {
-            // A namespace without counters: rules that look at both can say what sockets show.
-            s.net_counters = Some(stamped(mono, counter_sample(Vec::new(), Vec::new())));
-        }
-        if t + 1 == n && p.cpu.load.is_some() {
-            let sample = SchedSample { load: p.cpu.load, ..SchedSample::default() };
-            s.sched = Some(stamped(mono, sample));
-        }
+        // Sockets without counters get a namespace without counters: rules that look at both
+        // can say what the sockets show.
+        let reading = at(counters.len(), t).and_then(|i| counters.get(i));
+        let net_counters = (reading.is_some() || sockets.is_some()).then(|| {
+            let (names, values) =
+                reading.into_iter().flatten().map(|(n, v)| (n.clone(), *v)).unzip();
+            stamped(mono, counter_sample(names, values))
+        });
+        let sched = (t + 1 == n && p.cpu.load.is_some())
+            .then(|| stamped(mono, SchedSample { load: p.cpu.load, ..SchedSample::default() }));
+        let s = Samples { sockets, disks, cpu, softirq, sched, net_counters, ..Samples::default() };
         let health = health(p, &s);
         out.push_back(Arc::new(Tick {
             seq: Seq(t as u64),

@@ -41,9 +41,13 @@ pub(super) fn clean<'a>(raw: &'a [u8], buf: &'a mut String) -> &'a str {
 fn push(buf: &mut String, c: char) {
     match c {
         '\t' | ' '..='~' => buf.push(c),
-        '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{205f}' | '\u{3000}' => buf.push(' '),
-        // Borders of panes.
-        '\u{2500}'..='\u{257f}' => buf.push(' '),
+        // The last ones are borders of panes.
+        '\u{a0}'
+        | '\u{1680}'
+        | '\u{2000}'..='\u{200a}'
+        | '\u{205f}'
+        | '\u{3000}'
+        | '\u{2500}'..='\u{257f}' => buf.push(' '),
         '\u{ff01}'..='\u{ff5e}' => buf.extend(char::from_u32(c as u32 - 0xfee0)),
         '\u{660}'..='\u{669}' => digit(buf, c, 0x660),
         '\u{6f0}'..='\u{6f9}' => digit(buf, c, 0x6f0),

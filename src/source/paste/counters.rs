@@ -259,7 +259,7 @@ impl Counters {
         self.seen_any = true;
         self.values += 1;
         let again = self.readings.back().is_none_or(|r| r.contains_key(name));
-        let small = self.readings.back().is_some_and(|r| r.is_empty());
+        let small = self.readings.back().is_some_and(Reading::is_empty);
         if (self.fresh && !small) || again {
             self.readings.push_back(Reading::new());
             while self.readings.len() > MAX_READINGS

@@ -150,11 +150,10 @@ fn job_line(text: &str) -> Option<Job> {
         "cpu" => text.contains("usr="),
         "IO" => text.starts_with("IO depths"),
         "submit" | "complete" => text.contains("4="),
-        "issued" => true,
         "latency" => text.contains("target="),
         "Run" => text.starts_with("Run status group"),
         "Disk" => text.starts_with("Disk stats"),
-        "fio-2" | "fio-3" => true,
+        "issued" | "fio-2" | "fio-3" => true,
         _ => {
             text.contains(": (groupid=")
                 || text.starts_with("fio-")

@@ -159,7 +159,8 @@ impl Ss {
         if !fits {
             return false;
         }
-        if !halves && !(incomplete && !whole) {
+        let glued = halves || incomplete && !whole;
+        if !glued {
             self.pending.push(' ');
         }
         self.pending.push_str(text.trim_start());

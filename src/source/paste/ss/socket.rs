@@ -134,9 +134,9 @@ pub(super) fn parse(text: &str, stateless: bool) -> Option<Parsed> {
     let proto = match netid {
         Some("udp" | "udp6") => Proto::Udp,
         Some("mptcp") => Proto::Mptcp,
-        Some("tcp" | "tcp6") => Proto::Tcp,
+        // TCP sockets that are closed are not listed.
         None if state == SockState::CLOSE => Proto::Udp,
-        None => Proto::Tcp,
+        None | Some("tcp" | "tcp6") => Proto::Tcp,
         Some(_) => return Some(Parsed::Other),
     };
     let ((local, lport), (remote, rport)) = (endpoint(w.next()?)?, endpoint(w.next()?)?);
