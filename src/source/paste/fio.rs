@@ -284,6 +284,6 @@ Disk stats (read/write):
         let (fio, names) = read(text);
         let run = fio.runs().next().unwrap();
         assert_eq!((run.rows.len(), names.list), (2, vec!["dm-0".to_owned(), "sda".to_owned()]));
-        assert_eq!(run.rows[0].1.r_s, 100.0 / 1.0);
+        assert_eq!(run.rows[0].1.r_s, 100.0 / 2.0, "the longest of the group");
     }
 }
