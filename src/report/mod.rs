@@ -45,22 +45,10 @@ impl CheckReport {
     /// The report of a finished run.
     #[must_use]
     pub fn new(analysis: &Analysis, source: &str, observed: Observed) -> Self {
-        let mut report = Self {
-            host: analysis.host().clone(),
-            source: source.to_owned(),
-            started: observed.first_wall,
-            duration: observed.duration,
-            ticks: observed.ticks,
-            coverage: Vec::new(),
-            findings: Vec::new(),
-            notes: Vec::new(),
-            not_judged: Vec::new(),
-        };
-        let Some(now) = analysis.latest() else { return report };
-        report.coverage = coverage(&now.tick.health);
-        report.findings = told(now.findings);
-        report.notes = now.findings.notes.iter().filter(|f| f.active).cloned().collect();
-        report.not_judged.clone_from(&now.findings.not_judged);
+        let mut report = Self::of(analysis, source, observed);
+        if analysis.latest().is_none() {
+            return report;
+        }
         for rule in RULES {
             let need = rule.doc().needs_time;
             let known = report.not_judged.iter().any(|n| n.rule == rule.id())
@@ -89,22 +77,24 @@ impl CheckReport {
     /// observed that could have been too short.
     #[must_use]
     pub fn of_paste(analysis: &Analysis, samples: u64) -> Self {
-        let mut report = Self {
+        Self::of(analysis, "paste", Observed { ticks: samples, ..Observed::default() })
+    }
+
+    /// What the latest moment says.
+    fn of(analysis: &Analysis, source: &str, observed: Observed) -> Self {
+        let now = analysis.latest();
+        let findings = now.map(|n| n.findings);
+        Self {
             host: analysis.host().clone(),
-            source: "paste".to_owned(),
-            started: None,
-            duration: Duration::ZERO,
-            ticks: samples,
-            coverage: Vec::new(),
-            findings: Vec::new(),
-            not_judged: Vec::new(),
-        };
-        let Some(now) = analysis.latest() else { return report };
-        report.coverage = now.tick.health.iter().flat_map(|h| h.signals.iter().cloned()).collect();
-        report.findings =
-            now.findings.active.iter().chain(&now.findings.cleared).cloned().collect();
-        report.not_judged.clone_from(&now.findings.not_judged);
-        report
+            source: source.to_owned(),
+            started: observed.first_wall,
+            duration: observed.duration,
+            ticks: observed.ticks,
+            coverage: now.map(|n| coverage(&n.tick.health)).unwrap_or_default(),
+            findings: findings.map(|f| told(f)).unwrap_or_default(),
+            notes: findings.map(|f| f.notes.clone()).unwrap_or_default(),
+            not_judged: findings.map(|f| f.not_judged.clone()).unwrap_or_default(),
+        }
     }
 
     /// Findings at warn or worse.

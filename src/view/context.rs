@@ -2,6 +2,7 @@
 //! standing, with its age; what is off says why.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -147,22 +148,17 @@ impl<'a> Cx<'a> {
                 tables.push(t);
             }
         }
-        let disks = back().find_map(|m| {
-            let at = m.tick.samples.disks.as_ref().map_or(m.tick.mono, |s| s.span.mid());
-            Some(Dated { value: m.derived.disks.as_ref()?.as_slice(), at })
-        });
-        let cpu = back().find_map(|m| {
-            let at = m.tick.samples.cpu.as_ref().map_or(m.tick.mono, |s| s.span.mid());
-            Some(Dated { value: &**m.derived.cpu.as_ref()?, at })
-        });
-        let softirq = back().find_map(|m| {
-            let at = m.tick.samples.softirq.as_ref().map_or(m.tick.mono, |s| s.span.mid());
-            Some(Dated { value: &**m.derived.softirq.as_ref()?, at })
-        });
-        let sched = back().find_map(|m| {
-            let at = m.tick.samples.sched.as_ref().map_or(m.tick.mono, |s| s.span.mid());
-            Some(Dated { value: &**m.derived.sched.as_ref()?, at })
-        });
+        // The youngest figures; what their sample says about its time is gone with the sample
+        // in moments that were thinned.
+        macro_rules! dated {
+            ($sample:ident, $figures:ident, |$f:ident| $value:expr) => {
+                back().find_map(|m| {
+                    let at = m.tick.samples.$sample.as_ref().map_or(m.tick.mono, |s| s.span.mid());
+                    let $f = m.derived.$figures.as_ref()?;
+                    Some(Dated { value: $value, at })
+                })
+            };
+        }
         let marks = Marks::of(now.findings);
         let suspects = &*now.derived.sockets;
         Some(Self {
