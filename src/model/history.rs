@@ -182,7 +182,10 @@ fn followed(now: &Derived, before: Option<&Derived>) -> usize {
     let shared = |s: &&Arc<Suspect>| {
         old.binary_search_by_key(&s.id, |o| o.id).is_ok_and(|i| Arc::ptr_eq(&old[i], s))
     };
-    now.sockets.suspects.iter().filter(|s| !shared(s)).map(|s| s.bytes()).sum()
+    let crowds = now.sockets.spaces.iter().filter(|s| s.closing.is_some()).count() * 24_000
+        + now.sockets.droppers.len() * 160
+        + now.sockets.losses.len() * 48;
+    crowds + now.sockets.suspects.iter().filter(|s| !shared(s)).map(|s| s.bytes()).sum::<usize>()
 }
 
 /// Bytes of the socket tables.

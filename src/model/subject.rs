@@ -152,6 +152,22 @@ pub enum Subject {
         /// Its `comm`, raw.
         comm: String,
     },
+    /// A process, as the holder of sockets of one namespace.
+    Process {
+        /// Process id.
+        pid: u32,
+        /// Its `comm`, raw.
+        comm: String,
+        /// Namespace of the sockets.
+        netns: NetnsId,
+    },
+    /// A listening UNIX socket.
+    UnixListener {
+        /// Path, or `@name` of an abstract one. Raw.
+        path: String,
+        /// Namespace of the socket.
+        netns: NetnsId,
+    },
 }
 
 impl fmt::Display for Subject {
@@ -165,6 +181,8 @@ impl fmt::Display for Subject {
             Self::Cpu { cpu } => write!(f, "{cpu}"),
             Self::Cgroup { path, .. } => write!(f, "cgroup {path}"),
             Self::Task { task, comm } => write!(f, "{comm}/{}", task.tid),
+            Self::Process { pid, comm, .. } => write!(f, "{comm}/{pid}"),
+            Self::UnixListener { path, .. } => f.write_str(path),
         }
     }
 }

@@ -99,6 +99,12 @@ fn subject(s: &Subject, count: u32, examples: &[String]) -> Value {
         Subject::Task { task, comm } => {
             json!({"kind": "task", "pid": task.pid, "tid": task.tid, "comm": comm})
         }
+        Subject::Process { pid, comm, netns } => {
+            json!({"kind": "process", "pid": pid, "comm": comm, "netns": netns})
+        }
+        Subject::UnixListener { path, netns } => {
+            json!({"kind": "unix-listener", "path": path, "netns": netns})
+        }
     };
     if let Value::Object(map) = &mut v {
         map.insert("count".into(), count.into());
