@@ -68,6 +68,13 @@ pub(crate) struct Incident {
     /// Names of further network namespaces; 1 is the host's.
     #[serde(default)]
     pub(crate) netns: BTreeMap<String, String>,
+    #[serde(default, rename = "unix")]
+    pub(crate) unix: Vec<Unix>,
+    /// `ip_local_port_range` of all namespaces.
+    pub(crate) ports: Option<(u16, u16)>,
+    /// Pages: low, pressure, high.
+    pub(crate) tcp_mem: Option<[u64; 3]>,
+    pub(crate) tcp_max_orphans: Option<u64>,
     /// Values at the start, by full name.
     #[serde(default)]
     pub(crate) start: BTreeMap<String, f64>,
@@ -104,6 +111,8 @@ pub(crate) struct Expect {
     pub(crate) severity: Option<String>,
     pub(crate) confidence: Option<String>,
     pub(crate) count: Option<u32>,
+    /// The rule whose finding explains it; empty for none.
+    pub(crate) cause: Option<String>,
     /// Parts of summary, evidence, look-alikes, next commands, missing inputs.
     #[serde(default)]
     pub(crate) says: Vec<String>,
@@ -115,6 +124,8 @@ pub(crate) struct Socket {
     pub(crate) name: String,
     #[serde(default = "one")]
     pub(crate) netns: u32,
+    #[serde(default)]
+    pub(crate) udp: bool,
     pub(crate) local: String,
     pub(crate) remote: String,
     #[serde(default = "estab")]
@@ -163,6 +174,19 @@ fn inode() -> u32 {
 }
 fn info_len() -> usize {
     248
+}
+
+/// A listening UNIX socket of the host's namespace; `unix.NAME.rqueue` is how many wait.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Unix {
+    pub(crate) name: String,
+    /// `@` begins an abstract name.
+    pub(crate) path: String,
+    pub(crate) backlog: u32,
+    /// `comm/pid`.
+    pub(crate) owner: Option<String>,
+    pub(crate) inode: u32,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -445,6 +469,7 @@ fn code(name: &str) -> u8 {
         "persist" | "FIN-WAIT-1" => 4,
         "FIN-WAIT-2" => 5,
         "TIME-WAIT" => 6,
+        "UNCONN" => 7,
         "CLOSE-WAIT" => 8,
         "LAST-ACK" => 9,
         "LISTEN" => 10,

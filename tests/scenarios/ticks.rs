@@ -17,6 +17,7 @@ use stallscope::collect::net_counters::{NetCountersSample, NetnsCounters};
 use stallscope::collect::processes::{BlockedTask, ProcessesSample};
 use stallscope::collect::psi::{PsiSample, PsiTotals};
 use stallscope::collect::sched::{SchedSample, ThreadSched};
+use stallscope::collect::sockets::unix_diag::UnixRow;
 use stallscope::collect::sockets::{
     InetRows, NO_INFO, NetnsTable, Owner, Proto, RouteAnswer, RouteOutcome, SockState, SockTimer,
     SocketsSample, TcpInfo, map_v4,
@@ -27,7 +28,7 @@ use stallscope::model::subject::{CgroupId, CpuId, DiskId, NetnsId, TaskId};
 use stallscope::model::tick::{HostInfo, Tick};
 use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
 
-use crate::incident::{Incident, Socket, State};
+use crate::incident::{Incident, Socket, State, Unix};
 
 /// Virtual boot was so long ago, s.
 const EPOCH: f64 = 1000.0;
@@ -117,8 +118,12 @@ fn tables(i: &Incident, v: View<'_>, mono: MonoNs) -> (Vec<Arc<NetnsTable>>, Vec
             label: i.netns.get(&ns.to_string()).cloned().unwrap_or_else(|| "host".into()),
             member: (ns != 1).then_some(4000 + ns),
             span: Span::at(mono),
+            ports: i.ports,
             ..NetnsTable::default()
         };
+        for u in i.unix.iter().filter(|_| ns == 1) {
+            unix_listener(&mut table, u, v);
+        }
         for (n, s) in i.sockets.iter().enumerate().filter(|(_, s)| s.netns == ns) {
             for copy in 0..s.copies {
                 row(&mut table, s, copy, (n as u64 + 1) * 10_000 + u64::from(copy), v);
@@ -128,6 +133,26 @@ fn tables(i: &Incident, v: View<'_>, mono: MonoNs) -> (Vec<Arc<NetnsTable>>, Vec
     }
     let rest = all.split_off(1);
     (all, rest)
+}
+
+fn unix_listener(table: &mut NetnsTable, u: &Unix, v: View<'_>) {
+    table.unix.push(&UnixRow {
+        cookie: u.inode.into(),
+        inode: u.inode,
+        kind: 1,
+        state: SockState::LISTEN,
+        rqueue: v.n32(&format!("unix.{}.rqueue", u.name)),
+        wqueue: u.backlog,
+        peer: 0,
+        name: u.path.replace('@', "\0").as_bytes(),
+    });
+    own(table, u.owner.as_deref(), u.inode);
+}
+
+fn own(table: &mut NetnsTable, owner: Option<&str>, inode: u32) {
+    if let (Some((comm, pid)), true) = (owner.and_then(|o| o.rsplit_once('/')), inode != 0) {
+        table.owners.push(Owner { inode, pid: pid.parse().unwrap(), comm: comm.into() });
+    }
 }
 
 fn row(table: &mut NetnsTable, s: &Socket, copy: u32, cookie: u64, v: View<'_>) {
@@ -151,7 +176,7 @@ fn row(table: &mut NetnsTable, s: &Socket, copy: u32, cookie: u64, v: View<'_>) 
     };
     let r: &mut InetRows = &mut table.inet;
     r.cookie.push(cookie);
-    r.proto.push(Proto::Tcp);
+    r.proto.push(if s.udp { Proto::Udp } else { Proto::Tcp });
     r.state.push(SockState(v.n(&key("state")) as u8));
     r.timer.push(SockTimer(v.n(&key("timer")) as u8));
     r.retrans.push(v.n(&key("retrans")) as u8);
@@ -176,11 +201,7 @@ fn row(table: &mut NetnsTable, s: &Socket, copy: u32, cookie: u64, v: View<'_>) 
         r.infos.push(info(s, v));
         r.infos.len() as u32 - 1
     });
-    if let (Some((comm, pid)), true) =
-        (s.owner.as_deref().and_then(|o| o.rsplit_once('/')), inode != 0)
-    {
-        table.owners.push(Owner { inode, pid: pid.parse().unwrap(), comm: comm.into() });
-    }
+    own(table, s.owner.as_deref(), inode);
     if let Some(route) = &s.route {
         let outcome = route.parse().map_or_else(
             |_| RouteOutcome::Via { ifindex: 2, dev: route.clone() },
@@ -374,7 +395,7 @@ fn counters(i: &Incident, v: View<'_>) -> NetCountersSample {
             }
         })
         .collect();
-    NetCountersSample { spaces, ..NetCountersSample::default() }
+    NetCountersSample { spaces, tcp_mem: i.tcp_mem, tcp_max_orphans: i.tcp_max_orphans }
 }
 
 fn psi(v: View<'_>) -> PsiSample {

@@ -7,12 +7,25 @@ mod disk_hung;
 mod disk_util_pinned_not_saturated;
 mod runq_latency_idle_elsewhere;
 mod softirq_one_core;
+mod tcp_close_wait_leak;
+mod tcp_connect_stuck;
+mod tcp_egress_bufferbloat;
 mod tcp_listen_overflow;
 mod tcp_local_egress_drop;
+mod tcp_mem_pressure;
+mod tcp_port_exhaustion;
+mod tcp_receiver_not_reading;
+mod tcp_retrans_rate;
 mod tcp_rto_storm;
+mod tcp_rx_drop;
 mod tcp_silent_rto;
+mod tcp_spurious_rto;
+mod tcp_synq_full;
 mod tcp_tb_lt_w_stall;
+mod tcp_window_or_buffer_limited;
 mod tcp_zero_window_stall;
+mod udp_rcvbuf_drop;
+mod unix_backlog_full;
 
 use super::Rule;
 
@@ -24,6 +37,19 @@ pub const RULES: &[&dyn Rule] = &[
     &tcp_zero_window_stall::TcpZeroWindowStall,
     &tcp_local_egress_drop::TcpLocalEgressDrop,
     &tcp_listen_overflow::TcpListenOverflow,
+    &tcp_receiver_not_reading::TcpReceiverNotReading,
+    &tcp_window_or_buffer_limited::TcpWindowOrBufferLimited,
+    &tcp_connect_stuck::TcpConnectStuck,
+    &tcp_egress_bufferbloat::TcpEgressBufferbloat,
+    &tcp_retrans_rate::TcpRetransRate,
+    &tcp_synq_full::TcpSynqFull,
+    &tcp_mem_pressure::TcpMemPressure,
+    &tcp_rx_drop::TcpRxDrop,
+    &udp_rcvbuf_drop::UdpRcvbufDrop,
+    &tcp_port_exhaustion::TcpPortExhaustion,
+    &tcp_close_wait_leak::TcpCloseWaitLeak,
+    &unix_backlog_full::UnixBacklogFull,
+    &tcp_spurious_rto::TcpSpuriousRto,
     &disk_hung::DiskHung,
     &disk_capped_cloud::DiskCappedCloud,
     &disk_util_pinned_not_saturated::DiskUtilPinned,
