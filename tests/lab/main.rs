@@ -17,5 +17,7 @@ mod disks;
 mod kit;
 mod quiet;
 mod soak;
+mod sockets;
 mod tcp;
+mod tcp_limits;
 mod tcp_lookalikes;

@@ -41,6 +41,10 @@ impl<'a> Found<'a> {
     pub fn text(self) -> String {
         self.0.to_string()
     }
+    /// The rule whose finding explains this one.
+    pub fn cause(self) -> Option<&'a str> {
+        self.0["cause"]["rule"].as_str()
+    }
     /// The number of a piece of evidence.
     pub fn evidence(self, field: &str) -> Option<f64> {
         let all = self.0["evidence"].as_array()?;
@@ -88,6 +92,11 @@ impl Report {
 
     pub fn findings(&self) -> Vec<Found<'_>> {
         self.json["findings"].as_array().unwrap().iter().map(Found).collect()
+    }
+
+    /// Remarks of rules that never alarm.
+    pub fn notes(&self) -> Vec<Found<'_>> {
+        self.json["notes"].as_array().unwrap().iter().map(Found).collect()
     }
 
     fn summarise(&self) {
