@@ -88,6 +88,10 @@ fn rows(n: usize, second: u64) -> InetRows {
     r
 }
 
+fn stamped<T>(span: Span, data: T) -> Shared<T> {
+    Arc::new(Stamped { span, cpu: Duration::ZERO, data })
+}
+
 fn tick(n: usize, second: u64) -> Arc<Tick> {
     let mono = MonoNs(1_000_000_000 * (100 + second));
     let span = Span::at(mono);
@@ -105,9 +109,6 @@ fn tick(n: usize, second: u64) -> Arc<Tick> {
         names: Arc::new(all.iter().map(|(name, _)| Box::from(*name)).collect()),
         values: all.iter().map(|(_, v)| v * second as i64).collect(),
     };
-    fn stamped<T>(span: Span, data: T) -> Shared<T> {
-        Arc::new(Stamped { span, cpu: Duration::ZERO, data })
-    }
     let spaces = vec![Arc::new(table)];
     let samples = Samples {
         sockets: Some(stamped(span, SocketsSample { spaces, ..SocketsSample::default() })),

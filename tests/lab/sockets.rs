@@ -79,7 +79,7 @@ fn small_segments_overflow_a_small_buffer() {
                 let _ = tx.write(&[7; 100]);
             }
             pause(200);
-            let mut block = [0; 1 << 16];
+            let mut block = vec![0; 1 << 16];
             while rx.read(&mut block).is_ok_and(|n| n > 0) {}
         };
         let report = under(load, || check("rx-drop", "12s", &[]));

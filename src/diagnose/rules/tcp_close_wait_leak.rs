@@ -139,14 +139,11 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, closing: &Closing, h: &Holder<'_>) -> 
         let why = format!("whether their number falls: watched for {} only", time(steady));
         f.missing.push(why);
     }
-    match h.owner {
-        Some((pid, _)) => {
-            f.next.push(format!("ls /proc/{pid}/fd | wc -l; grep 'open files' /proc/{pid}/limits"));
-        }
-        None => {
-            f.confidence = Confidence::Suspected;
-            f.missing.push("which process (its descriptors cannot be read)".to_owned());
-        }
+    if let Some((pid, _)) = h.owner {
+        f.next.push(format!("ls /proc/{pid}/fd | wc -l; grep 'open files' /proc/{pid}/limits"));
+    } else {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("which process (its descriptors cannot be read)".to_owned());
     }
     if h.sampled.iter().all(|c| c.last_sent.is_none()) {
         f.confidence = Confidence::Suspected;

@@ -108,8 +108,8 @@ fn fire(w: &Window<'_>, netns: NetnsId, lost: &[Lost], (unread, all): (u64, u64)
     f.count = u32::try_from(lost.len().max(1)).unwrap_or(u32::MAX);
     let because = format!("{unread} of {all} drops at sockets that nobody reads");
     f.ruled_out.push(RuledOut::new("tcp-receiver-not-reading", because));
-    if let Some((mem, limits)) = memory(w) {
-        let because = format!("TCP holds {mem} pages, pressure begins at {}", limits[1]);
+    if let Some((mem, [_, pressure, _])) = memory(w) {
+        let because = format!("TCP holds {mem} pages, pressure begins at {pressure}");
         f.ruled_out.push(RuledOut::new("tcp-mem-pressure", because));
     }
     let enter = enter(w, netns);

@@ -58,7 +58,9 @@ impl Rule for UdpRcvbufDrop {
             let of = |l: &Lost| Subject::Listener { local: l.socket.local, netns };
             if errors < WARN {
                 out.linger(whole);
-                lost.iter().for_each(|l| out.linger(of(l)));
+                for l in &lost {
+                    out.linger(of(l));
+                }
                 continue;
             }
             // One socket that lost nearly all is enough to name.

@@ -140,7 +140,7 @@ impl FlowTracker {
         self.next.clear();
         self.last = merged;
         self.rings.retain(|_, r| r.back().is_some_and(|n| at.since(n.at) < KEEP));
-        notable.extend(self.rings.iter().filter_map(|(_, ring)| {
+        notable.extend(self.rings.values().filter_map(|ring| {
             let f = window(ring).filter(|f| f.rate() >= MIN_RATE)?;
             let limited = f.by_window() >= 0.4 || f.by_sndbuf() >= 0.25;
             ring.back().filter(|r| limited && r.at == at).map(|r| r.row)

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::collect::sockets::suspects::oldest_closing;
-use crate::collect::sockets::{InetRows, NetnsTable, Owner, Proto, SockState, SockTimer, unmap};
+use crate::collect::sockets::{
+    InetRows, NetnsTable, Owner, Proto, SockState, SockTimer, TcpInfo, unmap,
+};
 use crate::model::subject::{Endpoint, NetnsId, SockId};
 use crate::model::time::MonoNs;
 
@@ -391,14 +393,14 @@ impl ClosingTracker {
             let info = rows.tcp_info(i);
             let ms = |f: Option<u32>| f.map(|ms| Duration::from_millis(ms.into()));
             // Nothing came in since, so the FIN did not either.
-            let silent = ms(info.and_then(|i| i.last_ack_recv_ms())).unwrap_or_default();
+            let silent = ms(info.and_then(TcpInfo::last_ack_recv_ms)).unwrap_or_default();
             sampled.push(Closer {
                 id: space.id(i),
                 local: rows.local_endpoint(i),
                 remote: rows.remote_endpoint(i),
                 owner: space.owner(rows.inode[i]).cloned(),
                 age: at.since(seen).max(silent),
-                last_sent: ms(info.and_then(|i| i.last_data_sent_ms())),
+                last_sent: ms(info.and_then(TcpInfo::last_data_sent_ms)),
             });
         }
         self.since = since;
