@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::super::{
     Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
 };
-use super::common::counters::{SPAN, grown, spaces};
+use super::common::counters::{SPAN, grown, spaces, watched};
 use super::common::peers::enter;
 use super::common::text::sh;
 use super::tcp_spurious_rto::spurious;
@@ -30,7 +30,7 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-retrans-rate"),
     title: "a path loses packets: many segments are sent twice",
     condition: "Of 1000 segments or more sent by a namespace in 10 s, 2% or more (critical: 5%) \
-        are retransmissions. Retransmitted SYNs, loss probes that found no loss, and the share \
+        are retransmissions, after 5 s of watching at least. Retransmitted SYNs, loss probes that found no loss, and the share \
         of recoveries that turned out needless do not count. Clears below 1%.",
     look_alikes: "Delay or reordering taken for loss: the kernel undoes it (tcp-spurious-rto). \
         Probes at the end of a burst (TLP) are retransmissions without loss. A peer that is gone \
@@ -42,7 +42,7 @@ static DOC: RuleDoc = RuleDoc {
         TCP throughput falls with the square root of loss, at 2% to a few segments per round \
         trip. No widely used alert set has a threshold to compare with.",
     hold: Hold::events(10),
-    needs_time: Duration::from_secs(4),
+    needs_time: Duration::from_secs(6),
 };
 
 impl Rule for TcpRetransRate {
@@ -80,6 +80,7 @@ impl Loss {
     fn of(w: &Window<'_>, netns: NetnsId) -> Option<Self> {
         let n = |name: &str| grown(w, netns, name);
         let sent = n("TcpOutSegs").filter(|n| *n >= MIN_SEGS)?;
+        watched(w, netns, "TcpOutSegs").then_some(())?;
         let probes = n("TcpExtTCPLossProbes").unwrap_or(0);
         Some(Self {
             sent,

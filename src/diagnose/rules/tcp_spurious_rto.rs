@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::{
     Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
 };
-use super::common::counters::{SPAN, grown, spaces, sum};
+use super::common::counters::{SPAN, grown, spaces, sum, watched};
 use super::common::peers::enter;
 use super::common::text::count;
 use crate::collect::CollectorId;
@@ -35,7 +35,7 @@ static DOC: RuleDoc = RuleDoc {
     title: "delay or reordering is taken for loss: needless retransmissions",
     condition: "TCPLossUndo (which includes TCPSpuriousRTOs) + TCPDSACKUndo grew by 10 or more \
         in 10 s, and by 30% or more of the timeouts and recoveries (TCPTimeouts + \
-        TCPSackRecovery + TCPRenoRecovery). Info; a warning at 100 in 10 s.",
+        TCPSackRecovery + TCPRenoRecovery), watched for 5 s at least. Info; a warning at 100 in 10 s.",
     look_alikes: "Real loss is not undone (tcp-retrans-rate). Duplicate ACKs of a peer without \
         timestamps and DSACK cannot be told: then nothing is undone.",
     remedy: "Look for what delays whole flights: a queue of our own (tcp-egress-bufferbloat), \
@@ -44,7 +44,7 @@ static DOC: RuleDoc = RuleDoc {
     sources: "net/ipv4/tcp_input.c, tcp_try_undo_loss(), tcp_process_loss() (F-RTO); measured on \
         6.18 with a token bucket that is switched on and off.",
     hold: Hold::events(10),
-    needs_time: Duration::from_secs(4),
+    needs_time: Duration::from_secs(6),
 };
 
 /// What was believed lost and what was taken back in 10 s.
@@ -78,7 +78,9 @@ impl Rule for TcpSpuriousRto {
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         for netns in spaces(w) {
-            let Some(s) = spurious(w, netns) else { continue };
+            let Some(s) = spurious(w, netns).filter(|_| watched(w, netns, BELIEVED[0])) else {
+                continue;
+            };
             let subject = Subject::Netns { netns };
             if s.undone >= LEAST && s.share() >= SHARE {
                 out.fire(subject, fire(w, netns, &s));

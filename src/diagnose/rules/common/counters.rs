@@ -13,6 +13,8 @@ use crate::model::subject::{NetnsId, SockId};
 pub(crate) const SPAN: Duration = Duration::from_secs(10);
 /// What to ask the window for, which allows a tenth more: ten ticks of a second, not eleven.
 const LOOK: Duration = Duration::from_millis(9200);
+/// Shares of counters need so long, less the slack of a tick.
+const ENOUGH: Duration = Duration::from_millis(4500);
 
 /// Namespaces whose counters were read in this tick.
 pub(crate) fn spaces<'a>(w: &Window<'a>) -> impl Iterator<Item = NetnsId> + use<'a> {
@@ -30,24 +32,36 @@ pub(crate) fn sum(w: &Window<'_>, netns: NetnsId, names: &[&str]) -> Option<u64>
     names.iter().filter_map(|n| grown(w, netns, n)).reduce(u64::saturating_add)
 }
 
+/// For how long the counters of a namespace have been watched, of the last [`SPAN`]. A share
+/// of what one second saw says little: events come in bursts, and counters one after another.
+pub(crate) fn watched(w: &Window<'_>, netns: NetnsId, name: &str) -> bool {
+    w.counter(netns, name, LOOK).is_some_and(|c| c.dt >= ENOUGH)
+}
+
 /// Was something true of a namespace's counters for `need` of the last `of` seconds? A
-/// namespace that is read in turn stands for its own intervals.
+/// namespace that is read in turn stands for its own intervals; however long, one of them is
+/// one event.
 pub(crate) fn held(
     w: &Window<'_>,
     netns: NetnsId,
     (need, of): (u64, u64),
     is_true: impl Fn(&NetPair) -> bool,
 ) -> bool {
-    let of = Duration::from_secs(of).max(w.host.interval);
+    let longest = w.derived.net(netns).map_or(Duration::ZERO, |n| n.dt);
+    let of = Duration::from_secs(of).max(2 * longest);
+    let mut times = 0;
     let held: Duration = w
         .recent(usize::MAX)
         .take_while(|d| w.tick.mono.since(d.mono) < of)
         .filter_map(|d| d.net(netns))
         .filter(|n| is_true(n))
-        .map(|n| n.dt)
+        .map(|n| {
+            times += 1;
+            n.dt
+        })
         .sum();
     // Give or take the length of a tick.
-    held + Duration::from_millis(250) >= Duration::from_secs(need)
+    times >= 2 && held + Duration::from_millis(250) >= Duration::from_secs(need)
 }
 
 /// What one socket lost in the last [`SPAN`].
