@@ -209,7 +209,7 @@ fn rules(args: &RulesArgs) -> anyhow::Result<Exit> {
         (Format::Text, None) => print(&report::rules::list(&chosen))?,
         (Format::Text, Some(_)) => {
             for r in chosen {
-                print(&report::rules::page(r.doc()))?;
+                print(&report::rules::page(r, RULES))?;
             }
         }
     }

@@ -27,6 +27,7 @@ pub fn render(r: &CheckReport) -> Value {
         "ticks": r.ticks,
         "coverage": r.coverage,
         "findings": r.findings.iter().map(|f| finding(f)).collect::<Vec<_>>(),
+        "notes": r.notes.iter().map(|f| finding(f)).collect::<Vec<_>>(),
         "not_judged": r.not_judged,
     })
 }
@@ -65,6 +66,7 @@ pub fn finding(f: &Finding) -> Value {
         "first_seen": rfc3339(f.first_seen),
         "last_seen": rfc3339(f.last_seen),
         "active": f.active,
+        "cause": f.cause.as_ref().map(|(rule, s)| json!({"rule": rule, "subject": subject(s, 1, &[])})),
         "evidence": f.fire.evidence,
         "ruled_out": f.fire.ruled_out,
         "missing": f.fire.missing,

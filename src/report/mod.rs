@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::analysis::Analysis;
 use crate::collect::{Signal, SignalStatus};
-use crate::diagnose::{Finding, NotJudged, RULES, Severity};
+use crate::diagnose::{Finding, Findings, NotJudged, RULES, Severity};
 use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
 
@@ -30,8 +30,11 @@ pub struct CheckReport {
     pub ticks: u64,
     /// What was measured, and how well.
     pub coverage: Vec<Signal>,
-    /// Active ones worst first, then those that came and went.
+    /// Active ones, causes worst first, each with its consequences behind it; then those that
+    /// came and went.
     pub findings: Vec<Arc<Finding>>,
+    /// Remarks, which are no findings.
+    pub notes: Vec<Arc<Finding>>,
     /// Rules that could not judge, or would have needed longer.
     pub not_judged: Vec<NotJudged>,
 }
@@ -48,12 +51,13 @@ impl CheckReport {
             ticks: observed.ticks,
             coverage: Vec::new(),
             findings: Vec::new(),
+            notes: Vec::new(),
             not_judged: Vec::new(),
         };
         let Some(now) = analysis.latest() else { return report };
         report.coverage = now.tick.health.iter().flat_map(|h| h.signals.iter().cloned()).collect();
-        report.findings =
-            now.findings.active.iter().chain(&now.findings.cleared).cloned().collect();
+        report.findings = told(now.findings);
+        report.notes = now.findings.notes.iter().filter(|f| f.active).cloned().collect();
         report.not_judged.clone_from(&now.findings.not_judged);
         for rule in RULES {
             let need = rule.doc().needs_time;
@@ -91,6 +95,12 @@ impl CheckReport {
         let ok = self.coverage.iter().filter(|s| s.status == SignalStatus::Ok).count();
         (ok, self.coverage.len())
     }
+}
+
+/// Causes with their consequences, then what is over.
+fn told(f: &Findings) -> Vec<Arc<Finding>> {
+    let active = f.active.iter().flat_map(|c| std::iter::once(c).chain(f.consequences(c)));
+    active.chain(&f.cleared).cloned().collect()
 }
 
 /// What was seen of a source, counted by its consumer.

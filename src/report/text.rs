@@ -24,7 +24,14 @@ pub fn render(r: &CheckReport) -> String {
         missing(r)
     );
     for f in &r.findings {
-        finding(&mut out, f);
+        if f.cause.is_some() {
+            consequence(&mut out, f);
+        } else {
+            finding(&mut out, f);
+        }
+    }
+    for n in &r.notes {
+        let _ = writeln!(out, "-  {:<21} {}", n.rule.0, sanitize(&n.fire.summary));
     }
     out.push_str(&summary(r));
     out
@@ -42,6 +49,18 @@ fn missing(r: &CheckReport) -> String {
         })
         .collect();
     if missing.is_empty() { String::new() } else { format!(" ({})", missing.join("; ")) }
+}
+
+/// What the finding before it explains: one line. JSON has the numbers.
+fn consequence(out: &mut String, f: &Finding) {
+    let _ = writeln!(
+        out,
+        "   so: {:<2} {}  {}, since {}",
+        f.fire.severity.mark(),
+        f.rule.0,
+        sanitize(&f.fire.summary),
+        clock_time(f.first_seen)
+    );
 }
 
 /// One finding: verdict, numbers, what it is not, what to type.
@@ -99,11 +118,19 @@ fn scope(f: &Finding) -> String {
 }
 
 fn summary(r: &CheckReport) -> String {
-    let mut out = match r.findings.len() {
-        0 => "No findings.".to_owned(),
-        1 => "1 finding.".to_owned(),
-        n => format!("{n} findings."),
+    let folded = r.findings.iter().filter(|f| f.cause.is_some()).count();
+    let mut out = match r.findings.len() - folded {
+        0 => "No findings".to_owned(),
+        1 => "1 finding".to_owned(),
+        n => format!("{n} findings"),
     };
+    match folded {
+        0 => out.push('.'),
+        1 => out.push_str(" and 1 consequence."),
+        n => {
+            let _ = write!(out, " and {n} consequences.");
+        }
+    }
     if !r.not_judged.is_empty() {
         let _ = write!(out, " Not judged: {}.", not_judged(&r.not_judged));
     }

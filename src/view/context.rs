@@ -2,7 +2,6 @@
 //! standing, with its age; what is off says why.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -10,7 +9,7 @@ use jiff::tz::TimeZone;
 use crate::analysis::{Analysis, MomentView};
 use crate::collect::sockets::NetnsTable;
 use crate::collect::{CollectorId, Shared};
-use crate::diagnose::{Finding, Severity};
+use crate::diagnose::{Findings, Severity};
 use crate::model::derive::cpu::{CpuFigures, SchedFigures, SoftirqFigures};
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::sockets::SocketFigures;
@@ -41,9 +40,9 @@ pub struct Marks {
 }
 
 impl Marks {
-    fn of(findings: &[Arc<Finding>]) -> Self {
+    fn of(findings: &Findings) -> Self {
         let mut m = Self::default();
-        for f in findings {
+        for f in findings.all() {
             let s = f.fire.severity;
             for id in &f.fire.sockets {
                 let old = m.sockets.entry(*id).or_insert(s);
@@ -153,7 +152,7 @@ impl<'a> Cx<'a> {
             let at = m.tick.samples.sched.as_ref().map_or(m.tick.mono, |s| s.span.mid());
             Some(Dated { value: &**m.derived.sched.as_ref()?, at })
         });
-        let marks = Marks::of(&now.findings.active);
+        let marks = Marks::of(now.findings);
         let suspects = &*now.derived.sockets;
         Some(Self { analysis, now, tables, suspects, disks, cpu, softirq, sched, marks, tz })
     }

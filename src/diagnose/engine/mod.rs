@@ -16,8 +16,8 @@ use std::time::Duration;
 use track::{Moment, Track};
 
 use super::{
-    Confidence, Finding, Findings, NotJudged, RULES, Rule, Severity, Thresholds, Verdict, Verdicts,
-    Window,
+    Confidence, Finding, Findings, Kind, NotJudged, RULES, Rule, RuleId, Severity, Thresholds,
+    Verdict, Verdicts, Window, story,
 };
 use crate::collect::CollectorId;
 use crate::model::subject::Subject;
@@ -114,10 +114,10 @@ impl Engine {
             };
             over.extend(state.take(*rule, v.list, &moment, blind));
         }
-        over.retain(|f| !self.superseded(f));
+        over.retain(|f| !self.superseded(f) && !self.only_notes(f.rule));
         self.cleared.extend(over.into_iter().map(|f| (now, f)));
         self.forget(now);
-        self.report(not_judged)
+        self.report(w, not_judged)
     }
 
     /// A suspicion about sockets for which another finding is active by now: it was a step on
@@ -132,6 +132,11 @@ impl Engine {
                 .any(|a| a.fire.sockets.iter().any(|s| f.fire.sockets.contains(s)))
     }
 
+    /// Remarks come and go without a trace.
+    fn only_notes(&self, rule: RuleId) -> bool {
+        self.rules.iter().any(|r| r.id() == rule && r.kind() == Kind::Annotation)
+    }
+
     fn forget(&mut self, now: MonoNs) {
         while self.cleared.len() > MAX_CLEARED
             || self.cleared.front().is_some_and(|(at, _)| now.since(*at) > REMEMBER)
@@ -140,7 +145,7 @@ impl Engine {
         }
     }
 
-    fn report(&self, not_judged: Vec<NotJudged>) -> Findings {
+    fn report(&self, w: &Window<'_>, not_judged: Vec<NotJudged>) -> Findings {
         let tracks = self.states.iter().flat_map(|s| s.tracks.values());
         let mut active: Vec<Arc<Finding>> = tracks.filter_map(|t| t.finding.clone()).collect();
         active.sort_by(|a, b| {
@@ -153,7 +158,8 @@ impl Engine {
             ))
         });
         let cleared = self.cleared.iter().rev().map(|c| c.1.clone()).collect();
-        Findings { active, cleared, not_judged }
+        let story::Sorted { causes, folded, notes } = story::sort(self.rules, w, active);
+        Findings { active: causes, folded, notes, cleared, not_judged }
     }
 }
 

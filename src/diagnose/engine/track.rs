@@ -125,6 +125,7 @@ impl Track {
             first_seen: begun.1,
             last_seen: now.wall,
             active: true,
+            cause: None,
         }
     }
 
