@@ -167,7 +167,7 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
     ];
     let flight = d.in_flight.map_or(units::UNKNOWN.to_owned(), |n| n.to_string());
     let mut line = field("in flight", flight);
-    if let Some(b) = d.baseline_ms {
+    if let Some(b) = d.baseline_ms() {
         line.add(format!("   await with a short queue {}", units::millis(b)), Tone::Plain);
     }
     if !d.stuck_for.is_zero() {

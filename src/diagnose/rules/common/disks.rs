@@ -41,7 +41,7 @@ pub(crate) fn local_flash(d: &DiskFigures) -> bool {
 
 /// The latency of a request that does not queue.
 pub(crate) fn reference(d: &DiskFigures, t: &Thresholds) -> Reference {
-    if let Some(ms) = d.baseline_ms {
+    if let Some(ms) = d.baseline_ms() {
         return Reference { ms, measured: true };
     }
     let ms = if spins(d, t) {
