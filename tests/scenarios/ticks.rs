@@ -5,11 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stallscope::collect::cgroups::{CgroupCpu, CgroupRow, CgroupsSample};
+use stallscope::collect::cgroups::{CgroupCpu, CgroupIo, CgroupRow, CgroupsSample};
 use stallscope::collect::cpu::{CpuSample, CpuTimes};
 use stallscope::collect::disks::{
-    DiscardCounters, DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample,
+    DiscardCounters, DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample, FlushCounters,
+    MdAttrs,
 };
+use stallscope::collect::memory::MemorySample;
 use stallscope::collect::net_counters::{NetCountersSample, NetnsCounters};
 use stallscope::collect::processes::{BlockedTask, ProcessesSample};
 use stallscope::collect::psi::{PsiSample, PsiTotals};
@@ -24,7 +26,7 @@ use stallscope::model::subject::{CgroupId, CpuId, DiskId, NetnsId, TaskId};
 use stallscope::model::tick::{HostInfo, Tick};
 use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
 
-use crate::incident::{Incident, Socket, State};
+use crate::incident::{self, Incident, Socket, State};
 
 /// Virtual boot was so long ago, s.
 const EPOCH: f64 = 1000.0;
@@ -65,6 +67,7 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, s: &State) -> Tick {
         psi: stamp(mono, at("psi"), psi(v)),
         cgroups: stamp(mono, at("cgroups"), cgroups(i, v)),
         processes: stamp(mono, at("processes"), processes(i, t)),
+        memory: memory(v).and_then(|m| stamp(mono, at("memory"), m)),
         ..Samples::default()
     };
     Tick { seq: Seq(seq as u64), mono, wall: WallNs(mono.0 as i64), samples, ..Tick::default() }
@@ -210,6 +213,8 @@ fn disks(i: &Incident, v: View<'_>) -> DisksSample {
                 name: d.name.as_str().into(),
                 stat: DiskCounters {
                     rd_ios: g("rd_ios"),
+                    rd_merges: g("rd_merges"),
+                    wr_merges: g("wr_merges"),
                     rd_sectors: g("rd_sectors"),
                     rd_ticks: g("rd_ticks") as u32,
                     wr_ios: g("wr_ios"),
@@ -224,7 +229,7 @@ fn disks(i: &Incident, v: View<'_>) -> DisksSample {
                         sectors: g("dc_sectors"),
                         ticks: g("dc_ticks") as u32,
                     }),
-                    ..DiskCounters::default()
+                    flush: Some(FlushCounters { ios: g("fl_ios"), ticks: g("fl_ticks") as u32 }),
                 },
                 inflight: Some((0, in_flight as u32)),
                 attrs: Arc::new(DiskAttrs {
@@ -235,6 +240,17 @@ fn disks(i: &Incident, v: View<'_>) -> DisksSample {
                     hw_queues: d.hw_queues,
                     backing_file: d.backing_file.clone(),
                     dm_name: d.dm_name.clone(),
+                    dm_kind: d.dm_kind.clone(),
+                    md: d.md_level.is_some().then(|| MdAttrs {
+                        level: d.md_level.clone(),
+                        raid_disks: d.raid_disks,
+                        sync_action: d.sync_action.clone(),
+                        sync_speed_kb: d.sync_speed_kb,
+                        degraded: Some(0),
+                    }),
+                    scheduler: d.scheduler.clone(),
+                    max_sectors_kb: d.max_sectors_kb,
+                    max_hw_sectors_kb: d.max_hw_sectors_kb,
                     slaves: d.slaves.clone(),
                     ..DiskAttrs::default()
                 }),
@@ -391,11 +407,37 @@ fn cgroups(i: &Incident, v: View<'_>) -> CgroupsSample {
                     throttled_ns: g("throttled_ns"),
                     usage_ns: Some(g("usage_ns")),
                 }),
+                io: c.io.iter().map(|io| cgroup_io(i, io, g)).collect(),
                 ..CgroupRow::default()
             }
         })
         .collect();
     CgroupsSample { groups, unread: 0 }
+}
+
+fn cgroup_io(i: &Incident, io: &incident::CgroupIo, g: impl Fn(&str) -> u64) -> CgroupIo {
+    let n = i.disks.iter().position(|d| d.name == io.disk).unwrap();
+    let count = |key: &str| (!io.uncounted).then(|| g(key));
+    CgroupIo {
+        dev: DiskId { major: 252, minor: 16 * n as u32 },
+        rbytes: count("rbytes"),
+        wbytes: count("wbytes"),
+        rios: count("rios"),
+        wios: count("wios"),
+        max_rbps: io.max_rbps,
+        max_wbps: io.max_wbps,
+        max_riops: io.max_riops,
+        max_wiops: io.max_wiops,
+    }
+}
+
+/// Values by their names; none of them, no sample.
+fn memory(v: View<'_>) -> Option<MemorySample> {
+    let all = v.under("memory.");
+    (!all.is_empty()).then(|| MemorySample {
+        names: Arc::new(all.keys().map(|k| k.as_str().into()).collect()),
+        values: all.into_values().collect(),
+    })
 }
 
 fn processes(i: &Incident, t: f64) -> ProcessesSample {

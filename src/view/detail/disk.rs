@@ -1,7 +1,9 @@
 //! A disk: its stack, its queue over time, its settings, who uses it.
 
 use super::{chart, field, findings_on, gone};
+use crate::collect::disks::DiskClass;
 use crate::model::derive::disks::DiskFigures;
+use crate::model::derive::disks::caps::Tier;
 use crate::model::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::panes::disks::{class_name, find, label};
@@ -35,6 +37,7 @@ pub(super) fn lines(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
     out.push(Line::new());
     out.extend(scatter(cx, id, w));
     out.extend(figures(d));
+    out.extend(limits(d));
     out.extend(settings(d));
     out.extend(users(cx, id));
     out
@@ -175,6 +178,11 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
         line.add(text, Tone::Crit);
     }
     out.push(line);
+    if d.unaccounted {
+        let text =
+            "this kernel does not account the time of this layer: util and await say nothing";
+        out.push(field("note", text));
+    }
     if d.queue_counters_disagree() {
         out.push(field(
             "note",
@@ -183,6 +191,74 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
                 units::count(d.aqu_sz_weighted),
                 units::count(d.aqu_sz)
             ),
+        ));
+    }
+    out
+}
+
+/// What the disk behaves like under load, the data behind it, what it means for latency.
+fn limits(d: &DiskFigures) -> Vec<Line> {
+    let Some(cap) = &d.cap else { return Vec::new() };
+    let size = d.attrs.size_sectors.filter(|_| d.attrs.class == DiskClass::Virtual);
+    let mut out = Vec::new();
+    type Unit = fn(f64) -> String;
+    let known: [(_, Unit, Unit, fn(u64, f64) -> Option<Tier>); 2] = [
+        (
+            &cap.iops,
+            |v| format!("{} IOPS", units::count(v)),
+            |v| format!("{} requests", units::count(v)),
+            Tier::by_iops,
+        ),
+        (
+            &cap.kb_s,
+            |v| format!("{}/s", units::bytes(v * 1024.0)),
+            |v| units::bytes(v * 1024.0),
+            Tier::by_kb,
+        ),
+    ];
+    for (plateau, rate, amount, tier) in known {
+        let Some(p) = plateau else { continue };
+        let mut line = field("limit", format!("behaves like {}", rate(p.rate)));
+        line.add(
+            format!(
+                "   {} samples at L {} to {}, varying by {}%",
+                p.points,
+                units::count(p.queue.0),
+                units::count(p.queue.1),
+                units::pct(100.0 * p.variation)
+            ),
+            Tone::Dim,
+        );
+        out.push(line);
+        out.push(field(
+            "",
+            match p.burst {
+                Some(b) => format!(
+                    "burst {}: {} for {}, then the limit",
+                    amount(b.amount),
+                    rate(b.rate),
+                    units::duration(b.lasted)
+                ),
+                None if p.begin_seen => "no burst: the load began at this rate".to_owned(),
+                None => "burst unknown: the begin of the load was not seen".to_owned(),
+            },
+        ));
+        if let Some(t) = size.and_then(|s| tier(s, p.rate)) {
+            let off = 100.0 * t.off;
+            let gib = units::count(t.gib);
+            let how = if t.fits() { "as" } else { "nearest tier:" };
+            out.push(field(
+                "",
+                format!("{how} {} of {gib} GiB, sold with {} ({off:+.0}%)", t.name, rate(t.rate)),
+            ));
+        }
+    }
+    if let Some(p) = cap.iops.filter(|p| p.rate > 0.0) {
+        let each = units::millis(1000.0 / p.rate);
+        let at_32 = units::millis(32_000.0 / p.rate);
+        out.push(field(
+            "",
+            format!("each request more in the queue waits {each}; L 32 is {at_32}"),
         ));
     }
     out
