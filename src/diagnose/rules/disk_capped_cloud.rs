@@ -6,7 +6,9 @@ use super::super::{
     Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
     Verdicts, Window,
 };
-use super::common::disks::{Reference, leaves, local_flash, reference, spins, subject, title};
+use super::common::disks::{
+    Reference, against, leaves, local_flash, not_measured, reference, spins, subject, title,
+};
 use super::common::text::{bytes, ms, rate, sh, time};
 use crate::collect::CollectorId;
 use crate::collect::disks::DiskClass;
@@ -87,6 +89,11 @@ impl Rule for DiskCappedCloud {
             out.fire(subject(d), fire(d, reference, &p, together));
         }
     }
+}
+
+/// Is a limit outside this machine what this disk waits for? Then it is no other disk rule's.
+pub(super) fn capped(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
+    !spins(d, t) && !local_flash(d) && plateau(w, d, reference(d, t)).is_some()
 }
 
 /// Flat throughput under load.
@@ -225,8 +232,7 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
         ms(r)
     );
     f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(QUEUE));
-    let of = if reference.measured { "with an empty queue" } else { "typical for its class" };
-    let text = format!("await {} ms against {} ms {of}", ms(r), ms(reference.ms));
+    let text = against(r, reference);
     f.evidence.push(Evidence::new("await", r, "ms", text).over(WAITING * reference.ms));
     if let Some(other) = p.other_queue {
         let text = format!("the same throughput at a queue of {other:.1}");
@@ -248,11 +254,9 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
     f.ruled_out.push(RuledOut::new("cgroup-io-throttle", because));
     let because = format!("await is {:.0} times that of an empty queue", r / reference.ms);
     f.ruled_out.push(RuledOut::new("fixed-rate-client", because));
-    if !reference.measured {
-        f.missing.push("this disk's latency with an empty queue (busy since the start)".to_owned());
-        if p.other_queue.is_none() {
-            f.confidence = Confidence::Suspected;
-        }
+    not_measured(&mut f, reference);
+    if !reference.measured && p.other_queue.is_none() {
+        f.confidence = Confidence::Suspected;
     }
     f.next.push(format!("iostat -x 1 {}", sh(&d.name)));
     f.next.push(format!("lsblk -o NAME,SIZE,MODEL,SERIAL /dev/{}", sh(&d.name)));

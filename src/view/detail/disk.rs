@@ -3,7 +3,7 @@
 use super::{chart, field, findings_on, gone};
 use crate::collect::disks::DiskClass;
 use crate::model::derive::disks::DiskFigures;
-use crate::model::derive::disks::caps::Tier;
+use crate::model::derive::disks::caps::{Plateau, Tier};
 use crate::model::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::panes::disks::{class_name, find, label};
@@ -196,13 +196,16 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
     out
 }
 
+/// A limit, how to write its rate and an amount, and the tier that is sold with it.
+type Shown<'a> =
+    (&'a Option<Plateau>, fn(f64) -> String, fn(f64) -> String, fn(u64, f64) -> Option<Tier>);
+
 /// What the disk behaves like under load, the data behind it, what it means for latency.
 fn limits(d: &DiskFigures) -> Vec<Line> {
     let Some(cap) = &d.cap else { return Vec::new() };
     let size = d.attrs.size_sectors.filter(|_| d.attrs.class == DiskClass::Virtual);
     let mut out = Vec::new();
-    type Unit = fn(f64) -> String;
-    let known: [(_, Unit, Unit, fn(u64, f64) -> Option<Tier>); 2] = [
+    let known: [Shown<'_>; 2] = [
         (
             &cap.iops,
             |v| format!("{} IOPS", units::count(v)),

@@ -1,7 +1,7 @@
 //! What a disk behaves like from outside: a rate that no queue exceeds, and the burst before it.
 //!
 //! One point per second is kept of each disk that works: queue length, IOPS, kB/s. A limit is a
-//! plateau: for ten seconds requests queue, throughput does not move, and it is the same at
+//! plateau: for some seconds requests queue, throughput does not move, and it is the same at
 //! other queue lengths. Small requests show a limit of their number, large ones one of their
 //! bytes. What the same spell of load did above the plateau before it was the burst of a token
 //! bucket. Whether the plateau is somebody's limit or the device's own end is for rules to say.
@@ -18,9 +18,8 @@ use crate::model::time::MonoNs;
 /// Points kept, and for how long.
 const MAX_POINTS: usize = 600;
 const MAX_AGE: Duration = Duration::from_secs(900);
-/// A plateau is made of so many points ...
+/// A plateau ends in so many points ...
 const LEAST: usize = 8;
-const ENOUGH: usize = 10;
 /// ... with a queue of 4 or more (a client of depth 4 keeps just under it) ...
 const QUEUE: f32 = 3.8;
 /// ... that vary by no more than this: requests, bytes.
@@ -156,7 +155,7 @@ impl Learner {
             .iter()
             .rev()
             .take_while(|p| alike(p) && p.queue >= QUEUE)
-            .take(ENOUGH)
+            .take(LEAST)
             .map(v)
             .collect();
         if ends.len() < LEAST {
