@@ -5,6 +5,7 @@ mod common;
 mod disk_capped_cloud;
 mod disk_hung;
 mod disk_util_pinned_not_saturated;
+mod disk_writeback_storm;
 mod runq_latency_idle_elsewhere;
 mod softirq_one_core;
 mod tcp_listen_overflow;
@@ -30,6 +31,8 @@ pub const RULES: &[&dyn Rule] = &[
     &runq_latency_idle_elsewhere::RunqLatencyIdleElsewhere,
     &cfs_throttle::CfsThrottle,
     &softirq_one_core::SoftirqOneCore,
+    // Disks and the layers above them.
+    &disk_writeback_storm::DiskWritebackStorm,
 ];
 
 #[cfg(test)]
