@@ -3,6 +3,7 @@
 mod cfs_throttle;
 mod common;
 mod disk_capped_cloud;
+mod disk_hdd_saturated;
 mod disk_hung;
 mod disk_util_pinned_not_saturated;
 mod disk_writeback_storm;
@@ -32,6 +33,7 @@ pub const RULES: &[&dyn Rule] = &[
     &cfs_throttle::CfsThrottle,
     &softirq_one_core::SoftirqOneCore,
     // Disks and the layers above them.
+    &disk_hdd_saturated::DiskHddSaturated,
     &disk_writeback_storm::DiskWritebackStorm,
 ];
 
