@@ -3,6 +3,7 @@
 mod cfs_throttle;
 mod common;
 mod disk_capped_cloud;
+mod disk_flash_saturated;
 mod disk_hdd_saturated;
 mod disk_hung;
 mod disk_util_pinned_not_saturated;
@@ -35,6 +36,7 @@ pub const RULES: &[&dyn Rule] = &[
     // Disks and the layers above them.
     &disk_hdd_saturated::DiskHddSaturated,
     &disk_writeback_storm::DiskWritebackStorm,
+    &disk_flash_saturated::DiskFlashSaturated,
 ];
 
 #[cfg(test)]
