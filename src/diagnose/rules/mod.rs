@@ -6,6 +6,7 @@ mod disk_capped_cloud;
 mod disk_flash_saturated;
 mod disk_hdd_saturated;
 mod disk_hung;
+mod disk_slow_device;
 mod disk_util_pinned_not_saturated;
 mod disk_writeback_storm;
 mod runq_latency_idle_elsewhere;
@@ -37,6 +38,7 @@ pub const RULES: &[&dyn Rule] = &[
     &disk_hdd_saturated::DiskHddSaturated,
     &disk_writeback_storm::DiskWritebackStorm,
     &disk_flash_saturated::DiskFlashSaturated,
+    &disk_slow_device::DiskSlowDevice,
 ];
 
 #[cfg(test)]
