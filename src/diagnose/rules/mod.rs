@@ -6,6 +6,7 @@ mod disk_capped_cloud;
 mod disk_flash_saturated;
 mod disk_hdd_saturated;
 mod disk_hung;
+mod disk_request_split;
 mod disk_slow_device;
 mod disk_util_pinned_not_saturated;
 mod disk_writeback_storm;
@@ -39,6 +40,7 @@ pub const RULES: &[&dyn Rule] = &[
     &disk_writeback_storm::DiskWritebackStorm,
     &disk_flash_saturated::DiskFlashSaturated,
     &disk_slow_device::DiskSlowDevice,
+    &disk_request_split::DiskRequestSplit,
 ];
 
 #[cfg(test)]
