@@ -2,6 +2,7 @@
 
 mod cfs_throttle;
 mod common;
+mod disk_bfq_on_fast_ssd;
 mod disk_capped_cloud;
 mod disk_flash_saturated;
 mod disk_hdd_saturated;
@@ -41,6 +42,7 @@ pub const RULES: &[&dyn Rule] = &[
     &disk_flash_saturated::DiskFlashSaturated,
     &disk_slow_device::DiskSlowDevice,
     &disk_request_split::DiskRequestSplit,
+    &disk_bfq_on_fast_ssd::DiskBfqOnFastSsd,
 ];
 
 #[cfg(test)]
