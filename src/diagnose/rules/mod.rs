@@ -11,6 +11,7 @@ mod disk_request_split;
 mod disk_slow_device;
 mod disk_util_pinned_not_saturated;
 mod disk_writeback_storm;
+mod dm_linear_imbalance;
 mod runq_latency_idle_elsewhere;
 mod softirq_one_core;
 mod tcp_listen_overflow;
@@ -43,6 +44,7 @@ pub const RULES: &[&dyn Rule] = &[
     &disk_slow_device::DiskSlowDevice,
     &disk_request_split::DiskRequestSplit,
     &disk_bfq_on_fast_ssd::DiskBfqOnFastSsd,
+    &dm_linear_imbalance::DmLinearImbalance,
 ];
 
 #[cfg(test)]
