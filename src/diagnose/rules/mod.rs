@@ -12,6 +12,7 @@ mod disk_slow_device;
 mod disk_util_pinned_not_saturated;
 mod disk_writeback_storm;
 mod dm_linear_imbalance;
+mod md_background_io;
 mod runq_latency_idle_elsewhere;
 mod softirq_one_core;
 mod tcp_listen_overflow;
@@ -45,6 +46,7 @@ pub const RULES: &[&dyn Rule] = &[
     &disk_request_split::DiskRequestSplit,
     &disk_bfq_on_fast_ssd::DiskBfqOnFastSsd,
     &dm_linear_imbalance::DmLinearImbalance,
+    &md_background_io::MdBackgroundIo,
 ];
 
 #[cfg(test)]
