@@ -1,6 +1,7 @@
 //! The rules, one per file.
 
 mod cfs_throttle;
+mod cgroup_io_throttle;
 mod common;
 mod disk_bfq_on_fast_ssd;
 mod disk_capped_cloud;
@@ -47,6 +48,7 @@ pub const RULES: &[&dyn Rule] = &[
     &disk_bfq_on_fast_ssd::DiskBfqOnFastSsd,
     &dm_linear_imbalance::DmLinearImbalance,
     &md_background_io::MdBackgroundIo,
+    &cgroup_io_throttle::CgroupIoThrottle,
 ];
 
 #[cfg(test)]
