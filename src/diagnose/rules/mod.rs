@@ -8,6 +8,7 @@ mod disk_capped_cloud;
 mod disk_flash_saturated;
 mod disk_hdd_saturated;
 mod disk_hung;
+mod disk_qd1_bound;
 mod disk_request_split;
 mod disk_slow_device;
 mod disk_util_pinned_not_saturated;
@@ -49,6 +50,7 @@ pub const RULES: &[&dyn Rule] = &[
     &dm_linear_imbalance::DmLinearImbalance,
     &md_background_io::MdBackgroundIo,
     &cgroup_io_throttle::CgroupIoThrottle,
+    &disk_qd1_bound::DiskQd1Bound,
 ];
 
 #[cfg(test)]
