@@ -14,6 +14,7 @@ mod disk_slow_device;
 mod disk_util_pinned_not_saturated;
 mod disk_writeback_storm;
 mod dm_linear_imbalance;
+mod dm_wait_above_device;
 mod md_background_io;
 mod runq_latency_idle_elsewhere;
 mod softirq_one_core;
@@ -51,6 +52,7 @@ pub const RULES: &[&dyn Rule] = &[
     &md_background_io::MdBackgroundIo,
     &cgroup_io_throttle::CgroupIoThrottle,
     &disk_qd1_bound::DiskQd1Bound,
+    &dm_wait_above_device::DmWaitAboveDevice,
 ];
 
 #[cfg(test)]
