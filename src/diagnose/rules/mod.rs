@@ -15,6 +15,7 @@ mod disk_util_pinned_not_saturated;
 mod disk_writeback_storm;
 mod dm_linear_imbalance;
 mod dm_wait_above_device;
+mod fs_flush_bound;
 mod md_background_io;
 mod runq_latency_idle_elsewhere;
 mod softirq_one_core;
@@ -53,6 +54,7 @@ pub const RULES: &[&dyn Rule] = &[
     &cgroup_io_throttle::CgroupIoThrottle,
     &disk_qd1_bound::DiskQd1Bound,
     &dm_wait_above_device::DmWaitAboveDevice,
+    &fs_flush_bound::FsFlushBound,
 ];
 
 #[cfg(test)]
