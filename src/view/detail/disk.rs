@@ -276,7 +276,7 @@ fn settings(d: &DiskFigures) -> Vec<Line> {
         Some(false) => "no",
         None => "unknown",
     };
-    vec![
+    let mut out = vec![
         field(
             "queue",
             format!(
@@ -296,7 +296,26 @@ fn settings(d: &DiskFigures) -> Vec<Line> {
                 s(&a.write_cache),
             ),
         ),
-    ]
+    ];
+    if let Some(md) = &a.md {
+        let speed = md
+            .sync_speed_kb
+            .map_or(String::new(), |kb| format!(" at {}/s", units::bytes(kb as f64 * 1024.0)));
+        out.push(field(
+            "array",
+            format!(
+                "{} of {} disks  degraded {}  sync {}{speed}",
+                s(&md.level),
+                n(md.raid_disks),
+                n(md.degraded),
+                s(&md.sync_action)
+            ),
+        ));
+    }
+    if a.dm_kind.is_some() {
+        out.push(field("volume", format!("made by {}", s(&a.dm_kind))));
+    }
+    out
 }
 
 /// cgroups with I/O on this device, busiest first, with their limits.

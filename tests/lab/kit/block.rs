@@ -76,6 +76,18 @@ impl Loop {
         self.dev.trim_start_matches("/dev/")
     }
 
+    /// Sets an attribute of its queue; it goes with the device.
+    pub fn set(&self, attribute: &str, value: &str) {
+        let path = format!("/sys/block/{}/queue/{attribute}", self.name());
+        std::fs::write(&path, value).unwrap_or_else(|e| panic!("{path}: {e}"));
+    }
+
+    /// `major:minor`.
+    pub fn number(&self) -> String {
+        let path = format!("/sys/block/{}/dev", self.name());
+        std::fs::read_to_string(path).unwrap().trim().to_owned()
+    }
+
     /// The eleven counters after the name in `/proc/diskstats`.
     pub fn counters(&self) -> Vec<u64> {
         let text = std::fs::read_to_string("/proc/diskstats").unwrap();
@@ -84,12 +96,24 @@ impl Loop {
     }
 }
 
+/// What is under writeback now, bytes.
+pub fn writeback() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find_map(|l| l.strip_prefix("Writeback:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Random O_DIRECT writes of the kind that `options` describe, until dropped.
+pub fn load(dev: &str, options: &str, enter: impl Fn(&str) -> String) -> Held {
+    let fio = format!(
+        "fio --name=w --filename={dev} --direct=1 --rw=randwrite --time_based --runtime=600 \
+         --thread --eta=never {options}"
+    );
+    Held::start(&["sh", "-c", &enter(&fio)])
+}
+
 /// Random 4 KiB O_DIRECT writes at a fixed depth until dropped; `enter` makes the shell line
 /// that starts fio, so that a cgroup can be entered first.
 pub fn writer(dev: &str, depth: u32, enter: impl Fn(&str) -> String) -> Held {
-    let fio = format!(
-        "fio --name=w --filename={dev} --direct=1 --rw=randwrite --bs=4k --ioengine=libaio \
-         --iodepth={depth} --time_based --runtime=600 --thread --eta=never"
-    );
-    Held::start(&["sh", "-c", &enter(&fio)])
+    load(dev, &format!("--bs=4k --ioengine=libaio --iodepth={depth}"), enter)
 }

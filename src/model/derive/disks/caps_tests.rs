@@ -1,3 +1,5 @@
+//! The learner on measured and made-up loads.
+
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::collect::disks::DiskCounters;

@@ -294,6 +294,26 @@ mod tests {
         assert_eq!(f.r_await, None, "no reads: no latency, not 0 ms");
     }
 
+    /// Two NVMe of one run: 1821771 writes with ticks=39708 in_queue=78295, and ticks=9992
+    /// in_queue=0. Either way the queue is that of the ticks, and the difference is noticed.
+    #[test]
+    fn the_queue_is_that_of_the_ticks_whatever_field_11_says() {
+        for (ticks, weighted) in [(39_708, 78_295), (9992, 0)] {
+            let f = over(
+                60_000,
+                DiskCounters {
+                    wr_ios: 1_821_771,
+                    wr_ticks: ticks,
+                    weighted,
+                    io_ticks: 59_000,
+                    ..Default::default()
+                },
+            );
+            assert!(near(f.aqu_sz, f64::from(ticks) / 60_000.0, 1e-9));
+            assert!(f.queue_counters_disagree());
+        }
+    }
+
     #[test]
     fn flushes_count_in_the_queue() {
         // Measured: 20961 + 34031 + 599 + 41 = 55632 against 55633 in field 11.
