@@ -9,7 +9,6 @@ use super::common::disks::{leaves, spins, subject, title};
 use super::common::text::{bytes, ms, rate, sh};
 use super::disk_capped_cloud::capped;
 use crate::collect::CollectorId;
-use crate::collect::memory::MemorySample;
 use crate::model::derive::disks::DiskFigures;
 
 /// See [`DOC`].
@@ -36,10 +35,10 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-writeback-storm"),
     title: "dirty pages are flushed in one go and flood the disk",
     condition: "Writes only (reads below 10%) of 64 kB or more, queue 32 or more, w_await 100 ms or \
-        more (20 ms where nothing spins), and 64 MB or more under writeback or Dirty falling; for 3 \
-        of 5 s. Critical when dirty and writeback pages reach 90% of the threshold at which writers \
-        are held back, or when reads take 5 times their normal time. Clears when less than 16 MB \
-        are under writeback.",
+        more (20 ms where nothing spins), and 64 MB or more under writeback at any time in 5 s, or \
+        Dirty falling; for 3 of 5 s. Critical when dirty and writeback pages reach 90% of the \
+        threshold at which writers are held back, or when reads take 5 times their normal time. \
+        Clears when less than 16 MB are under writeback.",
     look_alikes: "Large direct writes look the same on the disk, but nothing is under writeback. A \
         commit that waits for a flush shows few large writes and a high f_await. On a volume with \
         a limit the plateau is the cause: disk-capped-cloud. Small writes at random on a spinning \
@@ -91,6 +90,8 @@ struct Pages {
 /// A flush that floods a disk.
 pub(super) struct Storm {
     pages: Pages,
+    /// The most that was under writeback in the last 5 s, bytes.
+    writeback: u64,
     /// By how much Dirty fell in the last seconds.
     fell: u64,
 }
@@ -106,8 +107,11 @@ pub(super) fn storm(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> Option<S
         return None;
     }
     let pages = pages(w)?;
-    let fell = fell(w, pages.dirty);
-    (pages.writeback >= WRITEBACK || fell >= FALL).then_some(Storm { pages, fell })
+    // The queue is filled in gulps: while the one before is written, little is under writeback.
+    let writeback = most(w, Duration::from_secs(5), "vmstat.nr_writeback").max(pages.writeback);
+    let dirty = most(w, Duration::from_secs(3), "vmstat.nr_dirty");
+    let fell = dirty.saturating_sub(pages.dirty);
+    (writeback >= WRITEBACK || fell >= FALL).then_some(Storm { pages, writeback, fell })
 }
 
 fn writes_only(d: &DiskFigures) -> bool {
@@ -129,16 +133,14 @@ fn page(w: &Window<'_>) -> u32 {
     if w.host.page_size == 0 { 4096 } else { w.host.page_size }
 }
 
-/// Fall of Dirty over the last three seconds.
-fn fell(w: &Window<'_>, now: u64) -> u64 {
-    let before = |m: &MemorySample| m.get("vmstat.nr_dirty");
-    let most = w
-        .history
+/// The most of a gauge over the last seconds, bytes.
+fn most(w: &Window<'_>, span: Duration, name: &str) -> u64 {
+    w.history
         .back_from(w.tick.seq)
-        .take_while(|m| w.tick.mono.since(m.tick.mono) <= Duration::from_secs(3))
-        .filter_map(|m| before(&m.tick.samples.memory.as_ref()?.data))
-        .max();
-    most.map_or(0, |n| n.saturating_mul(u64::from(page(w))).saturating_sub(now))
+        .take_while(|m| w.tick.mono.since(m.tick.mono) <= span)
+        .filter_map(|m| m.tick.samples.memory.as_ref()?.data.get(name))
+        .max()
+        .map_or(0, |n| n.saturating_mul(u64::from(page(w))))
 }
 
 fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
@@ -161,9 +163,9 @@ fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
             ms(w_await)
         ),
     );
-    let text = format!("{} under writeback, {} dirty", bytes(p.writeback), bytes(p.dirty));
+    let text = format!("{} under writeback, {} dirty", bytes(s.writeback), bytes(p.dirty));
     let at = WRITEBACK as f64;
-    f.evidence.push(Evidence::new("Writeback", p.writeback as f64, "bytes", text).over(at));
+    f.evidence.push(Evidence::new("Writeback", s.writeback as f64, "bytes", text).over(at));
     let text = format!("{} writes/s of {:.0} kB", rate(d.w_s), d.wareq_kb.unwrap_or(0.0));
     f.evidence.push(Evidence::new("wareq-sz", d.wareq_kb.unwrap_or(0.0), "kB", text).over(SIZE));
     let text = format!("queue {:.0}", d.aqu_sz);
@@ -191,7 +193,7 @@ fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
         let text = format!("reads take {} ms against {} ms", ms(r), ms(b.median));
         f.evidence.push(Evidence::new("r_await", r, "ms", text).over(READERS * b.median));
     }
-    let because = format!("{} are under writeback", bytes(p.writeback));
+    let because = format!("{} are under writeback", bytes(s.writeback));
     f.ruled_out.push(RuledOut::new("large direct writes", because));
     let because = format!("{} reads/s, writes of {:.0} kB", rate(d.r_s), d.wareq_kb.unwrap_or(0.0));
     f.ruled_out.push(RuledOut::new("disk-hdd-saturated", because));

@@ -59,7 +59,7 @@ impl Dir {
 pub struct Loop {
     /// `/dev/loopN`.
     pub dev: String,
-    _undo: Undo,
+    undo: Undo,
 }
 
 impl Loop {
@@ -68,7 +68,7 @@ impl Loop {
         let dev = run(&["losetup", "-f", "--show", direct, image]).trim().to_owned();
         let mut undo = Undo::default();
         undo.command(&["losetup", "-d", &dev]);
-        Self { dev, _undo: undo }
+        Self { dev, undo: undo }
     }
 
     /// `loopN`: how the product names it.
@@ -76,10 +76,20 @@ impl Loop {
         self.dev.trim_start_matches("/dev/")
     }
 
-    /// Sets an attribute of its queue; it goes with the device.
-    pub fn set(&self, attribute: &str, value: &str) {
+    /// Sets an attribute of its queue, until it is dropped: the number of a loop device is used
+    /// again, and its queue stays as it is.
+    pub fn set(&mut self, attribute: &str, value: &str) {
         let path = format!("/sys/block/{}/queue/{attribute}", self.name());
+        let old = std::fs::read_to_string(&path).unwrap();
+        // The scheduler in use is the one in brackets.
+        let old = old.split_once('[').and_then(|(_, r)| r.split_once(']')).map_or(&*old, |r| r.0);
+        let old = old.trim().to_owned();
         std::fs::write(&path, value).unwrap_or_else(|e| panic!("{path}: {e}"));
+        self.undo.then(move || {
+            if let Err(e) = std::fs::write(&path, &old) {
+                eprintln!("lab: clean-up: {path}: {e}");
+            }
+        });
     }
 
     /// `major:minor`.
