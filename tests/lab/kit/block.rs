@@ -68,7 +68,7 @@ impl Loop {
         let dev = run(&["losetup", "-f", "--show", direct, image]).trim().to_owned();
         let mut undo = Undo::default();
         undo.command(&["losetup", "-d", &dev]);
-        Self { dev, undo: undo }
+        Self { dev, undo }
     }
 
     /// `loopN`: how the product names it.
