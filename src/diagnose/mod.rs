@@ -107,6 +107,9 @@ pub struct Thresholds {
     /// Devices whose `rotational` attribute is taken as true whatever their class says: for
     /// passed-through disks that look virtual.
     pub rotational: Vec<String>,
+    /// There may be one sample only, and nobody knows what was before and after: rules that
+    /// want several say what they can of one. Findings are suspicions then, whatever they say.
+    pub single_sample: bool,
 }
 
 /// Where rules put their verdicts.

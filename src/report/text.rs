@@ -64,21 +64,25 @@ fn consequence(out: &mut String, f: &Finding) {
 }
 
 /// One finding: verdict, numbers, what it is not, what to type.
-fn finding(out: &mut String, f: &Finding) {
+pub(super) fn finding(out: &mut String, f: &Finding) {
     let suspected = match f.fire.confidence {
         Confidence::Confirmed => "",
         Confidence::Suspected => " (suspected)",
     };
     let ended =
         if f.active { String::new() } else { format!(", over at {}", clock_time(f.last_seen)) };
+    // Pasted text has no clock.
+    let when = match (f.last_seen.0 > 0, f.active) {
+        (true, _) => format!(", since {}{ended}", clock_time(f.first_seen)),
+        (false, true) => String::new(),
+        (false, false) => ", not in the last samples".to_owned(),
+    };
     let _ = writeln!(
         out,
-        "{:<2} {:<21} {}{}, since {}{ended}",
+        "{:<2} {:<21} {}{suspected}{when}",
         f.fire.severity.mark(),
         f.rule.0,
         sanitize(&f.fire.summary),
-        suspected,
-        clock_time(f.first_seen)
     );
     let scope = scope(f);
     if !scope.is_empty() {
@@ -106,7 +110,9 @@ fn finding(out: &mut String, f: &Finding) {
 
 fn scope(f: &Finding) -> String {
     let mut parts = Vec::new();
-    if let Subject::Peer { netns, .. } | Subject::Listener { netns, .. } = f.subject {
+    if let Subject::Peer { netns, .. } | Subject::Listener { netns, .. } = f.subject
+        && netns.0 != 0
+    {
         parts.push(format!("netns {netns}"));
     }
     if !f.fire.examples.is_empty() {
@@ -139,7 +145,7 @@ fn summary(r: &CheckReport) -> String {
 }
 
 /// The rules by the reason they share: a short run lacks the same for nearly all of them.
-fn not_judged(all: &[NotJudged]) -> String {
+pub(super) fn not_judged(all: &[NotJudged]) -> String {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for n in all {
         match groups.iter_mut().find(|g| g.0 == n.why) {

@@ -90,16 +90,9 @@ fn mode_text(a: &Analysis, v: &ViewState) -> (String, Tone) {
 /// Signals that are measured, and all of them.
 #[must_use]
 pub fn coverage(tick: &Tick) -> (usize, usize) {
-    let all = tick.health.iter().flat_map(|h| &h.signals);
-    let (mut have, mut total) = (0, 0);
-    for s in all {
-        total += 1;
-        have += usize::from(!matches!(s.status, SignalStatus::Missing { .. }));
-    }
-    // A collector that could not start says nothing about its signals: one is missing.
-    let silent = tick.health.iter().filter(|h| h.signals.is_empty());
-    let off = silent.filter(|h| matches!(h.state, crate::model::tick::HealthState::Off { .. }));
-    (have, total + off.count())
+    let all = crate::model::coverage::coverage(&tick.health);
+    let have = all.iter().filter(|s| !matches!(s.status, SignalStatus::Missing { .. })).count();
+    (have, all.len())
 }
 
 /// Nice lengths of the whole timeline, seconds.

@@ -3,6 +3,9 @@
 //! Time is counted in observed seconds, not in ticks, so that a verdict does not depend on the
 //! interval. What was not observed does not count: an unknown verdict neither holds nor clears,
 //! a tick after a hole stands for one interval, and a rule whose input is missing is not asked.
+//!
+//! Of single samples ([`Engine::single_sample`]) nothing is known to last: there a condition is
+//! reported as soon as it is seen, and never as more than a suspicion.
 
 mod track;
 
@@ -79,6 +82,13 @@ impl Engine {
         }
     }
 
+    /// An engine for single samples, such as pasted text: what a rule says fires at once, for
+    /// no time is observed, and is suspected at most.
+    #[must_use]
+    pub fn single_sample() -> Self {
+        Self::new(RULES, Thresholds { single_sample: true, ..Thresholds::default() })
+    }
+
     /// Judges the next moment.
     pub fn push(&mut self, w: &Window<'_>) -> Findings {
         let now = w.tick.mono;
@@ -111,6 +121,7 @@ impl Engine {
                 nominal,
                 longest: nominal * MAX_CREDIT,
                 hole: self.last_hole,
+                alone: self.thresholds.single_sample,
             };
             over.extend(state.take(*rule, v.list, &moment, blind));
         }

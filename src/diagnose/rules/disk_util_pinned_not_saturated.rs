@@ -9,6 +9,7 @@ use super::super::{
 use super::common::disks::{
     Reference, against, leaves, not_measured, reference, spins, subject, title,
 };
+use super::common::measured;
 use super::common::text::{ms, rate, sh};
 use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
@@ -90,6 +91,9 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64, reference: Reference) -> Fire {
     f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(SHORT_QUEUE));
     let text = against(r, reference);
     f.evidence.push(Evidence::new("await", r, "ms", text).over(WAITING * calm_ms));
+    if let Some(l) = measured::disk(w, d) {
+        f.evidence.extend(l.evidence(d));
+    }
     let mut rates: Vec<f64> = w
         .recent(60)
         .filter_map(|m| m.disk(d.id))

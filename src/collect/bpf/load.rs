@@ -1,0 +1,331 @@
+//! Loads an object and attaches its programs, each on its own: one that the kernel refuses
+//! is reported with the reason, the others run.
+//!
+//! Links are owned by file descriptors and nothing is pinned, so that the kernel detaches
+//! everything however we end.
+
+use std::error::Error;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint, TracePoint};
+use aya::{Ebpf, EbpfLoader, Endianness};
+use rustix::io::Errno;
+
+use super::btf::Btf;
+use super::maps::Stripes;
+use super::objects;
+use super::rights::refused;
+use super::tracefs;
+use crate::collect::parse::cpu_list;
+use crate::collect::{BpfMode, CollectOptions, HostFs, Unavailable};
+
+/// Where a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hook {
+    /// Tracepoint with typed arguments (5.5 with BTF).
+    Btf(&'static str),
+    /// Tracepoint with raw arguments (4.17).
+    Raw(&'static str),
+    /// Classic tracepoint: group and event; needs tracefs.
+    Classic(&'static str, &'static str),
+}
+
+/// Values for the read-only variables of an object.
+pub(super) type Globals = Vec<(&'static str, u32)>;
+
+/// What all collectors share while they open: read once, dropped after.
+pub(super) struct Kernel {
+    /// Highest possible CPU number + 1.
+    pub(super) cpus: usize,
+    /// The kernel's types, or why there are none.
+    pub(super) types: Result<Types, String>,
+    /// One for all objects: making one parses the kernel's types, 11 ms each time.
+    loader: Mutex<EbpfLoader<'static>>,
+}
+
+impl Kernel {
+    /// `types` runs beside the making of the loader: both parse the kernel's types.
+    fn new(cpus: usize, types: impl FnOnce() -> Result<Types, String> + Send) -> Self {
+        std::thread::scope(|s| {
+            let types = s.spawn(types);
+            let mut loader = EbpfLoader::new();
+            // Our objects have nothing to relocate: free the types that the loader parsed.
+            loader.btf(None);
+            let types = types.join().unwrap_or_else(|_| Err("the types cannot be parsed".into()));
+            Self { cpus, types, loader: Mutex::new(loader) }
+        })
+    }
+}
+
+/// The kernel's type information, for us and for the loader.
+pub(super) struct Types {
+    pub(super) own: Btf,
+    loader: aya::Btf,
+}
+
+static KERNEL: Mutex<Option<Arc<Kernel>>> = Mutex::new(None);
+
+/// Checks the options, then reads what all collectors need.
+pub(super) fn kernel(host: &HostFs, opts: &CollectOptions) -> Result<Arc<Kernel>, Unavailable> {
+    if opts.bpf == BpfMode::Off {
+        return Err(Unavailable::new("switched off by --no-bpf", "start without --no-bpf"));
+    }
+    if !host.is_live() {
+        return Err(Unavailable::new("not reading the running kernel", ""));
+    }
+    let mut cached = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(k) = &*cached {
+        return Ok(k.clone());
+    }
+    let k = Arc::new(Kernel::new(possible_cpus(host), || types(host)));
+    *cached = Some(k.clone());
+    Ok(k)
+}
+
+/// Gives back the memory of [`kernel`]; called when sampling begins.
+pub(super) fn forget_kernel() {
+    KERNEL.lock().unwrap_or_else(PoisonError::into_inner).take();
+}
+
+fn possible_cpus(host: &HostFs) -> usize {
+    let list = host.read("sys/devices/system/cpu/possible").unwrap_or_default();
+    let highest = cpu_list(&list).into_iter().map(|c| c as usize).max();
+    highest.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |h| h + 1)
+}
+
+fn types(host: &HostFs) -> Result<Types, String> {
+    let path = "sys/kernel/btf/vmlinux";
+    let blob = host.read(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => {
+            format!("no /{path}: this kernel was built without CONFIG_DEBUG_INFO_BTF")
+        }
+        _ => format!("/{path}: {e}"),
+    })?;
+    types_of(blob).map_err(|e| format!("/{path}: {e}"))
+}
+
+fn types_of(blob: Vec<u8>) -> Result<Types, String> {
+    let loader = aya::Btf::parse(&blob, Endianness::default()).map_err(|e| e.to_string())?;
+    let own = Btf::parse(blob).map_err(|e| e.to_string())?;
+    Ok(Types { own, loader })
+}
+
+/// An object in the kernel, with the programs that attached and those that did not.
+pub(super) struct Loaded {
+    pub(super) ebpf: Ebpf,
+    /// True when array maps may be mapped into memory.
+    pub(super) mmap: bool,
+    attached: Vec<&'static str>,
+}
+
+impl Loaded {
+    /// Creates the maps of an object and prepares its programs. `sizes` are map entries.
+    pub(super) fn new(
+        kernel: &Kernel,
+        object: &[u8],
+        globals: &Globals,
+        sizes: &[(&'static str, u32)],
+    ) -> Result<Self, Unavailable> {
+        if !objects::whole(object) {
+            return Err(damaged());
+        }
+        if let Some((name, _)) = globals.iter().find(|(name, _)| !names(object, name)) {
+            let reason = format!("the object has no variable {name}");
+            return Err(Unavailable::new(reason, REINSTALL));
+        }
+        match create(kernel, object, globals, sizes) {
+            Ok(ebpf) => Ok(Self { ebpf, mmap: true, attached: Vec::new() }),
+            // Kernels before 5.5 do not know the flag for mappable arrays.
+            Err(e) if os_error(&e) == Some(Errno::INVAL) => {
+                let plain = without_mmap(object);
+                let ebpf = create(kernel, &plain, globals, sizes).map_err(|e| explain(&e))?;
+                Ok(Self { ebpf, mmap: false, attached: Vec::new() })
+            }
+            Err(e) => Err(explain(&e)),
+        }
+    }
+
+    /// Loads and attaches one program.
+    pub(super) fn attach(
+        &mut self,
+        kernel: &Kernel,
+        name: &'static str,
+        hook: Hook,
+    ) -> Result<(), Unavailable> {
+        let program = self.ebpf.program_mut(name).ok_or_else(|| {
+            Unavailable::new(format!("the object has no program {name}"), REINSTALL)
+        })?;
+        match hook {
+            Hook::Btf(tracepoint) => {
+                let types =
+                    kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), NO_BTF))?;
+                attach_btf(program, tracepoint, &types.loader).map_err(|e| explain(&e))?;
+            }
+            Hook::Raw(tracepoint) => {
+                attach_raw(program, tracepoint).map_err(|e| explain(&e))?;
+            }
+            Hook::Classic(group, event) => {
+                tracefs::ready()?;
+                attach_classic(program, group, event).map_err(|e| explain(&e))?;
+            }
+        }
+        self.attached.push(name);
+        Ok(())
+    }
+
+    /// Takes the map of stripes out of the object.
+    pub(super) fn stripes<const W: usize>(
+        &mut self,
+        map: &str,
+        count: usize,
+    ) -> Result<Stripes<W>, Unavailable> {
+        let taken = self
+            .ebpf
+            .take_map(map)
+            .ok_or_else(|| Unavailable::new(format!("the object has no map {map}"), REINSTALL))?;
+        Stripes::new(taken, count, self.mmap)
+            .map_err(|e| Unavailable::new(format!("cannot map {map}: {e}"), ""))
+    }
+
+    /// Events that the kernel did not run a program for, because it or another one ran on the
+    /// CPU already (5.12). `None` where the kernel does not tell.
+    pub(super) fn missed(&self) -> Option<u64> {
+        let mut sum = None;
+        for name in &self.attached {
+            let Some(program) = self.ebpf.program(name) else { continue };
+            let Ok(fd) = program.fd() else { continue };
+            let path = format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd());
+            let text = std::fs::read_to_string(path).ok()?;
+            let misses = text.lines().find_map(|l| l.strip_prefix("recursion_misses:"));
+            if let Some(n) = misses.and_then(|v| v.trim().parse::<u64>().ok()) {
+                sum = Some(sum.unwrap_or(0u64).saturating_add(n));
+            }
+        }
+        sum
+    }
+}
+
+pub(super) const NO_BTF: &str = "use a kernel with CONFIG_DEBUG_INFO_BTF";
+/// The object is not what we built.
+const REINSTALL: &str = "reinstall stallscope";
+/// For layouts and verifiers that this version does not know.
+pub(super) const UNKNOWN_KERNEL: &str = "update stallscope, or report this kernel to its authors";
+
+fn create(
+    kernel: &Kernel,
+    object: &[u8],
+    globals: &Globals,
+    sizes: &[(&'static str, u32)],
+) -> Result<Ebpf, aya::EbpfError> {
+    let mut loader = kernel.loader.lock().unwrap_or_else(PoisonError::into_inner);
+    for (name, value) in globals {
+        // Four bytes each, for as long as we run: the loader outlives this call. It keeps the
+        // variables of objects before, which this one need not have: `names` has checked ours.
+        let value: &'static u32 = Box::leak(Box::new(*value));
+        loader.override_global(name, value, false);
+    }
+    for (name, entries) in sizes {
+        loader.map_max_entries(name, *entries);
+    }
+    loader.load(object)
+}
+
+fn damaged() -> Unavailable {
+    Unavailable::new("the kernel program in this binary is damaged", REINSTALL)
+}
+
+/// True when the object has a symbol of that name.
+fn names(object: &[u8], symbol: &str) -> bool {
+    let with_ends = [b"\0", symbol.as_bytes(), b"\0"].concat();
+    object.windows(with_ends.len()).any(|w| w == with_ends)
+}
+
+fn attach_btf(p: &mut Program, tracepoint: &str, btf: &aya::Btf) -> Result<(), ProgramError> {
+    let p: &mut BtfTracePoint = p.try_into()?;
+    p.load(tracepoint, btf)?;
+    p.attach().map(|_| ())
+}
+
+fn attach_raw(p: &mut Program, tracepoint: &str) -> Result<(), ProgramError> {
+    let p: &mut RawTracePoint = p.try_into()?;
+    p.load()?;
+    p.attach(tracepoint).map(|_| ())
+}
+
+fn attach_classic(p: &mut Program, group: &str, event: &str) -> Result<(), ProgramError> {
+    let p: &mut TracePoint = p.try_into()?;
+    p.load()?;
+    p.attach(group, event).map(|_| ())
+}
+
+/// The object with the flag for mappable arrays taken away: in the definitions of array maps
+/// (type 2, 4-byte keys) it is the fifth word.
+fn without_mmap(object: &[u8]) -> Vec<u8> {
+    const MMAPABLE: [u8; 4] = 0x400u32.to_ne_bytes();
+    let mut out = object.to_vec();
+    let mut at = 0;
+    while let Some(def) = out.get_mut(at..at + 28) {
+        let array = def.starts_with(&[2, 0, 0, 0, 4, 0, 0, 0]);
+        let rest_is_zero = def.get(20..).is_some_and(|r| r.iter().all(|b| *b == 0));
+        if let Some(flags) = def.get_mut(16..20)
+            && array
+            && rest_is_zero
+            && flags == MMAPABLE
+        {
+            flags.fill(0);
+        }
+        at += 4;
+    }
+    out
+}
+
+/// The system's error behind another one.
+fn os_error(e: &(dyn Error + 'static)) -> Option<Errno> {
+    let mut e = Some(e);
+    while let Some(inner) = e {
+        if let Some(io) = inner.downcast_ref::<io::Error>()
+            && let Some(code) = io.raw_os_error()
+        {
+            return Some(Errno::from_raw_os_error(code));
+        }
+        e = inner.source();
+    }
+    None
+}
+
+/// What to tell the user about an error of the loader.
+fn explain(e: &(dyn Error + 'static)) -> Unavailable {
+    match os_error(e) {
+        Some(Errno::PERM | Errno::ACCESS) if verifier_line(e).is_none() => refused(),
+        Some(Errno::NOENT) => {
+            Unavailable::new("this kernel lacks the tracepoint", "use a newer kernel")
+        }
+        Some(Errno::NOMEM) => Unavailable::new(
+            "no memory for the programs' maps",
+            "raise the memory limit of the service or container",
+        ),
+        Some(code) => {
+            let what = verifier_line(e).unwrap_or_else(|| io::Error::from(code).to_string());
+            Unavailable::new(format!("the kernel refuses the program: {what}"), UNKNOWN_KERNEL)
+        }
+        None => Unavailable::new(format!("the program cannot be loaded: {e}"), REINSTALL),
+    }
+}
+
+/// The line in which the verifier says what it does not like.
+fn verifier_line(e: &(dyn Error + 'static)) -> Option<String> {
+    let Some(ProgramError::LoadError { verifier_log, .. }) = e.downcast_ref() else { return None };
+    let log = verifier_log.to_string();
+    let stats = ["processed ", "verification time", "stack depth"];
+    log.lines()
+        .rev()
+        .map(str::trim)
+        .find(|l| !l.is_empty() && !stats.iter().any(|s| l.starts_with(s)))
+        .map(|l| l.chars().take(160).collect())
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;
