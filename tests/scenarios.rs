@@ -192,6 +192,10 @@ fn unmet(e: &Expect, findings: &Findings) -> Option<String> {
     if e.count.is_some_and(|c| c != f.fire.count) {
         wrong.push(format!("count {:?} wanted", e.count));
     }
+    let cause = f.cause.as_ref().map_or("", |c| c.0.0);
+    if e.cause.as_ref().is_some_and(|c| *c != cause) {
+        wrong.push(format!("cause {:?} wanted, it is {cause:?}", e.cause));
+    }
     wrong.extend(e.says.iter().filter(|s| !all.contains(*s)).map(|s| format!("says no {s:?}")));
     (!wrong.is_empty())
         .then(|| format!("{} at {} s: {}\n    {all}", e.rule, e.at, wrong.join(", ")))

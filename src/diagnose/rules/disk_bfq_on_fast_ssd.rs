@@ -8,6 +8,7 @@ use super::super::{
 };
 use super::common::disks::{lately, leaves, local_flash, spins, subject, title};
 use super::common::lasting::lasting;
+use super::common::measured::{self, DiskLatency};
 use super::common::text::{ms, rate, sh};
 use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
@@ -21,6 +22,8 @@ const QUEUE: f64 = 4.0;
 /// ... for so long in the last seconds.
 const NEED: Duration = Duration::from_secs(5);
 const OF: Duration = Duration::from_secs(8);
+/// From this part of the time on the device, by eBPF, the scheduler has none.
+const AT_DEVICE: f64 = 0.9;
 /// Without load for so long, a warning is over; later it is information again.
 const OVER: u32 = 16;
 const INFO: u32 = 40;
@@ -33,7 +36,7 @@ static DOC: RuleDoc = RuleDoc {
     title: "the bfq scheduler in front of fast flash costs throughput",
     condition: "Scheduler bfq on a disk that does not spin: by its class, or because it answers \
         within 1 ms or 2000 times a second. Information while idle; a warning when the queue is 4 \
-        or more for 5 of 8 s.",
+        or more for 5 of 8 s, unless eBPF finds 90% of the time on the device.",
     look_alikes: "On purpose: bfq is what makes blkio.weight of cgroup v1 and io.bfq.weight work. \
         Spinning disks gain from it.",
     remedy: "echo none > /sys/block/DEV/queue/scheduler (or mq-deadline), for good by a udev rule. \
@@ -60,12 +63,19 @@ impl Rule for DiskBfqOnFastSsd {
             let Some(fast) = fast(w, d, t) else { continue };
             let loaded = |d: &DiskFigures| d.aqu_sz >= QUEUE;
             let busy = |m: &crate::model::derive::Derived| m.disk(d.id).is_some_and(loaded);
-            if loaded(d) && lasting(w, OF, busy).0 >= NEED {
-                out.fire(subject(d), fire(d, &fast, Severity::Warn));
+            let latency = measured::disk(w, d);
+            let latency = latency.as_ref();
+            // A device that has nearly all of the time itself is not held back.
+            let holds = latency.and_then(DiskLatency::device_share).is_none_or(|s| s < AT_DEVICE);
+            let lasts = t.single_sample || lasting(w, OF, busy).0 >= NEED;
+            if loaded(d) && lasts && holds {
+                out.fire(subject(d), fire(d, &fast, Severity::Warn, latency));
+            } else if loaded(d) && lasts {
+                out.fire(subject(d), fire(d, &fast, Severity::Info, latency));
             } else if lately(w, d, OVER).any(loaded) {
                 out.linger(subject(d));
             } else if !lately(w, d, INFO).any(loaded) {
-                out.fire(subject(d), fire(d, &fast, Severity::Info));
+                out.fire(subject(d), fire(d, &fast, Severity::Info, latency));
             }
         }
     }
@@ -86,7 +96,7 @@ fn fast(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> Option<String> {
     (most >= FAST_IOPS).then(|| format!("it did {} IOPS", rate(most)))
 }
 
-fn fire(d: &DiskFigures, fast: &str, severity: Severity) -> Fire {
+fn fire(d: &DiskFigures, fast: &str, severity: Severity, latency: Option<&DiskLatency>) -> Fire {
     let summary = match severity {
         Severity::Info => format!("{} is flash behind the bfq scheduler", title(d)),
         _ => format!(
@@ -103,6 +113,11 @@ fn fire(d: &DiskFigures, fast: &str, severity: Severity) -> Fire {
     f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(QUEUE));
     if let Some(r) = d.await_ms {
         f.evidence.push(Evidence::new("await", r, "ms", format!("await {} ms", ms(r))));
+    }
+    if let Some(l) = latency {
+        f.evidence.extend(l.evidence(d));
+    } else if severity > Severity::Info {
+        f.missing.push("how long requests are held back: eBPF tells".to_owned());
     }
     f.ruled_out.push(RuledOut::new("spinning disk", fast.to_owned()));
     f.missing.push("whether weights of cgroups are set on purpose: they need bfq".to_owned());

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
 };
 use super::common::disks::{
     Reference, against, leaves, local_flash, not_measured, reference, spins, subject, title,
@@ -84,6 +84,10 @@ impl Rule for DiskCappedCloud {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Disks]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const LINKS: &[Explains] = &[Explains::new("disk-writeback-storm", Scope::Stack)];
+        LINKS
     }
     fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         let mut capped = Vec::new();

@@ -64,9 +64,12 @@ impl Rule for DiskFlashSaturated {
             if !beyond(CLEAR) || disk_writeback_storm::storm(w, d, t).is_some() {
                 continue;
             }
-            match swing(w, d, QUEUE).filter(|cv| *cv > SWINGS) {
-                Some(cv) if beyond(1.0) => out.fire(subject(d), fire(d, r, reference, cv)),
-                _ => out.linger(subject(d)),
+            let cv = swing(w, d, QUEUE);
+            let swings = cv.map_or(t.single_sample, |cv| cv > SWINGS);
+            if swings && beyond(1.0) {
+                out.fire(subject(d), fire(d, r, reference, cv));
+            } else {
+                out.linger(subject(d));
             }
         }
     }
@@ -76,7 +79,7 @@ fn flash(d: &DiskFigures, t: &Thresholds) -> bool {
     !spins(d, t) && (local_flash(d) || d.attrs.rotational == Some(false))
 }
 
-fn fire(d: &DiskFigures, r: f64, reference: Reference, cv: f64) -> Fire {
+fn fire(d: &DiskFigures, r: f64, reference: Reference, cv: Option<f64>) -> Fire {
     let mut f = Fire::new(
         Severity::Warn,
         format!(
@@ -91,16 +94,21 @@ fn fire(d: &DiskFigures, r: f64, reference: Reference, cv: f64) -> Fire {
     f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(QUEUE));
     let text = against(r, reference);
     f.evidence.push(Evidence::new("await", r, "ms", text).over(WAITING * reference.ms));
-    let text = format!("IOPS vary by {:.0}%", 100.0 * cv);
-    f.evidence.push(Evidence::new("variation", 100.0 * cv, "%", text).over(100.0 * SWINGS));
     let text = format!("{} reads/s, {} writes/s", rate(d.r_s), rate(d.w_s));
     f.evidence.push(Evidence::new("r/s", d.r_s, "/s", text));
     if let (Some(n), Some(each)) = (d.f_s.filter(|n| *n > 0.0), d.f_await) {
         let text = format!("{} flushes/s of {} ms", rate(n), ms(each));
         f.evidence.push(Evidence::new("f/s", n, "/s", text));
     }
-    let because = format!("IOPS vary by {:.0}%, more than {:.0}%", 100.0 * cv, 100.0 * SWINGS);
-    f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
+    if let Some(pct) = cv.map(|cv| 100.0 * cv) {
+        let text = format!("IOPS vary by {pct:.0}%");
+        f.evidence.push(Evidence::new("variation", pct, "%", text).over(100.0 * SWINGS));
+        let because = format!("IOPS vary by {pct:.0}%, more than {:.0}%", 100.0 * SWINGS);
+        f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
+    } else {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("whether throughput varies: a limit keeps it flat".to_owned());
+    }
     let because = format!("queue {:.1}, await {:.0} times normal", d.aqu_sz, r / reference.ms);
     f.ruled_out.push(RuledOut::new("disk-util-pinned-not-saturated", because));
     not_measured(&mut f, reference);

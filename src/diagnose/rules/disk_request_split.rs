@@ -6,7 +6,11 @@ use super::super::{
     Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
     Verdicts, Window,
 };
-use super::common::disks::{Reference, against, leaves, not_measured, reference, subject, title};
+use super::common::disks::{
+    Reference, against, lately, leaves, local_flash, not_measured, reference, spins, subject,
+    swing, title,
+};
+use super::common::measured::{self, DiskLatency};
 use super::common::text::{bytes, rate, sh};
 use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
@@ -27,6 +31,11 @@ const LARGE: u32 = 1024;
 /// Pieces of up to so many kB that wait so many times normal are worth a warning.
 const SMALL: u32 = 256;
 const WAITING: f64 = 3.0;
+/// Splits for each request, by eBPF: proof that they are pieces, and proof that they are not.
+const PIECES: f64 = 0.25;
+const WHOLE: f64 = 0.05;
+/// Throughput that varies less may be a limit.
+const FLAT: f64 = 0.05;
 /// An active finding stays above this part of the queue.
 const CLEAR: f64 = 0.7;
 
@@ -35,11 +44,13 @@ static DOC: RuleDoc = RuleDoc {
     title: "large requests are cut into pieces of max_sectors_kb",
     condition: "Mean size of a request 90% of max_sectors_kb or more, fewer than 5% merged, queue 2 \
         or more, and the device would take more (max_hw_sectors_kb) than the 1024 kB or less that \
-        are set; for 5 of 8 s. Warns when the pieces are 256 kB or less and wait 3 times normal. \
-        From 75% it is a suspicion: the last piece of each request is shorter.",
+        are set; for 5 of 8 s. Warns when the pieces are 256 kB or less and wait 3 times normal, \
+        not behind a limit. From 75% it is a suspicion, for the last piece of each request is \
+        shorter; eBPF, which counts splits, proves it or takes it back.",
     look_alikes: "Sequential writeback and read-ahead are merged up to the limit: they were small \
         and grew, nothing was cut. Applications that ask for just that size are not cut either, \
-        which only a trace of the block layer can tell.",
+        which only eBPF can tell. Behind a limit of bytes the pieces wait for the limit: \
+        disk-capped-cloud.",
     remedy: "echo 1024 > /sys/block/DEV/queue/max_sectors_kb, up to max_hw_sectors_kb, by a udev \
         rule; on dm and md also for the layers above. Or ask for smaller requests in parallel.",
     sources: "Field: with requests of 600 kB, max_sectors_kb 256 to 1024 brought 86 to 159 MiB/s of \
@@ -68,8 +79,21 @@ impl Rule for DiskRequestSplit {
             if share < REMAINDERS || d.merged_pct().is_none_or(|m| m >= MERGED) {
                 continue;
             }
+            let latency = measured::disk(w, d);
+            let splits = latency.as_ref().and_then(|l| l.split_share(d));
+            if splits.is_some_and(|s| s < WHOLE) {
+                continue;
+            }
             if d.aqu_sz >= QUEUE {
-                out.fire(subject(d), fire(d, most, (field, kb, share), reference(d, t)));
+                let cut = Cut {
+                    most,
+                    field,
+                    kb,
+                    share,
+                    proven: splits.is_some_and(|s| s >= PIECES),
+                    limited: limited(w, d, t),
+                };
+                out.fire(subject(d), fire(d, &cut, latency.as_ref(), reference(d, t)));
             } else if d.aqu_sz >= CLEAR * QUEUE {
                 out.linger(subject(d));
             }
@@ -84,15 +108,33 @@ fn cut(d: &DiskFigures, most: u32) -> Option<(&'static str, f64, f64)> {
     Some((field, kb, kb / f64::from(most)))
 }
 
-fn fire(
-    d: &DiskFigures,
+/// Somebody may limit the bytes: no disk of this machine, and throughput is not known to vary.
+fn limited(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
+    let own = local_flash(d) || spins(d, t);
+    // The rise at the begin of a load is no variation.
+    let begins = lately(w, d, 14).any(|p| p.aqu_sz < QUEUE);
+    !own && (begins || swing(w, d, QUEUE).is_none_or(|cv| cv <= FLAT))
+}
+
+/// Requests that look like pieces.
+struct Cut {
+    /// max_sectors_kb.
     most: u32,
-    (field, kb, share): (&'static str, f64, f64),
-    reference: Reference,
-) -> Fire {
+    /// Which size, kB, and its part of the limit.
+    field: &'static str,
+    kb: f64,
+    share: f64,
+    /// eBPF saw the splits.
+    proven: bool,
+    /// They may wait for a limit, however large they are.
+    limited: bool,
+}
+
+fn fire(d: &DiskFigures, c: &Cut, latency: Option<&DiskLatency>, reference: Reference) -> Fire {
+    let Cut { most, field, kb, share, .. } = *c;
     let r = d.await_ms.unwrap_or(0.0);
-    let all = share >= CUT;
-    let harm = all && most <= SMALL && r >= WAITING * reference.ms;
+    let all = share >= CUT || c.proven;
+    let harm = all && !c.limited && most <= SMALL && r >= WAITING * reference.ms;
     let mut f = Fire::new(
         if harm { Severity::Warn } else { Severity::Info },
         format!(
@@ -102,7 +144,7 @@ fn fire(
         ),
     );
     let text = format!("{kb:.1} kB each, {:.0}% of max_sectors_kb {most}", 100.0 * share);
-    let at = if all { CUT } else { REMAINDERS };
+    let at = if share >= CUT { CUT } else { REMAINDERS };
     f.evidence.push(Evidence::new(field, kb, "kB", text).over(at * f64::from(most)));
     let merged = d.merged_pct().unwrap_or(0.0);
     let text = format!("{merged:.1}% merged");
@@ -119,14 +161,21 @@ fn fire(
         }
         None => f.missing.push("what the device takes at once (max_hw_sectors_kb)".to_owned()),
     }
+    if let Some(l) = latency {
+        f.evidence.extend(l.evidence(d));
+    }
     let because = format!("only {merged:.1}% were merged from smaller ones");
     f.ruled_out.push(RuledOut::new("sequential merging", because));
     if harm {
         not_measured(&mut f, reference);
     }
+    if c.proven {
+        f.ruled_out.push(RuledOut::new("requests of just that size", "eBPF saw them cut"));
+    } else {
+        f.missing.push("the sizes before the cut (eBPF counts splits)".to_owned());
+    }
     if !all {
         f.confidence = Confidence::Suspected;
-        f.missing.push("the sizes before the cut (needs a trace of block_split)".to_owned());
     }
     let name = sh(&d.name);
     let raise = d.attrs.max_hw_sectors_kb.map_or(LARGE, |hw| hw.min(LARGE));

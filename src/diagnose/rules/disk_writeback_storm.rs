@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
 };
 use super::common::disks::{leaves, spins, subject, title};
 use super::common::text::{bytes, ms, rate, sh};
-use super::disk_capped_cloud::capped;
 use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
 
@@ -26,6 +26,8 @@ const WRITEBACK: u64 = 64 << 20;
 const WRITEBACK_CLEAR: u64 = 16 << 20;
 /// Fall of Dirty within seconds that shows a flush.
 const FALL: u64 = 16 << 20;
+/// How old a look at the page cache may be.
+const LATELY: Duration = Duration::from_secs(5);
 /// Part of the threshold at which writers are held back.
 const HELD_BACK: f64 = 0.9;
 /// Reads that wait so many times longer than normal.
@@ -41,8 +43,8 @@ static DOC: RuleDoc = RuleDoc {
         Clears when less than 16 MB are under writeback.",
     look_alikes: "Large direct writes look the same on the disk, but nothing is under writeback. A \
         commit that waits for a flush shows few large writes and a high f_await. On a volume with \
-        a limit the plateau is the cause: disk-capped-cloud. Small writes at random on a spinning \
-        disk: disk-hdd-saturated.",
+        a limit the plateau is the cause, and this its consequence: disk-capped-cloud. Small \
+        writes at random on a spinning disk: disk-hdd-saturated.",
     remedy: "The application may have finished long ago: its data is written now, at the cost of \
         all others. Start earlier and write less at once: vm.dirty_background_bytes of some \
         hundred MB instead of 10% of memory, sync_file_range or fsync every few MB, \
@@ -59,13 +61,17 @@ impl Rule for DiskWritebackStorm {
         &DOC
     }
     fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks, CollectorId::Memory]
+        &[CollectorId::Disks]
     }
     fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        if pages(w).is_none() && !t.single_sample {
+            out.cannot_judge("what is under writeback (memory: no nr_dirty, nr_writeback)");
+            return;
+        }
         for d in leaves(w) {
             match storm(w, d, t) {
                 Some(s) => out.fire(subject(d), fire(d, t, &s)),
-                None if writes_only(d) && d.aqu_sz >= 2.0 && !capped(w, d, t) => {
+                None if writes_only(d) && d.aqu_sz >= 2.0 => {
                     let still = pages(w).is_some_and(|p| p.writeback >= WRITEBACK_CLEAR);
                     if still {
                         out.linger(subject(d));
@@ -87,9 +93,18 @@ struct Pages {
     background: Option<u64>,
 }
 
+impl Pages {
+    /// Part of the threshold at which writers are held back, and the threshold.
+    fn full(&self) -> Option<(f64, u64)> {
+        let n = self.threshold?;
+        Some((self.dirty.saturating_add(self.writeback) as f64 / n as f64, n))
+    }
+}
+
 /// A flush that floods a disk.
 pub(super) struct Storm {
-    pages: Pages,
+    /// `None` where only the disk was seen.
+    pages: Option<Pages>,
     /// The most that was under writeback in the last 5 s, bytes.
     writeback: u64,
     /// By how much Dirty fell in the last seconds.
@@ -103,15 +118,21 @@ pub(super) fn storm(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> Option<S
         && d.wareq_kb.is_some_and(|kb| kb >= SIZE)
         && d.aqu_sz >= QUEUE
         && d.w_await.is_some_and(|r| r >= slow);
-    if !flooded || capped(w, d, t) {
+    if !flooded {
         return None;
     }
-    let pages = pages(w)?;
+    let Some(pages) = pages(w) else {
+        return t.single_sample.then_some(Storm { pages: None, writeback: 0, fell: 0 });
+    };
     // The queue is filled in gulps: while the one before is written, little is under writeback.
-    let writeback = most(w, Duration::from_secs(5), "vmstat.nr_writeback").max(pages.writeback);
+    let writeback = most(w, LATELY, "vmstat.nr_writeback").max(pages.writeback);
     let dirty = most(w, Duration::from_secs(3), "vmstat.nr_dirty");
     let fell = dirty.saturating_sub(pages.dirty);
-    (writeback >= WRITEBACK || fell >= FALL).then_some(Storm { pages, writeback, fell })
+    (writeback >= WRITEBACK || fell >= FALL).then_some(Storm {
+        pages: Some(pages),
+        writeback,
+        fell,
+    })
 }
 
 fn writes_only(d: &DiskFigures) -> bool {
@@ -119,7 +140,9 @@ fn writes_only(d: &DiskFigures) -> bool {
 }
 
 fn pages(w: &Window<'_>) -> Option<Pages> {
-    let m = &w.tick.samples.memory.as_ref()?.data;
+    let past = w.history.back_from(w.tick.seq);
+    let mut near = past.take_while(|m| w.tick.mono.since(m.tick.mono) <= LATELY);
+    let m = &near.find_map(|m| m.tick.samples.memory.as_ref())?.data;
     let bytes = |name: &str| Some(m.get(name)?.saturating_mul(u64::from(page(w))));
     Some(Pages {
         dirty: bytes("vmstat.nr_dirty")?,
@@ -144,15 +167,13 @@ fn most(w: &Window<'_>, span: Duration, name: &str) -> u64 {
 }
 
 fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
-    let p = s.pages;
     let w_await = d.w_await.unwrap_or(0.0);
-    let full = p.threshold.map(|n| (p.dirty.saturating_add(p.writeback)) as f64 / n as f64);
-    let held_back = full.is_some_and(|f| f >= HELD_BACK);
+    let full = s.pages.and_then(|p| p.full());
     let readers = d
         .r_await
         .zip(d.r_baseline)
         .filter(|(r, b)| d.r_s >= 1.0 && b.median > 0.0 && *r >= READERS * b.median);
-    let crit = held_back || readers.is_some();
+    let crit = full.is_some_and(|(share, _)| share >= HELD_BACK) || readers.is_some();
     let mut f = Fire::new(
         if crit { Severity::Crit } else { Severity::Warn },
         format!(
@@ -163,9 +184,7 @@ fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
             ms(w_await)
         ),
     );
-    let text = format!("{} under writeback, {} dirty", bytes(s.writeback), bytes(p.dirty));
-    let at = WRITEBACK as f64;
-    f.evidence.push(Evidence::new("Writeback", s.writeback as f64, "bytes", text).over(at));
+    cache(&mut f, s);
     let text = format!("{} writes/s of {:.0} kB", rate(d.w_s), d.wareq_kb.unwrap_or(0.0));
     f.evidence.push(Evidence::new("wareq-sz", d.wareq_kb.unwrap_or(0.0), "kB", text).over(SIZE));
     let text = format!("queue {:.0}", d.aqu_sz);
@@ -173,7 +192,34 @@ fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
     let slow = if spins(d, t) { AWAIT.0 } else { AWAIT.1 };
     let text = format!("w_await {} ms", ms(w_await));
     f.evidence.push(Evidence::new("w_await", w_await, "ms", text).over(slow));
-    if let (Some(n), Some(share)) = (p.threshold, full) {
+    if let Some((r, b)) = readers {
+        let text = format!("reads take {} ms against {} ms", ms(r), ms(b.median));
+        f.evidence.push(Evidence::new("r_await", r, "ms", text).over(READERS * b.median));
+    }
+    let because = format!("{} reads/s, writes of {:.0} kB", rate(d.r_s), d.wareq_kb.unwrap_or(0.0));
+    f.ruled_out.push(RuledOut::new("disk-hdd-saturated", because));
+    if let (Some(n), Some(each)) = (d.f_s, d.f_await) {
+        let because = format!("{} flushes/s of {} ms", rate(n), ms(each));
+        f.ruled_out.push(RuledOut::new("fs-flush-bound", because));
+    }
+    f.next.push("grep -E '^(Dirty|Writeback):' /proc/meminfo".to_owned());
+    f.next.push("sysctl vm.dirty_background_bytes=268435456 vm.dirty_bytes=1073741824".to_owned());
+    f.next.push("ps -eo pid,stat,wchan:32,comm | grep -E 'balance_dirty|wbt|flush-'".to_owned());
+    f.next.push(format!("cat /sys/block/{}/queue/wbt_lat_usec", sh(&d.name)));
+    f
+}
+
+/// What the page cache says.
+fn cache(f: &mut Fire, s: &Storm) {
+    let Some(p) = s.pages else {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("what is under writeback: large direct writes look the same".to_owned());
+        return;
+    };
+    let text = format!("{} under writeback, {} dirty", bytes(s.writeback), bytes(p.dirty));
+    let at = WRITEBACK as f64;
+    f.evidence.push(Evidence::new("Writeback", s.writeback as f64, "bytes", text).over(at));
+    if let Some((share, n)) = p.full() {
         let flush =
             p.background.map_or(String::new(), |b| format!(", the flush begins at {}", bytes(b)));
         let text = format!(
@@ -189,21 +235,6 @@ fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
         let text = format!("Dirty fell by {} within 3 s", bytes(s.fell));
         f.evidence.push(Evidence::new("Dirty", p.dirty as f64, "bytes", text));
     }
-    if let Some((r, b)) = readers {
-        let text = format!("reads take {} ms against {} ms", ms(r), ms(b.median));
-        f.evidence.push(Evidence::new("r_await", r, "ms", text).over(READERS * b.median));
-    }
     let because = format!("{} are under writeback", bytes(s.writeback));
     f.ruled_out.push(RuledOut::new("large direct writes", because));
-    let because = format!("{} reads/s, writes of {:.0} kB", rate(d.r_s), d.wareq_kb.unwrap_or(0.0));
-    f.ruled_out.push(RuledOut::new("disk-hdd-saturated", because));
-    if let (Some(n), Some(each)) = (d.f_s, d.f_await) {
-        let because = format!("{} flushes/s of {} ms", rate(n), ms(each));
-        f.ruled_out.push(RuledOut::new("fs-flush-bound", because));
-    }
-    f.next.push("grep -E '^(Dirty|Writeback):' /proc/meminfo".to_owned());
-    f.next.push("sysctl vm.dirty_background_bytes=268435456 vm.dirty_bytes=1073741824".to_owned());
-    f.next.push("ps -eo pid,stat,wchan:32,comm | grep -E 'balance_dirty|wbt|flush-'".to_owned());
-    f.next.push(format!("cat /sys/block/{}/queue/wbt_lat_usec", sh(&d.name)));
-    f
 }
