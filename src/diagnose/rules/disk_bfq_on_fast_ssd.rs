@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
 };
 use super::common::disks::{lately, leaves, local_flash, spins, subject, title};
 use super::common::lasting::lasting;
@@ -22,7 +22,7 @@ const QUEUE: f64 = 4.0;
 /// ... for so long in the last seconds.
 const NEED: Duration = Duration::from_secs(5);
 const OF: Duration = Duration::from_secs(8);
-/// From this part of the time on the device, by eBPF, the scheduler has none.
+/// From this part of the time on the device, by eBPF, requests do not wait in the scheduler.
 const AT_DEVICE: f64 = 0.9;
 /// Without load for so long, a warning is over; later it is information again.
 const OVER: u32 = 16;
@@ -36,7 +36,7 @@ static DOC: RuleDoc = RuleDoc {
     title: "the bfq scheduler in front of fast flash costs throughput",
     condition: "Scheduler bfq on a disk that does not spin: by its class, or because it answers \
         within 1 ms or 2000 times a second. Information while idle; a warning when the queue is 4 \
-        or more for 5 of 8 s, unless eBPF finds 90% of the time on the device.",
+        or more for 5 of 8 s, a suspicion when eBPF finds 90% of the time on the device.",
     look_alikes: "On purpose: bfq is what makes blkio.weight of cgroup v1 and io.bfq.weight work. \
         Spinning disks gain from it.",
     remedy: "echo none > /sys/block/DEV/queue/scheduler (or mq-deadline), for good by a udev rule. \
@@ -65,13 +65,9 @@ impl Rule for DiskBfqOnFastSsd {
             let busy = |m: &crate::model::derive::Derived| m.disk(d.id).is_some_and(loaded);
             let latency = measured::disk(w, d);
             let latency = latency.as_ref();
-            // A device that has nearly all of the time itself is not held back.
-            let holds = latency.and_then(DiskLatency::device_share).is_none_or(|s| s < AT_DEVICE);
             let lasts = t.single_sample || lasting(w, OF, busy).0 >= NEED;
-            if loaded(d) && lasts && holds {
+            if loaded(d) && lasts {
                 out.fire(subject(d), fire(d, &fast, Severity::Warn, latency));
-            } else if loaded(d) && lasts {
-                out.fire(subject(d), fire(d, &fast, Severity::Info, latency));
             } else if lately(w, d, OVER).any(loaded) {
                 out.linger(subject(d));
             } else if !lately(w, d, INFO).any(loaded) {
@@ -116,8 +112,18 @@ fn fire(d: &DiskFigures, fast: &str, severity: Severity, latency: Option<&DiskLa
     }
     if let Some(l) = latency {
         f.evidence.extend(l.evidence(d));
-    } else if severity > Severity::Info {
-        f.missing.push("how long requests are held back: eBPF tells".to_owned());
+    }
+    if severity > Severity::Info {
+        // What it costs in locks and turns shows nowhere but in a comparison.
+        match latency.and_then(DiskLatency::device_share) {
+            Some(share) if share >= AT_DEVICE => {
+                f.confidence = Confidence::Suspected;
+                let why = "what it costs: requests do not wait in it, compare with none";
+                f.missing.push(why.to_owned());
+            }
+            Some(_) => {}
+            None => f.missing.push("how long requests are held back: eBPF tells".to_owned()),
+        }
     }
     f.ruled_out.push(RuledOut::new("spinning disk", fast.to_owned()));
     f.missing.push("whether weights of cgroups are set on purpose: they need bfq".to_owned());

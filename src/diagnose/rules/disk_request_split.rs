@@ -12,6 +12,7 @@ use super::common::disks::{
 };
 use super::common::measured::{self, DiskLatency};
 use super::common::text::{bytes, rate, sh};
+use super::disk_writeback_storm::storm;
 use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
 
@@ -45,7 +46,7 @@ static DOC: RuleDoc = RuleDoc {
     condition: "Mean size of a request 90% of max_sectors_kb or more, fewer than 5% merged, queue 2 \
         or more, and the device would take more (max_hw_sectors_kb) than the 1024 kB or less that \
         are set; for 5 of 8 s. Warns when the pieces are 256 kB or less and wait 3 times normal, \
-        not behind a limit. From 75% it is a suspicion, for the last piece of each request is \
+        not behind a limit or in a flush. From 75% it is a suspicion, for the last piece of each request is \
         shorter; eBPF, which counts splits, proves it or takes it back.",
     look_alikes: "Sequential writeback and read-ahead are merged up to the limit: they were small \
         and grew, nothing was cut. Applications that ask for just that size are not cut either, \
@@ -91,7 +92,7 @@ impl Rule for DiskRequestSplit {
                     kb,
                     share,
                     proven: splits.is_some_and(|s| s >= PIECES),
-                    limited: limited(w, d, t),
+                    waits: limited(w, d, t) || storm(w, d, t).is_some(),
                 };
                 out.fire(subject(d), fire(d, &cut, latency.as_ref(), reference(d, t)));
             } else if d.aqu_sz >= CLEAR * QUEUE {
@@ -126,15 +127,15 @@ struct Cut {
     share: f64,
     /// eBPF saw the splits.
     proven: bool,
-    /// They may wait for a limit, however large they are.
-    limited: bool,
+    /// They may wait for a limit or a flush, however large they are.
+    waits: bool,
 }
 
 fn fire(d: &DiskFigures, c: &Cut, latency: Option<&DiskLatency>, reference: Reference) -> Fire {
     let Cut { most, field, kb, share, .. } = *c;
     let r = d.await_ms.unwrap_or(0.0);
     let all = share >= CUT || c.proven;
-    let harm = all && !c.limited && most <= SMALL && r >= WAITING * reference.ms;
+    let harm = all && !c.waits && most <= SMALL && r >= WAITING * reference.ms;
     let mut f = Fire::new(
         if harm { Severity::Warn } else { Severity::Info },
         format!(

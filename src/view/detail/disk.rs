@@ -227,16 +227,11 @@ fn limits(d: &DiskFigures) -> Vec<Line> {
     for (plateau, rate, amount, tier) in known {
         let Some(p) = plateau else { continue };
         let mut line = field("limit", format!("behaves like {}", rate(p.rate)));
-        line.add(
-            format!(
-                "   {} samples at L {} to {}, varying by {}%",
-                p.points,
-                units::count(p.queue.0),
-                units::count(p.queue.1),
-                units::pct(100.0 * p.variation)
-            ),
-            Tone::Dim,
-        );
+        let (low, high) = (units::count(p.queue.0), units::count(p.queue.1));
+        let at = if low == high { low } else { format!("{low} to {high}") };
+        let varies = units::pct(100.0 * p.variation);
+        let text = format!("   {} samples at L {at}, varying by {varies}%", p.points);
+        line.add(text, Tone::Dim);
         out.push(line);
         out.push(field(
             "",
