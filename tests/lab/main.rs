@@ -17,5 +17,6 @@ mod disks_more;
 #[allow(dead_code, reason = "the differential tests use the rest of it")]
 mod kit;
 mod quiet;
+mod soak;
 mod tcp;
 mod tcp_lookalikes;
