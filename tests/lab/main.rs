@@ -13,6 +13,7 @@
 
 mod cpu;
 mod disks;
+mod disks_more;
 #[allow(dead_code, reason = "the differential tests use the rest of it")]
 mod kit;
 mod quiet;

@@ -2,7 +2,7 @@
 //!
 //! Time is in seconds and independent of ticks: the same incident is sampled at any interval.
 //! All numbers live in one map by name (`sock.a.info.rto_us`, `disk.vdb.wr_ios`,
-//! `net.1.TcpExtListenOverflows`, `cgroup.x.nr_throttled`, `thread.t.run_ns`, `cpu.0.idle`,
+//! `net.1.TcpExtListenOverflows`, `cgroup.x.nr_throttled`, `cgroup.x.wios`, `memory.vmstat.nr_dirty`, `thread.t.run_ns`, `cpu.0.idle`,
 //! `softirq.NET_RX.0`, `softnet.0.dropped`, `psi.io_some_us`); the steps change that map:
 //!
 //! eBPF sees, where `ebpf = true`: waits of so many ns of a thread, or of nobody in particular
@@ -111,7 +111,7 @@ pub(crate) struct Expect {
     pub(crate) severity: Option<String>,
     pub(crate) confidence: Option<String>,
     pub(crate) count: Option<u32>,
-    /// The rule whose finding explains it; empty for none.
+    /// The rule whose finding explains it; empty: none does.
     pub(crate) cause: Option<String>,
     /// Parts of summary, evidence, look-alikes, next commands, missing inputs.
     #[serde(default)]
@@ -204,6 +204,11 @@ pub(crate) struct Disk {
     pub(crate) max_hw_sectors_kb: Option<u32>,
     pub(crate) backing_file: Option<String>,
     pub(crate) dm_name: Option<String>,
+    pub(crate) dm_kind: Option<String>,
+    pub(crate) md_level: Option<String>,
+    pub(crate) raid_disks: Option<u32>,
+    pub(crate) sync_action: Option<String>,
+    pub(crate) sync_speed_kb: Option<u64>,
     #[serde(default)]
     pub(crate) slaves: Vec<String>,
 }
@@ -217,6 +222,21 @@ pub(crate) struct Cgroup {
     pub(crate) quota_us: Option<u64>,
     #[serde(default = "period")]
     pub(crate) period_us: u64,
+    /// I/O limits and counters on one disk, by its name.
+    pub(crate) io: Option<CgroupIo>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CgroupIo {
+    pub(crate) disk: String,
+    pub(crate) max_rbps: Option<u64>,
+    pub(crate) max_wbps: Option<u64>,
+    pub(crate) max_riops: Option<u64>,
+    pub(crate) max_wiops: Option<u64>,
+    /// The limit is known, the counters are not.
+    #[serde(default)]
+    pub(crate) uncounted: bool,
 }
 
 fn period() -> u64 {
@@ -339,6 +359,16 @@ pub(crate) struct Io {
     pub(crate) kb: f64,
     /// %.
     pub(crate) util: f64,
+    /// Reads and writes merged per second.
+    #[serde(default)]
+    pub(crate) rrqm_s: f64,
+    #[serde(default)]
+    pub(crate) wrqm_s: f64,
+    /// Flushes per second, and ms of each.
+    #[serde(default)]
+    pub(crate) f_s: f64,
+    #[serde(default)]
+    pub(crate) f_await: f64,
     /// ms/s of field 11, where the kernel gets it wrong.
     pub(crate) weighted: Option<f64>,
 }
@@ -454,6 +484,11 @@ fn grow(s: &Step, t: f64, now: &mut State) {
             add(format!("disk.{}.{kind}_sectors", io.disk), n * io.kb * 2.0);
             add(format!("disk.{}.{kind}_ticks", io.disk), n * io.await_ms);
         }
+        busy += io.f_s * io.f_await;
+        add(format!("disk.{}.rd_merges", io.disk), io.rrqm_s);
+        add(format!("disk.{}.wr_merges", io.disk), io.wrqm_s);
+        add(format!("disk.{}.fl_ios", io.disk), io.f_s);
+        add(format!("disk.{}.fl_ticks", io.disk), io.f_s * io.f_await);
         add(format!("disk.{}.io_ticks", io.disk), io.util * 10.0);
         add(format!("disk.{}.weighted", io.disk), io.weighted.unwrap_or(busy));
     }

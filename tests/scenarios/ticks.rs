@@ -8,11 +8,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stallscope::collect::cgroups::{CgroupCpu, CgroupRow, CgroupsSample};
+use stallscope::collect::cgroups::{CgroupCpu, CgroupIo, CgroupRow, CgroupsSample};
 use stallscope::collect::cpu::{CpuSample, CpuTimes};
 use stallscope::collect::disks::{
-    DiscardCounters, DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample,
+    DiscardCounters, DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample, FlushCounters,
+    MdAttrs,
 };
+use stallscope::collect::memory::MemorySample;
 use stallscope::collect::net_counters::{NetCountersSample, NetnsCounters};
 use stallscope::collect::processes::{BlockedTask, ProcessesSample};
 use stallscope::collect::psi::{PsiSample, PsiTotals};
@@ -28,7 +30,7 @@ use stallscope::model::subject::{CgroupId, CpuId, DiskId, NetnsId, TaskId};
 use stallscope::model::tick::{HostInfo, Tick};
 use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
 
-use crate::incident::{Incident, Socket, State, Unix};
+use crate::incident::{self, Incident, Socket, State, Unix};
 
 /// Virtual boot was so long ago, s.
 const EPOCH: f64 = 1000.0;
@@ -71,6 +73,7 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) 
         psi: stamp(mono, at("psi"), psi(v)),
         cgroups: stamp(mono, at("cgroups"), cgroups(i, v)),
         processes: stamp(mono, at("processes"), processes(i, t)),
+        memory: memory(v).and_then(|m| stamp(mono, at("memory"), m)),
         runq_bpf: stamp(mono, bpf("runq-bpf"), bpf::runq(i, before, v, mono)),
         irq_bpf: stamp(mono, bpf("irq-bpf"), bpf::irq(i, v)),
         block_bpf: stamp(mono, bpf("block-bpf"), bpf::block(i, v)),
@@ -239,6 +242,8 @@ fn disks(i: &Incident, v: View<'_>) -> DisksSample {
                 name: d.name.as_str().into(),
                 stat: DiskCounters {
                     rd_ios: g("rd_ios"),
+                    rd_merges: g("rd_merges"),
+                    wr_merges: g("wr_merges"),
                     rd_sectors: g("rd_sectors"),
                     rd_ticks: g("rd_ticks") as u32,
                     wr_ios: g("wr_ios"),
@@ -253,7 +258,7 @@ fn disks(i: &Incident, v: View<'_>) -> DisksSample {
                         sectors: g("dc_sectors"),
                         ticks: g("dc_ticks") as u32,
                     }),
-                    ..DiskCounters::default()
+                    flush: Some(FlushCounters { ios: g("fl_ios"), ticks: g("fl_ticks") as u32 }),
                 },
                 inflight: Some((0, in_flight as u32)),
                 attrs: Arc::new(DiskAttrs {
@@ -267,6 +272,14 @@ fn disks(i: &Incident, v: View<'_>) -> DisksSample {
                     max_hw_sectors_kb: d.max_hw_sectors_kb,
                     backing_file: d.backing_file.clone(),
                     dm_name: d.dm_name.clone(),
+                    dm_kind: d.dm_kind.clone(),
+                    md: d.md_level.is_some().then(|| MdAttrs {
+                        level: d.md_level.clone(),
+                        raid_disks: d.raid_disks,
+                        sync_action: d.sync_action.clone(),
+                        sync_speed_kb: d.sync_speed_kb,
+                        degraded: Some(0),
+                    }),
                     slaves: d.slaves.clone(),
                     ..DiskAttrs::default()
                 }),
@@ -424,11 +437,37 @@ fn cgroups(i: &Incident, v: View<'_>) -> CgroupsSample {
                     throttled_ns: g("throttled_ns"),
                     usage_ns: Some(g("usage_ns")),
                 }),
+                io: c.io.iter().map(|io| cgroup_io(i, io, g)).collect(),
                 ..CgroupRow::default()
             }
         })
         .collect();
     CgroupsSample { groups, unread: 0 }
+}
+
+fn cgroup_io(i: &Incident, io: &incident::CgroupIo, g: impl Fn(&str) -> u64) -> CgroupIo {
+    let n = i.disks.iter().position(|d| d.name == io.disk).unwrap();
+    let count = |key: &str| (!io.uncounted).then(|| g(key));
+    CgroupIo {
+        dev: DiskId { major: 252, minor: 16 * n as u32 },
+        rbytes: count("rbytes"),
+        wbytes: count("wbytes"),
+        rios: count("rios"),
+        wios: count("wios"),
+        max_rbps: io.max_rbps,
+        max_wbps: io.max_wbps,
+        max_riops: io.max_riops,
+        max_wiops: io.max_wiops,
+    }
+}
+
+/// Values by their names; none of them, no sample.
+fn memory(v: View<'_>) -> Option<MemorySample> {
+    let all = v.under("memory.");
+    (!all.is_empty()).then(|| MemorySample {
+        names: Arc::new(all.keys().map(|k| k.as_str().into()).collect()),
+        values: all.into_values().collect(),
+    })
 }
 
 fn processes(i: &Incident, t: f64) -> ProcessesSample {

@@ -1,10 +1,22 @@
 //! The rules, one per file.
 
 mod cfs_throttle;
+mod cgroup_io_throttle;
 mod common;
+mod disk_bfq_on_fast_ssd;
 mod disk_capped_cloud;
+mod disk_flash_saturated;
+mod disk_hdd_saturated;
 mod disk_hung;
+mod disk_qd1_bound;
+mod disk_request_split;
+mod disk_slow_device;
 mod disk_util_pinned_not_saturated;
+mod disk_writeback_storm;
+mod dm_linear_imbalance;
+mod dm_wait_above_device;
+mod fs_flush_bound;
+mod md_background_io;
 mod runq_latency_idle_elsewhere;
 mod softirq_one_core;
 mod tcp_close_wait_leak;
@@ -56,6 +68,19 @@ pub const RULES: &[&dyn Rule] = &[
     &runq_latency_idle_elsewhere::RunqLatencyIdleElsewhere,
     &cfs_throttle::CfsThrottle,
     &softirq_one_core::SoftirqOneCore,
+    // Disks and the layers above them.
+    &disk_hdd_saturated::DiskHddSaturated,
+    &disk_writeback_storm::DiskWritebackStorm,
+    &disk_flash_saturated::DiskFlashSaturated,
+    &disk_slow_device::DiskSlowDevice,
+    &disk_request_split::DiskRequestSplit,
+    &disk_bfq_on_fast_ssd::DiskBfqOnFastSsd,
+    &dm_linear_imbalance::DmLinearImbalance,
+    &md_background_io::MdBackgroundIo,
+    &cgroup_io_throttle::CgroupIoThrottle,
+    &disk_qd1_bound::DiskQd1Bound,
+    &dm_wait_above_device::DmWaitAboveDevice,
+    &fs_flush_bound::FsFlushBound,
 ];
 
 #[cfg(test)]

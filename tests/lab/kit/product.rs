@@ -94,14 +94,23 @@ impl Report {
         self.json["findings"].as_array().unwrap().iter().map(Found).collect()
     }
 
-    /// Remarks of rules that never alarm.
+    /// Remarks, which never alarm.
     pub fn notes(&self) -> Vec<Found<'_>> {
-        self.json["notes"].as_array().unwrap().iter().map(Found).collect()
+        self.json["notes"].as_array().into_iter().flatten().map(Found).collect()
+    }
+
+    /// There is a remark of `rule` about an affected subject.
+    #[track_caller]
+    pub fn remarks(&self, rule: &str, affected: impl Fn(Found<'_>) -> bool) {
+        let all = self.notes();
+        let found = all.iter().any(|f| f.rule() == rule && affected(*f));
+        let json = serde_json::to_string_pretty(&self.json).unwrap_or_default();
+        assert!(found, "{}: no remark of {rule}\n{json}", self.name);
     }
 
     fn summarise(&self) {
         eprintln!("lab: {}: {} ticks", self.name, self.json["ticks"]);
-        for f in self.findings() {
+        for f in self.findings().into_iter().chain(self.notes()) {
             let summary = f.0["summary"].as_str().unwrap_or("");
             eprintln!(
                 "lab: {}:   {} {} [{}]: {summary}",
