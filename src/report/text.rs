@@ -87,7 +87,10 @@ fn finding(out: &mut String, f: &Finding) {
 
 fn scope(f: &Finding) -> String {
     let mut parts = Vec::new();
-    if let Subject::Peer { netns, .. } | Subject::Listener { netns, .. } = f.subject {
+    if let Subject::Peer { netns, .. }
+    | Subject::Listener { netns, .. }
+    | Subject::Link { netns, .. } = f.subject
+    {
         parts.push(format!("netns {netns}"));
     }
     if !f.fire.examples.is_empty() {

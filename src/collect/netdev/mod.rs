@@ -213,9 +213,7 @@ pub(crate) fn walk(
     for message in messages.by_ref() {
         match message {
             Message::Data(k, s, payload) if k == kind && s == seq => {
-                if !take(payload) {
-                    *bad = bad.saturating_add(1);
-                }
+                *bad = bad.saturating_add(u32::from(!take(payload)));
             }
             Message::Error(s, errno) | Message::Done(s, errno) if s == seq => {
                 return if errno == 0 { Step::Done } else { Step::Failed(errno) };

@@ -2,11 +2,24 @@
 
 mod cfs_throttle;
 mod common;
+mod conntrack_full;
+mod cpu_saturation;
+mod cpu_steal;
+mod ctx_switch_storm;
 mod disk_capped_cloud;
 mod disk_hung;
 mod disk_util_pinned_not_saturated;
+mod load_without_cpu;
+mod mem_stall;
+mod nic_few_queues;
+mod nic_rx_drop;
+mod nic_saturated;
+mod qdisc_drop_or_requeue;
 mod runq_latency_idle_elsewhere;
 mod softirq_one_core;
+mod softirq_remote_numa;
+mod softnet_drop_or_squeeze;
+mod tc_shaped;
 mod tcp_listen_overflow;
 mod tcp_local_egress_drop;
 mod tcp_rto_storm;
@@ -30,6 +43,20 @@ pub const RULES: &[&dyn Rule] = &[
     &runq_latency_idle_elsewhere::RunqLatencyIdleElsewhere,
     &cfs_throttle::CfsThrottle,
     &softirq_one_core::SoftirqOneCore,
+    // Network devices, softirqs, CPU and memory.
+    &tc_shaped::TcShaped,
+    &qdisc_drop_or_requeue::QdiscDropOrRequeue,
+    &conntrack_full::ConntrackFull,
+    &nic_saturated::NicSaturated,
+    &nic_rx_drop::NicRxDrop,
+    &softnet_drop_or_squeeze::SoftnetDropOrSqueeze,
+    &nic_few_queues::NicFewQueues,
+    &softirq_remote_numa::SoftirqRemoteNuma,
+    &cpu_saturation::CpuSaturation,
+    &load_without_cpu::LoadWithoutCpu,
+    &ctx_switch_storm::CtxSwitchStorm,
+    &cpu_steal::CpuSteal,
+    &mem_stall::MemStall,
 ];
 
 #[cfg(test)]

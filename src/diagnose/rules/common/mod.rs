@@ -4,8 +4,12 @@
 pub(super) mod disks;
 pub(super) mod evidence;
 pub(super) mod lasting;
+pub(super) mod links;
 pub(super) mod measured;
+pub(super) mod nics;
 pub(super) mod peers;
 pub(super) mod release;
 pub(super) mod sockets;
+pub(super) mod tasks;
 pub(super) mod text;
+pub(super) mod vm;
