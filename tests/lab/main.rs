@@ -15,6 +15,8 @@ mod cpu;
 mod disks;
 #[allow(dead_code, reason = "the differential tests use the rest of it")]
 mod kit;
+mod machine;
+mod netdev;
 mod quiet;
 mod tcp;
 mod tcp_lookalikes;
