@@ -89,9 +89,15 @@ fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<f64>) -> Fire {
     let cpus = w.host.cpus.max(1);
     let mut f = Fire::new(
         Severity::Warn,
-        format!("{} context switches/s cost about {lost:.1}% of {cpus} CPUs", rate(ctxt)),
+        format!(
+            "{} context switches/s cost about {:.1}% of {cpus} CPUs",
+            rate(ctxt),
+            lost.min(100.0)
+        ),
     );
-    let text = format!("about {lost:.1}% of all CPU time at 3 us per switch");
+    let note =
+        if lost > 100.0 { ", which is more than there is: they are cheaper here" } else { "" };
+    let text = format!("{lost:.1}% of all CPU time at 3 us per switch{note}");
     f.evidence.push(Evidence::new("lost", lost, "%", text).over(LOST));
     let per_cpu = ctxt / f64::from(cpus);
     let text = format!("{}/s, {}/s per CPU", rate(ctxt), rate(per_cpu));

@@ -52,7 +52,7 @@ impl Rule for LoadWithoutCpu {
         let load = w.recent(3).find_map(|d| d.sched.as_ref()?.load).map(|l| l[0]);
         let (Some(total), Some(load)) = (cpu.total, load) else { return };
         // procs_blocked counts tasks in io_schedule only: a lock or NFS is not among them.
-        let listed = tasks::blocked_tasks(w).map_or(0, |p| p.blocked.len());
+        let listed = tasks::blocked_tasks(w).map_or(0, |p| p.len());
         let blocked = f64::from(cpu.blocked.unwrap_or(0)).max(listed as f64);
         let (cpus, idle) = (f64::from(w.host.cpus.max(1)), total.idle + total.iowait);
         let over = |part: f64| {
@@ -89,15 +89,14 @@ fn fire(w: &Window<'_>, load: f64, idle: f64, blocked: f64) -> Fire {
         f.evidence.push(Evidence::text("wchan", g));
     }
     if let Some(p) = tasks::blocked_tasks(w) {
-        f.examples =
-            p.blocked.iter().take(5).map(|b| format!("{}/{}", b.comm, b.task.tid)).collect();
+        f.examples = p.iter().take(5).map(|b| format!("{}/{}", b.comm, b.task.tid)).collect();
     }
     f.ruled_out.push(RuledOut::new("cpu-saturation", format!("{idle:.0}% idle")));
     if let Some(n) = w.derived.cpu.as_ref().and_then(|c| c.running) {
         f.ruled_out.push(RuledOut::new("busy-cpus", format!("procs_running {n}")));
     }
     f.next.push("ps -eLo state,pid,tid,wchan:30,comm | awk '$1 == \"D\"'".to_owned());
-    if let Some(b) = tasks::blocked_tasks(w).and_then(|p| p.blocked.first()) {
+    if let Some(b) = tasks::blocked_tasks(w).and_then(|p| p.first().copied()) {
         f.next.push(format!("cat /proc/{}/stack", b.task.tid));
     }
     f.next.push("dmesg | tail -30; echo w > /proc/sysrq-trigger".to_owned());

@@ -1,6 +1,6 @@
 //! `mem-stall`: everything waits for memory.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::{
@@ -10,7 +10,7 @@ use super::common::text::{bytes, rate, sh};
 use super::common::vm;
 use crate::collect::CollectorId;
 use crate::collect::cgroups::CgroupRow;
-use crate::model::subject::Subject;
+use crate::model::subject::{CgroupId, Subject};
 
 /// See [`DOC`].
 #[derive(Debug)]
@@ -22,6 +22,8 @@ const CRIT: f64 = 40.0;
 const CLEAR: f64 = 7.0;
 /// Part of its limit at which a cgroup reclaims for every page.
 const AT_LIMIT: f64 = 0.95;
+/// Pages that reclaim frees ahead of use, bytes: much of a small limit.
+const SLACK: u64 = 512 << 10;
 /// cgroups are read in turn.
 const REMEMBER: Duration = Duration::from_secs(15);
 /// Faults from disk per second that node-mixin warns of.
@@ -64,7 +66,8 @@ impl Rule for MemStall {
 fn fire(w: &Window<'_>, full: f64) -> Fire {
     let severity = if full >= CRIT { Severity::Crit } else { Severity::Warn };
     let groups = at_limit(w);
-    let whose = groups.first().map_or(String::new(), |g| format!("; {} is at its limit", g.path));
+    let whose =
+        groups.first().map_or(String::new(), |g| format!("; {} is at its limit", g.group.path));
     let mut f =
         Fire::new(severity, format!("all tasks wait for memory {full:.0}% of the time{whose}"));
     let at = if severity == Severity::Crit { CRIT } else { WARN };
@@ -73,9 +76,9 @@ fn fire(w: &Window<'_>, full: f64) -> Fire {
     let text = format!("memory pressure full {full:.0}%{some}");
     f.evidence.push(Evidence::new("psi memory", full, "%", text).over(at));
     for g in groups.iter().take(3) {
-        let (now, limit) = (g.memory_bytes.unwrap_or(0), g.memory_limit_bytes.unwrap_or(0));
-        let text = format!("{}: {} of {}", g.path, bytes(now), bytes(limit));
-        f.evidence.push(Evidence::new("memory.max", now as f64, "bytes", text).over(limit as f64));
+        let text = format!("{}: {} of {}", g.group.path, bytes(g.peak), bytes(g.limit));
+        let e = Evidence::new("memory.max", g.peak as f64, "bytes", text);
+        f.evidence.push(e.over(g.limit as f64));
     }
     counters(&mut f, w);
     let available = w.tick.samples.memory.as_ref().and_then(|m| m.data.get("meminfo.MemAvailable"));
@@ -84,7 +87,8 @@ fn fire(w: &Window<'_>, full: f64) -> Fire {
         f.evidence.push(Evidence::new("MemAvailable", kb as f64 * 1024.0, "bytes", text));
     }
     if let Some(g) = groups.first() {
-        f.next.push(format!("grep . {}/memory*", sh(&format!("{}{}", g.mount, g.path))));
+        f.next
+            .push(format!("grep . {}/memory*", sh(&format!("{}{}", g.group.mount, g.group.path))));
     }
     f.next.push("vmstat 1 3; sar -B 1 3".to_owned());
     f.next.push(
@@ -124,10 +128,17 @@ fn counters(f: &mut Fire, w: &Window<'_>) {
     f.ruled_out.push(RuledOut::new("cold-cache", because));
 }
 
-/// cgroups that use up their limit, fullest first.
-fn at_limit<'a>(w: &Window<'a>) -> Vec<&'a CgroupRow> {
-    let mut out: Vec<(&'a CgroupRow, f64)> = Vec::new();
-    let mut seen = BTreeSet::new();
+/// A cgroup with the most that it used lately.
+struct Full<'a> {
+    group: &'a CgroupRow,
+    peak: u64,
+    limit: u64,
+}
+
+/// cgroups that use up their limit, fullest first. Reclaim frees a little at a time, so that the
+/// use swings below the limit: the peak tells.
+fn at_limit<'a>(w: &Window<'a>) -> Vec<Full<'a>> {
+    let mut found: BTreeMap<(CgroupId, &str), Full<'a>> = BTreeMap::new();
     let moments = w
         .history
         .back_from(w.tick.seq)
@@ -135,17 +146,18 @@ fn at_limit<'a>(w: &Window<'a>) -> Vec<&'a CgroupRow> {
         .filter_map(|m| m.tick.samples.cgroups.as_ref());
     for g in moments.flat_map(|s| &s.data.groups) {
         let (Some(now), Some(limit)) = (g.memory_bytes, g.memory_limit_bytes) else { continue };
-        // Newest first: what was true before does not count.
-        if !seen.insert((g.id, &g.mount)) {
-            continue;
-        }
-        // No limit is a number beyond all memory on v1.
-        let real = limit > 0 && (w.host.memory_bytes == 0 || limit <= w.host.memory_bytes);
-        let share = now as f64 / limit.max(1) as f64;
-        if real && share >= AT_LIMIT {
-            out.push((g, share));
+        // The newest limit counts. No limit is a number beyond all memory on v1.
+        if limit > 0 && (w.host.memory_bytes == 0 || limit <= w.host.memory_bytes) {
+            let new = Full { group: g, peak: now, limit };
+            let f = found.entry((g.id, &g.mount)).or_insert(new);
+            f.peak = f.peak.max(now);
         }
     }
-    out.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.path.cmp(&b.0.path)));
-    out.into_iter().map(|g| g.0).collect()
+    let full = |f: &Full<'_>| {
+        f.peak as f64 >= AT_LIMIT * f.limit as f64 || f.peak.saturating_add(SLACK) >= f.limit
+    };
+    let share = |f: &Full<'_>| f.peak as f64 / f.limit as f64;
+    let mut out: Vec<Full<'a>> = found.into_values().filter(full).collect();
+    out.sort_by(|a, b| share(b).total_cmp(&share(a)).then(a.group.path.cmp(&b.group.path)));
+    out
 }

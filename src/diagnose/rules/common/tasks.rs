@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::super::super::{Evidence, Window};
 use super::text::{count, rate};
-use crate::collect::processes::ProcessesSample;
+use crate::collect::processes::BlockedTask;
 use crate::model::derive::cpu::ThreadWait;
+use crate::model::subject::TaskId;
 
 /// Threads named in a finding.
 const NAMED: usize = 5;
@@ -58,20 +59,34 @@ pub(crate) fn switching(w: &Window<'_>) -> Option<Evidence> {
     Some(Evidence::new("slices", slices_s(first), "/s", text))
 }
 
-/// The youngest list of blocked tasks.
-pub(crate) fn blocked_tasks<'a>(w: &Window<'a>) -> Option<&'a ProcessesSample> {
-    w.history
+/// Tasks that are blocked, or were when they were last read: where reading is budgeted, each
+/// list is a part. `None`: no list lately.
+pub(crate) fn blocked_tasks<'a>(w: &Window<'a>) -> Option<Vec<&'a BlockedTask>> {
+    let mut found: BTreeMap<TaskId, &'a BlockedTask> = BTreeMap::new();
+    let mut any = false;
+    let lists = w
+        .history
         .back_from(w.tick.seq)
         .take_while(|m| w.tick.mono.since(m.tick.mono) <= FRESH)
-        .find_map(|m| m.tick.samples.processes.as_ref())
-        .map(|s| &s.data)
+        .filter_map(|m| m.tick.samples.processes.as_ref());
+    for list in lists {
+        any = true;
+        for b in &list.data.blocked {
+            found.entry(b.task).or_insert(b);
+        }
+        if list.data.unread == 0 {
+            // A whole list: what came before is over.
+            break;
+        }
+    }
+    any.then(|| found.into_values().collect())
 }
 
 /// Blocked tasks by what they wait in, most first: `5 in submit_bio_wait (dd, fio)`.
 pub(crate) fn blocked(w: &Window<'_>) -> Vec<String> {
     let Some(p) = blocked_tasks(w) else { return Vec::new() };
     let mut by: BTreeMap<&str, (usize, Vec<&str>)> = BTreeMap::new();
-    for b in &p.blocked {
+    for b in &p {
         let group = by.entry(b.wchan.as_deref().unwrap_or("?")).or_default();
         group.0 += 1;
         if group.1.len() < 3 && !group.1.contains(&&*b.comm) {
