@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use crate::analysis::{Analysis, MomentView};
 use crate::collect::sockets::NetnsTable;
 use crate::collect::{CollectorId, Shared};
-use crate::diagnose::{Finding, Severity};
+use crate::diagnose::{Findings, Severity};
 use crate::model::derive::bpf::{BlockFigures, EventRow, IrqFigures, NetFigures, RunqFigures};
 use crate::model::derive::cpu::{CpuFigures, SchedFigures, SoftirqFigures};
 use crate::model::derive::disks::DiskFigures;
@@ -42,9 +42,9 @@ pub struct Marks {
 }
 
 impl Marks {
-    fn of(findings: &[Arc<Finding>]) -> Self {
+    fn of(findings: &Findings) -> Self {
         let mut m = Self::default();
-        for f in findings {
+        for f in findings.all() {
             let s = f.fire.severity;
             for id in &f.fire.sockets {
                 let old = m.sockets.entry(*id).or_insert(s);
@@ -159,7 +159,7 @@ impl<'a> Cx<'a> {
                 })
             };
         }
-        let marks = Marks::of(&now.findings.active);
+        let marks = Marks::of(now.findings);
         let suspects = &*now.derived.sockets;
         Some(Self {
             analysis,

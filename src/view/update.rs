@@ -444,7 +444,7 @@ fn save(v: &ViewState, a: &Analysis) -> Option<Effect> {
         text::clean(&host.kernel),
         cx.clock(cx.now.tick.wall),
     );
-    for f in &cx.now.findings.active {
+    for f in cx.now.findings.all() {
         let (mark, says) = (f.fire.severity.mark(), text::clean(&f.fire.summary));
         let _ = writeln!(text, "{mark:<2} {}  {says}", f.rule);
     }

@@ -46,11 +46,16 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    fn new(cpus: usize, types: Result<Types, String>) -> Self {
-        let mut loader = EbpfLoader::new();
-        // Our objects have nothing to relocate: free the types that the loader parsed.
-        loader.btf(None);
-        Self { cpus, types, loader: Mutex::new(loader) }
+    /// `types` runs beside the making of the loader: both parse the kernel's types.
+    fn new(cpus: usize, types: impl FnOnce() -> Result<Types, String> + Send) -> Self {
+        std::thread::scope(|s| {
+            let types = s.spawn(types);
+            let mut loader = EbpfLoader::new();
+            // Our objects have nothing to relocate: free the types that the loader parsed.
+            loader.btf(None);
+            let types = types.join().unwrap_or_else(|_| Err("the types cannot be parsed".into()));
+            Self { cpus, types, loader: Mutex::new(loader) }
+        })
     }
 }
 
@@ -74,7 +79,7 @@ pub(super) fn kernel(host: &HostFs, opts: &CollectOptions) -> Result<Arc<Kernel>
     if let Some(k) = &*cached {
         return Ok(k.clone());
     }
-    let k = Arc::new(Kernel::new(possible_cpus(host), types(host)));
+    let k = Arc::new(Kernel::new(possible_cpus(host), || types(host)));
     *cached = Some(k.clone());
     Ok(k)
 }

@@ -26,7 +26,7 @@ fn objects_are_small_and_lose_the_mmap_flag() {
 
 #[test]
 fn errors_name_what_to_do() {
-    let kernel = Kernel::new(2, Err("no /sys/kernel/btf/vmlinux".into()));
+    let kernel = Kernel::new(2, || Err("no /sys/kernel/btf/vmlinux".into()));
     let e = Loaded::new(&kernel, b"no object at all", &Vec::new(), &[]).err().unwrap();
     assert_eq!(e, damaged());
     let typo = vec![("TASK_PIDS", 8)];
@@ -107,8 +107,8 @@ fn maps_of_the_objects_fit_into_the_budget() {
     let ring = bytes(objects::NET, &per_cpu);
     let perf = bytes(objects::NET_PERF, &per_cpu) + crate::collect::bpf::events::perf_bytes(CPUS);
     let sum = sched + irq + block + ring.max(perf);
-    println!("sched {sched}, irq {irq}, block {block}, net {ring} or {perf}: {sum} bytes");
-    assert!(sum <= 8 << 20, "{sum} bytes");
+    let parts = format!("sched {sched}, irq {irq}, block {block}, net {ring} or {perf}");
+    assert!(sum <= 8 << 20, "{sum} bytes: {parts}");
     // The documented formula tells the same, but for read-only variables and pages.
     assert!(map_bytes(CPUS) <= 8 << 20);
     assert!(sum.abs_diff(map_bytes(CPUS)) < 128 << 10, "{sum}, by formula {}", map_bytes(CPUS));
@@ -133,7 +133,7 @@ fn torn_objects_never_panic() {
         let near = prop::collection::vec((0..64usize, any::<u8>()), 0..3);
         (Just(i), flips, near, prop_oneof![Just(len), 0..=len])
     });
-    let kernel = Kernel::new(2, Err("none".into()));
+    let kernel = Kernel::new(2, || Err("none".into()));
     TestRunner::new(Config::with_cases(400))
         .run(&torn, |(i, flips, near, len)| {
             let mut object = all[i].to_vec();

@@ -8,7 +8,7 @@ use super::super::{
 };
 use super::common::disks::{Reference, leaves, local_flash, reference, spins, subject, title};
 use super::common::measured::{self, DiskLatency};
-use super::common::text::{bytes, ms, rate, sh};
+use super::common::text::{bytes, ms, rate, sh, time};
 use crate::collect::CollectorId;
 use crate::collect::disks::DiskClass;
 use crate::model::derive::MIN_SPAN;
@@ -90,7 +90,7 @@ impl Rule for DiskCappedCloud {
             if waits_above(latency.as_ref(), reference) {
                 continue;
             }
-            if let Some(p) = plateau(w, d, reference) {
+            if let Some(p) = plateau(w, d, reference, t.single_sample) {
                 capped.push((d, reference, p, latency));
             } else if still_waiting(w, d, reference) {
                 out.linger(subject(d));
@@ -110,8 +110,8 @@ struct Plateau {
     /// Median IOPS and kB/s.
     iops: f64,
     kb_s: f64,
-    /// Coefficient of variation of the one that is flat.
-    cv: f64,
+    /// Coefficient of variation of the one that is flat; `None` for one sample.
+    cv: Option<f64>,
     /// The limit counts requests, not bytes.
     by_requests: bool,
     /// Another queue length at the same throughput.
@@ -176,11 +176,19 @@ fn window(w: &Window<'_>) -> (usize, usize) {
     (of, (of * NEED).div_ceil(OF))
 }
 
-fn plateau(w: &Window<'_>, d: &DiskFigures, reference: Reference) -> Option<Plateau> {
+fn plateau(w: &Window<'_>, d: &DiskFigures, reference: Reference, single: bool) -> Option<Plateau> {
     if !loaded(d, reference) {
         return None;
     }
-    let (of, need) = window(w);
+    let (of, mut need) = window(w);
+    if single {
+        // Half of those that there are: people paste runs at several depths one after another.
+        let there = w.recent(of).filter(|m| m.disk(d.id).is_some()).count();
+        need = there.div_ceil(2).max(2);
+        if there < 2 {
+            return one_sample(d);
+        }
+    }
     let samples: Vec<&DiskFigures> =
         w.recent(of).filter_map(|m| m.disk(d.id)).filter(|p| loaded(p, reference)).collect();
     if samples.len() < need {
@@ -204,13 +212,26 @@ fn plateau(w: &Window<'_>, d: &DiskFigures, reference: Reference) -> Option<Plat
     let mut p = Plateau {
         iops: median(&mut iops.clone())?,
         kb_s: median(&mut kb.clone())?,
-        cv,
+        cv: Some(cv),
         by_requests: small && iops_flat,
         other_queue: None,
         samples: samples.len(),
     };
     p.other_queue = other_queue(w, d, &p);
     (d.aqu_sz >= DEEP || p.other_queue.is_some()).then_some(p)
+}
+
+/// One sample: a deep queue in front of a disk of a provider, and each request waits. Whether
+/// throughput is flat is for another sample to say.
+fn one_sample(d: &DiskFigures) -> Option<Plateau> {
+    (d.attrs.class == DiskClass::Virtual && d.aqu_sz >= DEEP).then(|| Plateau {
+        iops: d.iops(),
+        kb_s: d.kb_s(),
+        cv: None,
+        by_requests: d.areq_kb().is_none_or(|k| k <= SMALL_KB),
+        other_queue: None,
+        samples: 1,
+    })
 }
 
 /// A queue length that differs while throughput was the same, busy all the time: the proof
@@ -268,11 +289,18 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
     } else {
         ("kB/s", p.kb_s, "kB/s", FLAT_KB)
     };
-    let text =
-        format!("flat at {limit} (varies by {:.1}% over {} samples)", 100.0 * p.cv, p.samples);
+    let pct = p.cv.map(|cv| 100.0 * cv);
+    let text = match pct {
+        Some(pct) => {
+            format!("flat at {limit} (varies by {pct:.1}% over {} samples)", p.samples)
+        }
+        None => format!("{limit} in {} on average", time(d.dt)),
+    };
     f.evidence.push(Evidence::new(field, value, unit, text));
-    let text = format!("coefficient of variation {:.1}%", 100.0 * p.cv);
-    f.evidence.push(Evidence::new("variation", 100.0 * p.cv, "%", text).over(100.0 * at));
+    if let Some(pct) = pct {
+        let text = format!("coefficient of variation {pct:.1}%");
+        f.evidence.push(Evidence::new("variation", pct, "%", text).over(100.0 * at));
+    }
     let text = format!(
         "queue {:.1} = {} IOPS * {} ms: depth buys only latency",
         d.aqu_sz,
@@ -294,8 +322,13 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
         let text = format!("{together} disks are flat together: look for an instance limit");
         f.evidence.push(Evidence::new("disks", together as f64, "", text));
     }
-    let because = format!("varies by {:.1}% only", 100.0 * p.cv);
-    f.ruled_out.push(RuledOut::new("disk-saturated", because));
+    if let Some(pct) = pct {
+        let because = format!("varies by {pct:.1}% only");
+        f.ruled_out.push(RuledOut::new("disk-saturated", because));
+    } else {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("whether throughput stays the same at another queue: one sample".to_owned());
+    }
     let because = format!("await {} ms and the queue are at the device itself", ms(r));
     f.ruled_out.push(RuledOut::new("cgroup-io-throttle", because));
     let because = format!("await is {:.0} times that of an empty queue", r / reference.ms);

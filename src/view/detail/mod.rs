@@ -111,7 +111,7 @@ pub fn next(cx: &Cx<'_>, what: &Detail) -> Option<Detail> {
 /// Findings that point at a row.
 pub(super) fn findings_on(cx: &Cx<'_>, row: RowKey) -> Vec<Line> {
     let mut out = Vec::new();
-    for f in &cx.now.findings.active {
+    for f in cx.now.findings.all().chain(&cx.now.findings.notes) {
         let hit = match (row, &f.subject) {
             (RowKey::Socket(id, _), _) if f.fire.sockets.contains(&id) => true,
             (RowKey::Disk(id), Subject::Disk { dev, .. }) => *dev == id,
