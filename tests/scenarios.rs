@@ -83,7 +83,7 @@ impl Run {
     fn fired(&self) -> BTreeMap<&'static str, f64> {
         let mut out = BTreeMap::new();
         for (t, f) in &self.moments {
-            for f in &f.active {
+            for f in everything(f) {
                 out.entry(f.rule.0).or_insert(*t);
             }
         }
@@ -119,7 +119,7 @@ impl Run {
                 say(format!("{what} came and went {spells} times"));
             }
         }
-        for f in self.moments.iter().flat_map(|(_, f)| &f.active) {
+        for f in self.moments.iter().flat_map(|(_, f)| everything(f)) {
             if let Some(problem) = malformed(f) {
                 say(format!("{}: {problem}", f.rule));
                 break;
@@ -133,7 +133,7 @@ impl Run {
         let mut before = BTreeSet::new();
         for (_, f) in &self.moments {
             let now: BTreeSet<String> =
-                f.active.iter().map(|f| format!("{} on {}", f.rule, f.subject)).collect();
+                everything(f).map(|f| format!("{} on {}", f.rule, f.subject)).collect();
             for new in now.difference(&before) {
                 *out.entry(new.clone()).or_insert(0) += 1;
             }
@@ -142,9 +142,14 @@ impl Run {
         out
     }
     fn first(&self, rule: &str) -> String {
-        let mut all = self.moments.iter().flat_map(|(_, f)| &f.active);
+        let mut all = self.moments.iter().flat_map(|(_, f)| everything(f));
         all.find(|f| f.rule.0 == rule).map(|f| text(f)).unwrap_or_default()
     }
+}
+
+/// Causes, consequences and remarks: how they are sorted is no matter here.
+fn everything(f: &Findings) -> impl Iterator<Item = &Arc<Finding>> {
+    f.all().chain(&f.notes)
 }
 
 /// Everything a finding says, one line each.
@@ -167,9 +172,7 @@ fn text(f: &Finding) -> String {
 }
 
 fn unmet(e: &Expect, findings: &Findings) -> Option<String> {
-    let found: Vec<&Arc<Finding>> = findings
-        .active
-        .iter()
+    let found: Vec<&Arc<Finding>> = everything(findings)
         .filter(|f| f.rule.0 == e.rule && f.subject.to_string().contains(&e.subject))
         .collect();
     let Some(f) = found.first() else {
@@ -190,6 +193,10 @@ fn unmet(e: &Expect, findings: &Findings) -> Option<String> {
     }
     if e.count.is_some_and(|c| c != f.fire.count) {
         wrong.push(format!("count {:?} wanted", e.count));
+    }
+    let cause = f.cause.as_ref().map_or("", |c| c.0.0);
+    if e.cause.as_ref().is_some_and(|c| c != cause) {
+        wrong.push(format!("cause {:?} wanted, not {cause:?}", e.cause));
     }
     wrong.extend(e.says.iter().filter(|s| !all.contains(*s)).map(|s| format!("says no {s:?}")));
     (!wrong.is_empty())
@@ -255,7 +262,7 @@ fn files_name_rules_that_exist_and_say_where_their_numbers_are_from() {
 fn the_same_incident_gives_the_same_findings() {
     for (name, i) in files() {
         let said = |r: &Run| -> Vec<String> {
-            r.moments.iter().flat_map(|(_, f)| f.active.iter().map(|f| text(f))).collect()
+            r.moments.iter().flat_map(|(_, f)| everything(f).map(|f| text(f))).collect()
         };
         assert_eq!(said(&run(&name, &i, 1.0)), said(&run(&name, &i, 1.0)), "{name}");
     }
@@ -310,7 +317,7 @@ fn nonsense_from_the_kernel_is_survived() {
             }
         }
         let r = run(name, &i, interval);
-        for f in r.moments.iter().flat_map(|(_, f)| &f.active) {
+        for f in r.moments.iter().flat_map(|(_, f)| everything(f)) {
             let problem = malformed(f).filter(|p| !p.starts_with("nothing was ruled out"));
             prop_assert!(problem.is_none(), "{:?}", problem);
         }

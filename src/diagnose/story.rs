@@ -138,6 +138,7 @@ fn netns(f: &Finding) -> Option<NetnsId> {
     match &f.subject {
         Subject::Peer { netns, .. }
         | Subject::Listener { netns, .. }
+        | Subject::Link { netns, .. }
         | Subject::Netns { netns } => Some(*netns),
         _ => f.fire.sockets.first().map(|s| s.netns),
     }

@@ -115,6 +115,8 @@ pub(crate) struct Expect {
     pub(crate) severity: Option<String>,
     pub(crate) confidence: Option<String>,
     pub(crate) count: Option<u32>,
+    /// The rule whose finding explains it; empty for none.
+    pub(crate) cause: Option<String>,
     /// Parts of summary, evidence, look-alikes, next commands, missing inputs.
     #[serde(default)]
     pub(crate) says: Vec<String>,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
 };
 use crate::collect::CollectorId;
 use crate::model::derive::cpu::CpuShare;
@@ -39,6 +40,10 @@ impl Rule for CpuSteal {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Cpu]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const LINKS: &[Explains] = &[Explains::new("softnet-drop-or-squeeze", Scope::Host)];
+        LINKS
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(total) = w.derived.cpu.as_ref().and_then(|c| c.total) else { return };

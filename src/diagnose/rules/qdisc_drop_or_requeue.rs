@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+    Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts,
+    Window,
 };
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{rate, sh};
@@ -41,6 +42,9 @@ impl Rule for QdiscDropOrRequeue {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Netdev]
+    }
+    fn kind(&self) -> Kind {
+        Kind::Annotation
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         for (space, fresh) in spaces(w) {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
 };
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{bits, bytes, rate, sh, time};
@@ -47,6 +48,10 @@ impl Rule for TcShaped {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Netdev]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const LINKS: &[Explains] = &[Explains::new("tcp-silent-rto", Scope::Netns)];
+        LINKS
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         for (space, fresh) in spaces(w) {
