@@ -24,6 +24,9 @@ pub(crate) struct Link {
     pub(crate) speed_mbit: Option<u32>,
     /// Receive queues in use and at most.
     pub(crate) channels: Option<[u32; 2]>,
+    /// Allowances of the provider that the driver counts: `link.NAME.bw_in_allowance_exceeded`.
+    #[serde(default)]
+    pub(crate) allowances: Vec<String>,
 }
 
 /// A qdisc or class; its counters are `qdisc.NAME.bytes` and so on.
@@ -102,6 +105,7 @@ fn link(l: &Link, ifindex: u32, v: View<'_>) -> LinkRow {
     let g = |k: &str| v.n(&format!("link.{}.{k}", l.name));
     LinkRow {
         ifindex,
+        exceeded: l.allowances.iter().map(|a| (a.as_str().into(), g(a))).collect(),
         attrs: Arc::new(LinkAttrs {
             name: l.name.clone(),
             kind: l.kind.clone(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Channels, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow};
-use super::{conntrack, ethtool, link, qdisc, walk};
+use super::{conntrack, driver::DriverStats, ethtool, link, qdisc, walk};
 use crate::clock;
 use crate::collect::enter::{Enter, inside};
 use crate::collect::namespaces::{self, Namespace};
@@ -62,6 +62,10 @@ struct Own {
     wanted: bool,
     socket: Option<NlSocket>,
     due: Option<MonoNs>,
+    /// Its NICs; those of other namespaces would need a process in there.
+    driver: DriverStats,
+    /// It has connection tracking.
+    tracks: bool,
 }
 
 /// Which of the others are read.
@@ -114,7 +118,14 @@ impl Collector for NetdevCollector {
         let budget = opts.netns_budget * SHARE;
         Ok(Self {
             host: host.clone(),
-            own: Own { id: own, wanted: own_wanted, socket: None, due: None },
+            own: Own {
+                id: own,
+                wanted: own_wanted,
+                socket: None,
+                due: None,
+                driver: DriverStats::default(),
+                tracks: false,
+            },
             wanted,
             home: File::open(host.path("proc/thread-self/ns/net")).ok(),
             schedule: Schedule::new(budget),
@@ -160,12 +171,7 @@ impl Collector for NetdevCollector {
         });
         if self.shared.ethtool_known {
             out.push(match self.shared.ethtool {
-                Some(_) => Signal::degraded(
-                    "NIC speed, channels",
-                    "ethtool netlink",
-                    "driver statistics (ethtool -S) are not read",
-                    "",
-                ),
+                Some(_) => Signal::ok("NIC speed, channels", "ethtool netlink"),
                 None => Signal::missing(
                     "NIC speed, channels",
                     "ethtool netlink",
@@ -173,6 +179,10 @@ impl Collector for NetdevCollector {
                     "",
                 ),
             });
+        }
+        out.extend(self.own.driver.signal());
+        if self.own.tracks {
+            out.push(Signal::ok("connection tracking", "nf_conntrack"));
         }
     }
 }
@@ -189,6 +199,12 @@ impl NetdevCollector {
         let mut space = read(&place, &mut self.own.socket, memory, &mut self.shared)
             .map_err(|e| failed("rtnetlink", e))?;
         (space.netns, space.label) = (self.own.id, "host".to_owned());
+        self.own.tracks = space.conntrack.is_some();
+        let nics = space.links.iter().filter(|l| l.attrs.physical);
+        self.own.driver.poll(&self.host, at, nics.map(|l| &*l.attrs.name));
+        for l in space.links.iter_mut().filter(|l| l.attrs.physical) {
+            l.exceeded = self.own.driver.of(&l.attrs.name);
+        }
         let cost = clock::thread_cpu().saturating_sub(before);
         // Half of what it cost is slack: a reading due at the next tick must not be missed by
         // a hair.
@@ -347,7 +363,7 @@ fn read_links(
             let known = memory.attrs.get(&m.ifindex).filter(|a| ***a == attrs);
             let attrs = known.cloned().unwrap_or_else(|| Arc::new(attrs));
             seen.insert(m.ifindex, attrs.clone());
-            links.push(LinkRow { ifindex: m.ifindex, attrs, stats });
+            links.push(LinkRow { ifindex: m.ifindex, attrs, stats, exceeded: Vec::new() });
             true
         })
     })?;

@@ -3,11 +3,12 @@
 //! ethtool netlink (since 5.6), `nf_conntrack` from `/proc`.
 //!
 //! Our own namespace is read each tick, the others in turn within a budget; an entry in the
-//! sample has always been read for this sample. Driver statistics (`ethtool -S`) need an ioctl
-//! that safe code cannot make: they are not read, and rules that want them say so.
+//! sample has always been read for this sample. Of driver statistics (`ethtool -S`) only those
+//! that nothing else tells are read, see `driver`.
 
 mod collector;
 mod conntrack;
+mod driver;
 pub mod ethtool;
 pub mod link;
 pub mod qdisc;
@@ -63,6 +64,9 @@ pub struct LinkRow {
     pub attrs: Arc<LinkAttrs>,
     /// Counters since the device exists.
     pub stats: LinkStats,
+    /// Packets that a provider's limits held back, by the driver's names of the limits; empty
+    /// where they are not counted or not known.
+    pub exceeded: Vec<(Arc<str>, u64)>,
 }
 
 /// What rarely changes of a device.

@@ -78,6 +78,9 @@ pub struct LinkFigures {
     pub tx_dropped_s: f64,
     /// Lost by the NIC: no receive buffer, or its FIFO was full.
     pub rx_lost_s: f64,
+    /// Held back by a provider's limit, by the driver's name of it. They are read every few
+    /// ticks only, and are 0 between.
+    pub exceeded_s: Vec<(Arc<str>, f64)>,
 }
 
 /// A qdisc or class over one interval.
@@ -241,6 +244,14 @@ fn link(p: &LinkRow, n: &LinkRow, dt: Duration) -> Option<LinkFigures> {
         rx_dropped_s: soft(a.rx_dropped, b.rx_dropped),
         tx_dropped_s: soft(a.tx_dropped, b.tx_dropped),
         rx_lost_s: soft(a.rx_missed, b.rx_missed) + soft(a.rx_fifo, b.rx_fifo),
+        exceeded_s: n
+            .exceeded
+            .iter()
+            .filter_map(|(name, now)| {
+                let (_, old) = p.exceeded.iter().find(|(o, _)| o == name)?;
+                Some((name.clone(), soft(*old, *now)))
+            })
+            .collect(),
     })
 }
 
@@ -354,6 +365,7 @@ mod tests {
     #[test]
     fn a_device_whose_bytes_fell_is_another() {
         let row = |rx_bytes, rx_missed| LinkRow {
+            exceeded: vec![("pps_allowance_exceeded".into(), rx_bytes)],
             stats: crate::collect::netdev::LinkStats { rx_bytes, rx_missed, ..Default::default() },
             ..LinkRow::default()
         };
@@ -361,6 +373,7 @@ mod tests {
         t.push(&space(0, tbf(), row(1000, 5)));
         let f = t.push(&space(1000, tbf(), row(3000, 25)));
         assert_eq!((f[0].links[0].rx_bytes_s, f[0].links[0].rx_lost_s), (2000.0, 20.0));
+        assert_eq!(f[0].links[0].exceeded_s, [("pps_allowance_exceeded".into(), 2000.0)]);
         let f = t.push(&space(2000, tbf(), row(10, 0)));
         assert!(f[0].links.is_empty());
     }
