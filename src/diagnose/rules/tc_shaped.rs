@@ -21,6 +21,13 @@ const FULL: f64 = 0.95;
 const CLEAR: f64 = 0.665;
 /// Part of the packets that may be dropped.
 const DROPS: f64 = 0.01;
+/// Packets per tick below which the throughput of one tick says nothing: at 1 kbit/s one leaves
+/// every twelve seconds.
+const COUNTABLE: f64 = 4.0;
+/// Such a shaper is looked at for so long ...
+const SLOW_OVER: Duration = Duration::from_secs(10);
+/// ... and judged after this time.
+const SLOW_LEAST: Duration = Duration::from_secs(5);
 /// A burst that hides the rate for seconds.
 const LONG_BURST: f64 = 2.0;
 
@@ -29,7 +36,9 @@ static DOC: RuleDoc = RuleDoc {
     title: "traffic control limits this device, not the link",
     condition: "A tbf qdisc or an htb class has packets waiting, counts overlimits and passes 95% \
         or more of its rate (htb: its ceiling), for 5 of 10 s. Critical when it drops 1% or more \
-        of the packets. Clears below 66.5% of the rate, or without overlimits.",
+        of the packets. At a rate of less than four packets a tick: packets wait all the time for \
+        10 s, as much leaves as the rate allows, and it has counted overlimits. Clears below 66.5% \
+        of the rate, or without overlimits.",
     look_alikes: "The speed of the link: there is no rate in tc then, and overlimits stand still. \
         A policer: it drops at once and nothing waits. A shaper that is not used up: overlimits \
         grow with every burst, but the throughput stays below the rate.",
@@ -71,6 +80,8 @@ struct Used<'a> {
     backlog: u32,
     qlen: u32,
     overlimits_s: f64,
+    /// Packets waited all the time for so long, at a rate of few packets.
+    slow: Option<Duration>,
 }
 
 fn judge(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<Judged> {
@@ -92,10 +103,11 @@ fn judge(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<Judged> {
             backlog: holder.backlog,
             qlen: holder.qlen,
             overlimits_s,
+            slow: slow(w, s, l, q, limit),
         })
     });
     let worst = used
-        .filter(|u| u.overlimits_s > 0.0 && u.share >= CLEAR)
+        .filter(|u| u.slow.is_some() || (u.overlimits_s > 0.0 && u.share >= CLEAR))
         // A leaf before the class above it that passes the same bytes.
         .max_by(|a, b| {
             let key = |u: &Used<'_>| (is_full(u), u.shaper.backlog > 0);
@@ -105,7 +117,41 @@ fn judge(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<Judged> {
 }
 
 fn is_full(u: &Used<'_>) -> bool {
-    u.share >= FULL && u.backlog > 0
+    u.slow.is_some() || (u.share >= FULL && u.backlog > 0)
+}
+
+/// A shaper whose rate is a few packets per tick: for how long packets have waited in it while
+/// no less left than the rate allows, give or take the packet at its head.
+fn slow(
+    w: &Window<'_>,
+    s: &SpaceFigures,
+    l: &LinkFigures,
+    q: &QdiscFigures,
+    limit: f64,
+) -> Option<Duration> {
+    let packet = f64::from(l.attrs.mtu.max(1));
+    let few = limit * s.dt.as_secs_f64() < COUNTABLE * packet;
+    if !few || q.class || q.backlog == 0 || !q.overlimits_ever {
+        return None;
+    }
+    let (mut span, mut left) = (Duration::ZERO, 0.0);
+    for m in w.history.back_from(w.tick.seq) {
+        let spaces = m.derived.netdev.iter().flat_map(|n| n.iter());
+        for then in spaces.filter(|x| x.netns == s.netns) {
+            let same = |x: &&QdiscFigures| (x.handle, x.parent) == (q.handle, q.parent);
+            let q = then.qdiscs_of(l.ifindex).find(same).filter(|q| q.backlog > 0)?;
+            // The driver gave packets back: then it is the driver that does not send.
+            if q.requeues_s > 0.0 {
+                return None;
+            }
+            span += then.dt;
+            left += q.bytes_s * then.dt.as_secs_f64();
+        }
+        if span >= SLOW_OVER {
+            break;
+        }
+    }
+    (span >= SLOW_LEAST && left + packet >= FULL * limit * span.as_secs_f64()).then_some(span)
 }
 
 fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, u: &Used<'_>) -> Fire {
@@ -127,12 +173,24 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, u: &Used<'_>) -> Fire
             }
         ),
     );
-    let text = format!(
-        "{} of {} pass ({:.0}% of the rate)",
-        bits(q.bytes_s),
-        bits(u.limit),
-        100.0 * u.share
-    );
+    let text = match u.slow {
+        None => format!(
+            "{} of {} pass ({:.0}% of the rate)",
+            bits(q.bytes_s),
+            bits(u.limit),
+            100.0 * u.share
+        ),
+        Some(span) => {
+            let packet = u64::from(l.attrs.mtu);
+            let each = Duration::try_from_secs_f64(packet as f64 / u.limit).unwrap_or_default();
+            format!(
+                "a packet of {packet} B takes {} at {}; packets have waited for {} on end",
+                time(each),
+                bits(u.limit),
+                time(span)
+            )
+        }
+    };
     f.evidence.push(Evidence::new("rate", 100.0 * u.share, "%", text).over(100.0 * FULL));
     let delay =
         time(Duration::try_from_secs_f64(f64::from(u.backlog) / u.limit).unwrap_or_default());

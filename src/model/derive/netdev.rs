@@ -108,6 +108,8 @@ pub struct QdiscFigures {
     pub requeues_s: f64,
     /// Times per second that it had to wait for its rate.
     pub overlimits_s: f64,
+    /// It has had to wait for its rate, ever.
+    pub overlimits_ever: bool,
     /// Packets waiting now.
     pub qlen: u32,
     /// Bytes waiting now.
@@ -275,6 +277,7 @@ fn qdisc(p: &QdiscRow, n: &QdiscRow, dt: Duration) -> Option<QdiscFigures> {
         drops_s: s32(p.drops, n.drops)?,
         requeues_s: s32(p.requeues, n.requeues)?,
         overlimits_s: s32(p.overlimits, n.overlimits)?,
+        overlimits_ever: n.overlimits > 0,
         qlen: n.qlen,
         backlog: n.backlog,
     })
