@@ -97,6 +97,11 @@ impl Report {
         self.json["findings"].as_array().unwrap().iter().map(Found).collect()
     }
 
+    /// Remarks, which are no findings.
+    pub fn notes(&self) -> Vec<Found<'_>> {
+        self.json["notes"].as_array().unwrap().iter().map(Found).collect()
+    }
+
     fn summarise(&self) {
         eprintln!("lab: {}: {} ticks", self.name, self.json["ticks"]);
         for f in self.findings() {
