@@ -9,6 +9,8 @@
 
 #[path = "scenarios/incident.rs"]
 mod incident;
+#[path = "scenarios/links.rs"]
+mod links;
 #[path = "scenarios/properties.rs"]
 mod properties;
 #[path = "scenarios/ticks.rs"]
@@ -278,7 +280,7 @@ fn nonsense_from_the_kernel_is_survived() {
     let strategy = (
         any::<prop::sample::Index>(),
         prop::collection::vec(hit, 1..8),
-        prop::collection::vec(0..13_usize, 0..3),
+        prop::collection::vec(0..15_usize, 0..3),
         prop::sample::select(&[0.1, 0.5, 1.0, 5.0][..]),
     );
     let names = [
@@ -295,6 +297,8 @@ fn nonsense_from_the_kernel_is_survived() {
         "runq-bpf",
         "irq-bpf",
         "block-bpf",
+        "netdev",
+        "memory",
     ];
     let mut runner =
         TestRunner::new(Config { cases: 96, failure_persistence: None, ..Config::default() });

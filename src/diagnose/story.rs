@@ -152,6 +152,7 @@ fn netns(f: &Finding) -> Option<NetnsId> {
         | Subject::Listener { netns, .. }
         | Subject::Process { netns, .. }
         | Subject::UnixListener { netns, .. }
+        | Subject::Link { netns, .. }
         | Subject::Netns { netns } => Some(*netns),
         _ => f.fire.sockets.first().map(|s| s.netns),
     }

@@ -126,6 +126,13 @@ pub enum Subject {
         /// The namespace.
         netns: NetnsId,
     },
+    /// A network device.
+    Link {
+        /// Its name.
+        dev: String,
+        /// Namespace that it is in.
+        netns: NetnsId,
+    },
     /// A block device.
     Disk {
         /// Kernel name, such as `vdb` or `dm-0`.
@@ -177,6 +184,7 @@ impl fmt::Display for Subject {
             Self::Peer { remote, .. } => write!(f, "{remote}"),
             Self::Listener { local, .. } => write!(f, "{local}"),
             Self::Netns { netns } => write!(f, "netns {netns}"),
+            Self::Link { dev, .. } => f.write_str(dev),
             Self::Disk { name, .. } => f.write_str(name),
             Self::Cpu { cpu } => write!(f, "{cpu}"),
             Self::Cgroup { path, .. } => write!(f, "cgroup {path}"),

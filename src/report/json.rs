@@ -91,6 +91,7 @@ fn subject(s: &Subject, count: u32, examples: &[String]) -> Value {
             json!({"kind": "listener", "local": local.to_string(), "netns": netns})
         }
         Subject::Netns { netns } => json!({"kind": "netns", "netns": netns}),
+        Subject::Link { dev, netns } => json!({"kind": "link", "dev": dev, "netns": netns}),
         Subject::Disk { name, dev } => {
             json!({"kind": "disk", "name": name, "dev": dev.to_string()})
         }

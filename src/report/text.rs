@@ -113,7 +113,8 @@ fn scope(f: &Finding) -> String {
     if let Subject::Peer { netns, .. }
     | Subject::Listener { netns, .. }
     | Subject::Process { netns, .. }
-    | Subject::UnixListener { netns, .. } = f.subject
+    | Subject::UnixListener { netns, .. }
+    | Subject::Link { netns, .. } = f.subject
         && netns.0 != 0
     {
         parts.push(format!("netns {netns}"));

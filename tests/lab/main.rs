@@ -16,6 +16,8 @@ mod disks;
 mod disks_more;
 #[allow(dead_code, reason = "the differential tests use the rest of it")]
 mod kit;
+mod machine;
+mod netdev;
 mod quiet;
 mod soak;
 mod sockets;

@@ -2,8 +2,10 @@
 //!
 //! Time is in seconds and independent of ticks: the same incident is sampled at any interval.
 //! All numbers live in one map by name (`sock.a.info.rto_us`, `disk.vdb.wr_ios`,
-//! `net.1.TcpExtListenOverflows`, `cgroup.x.nr_throttled`, `cgroup.x.wios`, `memory.vmstat.nr_dirty`, `thread.t.run_ns`, `cpu.0.idle`,
-//! `softirq.NET_RX.0`, `softnet.0.dropped`, `psi.io_some_us`); the steps change that map:
+//! `net.1.TcpExtListenOverflows`, `cgroup.x.nr_throttled`, `cgroup.x.wios`, `thread.t.run_ns`,
+//! `cpu.0.idle`, `softirq.NET_RX.0`, `softnet.0.dropped`, `psi.io_some_us`, `link.eth0.rx_bytes`,
+//! `qdisc.a.drops`, `conntrack.1.count`, `vmstat.pgmajfault`, `load1`, `ctxt`, `procs_running`);
+//! the steps change that map:
 //!
 //! eBPF sees, where `ebpf = true`: waits of so many ns of a thread, or of nobody in particular
 //! on a CPU (`wait.t.4000000`, `wait.cpu0.150000`), ns in a softirq (`soft.NET_RX.0`), requests
@@ -16,6 +18,8 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+
+use crate::links::{Link, Qdisc};
 
 /// Resolution of virtual time, s. Intervals are multiples of it.
 pub(crate) const STEP: f64 = 0.05;
@@ -63,6 +67,13 @@ pub(crate) struct Incident {
     pub(crate) threads: Vec<Thread>,
     #[serde(default, rename = "nic")]
     pub(crate) nics: Vec<Nic>,
+    #[serde(default, rename = "link")]
+    pub(crate) links: Vec<Link>,
+    #[serde(default, rename = "qdisc")]
+    pub(crate) qdiscs: Vec<Qdisc>,
+    /// CPUs of each NUMA node.
+    #[serde(default)]
+    pub(crate) nodes: BTreeMap<String, Vec<u32>>,
     #[serde(default, rename = "blocked")]
     pub(crate) blocked: Vec<Blocked>,
     /// Names of further network namespaces; 1 is the host's.
@@ -224,6 +235,8 @@ pub(crate) struct Cgroup {
     pub(crate) period_us: u64,
     /// I/O limits and counters on one disk, by its name.
     pub(crate) io: Option<CgroupIo>,
+    /// Bytes; what is used is `cgroup.NAME.memory`.
+    pub(crate) memory_limit: Option<u64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -267,6 +280,7 @@ pub(crate) struct Nic {
     pub(crate) irqs: Vec<u32>,
     #[serde(default)]
     pub(crate) rps_cpus: Vec<String>,
+    pub(crate) numa_node: Option<u32>,
 }
 
 /// A task in D state for a while.

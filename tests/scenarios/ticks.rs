@@ -31,6 +31,7 @@ use stallscope::model::tick::{HostInfo, Tick};
 use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
 
 use crate::incident::{self, Incident, Socket, State, Unix};
+use crate::links;
 
 /// Virtual boot was so long ago, s.
 const EPOCH: f64 = 1000.0;
@@ -77,6 +78,7 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) 
         runq_bpf: stamp(mono, bpf("runq-bpf"), bpf::runq(i, before, v, mono)),
         irq_bpf: stamp(mono, bpf("irq-bpf"), bpf::irq(i, v)),
         block_bpf: stamp(mono, bpf("block-bpf"), bpf::block(i, v)),
+        netdev: stamp(mono, at("netdev"), links::netdev(i, v, mono, seq)),
         ..Samples::default()
     };
     Tick { seq: Seq(seq as u64), mono, wall: WallNs(mono.0 as i64), samples, ..Tick::default() }
@@ -84,17 +86,17 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) 
 
 /// The state by name; what is not there is 0.
 #[derive(Clone, Copy)]
-struct View<'a>(&'a State);
+pub(crate) struct View<'a>(&'a State);
 
 impl View<'_> {
-    fn get(self, key: &str) -> Option<u64> {
+    pub(crate) fn get(self, key: &str) -> Option<u64> {
         // Sums of fractions may end a hair below the number that was meant.
         self.0.get(key).map(|v| (v + 1e-6).max(0.0) as u64)
     }
-    fn n(self, key: &str) -> u64 {
+    pub(crate) fn n(self, key: &str) -> u64 {
         self.get(key).unwrap_or(0)
     }
-    fn n32(self, key: &str) -> u32 {
+    pub(crate) fn n32(self, key: &str) -> u32 {
         self.n(key) as u32
     }
     /// The numbers whose names begin like this, by the rest of the name.
@@ -106,7 +108,7 @@ impl View<'_> {
     }
 }
 
-fn namespaces(i: &Incident) -> BTreeSet<u32> {
+pub(crate) fn namespaces(i: &Incident) -> BTreeSet<u32> {
     let mut all: BTreeSet<u32> = i.sockets.iter().map(|s| s.netns).collect();
     all.extend(i.netns.keys().map(|k| k.parse::<u32>().unwrap()));
     all.insert(1);
@@ -310,10 +312,23 @@ fn cpu(i: &Incident, v: View<'_>) -> CpuSample {
             total.idle = total.idle.saturating_add(t.idle);
             total.iowait = total.iowait.saturating_add(t.iowait);
             total.softirq = total.softirq.saturating_add(t.softirq);
+            total.steal = total.steal.saturating_add(t.steal);
             (CpuId(c), t)
         })
         .collect();
-    CpuSample { total, cpus, ctxt: Some(v.n("ctxt")), user_hz: 100, ..CpuSample::default() }
+    let nodes = i
+        .nodes
+        .iter()
+        .map(|(id, cpus)| (id.parse::<u32>().unwrap(), cpus.iter().copied().map(CpuId).collect()));
+    CpuSample {
+        total,
+        cpus,
+        ctxt: Some(v.n("ctxt")),
+        procs_running: v.get("procs_running").map(|n| n as u32),
+        procs_blocked: v.get("procs_blocked").map(|n| n as u32),
+        user_hz: 100,
+        nodes: nodes.collect(),
+    }
 }
 
 fn softirq(i: &Incident, v: View<'_>) -> SoftirqSample {
@@ -354,6 +369,7 @@ fn softirq(i: &Incident, v: View<'_>) -> SoftirqSample {
             tx_queues: n.rx_queues,
             rps_cpus: n.rps_cpus.clone(),
             irqs: n.irqs.clone(),
+            numa_node: n.numa_node,
             ..NicQueues::default()
         })
         .collect();
@@ -389,7 +405,8 @@ fn sched(i: &Incident, v: View<'_>) -> SchedSample {
             }
         })
         .collect();
-    SchedSample { threads, ..SchedSample::default() }
+    let load = v.0.get("load1").map(|l| [*l, *l, *l]);
+    SchedSample { threads, load, ..SchedSample::default() }
 }
 
 fn counters(i: &Incident, v: View<'_>) -> NetCountersSample {
@@ -413,7 +430,8 @@ fn counters(i: &Incident, v: View<'_>) -> NetCountersSample {
 
 fn psi(v: View<'_>) -> PsiSample {
     let of = |kind: &str| {
-        Some(PsiTotals { some_us: v.get(&format!("psi.{kind}_some_us"))?, full_us: None })
+        let full_us = v.get(&format!("psi.{kind}_full_us"));
+        Some(PsiTotals { some_us: v.get(&format!("psi.{kind}_some_us"))?, full_us })
     };
     PsiSample { cpu: of("cpu"), io: of("io"), memory: of("memory") }
 }
@@ -438,6 +456,8 @@ fn cgroups(i: &Incident, v: View<'_>) -> CgroupsSample {
                     usage_ns: Some(g("usage_ns")),
                 }),
                 io: c.io.iter().map(|io| cgroup_io(i, io, g)).collect(),
+                memory_bytes: v.get(&format!("cgroup.{}.memory", c.name)),
+                memory_limit_bytes: c.memory_limit,
                 ..CgroupRow::default()
             }
         })
@@ -463,7 +483,10 @@ fn cgroup_io(i: &Incident, io: &incident::CgroupIo, g: impl Fn(&str) -> u64) -> 
 
 /// Values by their names; none of them, no sample.
 fn memory(v: View<'_>) -> Option<MemorySample> {
-    let all = v.under("memory.");
+    let mut all = BTreeMap::new();
+    for group in ["meminfo.", "vmstat.", "sys."] {
+        all.extend(v.under(group).into_iter().map(|(name, n)| (format!("{group}{name}"), n)));
+    }
     (!all.is_empty()).then(|| MemorySample {
         names: Arc::new(all.keys().map(|k| k.as_str().into()).collect()),
         values: all.into_values().collect(),

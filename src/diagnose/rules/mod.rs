@@ -3,6 +3,10 @@
 mod cfs_throttle;
 mod cgroup_io_throttle;
 mod common;
+mod conntrack_full;
+mod cpu_saturation;
+mod cpu_steal;
+mod ctx_switch_storm;
 mod disk_bfq_on_fast_ssd;
 mod disk_capped_cloud;
 mod disk_flash_saturated;
@@ -16,9 +20,18 @@ mod disk_writeback_storm;
 mod dm_linear_imbalance;
 mod dm_wait_above_device;
 mod fs_flush_bound;
+mod load_without_cpu;
 mod md_background_io;
+mod mem_stall;
+mod nic_few_queues;
+mod nic_rx_drop;
+mod nic_saturated;
+mod qdisc_drop_or_requeue;
 mod runq_latency_idle_elsewhere;
 mod softirq_one_core;
+mod softirq_remote_numa;
+mod softnet_drop_or_squeeze;
+mod tc_shaped;
 mod tcp_close_wait_leak;
 mod tcp_connect_stuck;
 mod tcp_egress_bufferbloat;
@@ -81,6 +94,20 @@ pub const RULES: &[&dyn Rule] = &[
     &disk_qd1_bound::DiskQd1Bound,
     &dm_wait_above_device::DmWaitAboveDevice,
     &fs_flush_bound::FsFlushBound,
+    // Network devices, softirqs, CPU and memory.
+    &tc_shaped::TcShaped,
+    &qdisc_drop_or_requeue::QdiscDropOrRequeue,
+    &conntrack_full::ConntrackFull,
+    &nic_saturated::NicSaturated,
+    &nic_rx_drop::NicRxDrop,
+    &softnet_drop_or_squeeze::SoftnetDropOrSqueeze,
+    &nic_few_queues::NicFewQueues,
+    &softirq_remote_numa::SoftirqRemoteNuma,
+    &cpu_saturation::CpuSaturation,
+    &load_without_cpu::LoadWithoutCpu,
+    &ctx_switch_storm::CtxSwitchStorm,
+    &cpu_steal::CpuSteal,
+    &mem_stall::MemStall,
 ];
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod bpf;
 pub mod cgroups;
 pub mod cpu;
 pub mod disks;
+pub mod netdev;
 pub mod rate;
 pub mod sockets;
 
@@ -50,6 +51,9 @@ pub struct Derived {
     pub cgroups: Option<Arc<Vec<cgroups::CgroupFigures>>>,
     /// Followed sockets and counts.
     pub sockets: Arc<sockets::SocketFigures>,
+    /// Devices and qdiscs of the namespaces that were read in this tick and before; see
+    /// [`Window::netdev`](crate::model::history::Window::netdev) for the others.
+    pub netdev: Option<Arc<Vec<netdev::SpaceFigures>>>,
     /// Protocol counters, two readings per namespace.
     pub net: Vec<NetPair>,
     /// Run-queue waits, by eBPF.
@@ -119,6 +123,7 @@ pub struct Deriver {
     counters: HashMap<NetnsId, VecDeque<(Shared<NetCountersSample>, usize)>>,
     sched: cpu::SchedTracker,
     cgroups: cgroups::CgroupTracker,
+    netdev: netdev::NetdevTracker,
     disks: disks::DiskTracker,
     events: bpf::events::EventTracker,
 }
@@ -167,6 +172,7 @@ impl Deriver {
         });
         out.sched = s.sched.as_ref().map(|n| Arc::new(self.sched.push(sched_before.as_deref(), n)));
         out.cgroups = s.cgroups.as_ref().map(|n| Arc::new(self.cgroups.push(n)));
+        out.netdev = s.netdev.as_ref().map(|n| Arc::new(self.netdev.push(n)));
         if let Some(n) = &s.net_counters {
             self.sockets.counters(n);
         }

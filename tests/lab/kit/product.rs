@@ -38,6 +38,13 @@ impl<'a> Found<'a> {
     pub fn disk(self) -> Option<&'a str> {
         (self.kind() == "disk").then(|| self.subject()["name"].as_str()).flatten()
     }
+    /// The number of a piece of evidence.
+    #[track_caller]
+    pub fn number(self, field: &str) -> f64 {
+        let all = self.0["evidence"].as_array().unwrap();
+        let found = all.iter().find(|e| e["field"] == field).and_then(|e| e["value"].as_f64());
+        found.unwrap_or_else(|| panic!("no number {field} in {}", self.text()))
+    }
     pub fn text(self) -> String {
         self.0.to_string()
     }
