@@ -31,7 +31,8 @@ static DOC: RuleDoc = RuleDoc {
     title: "a path loses packets: many segments are sent twice",
     condition: "Of 1000 segments or more sent by a namespace in 10 s, 2% or more (critical: 5%) \
         are retransmissions, after 5 s of watching at least. Retransmitted SYNs, loss probes that found no loss, and the share \
-        of recoveries that turned out needless do not count. Clears below 1%.",
+        of recoveries that turned out needless, or segments that peers report as duplicates \
+        (TCPDSACKRecv), whichever is more, do not count. Clears below 1%.",
     look_alikes: "Delay or reordering taken for loss: the kernel undoes it (tcp-spurious-rto). \
         Probes at the end of a burst (TLP) are retransmissions without loss. A peer that is gone \
         retransmits little (tcp-rto-storm); unanswered SYNs are tcp-connect-stuck.",
@@ -74,6 +75,8 @@ struct Loss {
     probes: u64,
     /// Part of the recoveries that was undone, 0 to 1.
     needless: f64,
+    /// Duplicates that peers reported: these had arrived before.
+    twice: u64,
 }
 
 impl Loss {
@@ -87,13 +90,15 @@ impl Loss {
             again: n("TcpRetransSegs")?,
             syns: n("TcpExtTCPSynRetrans").unwrap_or(0),
             probes: probes.saturating_sub(n("TcpExtTCPLossProbeRecovery").unwrap_or(0)),
+            twice: n("TcpExtTCPDSACKRecv").unwrap_or(0),
             needless: spurious(w, netns).map_or(0.0, |s| s.share()),
         })
     }
     /// Retransmissions that stand for a lost segment.
     fn lost(&self) -> f64 {
         let real = self.again.saturating_sub(self.syns).saturating_sub(self.probes);
-        real as f64 * (1.0 - self.needless)
+        let arrived_once = real.saturating_sub(self.twice) as f64;
+        arrived_once.min(real as f64 * (1.0 - self.needless))
     }
     fn pct(&self) -> f64 {
         100.0 * self.lost() / self.sent.max(1) as f64
@@ -130,7 +135,11 @@ fn fire(w: &Window<'_>, netns: NetnsId, loss: &Loss) -> Fire {
         let text = format!("TCPFastRetrans +{fast}, TCPTimeouts +{late}");
         f.evidence.push(Evidence::new("TCPTimeouts", late as f64, "", text));
     }
-    let because = format!("{:.0}% of the recoveries were undone", 100.0 * loss.needless);
+    let because = format!(
+        "{:.0}% of the recoveries were undone, peers saw {} segments twice",
+        100.0 * loss.needless,
+        loss.twice
+    );
     f.ruled_out.push(RuledOut::new("tcp-spurious-rto", because));
     let because = format!("{} probes found no loss, of {}", loss.probes, loss.again);
     f.ruled_out.push(RuledOut::new("tail-loss-probes", because));
