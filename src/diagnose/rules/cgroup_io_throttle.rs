@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
 };
 use super::common::disks::{against, reference};
 use super::common::text::{bytes, rate, sh};
@@ -55,6 +55,9 @@ impl Rule for CgroupIoThrottle {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Cgroups, CollectorId::Disks]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const { &[Explains::new("load-without-cpu", Scope::Host)] }
     }
     fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         let Some(groups) = w.derived.cgroups.as_ref() else { return };

@@ -46,8 +46,12 @@ impl Rule for ConntrackFull {
         &[CollectorId::Netdev]
     }
     fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[Explains::new("tcp-rto-storm", Scope::Netns)];
-        LINKS
+        const {
+            &[
+                Explains::new("tcp-rto-storm", Scope::Netns),
+                Explains::new("tcp-connect-stuck", Scope::Netns),
+            ]
+        }
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         for (space, fresh) in spaces(w) {

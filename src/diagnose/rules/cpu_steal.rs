@@ -42,8 +42,13 @@ impl Rule for CpuSteal {
         &[CollectorId::Cpu]
     }
     fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[Explains::new("softnet-drop-or-squeeze", Scope::Host)];
-        LINKS
+        const {
+            &[
+                Explains::new("softnet-drop-or-squeeze", Scope::Host),
+                Explains::new("tcp-spurious-rto", Scope::Host),
+                Explains::new("disk-slow-device", Scope::Host),
+            ]
+        }
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(total) = w.derived.cpu.as_ref().and_then(|c| c.total) else { return };

@@ -86,8 +86,12 @@ impl Rule for DiskCappedCloud {
         &[CollectorId::Disks]
     }
     fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[Explains::new("disk-writeback-storm", Scope::Stack)];
-        LINKS
+        const {
+            &[
+                Explains::new("disk-writeback-storm", Scope::Stack),
+                Explains::new("load-without-cpu", Scope::Host),
+            ]
+        }
     }
     fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         let mut capped = Vec::new();

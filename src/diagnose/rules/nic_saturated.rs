@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
 };
 use super::common::links::{self, Judged, say, spaces};
 use super::common::nics;
@@ -48,6 +49,9 @@ impl Rule for NicSaturated {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Netdev]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const { &[Explains::new("tcp-retrans-rate", Scope::Netns)] }
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         for (space, fresh) in spaces(w) {

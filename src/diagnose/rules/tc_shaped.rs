@@ -59,8 +59,13 @@ impl Rule for TcShaped {
         &[CollectorId::Netdev]
     }
     fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[Explains::new("tcp-silent-rto", Scope::Netns)];
-        LINKS
+        const {
+            &[
+                Explains::new("tcp-silent-rto", Scope::Netns),
+                Explains::new("tcp-egress-bufferbloat", Scope::Netns),
+                Explains::new("tcp-spurious-rto", Scope::Netns),
+            ]
+        }
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         for (space, fresh) in spaces(w) {

@@ -8,8 +8,10 @@ use super::super::{
 };
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
-use super::common::text::{bytes, time_us};
+use super::common::text::{bytes, time, time_us};
 use crate::collect::CollectorId;
+use crate::collect::sockets::RouteOutcome;
+use crate::model::derive::netdev::QdiscFigures;
 use crate::model::derive::sockets::Suspect;
 
 /// See [`DOC`].
@@ -30,7 +32,7 @@ static DOC: RuleDoc = RuleDoc {
     title: "this host's own queue adds the delay: a shaper or a slow link",
     condition: "rtt is 4 times min_rtt or more and 100 ms or more above it, t (bytes below TCP) \
         is 32 KiB or more, backoff is 0, for 5 of 8 s, and the qdisc of the device holds a \
-        backlog. Without a look at the qdiscs it is suspected. Clears below 2 times min_rtt.",
+        backlog. Where route or qdisc are not known it is suspected. Clears below 2 times min_rtt.",
     look_alikes: "A queue on the way or at the peer: the round trip is as long, but t is small, \
         for the packets have left. A peer that does not answer: backoff grows (tcp-rto-storm). A \
         delayed ACK adds 40 ms, not 100.",
@@ -57,18 +59,33 @@ impl Rule for TcpEgressBufferbloat {
         let alive = |s: &&Suspect| s.state.may_send() && !is_gone(w, s);
         let all = w.derived.sockets.suspects.iter().map(|s| &**s).filter(alive);
         let slow: Vec<&Suspect> = all.filter(|s| longer(s, CLEAR_TIMES, 0).is_some()).collect();
-        let bloated = slow.iter().filter(|s| is_bloated(s)).map(|s| case(s));
+        let bloated = slow.iter().filter(|s| is_bloated(s)).filter_map(|s| case(s, w));
         for g in by_peer(bloated, w) {
             out.fire(g.subject.clone(), fire(w, &g));
         }
-        for g in by_peer(slow.iter().map(|s| case(s)), w) {
+        for g in by_peer(slow.iter().map(|s| Case::sure(s, Cause::Bloat)), w) {
             out.linger(g.subject);
         }
     }
 }
 
-fn case(s: &Suspect) -> Case<'_> {
-    Case::suspected(s, Cause::Bloat, "whether the qdisc holds a backlog (qdiscs are not read)")
+/// Not a case where the device's qdiscs are known and hold nothing.
+fn case<'a>(s: &'a Suspect, w: &Window<'_>) -> Option<Case<'a>> {
+    match queue(s, w) {
+        Some(q) if q.backlog == 0 => None,
+        Some(_) => Some(Case::sure(s, Cause::Bloat)),
+        None => {
+            let missing = "whether the qdisc holds a backlog (route or qdisc not known)";
+            Some(Case::suspected(s, Cause::Bloat, missing))
+        }
+    }
+}
+
+/// What holds most on the device that the route leads through.
+fn queue<'a>(s: &Suspect, w: &Window<'a>) -> Option<&'a QdiscFigures> {
+    let Some(RouteOutcome::Via { dev, .. }) = &s.route else { return None };
+    let space = w.netdev(s.id.netns)?;
+    space.qdiscs_of(space.link(dev)?.ifindex).max_by_key(|q| q.backlog)
 }
 
 /// The round trip and its shortest, when it is that much longer.
@@ -111,6 +128,11 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let t: u64 = g.cases.iter().filter_map(|c| c.socket.skmem.t()).map(u64::from).sum();
     let text = format!("t {}: handed to qdisc or driver and not sent", bytes(t));
     f.evidence.push(Evidence::new("t", t as f64, "bytes", text).over(BELOW_TCP.into()));
+    if let Some(q) = queue(s, w) {
+        let delay = q.delay().map_or(String::new(), |d| format!(", {} at its rate", time(d)));
+        let text = format!("{} holds {}{delay}", q.kind, bytes(q.backlog.into()));
+        f.evidence.push(Evidence::new("backlog", q.backlog.into(), "bytes", text));
+    }
     if dev != "any" {
         f.evidence.push(Evidence::text("device", format!("the route leads through {dev}")));
     }
