@@ -18,5 +18,6 @@ mod kit;
 mod machine;
 mod netdev;
 mod quiet;
+mod soak;
 mod tcp;
 mod tcp_lookalikes;
