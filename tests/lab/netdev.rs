@@ -119,7 +119,7 @@ fn shaper_with_room() {
                 let mut next = stallscope::clock::mono();
                 while !stop.load(Ordering::Relaxed) {
                     // 20 kB every 20 ms: 8 Mbit/s in bursts.
-                    std::io::Write::write_all(&mut tx, &[0; 20_000]).unwrap();
+                    std::io::Write::write_all(&mut tx, &vec![0; 20_000]).unwrap();
                     next = stallscope::model::time::MonoNs(next.0 + 20_000_000);
                     stallscope::clock::sleep_until(next);
                 }

@@ -174,6 +174,7 @@ fn parse(text: &[u8]) -> Counters {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::clock;
     use proptest::prelude::*;
 
     /// Constructed: names and layout of the driver `ena` and of `ethtool` 6, values made up.
@@ -201,7 +202,7 @@ mod tests {
             if done(d) {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            clock::sleep_until(clock::mono() + Duration::from_millis(10));
         }
         panic!("nothing in 10 s");
     }

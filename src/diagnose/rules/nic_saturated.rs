@@ -22,9 +22,10 @@ pub(super) struct NicSaturated;
 /// Part of the speed.
 const FULL: f64 = 0.9;
 const CLEAR: f64 = 0.85;
-/// Allowances are read every 2 s: growth within this time is growth now. Shorter than the hold,
-/// so that one burst does not fire.
+/// Allowances are read every 2 s: growth within this time is growth now ...
 const NOW: Duration = Duration::from_secs(4);
+/// ... if they grew in another moment of this time as well: one burst is no limit.
+const LATELY: Duration = Duration::from_secs(12);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("nic-saturated"),
@@ -72,22 +73,31 @@ fn capacity(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<f64> {
     Some(f64::from(mbit) * 1e6 / 8.0)
 }
 
-/// Packets per second that each limit of the provider held back lately, most first.
+/// Packets per second that each limit of the provider held back lately, most first; empty when
+/// none does now.
 fn held_back(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Vec<(Arc<str>, f64)> {
     let mut sums: BTreeMap<&Arc<str>, f64> = BTreeMap::new();
-    let mut span = Duration::ZERO;
+    let (mut span, mut moments, mut now) = (Duration::ZERO, 0, false);
     for m in w.history.back_from(w.tick.seq) {
-        if w.tick.mono.since(m.tick.mono) >= NOW {
+        let age = w.tick.mono.since(m.tick.mono);
+        if age >= LATELY {
             break;
         }
         let spaces = m.derived.netdev.iter().flat_map(|n| n.iter());
         for then in spaces.filter(|x| x.netns == s.netns) {
             let Some(link) = then.link_at(l.ifindex) else { continue };
             span += then.dt;
+            let mut grew = false;
             for (name, rate) in &link.exceeded_s {
                 *sums.entry(name).or_default() += rate * then.dt.as_secs_f64();
+                grew |= *rate > 0.0;
             }
+            moments += u32::from(grew);
+            now |= grew && age < NOW;
         }
+    }
+    if !now || moments < 2 {
+        return Vec::new();
     }
     let grown = sums.into_iter().filter(|(_, n)| *n > 0.0);
     let rate = |(name, n): (&Arc<str>, f64)| Some((name.clone(), per_second(n, span)?));

@@ -35,6 +35,10 @@ impl<'a> Found<'a> {
     pub fn netns(self) -> Option<u64> {
         self.subject()["netns"].as_u64()
     }
+    /// The rule whose finding explains this one.
+    pub fn cause(self) -> Option<&'a str> {
+        self.0["cause"]["rule"].as_str()
+    }
     pub fn disk(self) -> Option<&'a str> {
         (self.kind() == "disk").then(|| self.subject()["name"].as_str()).flatten()
     }
