@@ -52,10 +52,6 @@ impl<'a> Found<'a> {
     pub fn text(self) -> String {
         self.0.to_string()
     }
-    /// The rule whose finding explains this one.
-    pub fn cause(self) -> Option<&'a str> {
-        self.0["cause"]["rule"].as_str()
-    }
     /// The number of a piece of evidence.
     pub fn evidence(self, field: &str) -> Option<f64> {
         let all = self.0["evidence"].as_array()?;

@@ -81,7 +81,7 @@ pub struct SynQueue {
     pub listener: Option<(Endpoint, u32, SockId)>,
     /// Sources with most of them.
     pub sources: Vec<(IpAddr, u32)>,
-    /// Distinct sources counted; at [`MAX_SOURCES`] there are more.
+    /// Distinct sources counted; at `MAX_SOURCES` there are more.
     pub distinct: usize,
 }
 
