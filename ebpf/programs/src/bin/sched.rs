@@ -1,0 +1,272 @@
+//! Run-queue latency: how long a task that could run waited for its CPU.
+//!
+//! Tier A (`runq`): one program at `sched_switch`. The scheduler itself keeps the time at
+//! which the task was queued, in the run queue's clock; we read that clock and map
+//! CLOCK_MONOTONIC into it. The run queue's own clock cannot serve as "now": after a wakeup
+//! that preempts, the scheduler skips its update and it still shows the time of queueing.
+//! It is never ahead, so the largest difference seen lately is the true one.
+//!
+//! Tier B, for kernels without BTF: stamps at wakeup, taken at the switch.
+#![no_std]
+#![no_main]
+
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
+use aya_ebpf::macros::{btf_tracepoint, map, tracepoint};
+use aya_ebpf::maps::Array;
+use aya_ebpf::programs::{BtfTracePointContext, TracePointContext};
+use aya_ebpf::{EbpfContext, Global};
+use stallscope_bpf::layout::runq::{
+    CGROUP, CGROUP_FULL, CGROUP_WORDS, CGROUPS, COLLIDED, DISCARDED, HIST, LONG, LONG_NS, OFF_BEFORE,
+    OFF_NOW, RING, RING_AT, RING_WORDS, SAMPLED, STALE_NS, STAMPS, SWITCHES, UNSURE, WAIT_NS, WINDOW,
+    WINDOW_NS, WORDS,
+};
+use stallscope_bpf::layout::{HIST_MAX_NS, STAMP_BITS, STAMP_MASK};
+use stallscope_bpf::{Kernel, MMAPABLE, Stripe, at, bounded, cpu, now, offsets};
+
+#[map]
+static RUNQ: Array<[u64; WORDS]> = Array::with_max_entries(1, MMAPABLE);
+/// Tier B: packed stamps by pid. One entry in tier A.
+#[map]
+static RUNQ_STAMPS: Array<u64> = Array::with_max_entries(STAMPS, 0);
+
+offsets! {
+    /// `task_struct.sched_info.last_queued`.
+    TASK_LAST_QUEUED,
+    /// `task_struct.se.cfs_rq`.
+    TASK_CFS_RQ,
+    /// `cfs_rq.rq`.
+    CFS_RQ_RQ,
+    /// `rq.clock`.
+    RQ_CLOCK,
+    /// `task_struct.pid` and `.tgid`.
+    TASK_PID,
+    TASK_TGID,
+    /// `task_struct.sched_task_group`, `task_group.css.cgroup`, `cgroup.kn`, `kernfs_node.id`.
+    TASK_GROUP,
+    GROUP_CGROUP,
+    CGROUP_KN,
+    KN_ID,
+    /// Not 0: the four above are known.
+    CGROUP_KNOWN,
+    /// Fields of the classic records.
+    TP_PREV_PID,
+    TP_PREV_STATE,
+    TP_NEXT_PID,
+    TP_WAKE_PID,
+    /// Not 0: the classic records have the layout of all kernels so far.
+    TP_KNOWN,
+    /// The bit that marks a preempted task in `prev_state`.
+    TP_PREEMPTED,
+}
+
+/// How far apart two samples of the clock offset are at least when nothing else needs one.
+const SAMPLE_NS: u64 = 1 << 20;
+
+#[btf_tracepoint(function = "sched_switch")]
+pub fn runq(ctx: BtfTracePointContext) -> i32 {
+    switch_in(Kernel::arg(ctx.as_ptr(), 2));
+    0
+}
+
+/// Measures what nothing costs: the same attachment, no work. Used by the benchmark.
+#[btf_tracepoint(function = "sched_switch")]
+pub fn empty(_ctx: BtfTracePointContext) -> i32 {
+    0
+}
+
+#[inline(always)]
+fn switch_in(next: Kernel) {
+    let Some(s) = Stripe::of(&RUNQ, cpu()) else { return };
+    s.add(SWITCHES, 1);
+    let queued: u64 = next.read(at!(TASK_LAST_QUEUED));
+    let clock: u64 = next.follow(at!(TASK_CFS_RQ)).follow(at!(CFS_RQ_RQ)).read(at!(RQ_CLOCK));
+    // The idle task does not wait, but its switch has a fresh clock: sample it now and then.
+    if queued == 0 && clock.wrapping_sub(s.get(SAMPLED)) < SAMPLE_NS {
+        return;
+    }
+    let t = now();
+    let off = rq_clock_offset(s, t, clock);
+    if queued == 0 {
+        return;
+    }
+    let wait = t.wrapping_add(off).wrapping_sub(queued);
+    if wait >= HIST_MAX_NS {
+        s.add(DISCARDED, 1);
+        return;
+    }
+    count(s, wait);
+    if wait >= LONG_NS {
+        let pids = u64::from(next.read::<u32>(at!(TASK_TGID))) << 32
+            | u64::from(next.read::<u32>(at!(TASK_PID)));
+        let mut cgroup = 0;
+        if CGROUP_KNOWN.load() != 0 {
+            cgroup = next
+                .follow(at!(TASK_GROUP))
+                .follow(at!(GROUP_CGROUP))
+                .follow(at!(CGROUP_KN))
+                .read::<u64>(at!(KN_ID));
+        }
+        long_wait(s, t, wait, pids, cgroup);
+    }
+}
+
+/// (rq clock - CLOCK_MONOTONIC): the largest of this window and the one before, as a wrapped
+/// difference. Windows let it follow the slewing of CLOCK_MONOTONIC.
+#[inline(always)]
+fn rq_clock_offset(s: Stripe, t: u64, clock: u64) -> u64 {
+    let off = clock.wrapping_sub(t);
+    s.set(SAMPLED, clock);
+    let age = t.wrapping_sub(s.get(WINDOW));
+    let mut current = s.get(OFF_NOW);
+    let mut before = s.get(OFF_BEFORE);
+    if age >= WINDOW_NS {
+        before = current;
+        if age >= STALE_NS {
+            before = off;
+            s.add(UNSURE, 1);
+        }
+        s.set(OFF_BEFORE, before);
+        s.set(WINDOW, t);
+        current = off;
+        s.set(OFF_NOW, off);
+    } else if off as i64 > current as i64 {
+        current = off;
+        s.set(OFF_NOW, off);
+    }
+    if before as i64 > current as i64 { before } else { current }
+}
+
+#[inline(always)]
+fn count(s: Stripe, wait: u64) {
+    s.add(WAIT_NS, wait);
+    s.observe(HIST, wait);
+}
+
+/// Keeps who waited long: the last few in a ring, the sums by cgroup in a table.
+#[inline(always)]
+fn long_wait(s: Stripe, t: u64, wait: u64, pids: u64, cgroup: u64) {
+    let n = s.get(LONG);
+    let row = RING_AT + bounded::<{ RING as u64 - 1 }>(n) * RING_WORDS;
+    s.set(row, t);
+    s.set(row + 1, wait);
+    s.set(row + 2, pids);
+    s.set(row + 3, cgroup);
+    // After the row: a reader that sees the new count sees the row.
+    s.set(LONG, n.wrapping_add(1));
+    if cgroup == 0 {
+        return;
+    }
+    let home = cgroup ^ (cgroup >> 5);
+    let mut i = 0;
+    while i < 4 {
+        let row = CGROUP + bounded::<{ CGROUPS as u64 - 1 }>(home.wrapping_add(i)) * CGROUP_WORDS;
+        let id = s.get(row);
+        if id == 0 || id == cgroup {
+            s.set(row, cgroup);
+            s.add(row + 1, 1);
+            s.add(row + 2, wait);
+            return;
+        }
+        i += 1;
+    }
+    s.add(CGROUP_FULL, 1);
+}
+
+// ---- tier B -----------------------------------------------------------------------------------
+
+const PREV_PID: usize = 24;
+const PREV_STATE: usize = 32;
+const NEXT_PID: usize = 56;
+const WAKE_PID: usize = 24;
+
+/// A field of a classic record: a direct load where the layout is the usual one.
+macro_rules! record {
+    ($ctx:expr, $ty:ty, $usual:expr, $offset:ident) => {
+        if TP_KNOWN.load() != 0 {
+            // SAFETY: inside the record, which the verifier checks.
+            unsafe { core::ptr::read_volatile($ctx.as_ptr().cast::<u8>().add($usual).cast::<$ty>()) }
+        } else {
+            helper_read::<$ty>(&$ctx, &$offset)
+        }
+    };
+}
+
+#[inline(always)]
+fn helper_read<T: Default + Copy>(ctx: &TracePointContext, offset: &Global<u32>) -> T {
+    let mut v = T::default();
+    let from = (ctx.as_ptr() as u64).wrapping_add(u64::from(offset.load() & 0x7ff));
+    // SAFETY: the helper checks the source; the target is a local of that size.
+    unsafe {
+        bpf_probe_read_kernel((&raw mut v).cast(), size_of::<T>() as u32, from as *const _);
+    }
+    v
+}
+
+#[tracepoint(category = "sched", name = "sched_wakeup")]
+pub fn runq_wakeup(ctx: TracePointContext) -> u32 {
+    let pid = record!(ctx, u32, WAKE_PID, TP_WAKE_PID);
+    stamp(pid, now());
+    0
+}
+
+#[tracepoint(category = "sched", name = "sched_wakeup_new")]
+pub fn runq_wakeup_new(ctx: TracePointContext) -> u32 {
+    let pid = record!(ctx, u32, WAKE_PID, TP_WAKE_PID);
+    stamp(pid, now());
+    0
+}
+
+#[tracepoint(category = "sched", name = "sched_switch")]
+pub fn runq_switch(ctx: TracePointContext) -> u32 {
+    let t = now();
+    let prev = record!(ctx, u32, PREV_PID, TP_PREV_PID);
+    let state = record!(ctx, u64, PREV_STATE, TP_PREV_STATE);
+    let next = record!(ctx, u32, NEXT_PID, TP_NEXT_PID);
+    let Some(s) = Stripe::of(&RUNQ, cpu()) else { return 0 };
+    s.add(SWITCHES, 1);
+    if state == 0 || state & u64::from(TP_PREEMPTED.load()) != 0 {
+        stamp(prev, t);
+    }
+    // Pid 0 stands for the idle tasks of all CPUs.
+    if next != 0 {
+        take(s, next, t);
+    }
+    0
+}
+
+#[inline(always)]
+fn stamp(pid: u32, t: u64) {
+    if pid != 0 {
+        if let Some(slot) = RUNQ_STAMPS.get_ptr_mut(pid & (STAMPS - 1)) {
+            // The later stamp wins: a task that is woken again while it runs is not queued.
+            let v = u64::from(pid) << STAMP_BITS | t & STAMP_MASK;
+            // SAFETY: checked by the lookup; one aligned store.
+            unsafe { core::ptr::write_volatile(slot, v) };
+        }
+    }
+}
+
+#[inline(always)]
+fn take(s: Stripe, pid: u32, t: u64) {
+    let Some(slot) = RUNQ_STAMPS.get_ptr_mut(pid & (STAMPS - 1)) else { return };
+    // SAFETY: checked by the lookup.
+    let v = unsafe { core::ptr::read_volatile(slot) };
+    if v == 0 {
+        return;
+    }
+    if v >> STAMP_BITS != u64::from(pid) {
+        s.add(COLLIDED, 1);
+        return;
+    }
+    // SAFETY: checked by the lookup.
+    unsafe { core::ptr::write_volatile(slot, 0) };
+    let wait = t.wrapping_sub(v) & STAMP_MASK;
+    if wait >= HIST_MAX_NS {
+        s.add(DISCARDED, 1);
+        return;
+    }
+    count(s, wait);
+    if wait >= LONG_NS {
+        long_wait(s, t, wait, u64::from(pid), 0);
+    }
+}

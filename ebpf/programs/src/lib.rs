@@ -1,0 +1,178 @@
+//! What the kernel programs share: the layout of the maps, cells of a stripe, and reading
+//! kernel structures at offsets that the loader takes from the running kernel.
+#![no_std]
+#![feature(asm_experimental_arch)]
+
+#[path = "../../../src/collect/bpf/layout.rs"]
+pub mod layout;
+
+use core::ffi::c_void;
+use core::ptr::{read_volatile, write_volatile};
+
+use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use aya_ebpf::maps::Array;
+use layout::BUCKETS;
+
+/// Flag of arrays that user space maps into its memory.
+pub const MMAPABLE: u32 = 1 << 10;
+
+/// Limits `v` to `MASK` in a way that the compiler cannot prove away: the verifier needs to
+/// see the mask even where the value is known to be small.
+#[inline(always)]
+#[must_use]
+pub fn bounded<const MASK: u64>(v: u64) -> usize {
+    let mut v = v;
+    // SAFETY: one register in and out, no memory.
+    #[cfg(target_arch = "bpf")]
+    unsafe {
+        core::arch::asm!("{0} &= {1}", inout(reg) v, const MASK, options(pure, nomem, nostack));
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    {
+        v &= MASK;
+    }
+    v as usize
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+#[inline(always)]
+#[must_use]
+pub fn now() -> u64 {
+    // SAFETY: helper without arguments.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+/// Number of this CPU.
+#[inline(always)]
+#[must_use]
+pub fn cpu() -> u32 {
+    // SAFETY: helper without arguments.
+    unsafe { bpf_get_smp_processor_id() as u32 }
+}
+
+/// A stripe of words in a map. `WORDS` is known to the verifier as the size of the value, so
+/// every offset used with it must be a constant, or bounded by [`bounded`].
+#[derive(Clone, Copy)]
+pub struct Stripe(*mut u64);
+
+impl Stripe {
+    /// The stripe at `index`.
+    #[inline(always)]
+    #[must_use]
+    pub fn of<const WORDS: usize>(map: &Array<[u64; WORDS]>, index: u32) -> Option<Self> {
+        map.get_ptr_mut(index).map(|p| Self(p.cast()))
+    }
+    /// Reads a word.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(self, word: usize) -> u64 {
+        // SAFETY: the verifier checks each access against the size of the map's value.
+        unsafe { read_volatile(self.0.add(word)) }
+    }
+    /// Writes a word.
+    #[inline(always)]
+    pub fn set(self, word: usize, v: u64) {
+        // SAFETY: as above.
+        unsafe { write_volatile(self.0.add(word), v) }
+    }
+    /// Adds to a word that only this context writes.
+    #[inline(always)]
+    pub fn add(self, word: usize, v: u64) {
+        self.set(word, self.get(word).wrapping_add(v));
+    }
+    /// Adds to a word that other CPUs, or other contexts of this one, write too.
+    #[inline(always)]
+    pub fn add_shared(self, word: usize, v: u64) {
+        // The compiler offers no atomics for this target. SAFETY: as above; words are aligned.
+        #[cfg(target_arch = "bpf")]
+        unsafe {
+            core::arch::asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) self.0.add(word), in(reg) v, options(nostack));
+        }
+        #[cfg(not(target_arch = "bpf"))]
+        self.add(word, v);
+    }
+    /// Counts a duration in the histogram that begins at `hist`.
+    #[inline(always)]
+    pub fn observe(self, hist: usize, ns: u64) {
+        let b = bounded::<{ BUCKETS as u64 - 1 }>(layout::bucket_of(ns) as u64);
+        self.add(hist + b, 1);
+    }
+    /// The same for a histogram that several CPUs write.
+    #[inline(always)]
+    pub fn observe_shared(self, hist: usize, ns: u64) {
+        let b = bounded::<{ BUCKETS as u64 - 1 }>(layout::bucket_of(ns) as u64);
+        self.add_shared(hist + b, 1);
+    }
+}
+
+/// A pointer into the kernel whose type the verifier knows (an argument of a BTF tracepoint,
+/// or what such a pointer points to). Loads are direct: the kernel turns a bad address into 0.
+#[derive(Clone, Copy)]
+pub struct Kernel(*const u8);
+
+impl Kernel {
+    /// Argument `n` of a BTF tracepoint.
+    #[inline(always)]
+    #[must_use]
+    pub fn arg(ctx: *mut c_void, n: usize) -> Self {
+        Self(arg(ctx, n) as *const u8)
+    }
+    /// True for the null pointer.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+    /// Reads a field.
+    #[inline(always)]
+    #[must_use]
+    pub fn read<T: Copy>(self, offset: usize) -> T {
+        // SAFETY: the verifier checks the offset against the type's BTF.
+        unsafe { read_volatile(self.0.add(offset).cast()) }
+    }
+    /// Follows a pointer field.
+    #[inline(always)]
+    #[must_use]
+    pub fn follow(self, offset: usize) -> Self {
+        Self(self.read::<*const u8>(offset))
+    }
+}
+
+/// Argument `n` of a raw or BTF tracepoint: an 8-byte slot.
+#[inline(always)]
+#[must_use]
+pub fn arg(ctx: *mut c_void, n: usize) -> u64 {
+    // SAFETY: the verifier knows how many arguments there are.
+    unsafe { read_volatile(ctx.cast::<u64>().cast_const().add(n)) }
+}
+
+/// An offset that the loader fills in: `offset!(NAME)` inside the kernel structure, at most
+/// 16 KiB. Masked, because kernels before 5.5 do not fold it into a constant.
+#[macro_export]
+macro_rules! offsets {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => { $(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        static $name: aya_ebpf::Global<u32> = aya_ebpf::Global::new(0);
+    )+ };
+}
+
+/// Reads an offset declared by `offsets!`.
+#[macro_export]
+macro_rules! at {
+    ($name:ident) => {
+        ($name.load() & 0x3fff) as usize
+    };
+}
+
+/// The kernel lets only programs under a licence it knows use all helpers.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+/// Panics cannot happen: the verifier refuses programs that could.
+#[cfg(target_arch = "bpf")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

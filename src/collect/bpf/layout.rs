@@ -1,0 +1,337 @@
+//! What the kernel programs and the reader agree on: the shape of the maps, of the histogram
+//! and of the event records. The programs under `ebpf/` include this very file, so it is
+//! `no_std`, holds plain numbers and structs only, and uses nothing of this crate.
+//!
+//! Every map that is read each tick is an array of fixed-size *stripes* of 8-byte words,
+//! mapped read-only into our memory. A stripe starts with named words, then tables and
+//! histograms at fixed word offsets.
+
+#![allow(dead_code, reason = "each kernel program uses a part of this file")]
+
+// ---- histogram ------------------------------------------------------------------------
+
+/// Buckets of one histogram. 242 are used; the rest pads the histogram to 2 KiB.
+pub const BUCKETS: usize = 256;
+/// The last bucket in use: everything from [`HIST_MAX_NS`] up.
+pub const LAST_BUCKET: usize = 241;
+/// Values below 2^6 ns share bucket 0.
+pub const HIST_MIN_SHIFT: u32 = 6;
+/// 2^36 ns (68.7 s) and more share the last bucket.
+pub const HIST_MAX_NS: u64 = 1 << 36;
+
+/// Bucket of a duration: 8 buckets per octave, so a bucket's middle is at most 6.25 % off.
+#[inline(always)]
+#[must_use]
+pub fn bucket_of(ns: u64) -> usize {
+    if ns < 1 << HIST_MIN_SHIFT {
+        return 0;
+    }
+    if ns >= HIST_MAX_NS {
+        return LAST_BUCKET;
+    }
+    // The position of the top bit by halving: BPF has no instruction for it.
+    let mut v = ns >> 3;
+    let mut octave = 0;
+    if v >= 1 << 16 {
+        v >>= 16;
+        octave += 16;
+    }
+    if v >= 1 << 16 {
+        v >>= 16;
+        octave += 16;
+    }
+    if v >= 1 << 8 {
+        v >>= 8;
+        octave += 8;
+    }
+    if v >= 1 << 4 {
+        v >>= 4;
+        octave += 4;
+    }
+    if v >= 1 << 2 {
+        v >>= 2;
+        octave += 2;
+    }
+    if v >= 1 << 1 {
+        octave += 1;
+    }
+    // `octave` counts from 2^3; the first bucketed octave is 2^6.
+    let sub = (ns >> octave) & 7;
+    (octave - 3) * 8 + sub as usize + 1
+}
+
+/// The values that fall into a bucket: from the first, up to and without the second, ns.
+#[must_use]
+pub const fn bucket_range(bucket: usize) -> (u64, u64) {
+    if bucket == 0 {
+        return (0, 1 << HIST_MIN_SHIFT);
+    }
+    if bucket >= LAST_BUCKET {
+        return (HIST_MAX_NS, u64::MAX);
+    }
+    let (octave, sub) = ((bucket - 1) / 8, (bucket - 1) % 8);
+    let width = 1u64 << (octave + 3);
+    let low = (8 + sub as u64) * width;
+    (low, low + width)
+}
+
+// ---- run queue: one page per CPU --------------------------------------------------------
+
+/// Words of the stripe of one CPU in `RUNQ`.
+pub mod runq {
+    /// Words per CPU: one page, so that no two CPUs share a cache line.
+    pub const WORDS: usize = 512;
+    /// Largest (rq clock - CLOCK_MONOTONIC) in the running window, ns, signed.
+    pub const OFF_NOW: usize = 0;
+    /// The same for the window before.
+    pub const OFF_BEFORE: usize = 1;
+    /// When the running window began, ns.
+    pub const WINDOW: usize = 2;
+    /// When the offset was sampled last, in the rq clock, ns.
+    pub const SAMPLED: usize = 3;
+    /// Context switches seen.
+    pub const SWITCHES: usize = 4;
+    /// Sum of the waits in the histogram, ns.
+    pub const WAIT_NS: usize = 6;
+    /// Waits left out: their stamp lies in the future or over 68 s back.
+    pub const DISCARDED: usize = 7;
+    /// Waits counted while the clock offset was not settled (CPU idle for over 2 s).
+    pub const UNSURE: usize = 8;
+    /// Stamps lost to another task in the same slot (tier B only).
+    pub const COLLIDED: usize = 9;
+    /// Long waits written to the ring, ever; the ring keeps the last [`RING`].
+    pub const LONG: usize = 10;
+    /// Long waits whose cgroup found no free row.
+    pub const CGROUP_FULL: usize = 11;
+    /// First word of the histogram.
+    pub const HIST: usize = 32;
+    /// First word of the cgroup table: [`CGROUPS`] rows of id, count, ns.
+    pub const CGROUP: usize = HIST + super::BUCKETS;
+    /// Rows of the cgroup table.
+    pub const CGROUPS: usize = 32;
+    /// Words per row of the cgroup table.
+    pub const CGROUP_WORDS: usize = 3;
+    /// First word of the ring of long waits: rows of when, wait, pid and tgid, cgroup id.
+    pub const RING_AT: usize = CGROUP + CGROUPS * CGROUP_WORDS;
+    /// Rows of the ring.
+    pub const RING: usize = 32;
+    /// Words per row of the ring.
+    pub const RING_WORDS: usize = 4;
+    /// Waits from here on are attributed to a task and a cgroup, ns.
+    pub const LONG_NS: u64 = 1_000_000;
+    /// Length of the window of the clock offset, ns.
+    pub const WINDOW_NS: u64 = 1 << 26;
+    /// After this time without a sample the offset starts anew, ns.
+    pub const STALE_NS: u64 = 2_000_000_000;
+    /// Slots of the stamps of tier B.
+    pub const STAMPS: u32 = 65_536;
+    const _: () = assert!(RING_AT + RING * RING_WORDS <= WORDS);
+}
+
+/// Bits of a packed stamp that hold the time; the rest is the tag.
+pub const STAMP_BITS: u32 = 42;
+/// Mask of the time in a packed stamp.
+pub const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
+
+// ---- interrupts: one stripe per CPU -------------------------------------------------------
+
+/// Words of the stripe of one CPU in `IRQ`.
+pub mod irq {
+    /// Softirq vectors with a row; the kernel has 10.
+    pub const VECTORS: usize = 10;
+    /// Time in hard interrupt handlers since attach, ns.
+    pub const HARD_NS: usize = 0;
+    /// Hard interrupt handlers run.
+    pub const HARD_COUNT: usize = 1;
+    /// When the running handler began, ns; 0 outside.
+    pub const HARD_START: usize = 2;
+    /// When the running softirq began, ns; 0 outside.
+    pub const SOFT_START: usize = 3;
+    /// `HARD_NS` when the running softirq began.
+    pub const SOFT_HARD: usize = 4;
+    /// Exits without an entry.
+    pub const UNPAIRED: usize = 5;
+    /// Handlers whose interrupt found no free row.
+    pub const TABLE_FULL: usize = 6;
+    /// First row of the vectors: count, ns, longest.
+    pub const VECTOR: usize = 16;
+    /// Words per vector row.
+    pub const VECTOR_WORDS: usize = 4;
+    /// First row of the interrupts: number + 1, count, ns, longest.
+    pub const LINE: usize = 64;
+    /// Rows of the interrupt table.
+    pub const LINES: usize = 128;
+    /// Words per row.
+    pub const LINE_WORDS: usize = 4;
+    /// Rows tried for one interrupt.
+    pub const PROBES: usize = 8;
+    /// Histogram of hard interrupt handlers.
+    pub const HARD_HIST: usize = LINE + LINES * LINE_WORDS;
+    /// First histogram of the vectors.
+    pub const SOFT_HIST: usize = HARD_HIST + super::BUCKETS;
+    /// Words per CPU, a multiple of a page.
+    pub const WORDS: usize = (SOFT_HIST + VECTORS * super::BUCKETS).next_multiple_of(512);
+    const _: () = assert!(VECTOR + VECTORS * VECTOR_WORDS <= LINE);
+}
+
+// ---- block: shared by all CPUs --------------------------------------------------------------
+
+/// Words of the stripe of one disk in `BLOCK`, and of the table that names the disks.
+pub mod block {
+    /// Disks that can be told apart.
+    pub const DISKS: usize = 64;
+    /// Rows tried for one disk.
+    pub const PROBES: usize = 4;
+    /// Kinds of request.
+    pub const OPS: usize = 4;
+    /// Histograms per kind: queued, on the device, both.
+    pub const STAGES: usize = 3;
+    /// Requests requeued.
+    pub const REQUEUES: usize = 0;
+    /// Bios that were split.
+    pub const SPLITS: usize = 1;
+    /// Requests that failed.
+    pub const ERRORS: usize = 2;
+    /// Requests without a time of issue.
+    pub const NO_ISSUE: usize = 3;
+    /// Requests whose times run backwards or over 68 s.
+    pub const DISCARDED: usize = 4;
+    /// Requests without a time of start.
+    pub const NO_START: usize = 5;
+    /// First row of the kinds: count, bytes, then sizes by power of two.
+    pub const OP: usize = 8;
+    /// Size classes: up to 4 KiB, 8 KiB, .. and over.
+    pub const SIZES: usize = 14;
+    /// Words per kind.
+    pub const OP_WORDS: usize = 2 + SIZES;
+    /// First histogram; `(op * STAGES + stage) * BUCKETS` words further.
+    pub const HIST: usize = 128;
+    /// Words per disk.
+    pub const WORDS: usize = (HIST + OPS * STAGES * super::BUCKETS).next_multiple_of(512);
+    /// Slots of the stamps of the issue program.
+    pub const STAMPS: u32 = 16_384;
+    /// The stripe after the disks: word 0 counts events of disks without a row, word 1
+    /// stamps lost to another request.
+    pub const UNKNOWN: usize = DISKS;
+    const _: () = assert!(OP + OPS * OP_WORDS <= HIST);
+
+    /// First row tried for a device number (as the kernel's `dev_t`).
+    #[inline(always)]
+    #[must_use]
+    pub const fn home(dev: u32) -> usize {
+        ((dev >> 20).wrapping_mul(7) ^ dev ^ (dev >> 4)) as usize & (DISKS - 1)
+    }
+
+    /// Size class of a request: the power of two of 4 KiB pages that holds it.
+    #[inline(always)]
+    #[must_use]
+    pub fn size_class(bytes: u64) -> usize {
+        let mut v = if bytes == 0 { 0 } else { (bytes - 1) >> 12 };
+        let mut class = 0;
+        // Halving instead of a loop, as in `bucket_of`.
+        if v >= 1 << 8 {
+            v >>= 8;
+            class += 8;
+        }
+        if v >= 1 << 4 {
+            v >>= 4;
+            class += 4;
+        }
+        if v >= 1 << 2 {
+            v >>= 2;
+            class += 2;
+        }
+        if v >= 1 << 1 {
+            v >>= 1;
+            class += 1;
+        }
+        class += (v & 1) as usize;
+        if class < SIZES { class } else { SIZES - 1 }
+    }
+}
+
+// ---- network events ---------------------------------------------------------------------------
+
+/// Words of the stripe of one CPU in `NET`, and the records of `EVENTS`.
+pub mod net {
+    /// Kinds of event.
+    pub const KINDS: usize = 5;
+    /// A segment was sent again (or would have been: `err`).
+    pub const RETRANSMIT: usize = 0;
+    /// We sent a reset.
+    pub const SEND_RESET: usize = 1;
+    /// A reset arrived.
+    pub const RECEIVE_RESET: usize = 2;
+    /// `sock_rcvqueue_full`: a packet found no room in a receive queue.
+    pub const RCVQUEUE_FULL: usize = 3;
+    /// A retransmit that the stack failed to send.
+    pub const RETRANSMIT_FAILED: usize = 4;
+    /// First counter of the kinds.
+    pub const KIND: usize = 0;
+    /// Records left out by the rate limit.
+    pub const LIMITED: usize = 8;
+    /// Records left out because the ring was full.
+    pub const RING_FULL: usize = 9;
+    /// Tokens left of the rate limit.
+    pub const TOKENS: usize = 10;
+    /// When the tokens were filled up last, ns.
+    pub const FILLED: usize = 11;
+    /// Drops with a reason of another subsystem.
+    pub const DROP_SUBSYS: usize = 12;
+    /// Drops whose place found no free row.
+    pub const PLACE_FULL: usize = 13;
+    /// All drops.
+    pub const DROPS: usize = 14;
+    /// First counter of the drop reasons.
+    pub const REASON: usize = 64;
+    /// Drop reasons with a counter; the last takes all above.
+    pub const REASONS: usize = 192;
+    /// First row of the places: reason << 48 | address & 2^48-1, count.
+    pub const PLACE: usize = REASON + REASONS;
+    /// Rows of places.
+    pub const PLACES: usize = 64;
+    /// Words per row.
+    pub const PLACE_WORDS: usize = 2;
+    /// Rows tried for one place.
+    pub const PROBES: usize = 4;
+    /// Words per CPU: two pages would waste; one is enough.
+    pub const WORDS: usize = 512;
+    /// Bytes of the ring buffer.
+    pub const RING_BYTES: u32 = 2 << 20;
+    /// Records per second and CPU, and the largest burst.
+    pub const RATE: u64 = 20_000;
+    const _: () = assert!(PLACE + PLACES * PLACE_WORDS <= WORDS);
+
+    /// One record of the ring buffer. Addresses and `dport` are in network byte order.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub struct Event {
+        /// `CLOCK_MONOTONIC`, ns.
+        pub at: u64,
+        /// Socket cookie; 0 when nobody asked the kernel for one yet.
+        pub cookie: u64,
+        /// Kind, see above.
+        pub kind: u16,
+        /// `AF_INET` or `AF_INET6`; 0 without a socket.
+        pub family: u16,
+        /// Local port, host byte order.
+        pub sport: u16,
+        /// Remote port, network byte order.
+        pub dport: u16,
+        /// Inode of the network namespace.
+        pub netns: u32,
+        /// Reset reason, or the error of a retransmit.
+        pub detail: i32,
+        /// Local address: 4 bytes for IPv4.
+        pub saddr: [u8; 16],
+        /// Remote address.
+        pub daddr: [u8; 16],
+        /// TCP state number.
+        pub state: u32,
+        /// CPU it happened on.
+        pub cpu: u32,
+    }
+    /// Size of [`Event`], bytes.
+    pub const EVENT_BYTES: usize = core::mem::size_of::<Event>();
+    const _: () = assert!(EVENT_BYTES == 72);
+}
