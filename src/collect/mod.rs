@@ -4,6 +4,7 @@
 //! Collectors know nothing of rules, sorting or screens. To add one, write its file and add
 //! one line to [`registry`].
 
+pub mod bpf;
 pub mod cgroups;
 pub mod cpu;
 pub mod disks;
@@ -58,6 +59,8 @@ pub enum Role {
     Files,
     /// `/proc/PID` and cgroup walks: many files, which may be slow.
     Tasks,
+    /// eBPF programs; may have a mount namespace of its own.
+    Bpf,
 }
 
 /// Reads one area of the kernel.

@@ -134,6 +134,14 @@ collectors! {
     Cgroups, cgroups, "cgroups" => super::cgroups::CgroupsCollector;
     /// Processes: owners of sockets, D state.
     Processes, processes, "processes" => super::processes::ProcessesCollector;
+    /// Run-queue latency, by eBPF.
+    RunqBpf, runq_bpf, "runq-bpf" => super::bpf::runq::RunqBpf;
+    /// Time in softirqs and interrupts, by eBPF.
+    IrqBpf, irq_bpf, "irq-bpf" => super::bpf::irq::IrqBpf;
+    /// Block latency, by eBPF.
+    BlockBpf, block_bpf, "block-bpf" => super::bpf::block::BlockBpf;
+    /// TCP events and dropped packets, by eBPF.
+    NetBpf, net_bpf, "net-bpf" => super::bpf::net::NetBpf;
     /// What this program itself costs.
     Own, own, "self" => super::own::OwnCollector;
 }

@@ -28,7 +28,8 @@ const QUEUE: usize = 8;
 /// Slowest reading rate of an overloaded role: every so many ticks.
 const MAX_THINNING: u32 = 16;
 /// Roles, each on its own thread.
-const ROLES: [Role; 4] = [Role::HostSockets, Role::NetnsWalker, Role::Files, Role::Tasks];
+const ROLES: [Role; 5] =
+    [Role::HostSockets, Role::NetnsWalker, Role::Files, Role::Tasks, Role::Bpf];
 
 /// What one role's thread reports.
 enum Report {

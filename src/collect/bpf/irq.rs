@@ -1,0 +1,248 @@
+//! Time in softirqs and in hard interrupt handlers, per CPU and vector or interrupt, with
+//! histograms of how long each run took. Raw tracepoints: no BTF, no tracefs, no offsets.
+//!
+//! The time of a hard interrupt that hits a softirq is not counted to the softirq. Timer and
+//! inter-processor interrupts have no handler here and stay invisible; on PREEMPT_RT, softirqs
+//! run in threads and their time includes preemption.
+
+use serde::{Deserialize, Serialize};
+
+use super::hist::Hist;
+use super::layout::BUCKETS;
+use super::layout::irq as l;
+use super::load::{self, Hook, Kernel, Loaded};
+use super::maps::Stripes;
+use super::{Coverage, objects};
+use crate::collect::{
+    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
+    Unavailable,
+};
+use crate::model::subject::CpuId;
+
+/// Kernel memory per possible CPU.
+pub(super) const BYTES_PER_CPU: usize = l::WORDS * 8;
+
+/// Names of the softirq vectors, as `/proc/softirqs` prints them.
+pub const VECTOR_NAMES: [&str; l::VECTORS] =
+    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+
+/// One reading. Counters are since the programs were attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IrqBpfSample {
+    /// CPUs on which anything ran.
+    pub cpus: Vec<IrqCpu>,
+    /// Softirqs are measured.
+    pub softirqs: bool,
+    /// Hard interrupt handlers are measured, and their time is taken off the softirqs'.
+    pub hardirqs: bool,
+    /// Events that no program ran for (5.12); `None` where the kernel does not tell.
+    pub missed: Option<u64>,
+}
+
+/// One CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IrqCpu {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Vectors that ran.
+    pub vectors: Vec<VectorTime>,
+    /// Hard interrupt handlers run.
+    pub hard_count: u64,
+    /// Time in them, ns.
+    pub hard_ns: u64,
+    /// How long each took.
+    pub hard: Hist,
+    /// Time by interrupt.
+    pub lines: Vec<LineTime>,
+    /// Exits without an entry: the programs were attached in between.
+    pub unpaired: u64,
+    /// Handlers whose interrupt did not fit into the table.
+    pub table_full: u64,
+}
+
+/// One softirq vector of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VectorTime {
+    /// Number; see [`VECTOR_NAMES`].
+    pub vector: u8,
+    /// Runs.
+    pub count: u64,
+    /// Time, ns.
+    pub ns: u64,
+    /// The longest run since attach, ns.
+    pub max_ns: u64,
+    /// How long each took.
+    pub hist: Hist,
+}
+
+/// One interrupt of one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LineTime {
+    /// Number, as in `/proc/interrupts`.
+    pub irq: u32,
+    /// Handlers run: a shared interrupt calls several.
+    pub count: u64,
+    /// Time, ns.
+    pub ns: u64,
+    /// The longest since attach, ns.
+    pub max_ns: u64,
+}
+
+/// Reads it. See the module head.
+pub struct IrqBpf {
+    loaded: Loaded,
+    stripes: Stripes<{ l::WORDS }>,
+    softirqs: bool,
+    /// Why hard interrupts are not measured.
+    no_hard: Option<String>,
+    last: IrqBpfSample,
+    samples: u32,
+    coverage: Coverage,
+}
+
+const MISSED_EVERY: u32 = 10;
+
+impl Collector for IrqBpf {
+    type Sample = IrqBpfSample;
+    const ID: CollectorId = CollectorId::IrqBpf;
+    const ROLE: Role = Role::Bpf;
+
+    fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let kernel = load::kernel(host, opts)?;
+        let sizes = [("IRQ", kernel.cpus as u32)];
+        let mut loaded = Loaded::new(&kernel, objects::IRQ, &Vec::new(), &sizes)?;
+        // The exit first: an entry without an exit would look like a run that never ends.
+        let hard = pair(
+            &mut loaded,
+            &kernel,
+            ("hardirq_exit", "irq_handler_exit"),
+            ("hardirq_entry", "irq_handler_entry"),
+        );
+        let soft = pair(
+            &mut loaded,
+            &kernel,
+            ("softirq_exit", "softirq_exit"),
+            ("softirq_entry", "softirq_entry"),
+        );
+        soft?;
+        Ok(Self {
+            stripes: loaded.stripes("IRQ", kernel.cpus)?,
+            loaded,
+            softirqs: true,
+            no_hard: hard.err().map(|u| u.reason),
+            last: IrqBpfSample::default(),
+            samples: 0,
+            coverage: Coverage::default(),
+        })
+    }
+
+    fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<IrqBpfSample, CollectError> {
+        load::forget_kernel();
+        self.stripes.refresh().map_err(|e| CollectError::read("map IRQ", e))?;
+        let mut out = IrqBpfSample {
+            softirqs: self.softirqs,
+            hardirqs: self.no_hard.is_none(),
+            missed: self.last.missed,
+            ..IrqBpfSample::default()
+        };
+        if self.samples.is_multiple_of(MISSED_EVERY) {
+            out.missed = self.loaded.missed();
+        }
+        self.samples = self.samples.wrapping_add(1);
+        self.coverage = Coverage { counted: 0, lost: out.missed.unwrap_or(0) };
+        let mut before = self.last.cpus.iter().peekable();
+        for cpu in 0..self.stripes.count() {
+            let id = CpuId(cpu as u32);
+            let old = before.next_if(|c| c.cpu == id);
+            let row = self.cpu(cpu, old);
+            if row.vectors.is_empty() && row.hard_count == 0 {
+                continue;
+            }
+            // Each event is two: an entry and an exit.
+            let runs = row.vectors.iter().map(|v| v.count).sum::<u64>() + row.hard_count;
+            self.coverage.counted += 2 * runs;
+            out.cpus.push(row);
+        }
+        self.last = out.clone();
+        Ok(out)
+    }
+
+    fn signals(&self, out: &mut Vec<Signal>) {
+        out.push(self.coverage.signal("softirq time"));
+        out.push(match &self.no_hard {
+            None => Signal::ok("interrupt time", "ebpf"),
+            Some(why) => Signal::missing("interrupt time", "ebpf", why.clone(), ""),
+        });
+    }
+}
+
+fn pair(
+    loaded: &mut Loaded,
+    kernel: &Kernel,
+    exit: (&'static str, &'static str),
+    entry: (&'static str, &'static str),
+) -> Result<(), Unavailable> {
+    loaded.attach(kernel, exit.0, Hook::Raw(exit.1))?;
+    loaded.attach(kernel, entry.0, Hook::Raw(entry.1))
+}
+
+impl IrqBpf {
+    /// The loader's handle, for the benchmark.
+    #[doc(hidden)]
+    pub fn ebpf(&mut self) -> &mut aya::Ebpf {
+        &mut self.loaded.ebpf
+    }
+
+    /// Reads a CPU; histograms whose count did not change are taken from the reading before.
+    fn cpu(&self, cpu: usize, old: Option<&IrqCpu>) -> IrqCpu {
+        let word = |w| self.stripes.get(cpu, w);
+        let hist = |at| Hist::gather(self.stripes.words(cpu, at, BUCKETS));
+        let mut row = IrqCpu {
+            cpu: CpuId(cpu as u32),
+            hard_count: word(l::HARD_COUNT),
+            hard_ns: word(l::HARD_NS),
+            unpaired: word(l::UNPAIRED),
+            table_full: word(l::TABLE_FULL),
+            ..IrqCpu::default()
+        };
+        for v in 0..l::VECTORS {
+            let at = l::VECTOR + v * l::VECTOR_WORDS;
+            let count = word(at);
+            if count == 0 {
+                continue;
+            }
+            let same = old.and_then(|o| {
+                o.vectors.iter().find(|x| usize::from(x.vector) == v && x.count == count)
+            });
+            row.vectors.push(same.cloned().unwrap_or_else(|| VectorTime {
+                vector: v as u8,
+                count,
+                ns: word(at + 1),
+                max_ns: word(at + 2),
+                hist: hist(l::SOFT_HIST + v * BUCKETS),
+            }));
+        }
+        match old.filter(|o| o.hard_count == row.hard_count) {
+            Some(o) => (row.hard, row.lines) = (o.hard.clone(), o.lines.clone()),
+            None => (row.hard, row.lines) = (hist(l::HARD_HIST), self.lines(cpu)),
+        }
+        row
+    }
+
+    fn lines(&self, cpu: usize) -> Vec<LineTime> {
+        let mut out: Vec<LineTime> = (0..l::LINES)
+            .filter_map(|i| {
+                let at = l::LINE + i * l::LINE_WORDS;
+                let word = |w| self.stripes.get(cpu, at + w);
+                let irq = word(0).checked_sub(1)? as u32;
+                Some(LineTime { irq, count: word(1), ns: word(2), max_ns: word(3) })
+            })
+            .collect();
+        out.sort_by_key(|l| l.irq);
+        out
+    }
+}

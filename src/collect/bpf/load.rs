@@ -1,0 +1,330 @@
+//! Loads an object and attaches its programs, each on its own: one that the kernel refuses
+//! is reported with the reason, the others run.
+//!
+//! Links are owned by file descriptors and nothing is pinned, so that the kernel detaches
+//! everything however we end.
+
+use std::error::Error;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint, TracePoint};
+use aya::{Ebpf, EbpfLoader, Endianness};
+use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::btf::Btf;
+use super::maps::Stripes;
+use super::tracefs;
+use crate::collect::parse::cpu_list;
+use crate::collect::{BpfMode, CollectOptions, HostFs, Unavailable};
+
+/// Where a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hook {
+    /// Tracepoint with typed arguments (5.5 with BTF).
+    Btf(&'static str),
+    /// Tracepoint with raw arguments (4.17).
+    Raw(&'static str),
+    /// Classic tracepoint: group and event; needs tracefs.
+    Classic(&'static str, &'static str),
+}
+
+/// Values for the read-only variables of an object.
+pub(super) type Globals = Vec<(&'static str, u32)>;
+
+/// What all collectors share while they open: read once, dropped after.
+pub(super) struct Kernel {
+    /// Highest possible CPU number + 1.
+    pub(super) cpus: usize,
+    /// The kernel's types, or why there are none.
+    pub(super) types: Result<Types, String>,
+}
+
+/// The kernel's type information, for us and for the loader.
+pub(super) struct Types {
+    pub(super) own: Btf,
+    loader: aya::Btf,
+}
+
+static KERNEL: Mutex<Option<Arc<Kernel>>> = Mutex::new(None);
+
+/// Checks the options, then reads what all collectors need.
+pub(super) fn kernel(host: &HostFs, opts: &CollectOptions) -> Result<Arc<Kernel>, Unavailable> {
+    if opts.bpf == BpfMode::Off {
+        return Err(Unavailable::new("switched off by --no-bpf", "start without --no-bpf"));
+    }
+    if !host.is_live() {
+        return Err(Unavailable::new("not reading the running kernel", ""));
+    }
+    let mut cached = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(k) = &*cached {
+        return Ok(k.clone());
+    }
+    let k = Arc::new(Kernel { cpus: possible_cpus(host), types: types(host) });
+    *cached = Some(k.clone());
+    Ok(k)
+}
+
+/// Gives back the memory of [`kernel`]; called when sampling begins.
+pub(super) fn forget_kernel() {
+    KERNEL.lock().unwrap_or_else(PoisonError::into_inner).take();
+}
+
+fn possible_cpus(host: &HostFs) -> usize {
+    let list = host.read("sys/devices/system/cpu/possible").unwrap_or_default();
+    let highest = cpu_list(&list).into_iter().map(|c| c as usize).max();
+    highest.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |h| h + 1)
+}
+
+fn types(host: &HostFs) -> Result<Types, String> {
+    let path = "sys/kernel/btf/vmlinux";
+    let blob = host.read(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => {
+            format!("no /{path}: this kernel was built without CONFIG_DEBUG_INFO_BTF")
+        }
+        _ => format!("/{path}: {e}"),
+    })?;
+    let loader =
+        aya::Btf::parse(&blob, Endianness::default()).map_err(|e| format!("/{path}: {e}"))?;
+    let own = Btf::parse(blob).map_err(|e| format!("/{path}: {e}"))?;
+    Ok(Types { own, loader })
+}
+
+/// An object in the kernel, with the programs that attached and those that did not.
+pub(super) struct Loaded {
+    pub(super) ebpf: Ebpf,
+    /// True when array maps may be mapped into memory.
+    pub(super) mmap: bool,
+    attached: Vec<&'static str>,
+}
+
+impl Loaded {
+    /// Creates the maps of an object and prepares its programs. `sizes` are map entries.
+    pub(super) fn new(
+        kernel: &Kernel,
+        object: &[u8],
+        globals: &Globals,
+        sizes: &[(&'static str, u32)],
+    ) -> Result<Self, Unavailable> {
+        match create(kernel, object, globals, sizes) {
+            Ok(ebpf) => Ok(Self { ebpf, mmap: true, attached: Vec::new() }),
+            // Kernels before 5.5 do not know the flag for mappable arrays.
+            Err(e) if os_error(&e) == Some(Errno::INVAL) => {
+                let plain = without_mmap(object);
+                let ebpf = create(kernel, &plain, globals, sizes).map_err(|e| explain(&e))?;
+                Ok(Self { ebpf, mmap: false, attached: Vec::new() })
+            }
+            Err(e) => Err(explain(&e)),
+        }
+    }
+
+    /// Loads and attaches one program.
+    pub(super) fn attach(
+        &mut self,
+        kernel: &Kernel,
+        name: &'static str,
+        hook: Hook,
+    ) -> Result<(), Unavailable> {
+        let program = self.ebpf.program_mut(name).ok_or_else(|| {
+            Unavailable::new(format!("the object has no program {name}"), "reinstall stallscope")
+        })?;
+        match hook {
+            Hook::Btf(tracepoint) => {
+                let types =
+                    kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), NO_BTF))?;
+                attach_btf(program, tracepoint, &types.loader).map_err(|e| explain(&e))?;
+            }
+            Hook::Raw(tracepoint) => {
+                attach_raw(program, tracepoint).map_err(|e| explain(&e))?;
+            }
+            Hook::Classic(group, event) => {
+                tracefs::ready()?;
+                attach_classic(program, group, event).map_err(|e| explain(&e))?;
+            }
+        }
+        self.attached.push(name);
+        Ok(())
+    }
+
+    /// Takes the map of stripes out of the object.
+    pub(super) fn stripes<const W: usize>(
+        &mut self,
+        map: &str,
+        count: usize,
+    ) -> Result<Stripes<W>, Unavailable> {
+        let taken = self.ebpf.take_map(map).ok_or_else(|| {
+            Unavailable::new(format!("the object has no map {map}"), "reinstall stallscope")
+        })?;
+        Stripes::new(taken, count, self.mmap)
+            .map_err(|e| Unavailable::new(format!("cannot map {map}: {e}"), ""))
+    }
+
+    /// Events that the kernel did not run a program for, because it or another one ran on the
+    /// CPU already (5.12). `None` where the kernel does not tell.
+    pub(super) fn missed(&self) -> Option<u64> {
+        let mut sum = None;
+        for name in &self.attached {
+            let Some(program) = self.ebpf.program(name) else { continue };
+            let Ok(fd) = program.fd() else { continue };
+            let path = format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd());
+            let text = std::fs::read_to_string(path).ok()?;
+            let misses = text.lines().find_map(|l| l.strip_prefix("recursion_misses:"));
+            if let Some(n) = misses.and_then(|v| v.trim().parse::<u64>().ok()) {
+                sum = Some(sum.unwrap_or(0u64).saturating_add(n));
+            }
+        }
+        sum
+    }
+}
+
+const NO_BTF: &str = "use a kernel with CONFIG_DEBUG_INFO_BTF";
+
+fn create(
+    kernel: &Kernel,
+    object: &[u8],
+    globals: &Globals,
+    sizes: &[(&'static str, u32)],
+) -> Result<Ebpf, aya::EbpfError> {
+    let mut loader = EbpfLoader::new();
+    loader.btf(kernel.types.as_ref().ok().map(|t| &t.loader));
+    for (name, value) in globals {
+        loader.override_global(name, value, true);
+    }
+    for (name, entries) in sizes {
+        loader.map_max_entries(name, *entries);
+    }
+    loader.load(object)
+}
+
+fn attach_btf(p: &mut Program, tracepoint: &str, btf: &aya::Btf) -> Result<(), ProgramError> {
+    let p: &mut BtfTracePoint = p.try_into()?;
+    p.load(tracepoint, btf)?;
+    p.attach().map(|_| ())
+}
+
+fn attach_raw(p: &mut Program, tracepoint: &str) -> Result<(), ProgramError> {
+    let p: &mut RawTracePoint = p.try_into()?;
+    p.load()?;
+    p.attach(tracepoint).map(|_| ())
+}
+
+fn attach_classic(p: &mut Program, group: &str, event: &str) -> Result<(), ProgramError> {
+    let p: &mut TracePoint = p.try_into()?;
+    p.load()?;
+    p.attach(group, event).map(|_| ())
+}
+
+/// The object with the flag for mappable arrays taken away: in the definitions of array maps
+/// (type 2, 4-byte keys) it is the fifth word.
+fn without_mmap(object: &[u8]) -> Vec<u8> {
+    const MMAPABLE: [u8; 4] = 0x400u32.to_ne_bytes();
+    let mut out = object.to_vec();
+    let mut at = 0;
+    while let Some(def) = out.get_mut(at..at + 28) {
+        let array = def.starts_with(&[2, 0, 0, 0, 4, 0, 0, 0]);
+        let rest_is_zero = def.get(20..).is_some_and(|r| r.iter().all(|b| *b == 0));
+        if let Some(flags) = def.get_mut(16..20)
+            && array
+            && rest_is_zero
+            && flags == MMAPABLE
+        {
+            flags.fill(0);
+        }
+        at += 4;
+    }
+    out
+}
+
+/// The system's error behind another one.
+fn os_error(e: &(dyn Error + 'static)) -> Option<Errno> {
+    let mut e = Some(e);
+    while let Some(inner) = e {
+        if let Some(io) = inner.downcast_ref::<io::Error>()
+            && let Some(code) = io.raw_os_error()
+        {
+            return Some(Errno::from_raw_os_error(code));
+        }
+        e = inner.source();
+    }
+    None
+}
+
+/// What to tell the user about an error of the loader.
+fn explain(e: &(dyn Error + 'static)) -> Unavailable {
+    match os_error(e) {
+        Some(Errno::PERM | Errno::ACCESS) if verifier_line(e).is_none() => refused(),
+        Some(Errno::NOENT) => {
+            Unavailable::new("this kernel lacks the tracepoint", "use a newer kernel")
+        }
+        Some(code) => {
+            let what = verifier_line(e).unwrap_or_else(|| io::Error::from(code).to_string());
+            Unavailable::new(format!("the kernel refuses the program: {what}"), "")
+        }
+        None => Unavailable::new(format!("the program cannot be loaded: {e}"), ""),
+    }
+}
+
+/// The line in which the verifier says what it does not like.
+fn verifier_line(e: &(dyn Error + 'static)) -> Option<String> {
+    let Some(ProgramError::LoadError { verifier_log, .. }) = e.downcast_ref() else { return None };
+    let log = verifier_log.to_string();
+    let stats = ["processed ", "verification time", "stack depth"];
+    log.lines()
+        .rev()
+        .map(str::trim)
+        .find(|l| !l.is_empty() && !stats.iter().any(|s| l.starts_with(s)))
+        .map(|l| l.chars().take(160).collect())
+}
+
+/// Capabilities that loading needs: names and whether the calling thread has them. `SYS_ADMIN`
+/// stands for both, and is the only one before 5.8.
+#[must_use]
+pub fn missing_capabilities() -> Vec<&'static str> {
+    let Ok(caps) = capabilities(None) else { return Vec::new() };
+    if caps.effective.contains(CapabilitySet::SYS_ADMIN) {
+        return Vec::new();
+    }
+    let needed = [(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")];
+    needed.into_iter().filter(|(c, _)| !caps.effective.contains(*c)).map(|(_, n)| n).collect()
+}
+
+fn refused() -> Unavailable {
+    let missing = missing_capabilities();
+    if missing.is_empty() {
+        let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+        let locked = lockdown.contains("[confidentiality]") || lockdown.contains("[integrity]");
+        let why = if locked { "kernel lockdown" } else { "seccomp, an LSM or a container" };
+        return Unavailable::new(
+            format!("the kernel refuses eBPF although we have the capabilities: {why}"),
+            "run on the host, outside of the container",
+        );
+    }
+    Unavailable::new(
+        format!("not permitted to load eBPF: no {}", missing.join(", no ")),
+        "run as root, or setcap cap_bpf,cap_perfmon+ep on the program (Linux 5.8)",
+    )
+}
+
+/// Gives up, for the calling thread, the capabilities that only loading needs. Maps that are
+/// open stay readable. Later loads (a fallback tier, the issue program) fail with a reason.
+///
+/// # Errors
+/// When the kernel refuses, which it has no reason to.
+pub fn release_capabilities() -> io::Result<()> {
+    let gone = CapabilitySet::BPF
+        | CapabilitySet::PERFMON
+        | CapabilitySet::SYS_ADMIN
+        | CapabilitySet::SYS_RESOURCE;
+    let mut caps = capabilities(None)?;
+    caps.effective.remove(gone);
+    caps.permitted.remove(gone);
+    caps.inheritable.remove(gone);
+    rustix::thread::set_capabilities(None, caps)?;
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

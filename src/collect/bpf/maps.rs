@@ -1,0 +1,125 @@
+//! Maps that are read through memory: an array map of stripes, mapped read-only, so that a
+//! reading costs no system call and holds up no program.
+//!
+//! This is the one file of the collectors with unsafe code. Where the kernel cannot map
+//! arrays (before 5.5), stripes are copied with one system call each.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aya::maps::{Array, Map, MapData};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// Stripes of `W` words in a map.
+pub(super) struct Stripes<const W: usize> {
+    source: Source<W>,
+    count: usize,
+}
+
+enum Source<const W: usize> {
+    /// The map is kept: programs that are attached later refer to its descriptor.
+    Mapped {
+        memory: Mapping,
+        _map: Map,
+    },
+    Copied {
+        map: Array<MapData, [u64; W]>,
+        words: Vec<[u64; W]>,
+    },
+}
+
+/// A read-only mapping of a whole map. The map lives as long as the mapping, whatever
+/// becomes of its file descriptor.
+struct Mapping {
+    at: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the memory is shared with the kernel, not with a thread; we only load from it.
+unsafe impl Send for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that `mmap` returned; no reference outlives `self`.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.words * size_of::<u64>()) };
+    }
+}
+
+impl<const W: usize> Stripes<W> {
+    /// Takes a map of `count` stripes. It is mapped when `mapped`, else copied.
+    pub(super) fn new(map: Map, count: usize, mapped: bool) -> io::Result<Self> {
+        let source = if mapped {
+            let Map::Array(data) = &map else {
+                return Err(io::Error::other("the map is no array"));
+            };
+            Source::Mapped { memory: map_words(data, count * W)?, _map: map }
+        } else {
+            let map = Array::try_from(map).map_err(io::Error::other)?;
+            Source::Copied { map, words: vec![[0; W]; count] }
+        };
+        Ok(Self { source, count })
+    }
+
+    /// How many stripes there are.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Makes what follows see the present state; free where the map is mapped.
+    pub(super) fn refresh(&mut self) -> io::Result<()> {
+        if let Source::Copied { map, words } = &mut self.source {
+            for (i, w) in words.iter_mut().enumerate() {
+                *w = map.get(&(i as u32), 0).map_err(io::Error::other)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One word. Words outside of the map read as 0.
+    pub(super) fn get(&self, stripe: usize, word: usize) -> u64 {
+        if stripe >= self.count || word >= W {
+            return 0;
+        }
+        match &self.source {
+            Source::Mapped { memory: m, .. } => {
+                // SAFETY: `count * W` words are mapped, and both indices were checked. The
+                // kernel writes the words while we read: atomic loads allow that.
+                unsafe { m.at.add(stripe * W + word).as_ref() }.load(Ordering::Relaxed)
+            }
+            Source::Copied { words, .. } => {
+                words.get(stripe).and_then(|s| s.get(word)).copied().unwrap_or(0)
+            }
+        }
+    }
+
+    /// `len` words from `from` on.
+    pub(super) fn words(
+        &self,
+        stripe: usize,
+        from: usize,
+        len: usize,
+    ) -> impl Iterator<Item = u64> + '_ {
+        (from..from.saturating_add(len)).map(move |w| self.get(stripe, w))
+    }
+}
+
+fn map_words(data: &MapData, words: usize) -> io::Result<Mapping> {
+    let bytes = words * size_of::<u64>();
+    // SAFETY: a new mapping at an address of the kernel's choice; nothing else is there.
+    let at = unsafe {
+        mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, data.fd().as_fd(), 0)?
+    };
+    let at = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
+    Ok(Mapping { at, words })
+}
+
+/// Gives the calling thread a mount namespace of its own.
+pub(super) fn unshare_mounts() -> io::Result<()> {
+    // SAFETY: file descriptors stay shared; only mounts (and with them the working directory
+    // of this thread, which nothing here uses) become our own.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.map_err(Into::into)
+}

@@ -1,0 +1,65 @@
+//! eBPF: run-queue latency, time in interrupts, block latency and TCP events, measured in the
+//! kernel at each event.
+//!
+//! The programs are built from `ebpf/` and embedded as `assets/*.bpf.o`, one object per
+//! collector, so that a kernel that lacks something loses one panel. They hold no layout of
+//! any kernel: offsets come from the running kernel's BTF, or from tracefs where there is no
+//! BTF, and are put into the object's read-only variables before it is loaded.
+//!
+//! Counters and histograms are cumulative since the program was attached. They are read
+//! through mapped memory: no system call per tick, no event missed because of us. What a
+//! program could not count is counted too, and told as coverage.
+
+pub mod block;
+pub mod btf;
+pub mod format;
+pub mod hist;
+pub mod irq;
+pub mod layout;
+mod load;
+mod maps;
+pub mod net;
+mod offsets;
+pub mod runq;
+mod symbols;
+mod tracefs;
+
+pub use hist::Hist;
+pub use load::{missing_capabilities, release_capabilities};
+
+use super::Signal;
+
+/// The objects, aligned as the loader needs them.
+mod objects {
+    pub(super) const SCHED: &[u8] = aya::include_bytes_aligned!("../../../assets/sched.bpf.o");
+    pub(super) const IRQ: &[u8] = aya::include_bytes_aligned!("../../../assets/irq.bpf.o");
+    pub(super) const BLOCK: &[u8] = aya::include_bytes_aligned!("../../../assets/block.bpf.o");
+    pub(super) const NET: &[u8] = aya::include_bytes_aligned!("../../../assets/net.bpf.o");
+}
+
+/// Bytes of kernel memory that all maps take on a machine with `cpus` possible CPUs.
+#[must_use]
+pub const fn map_bytes(cpus: usize) -> usize {
+    let per_cpu = runq::BYTES_PER_CPU + irq::BYTES_PER_CPU + net::BYTES_PER_CPU;
+    per_cpu * cpus + runq::BYTES_FIXED + block::BYTES_FIXED + net::BYTES_FIXED
+}
+
+/// Events counted, and events that happened but could not be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Coverage {
+    counted: u64,
+    lost: u64,
+}
+
+impl Coverage {
+    /// Full marks from 99.9 % on: single events are lost wherever a program is attached.
+    fn signal(self, name: &'static str) -> Signal {
+        let all = self.counted.saturating_add(self.lost);
+        if self.lost.saturating_mul(1000) <= all {
+            return Signal::ok(name, "ebpf");
+        }
+        let percent = self.counted as f64 * 100.0 / all as f64;
+        let reason = format!("coverage {percent:.1} %: {} of {all} events not counted", self.lost);
+        Signal::degraded(name, "ebpf", reason, "")
+    }
+}

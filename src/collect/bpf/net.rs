@@ -1,0 +1,382 @@
+//! TCP retransmits and resets, full receive queues, and dropped packets by reason and place.
+//!
+//! Counters miss nothing. Records with the socket go through a ring buffer; at a reading they
+//! are put together per connection. A rate limit (20,000 per second and CPU) and a full ring
+//! cost records, never counts, and both are told.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use aya::maps::{MapData, RingBuf};
+use serde::{Deserialize, Serialize};
+
+use super::layout::net as l;
+use super::load::{self, Hook, Loaded};
+use super::maps::Stripes;
+use super::{Coverage, objects, offsets, symbols};
+use crate::collect::{
+    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
+    Unavailable,
+};
+use crate::model::subject::{CpuId, Endpoint, NetnsId};
+use crate::model::time::MonoNs;
+
+/// Kernel memory per possible CPU.
+pub(super) const BYTES_PER_CPU: usize = l::WORDS * 8;
+/// Kernel memory that does not depend on the CPUs.
+pub(super) const BYTES_FIXED: usize = l::RING_BYTES as usize;
+
+/// Connections that one sample lists.
+const LISTED: usize = 256;
+/// Records taken from the ring at one reading: all that it can hold.
+const MOST: usize = l::RING_BYTES as usize / l::EVENT_BYTES;
+const MISSED_EVERY: u32 = 10;
+
+/// One reading. Counters are since the programs were attached; a kind whose program is not
+/// attached is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NetBpfSample {
+    /// Segments sent again (packets, as the stack builds them).
+    pub retransmits: Option<u64>,
+    /// Retransmits that the stack failed to send (6.17; counted as retransmits before).
+    pub retransmits_failed: Option<u64>,
+    /// Resets sent. Before 6.10 only those of a socket.
+    pub resets_sent: Option<u64>,
+    /// Resets received by a socket.
+    pub resets_received: Option<u64>,
+    /// Packets that found a socket's receive queue full (not TCP data, not UDP).
+    pub rcvqueue_full: Option<u64>,
+    /// Packets dropped, all reasons.
+    pub drops: Option<u64>,
+    /// By reason.
+    pub reasons: Vec<DropReason>,
+    /// By reason and place.
+    pub places: Vec<DropPlace>,
+    /// Drops whose place found no row.
+    pub place_full: u64,
+    /// What happened since the reading before, per connection, most events first.
+    pub flows: Vec<FlowEvents>,
+    /// Events since the reading before whose connections are not listed.
+    pub unlisted: u64,
+    /// Records left out by the rate limit, since attach.
+    pub limited: u64,
+    /// Records left out because the ring was full, since attach.
+    pub ring_full: u64,
+    /// Events that no program ran for (5.12); `None` where the kernel does not tell.
+    pub missed: Option<u64>,
+}
+
+/// Drops for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DropReason {
+    /// Number in this kernel; 191 stands for that and all above and for other subsystems.
+    pub reason: u16,
+    /// Name in this kernel, such as `NO_SOCKET`; empty when unknown.
+    pub name: Arc<str>,
+    /// Packets.
+    pub count: u64,
+}
+
+/// Drops for one reason at one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DropPlace {
+    /// Number of the reason, see [`DropReason`].
+    pub reason: u16,
+    /// Function of the kernel, or its address where symbols are hidden.
+    pub place: Arc<str>,
+    /// Packets.
+    pub count: u64,
+}
+
+/// Kinds of event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetEventKind {
+    /// A segment was sent again.
+    #[default]
+    Retransmit,
+    /// We sent a reset.
+    SendReset,
+    /// A reset arrived.
+    ReceiveReset,
+    /// A packet found no room in a receive queue.
+    RcvqueueFull,
+    /// A retransmit failed to be sent.
+    RetransmitFailed,
+}
+
+const KINDS: [NetEventKind; l::KINDS] = [
+    NetEventKind::Retransmit,
+    NetEventKind::SendReset,
+    NetEventKind::ReceiveReset,
+    NetEventKind::RcvqueueFull,
+    NetEventKind::RetransmitFailed,
+];
+
+/// Events of one kind on one connection since the reading before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowEvents {
+    /// The kind.
+    pub kind: NetEventKind,
+    /// Local and remote end; `None` for a reset without a socket.
+    pub ends: Option<(Endpoint, Endpoint)>,
+    /// Network namespace.
+    pub netns: NetnsId,
+    /// Socket cookie, as `sock_diag` has it; 0 when the socket was never asked for one.
+    pub cookie: u64,
+    /// TCP state number at the last event.
+    pub state: u8,
+    /// Reason of a reset (6.10) or error of a retransmit, at the last event; else 0.
+    pub detail: i32,
+    /// How many.
+    pub count: u64,
+    /// When the last one happened.
+    pub last: MonoNs,
+    /// On which CPU.
+    pub cpu: CpuId,
+}
+
+/// Reads it. See the module head.
+pub struct NetBpf {
+    host: HostFs,
+    loaded: Loaded,
+    stripes: Stripes<{ l::WORDS }>,
+    ring: RingBuf<MapData>,
+    /// Why a kind is not counted, by kind; drops last.
+    off: [Option<String>; l::KINDS],
+    reasons: Vec<(u32, Arc<str>)>,
+    places: BTreeMap<u64, Arc<str>>,
+    missed: Option<u64>,
+    samples: u32,
+    coverage: Coverage,
+}
+
+/// Programs with their tracepoints and the kind they count; the last counts drops.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("tcp_retransmit", "tcp_retransmit_skb"),
+    ("tcp_send_reset", "tcp_send_reset"),
+    ("tcp_receive_reset", "tcp_receive_reset"),
+    ("rcvqueue_full", "sock_rcvqueue_full"),
+    ("drop_skb", "kfree_skb"),
+];
+const DROPS: usize = 4;
+
+impl Collector for NetBpf {
+    type Sample = NetBpfSample;
+    const ID: CollectorId = CollectorId::NetBpf;
+    const ROLE: Role = Role::Bpf;
+
+    fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let kernel = load::kernel(host, opts)?;
+        let types = kernel
+            .types
+            .as_ref()
+            .map_err(|e| Unavailable::new(e.clone(), "use a kernel with CONFIG_DEBUG_INFO_BTF"))?;
+        let globals = offsets::net(&types.own)?;
+        let sizes = [("NET", kernel.cpus as u32)];
+        let mut loaded = Loaded::new(&kernel, objects::NET, &globals, &sizes)?;
+        let stripes = loaded.stripes("NET", kernel.cpus)?;
+        let ring =
+            loaded.ebpf.take_map("NET_EVENTS").and_then(|m| RingBuf::try_from(m).ok()).ok_or_else(
+                || Unavailable::new("no ring buffer (Linux 5.8)", "use a newer kernel"),
+            )?;
+        let mut first = None;
+        let off = PROGRAMS.map(|(program, tracepoint)| {
+            let error = loaded.attach(&kernel, program, Hook::Btf(tracepoint)).err()?;
+            first.get_or_insert_with(|| error.clone());
+            Some(error.reason)
+        });
+        if let Some(error) = first.filter(|_| off.iter().all(Option::is_some)) {
+            return Err(error);
+        }
+        Ok(Self {
+            host: host.clone(),
+            loaded,
+            stripes,
+            ring,
+            off,
+            reasons: reason_names(types.own.enumeration("skb_drop_reason")),
+            places: BTreeMap::new(),
+            missed: None,
+            samples: 0,
+            coverage: Coverage::default(),
+        })
+    }
+
+    fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<NetBpfSample, CollectError> {
+        load::forget_kernel();
+        let mut out = NetBpfSample::default();
+        let taken = self.take_events(&mut out);
+        self.stripes.refresh().map_err(|e| CollectError::read("map NET", e))?;
+        if self.samples.is_multiple_of(MISSED_EVERY) {
+            self.missed = self.loaded.missed();
+        }
+        self.samples = self.samples.wrapping_add(1);
+        out.missed = self.missed;
+        let sum = |word| {
+            (0..self.stripes.count()).map(|c| self.stripes.get(c, word)).fold(0, u64::wrapping_add)
+        };
+        let kind = |program: usize, kind: usize| {
+            self.off.get(program)?.is_none().then(|| sum(l::KIND + kind))
+        };
+        out.retransmits = kind(0, l::RETRANSMIT);
+        out.retransmits_failed = kind(0, l::RETRANSMIT_FAILED);
+        out.resets_sent = kind(1, l::SEND_RESET);
+        out.resets_received = kind(2, l::RECEIVE_RESET);
+        out.rcvqueue_full = kind(3, l::RCVQUEUE_FULL);
+        out.drops = self.off.get(DROPS).and_then(|o| o.is_none().then(|| sum(l::DROPS)));
+        out.limited = sum(l::LIMITED);
+        out.ring_full = sum(l::RING_FULL);
+        out.place_full = sum(l::PLACE_FULL);
+        self.coverage.counted = self.coverage.counted.saturating_add(taken);
+        self.coverage.lost =
+            out.limited.saturating_add(out.ring_full).saturating_add(out.missed.unwrap_or(0));
+        self.take_drops(&mut out);
+        Ok(out)
+    }
+
+    fn signals(&self, out: &mut Vec<Signal>) {
+        out.push(self.coverage.signal("TCP events"));
+        let names = [
+            "TCP retransmit events",
+            "TCP resets sent",
+            "TCP resets received",
+            "full receive queues",
+            "packet drop reasons",
+        ];
+        for (name, why) in names.into_iter().zip(&self.off) {
+            if let Some(why) = why {
+                out.push(Signal::missing(name, "ebpf", why.clone(), ""));
+            }
+        }
+    }
+}
+
+impl NetBpf {
+    /// The loader's handle, for the benchmark.
+    #[doc(hidden)]
+    pub fn ebpf(&mut self) -> &mut aya::Ebpf {
+        &mut self.loaded.ebpf
+    }
+
+    /// Empties the ring; returns how many records there were.
+    fn take_events(&mut self, out: &mut NetBpfSample) -> u64 {
+        let mut flows: BTreeMap<FlowKey, FlowEvents> = BTreeMap::new();
+        let mut taken = 0;
+        while taken < MOST as u64 {
+            let Some(record) = self.ring.next() else { break };
+            taken += 1;
+            let Some(e) = decode(&record) else {
+                out.unlisted += 1;
+                continue;
+            };
+            let key = (e.kind, e.netns, e.ends, e.ends.is_none().then_some(e.detail));
+            if let Some(f) = flows.get_mut(&key) {
+                let count = f.count + 1;
+                *f = FlowEvents { count, ..e };
+            } else if flows.len() >= LISTED * 16 {
+                // Bounded: a flood from everywhere must not eat our memory.
+                out.unlisted += 1;
+            } else {
+                flows.insert(key, e);
+            }
+        }
+        out.flows = flows.into_values().collect();
+        out.flows.sort_by_key(|f| std::cmp::Reverse(f.count));
+        let rest = out.flows.get(LISTED..).unwrap_or_default();
+        out.unlisted += rest.iter().map(|f| f.count).sum::<u64>();
+        out.flows.truncate(LISTED);
+        taken
+    }
+
+    fn take_drops(&mut self, out: &mut NetBpfSample) {
+        let cpus = || 0..self.stripes.count();
+        for r in 0..l::REASONS {
+            let count =
+                cpus().map(|c| self.stripes.get(c, l::REASON + r)).fold(0, u64::wrapping_add);
+            if count > 0 {
+                let known = self.reasons.iter().find(|(v, _)| *v == r as u32);
+                let name = known.map(|(_, n)| n.clone()).unwrap_or_default();
+                out.reasons.push(DropReason { reason: r as u16, name, count });
+            }
+        }
+        let mut places: BTreeMap<u64, u64> = BTreeMap::new();
+        for c in cpus() {
+            for i in 0..l::PLACES {
+                let row = l::PLACE + i * l::PLACE_WORDS;
+                let key = self.stripes.get(c, row);
+                if key != 0 {
+                    let n = places.entry(key).or_default();
+                    *n = n.wrapping_add(self.stripes.get(c, row + 1));
+                }
+            }
+        }
+        let new: Vec<u64> = places
+            .keys()
+            .map(|k| symbols::address(*k))
+            .filter(|a| !self.places.contains_key(a))
+            .collect();
+        if !new.is_empty() {
+            symbols::resolve(&self.host, &new, &mut self.places);
+        }
+        out.places = places
+            .into_iter()
+            .map(|(key, count)| DropPlace {
+                reason: (key >> 48) as u16,
+                place: self.places.get(&symbols::address(key)).cloned().unwrap_or_default(),
+                count,
+            })
+            .collect();
+    }
+}
+
+/// Events that belong together: kind, namespace, ends, and without ends the reason.
+type FlowKey = (NetEventKind, NetnsId, Option<(Endpoint, Endpoint)>, Option<i32>);
+
+/// Parses a record; the layout is [`l::Event`].
+fn decode(b: &[u8]) -> Option<FlowEvents> {
+    let u16_at = |at: usize| Some(u16::from_ne_bytes(b.get(at..at + 2)?.try_into().ok()?));
+    let u32_at = |at: usize| Some(u32::from_ne_bytes(b.get(at..at + 4)?.try_into().ok()?));
+    let u64_at = |at: usize| Some(u64::from_ne_bytes(b.get(at..at + 8)?.try_into().ok()?));
+    let kind = *KINDS.get(usize::from(u16_at(16)?))?;
+    let family = u16_at(18)?;
+    let address = |at: usize| -> Option<IpAddr> {
+        let bytes: [u8; 16] = b.get(at..at + 16)?.try_into().ok()?;
+        match family {
+            2 => Some(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()),
+            10 => Some(Ipv6Addr::from(bytes).to_canonical()),
+            _ => None,
+        }
+    };
+    let (sport, dport) = (u16_at(20)?, u16::from_be(u16_at(22)?));
+    let ends = address(32).zip(address(48)).map(|(local, remote)| {
+        (Endpoint { addr: local, port: sport }, Endpoint { addr: remote, port: dport })
+    });
+    Some(FlowEvents {
+        kind,
+        ends,
+        netns: NetnsId(u64::from(u32_at(24)?)),
+        cookie: u64_at(8)?,
+        state: u32_at(64)? as u8,
+        detail: u32_at(28)? as i32,
+        count: 1,
+        last: MonoNs(u64_at(0)?),
+        cpu: CpuId(u32_at(68)?),
+    })
+}
+
+/// Names without their common prefix.
+fn reason_names(values: Vec<(u32, String)>) -> Vec<(u32, Arc<str>)> {
+    let strip = |n: String| -> Arc<str> {
+        n.strip_prefix("SKB_DROP_REASON_").or(n.strip_prefix("SKB_")).unwrap_or(&n).into()
+    };
+    values.into_iter().map(|(v, n)| (v, strip(n))).collect()
+}
+
+#[cfg(test)]
+#[path = "net_tests.rs"]
+mod tests;

@@ -1,0 +1,152 @@
+//! Which offsets each object needs, and where the running kernel keeps them.
+
+use super::btf::Btf;
+use super::format::Format;
+use super::load::Globals;
+use crate::collect::Unavailable;
+
+/// A variable of the object, the structure, and the path to the member.
+type Wanted = (&'static str, &'static str, &'static [&'static str]);
+
+fn require(btf: &Btf, wanted: &[Wanted], out: &mut Globals) -> Result<(), Unavailable> {
+    for (variable, structure, path) in wanted {
+        let offset = btf.offset(structure, path).ok_or_else(|| {
+            let reason = format!("this kernel's BTF has no {structure}.{}", path.join("."));
+            Unavailable::new(reason, "")
+        })?;
+        out.push((variable, offset));
+    }
+    Ok(())
+}
+
+/// Sets `flag` to 1 when all of `wanted` are there.
+fn offer(btf: &Btf, flag: &'static str, wanted: &[Wanted], out: &mut Globals) -> bool {
+    let before = out.len();
+    let there = require(btf, wanted, out).is_ok();
+    if !there {
+        out.truncate(before);
+    }
+    out.push((flag, u32::from(there)));
+    there
+}
+
+/// True when the object of the tracepoint is its second argument, after a queue: seen by the
+/// number of arguments, because vendors backport the change.
+fn second(btf: &Btf, tracepoint: &str, short: usize) -> Option<u32> {
+    btf.tracepoint_args(tracepoint).map(|n| u32::from(n > short))
+}
+
+/// Offsets of the run-queue program.
+pub(super) fn runq(btf: &Btf) -> Result<Globals, Unavailable> {
+    let mut out = Globals::new();
+    require(
+        btf,
+        &[
+            ("TASK_LAST_QUEUED", "task_struct", &["sched_info", "last_queued"]),
+            ("TASK_CFS_RQ", "task_struct", &["se", "cfs_rq"]),
+            ("CFS_RQ_RQ", "cfs_rq", &["rq"]),
+            ("RQ_CLOCK", "rq", &["clock"]),
+            ("TASK_PID", "task_struct", &["pid"]),
+            ("TASK_TGID", "task_struct", &["tgid"]),
+        ],
+        &mut out,
+    )?;
+    offer(
+        btf,
+        "CGROUP_KNOWN",
+        &[
+            ("TASK_GROUP", "task_struct", &["sched_task_group"]),
+            ("GROUP_CGROUP", "task_group", &["css", "cgroup"]),
+            ("CGROUP_KN", "cgroup", &["kn"]),
+            ("KN_ID", "kernfs_node", &["id"]),
+        ],
+        &mut out,
+    );
+    Ok(out)
+}
+
+/// Fields of the classic scheduler records.
+pub(super) fn runq_records(switch: &Format, wakeup: &Format) -> Result<Globals, Unavailable> {
+    let missing = |what: &str| Unavailable::new(format!("unknown record layout: no {what}"), "");
+    let field = |f: &Format, name: &str, size| f.field(name, size).ok_or_else(|| missing(name));
+    let (prev, next) = (field(switch, "prev_pid", 4)?, field(switch, "next_pid", 4)?);
+    let (state, wake) = (field(switch, "prev_state", 8)?, field(wakeup, "pid", 4)?);
+    let preempted = switch.preempted_bit().ok_or_else(|| missing("mark of preempted tasks"))?;
+    let usual = (prev, state, next, wake) == (24, 32, 56, 24);
+    Ok(vec![
+        ("TP_PREV_PID", prev),
+        ("TP_PREV_STATE", state),
+        ("TP_NEXT_PID", next),
+        ("TP_WAKE_PID", wake),
+        ("TP_PREEMPTED", preempted),
+        ("TP_KNOWN", u32::from(usual)),
+    ])
+}
+
+/// Offsets of the block programs, and whether splits can be told by disk.
+pub(super) fn block(btf: &Btf) -> Result<(Globals, bool), Unavailable> {
+    let mut out = Globals::new();
+    require(
+        btf,
+        &[
+            ("RQ_Q", "request", &["q"]),
+            ("RQ_CMD_FLAGS", "request", &["cmd_flags"]),
+            ("RQ_DATA_LEN", "request", &["__data_len"]),
+            ("RQ_START", "request", &["start_time_ns"]),
+            ("RQ_TAG", "request", &["tag"]),
+            ("RQ_IO_START", "request", &["io_start_time_ns"]),
+            ("DISK_MAJOR", "gendisk", &["major"]),
+            ("DISK_MINOR", "gendisk", &["first_minor"]),
+        ],
+        &mut out,
+    )?;
+    if !offer(btf, "DISK_IN_RQ", &[("RQ_DISK", "request", &["rq_disk"])], &mut out) {
+        require(btf, &[("QUEUE_DISK", "request_queue", &["disk"])], &mut out)?;
+    }
+    let mut splits = offer(btf, "DISK_IN_BIO", &[("BIO_DISK", "bio", &["bi_disk"])], &mut out);
+    if !splits {
+        let path: [Wanted; 2] =
+            [("BIO_BDEV", "bio", &["bi_bdev"]), ("BDEV_DISK", "block_device", &["bd_disk"])];
+        splits = require(btf, &path, &mut out).is_ok();
+    }
+    out.push(("ISSUE_SECOND", second(btf, "block_rq_issue", 1).unwrap_or(0)));
+    out.push(("REQUEUE_SECOND", second(btf, "block_rq_requeue", 1).unwrap_or(0)));
+    out.push(("SPLIT_SECOND", second(btf, "block_split", 2).unwrap_or(0)));
+    Ok((out, splits))
+}
+
+/// Offsets of the network programs.
+pub(super) fn net(btf: &Btf) -> Result<Globals, Unavailable> {
+    let mut out = Globals::new();
+    let c = "sock_common";
+    require(
+        btf,
+        &[
+            ("SK_FAMILY", c, &["skc_family"]),
+            ("SK_STATE", c, &["skc_state"]),
+            ("SK_NUM", c, &["skc_num"]),
+            ("SK_DPORT", c, &["skc_dport"]),
+            ("SK_DADDR", c, &["skc_daddr"]),
+            ("SK_RCV_SADDR", c, &["skc_rcv_saddr"]),
+            ("SK_NET", c, &["skc_net", "net"]),
+            ("SK_COOKIE", c, &["skc_cookie"]),
+            ("NET_INUM", "net", &["ns", "inum"]),
+        ],
+        &mut out,
+    )?;
+    // `sock` begins with `sock_common`; if that ever changes, every offset is wrong.
+    if btf.offset("sock", &["__sk_common"]) != Some(0) {
+        return Err(Unavailable::new("unknown layout of sockets in this kernel's BTF", ""));
+    }
+    offer(
+        btf,
+        "SK_HAS_V6",
+        &[("SK_V6_DADDR", c, &["skc_v6_daddr"]), ("SK_V6_RCV_SADDR", c, &["skc_v6_rcv_saddr"])],
+        &mut out,
+    );
+    let args = |t: &str| btf.tracepoint_args(t).unwrap_or(0);
+    out.push(("RETRANSMIT_HAS_ERR", u32::from(args("tcp_retransmit_skb") >= 3)));
+    out.push(("RESET_HAS_REASON", u32::from(args("tcp_send_reset") >= 3)));
+    out.push(("DROP_HAS_REASON", u32::from(args("kfree_skb") >= 3)));
+    Ok(out)
+}

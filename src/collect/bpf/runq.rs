@@ -1,0 +1,387 @@
+//! Run-queue latency per CPU: the time from when a task could run to when it ran, and who
+//! waited long. Measured at `sched_switch`; see `ebpf/programs/src/bin/sched.rs`.
+//!
+//! Tier A needs BTF and CONFIG_SCHED_INFO (which taskstats and schedstats turn on): a wait
+//! that a migration splits counts as two. Tier B stamps wakeups and needs tracefs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::hist::Hist;
+use super::layout::BUCKETS;
+use super::layout::runq as l;
+use super::load::{self, Hook, Kernel, Loaded};
+use super::maps::Stripes;
+use super::{Coverage, objects, offsets, tracefs};
+use crate::collect::{
+    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
+    Unavailable,
+};
+use crate::model::subject::{CgroupId, CpuId};
+use crate::model::time::MonoNs;
+
+/// Kernel memory per possible CPU.
+pub(super) const BYTES_PER_CPU: usize = l::WORDS * 8;
+/// Kernel memory that does not depend on the CPUs: the stamps of tier B.
+pub(super) const BYTES_FIXED: usize = l::STAMPS as usize * 8;
+
+/// One reading. Counters are since the programs were attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunqBpfSample {
+    /// How waits are measured.
+    pub tier: RunqTier,
+    /// CPUs that switched tasks at least once.
+    pub cpus: Vec<RunqCpu>,
+    /// Waits of 1 ms and more since the reading before, the last ones of each CPU.
+    pub long_waits: Vec<LongWait>,
+    /// Such waits since the reading before that are not in the list.
+    pub long_unlisted: u64,
+    /// Waits of 1 ms and more by cgroup.
+    pub cgroups: Vec<CgroupWaits>,
+    /// Switches that no program ran for (5.12); `None` where the kernel does not tell.
+    pub missed: Option<u64>,
+}
+
+/// How waits are measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunqTier {
+    /// From the scheduler's own stamp of the queued task.
+    #[default]
+    SchedInfo,
+    /// From a stamp at the wakeup.
+    Wakeup,
+}
+
+/// One CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunqCpu {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Context switches.
+    pub switches: u64,
+    /// Sum of the waits, ns.
+    pub wait_ns: u64,
+    /// The waits.
+    pub waits: Hist,
+    /// Waits left out because their stamp makes no sense.
+    pub discarded: u64,
+    /// Switches after which the clock offset was learned anew: their wait may be short.
+    pub unsure: u64,
+    /// Stamps lost to another task (tier B).
+    pub collided: u64,
+    /// Waits of 1 ms and more.
+    pub long: u64,
+    /// Of these, the ones whose cgroup did not fit into the table.
+    pub cgroup_full: u64,
+}
+
+/// One long wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LongWait {
+    /// When it ended.
+    pub at: MonoNs,
+    /// Where.
+    pub cpu: CpuId,
+    /// How long, ns.
+    pub wait_ns: u64,
+    /// Process id (as the host sees it); 0 in tier B.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// `comm` of the thread, raw; `None` when it was gone already.
+    pub comm: Option<String>,
+    /// Its cgroup in the hierarchy of the cpu controller.
+    pub cgroup: Option<CgroupId>,
+}
+
+/// Long waits of one cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupWaits {
+    /// The cgroup.
+    pub id: CgroupId,
+    /// How many.
+    pub count: u64,
+    /// Sum, ns.
+    pub wait_ns: u64,
+}
+
+/// Long waits that one sample lists.
+const LISTED: usize = 64;
+/// The self-check looks after this time, and after so many switches.
+const CHECK_AFTER: Duration = Duration::from_secs(2);
+const CHECK_SWITCHES: u64 = 100;
+/// `missed` costs system calls, so it is read every so many samples.
+const MISSED_EVERY: u32 = 10;
+
+/// Reads it. See the module head.
+pub struct RunqBpf {
+    host: HostFs,
+    opts: CollectOptions,
+    tier: RunqTier,
+    /// Why it is not tier A.
+    why: Option<String>,
+    checked: bool,
+    attached: Option<MonoNs>,
+    loaded: Loaded,
+    stripes: Stripes<{ l::WORDS }>,
+    /// `LONG` of each CPU at the reading before.
+    seen: Vec<u64>,
+    missed: Option<u64>,
+    samples: u32,
+    coverage: Coverage,
+}
+
+impl Collector for RunqBpf {
+    type Sample = RunqBpfSample;
+    const ID: CollectorId = CollectorId::RunqBpf;
+    const ROLE: Role = Role::Bpf;
+
+    fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let kernel = load::kernel(host, opts)?;
+        match tier_a(&kernel) {
+            Ok(loaded) => Self::with(host, opts, &kernel, loaded, RunqTier::SchedInfo, None),
+            Err(a) => match tier_b() {
+                Ok(plan) => {
+                    let loaded = plan.load(&kernel)?;
+                    Self::with(host, opts, &kernel, loaded, RunqTier::Wakeup, Some(a.reason))
+                }
+                // The first tier's reason is the one to act on.
+                Err(b) => Err(Unavailable::new(
+                    format!("{}; nor by wakeups: {}", a.reason, b.reason),
+                    a.remedy,
+                )),
+            },
+        }
+    }
+
+    fn sample(&mut self, cx: &SampleContext<'_>) -> Result<RunqBpfSample, CollectError> {
+        load::forget_kernel();
+        self.check(cx.at);
+        self.stripes.refresh().map_err(|e| CollectError::read("map RUNQ", e))?;
+        if self.samples.is_multiple_of(MISSED_EVERY) {
+            self.missed = self.loaded.missed();
+        }
+        self.samples = self.samples.wrapping_add(1);
+        let mut out =
+            RunqBpfSample { tier: self.tier, missed: self.missed, ..RunqBpfSample::default() };
+        let mut cgroups = BTreeMap::new();
+        self.coverage = Coverage { counted: 0, lost: self.missed.unwrap_or(0) };
+        for cpu in 0..self.stripes.count() {
+            let row = self.cpu(cpu);
+            if row.switches == 0 {
+                continue;
+            }
+            self.coverage.counted += row.waits.count();
+            self.coverage.lost += row.discarded + row.collided;
+            self.take_cgroups(cpu, &mut cgroups);
+            self.take_long(cpu, row.long, &mut out);
+            out.cpus.push(row);
+        }
+        out.cgroups = cgroups
+            .into_iter()
+            .map(|(id, (count, wait_ns))| CgroupWaits { id, count, wait_ns })
+            .collect();
+        out.long_waits.sort_by_key(|w| std::cmp::Reverse(w.wait_ns));
+        out.long_unlisted += out.long_waits.len().saturating_sub(LISTED) as u64;
+        out.long_waits.truncate(LISTED);
+        for w in &mut out.long_waits {
+            w.comm = comm(&self.host, w);
+        }
+        Ok(out)
+    }
+
+    fn signals(&self, out: &mut Vec<Signal>) {
+        const NAME: &str = "run-queue latency";
+        out.push(match (&self.why, self.tier) {
+            (Some(why), RunqTier::Wakeup) => Signal::degraded(
+                NAME,
+                "ebpf",
+                format!("measured from wakeups ({why}){}", private_note()),
+                "use a kernel with BTF and CONFIG_SCHED_INFO",
+            ),
+            (Some(why), RunqTier::SchedInfo) => Signal::missing(NAME, "ebpf", why.clone(), ""),
+            (None, _) => self.coverage.signal(NAME),
+        });
+    }
+}
+
+fn private_note() -> &'static str {
+    if tracefs::mounted_privately() { "; tracefs is mounted for this thread only" } else { "" }
+}
+
+fn tier_a(kernel: &Kernel) -> Result<Loaded, Unavailable> {
+    let types = kernel
+        .types
+        .as_ref()
+        .map_err(|e| Unavailable::new(e.clone(), "use a kernel with CONFIG_DEBUG_INFO_BTF"))?;
+    let globals = offsets::runq(&types.own)?;
+    let sizes = [("RUNQ", kernel.cpus as u32), ("RUNQ_STAMPS", 1)];
+    let mut loaded = Loaded::new(kernel, objects::SCHED, &globals, &sizes)?;
+    loaded.attach(kernel, "runq", Hook::Btf("sched_switch"))?;
+    Ok(loaded)
+}
+
+/// What tier B needs to know before anything is loaded.
+struct TierB(load::Globals);
+
+fn tier_b() -> Result<TierB, Unavailable> {
+    let switch = tracefs::format("sched", "sched_switch")?;
+    let wakeup = tracefs::format("sched", "sched_wakeup")?;
+    Ok(TierB(offsets::runq_records(&switch, &wakeup)?))
+}
+
+impl TierB {
+    fn load(&self, kernel: &Kernel) -> Result<Loaded, Unavailable> {
+        let sizes = [("RUNQ", kernel.cpus as u32), ("RUNQ_STAMPS", l::STAMPS)];
+        let mut loaded = Loaded::new(kernel, objects::SCHED, &self.0, &sizes)?;
+        // Wakeups first: a switch without a stamp counts nothing.
+        loaded.attach(kernel, "runq_wakeup", Hook::Classic("sched", "sched_wakeup"))?;
+        loaded.attach(kernel, "runq_wakeup_new", Hook::Classic("sched", "sched_wakeup_new"))?;
+        loaded.attach(kernel, "runq_switch", Hook::Classic("sched", "sched_switch"))?;
+        Ok(loaded)
+    }
+}
+
+impl RunqBpf {
+    fn with(
+        host: &HostFs,
+        opts: &CollectOptions,
+        kernel: &Kernel,
+        mut loaded: Loaded,
+        tier: RunqTier,
+        why: Option<String>,
+    ) -> Result<Self, Unavailable> {
+        let stripes = loaded.stripes("RUNQ", kernel.cpus)?;
+        Ok(Self {
+            host: host.clone(),
+            opts: opts.clone(),
+            tier,
+            why,
+            checked: tier == RunqTier::Wakeup,
+            attached: None,
+            loaded,
+            seen: vec![0; stripes.count()],
+            stripes,
+            missed: None,
+            samples: 0,
+            coverage: Coverage::default(),
+        })
+    }
+
+    /// Opens tier B even where tier A would work: the benchmark and the tests compare them.
+    ///
+    /// # Errors
+    /// As [`Collector::open`].
+    #[doc(hidden)]
+    pub fn open_tier_b(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let kernel = load::kernel(host, opts)?;
+        let loaded = tier_b()?.load(&kernel)?;
+        Self::with(host, opts, &kernel, loaded, RunqTier::Wakeup, Some("on request".into()))
+    }
+
+    /// The loader's handle, for the benchmark.
+    #[doc(hidden)]
+    pub fn ebpf(&mut self) -> &mut aya::Ebpf {
+        &mut self.loaded.ebpf
+    }
+
+    /// A kernel without CONFIG_SCHED_INFO has the members but never sets them: after two
+    /// seconds without one stamp, measure from wakeups instead.
+    fn check(&mut self, at: MonoNs) {
+        let since = at.since(*self.attached.get_or_insert(at));
+        if self.checked || since < CHECK_AFTER || self.stripes.refresh().is_err() {
+            return;
+        }
+        let all = || 0..self.stripes.count();
+        let switches: u64 = all().map(|c| self.stripes.get(c, l::SWITCHES)).sum();
+        if switches <= CHECK_SWITCHES {
+            return;
+        }
+        self.checked = true;
+        let waits = all().any(|c| self.stripes.words(c, l::HIST, BUCKETS).any(|n| n > 0));
+        if waits {
+            return;
+        }
+        let why = "the scheduler keeps no stamps (CONFIG_SCHED_INFO is off)";
+        let opened = load::kernel(&self.host, &self.opts)
+            .and_then(|k| Ok((tier_b()?.load(&k)?, k)))
+            .and_then(|(mut loaded, k)| Ok((loaded.stripes("RUNQ", k.cpus)?, loaded)));
+        load::forget_kernel();
+        match opened {
+            Ok((stripes, loaded)) => {
+                self.seen = vec![0; stripes.count()];
+                self.stripes = stripes;
+                self.loaded = loaded;
+                self.tier = RunqTier::Wakeup;
+                self.why = Some(why.to_owned());
+            }
+            Err(b) => self.why = Some(format!("{why}; nor by wakeups: {}", b.reason)),
+        }
+    }
+
+    fn cpu(&self, cpu: usize) -> RunqCpu {
+        let word = |w| self.stripes.get(cpu, w);
+        let switches = word(l::SWITCHES);
+        if switches == 0 {
+            return RunqCpu::default();
+        }
+        RunqCpu {
+            cpu: CpuId(cpu as u32),
+            switches,
+            wait_ns: word(l::WAIT_NS),
+            waits: Hist::gather(self.stripes.words(cpu, l::HIST, BUCKETS)),
+            discarded: word(l::DISCARDED),
+            unsure: word(l::UNSURE),
+            collided: word(l::COLLIDED),
+            long: word(l::LONG),
+            cgroup_full: word(l::CGROUP_FULL),
+        }
+    }
+
+    fn take_cgroups(&self, cpu: usize, into: &mut BTreeMap<CgroupId, (u64, u64)>) {
+        for i in 0..l::CGROUPS {
+            let row = l::CGROUP + i * l::CGROUP_WORDS;
+            let id = self.stripes.get(cpu, row);
+            if id != 0 {
+                let sums = into.entry(CgroupId(id)).or_default();
+                sums.0 = sums.0.wrapping_add(self.stripes.get(cpu, row + 1));
+                sums.1 = sums.1.wrapping_add(self.stripes.get(cpu, row + 2));
+            }
+        }
+    }
+
+    /// The rows that the ring of this CPU gained since the reading before.
+    fn take_long(&mut self, cpu: usize, long: u64, out: &mut RunqBpfSample) {
+        let Some(seen) = self.seen.get_mut(cpu) else { return };
+        let new = long.wrapping_sub(*seen);
+        // One row less than the ring has: the oldest may be written just now.
+        let kept = new.min(l::RING as u64 - 1);
+        out.long_unlisted += new - kept;
+        for n in (0..kept).map(|i| long.wrapping_sub(kept - i)) {
+            let row = l::RING_AT + (n as usize % l::RING) * l::RING_WORDS;
+            let word = |w| self.stripes.get(cpu, row + w);
+            let (pids, cgroup) = (word(2), word(3));
+            out.long_waits.push(LongWait {
+                at: MonoNs(word(0)),
+                cpu: CpuId(cpu as u32),
+                wait_ns: word(1),
+                pid: (pids >> 32) as u32,
+                tid: pids as u32,
+                comm: None,
+                cgroup: (cgroup != 0).then_some(CgroupId(cgroup)),
+            });
+        }
+        *seen = long;
+    }
+}
+
+fn comm(host: &HostFs, w: &LongWait) -> Option<String> {
+    // `/proc/TID` exists for every thread, also those that a listing does not show.
+    host.read_trimmed(format!("proc/{}/comm", w.tid)).ok()
+}
