@@ -1,7 +1,9 @@
 //! When lab tests run, and what they share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use stallscope::clock;
 
 use stallscope::collect::{BpfMode, CollectOptions, Collector, HostFs, Interest, SampleContext};
 
@@ -38,7 +40,7 @@ pub(crate) fn open<C: Collector>() -> C {
 
 pub(crate) fn sample<C: Collector>(c: &mut C) -> C::Sample {
     let interest = Interest::default();
-    let at = stallscope::clock::mono();
+    let at = clock::mono();
     let cx = SampleContext { at, interval: Duration::from_secs(1), interest: &interest };
     c.sample(&cx).unwrap()
 }
@@ -50,18 +52,13 @@ pub(crate) fn until<C: Collector>(
     what: &str,
     mut done: impl FnMut(&C::Sample) -> bool,
 ) -> C::Sample {
-    let end = Instant::now() + limit;
+    let end = clock::mono() + limit;
     loop {
         let s = sample(c);
         if done(&s) {
             return s;
         }
-        assert!(Instant::now() < end, "not within {limit:?}: {what}");
-        pause(Duration::from_millis(20));
+        assert!(clock::mono() < end, "not within {limit:?}: {what}");
+        clock::sleep_until(clock::mono() + Duration::from_millis(20));
     }
-}
-
-#[allow(clippy::disallowed_methods)]
-pub(crate) fn pause(d: Duration) {
-    std::thread::sleep(d);
 }

@@ -1,6 +1,8 @@
 //! Everything opens, counts, and says what it does.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use stallscope::clock;
 
 use stallscope::collect::Collector;
 use stallscope::collect::bpf::block::BlockBpf;
@@ -10,14 +12,13 @@ use stallscope::collect::bpf::runq::{RunqBpf, RunqTier};
 
 use crate::lab;
 
-#[allow(clippy::disallowed_methods)]
 pub(crate) fn all_count(limit: Duration) {
-    let begun = Instant::now();
+    let begun = clock::mono();
     let mut runq: RunqBpf = lab::open();
     let mut irq: IrqBpf = lab::open();
     let mut block: BlockBpf = lab::open();
     let mut net: NetBpf = lab::open();
-    println!("opened all in {:?}", begun.elapsed());
+    println!("opened all in {:?}", clock::mono().since(begun));
     let s = lab::until(&mut runq, limit, "waits on each CPU", |s| {
         !s.cpus.is_empty() && s.cpus.iter().all(|c| c.waits.count() > 10)
     });

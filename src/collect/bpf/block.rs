@@ -24,7 +24,7 @@ use crate::model::subject::DiskId;
 
 /// Kernel memory of the maps.
 pub(super) const BYTES_FIXED: usize =
-    (l::DISKS + 1) * l::WORDS * 8 + l::DISKS * 4 + l::STAMPS as usize * 8;
+    (l::DISKS + 1) * l::WORDS * 8 + l::SLOTS * 8 + l::STAMPS as usize * 8;
 
 /// One reading. Counters are since the programs were attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,8 +113,8 @@ pub struct BlockBpf {
     opts: CollectOptions,
     loaded: Loaded,
     stripes: Stripes<{ l::WORDS }>,
-    /// Device number + 1 by row, as the program sees it.
-    table: [u32; l::DISKS],
+    /// The device of each row.
+    rows: Vec<u32>,
     unknown: u64,
     stamps_issue: bool,
     /// Why the time of issue cannot be stamped; not tried again then.
@@ -147,7 +147,7 @@ impl Collector for BlockBpf {
             host: host.clone(),
             opts: opts.clone(),
             loaded,
-            table: [0; l::DISKS],
+            rows: Vec::new(),
             unknown: 0,
             stamps_issue: false,
             no_stamps: None,
@@ -188,8 +188,7 @@ impl Collector for BlockBpf {
         self.samples = self.samples.wrapping_add(1);
         self.coverage =
             Coverage { counted: 0, lost: out.missed.unwrap_or(0).saturating_add(out.unknown) };
-        for row in 0..l::DISKS {
-            let Some(id) = self.table.get(row).and_then(|d| d.checked_sub(1)) else { continue };
+        for (row, id) in self.rows.iter().copied().enumerate() {
             let id = DiskId { major: id >> 20, minor: id & 0xf_ffff };
             let old = self.last.disks.iter().find(|d| d.id == id);
             let disk = self.disk(row, id, old);
@@ -257,17 +256,19 @@ impl BlockBpf {
 
     /// Gives every disk a row that the program finds.
     fn name_disks(&mut self) -> Result<(), Unavailable> {
-        let before = self.table;
+        let before = self.rows.len();
         for dev in disks(&self.host) {
-            place(&mut self.table, dev);
+            if self.rows.len() < l::DISKS && !self.rows.contains(&dev) {
+                self.rows.push(dev);
+            }
         }
-        if self.table == before {
+        if self.rows.len() == before {
             return Ok(());
         }
         let failed = |e: &dyn std::fmt::Display| Unavailable::new(format!("{TABLE}: {e}"), "");
         let map = self.loaded.ebpf.map_mut(TABLE).ok_or_else(|| failed(&"no such map"))?;
-        let mut map = Array::<_, [u32; l::DISKS]>::try_from(map).map_err(|e| failed(&e))?;
-        map.set(0, self.table, 0).map_err(|e| failed(&e))
+        let mut map = Array::<_, [u64; l::SLOTS]>::try_from(map).map_err(|e| failed(&e))?;
+        map.set(0, table(&self.rows), 0).map_err(|e| failed(&e))
     }
 
     fn disk(&self, row: usize, id: DiskId, old: Option<&BlockDisk>) -> BlockDisk {
@@ -334,16 +335,20 @@ fn disks(host: &HostFs) -> Vec<u32> {
         .collect()
 }
 
-/// Puts a device into the first free of its rows; leaves it out when all are taken.
-fn place(table: &mut [u32; l::DISKS], dev: u32) {
-    let key = dev.wrapping_add(1);
-    for i in 0..l::PROBES {
-        let Some(slot) = table.get_mut((l::home(dev) + i) % l::DISKS) else { return };
-        if *slot == 0 || *slot == key {
-            *slot = key;
-            return;
+/// The table in which the program finds the row of a device.
+fn table(rows: &[u32]) -> [u64; l::SLOTS] {
+    let mut table = [0; l::SLOTS];
+    for (row, dev) in rows.iter().enumerate() {
+        for i in 0..l::PROBES {
+            // A device whose slots are all taken is left out, and counted as unknown.
+            let Some(slot) = table.get_mut((l::home(*dev) + i) % l::SLOTS) else { break };
+            if *slot == 0 {
+                *slot = (u64::from(*dev) + 1) << 8 | row as u64;
+                break;
+            }
         }
     }
+    table
 }
 
 #[cfg(test)]

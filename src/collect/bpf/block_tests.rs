@@ -1,1 +1,33 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
 
+#[test]
+fn a_row_is_found_where_the_program_looks() {
+    let dev = |major: u32, minor: u32| major << 20 | minor;
+    // sda..sdp, vda.., nvme0n1.., loops: what real machines have.
+    let mut devs: Vec<u32> = (0..16).map(|i| dev(8, i * 16)).collect();
+    devs.extend((0..8).map(|i| dev(254, i * 16)));
+    devs.extend((0..8).map(|i| dev(259, i)));
+    devs.extend((0..8).map(|i| dev(7, i)));
+    devs.extend((0..16).map(|i| dev(65, i * 16)));
+    let table = table(&devs);
+    for (row, d) in devs.iter().enumerate() {
+        let found = (0..l::PROBES)
+            .map(|i| table[(l::home(*d) + i) % l::SLOTS])
+            .find(|v| v >> 8 == u64::from(*d) + 1);
+        assert_eq!(found.map(|v| v & 0xff), Some(row as u64), "{}:{}", d >> 20, d & 0xf_ffff);
+    }
+    assert_eq!(table.iter().filter(|d| **d != 0).count(), devs.len(), "each once");
+}
+
+#[test]
+fn disks_of_sysfs_come_before_loops() {
+    let root = tempfile::tempdir().unwrap();
+    for (name, dev) in [("loop0", "7:0"), ("vda", "254:0"), ("sr0", "11:0"), ("bad", "x")] {
+        let dir = root.path().join("sys/block").join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("dev"), format!("{dev}\n")).unwrap();
+    }
+    let got = disks(&HostFs::at(root.path()));
+    assert_eq!(got, [254 << 20, 7 << 20, 11 << 20]);
+}

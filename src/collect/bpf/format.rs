@@ -65,7 +65,7 @@ impl Format {
         if squeezed.contains("<<1") {
             mask = mask.checked_mul(2)?;
         }
-        (mask.count_ones() == 1).then_some(mask)
+        mask.is_power_of_two().then_some(mask)
     }
 }
 

@@ -226,10 +226,11 @@ impl IrqBpf {
                 hist: hist(l::SOFT_HIST + v * BUCKETS),
             }));
         }
-        match old.filter(|o| o.hard_count == row.hard_count) {
-            Some(o) => (row.hard, row.lines) = (o.hard.clone(), o.lines.clone()),
-            None => (row.hard, row.lines) = (hist(l::HARD_HIST), self.lines(cpu)),
-        }
+        let same = old.filter(|o| o.hard_count == row.hard_count);
+        (row.hard, row.lines) = same.map_or_else(
+            || (hist(l::HARD_HIST), self.lines(cpu)),
+            |o| (o.hard.clone(), o.lines.clone()),
+        );
         row
     }
 

@@ -7,6 +7,7 @@
 //! histograms at fixed word offsets.
 
 #![allow(dead_code, reason = "each kernel program uses a part of this file")]
+#![allow(clippy::inline_always, reason = "kernel programs must not call functions they can inline")]
 
 // ---- histogram ------------------------------------------------------------------------
 
@@ -180,7 +181,9 @@ pub mod irq {
 pub mod block {
     /// Disks that can be told apart.
     pub const DISKS: usize = 64;
-    /// Rows tried for one disk.
+    /// Slots of the table that finds the row of a disk: device number + 1, then 8 bits of row.
+    pub const SLOTS: usize = 256;
+    /// Slots tried for one disk.
     pub const PROBES: usize = 4;
     /// Kinds of request.
     pub const OPS: usize = 4;
@@ -213,13 +216,13 @@ pub mod block {
     /// The stripe after the disks: word 0 counts events of disks without a row, word 1
     /// stamps lost to another request.
     pub const UNKNOWN: usize = DISKS;
-    const _: () = assert!(OP + OPS * OP_WORDS <= HIST);
+    const _: () = assert!(OP + OPS * OP_WORDS <= HIST && DISKS < 256 && SLOTS == 1 << 8);
 
-    /// First row tried for a device number (as the kernel's `dev_t`).
+    /// First slot tried for a device number (as the kernel's `dev_t`).
     #[inline(always)]
     #[must_use]
     pub const fn home(dev: u32) -> usize {
-        ((dev >> 20).wrapping_mul(7) ^ dev ^ (dev >> 4)) as usize & (DISKS - 1)
+        dev.wrapping_mul(0x9e37_79b1) as usize >> 24
     }
 
     /// Size class of a request: the power of two of 4 KiB pages that holds it.

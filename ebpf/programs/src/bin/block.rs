@@ -16,7 +16,7 @@ use aya_ebpf::macros::{btf_tracepoint, map};
 use aya_ebpf::maps::Array;
 use aya_ebpf::programs::BtfTracePointContext;
 use stallscope_bpf::layout::block::{
-    DISCARDED, DISKS, ERRORS, HIST, NO_ISSUE, NO_START, OP, OP_WORDS, PROBES, REQUEUES, SPLITS,
+    DISCARDED, DISKS, ERRORS, HIST, NO_ISSUE, NO_START, OP, OP_WORDS, PROBES, REQUEUES, SLOTS, SPLITS,
     STAGES, STAMPS, UNKNOWN, WORDS, home, size_class,
 };
 use stallscope_bpf::layout::{BUCKETS, HIST_MAX_NS, STAMP_BITS, STAMP_MASK};
@@ -24,9 +24,9 @@ use stallscope_bpf::{Kernel, MMAPABLE, Stripe, at, bounded, now, offsets};
 
 #[map]
 static BLOCK: Array<[u64; WORDS]> = Array::with_max_entries(DISKS as u32 + 1, MMAPABLE);
-/// Device number + 1 of each row of `BLOCK`, written by user space.
+/// Which row of `BLOCK` belongs to a device, written by user space.
 #[map]
-static BLOCK_DISKS: Array<[u32; DISKS]> = Array::with_max_entries(1, 0);
+static BLOCK_DISKS: Array<[u64; SLOTS]> = Array::with_max_entries(1, 0);
 /// Packed time of issue by request; one entry while `block_issue` is not attached.
 #[map]
 static BLOCK_STAMPS: Array<u64> = Array::with_max_entries(STAMPS, 0);
@@ -194,15 +194,15 @@ fn device(disk: Kernel) -> u32 {
 /// The row of a disk. Disks that user space has not named yet are counted together.
 #[inline(always)]
 fn row(dev: u32) -> Option<Stripe> {
-    let table = BLOCK_DISKS.get_ptr(0)?.cast::<u32>();
+    let table = BLOCK_DISKS.get_ptr(0)?.cast::<u64>();
     let first = home(dev) as u64;
     let mut i = 0;
     while i < PROBES as u64 {
-        let at = bounded::<{ DISKS as u64 - 1 }>(first.wrapping_add(i));
+        let at = bounded::<{ SLOTS as u64 - 1 }>(first.wrapping_add(i));
         // SAFETY: bounded by the size of the table.
         let have = unsafe { core::ptr::read_volatile(table.add(at)) };
-        if have == dev.wrapping_add(1) {
-            return Stripe::of(&BLOCK, at as u32);
+        if have >> 8 == u64::from(dev) + 1 {
+            return Stripe::of(&BLOCK, have as u32 & 0xff);
         }
         i += 1;
     }
