@@ -1,31 +1,9 @@
-//! When lab tests run, and what they share.
+//! Opening and reading collectors without the product around them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stallscope::clock;
-
 use stallscope::collect::{BpfMode, CollectOptions, Collector, HostFs, Interest, SampleContext};
-
-/// True when lab tests are wanted. Without that, says so; in CI a missing lab is a failure.
-pub(crate) fn enabled(test: &str) -> bool {
-    if std::env::var_os("STALLSCOPE_LAB").is_some_and(|v| v == "1") {
-        assert!(rustix::process::geteuid().is_root(), "lab tests need root");
-        return true;
-    }
-    assert!(
-        std::env::var_os("CI").is_none_or(|v| v != "true"),
-        "CI must set STALLSCOPE_LAB=1 for {test}"
-    );
-    println!("SKIPPED {test}: set STALLSCOPE_LAB=1 and run as root");
-    false
-}
-
-/// Load tests disturb each other: one at a time.
-pub(crate) fn exclusive() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 pub(crate) fn options() -> CollectOptions {
     CollectOptions { bpf: BpfMode::Auto, ..CollectOptions::default() }
@@ -61,4 +39,9 @@ pub(crate) fn until<C: Collector>(
         assert!(clock::mono() < end, "not within {limit:?}: {what}");
         clock::sleep_until(clock::mono() + Duration::from_millis(20));
     }
+}
+
+/// Lets load run for a while: what is measured is the load over this time.
+pub(crate) fn run_for(d: Duration) {
+    clock::sleep_until(clock::mono() + d);
 }

@@ -1,50 +1,116 @@
-//! Everything opens, counts, and says what it does.
+//! Opening: what works with which rights, and how long it takes.
 
 use std::time::Duration;
 
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use stallscope::clock;
-
-use stallscope::collect::Collector;
 use stallscope::collect::bpf::block::BlockBpf;
 use stallscope::collect::bpf::irq::IrqBpf;
 use stallscope::collect::bpf::net::NetBpf;
-use stallscope::collect::bpf::runq::{RunqBpf, RunqTier};
+use stallscope::collect::bpf::runq::RunqBpf;
+use stallscope::collect::bpf::{missing_capabilities, release_capabilities};
+use stallscope::collect::{Collector, HostFs, SignalStatus, Unavailable};
 
-use crate::lab;
+use crate::kit::gate::lab;
+use crate::lab::{open, options, sample, until};
 
-pub(crate) fn all_count(limit: Duration) {
-    let begun = clock::mono();
-    let mut runq: RunqBpf = lab::open();
-    let mut irq: IrqBpf = lab::open();
-    let mut block: BlockBpf = lab::open();
-    let mut net: NetBpf = lab::open();
-    println!("opened all in {:?}", clock::mono().since(begun));
-    let s = lab::until(&mut runq, limit, "waits on each CPU", |s| {
-        !s.cpus.is_empty() && s.cpus.iter().all(|c| c.waits.count() > 10)
+/// All collectors open at once, as the product does it, and count.
+#[test]
+fn every_collector_opens_and_counts() {
+    lab(&[], || {
+        let begun = clock::mono();
+        let mut runq: RunqBpf = open();
+        let mut irq: IrqBpf = open();
+        let mut block: BlockBpf = open();
+        let mut net: NetBpf = open();
+        println!("opened all in {:?}", clock::mono().since(begun));
+        let limit = Duration::from_secs(10);
+        until(&mut runq, limit, "waits on each CPU", |s| {
+            !s.cpus.is_empty() && s.cpus.iter().all(|c| c.waits.count() > 10)
+        });
+        until(&mut irq, limit, "softirqs", |s| s.cpus.iter().any(|c| !c.vectors.is_empty()));
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("probe");
+        std::fs::write(&file, vec![7u8; 1 << 20]).unwrap();
+        std::fs::File::open(&file).unwrap().sync_all().unwrap();
+        until(&mut block, limit, "writes", |s| {
+            s.disks.iter().any(|d| d.ops.iter().any(|o| o.count > 0))
+        });
+        sample(&mut net);
+        let mut signals = Vec::new();
+        runq.signals(&mut signals);
+        irq.signals(&mut signals);
+        block.signals(&mut signals);
+        net.signals(&mut signals);
+        for name in ["run-queue latency", "softirq time", "block latency", "TCP events"] {
+            let s = signals.iter().find(|s| s.signal == name).unwrap();
+            assert_eq!((s.source.as_ref(), &s.status), ("ebpf", &SignalStatus::Ok), "{s:?}");
+        }
     });
-    assert_eq!(s.tier, RunqTier::SchedInfo);
-    println!("{s:?}");
-    let s = lab::until(&mut irq, limit, "softirqs", |s| {
-        s.cpus.iter().any(|c| c.vectors.iter().any(|v| v.count > 0))
+}
+
+/// Runs `f` on a thread that has only these capabilities (they are a thread's own).
+fn with_capabilities<T: Send>(keep: CapabilitySet, f: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut sets: CapabilitySets = capabilities(None).unwrap();
+            sets.effective = keep;
+            sets.permitted = keep;
+            sets.inheritable = CapabilitySet::empty();
+            set_capabilities(None, sets).unwrap();
+            f()
+        })
+        .join()
+        .unwrap()
+    })
+}
+
+fn try_all() -> Vec<(&'static str, Option<Unavailable>)> {
+    fn one<C: Collector>() -> (&'static str, Option<Unavailable>) {
+        (C::ID.name(), C::open(&HostFs::live(), &options()).err())
+    }
+    vec![one::<RunqBpf>(), one::<IrqBpf>(), one::<BlockBpf>(), one::<NetBpf>()]
+}
+
+#[test]
+fn two_capabilities_are_enough() {
+    lab(&[], || {
+        let keep = CapabilitySet::BPF | CapabilitySet::PERFMON;
+        for (name, error) in with_capabilities(keep, try_all) {
+            assert_eq!(error, None, "{name}");
+        }
     });
-    println!("{s:?}");
-    std::fs::write("/tmp/stallscope-bpf-probe", vec![7u8; 1 << 20]).unwrap();
-    std::fs::File::open("/tmp/stallscope-bpf-probe").unwrap().sync_all().unwrap();
-    let s = lab::until(&mut block, limit, "writes", |s| {
-        s.disks.iter().any(|d| d.ops.iter().any(|o| o.count > 0))
+}
+
+#[test]
+fn missing_capabilities_are_named() {
+    lab(&[], || {
+        for (keep, want) in [
+            (CapabilitySet::empty(), "no CAP_BPF, no CAP_PERFMON"),
+            (CapabilitySet::BPF, "no CAP_PERFMON"),
+            (CapabilitySet::PERFMON, "no CAP_BPF"),
+        ] {
+            for (name, error) in with_capabilities(keep, try_all) {
+                let error = error.unwrap_or_else(|| panic!("{name} opened with {keep:?}"));
+                assert!(error.reason.contains(want), "{name}: {}", error.reason);
+                assert!(error.remedy.contains("root"), "{name}: {}", error.remedy);
+            }
+        }
     });
-    let _ = std::fs::remove_file("/tmp/stallscope-bpf-probe");
-    println!("{s:?}");
-    // A connection to a port that nobody listens on: refused with a reset.
-    let _ = std::net::TcpStream::connect("127.0.0.1:9");
-    let s = lab::until(&mut net, limit, "a reset", |s| {
-        s.resets_received.is_some_and(|n| n > 0) && s.drops.is_some_and(|n| n > 0)
+}
+
+/// After the rights are given up, what is open goes on counting.
+#[test]
+fn counting_needs_no_rights() {
+    lab(&[], || {
+        with_capabilities(CapabilitySet::all() & capabilities(None).unwrap().effective, || {
+            let mut irq: IrqBpf = open();
+            let mut runq: RunqBpf = open();
+            release_capabilities().unwrap();
+            assert_eq!(missing_capabilities(), ["CAP_BPF", "CAP_PERFMON"]);
+            let limit = Duration::from_secs(10);
+            until(&mut irq, limit, "softirqs", |s| !s.cpus.is_empty());
+            until(&mut runq, limit, "waits", |s| s.cpus.iter().any(|c| c.waits.count() > 0));
+        });
     });
-    println!("{s:?}");
-    let mut signals = Vec::new();
-    runq.signals(&mut signals);
-    irq.signals(&mut signals);
-    block.signals(&mut signals);
-    net.signals(&mut signals);
-    println!("{signals:#?}");
 }

@@ -191,6 +191,12 @@ fn pair(
 }
 
 impl IrqBpf {
+    /// [`Sample.missed`] read now: samples read it now and then only.
+    #[doc(hidden)]
+    pub fn missed_now(&self) -> Option<u64> {
+        self.loaded.missed()
+    }
+
     /// The loader's handle, for the benchmark.
     #[doc(hidden)]
     pub fn ebpf(&mut self) -> &mut aya::Ebpf {

@@ -1,0 +1,128 @@
+//! Softirqs and interrupts against `/proc/softirqs` and `/proc/interrupts`.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use stallscope::collect::bpf::irq::{IrqBpf, IrqBpfSample, VECTOR_NAMES};
+
+use crate::kit::gate::lab;
+use crate::kit::secs;
+use crate::lab::{open, run_for, sample};
+
+type Counts = BTreeMap<(String, usize), u64>;
+
+/// Vector and CPU, as the kernel itself counts.
+fn proc_softirqs() -> Counts {
+    let text = std::fs::read_to_string("/proc/softirqs").unwrap();
+    let rows = text.lines().skip(1).filter_map(|l| l.split_once(':'));
+    rows.flat_map(|(name, counts)| {
+        let counts = counts.split_whitespace().map(|n| n.parse::<u64>().unwrap()).enumerate();
+        counts.map(|(cpu, n)| ((name.trim().to_owned(), cpu), n)).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+fn ours(s: &IrqBpfSample) -> Counts {
+    let mut out = Counts::new();
+    for c in &s.cpus {
+        for v in &c.vectors {
+            assert_eq!(v.hist.count(), v.count, "each run is in the histogram");
+            let name = VECTOR_NAMES[usize::from(v.vector)].to_owned();
+            out.insert((name, c.cpu.0 as usize), v.count);
+        }
+    }
+    out
+}
+
+/// Softirqs of the network: bytes over the loopback device.
+fn traffic() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut tx = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut rx = listener.accept().unwrap().0;
+    let mut buf = [0u8; 1000];
+    for _ in 0..5000 {
+        tx.write_all(&buf).unwrap();
+        rx.read_exact(&mut buf).unwrap();
+    }
+}
+
+#[test]
+fn softirqs_are_counted_as_the_kernel_counts() {
+    lab(&[], || {
+        let mut irq: IrqBpf = open();
+        // The kernel's counts are read around ours, so that ours must lie between.
+        let outer = proc_softirqs();
+        let first = ours(&sample(&mut irq));
+        let inner = proc_softirqs();
+        traffic();
+        run_for(secs(2));
+        let inner_end = proc_softirqs();
+        let s = sample(&mut irq);
+        let last = ours(&s);
+        let outer_end = proc_softirqs();
+        let mut seen = 0;
+        let (mut least, mut most) = (0, 0);
+        for (key, end) in &last {
+            seen += end - first.get(key).copied().unwrap_or(0);
+            least += inner_end[key] - inner[key];
+            most += outer_end[key] - outer[key];
+        }
+        // We count at the exit, the kernel at the entry: one per CPU may be running. A few
+        // events have no run of the program, see `block::nearly`.
+        let slack = 2 * s.cpus.len() as u64;
+        println!("{seen} softirqs, the kernel says {least}..={most}");
+        assert!(seen + least / 100 + 8 + slack >= least, "{seen} of {least}");
+        assert!(seen <= most + slack, "{seen} of {most}");
+        assert!(s.cpus.iter().all(|c| c.unpaired <= 1));
+        let net: u64 = last.iter().filter(|(k, _)| k.0 == "NET_RX").map(|(_, n)| *n).sum();
+        assert!(net >= 2500, "{net} runs of NET_RX for 10000 segments");
+        assert_eq!(s.missed, Some(0));
+        // Time is plausible: no vector took longer than the time that passed.
+        for c in &s.cpus {
+            let busy: u64 = c.vectors.iter().map(|v| v.ns).sum();
+            assert!(busy < 10_000_000_000, "{busy} ns in softirqs of {:?}", c.cpu);
+        }
+    });
+}
+
+#[test]
+fn interrupts_are_counted_by_number() {
+    lab(&[], || {
+        let mut irq: IrqBpf = open();
+        let dir = tempfile::tempdir().unwrap();
+        let count = |irq: u32| -> u64 {
+            let text = std::fs::read_to_string("/proc/interrupts").unwrap();
+            let prefix = format!("{irq}:");
+            let line = text.lines().find(|l| l.trim_start().starts_with(&prefix)).unwrap();
+            let numbers = line.split_whitespace().skip(1);
+            numbers.map_while(|n| n.parse::<u64>().ok()).sum()
+        };
+        let write = |i: u32| {
+            let file = dir.path().join(i.to_string());
+            std::fs::write(&file, vec![1u8; 1 << 16]).unwrap();
+            std::fs::File::open(&file).unwrap().sync_all().unwrap();
+        };
+        write(0);
+        let first = sample(&mut irq);
+        let Some(line) = first.cpus.iter().flat_map(|c| &c.lines).max_by_key(|l| l.count) else {
+            panic!("no interrupt while writing to a disk");
+        };
+        let total = |s: &IrqBpfSample| -> u64 {
+            s.cpus
+                .iter()
+                .flat_map(|c| &c.lines)
+                .filter(|l| l.irq == line.irq)
+                .map(|l| l.count)
+                .sum()
+        };
+        let before = count(line.irq);
+        let base = total(&sample(&mut irq));
+        (1..50).for_each(write);
+        let end = total(&sample(&mut irq));
+        let after = count(line.irq);
+        // One handler per interrupt here; read within the kernel's two readings.
+        assert!(end - base <= after - before, "{} of {}", end - base, after - before);
+        assert!(end - base >= 40, "{} interrupts for 49 writes", end - base);
+    });
+}

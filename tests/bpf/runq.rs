@@ -1,0 +1,137 @@
+//! Run-queue latency where arithmetic says what it must be.
+
+use std::time::Duration;
+
+use stallscope::clock;
+use stallscope::collect::HostFs;
+use stallscope::collect::bpf::Hist;
+use stallscope::collect::bpf::runq::{RunqBpf, RunqBpfSample, RunqCpu, RunqTier};
+use stallscope::model::subject::CpuId;
+
+use crate::kit::cgroup::Cgroup;
+use crate::kit::gate::lab;
+use crate::kit::secs;
+use crate::kit::sh::Held;
+use crate::lab::{open, options, run_for, sample};
+
+const CPU: u32 = 1;
+const SPINNERS: usize = 4;
+
+/// ns that a task waited to run, by the scheduler's own account.
+fn run_delay(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+    text.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn cpu(s: &RunqBpfSample) -> RunqCpu {
+    s.cpus.iter().find(|c| c.cpu == CpuId(CPU)).cloned().unwrap_or_default()
+}
+
+struct Seen {
+    waits: Hist,
+    wait_ns: u64,
+    took: Duration,
+    run_delay: u64,
+    pids: Vec<u32>,
+    samples: Vec<RunqBpfSample>,
+    cgroup: u64,
+    group_before: u64,
+}
+
+/// Spinners pinned to one CPU, in a cgroup of their own, for three seconds.
+fn spin(runq: &mut RunqBpf) -> Seen {
+    let group = Cgroup::new("cpu", "runq");
+    let dir = format!("/sys/fs/cgroup/cpu/{}", group.name);
+    let cgroup = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(dir).unwrap());
+    let line = group.enter_and(&format!("taskset -c {CPU} sh -c 'while :; do :; done'"));
+    let mut spinners: Vec<Held> =
+        (0..SPINNERS).map(|_| Held::start(&["sh", "-c", &line])).collect();
+    crate::kit::wait_for("all spin", secs(10), || {
+        spinners.iter().all(|s| run_delay(s.pid()) > 50_000_000).then_some(())
+    });
+    let delays = |s: &[Held]| s.iter().map(|s| run_delay(s.pid())).sum::<u64>();
+    let first = sample(runq);
+    let (before, delay, begun) = (cpu(&first), delays(&spinners), clock::mono());
+    let mut samples = Vec::new();
+    for _ in 0..3 {
+        run_for(secs(1));
+        samples.push(sample(runq));
+    }
+    let after = cpu(samples.last().unwrap());
+    let (run_delay, took) = (delays(&spinners) - delay, clock::mono().since(begun));
+    spinners.iter_mut().for_each(Held::assert_running);
+    assert_eq!((after.discarded, after.collided), (before.discarded, before.collided));
+    Seen {
+        waits: after.waits.since(&before.waits).unwrap(),
+        wait_ns: after.wait_ns - before.wait_ns,
+        took,
+        run_delay,
+        pids: spinners.iter().map(Held::pid).collect(),
+        samples,
+        cgroup,
+        group_before: first.cgroups.iter().find(|c| c.id.0 == cgroup).map_or(0, |c| c.wait_ns),
+    }
+}
+
+fn arithmetic(seen: &Seen) {
+    // One runs, the others wait: every second of the clock is so many seconds of waiting.
+    let share = seen.wait_ns as f64 / seen.took.as_nanos() as f64;
+    let least = SPINNERS as f64 - 1.0;
+    println!(
+        "waiting per second {share:.2}, arithmetic {least}, run_delay {:.2}, p50 {:?} p99 {:?} ns",
+        seen.run_delay as f64 / seen.took.as_nanos() as f64,
+        seen.waits.quantile(0.5),
+        seen.waits.quantile(0.99),
+    );
+    // A wait is counted when it ends: up to one wait of each spinner is outside at both ends.
+    // Others on the box make it more, never less.
+    assert!(share > least * 0.93, "{share} of {least}");
+    let own = seen.run_delay as f64 / seen.took.as_nanos() as f64;
+    assert!(own > least * 0.93 && share > own * 0.93, "{share}, the scheduler says {own}");
+    // Sum and histogram tell the same: each bucket's middle is at most 6.25 % off.
+    let by_hist: f64 = seen
+        .waits
+        .0
+        .iter()
+        .map(|(b, n)| Hist(vec![(*b, 1)]).quantile(0.5).unwrap() as f64 * *n as f64)
+        .sum();
+    let ratio = by_hist / seen.wait_ns as f64;
+    assert!((ratio - 1.0).abs() < 0.0625, "histogram {by_hist}, sum {}", seen.wait_ns);
+}
+
+#[test]
+fn spinners_wait_as_arithmetic_says() {
+    lab(&["taskset", "setpriv"], || {
+        let mut runq: RunqBpf = open();
+        let seen = spin(&mut runq);
+        assert!(seen.samples.iter().all(|s| s.tier == RunqTier::SchedInfo));
+        arithmetic(&seen);
+        // Who waited: the spinners, by thread and by cgroup.
+        let last = seen.samples.last().unwrap();
+        for pid in &seen.pids {
+            let w = last.long_waits.iter().find(|w| w.tid == *pid);
+            let w = w.unwrap_or_else(|| panic!("no long wait of {pid}: {last:?}"));
+            assert_eq!((w.pid, w.cpu, w.comm.as_deref()), (*pid, CpuId(CPU), Some("sh")));
+            assert_eq!(w.cgroup.unwrap().0, seen.cgroup);
+            assert!(w.wait_ns >= 1_000_000);
+        }
+        // The group's long waits are the spinners' waits by the scheduler's own account, but
+        // for the short ones and those under way.
+        let sum = |s: &RunqBpfSample| {
+            s.cgroups.iter().find(|c| c.id.0 == seen.cgroup).map_or(0, |c| c.wait_ns)
+        };
+        let share = (sum(last) - seen.group_before) as f64 / seen.run_delay as f64;
+        println!("long waits of the group / run_delay of its tasks: {share:.3}");
+        assert!((0.85..1.07).contains(&share), "{share}");
+    });
+}
+
+#[test]
+fn the_fallback_agrees_with_arithmetic() {
+    lab(&["taskset", "setpriv"], || {
+        let mut runq = RunqBpf::open_tier_b(&HostFs::live(), &options()).unwrap();
+        let seen = spin(&mut runq);
+        assert!(seen.samples.iter().all(|s| s.tier == RunqTier::Wakeup));
+        arithmetic(&seen);
+    });
+}
