@@ -285,6 +285,19 @@ impl RunqBpf {
         Self::with(host, opts, &kernel, loaded, RunqTier::Wakeup, Some("on request".into()))
     }
 
+    /// Attaches a program that does nothing at `sched_switch`: what the attachment itself costs.
+    ///
+    /// # Errors
+    /// As [`Collector::open`].
+    #[doc(hidden)]
+    pub fn open_empty(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let kernel = load::kernel(host, opts)?;
+        let sizes = [("RUNQ", kernel.cpus as u32), ("RUNQ_STAMPS", 1)];
+        let mut loaded = Loaded::new(&kernel, objects::SCHED, &Vec::new(), &sizes)?;
+        loaded.attach(&kernel, "empty", Hook::Btf("sched_switch"))?;
+        Self::with(host, opts, &kernel, loaded, RunqTier::SchedInfo, None)
+    }
+
     /// The loader's handle, for the benchmark.
     #[doc(hidden)]
     pub fn ebpf(&mut self) -> &mut aya::Ebpf {
