@@ -12,7 +12,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
-names=(sched irq block net)
+names=(sched irq block net net_perf)
 llvm=22
 linker_version=0.13.0
 check=0 install=${CI:-false}

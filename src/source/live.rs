@@ -96,6 +96,10 @@ impl RoleThread {
                 Err(u) => off.push((id, u.reason, u.remedy)),
             }
         }
+        if self.role == Role::Bpf {
+            // What is attached needs no rights; this thread keeps none that it can do without.
+            let _ = crate::collect::bpf::release_capabilities();
+        }
         let on = collectors.iter().map(|c| c.0).collect();
         if self.reports.send(Report::Opened { role: self.role, off, on }).is_err()
             || collectors.is_empty()

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../lab/kit/mod.rs"]
-#[allow(dead_code, reason = "the lab uses all of it")]
+#[allow(dead_code, unreachable_pub, reason = "the lab uses all of it")]
 mod kit;
 
 mod block;

@@ -15,7 +15,7 @@ use super::layout::BUCKETS;
 use super::layout::block as l;
 use super::load::{self, Hook, Loaded};
 use super::maps::Stripes;
-use super::{Coverage, objects, offsets};
+use super::{Coverage, objects, offsets, rights};
 use crate::collect::{
     CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
     Unavailable,
@@ -136,10 +136,7 @@ impl Collector for BlockBpf {
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;
-        let types = kernel
-            .types
-            .as_ref()
-            .map_err(|e| Unavailable::new(e.clone(), "use a kernel with CONFIG_DEBUG_INFO_BTF"))?;
+        let types = kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), load::NO_BTF))?;
         let (globals, splits) = offsets::block(&types.own)?;
         let mut loaded = Loaded::new(&kernel, objects::BLOCK, &globals, &[])?;
         let mut this = Self {
@@ -227,12 +224,6 @@ impl BlockBpf {
         self.loaded.missed()
     }
 
-    /// The loader's handle, for the benchmark.
-    #[doc(hidden)]
-    pub fn ebpf(&mut self) -> &mut aya::Ebpf {
-        &mut self.loaded.ebpf
-    }
-
     /// Reacts to what the counters say: disks that are new, requests without time of issue.
     fn adapt(&mut self, now: &BlockBpfSample) {
         if now.unknown > self.unknown {
@@ -250,8 +241,11 @@ impl BlockBpf {
         // for all.
         let lacking = without >= 8 && without > all / 8;
         if lacking && !self.stamps_issue && self.no_stamps.is_none() {
-            let attached = load::kernel(&self.host, &self.opts)
-                .and_then(|k| self.loaded.attach(&k, "block_issue", Hook::Btf("block_rq_issue")));
+            let attached = rights::raised(|| {
+                load::kernel(&self.host, &self.opts).and_then(|k| {
+                    self.loaded.attach(&k, "block_issue", Hook::Btf("block_rq_issue"))
+                })
+            });
             load::forget_kernel();
             match attached {
                 Ok(()) => self.stamps_issue = true,
@@ -274,7 +268,7 @@ impl BlockBpf {
         let failed = |e: &dyn std::fmt::Display| Unavailable::new(format!("{TABLE}: {e}"), "");
         let map = self.loaded.ebpf.map_mut(TABLE).ok_or_else(|| failed(&"no such map"))?;
         let mut map = Array::<_, [u64; l::SLOTS]>::try_from(map).map_err(|e| failed(&e))?;
-        map.set(0, table(&self.rows), 0).map_err(|e| failed(&e))
+        rights::raised(|| map.set(0, table(&self.rows), 0)).map_err(|e| failed(&e))
     }
 
     fn disk(&self, row: usize, id: DiskId, old: Option<&BlockDisk>) -> BlockDisk {

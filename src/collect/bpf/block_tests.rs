@@ -1,3 +1,4 @@
+//! The table of disks and its collisions.
 #![allow(clippy::unwrap_used)]
 use super::*;
 

@@ -1,3 +1,4 @@
+//! BTF of captured and constructed kernels, and of torn ones.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::collect::bpf::offsets;

@@ -1,3 +1,4 @@
+//! Records of tracefs, of captured kernels and torn ones.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::collect::bpf::offsets;

@@ -1,3 +1,4 @@
+//! Buckets and quantiles against plain arithmetic.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::collect::bpf::layout::{HIST_MAX_NS, block, bucket_of};

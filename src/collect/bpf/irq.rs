@@ -113,8 +113,7 @@ impl Collector for IrqBpf {
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;
-        let sizes = [("IRQ", kernel.cpus as u32)];
-        let mut loaded = Loaded::new(&kernel, objects::IRQ, &Vec::new(), &sizes)?;
+        let mut loaded = Loaded::new(&kernel, objects::IRQ, &Vec::new(), &sizes(kernel.cpus))?;
         // The exit first: an entry without an exit would look like a run that never ends.
         let hard = pair(
             &mut loaded,
@@ -180,6 +179,11 @@ impl Collector for IrqBpf {
     }
 }
 
+/// Entries of the map.
+pub(super) fn sizes(cpus: usize) -> [(&'static str, u32); 1] {
+    [("IRQ", cpus as u32)]
+}
+
 fn pair(
     loaded: &mut Loaded,
     kernel: &Kernel,
@@ -195,12 +199,6 @@ impl IrqBpf {
     #[doc(hidden)]
     pub fn missed_now(&self) -> Option<u64> {
         self.loaded.missed()
-    }
-
-    /// The loader's handle, for the benchmark.
-    #[doc(hidden)]
-    pub fn ebpf(&mut self) -> &mut aya::Ebpf {
-        &mut self.loaded.ebpf
     }
 
     /// Reads a CPU; histograms whose count did not change are taken from the reading before.

@@ -76,12 +76,12 @@ pub const fn bucket_range(bucket: usize) -> (u64, u64) {
     (low, low + width)
 }
 
-// ---- run queue: one page per CPU --------------------------------------------------------
+// ---- run queue: two pages per CPU -------------------------------------------------------
 
 /// Words of the stripe of one CPU in `RUNQ`.
 pub mod runq {
-    /// Words per CPU: one page, so that no two CPUs share a cache line.
-    pub const WORDS: usize = 512;
+    /// Words per CPU: whole pages, so that no two CPUs share a cache line.
+    pub const WORDS: usize = 1024;
     /// Largest (rq clock - CLOCK_MONOTONIC) in the running window, ns, signed.
     pub const OFF_NOW: usize = 0;
     /// The same for the window before.
@@ -109,15 +109,16 @@ pub mod runq {
     /// First word of the cgroup table: [`CGROUPS`] rows of id, count, ns.
     pub const CGROUP: usize = HIST + super::BUCKETS;
     /// Rows of the cgroup table.
-    pub const CGROUPS: usize = 32;
+    pub const CGROUPS: usize = 64;
     /// Words per row of the cgroup table.
     pub const CGROUP_WORDS: usize = 3;
-    /// First word of the ring of long waits: rows of when, wait, pid and tgid, cgroup id.
+    /// First word of the ring of long waits: rows of when, wait, pid and tgid, cgroup id, and
+    /// the name of the task (two words; 0 when the program does not read it).
     pub const RING_AT: usize = CGROUP + CGROUPS * CGROUP_WORDS;
     /// Rows of the ring.
-    pub const RING: usize = 32;
+    pub const RING: usize = 64;
     /// Words per row of the ring.
-    pub const RING_WORDS: usize = 4;
+    pub const RING_WORDS: usize = 6;
     /// Waits from here on are attributed to a task and a cgroup, ns.
     pub const LONG_NS: u64 = 1_000_000;
     /// Length of the window of the clock offset, ns.

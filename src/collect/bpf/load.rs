@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint, TracePoint};
 use aya::{Ebpf, EbpfLoader, Endianness};
 use rustix::io::Errno;
-use rustix::thread::{CapabilitySet, capabilities};
 
 use super::btf::Btf;
 use super::maps::Stripes;
+use super::rights::refused;
 use super::tracefs;
 use crate::collect::parse::cpu_list;
 use crate::collect::{BpfMode, CollectOptions, HostFs, Unavailable};
@@ -86,9 +86,12 @@ fn types(host: &HostFs) -> Result<Types, String> {
         }
         _ => format!("/{path}: {e}"),
     })?;
-    let loader =
-        aya::Btf::parse(&blob, Endianness::default()).map_err(|e| format!("/{path}: {e}"))?;
-    let own = Btf::parse(blob).map_err(|e| format!("/{path}: {e}"))?;
+    types_of(blob).map_err(|e| format!("/{path}: {e}"))
+}
+
+fn types_of(blob: Vec<u8>) -> Result<Types, String> {
+    let loader = aya::Btf::parse(&blob, Endianness::default()).map_err(|e| e.to_string())?;
+    let own = Btf::parse(blob).map_err(|e| e.to_string())?;
     Ok(Types { own, loader })
 }
 
@@ -128,7 +131,7 @@ impl Loaded {
         hook: Hook,
     ) -> Result<(), Unavailable> {
         let program = self.ebpf.program_mut(name).ok_or_else(|| {
-            Unavailable::new(format!("the object has no program {name}"), "reinstall stallscope")
+            Unavailable::new(format!("the object has no program {name}"), REINSTALL)
         })?;
         match hook {
             Hook::Btf(tracepoint) => {
@@ -154,9 +157,10 @@ impl Loaded {
         map: &str,
         count: usize,
     ) -> Result<Stripes<W>, Unavailable> {
-        let taken = self.ebpf.take_map(map).ok_or_else(|| {
-            Unavailable::new(format!("the object has no map {map}"), "reinstall stallscope")
-        })?;
+        let taken = self
+            .ebpf
+            .take_map(map)
+            .ok_or_else(|| Unavailable::new(format!("the object has no map {map}"), REINSTALL))?;
         Stripes::new(taken, count, self.mmap)
             .map_err(|e| Unavailable::new(format!("cannot map {map}: {e}"), ""))
     }
@@ -179,7 +183,11 @@ impl Loaded {
     }
 }
 
-const NO_BTF: &str = "use a kernel with CONFIG_DEBUG_INFO_BTF";
+pub(super) const NO_BTF: &str = "use a kernel with CONFIG_DEBUG_INFO_BTF";
+/// The object is not what we built.
+const REINSTALL: &str = "reinstall stallscope";
+/// For layouts and verifiers that this version does not know.
+pub(super) const UNKNOWN_KERNEL: &str = "update stallscope, or report this kernel to its authors";
 
 fn create(
     kernel: &Kernel,
@@ -260,9 +268,9 @@ fn explain(e: &(dyn Error + 'static)) -> Unavailable {
         }
         Some(code) => {
             let what = verifier_line(e).unwrap_or_else(|| io::Error::from(code).to_string());
-            Unavailable::new(format!("the kernel refuses the program: {what}"), "")
+            Unavailable::new(format!("the kernel refuses the program: {what}"), UNKNOWN_KERNEL)
         }
-        None => Unavailable::new(format!("the program cannot be loaded: {e}"), ""),
+        None => Unavailable::new(format!("the program cannot be loaded: {e}"), REINSTALL),
     }
 }
 
@@ -276,53 +284,6 @@ fn verifier_line(e: &(dyn Error + 'static)) -> Option<String> {
         .map(str::trim)
         .find(|l| !l.is_empty() && !stats.iter().any(|s| l.starts_with(s)))
         .map(|l| l.chars().take(160).collect())
-}
-
-/// Capabilities that loading needs: names and whether the calling thread has them. `SYS_ADMIN`
-/// stands for both, and is the only one before 5.8.
-#[must_use]
-pub fn missing_capabilities() -> Vec<&'static str> {
-    let Ok(caps) = capabilities(None) else { return Vec::new() };
-    if caps.effective.contains(CapabilitySet::SYS_ADMIN) {
-        return Vec::new();
-    }
-    let needed = [(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")];
-    needed.into_iter().filter(|(c, _)| !caps.effective.contains(*c)).map(|(_, n)| n).collect()
-}
-
-fn refused() -> Unavailable {
-    let missing = missing_capabilities();
-    if missing.is_empty() {
-        let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
-        let locked = lockdown.contains("[confidentiality]") || lockdown.contains("[integrity]");
-        let why = if locked { "kernel lockdown" } else { "seccomp, an LSM or a container" };
-        return Unavailable::new(
-            format!("the kernel refuses eBPF although we have the capabilities: {why}"),
-            "run on the host, outside of the container",
-        );
-    }
-    Unavailable::new(
-        format!("not permitted to load eBPF: no {}", missing.join(", no ")),
-        "run as root, or setcap cap_bpf,cap_perfmon+ep on the program (Linux 5.8)",
-    )
-}
-
-/// Gives up, for the calling thread, the capabilities that only loading needs. Maps that are
-/// open stay readable. Later loads (a fallback tier, the issue program) fail with a reason.
-///
-/// # Errors
-/// When the kernel refuses, which it has no reason to.
-pub fn release_capabilities() -> io::Result<()> {
-    let gone = CapabilitySet::BPF
-        | CapabilitySet::PERFMON
-        | CapabilitySet::SYS_ADMIN
-        | CapabilitySet::SYS_RESOURCE;
-    let mut caps = capabilities(None)?;
-    caps.effective.remove(gone);
-    caps.permitted.remove(gone);
-    caps.inheritable.remove(gone);
-    rustix::thread::set_capabilities(None, caps)?;
-    Ok(())
 }
 
 #[cfg(test)]

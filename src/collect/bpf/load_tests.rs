@@ -1,3 +1,4 @@
+//! Objects that are whole, torn and refused; the memory that their maps take.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::collect::bpf::objects;

@@ -14,6 +14,8 @@ use aya::maps::{Array, Map, MapData};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use super::rights::raised;
+
 /// Stripes of `W` words in a map.
 pub(super) struct Stripes<const W: usize> {
     source: Source<W>,
@@ -71,12 +73,13 @@ impl<const W: usize> Stripes<W> {
 
     /// Makes what follows see the present state; free where the map is mapped.
     pub(super) fn refresh(&mut self) -> io::Result<()> {
-        if let Source::Copied { map, words } = &mut self.source {
+        let Source::Copied { map, words } = &mut self.source else { return Ok(()) };
+        raised(|| {
             for (i, w) in words.iter_mut().enumerate() {
                 *w = map.get(&(i as u32), 0).map_err(io::Error::other)?;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// One word. Words outside of the map read as 0.

@@ -12,6 +12,7 @@
 
 pub mod block;
 pub mod btf;
+mod events;
 pub mod format;
 pub mod hist;
 pub mod irq;
@@ -20,12 +21,13 @@ mod load;
 mod maps;
 pub mod net;
 mod offsets;
+mod rights;
 pub mod runq;
 mod symbols;
 mod tracefs;
 
 pub use hist::Hist;
-pub use load::{missing_capabilities, release_capabilities};
+pub use rights::{missing_capabilities, release_capabilities};
 
 use super::Signal;
 
@@ -35,9 +37,14 @@ mod objects {
     pub(super) const IRQ: &[u8] = aya::include_bytes_aligned!("../../../assets/irq.bpf.o");
     pub(super) const BLOCK: &[u8] = aya::include_bytes_aligned!("../../../assets/block.bpf.o");
     pub(super) const NET: &[u8] = aya::include_bytes_aligned!("../../../assets/net.bpf.o");
+    /// The same for kernels without ring buffers.
+    pub(super) const NET_PERF: &[u8] =
+        aya::include_bytes_aligned!("../../../assets/net_perf.bpf.o");
 }
 
-/// Bytes of kernel memory that all maps take on a machine with `cpus` possible CPUs.
+/// Bytes of kernel memory that all maps take on a machine with `cpus` possible CPUs, whichever
+/// tier is loaded: 7.2 MiB on 64 CPUs, of which interrupts take 1.8, block requests 1.9 and the
+/// events of the network 2.3. Within 8 MiB up to 92 CPUs.
 #[must_use]
 pub const fn map_bytes(cpus: usize) -> usize {
     let per_cpu = runq::BYTES_PER_CPU + irq::BYTES_PER_CPU + net::BYTES_PER_CPU;

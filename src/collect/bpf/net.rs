@@ -1,20 +1,20 @@
 //! TCP retransmits and resets, full receive queues, and dropped packets by reason and place.
 //!
-//! Counters miss nothing. Records with the socket go through a ring buffer; at a reading they
-//! are put together per connection. A rate limit (20,000 per second and CPU) and a full ring
-//! cost records, never counts, and both are told.
+//! Counters miss nothing. Records with the socket go through a ring buffer (perf buffers before
+//! 5.8); at a reading they are put together per connection. A rate limit (20,000 per second and
+//! CPU) and a full buffer cost records, never counts, and both are told.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use aya::maps::{MapData, RingBuf};
 use serde::{Deserialize, Serialize};
 
+use super::events::Events;
 use super::layout::net as l;
-use super::load::{self, Hook, Loaded};
+use super::load::{self, Hook, Kernel, Loaded};
 use super::maps::Stripes;
-use super::{Coverage, objects, offsets, symbols};
+use super::{Coverage, events, objects, offsets, symbols};
 use crate::collect::{
     CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
     Unavailable,
@@ -23,14 +23,12 @@ use crate::model::subject::{CpuId, Endpoint, NetnsId};
 use crate::model::time::MonoNs;
 
 /// Kernel memory per possible CPU.
-pub(super) const BYTES_PER_CPU: usize = l::WORDS * 8;
+pub(super) const BYTES_PER_CPU: usize = l::WORDS * 8 + events::BYTES_PER_CPU;
 /// Kernel memory that does not depend on the CPUs.
-pub(super) const BYTES_FIXED: usize = l::RING_BYTES as usize;
+pub(super) const BYTES_FIXED: usize = events::BYTES_FIXED;
 
 /// Connections that one sample lists.
 const LISTED: usize = 256;
-/// Records taken from the ring at one reading: all that it can hold.
-const MOST: usize = l::RING_BYTES as usize / l::EVENT_BYTES;
 const MISSED_EVERY: u32 = 10;
 
 /// One reading. Counters are since the programs were attached; a kind whose program is not
@@ -145,7 +143,7 @@ pub struct NetBpf {
     host: HostFs,
     loaded: Loaded,
     stripes: Stripes<{ l::WORDS }>,
-    ring: RingBuf<MapData>,
+    events: Events,
     /// Why a kind is not counted, by kind; drops last.
     off: [Option<String>; l::KINDS],
     reasons: Vec<(u32, Arc<str>)>,
@@ -172,38 +170,9 @@ impl Collector for NetBpf {
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;
-        let types = kernel
-            .types
-            .as_ref()
-            .map_err(|e| Unavailable::new(e.clone(), "use a kernel with CONFIG_DEBUG_INFO_BTF"))?;
-        let globals = offsets::net(&types.own)?;
-        let sizes = [("NET", kernel.cpus as u32)];
-        let mut loaded = Loaded::new(&kernel, objects::NET, &globals, &sizes)?;
-        let stripes = loaded.stripes("NET", kernel.cpus)?;
-        let ring =
-            loaded.ebpf.take_map("NET_EVENTS").and_then(|m| RingBuf::try_from(m).ok()).ok_or_else(
-                || Unavailable::new("no ring buffer (Linux 5.8)", "use a newer kernel"),
-            )?;
-        let mut first = None;
-        let off = PROGRAMS.map(|(program, tracepoint)| {
-            let error = loaded.attach(&kernel, program, Hook::Btf(tracepoint)).err()?;
-            first.get_or_insert_with(|| error.clone());
-            Some(error.reason)
-        });
-        if let Some(error) = first.filter(|_| off.iter().all(Option::is_some)) {
-            return Err(error);
-        }
-        Ok(Self {
-            host: host.clone(),
-            loaded,
-            stripes,
-            ring,
-            off,
-            reasons: reason_names(types.own.enumeration("skb_drop_reason")),
-            places: BTreeMap::new(),
-            missed: None,
-            samples: 0,
-            coverage: Coverage::default(),
+        Self::with(host, &kernel, objects::NET).or_else(|e| {
+            // Before 5.8 there are no ring buffers. The first reason is the one to tell.
+            Self::with(host, &kernel, objects::NET_PERF).map_err(|_| e)
         })
     }
 
@@ -256,23 +225,59 @@ impl Collector for NetBpf {
     }
 }
 
+/// Entries of the map.
+pub(super) fn sizes(cpus: usize) -> [(&'static str, u32); 1] {
+    [("NET", cpus as u32)]
+}
+
 impl NetBpf {
-    /// The loader's handle, for the benchmark.
+    fn with(host: &HostFs, kernel: &Kernel, object: &[u8]) -> Result<Self, Unavailable> {
+        let types = kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), load::NO_BTF))?;
+        let globals = offsets::net(&types.own)?;
+        let mut loaded = Loaded::new(kernel, object, &globals, &sizes(kernel.cpus))?;
+        let stripes = loaded.stripes("NET", kernel.cpus)?;
+        let events = Events::take(&mut loaded.ebpf, kernel.cpus)?;
+        let mut first = None;
+        let off = PROGRAMS.map(|(program, tracepoint)| {
+            let error = loaded.attach(kernel, program, Hook::Btf(tracepoint)).err()?;
+            first.get_or_insert_with(|| error.clone());
+            Some(error.reason)
+        });
+        if let Some(error) = first.filter(|_| off.iter().all(Option::is_some)) {
+            return Err(error);
+        }
+        Ok(Self {
+            host: host.clone(),
+            loaded,
+            stripes,
+            events,
+            off,
+            reasons: reason_names(types.own.enumeration("skb_drop_reason")),
+            places: BTreeMap::new(),
+            missed: None,
+            samples: 0,
+            coverage: Coverage::default(),
+        })
+    }
+
+    /// Opens with perf buffers even where there are ring buffers, for the tests.
+    ///
+    /// # Errors
+    /// As [`Collector::open`].
     #[doc(hidden)]
-    pub fn ebpf(&mut self) -> &mut aya::Ebpf {
-        &mut self.loaded.ebpf
+    pub fn open_perf(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
+        Self::with(host, &*load::kernel(host, opts)?, objects::NET_PERF)
     }
 
     /// Empties the ring; returns how many records there were.
     fn take_events(&mut self, out: &mut NetBpfSample) -> u64 {
         let mut flows: BTreeMap<FlowKey, FlowEvents> = BTreeMap::new();
         let mut taken = 0;
-        while taken < MOST as u64 {
-            let Some(record) = self.ring.next() else { break };
+        self.events.drain(|record| {
             taken += 1;
-            let Some(e) = decode(&record) else {
+            let Some(e) = decode(record) else {
                 out.unlisted += 1;
-                continue;
+                return;
             };
             let key = (e.kind, e.netns, e.ends, e.ends.is_none().then_some(e.detail));
             if let Some(f) = flows.get_mut(&key) {
@@ -284,7 +289,7 @@ impl NetBpf {
             } else {
                 flows.insert(key, e);
             }
-        }
+        });
         out.flows = flows.into_values().collect();
         out.flows.sort_by_key(|f| std::cmp::Reverse(f.count));
         let rest = out.flows.get(LISTED..).unwrap_or_default();

@@ -1,3 +1,4 @@
+//! Event records, whole and torn.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use proptest::prelude::*;

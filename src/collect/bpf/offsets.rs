@@ -2,7 +2,7 @@
 
 use super::btf::Btf;
 use super::format::Format;
-use super::load::Globals;
+use super::load::{Globals, UNKNOWN_KERNEL};
 use crate::collect::Unavailable;
 
 /// A variable of the object, the structure, and the path to the member.
@@ -12,7 +12,7 @@ fn require(btf: &Btf, wanted: &[Wanted], out: &mut Globals) -> Result<(), Unavai
     for (variable, structure, path) in wanted {
         let offset = btf.offset(structure, path).ok_or_else(|| {
             let reason = format!("this kernel's BTF has no {structure}.{}", path.join("."));
-            Unavailable::new(reason, "")
+            Unavailable::new(reason, UNKNOWN_KERNEL)
         })?;
         out.push((variable, offset));
     }
@@ -62,12 +62,14 @@ pub(super) fn runq(btf: &Btf) -> Result<Globals, Unavailable> {
         ],
         &mut out,
     );
+    offer(btf, "COMM_KNOWN", &[("TASK_COMM", "task_struct", &["comm"])], &mut out);
     Ok(out)
 }
 
 /// Fields of the classic scheduler records.
 pub(super) fn runq_records(switch: &Format, wakeup: &Format) -> Result<Globals, Unavailable> {
-    let missing = |what: &str| Unavailable::new(format!("unknown record layout: no {what}"), "");
+    let missing =
+        |what: &str| Unavailable::new(format!("unknown record layout: no {what}"), UNKNOWN_KERNEL);
     let field = |f: &Format, name: &str, size| f.field(name, size).ok_or_else(|| missing(name));
     let (prev, next) = (field(switch, "prev_pid", 4)?, field(switch, "next_pid", 4)?);
     let (state, wake) = (field(switch, "prev_state", 8)?, field(wakeup, "pid", 4)?);
@@ -136,7 +138,8 @@ pub(super) fn net(btf: &Btf) -> Result<Globals, Unavailable> {
     )?;
     // `sock` begins with `sock_common`; if that ever changes, every offset is wrong.
     if btf.offset("sock", &["__sk_common"]) != Some(0) {
-        return Err(Unavailable::new("unknown layout of sockets in this kernel's BTF", ""));
+        let reason = "unknown layout of sockets in this kernel's BTF";
+        return Err(Unavailable::new(reason, UNKNOWN_KERNEL));
     }
     offer(
         btf,

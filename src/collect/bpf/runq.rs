@@ -14,7 +14,7 @@ use super::layout::BUCKETS;
 use super::layout::runq as l;
 use super::load::{self, Hook, Kernel, Loaded};
 use super::maps::Stripes;
-use super::{Coverage, objects, offsets, tracefs};
+use super::{Coverage, objects, offsets, rights, tracefs};
 use crate::collect::{
     CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
     Unavailable,
@@ -190,7 +190,7 @@ impl Collector for RunqBpf {
         out.long_waits.sort_by_key(|w| std::cmp::Reverse(w.wait_ns));
         out.long_unlisted += out.long_waits.len().saturating_sub(LISTED) as u64;
         out.long_waits.truncate(LISTED);
-        for w in &mut out.long_waits {
+        for w in out.long_waits.iter_mut().filter(|w| w.comm.is_none()) {
             w.comm = comm(&self.host, w);
         }
         Ok(out)
@@ -215,14 +215,15 @@ fn private_note() -> &'static str {
     if tracefs::mounted_privately() { "; tracefs is mounted for this thread only" } else { "" }
 }
 
+/// Entries of the maps; tier B has stamps.
+pub(super) fn sizes(cpus: usize, stamps: u32) -> [(&'static str, u32); 2] {
+    [("RUNQ", cpus as u32), ("RUNQ_STAMPS", stamps)]
+}
+
 fn tier_a(kernel: &Kernel) -> Result<Loaded, Unavailable> {
-    let types = kernel
-        .types
-        .as_ref()
-        .map_err(|e| Unavailable::new(e.clone(), "use a kernel with CONFIG_DEBUG_INFO_BTF"))?;
+    let types = kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), load::NO_BTF))?;
     let globals = offsets::runq(&types.own)?;
-    let sizes = [("RUNQ", kernel.cpus as u32), ("RUNQ_STAMPS", 1)];
-    let mut loaded = Loaded::new(kernel, objects::SCHED, &globals, &sizes)?;
+    let mut loaded = Loaded::new(kernel, objects::SCHED, &globals, &sizes(kernel.cpus, 1))?;
     loaded.attach(kernel, "runq", Hook::Btf("sched_switch"))?;
     Ok(loaded)
 }
@@ -238,7 +239,7 @@ fn tier_b() -> Result<TierB, Unavailable> {
 
 impl TierB {
     fn load(&self, kernel: &Kernel) -> Result<Loaded, Unavailable> {
-        let sizes = [("RUNQ", kernel.cpus as u32), ("RUNQ_STAMPS", l::STAMPS)];
+        let sizes = sizes(kernel.cpus, l::STAMPS);
         let mut loaded = Loaded::new(kernel, objects::SCHED, &self.0, &sizes)?;
         // Wakeups first: a switch without a stamp counts nothing.
         loaded.attach(kernel, "runq_wakeup", Hook::Classic("sched", "sched_wakeup"))?;
@@ -258,6 +259,7 @@ impl RunqBpf {
         why: Option<String>,
     ) -> Result<Self, Unavailable> {
         let stripes = loaded.stripes("RUNQ", kernel.cpus)?;
+        rights::fallback_possible(tier == RunqTier::SchedInfo);
         Ok(Self {
             host: host.clone(),
             opts: opts.clone(),
@@ -292,16 +294,10 @@ impl RunqBpf {
     #[doc(hidden)]
     pub fn open_empty(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;
-        let sizes = [("RUNQ", kernel.cpus as u32), ("RUNQ_STAMPS", 1)];
+        let sizes = sizes(kernel.cpus, 1);
         let mut loaded = Loaded::new(&kernel, objects::SCHED, &Vec::new(), &sizes)?;
         loaded.attach(&kernel, "empty", Hook::Btf("sched_switch"))?;
         Self::with(host, opts, &kernel, loaded, RunqTier::SchedInfo, None)
-    }
-
-    /// The loader's handle, for the benchmark.
-    #[doc(hidden)]
-    pub fn ebpf(&mut self) -> &mut aya::Ebpf {
-        &mut self.loaded.ebpf
     }
 
     /// A kernel without CONFIG_SCHED_INFO has the members but never sets them: after two
@@ -319,12 +315,16 @@ impl RunqBpf {
         self.checked = true;
         let waits = all().any(|c| self.stripes.words(c, l::HIST, BUCKETS).any(|n| n > 0));
         if waits {
+            rights::fallback_possible(false);
             return;
         }
         let why = "the scheduler keeps no stamps (CONFIG_SCHED_INFO is off)";
-        let opened = load::kernel(&self.host, &self.opts)
-            .and_then(|k| Ok((tier_b()?.load(&k)?, k)))
-            .and_then(|(mut loaded, k)| Ok((loaded.stripes("RUNQ", k.cpus)?, loaded)));
+        let opened = rights::raised(|| {
+            load::kernel(&self.host, &self.opts)
+                .and_then(|k| Ok((tier_b()?.load(&k)?, k)))
+                .and_then(|(mut loaded, k)| Ok((loaded.stripes("RUNQ", k.cpus)?, loaded)))
+        });
+        rights::fallback_possible(false);
         load::forget_kernel();
         match opened {
             Ok((stripes, loaded)) => {
@@ -386,12 +386,19 @@ impl RunqBpf {
                 wait_ns: word(1),
                 pid: (pids >> 32) as u32,
                 tid: pids as u32,
-                comm: None,
+                comm: name([word(4), word(5)]),
                 cgroup: (cgroup != 0).then_some(CgroupId(cgroup)),
             });
         }
         *seen = long;
     }
+}
+
+/// The name that the program read; `None` when it does not read it.
+fn name(words: [u64; 2]) -> Option<String> {
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    let text = bytes.split(|b| *b == 0).next().filter(|t| !t.is_empty())?;
+    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 fn comm(host: &HostFs, w: &LongWait) -> Option<String> {

@@ -32,7 +32,9 @@ pub(super) fn ready() -> Result<&'static Path, Unavailable> {
         Unavailable::new(reason, "run as root, or mount -t tracefs tracefs /sys/kernel/tracing")
     })?;
     MOUNTED.store(true, Ordering::Relaxed);
-    visible().ok_or_else(|| Unavailable::new("this kernel has no tracefs", ""))
+    visible().ok_or_else(|| {
+        Unavailable::new("this kernel has no tracefs", "use a kernel with CONFIG_TRACING")
+    })
 }
 
 fn visible() -> Option<&'static Path> {
@@ -41,8 +43,9 @@ fn visible() -> Option<&'static Path> {
 
 fn mount_privately(place: &Path) -> std::io::Result<()> {
     unshare_mounts()?;
-    // Else the mount would spread to the namespace that we came from.
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    // Else the mount would spread to the namespace that we came from. What is unmounted there
+    // still leaves here too: nothing stays busy because of us.
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     mount("tracefs", place, "tracefs", MountFlags::NOSUID | MountFlags::NOEXEC, None)?;
     Ok(())
 }

@@ -1,214 +1,27 @@
-//! TCP retransmits and resets, full receive queues and dropped packets.
-//!
-//! Every event is counted per CPU and never lost. TCP events also go into a ring buffer with
-//! the socket they are about; a rate limit and a full ring cost records, which are counted.
-//! One CPU runs these programs in process and in softirq context, so counters are atomic. Two
-//! contexts that claim a free row of the table of places at once can mix up one drop.
+//! Network events through a ring buffer (Linux 5.8). See `net_programs`.
 #![no_std]
 #![no_main]
 
-use aya_ebpf::EbpfContext;
-use aya_ebpf::macros::{btf_tracepoint, map};
-use aya_ebpf::maps::{Array, RingBuf};
-use aya_ebpf::programs::BtfTracePointContext;
-use stallscope_bpf::layout::net::{
-    DROP_SUBSYS, DROPS, Event, FILLED, KIND, LIMITED, PLACE, PLACE_FULL, PLACE_WORDS, PLACES, PROBES,
-    RATE, RCVQUEUE_FULL, REASON, REASONS, RECEIVE_RESET, RETRANSMIT, RETRANSMIT_FAILED, RING_BYTES,
-    RING_FULL, SEND_RESET, TOKENS, WORDS,
-};
-use stallscope_bpf::{Kernel, MMAPABLE, Stripe, arg, at, bounded, cpu, now, offsets};
+use core::ffi::c_void;
 
-#[map]
-static NET: Array<[u64; WORDS]> = Array::with_max_entries(1, MMAPABLE);
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::RingBuf;
+use stallscope_bpf::layout::net::{Event, RING_BYTES};
+
+#[path = "../net_programs.rs"]
+mod net_programs;
+
 #[map]
 static NET_EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 
-offsets! {
-    /// Fields of `sock.__sk_common`.
-    SK_FAMILY,
-    SK_STATE,
-    SK_NUM,
-    SK_DPORT,
-    SK_DADDR,
-    SK_RCV_SADDR,
-    SK_V6_DADDR,
-    SK_V6_RCV_SADDR,
-    SK_NET,
-    SK_COOKIE,
-    /// `net.ns.inum`.
-    NET_INUM,
-    /// Not 0: the kernel has IPv6 addresses in sockets.
-    SK_HAS_V6,
-    /// Not 0: `tcp_retransmit_skb` tells the error.
-    RETRANSMIT_HAS_ERR,
-    /// Not 0: `tcp_send_reset` tells the reason.
-    RESET_HAS_REASON,
-    /// Not 0: `kfree_skb` tells the reason.
-    DROP_HAS_REASON,
-}
-
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
 /// Do not wake the reader: it looks once per tick.
 const NO_WAKEUP: u64 = 1;
 
-#[btf_tracepoint(function = "tcp_retransmit_skb")]
-pub fn tcp_retransmit(ctx: BtfTracePointContext) -> i32 {
-    let err = if RETRANSMIT_HAS_ERR.load() != 0 { arg(ctx.as_ptr(), 2) as i32 } else { 0 };
-    let kind = if err == 0 { RETRANSMIT } else { RETRANSMIT_FAILED };
-    event(kind, Kernel::arg(ctx.as_ptr(), 0), err);
-    0
-}
-
-#[btf_tracepoint(function = "tcp_send_reset")]
-pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
-    let reason = if RESET_HAS_REASON.load() != 0 { arg(ctx.as_ptr(), 2) as i32 } else { 0 };
-    event(SEND_RESET, Kernel::arg(ctx.as_ptr(), 0), reason);
-    0
-}
-
-#[btf_tracepoint(function = "tcp_receive_reset")]
-pub fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
-    event(RECEIVE_RESET, Kernel::arg(ctx.as_ptr(), 0), 0);
-    0
-}
-
-#[btf_tracepoint(function = "sock_rcvqueue_full")]
-pub fn rcvqueue_full(ctx: BtfTracePointContext) -> i32 {
-    event(RCVQUEUE_FULL, Kernel::arg(ctx.as_ptr(), 0), 0);
-    0
-}
-
-#[btf_tracepoint(function = "kfree_skb")]
-pub fn drop_skb(ctx: BtfTracePointContext) -> i32 {
-    let Some(s) = Stripe::of(&NET, cpu()) else { return 0 };
-    let place = arg(ctx.as_ptr(), 1);
-    let reason = if DROP_HAS_REASON.load() != 0 { arg(ctx.as_ptr(), 2) & 0xffff_ffff } else { 0 };
-    s.add_shared(DROPS, 1);
-    // The high half names a subsystem with reasons of its own.
-    let mut index = reason;
-    if reason >= 1 << 16 {
-        s.add_shared(DROP_SUBSYS, 1);
-        index = REASONS as u64 - 1;
-    }
-    if index >= REASONS as u64 {
-        index = REASONS as u64 - 1;
-    }
-    let index = bounded::<255>(index);
-    if index >= REASONS {
-        return 0;
-    }
-    s.add_shared(REASON + index, 1);
-    count_place(s, (index as u64) << 48 | place & 0xffff_ffff_ffff);
-    0
-}
-
+/// Hands a record to the reader; false when there is no room.
 #[inline(always)]
-fn count_place(s: Stripe, key: u64) {
-    let first = key ^ (key >> 4) ^ (key >> 13) ^ (key >> 48);
-    let mut i = 0;
-    while i < PROBES as u64 {
-        let row = PLACE + bounded::<{ PLACES as u64 - 1 }>(first.wrapping_add(i)) * PLACE_WORDS;
-        let have = s.get(row);
-        if have == 0 || have == key {
-            if have == 0 {
-                s.set(row, key);
-            }
-            s.add_shared(row + 1, 1);
-            return;
-        }
-        i += 1;
-    }
-    s.add_shared(PLACE_FULL, 1);
-}
-
-#[inline(always)]
-fn event(kind: usize, sk: Kernel, detail: i32) {
-    let cpu = cpu();
-    let Some(s) = Stripe::of(&NET, cpu) else { return };
-    s.add_shared(KIND + kind, 1);
-    let t = now();
-    if !allowed(s, t) {
-        s.add_shared(LIMITED, 1);
-        return;
-    }
-    let Some(mut entry) = NET_EVENTS.reserve::<Event>(0) else {
-        s.add_shared(RING_FULL, 1);
-        return;
-    };
-    let mut e = Event {
-        at: t,
-        cookie: 0,
-        kind: kind as u16,
-        family: 0,
-        sport: 0,
-        dport: 0,
-        netns: 0,
-        detail,
-        saddr: [0; 16],
-        daddr: [0; 16],
-        state: 0,
-        cpu,
-    };
-    if !sk.is_null() {
-        describe(sk, &mut e);
-    }
-    entry.write(e);
+fn emit(_ctx: *mut c_void, e: &Event) -> bool {
+    let Some(mut entry) = NET_EVENTS.reserve::<Event>(0) else { return false };
+    entry.write(*e);
     entry.submit(NO_WAKEUP);
-}
-
-#[inline(always)]
-fn describe(sk: Kernel, e: &mut Event) {
-    e.family = sk.read(at!(SK_FAMILY));
-    e.state = u32::from(sk.read::<u8>(at!(SK_STATE)));
-    e.sport = sk.read(at!(SK_NUM));
-    e.dport = sk.read(at!(SK_DPORT));
-    e.cookie = sk.read(at!(SK_COOKIE));
-    e.netns = sk.follow(at!(SK_NET)).read(at!(NET_INUM));
-    if e.family == AF_INET {
-        copy4(&mut e.saddr, sk.read(at!(SK_RCV_SADDR)));
-        copy4(&mut e.daddr, sk.read(at!(SK_DADDR)));
-    } else if e.family == AF_INET6 && SK_HAS_V6.load() != 0 {
-        copy16(&mut e.saddr, sk, at!(SK_V6_RCV_SADDR));
-        copy16(&mut e.daddr, sk, at!(SK_V6_DADDR));
-    }
-}
-
-#[inline(always)]
-fn copy4(to: &mut [u8; 16], v: u32) {
-    let b = v.to_ne_bytes();
-    to[0] = b[0];
-    to[1] = b[1];
-    to[2] = b[2];
-    to[3] = b[3];
-}
-
-#[inline(always)]
-fn copy16(to: &mut [u8; 16], from: Kernel, offset: usize) {
-    let words: [u32; 4] = [
-        from.read(offset),
-        from.read(offset + 4),
-        from.read(offset + 8),
-        from.read(offset + 12),
-    ];
-    // SAFETY: same size.
-    *to = unsafe { core::mem::transmute::<[u32; 4], [u8; 16]>(words) };
-}
-
-/// Token bucket of this CPU. Contexts that meet here may spend one token twice: harmless.
-#[inline(always)]
-fn allowed(s: Stripe, t: u64) -> bool {
-    let mut tokens = s.get(TOKENS);
-    let since = t.wrapping_sub(s.get(FILLED));
-    // 2^30 ns stand for a second.
-    if since >= 1 << 20 {
-        let earned = if since >= 1 << 30 { RATE } else { (since * RATE) >> 30 };
-        tokens = if tokens + earned > RATE { RATE } else { tokens + earned };
-        s.set(FILLED, t);
-    }
-    if tokens == 0 {
-        return false;
-    }
-    s.set(TOKENS, tokens - 1);
     true
 }

@@ -48,6 +48,9 @@ offsets! {
     KN_ID,
     /// Not 0: the four above are known.
     CGROUP_KNOWN,
+    /// `task_struct.comm`, and not 0 where it is known.
+    TASK_COMM,
+    COMM_KNOWN,
     /// Fields of the classic records.
     TP_PREV_PID,
     TP_PREV_STATE,
@@ -106,8 +109,21 @@ fn switch_in(next: Kernel) {
                 .follow(at!(CGROUP_KN))
                 .read::<u64>(at!(KN_ID));
         }
-        long_wait(s, t, wait, pids, cgroup);
+        let mut comm = [0; 2];
+        if COMM_KNOWN.load() != 0 {
+            comm = [next.read(at!(TASK_COMM)), next.read(at!(TASK_COMM) + 8)];
+        }
+        long_wait(s, &Long { t, wait, pids, cgroup, comm });
     }
+}
+
+/// A long wait, as the ring keeps it.
+struct Long {
+    t: u64,
+    wait: u64,
+    pids: u64,
+    cgroup: u64,
+    comm: [u64; 2],
 }
 
 /// (rq clock - CLOCK_MONOTONIC): the largest of this window and the one before, as a wrapped
@@ -144,13 +160,16 @@ fn count(s: Stripe, wait: u64) {
 
 /// Keeps who waited long: the last few in a ring, the sums by cgroup in a table.
 #[inline(always)]
-fn long_wait(s: Stripe, t: u64, wait: u64, pids: u64, cgroup: u64) {
+fn long_wait(s: Stripe, w: &Long) {
+    let (wait, cgroup) = (w.wait, w.cgroup);
     let n = s.get(LONG);
     let row = RING_AT + bounded::<{ RING as u64 - 1 }>(n) * RING_WORDS;
-    s.set(row, t);
+    s.set(row, w.t);
     s.set(row + 1, wait);
-    s.set(row + 2, pids);
+    s.set(row + 2, w.pids);
     s.set(row + 3, cgroup);
+    s.set(row + 4, w.comm[0]);
+    s.set(row + 5, w.comm[1]);
     // After the row: a reader that sees the new count sees the row.
     s.set(LONG, n.wrapping_add(1));
     if cgroup == 0 {
@@ -267,6 +286,6 @@ fn take(s: Stripe, pid: u32, t: u64) {
     }
     count(s, wait);
     if wait >= LONG_NS {
-        long_wait(s, t, wait, u64::from(pid), 0);
+        long_wait(s, &Long { t, wait, pids: u64::from(pid), cgroup: 0, comm: [0; 2] });
     }
 }

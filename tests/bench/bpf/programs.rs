@@ -1,0 +1,97 @@
+//! ns per event by the kernel's own account of programs.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+
+use aya::programs::loaded_programs;
+use stallscope::collect::Collector;
+use stallscope::collect::bpf::block::BlockBpf;
+use stallscope::collect::bpf::irq::IrqBpf;
+use stallscope::collect::bpf::net::NetBpf;
+use stallscope::collect::bpf::runq::RunqBpf;
+
+use super::load::{direct_reads, ping_pong, refused, udp};
+use super::{goal, host, median, tool};
+
+/// Name, time and runs of each program, by id.
+type Account = BTreeMap<u32, (String, f64, f64)>;
+
+fn account() -> Account {
+    loaded_programs()
+        .filter_map(Result::ok)
+        .map(|p| {
+            let name = p.name_as_str().unwrap_or("").to_owned();
+            (p.id(), (name, p.run_time().as_nanos() as f64, p.run_count() as f64))
+        })
+        .collect()
+}
+
+/// Time and runs of each program that came after `before`.
+fn new_ones(before: &Account) -> Vec<(String, f64, f64)> {
+    account().into_iter().filter(|(id, _)| !before.contains_key(id)).map(|(_, p)| p).collect()
+}
+
+/// One contestant's programs under load: prints ns per run, returns ns per event (the most
+/// frequent program runs once per event) without `floor` ns per run.
+fn per_event(open: impl Fn() -> Option<Box<dyn Any>>, load: fn(), floor: f64, show: bool) -> f64 {
+    let before = account();
+    let Some(_held) = open() else { return f64::NAN };
+    load();
+    let programs = new_ones(&before);
+    let events = programs.iter().map(|p| p.2).fold(0.0, f64::max);
+    let mut sum = 0.0;
+    for (name, time, runs) in programs.iter().filter(|p| p.2 > events / 100.0) {
+        sum += time - floor * runs;
+        if show {
+            println!("    {name:<22} {:>5.0} ns/run  {runs:>8} runs", time / runs);
+        }
+    }
+    sum / events
+}
+
+/// Medians of interleaved rounds: ours, and the tool's.
+fn duel(
+    ours: fn() -> Box<dyn Any>,
+    name: &str,
+    args: &[&str],
+    load: fn(),
+    floor: f64,
+) -> (f64, f64) {
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for round in 0..5 {
+        a.push(per_event(|| Some(ours()), load, floor, round == 0));
+        let theirs = || tool(name, args).map(|t| Box::new(t) as Box<dyn Any>);
+        b.push(per_event(theirs, load, floor, round == 0));
+    }
+    (median(&mut a), median(&mut b))
+}
+
+fn open<C: Collector>() -> Box<dyn Any> {
+    let (host, opts) = host();
+    Box::new(C::open(&host, &opts).unwrap())
+}
+
+pub(crate) fn all() {
+    let _stats = aya::sys::enable_stats(aya::sys::Stats::RunTime).unwrap();
+    let (host, opts) = host();
+    println!("ns per run:");
+    let pong: fn() = || {
+        ping_pong(40_000);
+    };
+    let empty = || Some(Box::new(RunqBpf::open_empty(&host, &opts).unwrap()) as Box<dyn Any>);
+    let floor = median(&mut (0..3).map(|_| per_event(empty, pong, 0.0, false)).collect::<Vec<_>>());
+    println!("    an empty program       {floor:>5.0} ns/run: what the account itself costs");
+    let (ours, theirs) = duel(open::<RunqBpf>, "runqlat", &["1000", "1"], pong, floor);
+    let tier_b = || Some(Box::new(RunqBpf::open_tier_b(&host, &opts).unwrap()) as Box<dyn Any>);
+    let wakeups = per_event(tier_b, pong, floor, true);
+    println!("  per switch: {ours:.0} ns, by wakeups {wakeups:.0} ns, runqlat {theirs:.0} ns");
+    let (ours, theirs) = duel(open::<IrqBpf>, "softirqs", &["1000", "1"], udp, floor);
+    println!("  per softirq: {ours:.0} ns, softirqs {theirs:.0} ns");
+    goal("softirq pair / softirqs", ours / theirs, 0.7, "x");
+    let args = ["-Q", "-D", "1000", "1"];
+    let (ours, theirs) = duel(open::<BlockBpf>, "biolatency", &args, direct_reads, floor);
+    println!("  per request: {ours:.0} ns, biolatency -Q -D {theirs:.0} ns");
+    goal("block request, queue and device / biolatency -Q -D", ours / theirs, 0.35, "x");
+    let cost = per_event(|| Some(open::<NetBpf>()), refused, floor, true);
+    println!("  per dropped packet with its events: {cost:.0} ns");
+}
