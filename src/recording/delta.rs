@@ -1,0 +1,501 @@
+//! A sample as the difference from the one before it, and back. Lossless.
+//!
+//! Samples of one shape differ in few numbers. Rows of a table with a key are compared with the
+//! row of the same key, wide rows (`tcp_info`) with the most similar one near by, all others by
+//! position. Where most cells of a column moved by the same amount (ages, counters at a steady
+//! rate), that amount is written once and only the exceptions follow.
+
+use std::collections::HashMap;
+
+use super::flat::{Column, Flat, FlatError, TableOf, put_varint, varint};
+
+/// Earlier samples that a difference may refer to: the last ones of different shapes.
+#[derive(Debug, Default)]
+pub struct Recent {
+    samples: Vec<Flat>,
+}
+
+/// Shapes that are remembered: a collector that reads in turns has several.
+const SHAPES: usize = 6;
+
+impl Recent {
+    /// Writes `now` and remembers it.
+    pub fn encode(&mut self, now: Flat, out: &mut Vec<u8>) {
+        let same = self.samples.iter().position(|p| p.shape == now.shape);
+        put_varint(out, same.map_or(0, |i| i as u64 + 1));
+        match same.and_then(|i| self.samples.get(i)) {
+            Some(prev) => delta(prev, &now, out),
+            None => full(&now, out),
+        }
+        self.keep(same, now);
+    }
+
+    /// Reads what [`Self::encode`] wrote after the same samples.
+    ///
+    /// # Errors
+    /// When the bytes are not of a sample, or of another series.
+    pub fn decode(&mut self, bytes: &[u8], at: &mut usize) -> Result<&Flat, FlatError> {
+        let same = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX).checked_sub(1);
+        let now = match same {
+            None => read_full(bytes, at)?,
+            Some(i) => match self.samples.get(i) {
+                Some(prev) => read_delta(prev, bytes, at)?,
+                None => return Err(FlatError("a difference without its sample".to_owned())),
+            },
+        };
+        self.keep(same, now);
+        self.samples.first().map_or_else(torn, Ok)
+    }
+
+    fn keep(&mut self, same: Option<usize>, now: Flat) {
+        if let Some(i) = same {
+            self.samples.remove(i);
+        }
+        self.samples.insert(0, now);
+        self.samples.truncate(SHAPES);
+    }
+}
+
+/// Columns this wide are aligned by similarity.
+const WIDE: usize = 8;
+/// How far the most similar row may be.
+const NEAR: usize = 8;
+
+fn torn<T>() -> Result<T, FlatError> {
+    Err(FlatError("the sample ends too early".to_owned()))
+}
+
+fn number(bytes: &[u8], at: &mut usize) -> Result<u64, FlatError> {
+    varint(bytes, at).map_or_else(torn, Ok)
+}
+
+/// A count of things of which each takes at least a byte here, or is already in memory.
+fn count(bytes: &[u8], at: &mut usize, most: usize) -> Result<usize, FlatError> {
+    let n = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX);
+    if n > most.max(bytes.len().saturating_sub(*at)) { torn() } else { Ok(n) }
+}
+
+fn zigzag(d: u64) -> u64 {
+    let d = d.cast_signed();
+    ((d << 1) ^ (d >> 63)).cast_unsigned()
+}
+
+fn unzigzag(z: u64) -> u64 {
+    (z >> 1) ^ (z & 1).wrapping_neg()
+}
+
+fn full(now: &Flat, out: &mut Vec<u8>) {
+    put_varint(out, now.shape.len() as u64);
+    out.extend_from_slice(&now.shape);
+    put_varint(out, now.nums.len() as u64);
+    for n in &now.nums {
+        put_varint(out, *n);
+    }
+    put_varint(out, now.texts.len() as u64);
+    for t in now.texts.iter() {
+        put_varint(out, t.len() as u64);
+    }
+    for t in now.texts.iter() {
+        out.extend_from_slice(t);
+    }
+    put_varint(out, now.columns.len() as u64);
+    for c in &now.columns {
+        put_varint(out, c.width as u64);
+        put_varint(out, c.rows() as u64);
+        cells(c, None, &[Run { from: None, len: c.rows() }], out);
+    }
+    put_tables(&now.tables, out);
+}
+
+fn read_full(bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
+    let (mut out, mut left) = (Flat::default(), MOST_CELLS);
+    let len = count(bytes, at, 0)?;
+    out.shape.extend_from_slice(slice(bytes, at, len)?);
+    for _ in 0..count(bytes, at, 0)? {
+        out.nums.push(number(bytes, at)?);
+    }
+    let texts = count(bytes, at, 0)?;
+    let mut lens = Vec::new();
+    for _ in 0..texts {
+        lens.push(count(bytes, at, 0)?);
+    }
+    for len in lens {
+        out.texts.push(slice(bytes, at, len)?);
+    }
+    for _ in 0..count(bytes, at, 0)? {
+        let width = count(bytes, at, 1 << 12)?;
+        let rows = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX);
+        afford(&mut left, rows, width)?;
+        out.columns.push(read_cells(None, width, &[Run { from: None, len: rows }], bytes, at)?);
+    }
+    out.tables = read_tables(out.columns.len(), bytes, at)?;
+    Ok(out)
+}
+
+/// Numbers that the columns of one sample may hold: constant cells take no bytes, so that the
+/// length of the file bounds nothing. 100,000 sockets with `tcp_info` take 14 million.
+const MOST_CELLS: usize = 1 << 25;
+
+/// Takes `rows` of `width` numbers off what is left of [`MOST_CELLS`].
+fn afford(left: &mut usize, rows: usize, width: usize) -> Result<(), FlatError> {
+    let cells = rows.checked_mul(width.max(1)).and_then(|c| left.checked_sub(c));
+    *left = cells.ok_or_else(|| FlatError("a sample that is too large".to_owned()))?;
+    Ok(())
+}
+
+fn slice<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b [u8], FlatError> {
+    let end = at.checked_add(len);
+    let Some(part) = end.and_then(|e| bytes.get(*at..e)) else { return torn() };
+    *at += len;
+    Ok(part)
+}
+
+fn put_tables(tables: &[TableOf], out: &mut Vec<u8>) {
+    put_varint(out, tables.len() as u64);
+    for t in tables {
+        put_varint(out, t.key as u64);
+        put_varint(out, t.first as u64);
+        put_varint(out, t.end as u64);
+    }
+}
+
+fn read_tables(columns: usize, bytes: &[u8], at: &mut usize) -> Result<Vec<TableOf>, FlatError> {
+    let mut out = Vec::new();
+    for _ in 0..count(bytes, at, 0)? {
+        let mut next = || number(bytes, at).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let t = TableOf { key: next()?, first: next()?, end: next()? };
+        if t.key < t.first || t.key >= t.end || t.end > columns {
+            return Err(FlatError("a table without its columns".to_owned()));
+        }
+        out.push(t);
+    }
+    Ok(out)
+}
+
+fn delta(prev: &Flat, now: &Flat, out: &mut Vec<u8>) {
+    sparse(now.nums.iter().zip(&prev.nums).map(|(n, p)| n.wrapping_sub(*p)), out);
+    let texts = || now.texts.iter().zip(prev.texts.iter()).enumerate().filter(|(_, (n, p))| n != p);
+    put_varint(out, texts().count() as u64);
+    let mut last = 0;
+    for (i, (text, _)) in texts() {
+        put_varint(out, (i - last) as u64);
+        last = i;
+        put_varint(out, text.len() as u64);
+        out.extend_from_slice(text);
+    }
+    put_tables(&now.tables, out);
+    let mut runs: Vec<Option<Vec<Run>>> = vec![None; now.columns.len()];
+    for t in &now.tables {
+        let (Some(k), Some(before)) = (now.columns.get(t.key), prev.columns.get(t.key)) else {
+            continue;
+        };
+        // A key is one number wide: it is a column of cookies.
+        let by_key = align_keys(&before.data, &k.data);
+        put_runs(&by_key, out);
+        for slot in runs.get_mut(t.first..t.end).unwrap_or_default() {
+            *slot = Some(by_key.clone());
+        }
+    }
+    for ((c, before), known) in now.columns.iter().zip(&prev.columns).zip(runs) {
+        put_varint(out, c.width as u64);
+        let runs = known.unwrap_or_else(|| {
+            let runs = align(before, c);
+            put_runs(&runs, out);
+            runs
+        });
+        cells(c, Some(before), &runs, out);
+    }
+}
+
+fn read_delta(prev: &Flat, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
+    let mut out = Flat { shape: prev.shape.clone(), nums: prev.nums.clone(), ..Flat::default() };
+    let mut left = MOST_CELLS;
+    read_sparse(&mut out.nums, bytes, at)?;
+    let mut changed = HashMap::new();
+    let mut last = 0usize;
+    for _ in 0..count(bytes, at, 0)? {
+        last = last.saturating_add(count(bytes, at, prev.texts.len())?);
+        let len = count(bytes, at, 0)?;
+        changed.insert(last, slice(bytes, at, len)?);
+    }
+    for (i, text) in prev.texts.iter().enumerate() {
+        out.texts.push(changed.get(&i).copied().unwrap_or(text));
+    }
+    out.tables = read_tables(prev.columns.len(), bytes, at)?;
+    let mut runs: Vec<Option<Vec<Run>>> = vec![None; prev.columns.len()];
+    for t in &out.tables {
+        let before = prev.columns.get(t.key).map_or(0, Column::rows);
+        let by_key = read_runs(before, bytes, at)?;
+        for slot in runs.get_mut(t.first..t.end).unwrap_or_default() {
+            *slot = Some(by_key.clone());
+        }
+    }
+    for (before, known) in prev.columns.iter().zip(runs) {
+        let width = count(bytes, at, 1 << 12)?;
+        let runs = match known {
+            Some(r) => r,
+            None => read_runs(before.rows(), bytes, at)?,
+        };
+        let rows = runs.iter().fold(0usize, |n, r| n.saturating_add(r.len));
+        afford(&mut left, rows, width)?;
+        let before = Some(before).filter(|b| b.width == width);
+        out.columns.push(read_cells(before, width, &runs, bytes, at)?);
+    }
+    Ok(out)
+}
+
+/// Numbers of which most are zero: how many are not, how far apart, and which.
+fn sparse(values: impl Iterator<Item = u64> + Clone, out: &mut Vec<u8>) {
+    let set = values.enumerate().filter(|(_, v)| *v != 0);
+    put_varint(out, set.clone().count() as u64);
+    let mut last = 0;
+    for (i, _) in set.clone() {
+        put_varint(out, (i - last) as u64);
+        last = i;
+    }
+    for (_, v) in set {
+        put_varint(out, zigzag(v));
+    }
+}
+
+/// Adds what [`sparse`] wrote to `to`.
+fn read_sparse(to: &mut [u64], bytes: &[u8], at: &mut usize) -> Result<(), FlatError> {
+    let n = count(bytes, at, 0)?;
+    let mut gaps = *at;
+    for _ in 0..n {
+        number(bytes, at)?;
+    }
+    let mut place = 0usize;
+    for _ in 0..n {
+        let gap = usize::try_from(number(bytes, &mut gaps)?).unwrap_or(usize::MAX);
+        place = place.saturating_add(gap);
+        let v = unzigzag(number(bytes, at)?);
+        let Some(cell) = to.get_mut(place) else { return torn() };
+        *cell = cell.wrapping_add(v);
+    }
+    Ok(())
+}
+
+/// Rows in a row: copies of rows of the sample before, or new ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    /// First row there; `None` for new rows.
+    from: Option<usize>,
+    len: usize,
+}
+
+fn extend(runs: &mut Vec<Run>, from: Option<usize>) {
+    if let Some(last) = runs.last_mut() {
+        let follows = match (last.from, from) {
+            (Some(a), Some(b)) => a + last.len == b,
+            (None, None) => true,
+            _ => false,
+        };
+        if follows {
+            last.len += 1;
+            return;
+        }
+    }
+    runs.push(Run { from, len: 1 });
+}
+
+/// The first number of each row, if they ascend.
+fn ascending(c: &Column) -> Option<Vec<u64>> {
+    let keys: Vec<u64> = c.data.iter().step_by(c.width.max(1)).copied().collect();
+    keys.windows(2).all(|w| w[0] < w[1]).then_some(keys)
+}
+
+fn align_keys(prev: &[u64], now: &[u64]) -> Vec<Run> {
+    if prev == now {
+        let len = now.len();
+        return if len == 0 { Vec::new() } else { vec![Run { from: Some(0), len }] };
+    }
+    let mut places: Option<HashMap<u64, usize>> = None;
+    let (mut runs, mut next) = (Vec::new(), 0usize);
+    for key in now {
+        // Mostly the next one, or one that is a little further because others went.
+        let near = (next..next.saturating_add(4)).find(|i| prev.get(*i) == Some(key));
+        let from = near.or_else(|| {
+            let all = prev.iter().enumerate().map(|(i, k)| (*k, i));
+            places.get_or_insert_with(|| all.collect()).get(key).copied()
+        });
+        extend(&mut runs, from);
+        next = from.map_or(next, |f| f + 1);
+    }
+    runs
+}
+
+fn align(prev: &Column, now: &Column) -> Vec<Run> {
+    let (before, rows) = (prev.rows(), now.rows());
+    if prev.width != now.width {
+        return if rows == 0 { Vec::new() } else { vec![Run { from: None, len: rows }] };
+    }
+    if now.width >= WIDE && before != rows {
+        return align_similar(prev, now);
+    }
+    if now.width > 1
+        && let (Some(old), Some(new)) = (ascending(prev), ascending(now))
+    {
+        // Buckets of a histogram, rows by CPU: the first number says which.
+        return align_keys(&old, &new);
+    }
+    let both = before.min(rows);
+    let mut runs = Vec::new();
+    if both > 0 {
+        runs.push(Run { from: Some(0), len: both });
+    }
+    if rows > both {
+        runs.push(Run { from: None, len: rows - both });
+    }
+    runs
+}
+
+fn align_similar(prev: &Column, now: &Column) -> Vec<Run> {
+    let row =
+        |c: &Column, i: usize| c.data.get(i * c.width..(i + 1) * c.width).map(<[u64]>::to_vec);
+    let (mut runs, mut next) = (Vec::new(), 0usize);
+    for i in 0..now.rows() {
+        let Some(mine) = row(now, i) else { break };
+        let alike = |p: usize| {
+            row(prev, p)
+                .map_or(0, |theirs| mine.iter().zip(&theirs).filter(|(a, b)| a == b).count())
+        };
+        let mut best = (alike(next), next);
+        if best.0 * 2 < now.width {
+            for p in next.saturating_sub(NEAR)..(next + NEAR).min(prev.rows()) {
+                best = best.max((alike(p), p));
+            }
+        }
+        let from = (best.0 * 4 >= now.width).then_some(best.1);
+        extend(&mut runs, from);
+        next = from.map_or(next, |f| f + 1);
+    }
+    runs
+}
+
+fn put_runs(runs: &[Run], out: &mut Vec<u8>) {
+    put_varint(out, runs.len() as u64);
+    let mut expected = 0;
+    for r in runs {
+        put_varint(out, (r.len as u64) << 1 | u64::from(r.from.is_none()));
+        if let Some(from) = r.from {
+            put_varint(out, zigzag((from as u64).wrapping_sub(expected)));
+            expected = (from + r.len) as u64;
+        }
+    }
+}
+
+fn read_runs(before: usize, bytes: &[u8], at: &mut usize) -> Result<Vec<Run>, FlatError> {
+    let (mut out, mut expected) = (Vec::new(), 0u64);
+    for _ in 0..count(bytes, at, 0)? {
+        let head = number(bytes, at)?;
+        let len = usize::try_from(head >> 1).unwrap_or(usize::MAX);
+        let from = if head & 1 == 1 {
+            None
+        } else {
+            let from = expected.wrapping_add(unzigzag(number(bytes, at)?));
+            expected = from.wrapping_add(len as u64);
+            let from = usize::try_from(from).unwrap_or(usize::MAX);
+            if from.checked_add(len).is_none_or(|end| end > before) {
+                return Err(FlatError("rows of a sample that has them not".to_owned()));
+            }
+            Some(from)
+        };
+        out.push(Run { from, len });
+    }
+    Ok(out)
+}
+
+/// The numbers of a column, one component after the other: differences of the copied rows,
+/// then the new rows, each as the difference from the new row before it.
+fn cells(now: &Column, prev: Option<&Column>, runs: &[Run], out: &mut Vec<u8>) {
+    let prev = prev.filter(|p| p.width == now.width);
+    for c in 0..now.width {
+        let cell =
+            |col: &Column, row: usize| col.data.get(row * now.width + c).copied().unwrap_or(0);
+        let (mut copied, mut fresh) = (Vec::new(), Vec::new());
+        let (mut row, mut last) = (0, 0u64);
+        for r in runs {
+            for k in 0..r.len {
+                let n = cell(now, row);
+                if let (Some(from), Some(p)) = (r.from, prev) {
+                    copied.push(n.wrapping_sub(cell(p, from + k)));
+                } else {
+                    fresh.push(n.wrapping_sub(last));
+                    last = n;
+                }
+                row += 1;
+            }
+        }
+        if prev.is_some() {
+            let bias = bias(&copied);
+            put_varint(out, zigzag(bias));
+            sparse(copied.iter().map(|d| d.wrapping_sub(bias)), out);
+        }
+        sparse(fresh.iter().copied(), out);
+    }
+}
+
+fn read_cells(
+    prev: Option<&Column>,
+    width: usize,
+    runs: &[Run],
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Column, FlatError> {
+    // Afforded by the caller.
+    let rows: usize = runs.iter().map(|r| r.len).sum();
+    let mut data = vec![0u64; rows * width];
+    let is_copy = |r: &Run| r.from.is_some() && prev.is_some();
+    let copies: usize = runs.iter().filter(|r| is_copy(r)).map(|r| r.len).sum();
+    let (mut copied, mut fresh) = (vec![0u64; copies], vec![0u64; rows - copies]);
+    for c in 0..width {
+        copied.fill(0);
+        fresh.fill(0);
+        let mut bias = 0;
+        if prev.is_some() {
+            bias = unzigzag(number(bytes, at)?);
+            read_sparse(&mut copied, bytes, at)?;
+        }
+        read_sparse(&mut fresh, bytes, at)?;
+        let (mut copied, mut fresh) = (copied.iter(), fresh.iter());
+        let (mut row, mut last) = (0, 0u64);
+        for r in runs {
+            for k in 0..r.len {
+                let n = if let (Some(from), Some(p)) = (r.from, prev) {
+                    let old = p.data.get((from + k) * width + c).copied().unwrap_or(0);
+                    let d = copied.next().copied().unwrap_or(0);
+                    old.wrapping_add(bias).wrapping_add(d)
+                } else {
+                    last = last.wrapping_add(fresh.next().copied().unwrap_or(0));
+                    last
+                };
+                if let Some(cell) = data.get_mut(row * width + c) {
+                    *cell = n;
+                }
+                row += 1;
+            }
+        }
+    }
+    Ok(Column { width, data })
+}
+
+/// By what most cells moved, if more of them moved by that than stood still.
+fn bias(diffs: &[u64]) -> u64 {
+    let (mut candidate, mut votes) = (0, 0u32);
+    for d in diffs {
+        if votes == 0 {
+            (candidate, votes) = (*d, 1);
+        } else if *d == candidate {
+            votes += 1;
+        } else {
+            votes -= 1;
+        }
+    }
+    let of = |v: u64| diffs.iter().filter(|d| **d == v).count();
+    if candidate != 0 && of(candidate) > of(0) { candidate } else { 0 }
+}
+
+#[cfg(test)]
+#[path = "delta_tests.rs"]
+mod tests;

@@ -1,0 +1,97 @@
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::super::flat::{Names, from_flat, to_flat};
+use super::*;
+
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Rows {
+    cookie: Vec<u64>,
+    rto: Vec<u32>,
+    addr: Vec<[u8; 16]>,
+    infos: Vec<[u32; 12]>,
+    other: Vec<i64>,
+    name: String,
+    n: f64,
+}
+
+fn rows() -> impl Strategy<Value = Rows> {
+    // Few cookies, so that readings share some, in another order.
+    (
+        prop::collection::btree_set(0u64..40, 0..30),
+        any::<u64>(),
+        any::<Vec<i64>>(),
+        "[a-c]{0,2}",
+        0u32..3,
+    )
+        .prop_map(|(keys, seed, other, name, infos)| {
+            let mut cookie: Vec<u64> = keys.into_iter().collect();
+            let by = seed as usize % cookie.len().max(1);
+            cookie.rotate_left(by);
+            Rows {
+                rto: cookie.iter().map(|c| (c ^ seed) as u32 % 7).collect(),
+                addr: cookie.iter().map(|c| u128::from(*c).to_le_bytes()).collect(),
+                infos: (0..infos).map(|i| std::array::from_fn(|k| i * k as u32)).collect(),
+                cookie,
+                other,
+                name,
+                n: seed as f64,
+            }
+        })
+}
+
+proptest! {
+    #[test]
+    fn a_chain_of_differences_gives_back_every_reading(chain in prop::collection::vec(rows(), 1..8)) {
+        let mut names = Names::default();
+        let (mut prev, mut told) = (Recent::default(), Recent::default());
+        for v in chain {
+            let now = to_flat(&v, &mut names).unwrap();
+            let mut bytes = Vec::new();
+            prev.encode(now.clone(), &mut bytes);
+            let mut at = 0;
+            let back = told.decode(&bytes, &mut at).unwrap();
+            prop_assert_eq!(at, bytes.len());
+            prop_assert_eq!(back, &now);
+            prop_assert_eq!(from_flat::<Rows>(back, &names).unwrap(), v);
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_give_errors_not_panics(
+        a in rows(), b in rows(), at in any::<prop::sample::Index>(), byte: u8, cut: bool,
+    ) {
+        let mut names = Names::default();
+        let (a, b) = (to_flat(&a, &mut names).unwrap(), to_flat(&b, &mut names).unwrap());
+        let (mut bytes, mut recent) = (Vec::new(), Recent::default());
+        recent.encode(a.clone(), &mut bytes);
+        bytes.clear();
+        recent.encode(b, &mut bytes);
+        let i = at.index(bytes.len());
+        if cut { bytes.truncate(i) } else { bytes[i] = byte }
+        let mut recent = Recent::default();
+        let _ = recent.decode(&bytes, &mut 0);
+        recent.encode(a, &mut Vec::new());
+        let _ = recent.decode(&bytes, &mut 0);
+    }
+}
+
+#[test]
+fn an_unchanged_reading_takes_a_few_bytes_and_ages_one_number() {
+    let mut names = Names::default();
+    let v = |age: u32| Rows {
+        cookie: (0..1000).collect(),
+        rto: (0..1000).map(|i| i * 3 + age).collect(),
+        addr: vec![[3; 16]; 1000],
+        ..Rows::default()
+    };
+    let (a, b) = (to_flat(&v(0), &mut names).unwrap(), to_flat(&v(1000), &mut names).unwrap());
+    let (mut recent, mut first, mut second) = (Recent::default(), Vec::new(), Vec::new());
+    recent.encode(a, &mut first);
+    recent.encode(b.clone(), &mut second);
+    assert!(second.len() < 60, "{} bytes", second.len());
+    let mut told = Recent::default();
+    told.decode(&first, &mut 0).unwrap();
+    assert_eq!(told.decode(&second, &mut 0).unwrap(), &b);
+}
