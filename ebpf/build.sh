@@ -6,8 +6,9 @@
 #   ebpf/build.sh --install   first install what is missing (also when CI=true)
 #
 # The committed objects come from the pinned toolchain: Debian's rustc-web 1.96 with
-# rust-web-src and LLVM 22, bpf-linker 0.13.0. With STALLSCOPE_BPF_NIGHTLY=1 a rustup nightly
-# that has rust-src builds them instead; such objects work but differ from the committed ones.
+# rust-web-src and LLVM 22, bpf-linker 0.13.0. With STALLSCOPE_BPF_NIGHTLY=1 the pinned rustup
+# nightly with rust-src builds them instead (or the toolchain named there); such objects work
+# but differ from the committed ones.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,6 +16,9 @@ root=$(dirname "$here")
 names=(sched irq block net net_perf)
 llvm=22
 linker_version=0.13.0
+# A nightly with LLVM 22: its bitcode must not be newer than the linker's LLVM.
+nightly=${STALLSCOPE_BPF_NIGHTLY:-}
+[ "$nightly" != 1 ] || nightly=nightly-2026-05-20
 check=0 install=${CI:-false}
 for arg in "$@"; do
     case $arg in
@@ -30,7 +34,11 @@ export PATH=$cargo_home/bin:/usr/lib/llvm-$llvm/bin:$PATH
 have_linker() { bpf-linker --version 2>/dev/null | grep -q " $linker_version"; }
 
 if [ "$install" != false ]; then
-    if [ "${STALLSCOPE_BPF_NIGHTLY:-0}" = 1 ]; then packages=(); else packages=(rustc-web rust-web-src); fi
+    packages=(rustc-web rust-web-src)
+    if [ -n "$nightly" ]; then
+        packages=()
+        rustup toolchain install "$nightly" --profile minimal --component rust-src --no-self-update
+    fi
     missing=()
     for p in "${packages[@]}" "llvm-$llvm-dev" "llvm-$llvm" "libpolly-$llvm-dev" libzstd-dev; do
         dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
@@ -44,13 +52,10 @@ if [ "$install" != false ]; then
 fi
 have_linker || { echo "bpf-linker $linker_version is missing: run ebpf/build.sh --install" >&2; exit 3; }
 
-if [ "${STALLSCOPE_BPF_NIGHTLY:-0}" = 1 ]; then
-    RUSTC=$(rustup which --toolchain nightly rustc)
-else
-    RUSTC=/usr/bin/rustc
-    src=$("$RUSTC" --print sysroot)/lib/rustlib/src/rust/library
-    [ -e "$src" ] || { echo "no $src: run ebpf/build.sh --install" >&2; exit 3; }
-fi
+RUSTC=/usr/bin/rustc
+[ -z "$nightly" ] || RUSTC=$(rustup which --toolchain "$nightly" rustc)
+src=$("$RUSTC" --print sysroot)/lib/rustlib/src/rust/library
+[ -e "$src" ] || { echo "no $src: run ebpf/build.sh --install" >&2; exit 3; }
 export RUSTC RUSTC_BOOTSTRAP=1
 sysroot=$("$RUSTC" --print sysroot)
 target=${STALLSCOPE_BPF_TARGET:-$here/target}
@@ -80,12 +85,13 @@ done
 (
     cd "$out"
     sha256sum "${names[@]/%/.bpf.o}" > bpf.sha256
+    cksum "${names[@]/%/.bpf.o}" > bpf.cksum # which the program checks before it loads them
     { "$RUSTC" --version; bpf-linker --version; llvm-objcopy --version | sed -n 's/.*LLVM version/LLVM/p'; } > bpf.toolchain
 )
 
 if [ $check = 1 ]; then
     status=0
-    for f in "${names[@]/%/.bpf.o}" bpf.sha256; do
+    for f in "${names[@]/%/.bpf.o}" bpf.sha256 bpf.cksum; do
         if cmp "$out/$f" "$root/assets/$f"; then echo "same: assets/$f"; else status=1; fi
     done
     if [ $status != 0 ]; then
@@ -95,6 +101,6 @@ if [ $check = 1 ]; then
     exit $status
 fi
 mkdir -p "$root/assets"
-cp "$out"/*.bpf.o "$out/bpf.sha256" "$out/bpf.toolchain" "$root/assets/"
+cp "$out"/*.bpf.o "$out/bpf.sha256" "$out/bpf.cksum" "$out/bpf.toolchain" "$root/assets/"
 ls -l "$root"/assets/*.bpf.o
 cat "$root/assets/bpf.toolchain"

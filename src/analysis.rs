@@ -103,7 +103,7 @@ impl Analysis {
     pub fn interest(&self) -> Interest {
         let mut interest = Interest::default();
         let Some(now) = self.latest() else { return interest };
-        for f in &now.findings.active {
+        for f in now.findings.all() {
             interest.sockets.extend(f.fire.sockets.iter().take(100));
         }
         interest.sockets.sort_unstable();

@@ -25,11 +25,12 @@ Examples:
   stallscope                              live console; ? shows the keys, q quits
   stallscope check                        watch for 15 s and print the findings
   stallscope check --duration 60s --format json
+  stallscope explain incident.txt         the same rules over pasted ss, iostat, nstat output
   stallscope doctor                       what is measured here, and how to unlock the rest
 
 Exit codes:
   0  nothing found (also: closed pipe)
-  1  findings at warn or worse (check)
+  1  findings at warn or worse (check, explain)
   2  usage
   3  cannot collect or cannot read";
 
@@ -40,6 +41,8 @@ pub enum Command {
     Check(CheckArgs),
     /// What works here, what does not, why, and how to unlock it.
     Doctor(DoctorArgs),
+    /// Diagnose pasted output of ss, iostat -x, nstat, netstat -s, fio and others.
+    Explain(ExplainArgs),
     /// What the rules mean.
     Rules(RulesArgs),
 }
@@ -98,6 +101,18 @@ pub struct DoctorArgs {
     /// Never load eBPF programs.
     #[arg(long)]
     pub no_bpf: bool,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// `stallscope explain`: the rules of the live console over text from a machine out of reach.
+/// One sample cannot tell whether something lasts, so every finding is a suspicion.
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// File with the pasted text; - or nothing for standard input.
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,

@@ -1,6 +1,7 @@
 //! The only file that wires a source to the analysis and the analysis to an outlet.
 
-use std::io::{IsTerminal, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,15 +10,17 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::analysis::Analysis;
 use crate::cli::{
-    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, Format, LiveArgs, RulesArgs, netns_scope,
+    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, ExplainArgs, Format, LiveArgs, RulesArgs,
+    netns_scope,
 };
 use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
 use crate::config::{self, Environment};
 use crate::diagnose::{Engine, RULES};
 use crate::model::history::DEFAULT_BUDGET;
 use crate::model::text::sanitize;
+use crate::model::tick::Tick;
 use crate::report::{self, CheckReport, Observed};
-use crate::source::{Event, Feed, live};
+use crate::source::{Event, Feed, Source, live, paste};
 use crate::ui::{self, ExitReason};
 
 /// How the program ends.
@@ -26,13 +29,16 @@ use crate::ui::{self, ExitReason};
 pub enum Exit {
     /// Nothing found, or the console was left.
     Ok = 0,
-    /// `check` found something at warn or worse.
+    /// `check` or `explain` found something at warn or worse.
     Findings = 1,
     /// The command line makes no sense.
     Usage = 2,
     /// The kernel or a file cannot be read.
     CannotCollect = 3,
 }
+
+/// How long `doctor` waits for collectors that still open.
+const DOCTOR_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A message for the user that ends the program with its exit code.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +69,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Exit> {
         None => console(&cli.console),
         Some(Command::Check(args)) => check(&args),
         Some(Command::Doctor(args)) => doctor(&args),
+        Some(Command::Explain(args)) => explain(&args),
         Some(Command::Rules(args)) => rules(&args),
     }
 }
@@ -176,14 +183,63 @@ async fn watch(
     }
 }
 
+fn explain(args: &ExplainArgs) -> anyhow::Result<Exit> {
+    let (name, mut input) = open_text(&args.file)?;
+    let mut paste =
+        paste::read(&mut input).map_err(|e| Stop::cannot(format!("{}: {e}", name.display())))?;
+    if paste.understood().is_empty() {
+        return Err(Stop::cannot(report::explain::nothing(
+            &name.to_string_lossy(),
+            paste.understood(),
+        )));
+    }
+    let mut analysis = Analysis::new(paste.host().clone(), Engine::single_sample(), DEFAULT_BUDGET);
+    let mut samples = 0;
+    while let Event::Tick(tick) = paste.next() {
+        samples += 1;
+        analysis.push(tick);
+    }
+    let report = CheckReport::of_paste(&analysis, samples);
+    let disks = report::explain::disks(&analysis);
+    let understood = paste.understood();
+    match args.format {
+        Format::Text => print(&report::explain::render(&report, understood, &disks))?,
+        Format::Json => {
+            print(&report::json::text(&report::explain::json(&report, understood, &disks)))?;
+        }
+    }
+    Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })
+}
+
+/// The pasted text and its name for messages.
+fn open_text(file: &Path) -> anyhow::Result<(PathBuf, Box<dyn BufRead>)> {
+    const BUFFER: usize = 256 * 1024;
+    if file == Path::new("-") {
+        if std::io::stdin().is_terminal() {
+            eprintln!("stallscope: paste the text, then press Ctrl-D on a line of its own");
+        }
+        let input = BufReader::with_capacity(BUFFER, std::io::stdin());
+        return Ok((PathBuf::from("standard input"), Box::new(input)));
+    }
+    let open =
+        std::fs::File::open(file).map_err(|e| Stop::cannot(format!("{}: {e}", file.display())))?;
+    Ok((file.to_owned(), Box::new(BufReader::with_capacity(BUFFER, open))))
+}
+
 fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
-    // Two short ticks: the second shows what a steady reading looks like.
+    // Two short ticks: the second shows what a steady reading looks like. More only while a
+    // collector still opens: kernel programs take long to load on a slow machine.
     let mut feed = start(&args.netns, args.no_bpf, Duration::from_millis(300))?;
-    let mut last = None;
-    for _ in 0..2 {
-        match feed.events.blocking_recv() {
-            Some(Event::Tick(t)) => last = Some(t),
-            _ => break,
+    let mut last: Option<Arc<Tick>> = None;
+    let mut first = None;
+    let mut ticks = 0;
+    while let Some(Event::Tick(tick)) = feed.events.blocking_recv() {
+        ticks += 1;
+        let waited = tick.mono.since(*first.get_or_insert(tick.mono));
+        let done = ticks >= 2 && (waited >= DOCTOR_PATIENCE || !report::doctor::is_waiting(&tick));
+        last = Some(tick);
+        if done {
+            break;
         }
     }
     let tick = last.ok_or_else(|| Stop::cannot("no reading arrived"))?;
@@ -209,7 +265,7 @@ fn rules(args: &RulesArgs) -> anyhow::Result<Exit> {
         (Format::Text, None) => print(&report::rules::list(&chosen))?,
         (Format::Text, Some(_)) => {
             for r in chosen {
-                print(&report::rules::page(r.doc()))?;
+                print(&report::rules::page(r, RULES))?;
             }
         }
     }

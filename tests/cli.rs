@@ -44,13 +44,20 @@ fn help_names_the_commands_and_the_exit_codes() {
     let o = run(["--help"]);
     assert_eq!(o.status.code(), Some(0));
     let text = stdout(&o);
-    for word in ["check", "doctor", "rules", "Exit codes:", "--netns", "findings at warn or worse"]
-    {
+    for word in [
+        "check",
+        "explain",
+        "doctor",
+        "rules",
+        "Exit codes:",
+        "--netns",
+        "findings at warn or worse",
+    ] {
         assert!(text.contains(word), "{word} is missing in:\n{text}");
     }
     assert!(stderr(&o).is_empty());
     // A command's own help must not run it.
-    for command in ["check", "doctor", "rules"] {
+    for command in ["check", "explain", "doctor", "rules"] {
         let o = run([command, "--help"]);
         assert_eq!(o.status.code(), Some(0), "{command}");
         assert!(stdout(&o).contains("Usage: stallscope"), "{command}");
@@ -161,6 +168,99 @@ fn doctor_and_rules_answer() {
     let o = run(["rules", "--format", "json"]);
     assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
     serde_json::from_slice::<serde_json::Value>(&o.stdout).unwrap();
+}
+
+/// Runs `explain` over `text` on standard input.
+fn explain(args: &[&str], text: &[u8]) -> Output {
+    let mut child = program()
+        .arg("explain")
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // The program may have answered and closed its end before it read everything.
+    let _ = std::io::Write::write_all(&mut stdin, text);
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
+const STALLED: &str = "\
+ESTAB 0 33624 10.9.0.1:40000 10.9.0.2:5000 timer:(persist,5.660ms,0) ino:77 sk:1a <->
+\t skmem:(r0,rb131072,t0,tb628992,f0,w34456,o0,bl0,d0) cubic rto:212 backoff:5 mss:1448 \
+bytes_sent:128608 bytes_acked:127481 segs_out:99 data_segs_out:92 lastsnd:7000 lastack:1124 \
+delivered:93 rwnd_limited:7502ms(99.5%) notsent:33624
+";
+
+#[test]
+fn explain_says_what_it_found_and_understood() {
+    let text = format!("[root@db7 ~]# ss -tinmoe\n{STALLED}what is \x1b[31mthis?\x07\n");
+    let o = explain(&[], text.as_bytes());
+    assert_eq!(o.status.code(), Some(1), "{}", stderr(&o));
+    let out = stdout(&o);
+    for part in [
+        "stallscope explain  pasted text",
+        "tcp-zero-window-stall",
+        "(suspected)",
+        "Understood: ss 1 socket in 1 sample (2 lines)",
+        "Not understood: 1 line: 4 \"what is this?\"",
+        "Not judged: disk-",
+    ] {
+        assert!(out.contains(part), "{part} is missing in:\n{out}");
+    }
+    assert!(!out.contains("since 00:00"), "nobody stamped the text:\n{out}");
+    assert!(out.chars().all(|c| c == '\n' || !c.is_control()), "{out:?}");
+    assert_eq!(stderr(&o), "");
+    // A dash is standard input, too; a file is a file.
+    assert_eq!(stdout(&explain(&["-"], text.as_bytes())), out);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &text).unwrap();
+    let o = program().arg("explain").arg(file.path()).output().unwrap();
+    assert_eq!((o.status.code(), stdout(&o)), (Some(1), out));
+}
+
+#[test]
+fn explain_as_json_is_that_of_check() {
+    let o = explain(&["--format", "json"], STALLED.as_bytes());
+    assert_eq!(o.status.code(), Some(1));
+    let v: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!((&v["schema"], &v["source"]), (&1.into(), &"paste".into()));
+    assert_eq!(v["findings"][0]["rule"], "tcp-zero-window-stall");
+    assert_eq!(v["findings"][0]["confidence"], "suspected");
+    for unknown in [&v["started"], &v["duration_s"], &v["findings"][0]["first_seen"]] {
+        assert!(unknown.is_null(), "{v}");
+    }
+    assert_eq!(v["understood"]["formats"][0]["format"], "ss");
+    assert_eq!(v["understood"]["not_understood"], 0);
+}
+
+#[test]
+fn explain_without_findings_is_0_and_without_sense_is_3() {
+    let o = explain(&[], b"ESTAB 0 0 10.9.0.1:40000 10.9.0.2:5000\n");
+    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    assert!(stdout(&o).contains("No findings"));
+    let random: Vec<u8> =
+        (0..100_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for (text, says) in [
+        (&b""[..], "is empty"),
+        (b"\n \n\t\n", "is empty"),
+        (b"hello", "nothing that is understood"),
+        (
+            b"State Recv-Q Send-Q Local Address:Port Peer Address:Port\n",
+            "nothing that is understood",
+        ),
+        (&random, "nothing that is understood"),
+    ] {
+        let o = explain(&[], text);
+        refused(&o, 3, says);
+        assert_eq!(stderr(&o).lines().count(), 1, "{}", stderr(&o));
+    }
+    refused(&run(["explain", "/nonexistent"]), 3, "/nonexistent");
+    refused(&run(["explain", "/tmp"]), 3, "/tmp");
+    refused(&run(["explain", "/no\x1b[31mx\u{9b}2J\ny"]), 3, "/no");
+    refused(&run(["explain", "a", "b"]), 2, "b");
 }
 
 /// Our own namespace by its path is the same as `self`.

@@ -4,6 +4,7 @@
 
 use std::process::Command;
 
+use stallscope::collect::bpf::TESTED_KERNELS;
 use stallscope::diagnose::RULES;
 use stallscope::report::rules;
 use stallscope::run::Exit;
@@ -29,6 +30,13 @@ fn every_exit_code_is_listed() {
     }
 }
 
+#[test]
+fn the_kernels_tested_live_are_listed() {
+    let [first @ .., last] = TESTED_KERNELS;
+    let claim = format!("tested live on Linux {} and {last} ", first.join(", "));
+    assert!(readme().contains(&claim), "{claim}");
+}
+
 /// Commands of the README parse: each is run with `--help`, which reads nothing.
 #[test]
 fn every_command_exists() {
@@ -46,4 +54,26 @@ fn every_command_exists() {
             .unwrap();
         assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
     }
+}
+
+/// The pasted text of the README gives the report below it.
+#[test]
+fn the_paste_is_explained_as_shown() {
+    use std::io::Write as _;
+    let text = readme();
+    let blocks: Vec<&str> =
+        text.split("```").filter_map(|block| block.strip_prefix("text\n")).collect();
+    let at = blocks.iter().position(|b| b.starts_with("State Recv-Q")).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stallscope"))
+        .arg("explain")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(blocks[at].as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    let shown = String::from_utf8(out.stdout).unwrap();
+    // The list of rules without input grows with the rules.
+    let cut = |t: &str| t.split("Not judged").next().unwrap().to_owned();
+    assert_eq!(cut(blocks[at + 1]), cut(&shown), "README should show\n\n{shown}");
 }

@@ -40,21 +40,35 @@ fn files() -> Vec<(String, Incident)> {
     paths.sort();
     paths
         .into_iter()
-        .map(|p| {
+        .flat_map(|p| {
             let name = p.file_stem().unwrap().to_string_lossy().into_owned();
             let text = std::fs::read_to_string(&p).unwrap();
             let incident = toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", p.display()));
-            (name, incident)
+            with_and_without_ebpf(name, incident)
         })
         .collect()
+}
+
+/// An incident that eBPF sees is played a second time without.
+fn with_and_without_ebpf(name: String, incident: Incident) -> Vec<(String, Incident)> {
+    let mut out = vec![(name.clone(), incident.clone())];
+    if incident.ebpf {
+        out.push((format!("{name} without eBPF"), Incident { ebpf: false, ..incident }));
+    }
+    for (_, i) in &mut out {
+        i.expect.retain(|e| e.ebpf.is_none_or(|on| on == i.ebpf));
+    }
+    out
 }
 
 fn run(file: &str, incident: &Incident, interval: f64) -> Run {
     let mut analysis = Analysis::new(ticks::host(incident, interval), Engine::default(), 64 << 20);
     let mut moments = Vec::new();
+    let mut before = incident::State::new();
     for (seq, (t, state)) in play(incident, interval).into_iter().enumerate() {
-        analysis.push(Arc::new(ticks::tick(incident, seq, t, &state)));
+        analysis.push(Arc::new(ticks::tick(incident, seq, t, &before, &state)));
         moments.push((t, analysis.latest().unwrap().findings.clone()));
+        before = state;
     }
     Run { file: file.to_owned(), interval, moments }
 }
@@ -255,7 +269,7 @@ fn nonsense_from_the_kernel_is_survived() {
     let strategy = (
         any::<prop::sample::Index>(),
         prop::collection::vec(hit, 1..8),
-        prop::collection::vec(0..10_usize, 0..3),
+        prop::collection::vec(0..13_usize, 0..3),
         prop::sample::select(&[0.1, 0.5, 1.0, 5.0][..]),
     );
     let names = [
@@ -269,6 +283,9 @@ fn nonsense_from_the_kernel_is_survived() {
         "psi",
         "cgroups",
         "processes",
+        "runq-bpf",
+        "irq-bpf",
+        "block-bpf",
     ];
     let mut runner =
         TestRunner::new(Config { cases: 96, failure_persistence: None, ..Config::default() });

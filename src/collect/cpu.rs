@@ -103,7 +103,11 @@ impl Collector for CpuCollector {
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
-        out.push(Signal::ok("CPU time", "/proc/stat"));
+        const SOURCE: &str = "/proc/stat";
+        out.push(Signal::ok("CPU time", SOURCE));
+        let why = "sampled at timer ticks, not by vector or interrupt";
+        out.push(Signal::degraded("softirq time", SOURCE, why, ""));
+        out.push(Signal::degraded("interrupt time", SOURCE, why, ""));
     }
 }
 

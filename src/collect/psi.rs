@@ -73,6 +73,8 @@ impl Collector for PsiCollector {
 
     fn signals(&self, out: &mut Vec<Signal>) {
         out.push(Signal::ok("pressure (PSI)", "/proc/pressure"));
+        let why = "a share of time only: not who waits, nor how long";
+        out.push(Signal::degraded("run-queue latency", "PSI", why, ""));
     }
 }
 

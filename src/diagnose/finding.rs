@@ -193,6 +193,8 @@ pub struct Finding {
     pub last_seen: WallNs,
     /// Still true, or not cleared yet.
     pub active: bool,
+    /// The finding that explains this one, of the same moment.
+    pub cause: Option<(RuleId, Subject)>,
 }
 
 /// Why a rule did not judge a subject.
@@ -204,13 +206,16 @@ pub struct NotJudged {
     pub why: String,
 }
 
-/// All findings as of one tick: active ones, worst first, then those that cleared in the last
-/// minutes, youngest first.
+/// All findings as of one tick.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// Active.
+    /// Active, without those that another one explains, worst first.
     pub active: Vec<std::sync::Arc<Finding>>,
-    /// Cleared.
+    /// Active consequences of those, worst first.
+    pub folded: Vec<std::sync::Arc<Finding>>,
+    /// Remarks of rules that only annotate.
+    pub notes: Vec<std::sync::Arc<Finding>>,
+    /// Cleared in the last minutes, youngest first.
     pub cleared: Vec<std::sync::Arc<Finding>>,
     /// Rules that could not judge anything, and why.
     pub not_judged: Vec<NotJudged>,
@@ -220,6 +225,22 @@ impl Findings {
     /// The worst severity of the active findings.
     #[must_use]
     pub fn worst(&self) -> Option<Severity> {
-        self.active.iter().map(|f| f.fire.severity).max()
+        self.all().map(|f| f.fire.severity).max()
+    }
+    /// Causes and consequences.
+    pub fn all(&self) -> impl Iterator<Item = &std::sync::Arc<Finding>> {
+        self.active.iter().chain(&self.folded)
+    }
+    /// What `cause` explains.
+    pub fn consequences(&self, cause: &Finding) -> impl Iterator<Item = &std::sync::Arc<Finding>> {
+        self.folded.iter().filter(move |f| {
+            f.cause.as_ref().is_some_and(|(r, s)| *r == cause.rule && *s == cause.subject)
+        })
+    }
+    /// The cause of `f`.
+    #[must_use]
+    pub fn cause_of(&self, f: &Finding) -> Option<&std::sync::Arc<Finding>> {
+        let (rule, subject) = f.cause.as_ref()?;
+        self.active.iter().find(|c| c.rule == *rule && c.subject == *subject)
     }
 }

@@ -7,6 +7,7 @@
 pub mod engine;
 pub mod finding;
 pub mod rules;
+pub mod story;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ pub use finding::{
     Confidence, Evidence, Finding, Findings, Fire, NotJudged, RuleId, RuledOut, Severity, Verdict,
 };
 pub use rules::RULES;
+pub use story::{Explains, Scope};
 
 use crate::collect::CollectorId;
 pub use crate::model::history::Window;
@@ -30,10 +32,28 @@ pub trait Rule: Sync {
     /// mentioned counts as [`Verdict::Ok`].
     fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts);
 
+    /// Does it alarm, or only annotate?
+    fn kind(&self) -> Kind {
+        Kind::Rule
+    }
+    /// What its finding explains: findings that are consequences while this one is active.
+    fn explains(&self) -> &'static [Explains] {
+        &[]
+    }
+
     /// Its id.
     fn id(&self) -> RuleId {
         self.doc().id
     }
+}
+
+/// What becomes of a rule's findings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// They are findings: counted, ranked, a reason for exit code 1.
+    Rule,
+    /// They are remarks for somebody who looks: shown dim, never counted.
+    Annotation,
 }
 
 /// What a rule means, for `stallscope rules ID`, README and reports.
@@ -87,6 +107,9 @@ pub struct Thresholds {
     /// Devices whose `rotational` attribute is taken as true whatever their class says: for
     /// passed-through disks that look virtual.
     pub rotational: Vec<String>,
+    /// There may be one sample only, and nobody knows what was before and after: rules that
+    /// want several say what they can of one. Findings are suspicions then, whatever they say.
+    pub single_sample: bool,
 }
 
 /// Where rules put their verdicts.

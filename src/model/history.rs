@@ -6,10 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::derive::Derived;
+use super::derive::bpf::EventRow;
 use super::derive::sockets::Suspect;
 use super::subject::NetnsId;
 use super::tick::{HealthState, Tick};
 use super::time::{MonoNs, Seq};
+use crate::collect::bpf::Hist;
+use crate::collect::bpf::block::{BlockDisk, BlockOp};
+use crate::collect::bpf::irq::IrqCpu;
 use crate::collect::net_counters::NetCountersSample;
 use crate::collect::{CollectorId, Samples, Shared};
 
@@ -23,6 +27,8 @@ pub struct Moment {
     bytes: usize,
     /// The part of `bytes` that is socket tables.
     tables: usize,
+    /// The part of `bytes` that is raw eBPF samples.
+    raw: usize,
 }
 
 /// Moments, oldest first.
@@ -58,10 +64,22 @@ impl History {
     pub fn push(&mut self, tick: Arc<Tick>, derived: Arc<Derived>) {
         let before = self.moments.back();
         let tables = table_bytes(&tick.samples, before.map(|m| &m.tick.samples));
-        let bytes =
-            tables + estimate(&tick.samples) + followed(&derived, before.map(|m| &*m.derived));
+        let raw = bpf_bytes(&tick.samples);
+        let bytes = tables
+            + raw
+            + estimate(&tick.samples)
+            + followed(&derived, before.map(|m| &*m.derived))
+            + bpf_figures(&derived, before.map(|m| &*m.derived));
         self.bytes += bytes;
-        self.moments.push_back(Moment { tick, derived, bytes, tables });
+        self.moments.push_back(Moment { tick, derived, bytes, tables, raw });
+        // Kernel histograms go first: their figures stay, and nothing else looks back at them.
+        let thinnable = self.moments.len().saturating_sub(WHOLE);
+        for m in self.moments.iter_mut().take(thinnable) {
+            if self.bytes <= self.budget {
+                break;
+            }
+            self.bytes -= m.drop_raw();
+        }
         while self.bytes > self.budget && self.moments.len() > MIN_MOMENTS {
             if let Some(old) = self.moments.pop_front() {
                 self.bytes -= old.bytes;
@@ -119,6 +137,20 @@ impl History {
 }
 
 impl Moment {
+    /// Gives the raw eBPF samples back; returns the bytes that this frees.
+    fn drop_raw(&mut self) -> usize {
+        if self.raw == 0 {
+            return 0;
+        }
+        let mut tick = (*self.tick).clone();
+        let s = &mut tick.samples;
+        (s.runq_bpf, s.irq_bpf, s.block_bpf, s.net_bpf) = (None, None, None, None);
+        self.tick = Arc::new(tick);
+        let freed = std::mem::take(&mut self.raw);
+        self.bytes -= freed;
+        freed
+    }
+
     /// Gives the socket tables back; returns the bytes that this frees.
     fn drop_sockets(&mut self) -> usize {
         let s = &self.tick.samples;
@@ -165,6 +197,55 @@ fn table_bytes(s: &Samples, before: Option<&Samples>) -> usize {
     let old = before.map(tables).unwrap_or_default();
     // A namespace that was not due is shared with the tick before: it costs nothing.
     tables(s).iter().filter(|t| !old.iter().any(|o| Arc::ptr_eq(o, t))).map(|t| t.bytes()).sum()
+}
+
+/// Bytes of the raw eBPF samples.
+fn bpf_bytes(s: &Samples) -> usize {
+    let hist = |h: &Hist| size_of_val(h.0.as_slice());
+    let runq = s.runq_bpf.as_ref().map_or(0, |r| {
+        let cpus = r.data.cpus.iter().map(|c| size_of_val(c) + hist(&c.waits)).sum::<usize>();
+        cpus + r.data.long_waits.len() * 96 + r.data.cgroups.len() * 24
+    });
+    let irq = s.irq_bpf.as_ref().map_or(0, |i| {
+        let vectors =
+            |c: &IrqCpu| c.vectors.iter().map(|v| size_of_val(v) + hist(&v.hist)).sum::<usize>();
+        let cpu = |c: &IrqCpu| {
+            size_of_val(c) + hist(&c.hard) + size_of_val(c.lines.as_slice()) + vectors(c)
+        };
+        i.data.cpus.iter().map(cpu).sum()
+    });
+    let block = s.block_bpf.as_ref().map_or(0, |b| {
+        let op = |o: &BlockOp| {
+            let hists = hist(&o.queued) + hist(&o.device) + hist(&o.total);
+            size_of_val(o) + hists + size_of_val(o.sizes.as_slice())
+        };
+        let disk = |d: &BlockDisk| size_of_val(d) + d.ops.iter().map(op).sum::<usize>();
+        b.data.disks.iter().map(disk).sum()
+    });
+    let net = s.net_bpf.as_ref().map_or(0, |n| {
+        let n = &n.data;
+        size_of_val(n.flows.as_slice())
+            + size_of_val(n.places.as_slice())
+            + size_of_val(n.reasons.as_slice())
+    });
+    runq + irq + block + net
+}
+
+/// Bytes of what follows from the eBPF samples, shared rows left out.
+fn bpf_figures(now: &Derived, before: Option<&Derived>) -> usize {
+    let rows = |d: &Derived| d.events.clone().unwrap_or_default();
+    let old = before.map(rows).unwrap_or_default();
+    let shared = |r: &Arc<EventRow>| {
+        old.binary_search_by_key(&r.id, |o| o.id)
+            .is_ok_and(|i| old.get(i).is_some_and(|o| Arc::ptr_eq(o, r)))
+    };
+    let own = |r: &Arc<EventRow>| if shared(r) { 0 } else { r.bytes() };
+    let events = rows(now).iter().map(|r| size_of_val(r) + own(r)).sum::<usize>();
+    events
+        + now.runq_bpf.as_ref().map_or(0, |f| f.bytes())
+        + now.irq_bpf.as_ref().map_or(0, |f| f.bytes())
+        + now.block_bpf.as_ref().map_or(0, |f| f.bytes())
+        + now.net_bpf.as_ref().map_or(0, |f| f.bytes())
 }
 
 /// Bytes of everything else.
@@ -275,6 +356,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::collect::Stamped;
+    use crate::collect::bpf::irq::{IrqBpfSample, VectorTime};
     use crate::collect::sockets::{InetRows, NetnsTable, SocketsSample};
     use crate::model::tick::CollectorHealth;
     use crate::model::time::Span;
@@ -331,5 +413,28 @@ mod tests {
         let oldest = &h.first().unwrap().tick;
         assert!(oldest.samples.sockets.is_none());
         assert!(matches!(&oldest.health[0].state, HealthState::Off { .. }));
+    }
+
+    /// 64 CPUs whose softirqs use all their buckets: the raw histograms of an hour would be
+    /// gigabytes, but the figures of the past remain on the screen.
+    #[test]
+    fn raw_histograms_of_a_big_host_go_before_moments_do() {
+        let hist = Hist((0..200).map(|b| (b, 1)).collect());
+        let vector = VectorTime { hist, count: 200, ..VectorTime::default() };
+        let cpu = IrqCpu { vectors: vec![vector; 10], ..IrqCpu::default() };
+        let data = IrqBpfSample { cpus: vec![cpu; 64], ..IrqBpfSample::default() };
+        let sample = Arc::new(Stamped { span: Span::default(), cpu: Duration::ZERO, data });
+        let mut h = History::new(DEFAULT_BUDGET);
+        for seq in 0..600 {
+            let samples = Samples { irq_bpf: Some(sample.clone()), ..Samples::default() };
+            let tick = Tick { seq: Seq(seq), samples, ..Tick::default() };
+            h.push(Arc::new(tick), Arc::new(Derived { seq: Seq(seq), ..Derived::default() }));
+        }
+        assert!(bpf_bytes(&h.last().unwrap().tick.samples) > 2_000_000);
+        assert!(h.bytes() <= DEFAULT_BUDGET, "{}", h.bytes());
+        assert_eq!(h.len(), 600);
+        assert!(h.first().unwrap().tick.samples.irq_bpf.is_none());
+        assert!(h.iter().rev().take(WHOLE).all(|m| m.tick.samples.irq_bpf.is_some()));
+        assert_eq!(h.iter().map(|m| m.bytes).sum::<usize>(), h.bytes());
     }
 }

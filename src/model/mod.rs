@@ -1,7 +1,9 @@
 //! The data and the pure functions over it: no clock, no file, no environment.
 
+pub mod coverage;
 pub mod derive;
 pub mod history;
+pub mod pasted;
 pub mod subject;
 pub mod text;
 pub mod tick;

@@ -4,35 +4,24 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::collect::{Signal, SignalStatus};
+use crate::collect::SignalStatus;
+use crate::collect::bpf::TESTED_KERNELS;
+use crate::model::coverage::coverage;
 use crate::model::text::sanitize;
-use crate::model::tick::{CollectorHealth, HealthState, HostInfo};
+use crate::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
 
-/// Every signal; a collector that failed or is late says so too.
+/// True while a collector has said nothing yet.
 #[must_use]
-pub fn signals(health: &[CollectorHealth]) -> Vec<Signal> {
-    let mut out = Vec::new();
-    for h in health {
-        match &h.state {
-            HealthState::Failed { error } => {
-                out.push(Signal::missing(h.id.name(), "", error.clone(), ""));
-            }
-            HealthState::Late { age } if h.signals.is_empty() => out.push(Signal::degraded(
-                h.id.name(),
-                "",
-                format!("no reading within {:.1} s", age.as_secs_f64()),
-                "look at it again, or use a longer --interval",
-            )),
-            _ => out.extend(h.signals.iter().cloned()),
-        }
-    }
-    out
+pub fn is_waiting(tick: &Tick) -> bool {
+    let silent =
+        |h: &CollectorHealth| matches!(h.state, HealthState::Late { .. }) && h.signals.is_empty();
+    tick.health.iter().any(silent)
 }
 
 /// As text.
 #[must_use]
 pub fn text(host: &HostInfo, health: &[CollectorHealth]) -> String {
-    let signals = signals(health);
+    let signals = coverage(health);
     let width = signals.iter().map(|s| s.signal.len()).max().unwrap_or(0);
     let who = if host.uid == 0 { "root".to_owned() } else { format!("uid {}", host.uid) };
     let mut out = format!(
@@ -51,7 +40,22 @@ pub fn text(host: &HostInfo, health: &[CollectorHealth]) -> String {
         };
         let _ = writeln!(out, "  {word:<8}  {:<width$}{source}{rest}", sanitize(&s.signal));
     }
+    if signals.iter().any(|s| s.source == "ebpf") {
+        let _ = writeln!(out, "  {}", tested(&host.kernel));
+    }
     out
+}
+
+/// Whether the eBPF programs were ever run on a kernel like this one.
+fn tested(kernel: &str) -> String {
+    let mut numbers = kernel.split(['.', '-', '+']);
+    let line = [numbers.next(), numbers.next()].map(Option::unwrap_or_default).join(".");
+    let here = if TESTED_KERNELS.contains(&line.as_str()) {
+        "this kernel's line is one of them"
+    } else {
+        "untested live on this one"
+    };
+    format!("eBPF programs are tested live on Linux {}; {here}", TESTED_KERNELS.join(", "))
 }
 
 fn why(reason: &str, remedy: &str) -> String {
@@ -71,6 +75,27 @@ pub fn json(host: &HostInfo, health: &[CollectorHealth]) -> Value {
         "host": host.hostname,
         "kernel": host.kernel,
         "uid": host.uid,
-        "signals": signals(health),
+        "ebpf_tested_kernels": TESTED_KERNELS,
+        "signals": coverage(health),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_told_tested_by_its_line() {
+        for (kernel, known) in [
+            ("6.1.0-56-cloud-amd64", true),
+            ("6.12.117+deb12-cloud-amd64", true),
+            ("6.18.44-fc-v595", true),
+            ("6.10.3", false),
+            ("6.11-rc1", false),
+            ("5.15.0-1.el9", false),
+            ("", false),
+        ] {
+            assert_eq!(!tested(kernel).contains("untested"), known, "{kernel}");
+        }
+    }
 }

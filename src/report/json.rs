@@ -8,6 +8,7 @@ use super::{CheckReport, rfc3339};
 use crate::diagnose::Finding;
 use crate::model::subject::Subject;
 use crate::model::text::is_plain;
+use crate::model::time::WallNs;
 
 /// Version of the schema.
 pub const SCHEMA: u32 = 1;
@@ -27,6 +28,7 @@ pub fn render(r: &CheckReport) -> Value {
         "ticks": r.ticks,
         "coverage": r.coverage,
         "findings": r.findings.iter().map(|f| finding(f)).collect::<Vec<_>>(),
+        "notes": r.notes.iter().map(|f| finding(f)).collect::<Vec<_>>(),
         "not_judged": r.not_judged,
     })
 }
@@ -62,14 +64,20 @@ pub fn finding(f: &Finding) -> Value {
         "confidence": f.fire.confidence,
         "subject": subject(&f.subject, f.fire.count, &f.fire.examples),
         "summary": f.fire.summary,
-        "first_seen": rfc3339(f.first_seen),
-        "last_seen": rfc3339(f.last_seen),
+        "first_seen": known(f.first_seen),
+        "last_seen": known(f.last_seen),
         "active": f.active,
+        "cause": f.cause.as_ref().map(|(rule, s)| json!({"rule": rule, "subject": subject(s, 1, &[])})),
         "evidence": f.fire.evidence,
         "ruled_out": f.fire.ruled_out,
         "missing": f.fire.missing,
         "next": f.fire.next,
     })
+}
+
+/// A time, or null where nobody stamped the samples: pasted text.
+fn known(t: WallNs) -> Option<String> {
+    (t.0 > 0).then(|| rfc3339(t))
 }
 
 /// The subject with its count; endpoints as `address:port` text.

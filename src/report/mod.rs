@@ -1,6 +1,7 @@
 //! The same findings without a screen: text for an incident channel, JSON for programs.
 
 pub mod doctor;
+pub mod explain;
 pub mod json;
 pub mod rules;
 pub mod save;
@@ -11,7 +12,8 @@ use std::time::Duration;
 
 use crate::analysis::Analysis;
 use crate::collect::{Signal, SignalStatus};
-use crate::diagnose::{Finding, NotJudged, RULES, Severity};
+use crate::diagnose::{Finding, Findings, NotJudged, RULES, Severity};
+use crate::model::coverage::coverage;
 use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
 
@@ -30,8 +32,11 @@ pub struct CheckReport {
     pub ticks: u64,
     /// What was measured, and how well.
     pub coverage: Vec<Signal>,
-    /// Active ones worst first, then those that came and went.
+    /// Active ones, causes worst first, each with its consequences behind it; then those that
+    /// came and went.
     pub findings: Vec<Arc<Finding>>,
+    /// Remarks, which are no findings.
+    pub notes: Vec<Arc<Finding>>,
     /// Rules that could not judge, or would have needed longer.
     pub not_judged: Vec<NotJudged>,
 }
@@ -40,21 +45,10 @@ impl CheckReport {
     /// The report of a finished run.
     #[must_use]
     pub fn new(analysis: &Analysis, source: &str, observed: Observed) -> Self {
-        let mut report = Self {
-            host: analysis.host().clone(),
-            source: source.to_owned(),
-            started: observed.first_wall,
-            duration: observed.duration,
-            ticks: observed.ticks,
-            coverage: Vec::new(),
-            findings: Vec::new(),
-            not_judged: Vec::new(),
-        };
-        let Some(now) = analysis.latest() else { return report };
-        report.coverage = now.tick.health.iter().flat_map(|h| h.signals.iter().cloned()).collect();
-        report.findings =
-            now.findings.active.iter().chain(&now.findings.cleared).cloned().collect();
-        report.not_judged.clone_from(&now.findings.not_judged);
+        let mut report = Self::of(analysis, source, observed);
+        if analysis.latest().is_none() {
+            return report;
+        }
         for rule in RULES {
             let need = rule.doc().needs_time;
             let known = report.not_judged.iter().any(|n| n.rule == rule.id())
@@ -79,6 +73,30 @@ impl CheckReport {
         report
     }
 
+    /// The report of a paste: what its samples do not hold is said by the engine, and no time was
+    /// observed that could have been too short.
+    #[must_use]
+    pub fn of_paste(analysis: &Analysis, samples: u64) -> Self {
+        Self::of(analysis, "paste", Observed { ticks: samples, ..Observed::default() })
+    }
+
+    /// What the latest moment says.
+    fn of(analysis: &Analysis, source: &str, observed: Observed) -> Self {
+        let now = analysis.latest();
+        let findings = now.map(|n| n.findings);
+        Self {
+            host: analysis.host().clone(),
+            source: source.to_owned(),
+            started: observed.first_wall,
+            duration: observed.duration,
+            ticks: observed.ticks,
+            coverage: now.map(|n| coverage(&n.tick.health)).unwrap_or_default(),
+            findings: findings.map(|f| told(f)).unwrap_or_default(),
+            notes: findings.map(|f| f.notes.clone()).unwrap_or_default(),
+            not_judged: findings.map(|f| f.not_judged.clone()).unwrap_or_default(),
+        }
+    }
+
     /// Findings at warn or worse.
     #[must_use]
     pub fn has_findings(&self) -> bool {
@@ -91,6 +109,12 @@ impl CheckReport {
         let ok = self.coverage.iter().filter(|s| s.status == SignalStatus::Ok).count();
         (ok, self.coverage.len())
     }
+}
+
+/// Causes with their consequences, then what is over.
+fn told(f: &Findings) -> Vec<Arc<Finding>> {
+    let active = f.active.iter().flat_map(|c| std::iter::once(c).chain(f.consequences(c)));
+    active.chain(&f.cleared).cloned().collect()
 }
 
 /// What was seen of a source, counted by its consumer.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::diagnose::{Rule, RuleDoc};
+use crate::diagnose::{Explains, Kind, Rule};
 
 /// One line per rule, id first.
 #[must_use]
@@ -18,14 +18,32 @@ pub fn list(rules: &[&dyn Rule]) -> String {
 
 /// The long story of one rule.
 #[must_use]
-pub fn page(doc: &RuleDoc) -> String {
+pub fn page(rule: &dyn Rule, all: &[&dyn Rule]) -> String {
+    let doc = rule.doc();
     let hold = if doc.hold.need == 0 {
         "at once: the rule counts events".to_owned()
     } else {
         format!("true for {} of the last {} s", doc.hold.need, doc.hold.of)
     };
+    let mut links = String::new();
+    let mut section = |title: &str, mut list: Vec<String>| {
+        list.sort_unstable();
+        if !list.is_empty() {
+            let _ = write!(links, "\n\n{title}\n  {}", list.join("\n  "));
+        }
+    };
+    let link = |id, l: &Explains| format!("{id}, {}", l.scope.name());
+    section("explains", rule.explains().iter().map(|l| link(l.rule, l)).collect());
+    let by = all
+        .iter()
+        .flat_map(|r| r.explains().iter().filter(|l| l.rule == doc.id).map(|l| link(r.id(), l)));
+    section("may be explained by", by.collect());
+    let kind = match rule.kind() {
+        Kind::Rule => "",
+        Kind::Annotation => "\n  a remark: shown, never counted as a finding",
+    };
     format!(
-        "{}\n  {}\n\nfires when\n  {}\n\nholds\n  {hold}; clears after {} s of calm\n\nlooks the same, is not\n  {}\n\nwhat to do\n  {}\n\nsources\n  {}\n",
+        "{}\n  {}{kind}\n\nfires when\n  {}\n\nholds\n  {hold}; clears after {} s of calm\n\nlooks the same, is not\n  {}\n\nwhat to do\n  {}\n\nsources\n  {}{links}\n",
         doc.id, doc.title, doc.condition, doc.hold.clear, doc.look_alikes, doc.remedy, doc.sources
     )
 }
@@ -33,15 +51,19 @@ pub fn page(doc: &RuleDoc) -> String {
 /// Rules as JSON.
 #[must_use]
 pub fn json(rules: &[&dyn Rule]) -> Value {
-    let one = |d: &RuleDoc| {
+    let one = |r: &dyn Rule| {
+        let d = r.doc();
+        let explains: Vec<Value> =
+            r.explains().iter().map(|l| json!({"rule": l.rule, "scope": l.scope.name()})).collect();
         json!({
             "id": d.id, "title": d.title, "condition": d.condition, "look_alikes": d.look_alikes,
             "remedy": d.remedy, "sources": d.sources,
             "hold_s": d.hold.need, "of_s": d.hold.of, "clear_s": d.hold.clear,
-            "needs_time_s": d.needs_time.as_secs(),
+            "needs_time_s": d.needs_time.as_secs(), "explains": explains,
+            "annotation": r.kind() == Kind::Annotation,
         })
     };
-    json!({"schema": super::json::SCHEMA, "rules": rules.iter().map(|r| one(r.doc())).collect::<Vec<_>>()})
+    json!({"schema": super::json::SCHEMA, "rules": rules.iter().map(|r| one(*r)).collect::<Vec<_>>()})
 }
 
 /// The table of the README.

@@ -24,7 +24,14 @@ pub fn render(r: &CheckReport) -> String {
         missing(r)
     );
     for f in &r.findings {
-        finding(&mut out, f);
+        if f.cause.is_some() {
+            consequence(&mut out, f);
+        } else {
+            finding(&mut out, f);
+        }
+    }
+    for n in &r.notes {
+        let _ = writeln!(out, "-  {:<21} {}", n.rule.0, sanitize(&n.fire.summary));
     }
     out.push_str(&summary(r));
     out
@@ -44,22 +51,38 @@ fn missing(r: &CheckReport) -> String {
     if missing.is_empty() { String::new() } else { format!(" ({})", missing.join("; ")) }
 }
 
+/// What the finding before it explains: one line. JSON has the numbers.
+fn consequence(out: &mut String, f: &Finding) {
+    let _ = writeln!(
+        out,
+        "   so: {:<2} {}  {}, since {}",
+        f.fire.severity.mark(),
+        f.rule.0,
+        sanitize(&f.fire.summary),
+        clock_time(f.first_seen)
+    );
+}
+
 /// One finding: verdict, numbers, what it is not, what to type.
-fn finding(out: &mut String, f: &Finding) {
+pub(super) fn finding(out: &mut String, f: &Finding) {
     let suspected = match f.fire.confidence {
         Confidence::Confirmed => "",
         Confidence::Suspected => " (suspected)",
     };
     let ended =
         if f.active { String::new() } else { format!(", over at {}", clock_time(f.last_seen)) };
+    // Pasted text has no clock.
+    let when = match (f.last_seen.0 > 0, f.active) {
+        (true, _) => format!(", since {}{ended}", clock_time(f.first_seen)),
+        (false, true) => String::new(),
+        (false, false) => ", not in the last samples".to_owned(),
+    };
     let _ = writeln!(
         out,
-        "{:<2} {:<21} {}{}, since {}{ended}",
+        "{:<2} {:<21} {}{suspected}{when}",
         f.fire.severity.mark(),
         f.rule.0,
         sanitize(&f.fire.summary),
-        suspected,
-        clock_time(f.first_seen)
     );
     let scope = scope(f);
     if !scope.is_empty() {
@@ -87,7 +110,9 @@ fn finding(out: &mut String, f: &Finding) {
 
 fn scope(f: &Finding) -> String {
     let mut parts = Vec::new();
-    if let Subject::Peer { netns, .. } | Subject::Listener { netns, .. } = f.subject {
+    if let Subject::Peer { netns, .. } | Subject::Listener { netns, .. } = f.subject
+        && netns.0 != 0
+    {
         parts.push(format!("netns {netns}"));
     }
     if !f.fire.examples.is_empty() {
@@ -99,11 +124,19 @@ fn scope(f: &Finding) -> String {
 }
 
 fn summary(r: &CheckReport) -> String {
-    let mut out = match r.findings.len() {
-        0 => "No findings.".to_owned(),
-        1 => "1 finding.".to_owned(),
-        n => format!("{n} findings."),
+    let folded = r.findings.iter().filter(|f| f.cause.is_some()).count();
+    let mut out = match r.findings.len() - folded {
+        0 => "No findings".to_owned(),
+        1 => "1 finding".to_owned(),
+        n => format!("{n} findings"),
     };
+    match folded {
+        0 => out.push('.'),
+        1 => out.push_str(" and 1 consequence."),
+        n => {
+            let _ = write!(out, " and {n} consequences.");
+        }
+    }
     if !r.not_judged.is_empty() {
         let _ = write!(out, " Not judged: {}.", not_judged(&r.not_judged));
     }
@@ -112,7 +145,7 @@ fn summary(r: &CheckReport) -> String {
 }
 
 /// The rules by the reason they share: a short run lacks the same for nearly all of them.
-fn not_judged(all: &[NotJudged]) -> String {
+pub(super) fn not_judged(all: &[NotJudged]) -> String {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for n in all {
         match groups.iter_mut().find(|g| g.0 == n.why) {

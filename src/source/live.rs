@@ -194,7 +194,8 @@ impl Assembler {
             reported: Vec::new(),
             alive: ROLES.iter().map(|r| (*r, (1, 0))).collect(),
             late: Vec::new(),
-            health: BTreeMap::new(),
+            // Late until opened: a role that hangs there must not be missing from the list.
+            health: CollectorId::ALL.iter().map(|id| (*id, opening(*id))).collect(),
             last_fresh: BTreeMap::new(),
             failed: BTreeMap::new(),
             k: 0,
@@ -265,8 +266,7 @@ impl Assembler {
                     self.health.insert(id, CollectorHealth { id, state, signals });
                 }
                 for id in on {
-                    let state = HealthState::Late { age: Duration::ZERO };
-                    self.health.insert(id, CollectorHealth { id, state, signals: Vec::new() });
+                    self.health.insert(id, opening(id));
                 }
             }
             Report::Read { role, samples, failed, signals, every, next } => {
@@ -320,6 +320,11 @@ impl Assembler {
             Err(mpsc::error::TrySendError::Closed(_)) => false,
         }
     }
+}
+
+fn opening(id: CollectorId) -> CollectorHealth {
+    let state = HealthState::Late { age: Duration::ZERO };
+    CollectorHealth { id, state, signals: Vec::new() }
 }
 
 fn state_of(
@@ -453,7 +458,7 @@ mod tests {
     #[test]
     fn a_role_that_hangs_is_late_and_holds_nobody_up() {
         let (_keep, mut events, mut a) = assembler();
-        for r in [Role::HostSockets, Role::NetnsWalker] {
+        for r in [Role::HostSockets, Role::NetnsWalker, Role::Bpf] {
             a.take(opened(r, &[]));
         }
         a.take(opened(Role::Files, &[CollectorId::Psi]));
@@ -469,6 +474,19 @@ mod tests {
         assert!(a.waiting_for().is_empty(), "nobody waits for it again");
         a.take(read(Role::Tasks, &[]));
         assert!(a.late.is_empty(), "it reported: it counts again");
+    }
+
+    /// Loading kernel programs can take longer than a tick: until then they are late, not
+    /// forgotten.
+    #[test]
+    fn a_role_that_has_not_opened_is_late() {
+        let (_keep, mut events, mut a) = assembler();
+        a.take(opened(Role::Files, &[CollectorId::Psi]));
+        a.take(read(Role::Files, &[]));
+        assert!(a.emit());
+        let t = tick(&mut events);
+        assert_eq!(t.health.len(), CollectorId::ALL.len());
+        assert!(matches!(state(&t, CollectorId::RunqBpf), HealthState::Late { .. }));
     }
 
     #[test]

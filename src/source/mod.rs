@@ -1,7 +1,8 @@
-//! Where ticks come from: the live kernel, later a recording or pasted text. Behind this
+//! Where ticks come from: the live kernel or pasted text, later a recording. Behind this
 //! trait all of them look the same, and nothing downstream can tell them apart.
 
 pub mod live;
+pub mod paste;
 
 use std::sync::Arc;
 

@@ -90,16 +90,9 @@ fn mode_text(a: &Analysis, v: &ViewState) -> (String, Tone) {
 /// Signals that are measured, and all of them.
 #[must_use]
 pub fn coverage(tick: &Tick) -> (usize, usize) {
-    let all = tick.health.iter().flat_map(|h| &h.signals);
-    let (mut have, mut total) = (0, 0);
-    for s in all {
-        total += 1;
-        have += usize::from(!matches!(s.status, SignalStatus::Missing { .. }));
-    }
-    // A collector that could not start says nothing about its signals: one is missing.
-    let silent = tick.health.iter().filter(|h| h.signals.is_empty());
-    let off = silent.filter(|h| matches!(h.state, crate::model::tick::HealthState::Off { .. }));
-    (have, total + off.count())
+    let all = crate::model::coverage::coverage(&tick.health);
+    let have = all.iter().filter(|s| !matches!(s.status, SignalStatus::Missing { .. })).count();
+    (have, all.len())
 }
 
 /// Nice lengths of the whole timeline, seconds.
@@ -156,7 +149,7 @@ fn slots(a: &Analysis, cx: &Cx<'_>, b: &Buckets) -> Vec<Slot> {
     let mut slots = vec![Slot::Gap; b.n];
     for (m, (_, f)) in a.history().iter().zip(a.findings()) {
         let Some(slot) = b.index(m.tick.mono).and_then(|i| slots.get_mut(i)) else { continue };
-        let worst = f.active.first().map(|f| f.fire.severity);
+        let worst = f.worst();
         *slot = match (*slot, worst) {
             (Slot::Lasting(old), Some(s)) => Slot::Lasting(old.max(s)),
             (_, Some(s)) => Slot::Lasting(s),
@@ -177,8 +170,8 @@ fn slots(a: &Analysis, cx: &Cx<'_>, b: &Buckets) -> Vec<Slot> {
         }
     }
     let latest = a.latest();
-    let all = latest.iter().flat_map(|m| m.findings.active.iter().chain(&m.findings.cleared));
-    for f in all.chain(&cx.now.findings.active) {
+    let all = latest.iter().flat_map(|m| m.findings.all().chain(&m.findings.cleared));
+    for f in all.chain(cx.now.findings.all()) {
         if let Some(slot) = b.index(f.since).and_then(|i| slots.get_mut(i)) {
             *slot = match *slot {
                 Slot::Onset(old) => Slot::Onset(old.max(f.fire.severity)),
@@ -274,10 +267,16 @@ fn quiet_line(cx: &Cx<'_>, w: u16) -> Line {
 
 fn title_line(cx: &Cx<'_>, v: &ViewState) -> Line {
     let active = &cx.now.findings.active;
-    let crit = active.iter().filter(|f| f.fire.severity == Severity::Crit).count();
+    let folded = cx.now.findings.folded.len();
+    let crit = cx.now.findings.all().filter(|f| f.fire.severity == Severity::Crit).count();
     let tone = if v.focus == Focus::Findings { Tone::Accent } else { Tone::Strong };
     let mut line = Line::of(" FINDINGS", tone);
-    line.add(format!(" {}", active.len()), Tone::Plain);
+    if folded > 0 {
+        let causes = if active.len() == 1 { "cause" } else { "causes" };
+        line.add(format!(" {} {causes}, {folded} folded", active.len()), Tone::Plain);
+    } else {
+        line.add(format!(" {}", active.len()), Tone::Plain);
+    }
     if crit > 0 {
         line.add(format!(", {crit} critical"), Tone::Plain);
     }
@@ -314,8 +313,13 @@ fn finding_line(cx: &Cx<'_>, f: &Finding, w: u16, of: Option<usize>) -> Line {
         line.add("suspected: ", Tone::Dim);
     }
     line.add(text::clean(&f.fire.summary).into_owned(), Tone::Plain);
+    let folded = cx.now.findings.consequences(f).count();
+    let folded = if folded > 0 { format!("  +{folded} folded") } else { String::new() };
     if w >= 70 {
-        line = line.right(format!("  since {} ", cx.clock(f.first_seen)), Tone::Dim);
+        let since = cx.clock(f.first_seen);
+        line = line.right(format!("{folded}  since {since} "), Tone::Dim);
+    } else if !folded.is_empty() {
+        line = line.right(format!("{folded} "), Tone::Dim);
     }
     line
 }

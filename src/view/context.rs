@@ -10,11 +10,12 @@ use jiff::tz::TimeZone;
 use crate::analysis::{Analysis, MomentView};
 use crate::collect::sockets::NetnsTable;
 use crate::collect::{CollectorId, Shared};
-use crate::diagnose::{Finding, Severity};
+use crate::diagnose::{Findings, Severity};
+use crate::model::derive::bpf::{BlockFigures, EventRow, IrqFigures, NetFigures, RunqFigures};
 use crate::model::derive::cpu::{CpuFigures, SchedFigures, SoftirqFigures};
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::sockets::SocketFigures;
-use crate::model::subject::{CpuId, DiskId, Endpoint, NetnsId, SockId, Subject, TaskId};
+use crate::model::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId, SockId, Subject, TaskId};
 use crate::model::tick::HealthState;
 use crate::model::time::{MonoNs, Seq, WallNs};
 
@@ -41,9 +42,9 @@ pub struct Marks {
 }
 
 impl Marks {
-    fn of(findings: &[Arc<Finding>]) -> Self {
+    fn of(findings: &Findings) -> Self {
         let mut m = Self::default();
-        for f in findings {
+        for f in findings.all() {
             let s = f.fire.severity;
             for id in &f.fire.sockets {
                 let old = m.sockets.entry(*id).or_insert(s);
@@ -113,6 +114,16 @@ pub struct Cx<'a> {
     pub softirq: Option<Dated<&'a SoftirqFigures>>,
     /// Run-queue waits.
     pub sched: Option<Dated<&'a SchedFigures>>,
+    /// Run-queue waits, by eBPF.
+    pub runq_bpf: Option<Dated<&'a RunqFigures>>,
+    /// Time in interrupts, by eBPF.
+    pub irq_bpf: Option<Dated<&'a IrqFigures>>,
+    /// Block requests, by eBPF.
+    pub block_bpf: Option<Dated<&'a BlockFigures>>,
+    /// TCP events and drops, by eBPF.
+    pub net_bpf: Option<Dated<&'a NetFigures>>,
+    /// Network events of the last minutes.
+    pub events: Option<Dated<&'a [Arc<EventRow>]>>,
     /// What findings point at.
     pub marks: Marks,
     /// For times of day.
@@ -137,25 +148,36 @@ impl<'a> Cx<'a> {
                 tables.push(t);
             }
         }
-        let disks = back().find_map(|m| {
-            let at = m.tick.samples.disks.as_ref().map_or(m.tick.mono, |s| s.span.mid());
-            Some(Dated { value: m.derived.disks.as_ref()?.as_slice(), at })
-        });
-        let cpu = back().find_map(|m| {
-            let at = m.tick.samples.cpu.as_ref().map_or(m.tick.mono, |s| s.span.mid());
-            Some(Dated { value: &**m.derived.cpu.as_ref()?, at })
-        });
-        let softirq = back().find_map(|m| {
-            let at = m.tick.samples.softirq.as_ref().map_or(m.tick.mono, |s| s.span.mid());
-            Some(Dated { value: &**m.derived.softirq.as_ref()?, at })
-        });
-        let sched = back().find_map(|m| {
-            let at = m.tick.samples.sched.as_ref().map_or(m.tick.mono, |s| s.span.mid());
-            Some(Dated { value: &**m.derived.sched.as_ref()?, at })
-        });
-        let marks = Marks::of(&now.findings.active);
+        // The youngest figures; what their sample says about its time is gone with the sample
+        // in moments that were thinned.
+        macro_rules! dated {
+            ($sample:ident, $figures:ident, |$f:ident| $value:expr) => {
+                back().find_map(|m| {
+                    let at = m.tick.samples.$sample.as_ref().map_or(m.tick.mono, |s| s.span.mid());
+                    let $f = m.derived.$figures.as_ref()?;
+                    Some(Dated { value: $value, at })
+                })
+            };
+        }
+        let marks = Marks::of(now.findings);
         let suspects = &*now.derived.sockets;
-        Some(Self { analysis, now, tables, suspects, disks, cpu, softirq, sched, marks, tz })
+        Some(Self {
+            analysis,
+            now,
+            tables,
+            suspects,
+            disks: dated!(disks, disks, |f| f.as_slice()),
+            cpu: dated!(cpu, cpu, |f| &**f),
+            softirq: dated!(softirq, softirq, |f| &**f),
+            sched: dated!(sched, sched, |f| &**f),
+            runq_bpf: dated!(runq_bpf, runq_bpf, |f| &**f),
+            irq_bpf: dated!(irq_bpf, irq_bpf, |f| &**f),
+            block_bpf: dated!(block_bpf, block_bpf, |f| &**f),
+            net_bpf: dated!(net_bpf, net_bpf, |f| &**f),
+            events: dated!(net_bpf, events, |f| f.as_slice()),
+            marks,
+            tz,
+        })
     }
 
     /// Time of this moment.
@@ -179,6 +201,14 @@ impl<'a> Cx<'a> {
         }
     }
 
+    /// `no eBPF: no CAP_BPF (run as root)`: why a better source is not there.
+    #[must_use]
+    pub fn no_ebpf(&self, id: CollectorId) -> Option<String> {
+        let why = self.why_missing(id)?;
+        let why = why.strip_prefix("off: ").unwrap_or(&why);
+        Some(format!("no eBPF: {}", super::text::clean(why)))
+    }
+
     /// `netlink 0.9s`: a source with the age of its sample, marked when it is stale.
     #[must_use]
     pub fn source_note(&self, source: &str, id: CollectorId, at: Option<MonoNs>) -> (String, bool) {
@@ -195,6 +225,20 @@ impl<'a> Cx<'a> {
             _ => String::new(),
         };
         (format!("{source}{state} {:.1}s", age.as_secs_f64().min(999.0)), stale)
+    }
+
+    /// Path of a cgroup of the cpu controller's hierarchy, where a walk found it lately.
+    #[must_use]
+    pub fn cgroup_path(&self, id: CgroupId) -> Option<&'a str> {
+        // The root of every hierarchy is number 1; walks leave it out.
+        if id.0 == 1 {
+            return Some("/");
+        }
+        let back = self.analysis.history().back_from(self.now.tick.seq).take(LOOK_BACK);
+        let groups = back.filter_map(|m| m.derived.cgroups.as_ref()).flat_map(|g| g.iter());
+        // Inodes of other v1 hierarchies may be the same number.
+        let mut same = groups.filter(|g| g.id == id && g.cpu.is_some());
+        same.next().map(|g| &*g.path)
     }
 
     /// `14:17:43`, local time.

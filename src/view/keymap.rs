@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 
 use super::action::{Action, Key, Step, TimeStep};
-use super::state::{Detail, Focus, Layout, Mode, ViewState, When};
+use super::layout::{focused_pane, in_overview};
+use super::state::{Detail, Focus, Layout, Mode, RowKey, ViewState, When};
 
 /// Where a binding holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +71,11 @@ fn in_detail(v: &ViewState) -> bool {
     !v.details.is_empty()
 }
 fn can_open(v: &ViewState) -> bool {
-    v.details.last().is_none_or(|d| matches!(d.what, Detail::Finding(_)))
+    let goes_on = |d: &Detail| matches!(d, Detail::Finding(_) | Detail::Row(RowKey::Event(_)));
+    v.details.last().is_none_or(|d| goes_on(&d.what))
 }
 fn can_go_back(v: &ViewState) -> bool {
-    in_detail(v) || v.layout == Layout::Zoom
+    in_detail(v) || v.layout == Layout::Zoom || !in_overview(focused_pane(v))
 }
 fn in_list(v: &ViewState) -> bool {
     !in_detail(v) && matches!(v.focus, Focus::Pane(_))
@@ -96,6 +98,7 @@ pub const KEYMAP: &[Binding] = &[
     bind(&[Char('2')], Action::FocusPane(2), "Panes", "go to the disks; again: zoom"),
     bind(&[Char('3')], Action::FocusPane(3), "Panes", "go to the softirqs; again: zoom"),
     bind(&[Char('4')], Action::FocusPane(4), "Panes", "go to the run queue; again: zoom"),
+    bind(&[Char('5')], Action::FocusPane(5), "Panes", "go to the network events"),
     bind(&[Tab], Action::FocusNext, "Panes", "next pane").hint(1, "pane").when(outside_detail),
     bind(&[BackTab], Action::FocusPrevious, "Panes", "previous pane"),
     bind(&[Char('f')], Action::FocusFindings, "Panes", "go to the findings")

@@ -95,7 +95,7 @@ pub fn places(size: Size, v: &ViewState, findings: usize) -> Places {
         return out;
     }
     let focused = focused_pane(v);
-    if overview && v.layout == Layout::Overview {
+    if overview && v.layout == Layout::Overview && in_overview(focused) {
         out.panes = quadrants(body);
     } else {
         out.panes = vec![PaneArea { id: focused, area: body, frame: FrameKind::Rule }];
@@ -112,12 +112,21 @@ pub fn focused_pane(v: &ViewState) -> PaneId {
     }
 }
 
+/// Panes that the overview shows together, in the order of the registry.
+const QUADRANTS: usize = 4;
+
+/// Whether a pane is part of the overview. The others take the screen while they have the focus.
+#[must_use]
+pub fn in_overview(id: PaneId) -> bool {
+    PANES.iter().take(QUADRANTS).any(|p| p.id() == id)
+}
+
 fn quadrants(a: Area) -> Vec<PaneArea> {
     // Sockets are wide; lists on top get more rows than charts need.
     let left = (a.w * 3 / 5).clamp(60, 130).min(a.w);
     let top = (a.h * 11 / 20).max(1);
     let (right, bottom) = (a.w - left, a.h - top);
-    let areas = [
+    let areas: [Area; QUADRANTS] = [
         Area::new(a.x, a.y, left, top),
         Area::new(a.x + left, a.y, right, top),
         Area::new(a.x, a.y + top, left, bottom),

@@ -5,8 +5,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::context::Cx;
+use super::units;
 use crate::analysis::MomentView;
+use crate::collect::bpf::Hist;
+use crate::collect::bpf::layout::{HIST_MAX_NS, bucket_range};
 use crate::model::derive::Derived;
+use crate::model::derive::bpf::RunqFigures;
 use crate::model::history::Moment;
 use crate::model::time::{MonoNs, Seq};
 
@@ -98,33 +102,114 @@ pub fn spark(
     (levels(&v, top), top)
 }
 
-/// Rows of the heat map of waits.
+/// Rows of a heat map of latencies.
 pub const WAIT_ROWS: usize = 9;
 
-/// Waits of one tick: how many time slices began after a wait of which length. Without eBPF
-/// the kernel gives sums per thread, so a thread's slices all count with their mean.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Waits {
-    /// Slices by wait: below 16 us, 64 us, 256 us, 1 ms, 4 ms, 16 ms, 64 ms, 256 ms, above.
-    pub slices: [u64; WAIT_ROWS],
-    /// Of the means, weighted by slices, seconds; `None` when nothing ran.
-    pub p50: Option<f64>,
-    /// The same.
-    pub p99: Option<f64>,
-    /// The greatest mean, seconds.
-    pub max: Option<f64>,
-}
+/// How many took how long: below 16 us, 64 us, 256 us, 1 ms, 4 ms, 16 ms, 64 ms, 256 ms, above.
+pub type LatencyRows = [u64; WAIT_ROWS];
 
-/// Upper end of a row of the heat map, seconds.
+/// Upper end of a row of a heat map, seconds.
 #[must_use]
 pub fn wait_row_top(row: usize) -> f64 {
     16e-6 * 4f64.powi(row as i32)
 }
 
+/// The row of a latency in seconds.
+fn wait_row(secs: f64) -> usize {
+    (0..WAIT_ROWS - 1).find(|r| secs < wait_row_top(*r)).unwrap_or(WAIT_ROWS - 1)
+}
+
+/// Adds a kernel histogram to the rows, each bucket where its middle lies.
+pub fn fold_hist(h: &Hist, rows: &mut LatencyRows) {
+    for (bucket, n) in &h.0 {
+        let (low, high) = bucket_range(usize::from(*bucket));
+        let row = wait_row(f64::midpoint(low as f64, high as f64) / 1e9);
+        rows[row] = rows[row].saturating_add(*n);
+    }
+}
+
+/// A shade for a part of a column: a single one among thousands shows too.
+#[must_use]
+pub fn shade(part: u64, whole: u64) -> u8 {
+    if part == 0 || whole == 0 {
+        return 0;
+    }
+    match part as f64 / whole as f64 {
+        s if s < 0.05 => 1,
+        s if s < 0.25 => 2,
+        s if s < 0.60 => 3,
+        _ => 4,
+    }
+}
+
+/// Label and shades of each of the `rows` lines of a heat map, longest latency on top. What is
+/// longer than the lines reach does not exist; what is shorter is in the lowest.
+#[must_use]
+pub fn heat(columns: &[LatencyRows], rows: usize) -> Vec<(String, Vec<u8>)> {
+    if rows == 0 {
+        return Vec::new();
+    }
+    let used = |row: usize| columns.iter().any(|c| c[row] > 0);
+    let top = (0..WAIT_ROWS).rev().find(|r| used(*r)).unwrap_or(0);
+    let top = top.max(rows - 1).min(WAIT_ROWS - 1);
+    let bottom = (top + 1).saturating_sub(rows);
+    (bottom..=top)
+        .rev()
+        .map(|row| {
+            // The lowest row shown takes in all that is shorter.
+            let from = if row == bottom { 0 } else { row };
+            let label = if row + 1 == WAIT_ROWS {
+                format!(">{}", units::secs(wait_row_top(row.saturating_sub(1))))
+            } else {
+                format!("<{}", units::secs(wait_row_top(row)))
+            };
+            let sum = |c: &[u64]| c.iter().fold(0, |a: u64, n| a.saturating_add(*n));
+            let shades = columns.iter().map(|c| shade(sum(&c[from..=row]), sum(c))).collect();
+            (label, shades)
+        })
+        .collect()
+}
+
+/// Waits of one tick: how many began after a wait of which length.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Waits {
+    /// By wait.
+    pub slices: LatencyRows,
+    /// Seconds; `None` when nothing waited.
+    pub p50: Option<f64>,
+    /// The same.
+    pub p90: Option<f64>,
+    /// The same.
+    pub p99: Option<f64>,
+    /// The longest, seconds.
+    pub max: Option<f64>,
+}
+
 impl Waits {
-    /// Folds one tick.
+    /// Folds one tick: every wait with eBPF, else the means of threads.
     #[must_use]
     pub fn of(d: &Derived) -> Option<Self> {
+        match &d.runq_bpf {
+            Some(r) => Some(Self::measured(r)),
+            None => Self::means(d),
+        }
+    }
+
+    fn measured(r: &RunqFigures) -> Self {
+        let mut out = Self::default();
+        fold_hist(&r.waits, &mut out.slices);
+        if let Some(l) = r.latency {
+            let secs = |ns: u64| Some(ns as f64 / 1e9);
+            out.p50 = secs(l.p50_ns);
+            out.p90 = secs(l.p90_ns);
+            out.p99 = secs(l.p99_ns);
+            out.max = secs(l.max_ns.unwrap_or(HIST_MAX_NS));
+        }
+        out
+    }
+
+    /// The kernel gives sums per thread, so a thread's slices all count with their mean.
+    fn means(d: &Derived) -> Option<Self> {
         let s = d.sched.as_ref()?;
         let mut out = Self::default();
         let mut all: Vec<(f64, u64)> = s
@@ -134,9 +219,7 @@ impl Waits {
             .filter_map(|t| Some((t.wait_per_slice_ms()? / 1e3, t.slices)))
             .collect();
         for (wait, n) in &all {
-            let row =
-                (0..WAIT_ROWS - 1).find(|r| *wait < wait_row_top(*r)).unwrap_or(WAIT_ROWS - 1);
-            out.slices[row] += n;
+            out.slices[wait_row(*wait)] += n;
         }
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         let total: u64 = all.iter().map(|a| a.1).sum();
@@ -151,6 +234,7 @@ impl Waits {
                 .map(|a| a.0)
         };
         out.p50 = at(0.5);
+        out.p90 = at(0.9);
         out.p99 = at(0.99);
         out.max = all.last().map(|a| a.0);
         Some(out)
@@ -187,6 +271,7 @@ impl WaitLog {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::collect::bpf::layout::bucket_of;
 
     #[test]
     fn buckets_stay_where_they_are_until_one_is_full() {
@@ -201,6 +286,30 @@ mod tests {
         assert_eq!(b.index(MonoNs(23_999_999_999)), None);
         // A young box: fewer buckets than asked for exist before zero.
         assert_eq!(at(500).index(MonoNs(0)), Some(0));
+    }
+
+    #[test]
+    fn a_heat_map_keeps_what_is_rare_and_what_is_long() {
+        let mut c = LatencyRows::default();
+        // 20 us, 3 ms, 30 s.
+        for ns in [20_000, 3_000_000, 30_000_000_000] {
+            fold_hist(&Hist(vec![(bucket_of(ns) as u16, 1)]), &mut c);
+        }
+        assert_eq!(c, [0, 1, 0, 0, 1, 0, 0, 0, 1]);
+        c[1] = 5000;
+        let map = heat(&[c, LatencyRows::default()], 5);
+        let rows: Vec<_> = map.iter().map(|(l, s)| (l.as_str(), s.as_slice())).collect();
+        assert_eq!(
+            rows,
+            [
+                (">262ms", &[1, 0][..]),
+                ("<262ms", &[0, 0]),
+                ("<66ms", &[0, 0]),
+                ("<16ms", &[0, 0]),
+                ("<4.1ms", &[4, 0]),
+            ]
+        );
+        assert!(heat(&[c], 0).is_empty());
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub enum PaneId {
     Softirq,
     /// Waiting for a CPU.
     RunQueue,
+    /// Retransmits, resets, drops.
+    Events,
 }
 
 /// Identity of a row: the cursor follows it.
@@ -35,6 +37,8 @@ pub enum RowKey {
     Cpu(CpuId),
     /// A thread.
     Task(TaskId),
+    /// Network events of one kind, by the number of their row.
+    Event(u64),
 }
 
 /// Where keys go.

@@ -226,17 +226,29 @@ pub trait Table: Sync {
     fn tie(&self, _cx: &Cx<'_>, _row: Self::Row) -> Option<u64> {
         None
     }
+    /// Whether a column has anything to say in this moment: one that depends on a source that
+    /// is off gives its room to others.
+    fn offers(&self, _cx: &Cx<'_>, _column: &'static str) -> bool {
+        true
+    }
     /// Text in which a filter without a field searches, appended to `out`.
     fn search(&self, cx: &Cx<'_>, row: Self::Row, out: &mut String);
 }
 
-/// Which columns fit, and how wide each becomes.
+/// Which columns fit, and how wide each becomes. A column that nobody chose is left out unless
+/// `offers` it.
 #[must_use]
-pub fn fit<R>(columns: &[Column<R>], st: &PaneState, width: u16) -> Vec<(usize, u16)> {
+pub fn fit<R>(
+    columns: &[Column<R>],
+    st: &PaneState,
+    width: u16,
+    offers: impl Fn(&'static str) -> bool,
+) -> Vec<(usize, u16)> {
+    let own = |c: &Column<R>| c.priority != HIDDEN && offers(c.key);
     let mut shown: Vec<usize> = columns
         .iter()
         .enumerate()
-        .filter(|(_, c)| st.columns.get(c.key).copied().unwrap_or(c.priority != HIDDEN))
+        .filter(|(_, c)| st.columns.get(c.key).copied().unwrap_or_else(|| own(c)))
         .map(|(i, _)| i)
         .collect();
     // Two columns for the mark; one blank before each column.

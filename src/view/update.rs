@@ -9,7 +9,7 @@ use super::build::{held, shown};
 use super::chrome;
 use super::context::Cx;
 use super::filter::Filter;
-use super::layout::{PaneArea, focused_pane, places};
+use super::layout::{PaneArea, focused_pane, in_overview, places};
 use super::panes::{self, PANES, PaneCx};
 use super::state::{
     Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, PaneId,
@@ -123,6 +123,16 @@ fn back(v: &mut ViewState) {
         v.mode = Mode::Normal;
     } else if v.details.pop().is_none() {
         v.layout = Layout::Overview;
+        leave_alone(v);
+    }
+}
+
+/// Back to the panes of the overview from one that is not among them.
+fn leave_alone(v: &mut ViewState) {
+    if !in_overview(focused_pane(v))
+        && let Some(first) = PANES.first()
+    {
+        focus(v, Focus::Pane(first.id()));
     }
 }
 
@@ -270,7 +280,7 @@ fn move_in_pane(v: &ViewState, cx: &Cx<'_>, area: PaneArea, step: Step) -> Optio
     if n == 0 {
         return None;
     }
-    let rows = pane.list_rows(area.area.inside(area.frame).size());
+    let rows = pane.list_rows(&p, area.area.inside(area.frame).size());
     let at = match st.cursor {
         Cursor::Top => 0,
         // A row that is gone leaves the cursor where it was.
@@ -434,7 +444,7 @@ fn save(v: &ViewState, a: &Analysis) -> Option<Effect> {
         text::clean(&host.kernel),
         cx.clock(cx.now.tick.wall),
     );
-    for f in &cx.now.findings.active {
+    for f in cx.now.findings.all() {
         let (mark, says) = (f.fire.severity.mark(), text::clean(&f.fire.summary));
         let _ = writeln!(text, "{mark:<2} {}  {says}", f.rule);
     }

@@ -8,7 +8,7 @@ use stallscope::collect::bpf::block::BlockBpf;
 use stallscope::collect::bpf::irq::IrqBpf;
 use stallscope::collect::bpf::net::NetBpf;
 use stallscope::collect::bpf::runq::RunqBpf;
-use stallscope::collect::bpf::{missing_capabilities, release_capabilities};
+use stallscope::collect::bpf::{map_bytes, missing_capabilities, release_capabilities};
 use stallscope::collect::{Collector, HostFs, SignalStatus, Unavailable};
 
 use crate::kit::gate::lab;
@@ -46,6 +46,32 @@ fn every_collector_opens_and_counts() {
             let s = signals.iter().find(|s| s.signal == name).unwrap();
             assert_eq!((s.source.as_ref(), &s.status), ("ebpf", &SignalStatus::Ok), "{s:?}");
         }
+    });
+}
+
+/// What the kernel itself says the maps take.
+#[test]
+fn maps_take_what_is_documented() {
+    lab(&[], || {
+        let locked = || -> u64 {
+            let fds = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
+            fds.filter_map(|f| std::fs::read_to_string(f.path()).ok())
+                .filter(|text| text.contains("map_type:"))
+                .filter_map(|text| {
+                    text.lines()
+                        .find_map(|l| l.strip_prefix("memlock:")?.trim().parse::<u64>().ok())
+                })
+                .sum()
+        };
+        let before = locked();
+        let all: (RunqBpf, IrqBpf, BlockBpf, NetBpf) = (open(), open(), open(), open());
+        let bytes = locked() - before;
+        drop(all);
+        let cpus = aya::util::nr_cpus().unwrap();
+        println!("{bytes} bytes on {cpus} CPUs, by formula up to {}", map_bytes(cpus));
+        // The formula has the stamps of the fallback; the kernel has pages and heads of maps.
+        assert!(bytes as usize <= map_bytes(cpus) + (64 << 10), "{bytes}");
+        assert!(bytes as usize * 2 > map_bytes(cpus), "{bytes}: the kernel tells something else");
     });
 }
 

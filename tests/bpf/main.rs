@@ -12,6 +12,7 @@ mod irq;
 mod lab;
 mod load;
 mod net;
+mod product;
 mod runq;
 
 use stallscope::collect::bpf::map_bytes;

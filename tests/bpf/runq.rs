@@ -11,7 +11,7 @@ use stallscope::model::subject::CpuId;
 use crate::kit::cgroup::Cgroup;
 use crate::kit::gate::lab;
 use crate::kit::secs;
-use crate::kit::sh::Held;
+use crate::kit::sh::{Held, run};
 use crate::lab::{open, options, run_for, sample};
 
 const CPU: u32 = 1;
@@ -133,5 +133,85 @@ fn the_fallback_agrees_with_arithmetic() {
         let seen = spin(&mut runq);
         assert!(seen.samples.iter().all(|s| s.tier == RunqTier::Wakeup));
         arithmetic(&seen);
+    });
+}
+
+/// Waits of all CPUs since `before`.
+fn all_waits(before: &RunqBpfSample, after: &RunqBpfSample) -> Hist {
+    let mut all = Hist::default();
+    for c in &after.cpus {
+        let old = before.cpus.iter().find(|o| o.cpu == c.cpu).map(|o| o.waits.clone());
+        all.merge(&c.waits.since(&old.unwrap_or_default()).unwrap());
+    }
+    all
+}
+
+/// Long waits and short ones: spinners on one CPU, and tasks that wake each other.
+fn mixed_load() -> Vec<Held> {
+    let spin = format!("taskset -c {CPU} sh -c 'while :; do :; done'");
+    let wake = "while :; do echo x; done | while read -r _; do :; done";
+    let lines = [spin.as_str(), &spin, wake, wake];
+    lines.iter().map(|line| Held::start(&["sh", "-c", line])).collect()
+}
+
+/// Both tiers watch the same switches: one by the scheduler's stamps, one by its own.
+#[test]
+fn both_tiers_agree() {
+    lab(&["taskset", "setpriv"], || {
+        let mut a: RunqBpf = open();
+        let mut b = RunqBpf::open_tier_b(&HostFs::live(), &options()).unwrap();
+        let _load = mixed_load();
+        run_for(secs(1));
+        let before = (sample(&mut a), sample(&mut b));
+        run_for(secs(4));
+        let (a, b) = (all_waits(&before.0, &sample(&mut a)), all_waits(&before.1, &sample(&mut b)));
+        println!("{} waits, by wakeups {}", a.count(), b.count());
+        for q in [0.1, 0.25, 0.5, 0.75, 0.9, 0.99] {
+            let (a, b) = (a.quantile(q).unwrap(), b.quantile(q).unwrap());
+            println!("p{:.0}: {a} ns, by wakeups {b} ns", q * 100.0);
+            // The stamps of wakeups come later, and their program's own time lies within.
+            assert!(a.abs_diff(b) <= 3_000 + b / 2, "p{:.0}: {a} and {b} ns", q * 100.0);
+        }
+    });
+}
+
+/// libbpf-tools' `runqlat`, attached at the same time to the same switches.
+#[test]
+fn waits_agree_with_runqlat() {
+    lab(&["taskset", "setpriv", "runqlat"], || {
+        let _load = mixed_load();
+        let mut runq: RunqBpf = open();
+        let before = sample(&mut runq);
+        let text = run(&["runqlat", "4", "1"]);
+        let ours = all_waits(&before, &sample(&mut runq));
+        // `   8 -> 15   : 123   |****|`, in microseconds.
+        let rows: Vec<(u64, u64, u64)> = text
+            .lines()
+            .filter_map(|l| {
+                let (range, rest) = l.split_once(':')?;
+                let (low, high) = range.split_once("->")?;
+                let count = rest.split_whitespace().next()?.parse().ok()?;
+                Some((low.trim().parse().ok()?, high.trim().parse().ok()?, count))
+            })
+            .collect();
+        let total: u64 = rows.iter().map(|r| r.2).sum();
+        println!("{} waits, runqlat {total}", ours.count());
+        assert!(total > 1000, "{text}");
+        // It starts after us and ends before.
+        assert!(ours.count() * 10 > total * 9 && total * 2 > ours.count());
+        for q in [0.25, 0.5, 0.75, 0.9, 0.99] {
+            let mut seen = 0;
+            let bucket = rows.iter().find(|r| {
+                seen += r.2;
+                seen as f64 >= q * total as f64
+            });
+            let (low, high, _) = *bucket.unwrap();
+            let own = ours.quantile(q).unwrap() as f64 / 1000.0;
+            println!("p{:.0}: {own:.1} us, runqlat {low}..={high}", q * 100.0);
+            // Within its bucket, or the one beside it: its stamps come later, and its own
+            // programs' time lies within what it measures.
+            let (least, most) = (low as f64 / 2.0 - 3.0, (high + 1) as f64 * 2.0);
+            assert!((least..=most).contains(&own), "p{:.0}: {own} us, {low}..={high}", q * 100.0);
+        }
     });
 }

@@ -28,7 +28,13 @@ fn run_delay(pid: u32) -> u64 {
 /// Three busy loops share CPU 0 while CPU 1 has nothing to do.
 #[test]
 fn k12_spinners_on_one_cpu() {
-    lab(&["taskset", "setpriv"], || three_on_one_cpu("k12", "8s"));
+    lab(&["taskset", "setpriv"], || three_on_one_cpu("k12", "8s", &[]));
+}
+
+/// The same without eBPF: the same finding, from schedstat.
+#[test]
+fn k12_spinners_on_one_cpu_without_ebpf() {
+    lab(&["taskset", "setpriv"], || three_on_one_cpu("k12-no-bpf", "8s", &["--no-bpf"]));
 }
 
 /// The same on a box with thousands of sleeping threads, which no reading can afford to look
@@ -45,12 +51,12 @@ fn k12_spinners_among_thousands_of_threads() {
             }
             // Dropped when the test ends or fails: then `recv` fails in one after the other.
             let _wake = wake;
-            three_on_one_cpu("k12-threads", "14s");
+            three_on_one_cpu("k12-threads", "14s", &[]);
         });
     });
 }
 
-fn three_on_one_cpu(name: &str, duration: &str) {
+fn three_on_one_cpu(name: &str, duration: &str, extra: &[&str]) {
     let cpus = std::thread::available_parallelism().unwrap().get();
     assert!(cpus >= 2, "needs two CPUs, one of them idle");
     let mut spinners: Vec<Held> =
@@ -58,11 +64,26 @@ fn three_on_one_cpu(name: &str, duration: &str) {
     wait_for("each spinner waits for the others", secs(10), || {
         spinners.iter().all(|s| run_delay(s.pid()) > 300_000_000).then_some(())
     });
-    let report = check(name, duration, &[]);
+    let report = check(name, duration, extra);
     spinners.iter_mut().for_each(Held::assert_running);
     // No cgroup here has a quota: `cfs-throttle` would be a plain error. The box as a
     // whole is not saturated: one CPU idles.
     report.exactly(about_cpu, &["runq-latency-idle-elsewhere"], &[]);
+    let f = report.the("runq-latency-idle-elsewhere", about_cpu);
+    assert_eq!((f.severity(), f.subject()["cpu"].as_u64()), ("crit", Some(0)), "{}", f.text());
+    // One runs, two wait: two thirds. Others on the CPU make it more.
+    let share = f.evidence("run_delay").unwrap();
+    assert!((62.0..80.0).contains(&share), "{share}");
+    let ebpf = extra.is_empty();
+    let source = if ebpf { "ebpf" } else { "schedstat" };
+    assert_eq!((report.source("run-queue latency"), f.uses_ebpf()), (source, ebpf));
+    if ebpf {
+        let p99 = f.evidence("runq-p99").unwrap();
+        let longest = f.evidence("longest-wait").unwrap();
+        eprintln!("lab: {name}: share {share:.0}%, p99 {p99:.2} ms, longest {longest:.2} ms");
+        // Each waits while two others have their slice, of 3 ms or more.
+        assert!(p99 >= 5.0 && longest >= 0.9 * p99, "p99 {p99} ms, longest {longest} ms");
+    }
 }
 
 /// One busy loop with a quota of 20 ms per 100 ms. Its `run_delay` grows by the throttled
@@ -84,6 +105,8 @@ fn k13_quota_of_a_fifth() {
         let waited = run_delay(spinner.pid()) - delay;
         assert!(waited > 3_000_000_000, "run_delay does look like a full queue: {waited} ns");
         report.exactly(about_cpu, &["cfs-throttle"], &[]);
+        let fallback = check("k13-no-bpf", "9s", &["--no-bpf"]);
+        fallback.exactly(about_cpu, &["cfs-throttle"], &[]);
         let f = report.the("cfs-throttle", about_cpu);
         let path = f.subject()["path"].as_str().unwrap();
         assert!(path.ends_with(&group.name), "the group is named: {path}");
@@ -116,17 +139,22 @@ fn softirq_on_one_cpu() {
             // Ends the flood also when an assertion fails: the scope joins the thread.
             let _stop = StopOnDrop(&stop);
             wait_for("softirq is most of CPU 0", secs(10), || softirq_share(0));
-            check("softirq", "10s", &[])
+            [check("softirq", "10s", &[]), check("softirq-no-bpf", "10s", &["--no-bpf"])]
         });
         drop(sink);
-        report.exactly(
-            |f| matches!(f.kind(), "cpu" | "cgroup" | "task" | "host"),
-            &["softirq-one-core"],
-            // 64-byte datagrams into one core at full speed do exhaust its budget.
-            &["softnet-drop-or-squeeze"],
-        );
-        let f = report.the("softirq-one-core", |_| true);
-        assert_eq!(f.subject()["cpu"], 0, "{}", f.text());
+        for (report, ebpf) in report.iter().zip([true, false]) {
+            report.exactly(
+                |f| matches!(f.kind(), "cpu" | "cgroup" | "task" | "host"),
+                &["softirq-one-core"],
+                // 64-byte datagrams into one core at full speed do exhaust its budget.
+                &["softnet-drop-or-squeeze"],
+            );
+            let f = report.the("softirq-one-core", |_| true);
+            assert_eq!(f.subject()["cpu"], 0, "{}", f.text());
+            let source = if ebpf { "ebpf" } else { "/proc/stat" };
+            assert_eq!((report.source("softirq time"), f.uses_ebpf()), (source, ebpf));
+            eprintln!("lab: softirq {:?} by {source}", f.evidence("softirq"));
+        }
     });
 }
 

@@ -5,6 +5,10 @@
 //! `net.1.TcpExtListenOverflows`, `cgroup.x.nr_throttled`, `thread.t.run_ns`, `cpu.0.idle`,
 //! `softirq.NET_RX.0`, `softnet.0.dropped`, `psi.io_some_us`); the steps change that map:
 //!
+//! eBPF sees, where `ebpf = true`: waits of so many ns of a thread, or of nobody in particular
+//! on a CPU (`wait.t.4000000`, `wait.cpu0.150000`), ns in a softirq (`soft.NET_RX.0`), requests
+//! that took so many ns in a stage, and splits (`blk.vdb.device.7550000`, `blk.vdb.splits`).
+//!
 //! - `at` (one time or a list) with `set`, `add`, `mul`: something happens;
 //! - `from`, `to` with `rate`: growth per second, a list cycles second by second;
 //! - `io`: rates of a disk in the words of iostat; `cpu`: shares of CPUs in percent.
@@ -41,6 +45,9 @@ pub(crate) struct Incident {
     /// How often a finding may come and go.
     #[serde(default = "one")]
     pub(crate) spells: u32,
+    /// eBPF measures as well. The file is played with it and without it.
+    #[serde(default)]
+    pub(crate) ebpf: bool,
     /// Collectors that do not run.
     #[serde(default)]
     pub(crate) without: Vec<String>,
@@ -89,6 +96,8 @@ pub(crate) struct Expect {
     pub(crate) at: f64,
     #[serde(default)]
     pub(crate) absent: bool,
+    /// Holds with eBPF only, or without it only.
+    pub(crate) ebpf: Option<bool>,
     /// Part of the subject as people read it.
     #[serde(default)]
     pub(crate) subject: String,
@@ -166,6 +175,9 @@ pub(crate) struct Disk {
     pub(crate) size_gib: Option<u64>,
     pub(crate) nr_requests: Option<u32>,
     pub(crate) hw_queues: Option<u32>,
+    pub(crate) scheduler: Option<String>,
+    pub(crate) max_sectors_kb: Option<u32>,
+    pub(crate) max_hw_sectors_kb: Option<u32>,
     pub(crate) backing_file: Option<String>,
     pub(crate) dm_name: Option<String>,
     #[serde(default)]
@@ -198,6 +210,9 @@ pub(crate) struct Thread {
     pub(crate) cgroup: Option<String>,
     pub(crate) nice: Option<i8>,
     pub(crate) policy: Option<u32>,
+    /// The kernel tells no waits of it.
+    #[serde(default)]
+    pub(crate) no_schedstat: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -1,5 +1,8 @@
 //! From the state of an incident to a tick, as the collectors would have read it.
 
+#[path = "bpf.rs"]
+mod bpf;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -45,10 +48,12 @@ fn stamp<S>(mono: MonoNs, on: bool, data: S) -> Option<Shared<S>> {
     on.then(|| Arc::new(Stamped { span: Span::at(mono), cpu: Duration::ZERO, data }))
 }
 
-pub(crate) fn tick(i: &Incident, seq: usize, t: f64, s: &State) -> Tick {
+/// `before` is the state at the tick before.
+pub(crate) fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) -> Tick {
     let mono = MonoNs(((EPOCH + t) * 1e9).round() as u64);
     let v = View(s);
     let at = |name: &str| !i.without.iter().any(|w| w == name);
+    let bpf = |name: &str| i.ebpf && at(name);
     let (own, other) = tables(i, v, mono);
     let samples = Samples {
         sockets: stamp(mono, at("sockets"), SocketsSample { spaces: own, unread: vec![] }),
@@ -65,6 +70,9 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, s: &State) -> Tick {
         psi: stamp(mono, at("psi"), psi(v)),
         cgroups: stamp(mono, at("cgroups"), cgroups(i, v)),
         processes: stamp(mono, at("processes"), processes(i, t)),
+        runq_bpf: stamp(mono, bpf("runq-bpf"), bpf::runq(i, before, v, mono)),
+        irq_bpf: stamp(mono, bpf("irq-bpf"), bpf::irq(i, v)),
+        block_bpf: stamp(mono, bpf("block-bpf"), bpf::block(i, v)),
         ..Samples::default()
     };
     Tick { seq: Seq(seq as u64), mono, wall: WallNs(mono.0 as i64), samples, ..Tick::default() }
@@ -233,6 +241,9 @@ fn disks(i: &Incident, v: View<'_>) -> DisksSample {
                     size_sectors: d.size_gib.map(|g| g << 21),
                     nr_requests: d.nr_requests,
                     hw_queues: d.hw_queues,
+                    scheduler: d.scheduler.clone(),
+                    max_sectors_kb: d.max_sectors_kb,
+                    max_hw_sectors_kb: d.max_hw_sectors_kb,
                     backing_file: d.backing_file.clone(),
                     dm_name: d.dm_name.clone(),
                     slaves: d.slaves.clone(),
@@ -326,6 +337,7 @@ fn sched(i: &Incident, v: View<'_>) -> SchedSample {
     let threads = i
         .threads
         .iter()
+        .filter(|t| !t.no_schedstat)
         .map(|t| {
             let g = |k: &str| v.n(&format!("thread.{}.{k}", t.name));
             ThreadSched {

@@ -257,9 +257,19 @@ fn numbers_tab_and_zoom_walk_through_the_panes() {
     assert_eq!(c.view.layout, Layout::Overview);
     c.keys("<tab><tab>");
     assert_eq!(c.view.focus, Focus::Pane(PaneId::RunQueue));
+    assert!(c.text().contains("┌ 4 Run queue") && c.text().contains("┌ 2 Disks"));
+    // The events have no place among the four: they take the screen while they are looked at.
+    c.keys("<tab>");
+    assert_eq!(c.view.focus, Focus::Pane(PaneId::Events));
+    assert!(c.text().contains("─ 5 Events") && !c.text().contains("┌"), "{}", c.text());
     c.keys("<tab>");
     assert_eq!(c.view.focus, Focus::Findings);
     c.keys("<tab>");
+    assert_eq!(c.view.focus, Focus::Pane(PaneId::Sockets));
+    assert!(c.text().contains("┌ 4 Run queue"));
+    c.keys("5");
+    assert_eq!((c.view.focus, c.view.layout), (Focus::Pane(PaneId::Events), Layout::Overview));
+    c.keys("<esc>");
     assert_eq!(c.view.focus, Focus::Pane(PaneId::Sockets));
     c.keys("<s-tab>");
     assert_eq!(c.view.focus, Focus::Findings);

@@ -67,9 +67,11 @@ fn a_collector_that_is_off_says_why() {
         (CollectorId::Disks, 2),
         (CollectorId::Softirq, 3),
         (CollectorId::Sched, 4),
+        (CollectorId::NetBpf, 5),
     ];
     let script = Script {
         off: vec![
+            (CollectorId::NetBpf, "no CAP_BPF"),
             (CollectorId::Sockets, "netlink refused"),
             (CollectorId::Disks, "no /proc/diskstats"),
             (CollectorId::Softirq, "no /proc/softirqs"),
@@ -115,9 +117,18 @@ const HOSTILE: &[&str] = &[
 fn hostile_names_neither_escape_nor_shift() {
     for name in HOSTILE {
         for glyphs in [GlyphSet::Block, GlyphSet::Ascii, GlyphSet::Braille] {
-            let script = Script { name, ..Script::three_faults() };
+            let script = Script { name, ..Script::three_faults() }.with_bpf();
             let mut c = Console::after(script, Size::new(120, 36), 40);
-            for keys in ["", "4", "z<enter>", "<esc><esc>1/java<enter>", "f<enter>"] {
+            for keys in [
+                "",
+                "4",
+                "z<enter>",
+                "<esc><esc>1/java<enter>",
+                "f<enter>",
+                "5",
+                "jj<enter>",
+                "<esc>4G<enter>",
+            ] {
                 c.keys(keys);
                 let buf = c.draw(theme(ColorMode::Named, glyphs));
                 for cell in buf.content() {
@@ -152,11 +163,13 @@ proptest! {
     fn any_size_and_any_keys(
         w in 1u16..300,
         h in 1u16..100,
-        keys in "[jkgGszSc1234fwy?/ \\[\\]{}0a-e]{0,12}",
+        keys in "[jkgGszSc12345fwy?/ \\[\\]{}0a-e]{0,12}",
         esc in prop::sample::select(vec!["", "<esc>", "<enter>", "<tab>", "<lt>", "<pgdn>", "<c-d>"]),
         healthy: bool,
+        bpf: bool,
     ) {
         let script = if healthy { Script::healthy() } else { Script::three_faults() };
+        let script = if bpf { script.with_bpf() } else { script };
         let mut c = Console::after(script, Size::new(w, h), 25);
         c.keys(&keys).keys(esc).ticks(2);
         let vm = c.vm();

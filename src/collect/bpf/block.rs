@@ -126,7 +126,7 @@ pub struct BlockBpf {
     coverage: Coverage,
 }
 
-const MISSED_EVERY: u32 = 10;
+const MISSED_EVERY: u32 = 60;
 const TABLE: &str = "BLOCK_DISKS";
 
 impl Collector for BlockBpf {

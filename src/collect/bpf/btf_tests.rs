@@ -179,6 +179,62 @@ fn constructed_5_10_shapes_are_told_by_their_arguments() {
     }
 }
 
+/// Constructed: 5.10.137 took over the short issue and requeue events of 5.11 but nothing
+/// else, so that neither a version nor one event tells the shape of another.
+#[test]
+fn constructed_5_10_137_tells_each_event_by_its_own_arguments() {
+    let mut b = Builder::new();
+    let members = ["q", "cmd_flags", "tag", "__data_len", "rq_disk", "start_time_ns"];
+    let mut members: Vec<_> =
+        members.iter().zip(0u32..).map(|(name, i)| (*name, 0, i * 8)).collect();
+    members.push(("io_start_time_ns", 0, 192));
+    b.structure("request", &members);
+    b.structure("gendisk", &[("major", 0, 0), ("first_minor", 0, 4)]);
+    b.structure("bio", &[("bi_disk", 0, 8)]);
+    b.tracepoint("block_rq_issue", 1);
+    b.tracepoint("block_rq_requeue", 1);
+    b.tracepoint("block_split", 3);
+    let (globals, splits) = offsets::block(&Btf::parse(b.build()).unwrap()).unwrap();
+    assert!(splits);
+    for want in [("ISSUE_SECOND", 0), ("REQUEUE_SECOND", 0), ("SPLIT_SECOND", 1), ("DISK_IN_RQ", 1)]
+    {
+        assert!(globals.contains(&want), "{want:?}");
+    }
+}
+
+/// Constructed: arguments of the network events, kernel by kernel.
+#[test]
+fn constructed_network_events_have_what_their_arguments_say() {
+    for (kernel, drop, reset, retransmit) in
+        [("5.5", 2, 2, 2), ("5.17", 3, 2, 2), ("6.10", 3, 3, 2), ("6.17", 4, 3, 3)]
+    {
+        let mut b = Builder::new();
+        let net_ref = b.structure("", &[("net", 0, 0)]);
+        let number = b.structure("ns_common", &[("inum", 0, 16)]);
+        b.structure("net", &[("ns", number, 120)]);
+        let plain = ["skc_daddr", "skc_rcv_saddr", "skc_dport", "skc_num", "skc_family"];
+        let mut members: Vec<_> =
+            plain.iter().zip(0u32..).map(|(name, i)| (*name, 0, i * 4)).collect();
+        members.extend([("skc_state", 0, 20), ("skc_net", net_ref, 48), ("skc_cookie", 0, 88)]);
+        let common = b.structure("sock_common", &members);
+        b.structure("sock", &[("__sk_common", common, 0)]);
+        b.tracepoint("kfree_skb", drop);
+        b.tracepoint("tcp_send_reset", reset);
+        b.tracepoint("tcp_retransmit_skb", retransmit);
+        let globals = offsets::net(&Btf::parse(b.build()).unwrap()).unwrap();
+        for (name, value) in [
+            ("SK_NET", 48),
+            ("NET_INUM", 136),
+            ("SK_HAS_V6", 0),
+            ("DROP_HAS_REASON", u32::from(drop > 2)),
+            ("RESET_HAS_REASON", u32::from(reset > 2)),
+            ("RETRANSMIT_HAS_ERR", u32::from(retransmit > 2)),
+        ] {
+            assert!(globals.contains(&(name, value)), "{kernel}: {name} {value}");
+        }
+    }
+}
+
 #[test]
 fn a_missing_member_is_named() {
     let mut b = Builder::new();

@@ -46,10 +46,18 @@ impl Events {
     /// One buffer for each CPU that is online; the programs count what happens on others.
     fn perf(mut array: PerfEventArray<MapData>, cpus: usize) -> Result<Self, String> {
         let online = aya::util::online_cpus().map_err(|(path, e)| format!("{path}: {e}"))?;
-        let pages = pages(cpus);
+        let mut pages = pages(cpus);
         let mut buffers = Vec::new();
         for cpu in online {
-            buffers.push(array.open(cpu, Some(pages)).map_err(|e| e.to_string())?);
+            let buffer = loop {
+                match array.open(cpu, Some(pages)) {
+                    Ok(buffer) => break buffer,
+                    // Without CAP_IPC_LOCK there is a limit: kernel.perf_event_mlock_kb.
+                    Err(_) if pages > 8 => pages /= 2,
+                    Err(e) => return Err(e.to_string()),
+                }
+            };
+            buffers.push(buffer);
         }
         Ok(Self::Perf(buffers))
     }
@@ -84,7 +92,13 @@ impl Events {
 /// Pages of one CPU's perf buffer, a power of two.
 fn pages(cpus: usize) -> usize {
     let share = BYTES_FIXED / PAGE / cpus.max(1);
-    if share < 2 { 1 } else { (share + 1).next_power_of_two() / 2 }.min(64)
+    if share < 2 { 1 } else { (share + 1).next_power_of_two() / 2 }.min(256)
+}
+
+/// Kernel memory of all perf buffers together.
+#[cfg(test)]
+pub(super) fn perf_bytes(cpus: usize) -> usize {
+    (pages(cpus) + 1) * PAGE * cpus
 }
 
 #[cfg(test)]
@@ -98,6 +112,6 @@ mod tests {
             assert!(pages.is_power_of_two());
             assert!(pages * PAGE * cpus <= BYTES_FIXED, "{pages} pages on {cpus} CPUs");
         }
-        assert_eq!([pages(1), pages(64), pages(500), pages(4096)], [64, 8, 1, 1]);
+        assert_eq!([pages(1), pages(64), pages(500), pages(4096)], [256, 8, 1, 1]);
     }
 }

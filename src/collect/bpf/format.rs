@@ -88,5 +88,8 @@ fn parse_field(line: &str) -> Option<Field> {
 }
 
 #[cfg(test)]
+#[path = "history_tests.rs"]
+mod history;
+#[cfg(test)]
 #[path = "format_tests.rs"]
 mod tests;

@@ -104,7 +104,7 @@ pub struct IrqBpf {
     coverage: Coverage,
 }
 
-const MISSED_EVERY: u32 = 10;
+const MISSED_EVERY: u32 = 60;
 
 impl Collector for IrqBpf {
     type Sample = IrqBpfSample;

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::btf::Btf;
 use super::maps::Stripes;
+use super::objects;
 use super::rights::refused;
 use super::tracefs;
 use crate::collect::parse::cpu_list;
@@ -40,6 +41,22 @@ pub(super) struct Kernel {
     pub(super) cpus: usize,
     /// The kernel's types, or why there are none.
     pub(super) types: Result<Types, String>,
+    /// One for all objects: making one parses the kernel's types, 11 ms each time.
+    loader: Mutex<EbpfLoader<'static>>,
+}
+
+impl Kernel {
+    /// `types` runs beside the making of the loader: both parse the kernel's types.
+    fn new(cpus: usize, types: impl FnOnce() -> Result<Types, String> + Send) -> Self {
+        std::thread::scope(|s| {
+            let types = s.spawn(types);
+            let mut loader = EbpfLoader::new();
+            // Our objects have nothing to relocate: free the types that the loader parsed.
+            loader.btf(None);
+            let types = types.join().unwrap_or_else(|_| Err("the types cannot be parsed".into()));
+            Self { cpus, types, loader: Mutex::new(loader) }
+        })
+    }
 }
 
 /// The kernel's type information, for us and for the loader.
@@ -62,7 +79,7 @@ pub(super) fn kernel(host: &HostFs, opts: &CollectOptions) -> Result<Arc<Kernel>
     if let Some(k) = &*cached {
         return Ok(k.clone());
     }
-    let k = Arc::new(Kernel { cpus: possible_cpus(host), types: types(host) });
+    let k = Arc::new(Kernel::new(possible_cpus(host), || types(host)));
     *cached = Some(k.clone());
     Ok(k)
 }
@@ -111,6 +128,13 @@ impl Loaded {
         globals: &Globals,
         sizes: &[(&'static str, u32)],
     ) -> Result<Self, Unavailable> {
+        if !objects::whole(object) {
+            return Err(damaged());
+        }
+        if let Some((name, _)) = globals.iter().find(|(name, _)| !names(object, name)) {
+            let reason = format!("the object has no variable {name}");
+            return Err(Unavailable::new(reason, REINSTALL));
+        }
         match create(kernel, object, globals, sizes) {
             Ok(ebpf) => Ok(Self { ebpf, mmap: true, attached: Vec::new() }),
             // Kernels before 5.5 do not know the flag for mappable arrays.
@@ -195,15 +219,27 @@ fn create(
     globals: &Globals,
     sizes: &[(&'static str, u32)],
 ) -> Result<Ebpf, aya::EbpfError> {
-    let mut loader = EbpfLoader::new();
-    loader.btf(kernel.types.as_ref().ok().map(|t| &t.loader));
+    let mut loader = kernel.loader.lock().unwrap_or_else(PoisonError::into_inner);
     for (name, value) in globals {
-        loader.override_global(name, value, true);
+        // Four bytes each, for as long as we run: the loader outlives this call. It keeps the
+        // variables of objects before, which this one need not have: `names` has checked ours.
+        let value: &'static u32 = Box::leak(Box::new(*value));
+        loader.override_global(name, value, false);
     }
     for (name, entries) in sizes {
         loader.map_max_entries(name, *entries);
     }
     loader.load(object)
+}
+
+fn damaged() -> Unavailable {
+    Unavailable::new("the kernel program in this binary is damaged", REINSTALL)
+}
+
+/// True when the object has a symbol of that name.
+fn names(object: &[u8], symbol: &str) -> bool {
+    let with_ends = [b"\0", symbol.as_bytes(), b"\0"].concat();
+    object.windows(with_ends.len()).any(|w| w == with_ends)
 }
 
 fn attach_btf(p: &mut Program, tracepoint: &str, btf: &aya::Btf) -> Result<(), ProgramError> {
@@ -266,6 +302,10 @@ fn explain(e: &(dyn Error + 'static)) -> Unavailable {
         Some(Errno::NOENT) => {
             Unavailable::new("this kernel lacks the tracepoint", "use a newer kernel")
         }
+        Some(Errno::NOMEM) => Unavailable::new(
+            "no memory for the programs' maps",
+            "raise the memory limit of the service or container",
+        ),
         Some(code) => {
             let what = verifier_line(e).unwrap_or_else(|| io::Error::from(code).to_string());
             Unavailable::new(format!("the kernel refuses the program: {what}"), UNKNOWN_KERNEL)

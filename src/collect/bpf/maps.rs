@@ -106,7 +106,22 @@ impl<const W: usize> Stripes<W> {
         from: usize,
         len: usize,
     ) -> impl Iterator<Item = u64> + '_ {
-        (from..from.saturating_add(len)).map(move |w| self.get(stripe, w))
+        let from = from.min(W);
+        let range = from..from.saturating_add(len).min(W);
+        let inside = stripe < self.count;
+        let (mapped, copied): (&[AtomicU64], &[u64]) = match &self.source {
+            // SAFETY: `count * W` words are mapped for as long as `self` lives, and the range
+            // lies within stripe `stripe` of them. Atomics may be written while we read.
+            Source::Mapped { memory: m, .. } if inside => unsafe {
+                let first = m.at.add(stripe * W + range.start).as_ptr();
+                (std::slice::from_raw_parts(first, range.len()), &[])
+            },
+            Source::Copied { words, .. } => {
+                (&[], words.get(stripe).and_then(|s| s.get(range)).unwrap_or_default())
+            }
+            Source::Mapped { .. } => (&[], &[]),
+        };
+        mapped.iter().map(|w| w.load(Ordering::Relaxed)).chain(copied.iter().copied())
     }
 }
 

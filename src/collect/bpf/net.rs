@@ -29,7 +29,7 @@ pub(super) const BYTES_FIXED: usize = events::BYTES_FIXED;
 
 /// Connections that one sample lists.
 const LISTED: usize = 256;
-const MISSED_EVERY: u32 = 10;
+const MISSED_EVERY: u32 = 60;
 
 /// One reading. Counters are since the programs were attached; a kind whose program is not
 /// attached is `None`.

@@ -62,6 +62,10 @@ pub(super) fn runq(btf: &Btf) -> Result<Globals, Unavailable> {
         ],
         &mut out,
     );
+    if !offer(btf, "STATE_KNOWN", &[("TASK_STATE", "task_struct", &["__state"])], &mut out) {
+        out.pop();
+        offer(btf, "STATE_KNOWN", &[("TASK_STATE", "task_struct", &["state"])], &mut out);
+    }
     offer(btf, "COMM_KNOWN", &[("TASK_COMM", "task_struct", &["comm"])], &mut out);
     Ok(out)
 }

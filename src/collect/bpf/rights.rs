@@ -75,7 +75,7 @@ fn later(have: CapabilitySet, fallback: bool) -> CapabilitySet {
 
 /// Gives up, for the calling thread, the capabilities that only loading and attaching need.
 /// Those that a later attachment may need stay permitted, but are not effective outside of
-/// [`raised`]; reading a process's name of another user and the kernel's symbols stay allowed.
+/// `raised`; reading a process's name of another user and the kernel's symbols stay allowed.
 ///
 /// # Errors
 /// When the kernel refuses, which it has no reason to.

@@ -117,7 +117,7 @@ const LISTED: usize = 64;
 const CHECK_AFTER: Duration = Duration::from_secs(2);
 const CHECK_SWITCHES: u64 = 100;
 /// `missed` costs system calls, so it is read every so many samples.
-const MISSED_EVERY: u32 = 10;
+const MISSED_EVERY: u32 = 60;
 
 /// Reads it. See the module head.
 pub struct RunqBpf {

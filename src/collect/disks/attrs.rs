@@ -65,7 +65,7 @@ pub(super) fn read(host: &HostFs, name: &str) -> DiskAttrs {
         class,
         rotational,
         size_sectors,
-        scheduler: text(host, &queue.join("scheduler")).and_then(|t| active(&t)),
+        scheduler: text(host, &queue.join("scheduler")).and_then(|t| active_scheduler(&t)),
         nr_requests: number(host, &queue.join("nr_requests")),
         max_sectors_kb: number(host, &queue.join("max_sectors_kb")),
         max_hw_sectors_kb: number(host, &queue.join("max_hw_sectors_kb")),
@@ -86,7 +86,7 @@ pub(super) fn read(host: &HostFs, name: &str) -> DiskAttrs {
 
 /// Class, and `rotational` where it can be believed: layers inherit it from below, and
 /// virtual disks make it up.
-fn classify(
+pub(crate) fn classify(
     name: &str,
     vendor: Option<&str>,
     model: Option<&str>,
@@ -126,7 +126,7 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
 }
 
 /// The scheduler in brackets; a lone word stands for itself (`none`).
-fn active(text: &str) -> Option<String> {
+pub(crate) fn active_scheduler(text: &str) -> Option<String> {
     let inside = text.split_once('[').and_then(|(_, r)| r.split_once(']')).map(|(a, _)| a);
     let name = inside.or_else(|| text.split_whitespace().next().filter(|_| !text.contains(' ')))?;
     Some(name.to_owned())
@@ -180,9 +180,9 @@ mod tests {
 
     #[test]
     fn the_scheduler_is_the_one_in_brackets() {
-        assert_eq!(active("mq-deadline kyber [bfq] none").as_deref(), Some("bfq"));
-        assert_eq!(active("none").as_deref(), Some("none"));
-        assert_eq!(active("a b"), None);
-        assert_eq!(active("[").as_deref(), Some("["));
+        assert_eq!(active_scheduler("mq-deadline kyber [bfq] none").as_deref(), Some("bfq"));
+        assert_eq!(active_scheduler("none").as_deref(), Some("none"));
+        assert_eq!(active_scheduler("a b"), None);
+        assert_eq!(active_scheduler("[").as_deref(), Some("["));
     }
 }

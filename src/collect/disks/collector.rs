@@ -145,6 +145,8 @@ impl Collector for DisksCollector {
 
     fn signals(&self, out: &mut Vec<Signal>) {
         out.push(Signal::ok("disk counters", "diskstats"));
+        let why = "means only, queue and device together";
+        out.push(Signal::degraded("block latency", "diskstats", why, ""));
         let known = |d: &&Device| d.attrs.size_sectors.is_some();
         let shown = self.devices.iter().filter(|d| !d.stub);
         let (all, have) = (shown.clone().count(), shown.filter(known).count());

@@ -11,6 +11,7 @@ mod parse;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
+pub(crate) use attrs::{active_scheduler, classify};
 pub use collector::DisksCollector;
 pub use parse::{ParsedLine, parse_line};
 

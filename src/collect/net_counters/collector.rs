@@ -130,6 +130,8 @@ impl Collector for NetCountersCollector {
     fn signals(&self, out: &mut Vec<Signal>) {
         const NAME: &str = "protocol counters";
         const SOURCE: &str = "/proc/net";
+        let why = "counts only: no connection, no reason";
+        out.push(Signal::degraded("TCP events", SOURCE, why, ""));
         let blind = self.foreign.refused.len();
         out.push(if blind == 0 {
             Signal::ok(NAME, SOURCE)

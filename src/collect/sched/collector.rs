@@ -1,7 +1,6 @@
 //! The collector.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::time::Duration;
 
 use super::{SchedSample, ThreadSched, parse};
@@ -98,21 +97,23 @@ impl Collector for SchedCollector {
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
-        const NAME: &str = "run-queue latency";
-        out.push(if self.scan.has_schedstat {
-            let mut why = "no eBPF: per-task run_delay, top tasks only".to_owned();
-            if self.scan.is_behind() {
-                let _ = write!(why, "; {} threads read in turn", self.unread);
-            }
-            Signal::degraded(NAME, "schedstat", why, "eBPF needs root and a kernel with BTF")
+        const NAME: &str = "run-queue delay per thread";
+        const FALLBACK: &str = "run-queue latency";
+        const SOURCE: &str = "schedstat";
+        if !self.scan.has_schedstat {
+            let why = "no /proc/PID/schedstat (CONFIG_SCHED_INFO is off)";
+            let remedy = "use a kernel with CONFIG_SCHED_INFO";
+            out.push(Signal::missing(NAME, SOURCE, why, remedy));
+            out.push(Signal::missing(FALLBACK, SOURCE, why, remedy));
+            return;
+        }
+        out.push(if self.scan.is_behind() {
+            let why = format!("{} threads read in turn", self.unread);
+            Signal::degraded(NAME, SOURCE, why, "")
         } else {
-            Signal::missing(
-                NAME,
-                "schedstat",
-                "no /proc/PID/schedstat (CONFIG_SCHED_INFO is off)",
-                "use a kernel with CONFIG_SCHED_INFO, or eBPF",
-            )
+            Signal::ok(NAME, SOURCE)
         });
+        out.push(Signal::degraded(FALLBACK, SOURCE, "means per thread, no distribution", ""));
     }
 }
 

@@ -331,6 +331,11 @@ impl<'a> InetMsg<'a> {
     #[inline]
     #[must_use]
     pub fn skmem_words(&self) -> ([u32; 9], u8) {
+        // All nine, as every kernel since 4.7 sends: without a loop over an unknown length.
+        if let Some(all) = self.skmem.first_chunk::<36>() {
+            let word = |i: usize| u32::from_ne_bytes([all[i], all[i + 1], all[i + 2], all[i + 3]]);
+            return (std::array::from_fn(|n| word(4 * n)), 9);
+        }
         let mut out = [0; 9];
         let mut n = 0;
         for (word, bytes) in out.iter_mut().zip(self.skmem.as_chunks::<4>().0) {

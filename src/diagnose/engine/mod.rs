@@ -3,6 +3,9 @@
 //! Time is counted in observed seconds, not in ticks, so that a verdict does not depend on the
 //! interval. What was not observed does not count: an unknown verdict neither holds nor clears,
 //! a tick after a hole stands for one interval, and a rule whose input is missing is not asked.
+//!
+//! Of single samples ([`Engine::single_sample`]) nothing is known to last: there a condition is
+//! reported as soon as it is seen, and never as more than a suspicion.
 
 mod track;
 
@@ -16,8 +19,8 @@ use std::time::Duration;
 use track::{Moment, Track};
 
 use super::{
-    Confidence, Finding, Findings, NotJudged, RULES, Rule, Severity, Thresholds, Verdict, Verdicts,
-    Window,
+    Confidence, Finding, Findings, Kind, NotJudged, RULES, Rule, RuleId, Severity, Thresholds,
+    Verdict, Verdicts, Window, story,
 };
 use crate::collect::CollectorId;
 use crate::model::subject::Subject;
@@ -79,6 +82,13 @@ impl Engine {
         }
     }
 
+    /// An engine for single samples, such as pasted text: what a rule says fires at once, for
+    /// no time is observed, and is suspected at most.
+    #[must_use]
+    pub fn single_sample() -> Self {
+        Self::new(RULES, Thresholds { single_sample: true, ..Thresholds::default() })
+    }
+
     /// Judges the next moment.
     pub fn push(&mut self, w: &Window<'_>) -> Findings {
         let now = w.tick.mono;
@@ -111,13 +121,14 @@ impl Engine {
                 nominal,
                 longest: nominal * MAX_CREDIT,
                 hole: self.last_hole,
+                alone: self.thresholds.single_sample,
             };
             over.extend(state.take(*rule, v.list, &moment, blind));
         }
-        over.retain(|f| !self.superseded(f));
+        over.retain(|f| !self.superseded(f) && !self.only_notes(f.rule));
         self.cleared.extend(over.into_iter().map(|f| (now, f)));
         self.forget(now);
-        self.report(not_judged)
+        self.report(w, not_judged)
     }
 
     /// A suspicion about sockets for which another finding is active by now: it was a step on
@@ -132,6 +143,11 @@ impl Engine {
                 .any(|a| a.fire.sockets.iter().any(|s| f.fire.sockets.contains(s)))
     }
 
+    /// Remarks come and go without a trace.
+    fn only_notes(&self, rule: RuleId) -> bool {
+        self.rules.iter().any(|r| r.id() == rule && r.kind() == Kind::Annotation)
+    }
+
     fn forget(&mut self, now: MonoNs) {
         while self.cleared.len() > MAX_CLEARED
             || self.cleared.front().is_some_and(|(at, _)| now.since(*at) > REMEMBER)
@@ -140,7 +156,7 @@ impl Engine {
         }
     }
 
-    fn report(&self, not_judged: Vec<NotJudged>) -> Findings {
+    fn report(&self, w: &Window<'_>, not_judged: Vec<NotJudged>) -> Findings {
         let tracks = self.states.iter().flat_map(|s| s.tracks.values());
         let mut active: Vec<Arc<Finding>> = tracks.filter_map(|t| t.finding.clone()).collect();
         active.sort_by(|a, b| {
@@ -153,7 +169,8 @@ impl Engine {
             ))
         });
         let cleared = self.cleared.iter().rev().map(|c| c.1.clone()).collect();
-        Findings { active, cleared, not_judged }
+        let story::Sorted { causes, folded, notes } = story::sort(self.rules, w, active);
+        Findings { active: causes, folded, notes, cleared, not_judged }
     }
 }
 

@@ -442,7 +442,7 @@ proptest! {
             let mut state = State::default();
             let now = Moment {
                 mono: MonoNs(1), wall: WallNs(1), nominal: Duration::from_secs(1),
-                longest: Duration::from_secs(3), hole: None,
+                longest: Duration::from_secs(3), hole: None, alone: false,
             };
             let verdicts = list
                 .iter()
@@ -459,4 +459,18 @@ proptest! {
         }
         prop_assert_eq!(judge(&said), judge(&turned));
     }
+}
+
+/// Single samples: at once, suspected at most, with what is not known, and over with the sample.
+#[test]
+fn a_single_sample_is_a_suspicion_at_once() {
+    let mut b = Bench::new(ONLY_HELD, 1000);
+    b.engine = Engine::new(ONLY_HELD, Thresholds { single_sample: true, ..Thresholds::default() });
+    let f = b.says(&[Warn]);
+    assert_eq!(f.active.len(), 1, "no hold time is waited for");
+    assert_eq!(f.active[0].fire.confidence, Confidence::Suspected);
+    assert!(f.active[0].fire.missing.iter().any(|m| m.contains("whether it lasts (5 s")));
+    let f = b.says(&[Fine]);
+    assert_eq!((f.active.len(), f.cleared.len()), (0, 1), "the next sample does not go on from it");
+    assert!(Engine::single_sample().thresholds.single_sample);
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::{Finding, Fire, Rule, Verdict};
+use super::super::{Confidence, Finding, Fire, Rule, Verdict};
 use crate::model::subject::Subject;
 use crate::model::time::{MonoNs, WallNs};
 
@@ -18,6 +18,8 @@ pub(super) struct Moment {
     pub(super) longest: Duration,
     /// The first moment after the last hole in the series.
     pub(super) hole: Option<MonoNs>,
+    /// It stands alone: time between it and others was not observed.
+    pub(super) alone: bool,
 }
 
 impl Moment {
@@ -84,12 +86,14 @@ impl Track {
                 let begun = self.begin(&fire, now);
                 let held: Duration = self.recent.iter().filter(|r| r.2).map(|r| r.1).sum();
                 let enough = held + slack >= Duration::from_secs(u64::from(hold.need));
-                if enough || self.finding.is_some() {
+                if now.alone || enough || self.finding.is_some() {
                     self.finding = Some(Arc::new(self.finding(rule, subject, *fire, begun, now)));
                 }
                 None
             }
             Verdict::Clear => self.clear(),
+            // Samples that stand alone do not go on from each other.
+            Verdict::Ok if now.alone => self.clear(),
             Verdict::Ok => {
                 self.calm += credit;
                 if self.calm + slack >= Duration::from_secs(u64::from(hold.clear)) {
@@ -113,9 +117,17 @@ impl Track {
         begun: (MonoNs, WallNs),
         now: &Moment,
     ) -> Finding {
+        let hold = rule.doc().hold;
         if let Some(old) = &self.finding {
             // A finding does not get milder while it lasts: the ladder is climbed, not danced on.
             fire.severity = fire.severity.max(old.fire.severity);
+        }
+        if now.alone && fire.confidence == Confidence::Confirmed {
+            fire.confidence = Confidence::Suspected;
+            if hold.need > 0 {
+                let why = format!("whether it lasts ({} s are wanted): single samples", hold.need);
+                fire.missing.push(why);
+            }
         }
         Finding {
             rule: rule.id(),
@@ -125,6 +137,7 @@ impl Track {
             first_seen: begun.1,
             last_seen: now.wall,
             active: true,
+            cause: None,
         }
     }
 

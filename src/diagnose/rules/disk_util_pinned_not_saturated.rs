@@ -7,6 +7,7 @@ use super::super::{
     Verdicts, Window,
 };
 use super::common::disks::{leaves, reference, spins, subject, title};
+use super::common::measured;
 use super::common::text::{ms, rate, sh};
 use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
@@ -88,6 +89,9 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64, calm_ms: f64, measured: bool) -
     let of = if measured { "with an empty queue" } else { "typical for its class" };
     let text = format!("await {} ms against {} ms {of}", ms(r), ms(calm_ms));
     f.evidence.push(Evidence::new("await", r, "ms", text).over(WAITING * calm_ms));
+    if let Some(l) = measured::disk(w, d) {
+        f.evidence.extend(l.evidence(d));
+    }
     let mut rates: Vec<f64> = w
         .recent(60)
         .filter_map(|m| m.disk(d.id))

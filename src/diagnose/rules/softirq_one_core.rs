@@ -5,11 +5,13 @@ use std::time::Duration;
 use super::super::{
     Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
 };
-use super::common::text::{rate, sh};
+use super::common::measured::{softirqs, to_ms};
+use super::common::text::{ms, rate, sh};
 use crate::collect::CollectorId;
 use crate::collect::softirq::{NicQueues, SoftirqSample};
+use crate::model::derive::bpf::IrqFigures;
 use crate::model::derive::cpu::{CpuFigures, CpuShare, SoftirqFigures};
-use crate::model::derive::rate::median;
+use crate::model::derive::rate::{median, ratio};
 use crate::model::subject::{CpuId, Subject};
 
 /// See [`DOC`].
@@ -24,6 +26,8 @@ const CLEAR: f64 = 40.0;
 const TIMES: f64 = 4.0;
 /// Part of all NET_RX that this CPU does.
 const SHARE: f64 = 0.7;
+/// Part of the CPU's softirq time that must be receiving; other vectors are other trouble.
+const RECEIVING: f64 = 0.5;
 /// Critical when the CPU has no more idle time than this, %, and packets suffer.
 const NO_IDLE: f64 = 5.0;
 
@@ -31,17 +35,19 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("softirq-one-core"),
     title: "one CPU does the network interrupts for all",
     condition: "With 2 CPUs or more: one is 60% or more in softirq, 4 times the median of the \
-        others or more, and does 70% or more of all NET_RX, for 5 of 8 s. Critical when it has \
-        5% idle time or less and softnet drops or runs out of its budget there. Clears below \
-        40%.",
+        others or more, and does 70% or more of all NET_RX, for 5 of 8 s. With eBPF all of this is \
+        measured time, and half of that CPU's must be NET_RX or NET_TX. Without it, time is \
+        /proc/stat's and NET_RX is counted; where BLOCK, IRQ_POLL and TASKLET run as often as \
+        NET_RX there, which of them takes the time cannot be told. Critical when it has 5% idle time or less and \
+        softnet drops or runs out of its budget there. Clears below 40%.",
     look_alikes: "A single flow: one connection hashes to one queue, more queues do not help it. \
         veth, loopback and tunnels: their receive softirq runs on the CPU of the sender, with no \
-        interrupt of a NIC. Timer or block softirqs: NET_RX is then spread. All CPUs busy with \
-        packets: the median of the others is high.",
+        interrupt of a NIC. Timer or block softirqs: NET_RX is then spread, or takes little of \
+        the time. All CPUs busy with packets: the median of the others is high.",
     remedy: "Give the NIC more queues (ethtool -L), spread their interrupts (irqbalance, \
         smp_affinity_list), or spread in software (RPS: rps_cpus). For veth, unpin or spread the \
         senders.",
-    sources: "/proc/stat, /proc/softirqs, /proc/net/softnet_stat, /proc/interrupts; field: \
+    sources: "eBPF (softirq_entry, softirq_exit), else /proc/stat; /proc/softirqs, /proc/net/softnet_stat, /proc/interrupts; field: \
         single-queue NICs in front of nginx fill one core while others idle.",
     hold: Hold::of(5, 8),
     needs_time: Duration::from_secs(6),
@@ -58,9 +64,16 @@ impl Rule for SoftirqOneCore {
         let (Some(cpu), Some(soft)) = (w.derived.cpu.as_ref(), w.derived.softirq.as_ref()) else {
             return;
         };
-        let Some(hot) = hottest(cpu, soft) else { return };
+        let hot = match softirqs(w) {
+            Some(bpf) => measured(cpu, soft, bpf),
+            None => match counted(cpu, soft) {
+                Ok(hot) => hot,
+                Err(why) => return out.cannot_judge(why),
+            },
+        };
+        let Some(hot) = hot else { return };
         let subject = Subject::Cpu { cpu: hot.cpu };
-        if hot.share.softirq >= BUSY {
+        if hot.softirq >= BUSY {
             out.fire(subject, fire(w, soft, &hot));
         } else {
             out.linger(subject);
@@ -71,39 +84,92 @@ impl Rule for SoftirqOneCore {
 /// The CPU with most softirq time.
 struct Hot {
     cpu: CpuId,
-    share: CpuShare,
+    /// Its time in softirqs, %.
+    softirq: f64,
+    idle: f64,
+    /// Median of the other CPUs' softirq time, %.
     others: f64,
+    /// Its part of all NET_RX.
     net_rx: f64,
     net_rx_s: f64,
+    /// By eBPF.
+    vectors: Option<Vectors>,
 }
 
-fn hottest(cpu: &CpuFigures, soft: &SoftirqFigures) -> Option<Hot> {
+/// Where the softirq time of the CPU goes.
+struct Vectors {
+    /// % of the CPU by vector, most time first.
+    most: Vec<(&'static str, f64)>,
+    /// 99% of the runs of NET_RX end in less, ms.
+    net_rx_p99: Option<f64>,
+}
+
+/// The CPU with most of this time, if it stands out.
+fn hottest(cpu: &CpuFigures, softirq: impl Fn(CpuId, &CpuShare) -> f64) -> Option<Hot> {
     if cpu.cpus.len() < 2 {
         return None;
     }
-    let (id, share) =
-        cpu.cpus.iter().copied().max_by(|a, b| a.1.softirq.total_cmp(&b.1.softirq))?;
-    let mut others: Vec<f64> =
-        cpu.cpus.iter().filter(|(c, _)| *c != id).map(|(_, s)| s.softirq).collect();
+    let all: Vec<(CpuId, f64, f64)> =
+        cpu.cpus.iter().map(|(c, s)| (*c, softirq(*c, s), s.idle)).collect();
+    let (id, softirq, idle) = all.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let mut others: Vec<f64> = all.iter().filter(|c| c.0 != id).map(|c| c.1).collect();
     let others = median(&mut others)?;
-    let (rx, all) = (soft.rate(id, "NET_RX")?, soft.total("NET_RX")?);
-    let net_rx = if all > 0.0 { rx / all } else { 0.0 };
-    (share.softirq >= CLEAR && share.softirq >= TIMES * others && net_rx >= SHARE).then_some(Hot {
+    (softirq >= CLEAR && softirq >= TIMES * others).then_some(Hot {
         cpu: id,
-        share,
+        softirq,
+        idle,
         others,
-        net_rx,
-        net_rx_s: rx,
+        net_rx: 0.0,
+        net_rx_s: 0.0,
+        vectors: None,
     })
+}
+
+/// By measured time.
+fn measured(cpu: &CpuFigures, soft: &SoftirqFigures, bpf: &IrqFigures) -> Option<Hot> {
+    let mut hot = hottest(cpu, |c, _| bpf.soft_pct(c).unwrap_or(0.0).min(100.0))?;
+    let row = bpf.cpu(hot.cpu)?;
+    let time = |name| row.vector(name).map_or(0.0, |r| r.pct);
+    let all = |name| bpf.cpus.iter().filter_map(|c| c.vector(name)).map(|r| r.pct).sum();
+    hot.net_rx = ratio(time("NET_RX"), all("NET_RX")).unwrap_or(0.0);
+    let receives = time("NET_RX") + time("NET_TX") >= RECEIVING * row.soft_pct;
+    let run = row.vector("NET_RX");
+    hot.net_rx_s = soft.rate(hot.cpu, "NET_RX").or(run.map(|r| r.runs_s)).unwrap_or(0.0);
+    let mut most: Vec<_> = row.vectors.iter().map(|v| (v.name(), v.run.pct)).collect();
+    most.sort_by(|a, b| b.1.total_cmp(&a.1));
+    hot.vectors = Some(Vectors { most, net_rx_p99: run.and_then(|r| r.p99_ns).map(to_ms) });
+    (receives && hot.net_rx >= SHARE).then_some(hot)
+}
+
+/// By sampled time and counts.
+///
+/// # Errors
+/// The CPU stands out, but whether by network softirqs cannot be told.
+fn counted(cpu: &CpuFigures, soft: &SoftirqFigures) -> Result<Option<Hot>, String> {
+    let Some(mut hot) = hottest(cpu, |_, s| s.softirq) else { return Ok(None) };
+    let rate = |name| soft.rate(hot.cpu, name).unwrap_or(0.0);
+    let (rx, all) = (rate("NET_RX"), soft.total("NET_RX").unwrap_or(0.0));
+    let net_rx = ratio(rx, all).unwrap_or(0.0);
+    if net_rx < SHARE {
+        return Ok(None);
+    }
+    // A run of these may take as long as one of NET_RX; timers and RCU are short.
+    let heavy: f64 = ["BLOCK", "IRQ_POLL", "TASKLET"].into_iter().map(rate).sum();
+    if heavy >= rx {
+        let why = "other softirqs run there as often as NET_RX, and what takes the time is not \
+            known: eBPF measures it";
+        return Err(format!("{}: {why}", hot.cpu));
+    }
+    (hot.net_rx, hot.net_rx_s) = (net_rx, rx);
+    Ok(Some(hot))
 }
 
 fn fire(w: &Window<'_>, soft: &SoftirqFigures, hot: &Hot) -> Fire {
     let cpu = hot.cpu;
     let net = soft.softnet(cpu);
     let suffers = net.is_some_and(|n| n.dropped_s > 0.0 || n.squeeze_s > 0.0);
-    let severity =
-        if hot.share.idle <= NO_IDLE && suffers { Severity::Crit } else { Severity::Warn };
-    let si = hot.share.softirq;
+    let severity = if hot.idle <= NO_IDLE && suffers { Severity::Crit } else { Severity::Warn };
+    let si = hot.softirq;
     let mut f = Fire::new(
         severity,
         format!(
@@ -112,12 +178,23 @@ fn fire(w: &Window<'_>, soft: &SoftirqFigures, hot: &Hot) -> Fire {
             hot.others
         ),
     );
-    let text = format!("softirq {si:.0}% of {cpu}, median of the others {:.1}%", hot.others);
+    let (source, of) =
+        if hot.vectors.is_some() { ("eBPF", "NET_RX time") } else { ("/proc/stat", "NET_RX") };
+    let text =
+        format!("{source}: softirq {si:.0}% of {cpu}, median of the others {:.1}%", hot.others);
     f.evidence.push(Evidence::new("softirq", si, "%", text).over(BUSY));
-    let text = format!("{:.0}% of NET_RX, {}/s", 100.0 * hot.net_rx, rate(hot.net_rx_s));
+    if let Some(v) = &hot.vectors {
+        let parts: Vec<String> =
+            v.most.iter().take(3).map(|(name, share)| format!("{name} {share:.1}%")).collect();
+        let p99 = v.net_rx_p99;
+        let p99 = p99.map_or(String::new(), |v| format!("; a run of NET_RX p99 {} ms", ms(v)));
+        let text = format!("eBPF: {}{p99}", parts.join(", "));
+        f.evidence.push(Evidence::text("vectors", text));
+    }
+    let text = format!("{:.0}% of {of}, {}/s", 100.0 * hot.net_rx, rate(hot.net_rx_s));
     f.evidence.push(Evidence::new("NET_RX", 100.0 * hot.net_rx, "%", text).over(100.0 * SHARE));
-    let text = format!("{:.0}% idle", hot.share.idle);
-    f.evidence.push(Evidence::new("idle", hot.share.idle, "%", text).over(NO_IDLE));
+    let text = format!("{:.0}% idle", hot.idle);
+    f.evidence.push(Evidence::new("idle", hot.idle, "%", text).over(NO_IDLE));
     match net {
         Some(n) => {
             let text = format!(

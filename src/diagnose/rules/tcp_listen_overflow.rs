@@ -62,10 +62,13 @@ impl Rule for TcpListenOverflow {
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::NetCounters]
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         let spaces = w.tick.samples.net_counters.iter().flat_map(|s| &s.data.spaces);
         for netns in spaces.map(|s| s.netns) {
             let Some(c) = w.counter(netns, OVERFLOWS, SPAN).filter(|c| c.delta > 0) else {
+                if t.single_sample {
+                    standing(w, netns, out);
+                }
                 continue;
             };
             let whole = Subject::Netns { netns };
@@ -80,6 +83,35 @@ impl Rule for TcpListenOverflow {
                 out.fire(subject, fire(w, netns, c.delta, Some(&l)));
             }
         }
+    }
+}
+
+/// One look, with the sums since boot at best: a queue beyond its limit drops the next handshake,
+/// one at its limit has if overflows were ever counted.
+fn standing(w: &Window<'_>, netns: NetnsId, out: &mut Verdicts) {
+    let counters = w.tick.samples.net_counters.as_ref();
+    let space = counters.and_then(|c| c.data.spaces.iter().find(|s| s.netns == netns));
+    let ever = space.and_then(|s| s.get(OVERFLOWS));
+    for (local, l) in full_listeners(w, netns) {
+        let (len, limit) = (l.socket.rqueue, l.socket.wqueue);
+        if ever.map_or(len <= limit, |n| n <= 0) {
+            continue;
+        }
+        let text =
+            format!("{local} accepts too slowly: {len} connections wait, the limit is {limit}");
+        let mut f = Fire::new(Severity::Warn, text);
+        f.confidence = Confidence::Suspected;
+        match ever {
+            Some(n) => {
+                let text = format!("ListenOverflows {n} since boot");
+                f.evidence.push(Evidence::new("ListenOverflows", n as f64, "", text).over(1.0));
+            }
+            None => f.missing.push("whether handshakes were dropped (ListenOverflows)".to_owned()),
+        }
+        listener(&mut f, &l);
+        f.missing.push("whether it lasts: one look at the queue".to_owned());
+        next(&mut f, &enter(w, netns), Some(&l));
+        out.fire(Subject::Listener { local, netns }, f);
     }
 }
 

@@ -6,7 +6,7 @@ use super::super::{
 };
 use super::common::peers::{Group, by_peer, enter, ss_dst};
 use super::common::release::{Release, tb_lt_w_bug};
-use super::common::sockets::{Cause, cases};
+use super::common::sockets::{Cause, cases, too_big_ever};
 use super::common::{evidence, text::sh};
 use crate::collect::CollectorId;
 use crate::model::derive::sockets::TimerKind;
@@ -77,8 +77,12 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     if let Cause::Frozen { too_big: Some(n) } = first.cause {
         let text = format!("TCPWqueueTooBig +{n} around the RTOs");
         f.evidence.push(Evidence::new("TCPWqueueTooBig", n as f64, "", text).over(1.0));
+    } else if let Some(n) = too_big_ever(w, s) {
+        let text = format!("TCPWqueueTooBig {n} since boot: it is not known when");
+        f.evidence.push(Evidence::new("TCPWqueueTooBig", n as f64, "", text));
     }
-    let kernel = &w.host.kernel;
+    let kernel =
+        Some(w.host.kernel.as_str()).filter(|k| !k.is_empty()).unwrap_or("release unknown");
     let text = match release {
         Release::Affected => format!("kernel {kernel} has the bug (4.19.52 to 4.19.61)"),
         Release::Fixed => format!("kernel {kernel} is fixed: signature without known bug"),

@@ -4,6 +4,7 @@
 //! A rate spans at least [`MIN_SPAN`], so that at short intervals the kernel's 10 ms tick
 //! counters and rare events do not turn into noise.
 
+pub mod bpf;
 pub mod cgroups;
 pub mod cpu;
 pub mod disks;
@@ -50,6 +51,16 @@ pub struct Derived {
     pub sockets: Arc<sockets::SocketFigures>,
     /// Protocol counters, two readings per namespace.
     pub net: Vec<NetPair>,
+    /// Run-queue waits, by eBPF.
+    pub runq_bpf: Option<Arc<bpf::RunqFigures>>,
+    /// Time in softirqs and interrupts, by eBPF.
+    pub irq_bpf: Option<Arc<bpf::IrqFigures>>,
+    /// Block requests, by eBPF.
+    pub block_bpf: Option<Arc<bpf::BlockFigures>>,
+    /// TCP events and drops, by eBPF.
+    pub net_bpf: Option<Arc<bpf::NetFigures>>,
+    /// Network events of the last minutes, by eBPF, in the order in which they first came.
+    pub events: Option<Arc<Vec<Arc<bpf::EventRow>>>>,
     /// What this program costs: % of one core over the interval, and resident bytes.
     pub own: Option<(f64, Option<u64>)>,
 }
@@ -108,6 +119,7 @@ pub struct Deriver {
     sched: cpu::SchedTracker,
     cgroups: cgroups::CgroupTracker,
     disks: HashMap<DiskId, DiskMemory>,
+    events: bpf::events::EventTracker,
 }
 
 /// What is remembered of a disk.
@@ -138,6 +150,20 @@ impl Deriver {
         }
         out.cpu = pair!(cpu).map(|(p, n)| Arc::new(cpu::derive(p, n)));
         out.softirq = pair!(softirq).map(|(p, n)| Arc::new(cpu::derive_softirq(p, n)));
+        // Readings after the one that a figure begins with: they name tasks and connections.
+        macro_rules! later {
+            ($field:ident, $base:expr) => {{
+                let from = $base.span.mid();
+                let past = self.recent.iter().filter_map(|t| t.1.$field.as_ref());
+                past.filter(move |o| o.span.mid() > from).chain(s.$field.as_ref())
+            }};
+        }
+        out.runq_bpf = pair!(runq_bpf)
+            .and_then(|(p, n)| bpf::runq::derive(p, n, later!(runq_bpf, p)).map(Arc::new));
+        out.net_bpf = pair!(net_bpf)
+            .and_then(|(p, n)| bpf::net::derive(p, n, later!(net_bpf, p)).map(Arc::new));
+        out.irq_bpf = pair!(irq_bpf).and_then(|(p, n)| bpf::irq::derive(p, n).map(Arc::new));
+        out.block_bpf = pair!(block_bpf).and_then(|(p, n)| bpf::block::derive(p, n).map(Arc::new));
         out.psi = pair!(psi).map(|(p, n)| cpu::derive_psi(p, n));
         out.own = pair!(own).and_then(|(p, n)| {
             let dt = n.span.mid().since(p.span.mid());
@@ -156,10 +182,12 @@ impl Deriver {
             self.sockets.counters(n);
         }
         out.sockets = Arc::new(self.push_sockets(tick));
+        out.events = s.net_bpf.as_ref().map(|n| Arc::new(self.events.push(n, &out.sockets)));
         out.net = s.net_counters.as_ref().map(|n| self.push_counters(n)).unwrap_or_default();
         // Without the socket tables: they are large, and the trackers have read them.
         let kept = Samples { sockets: None, netns_sockets: None, ..s.clone() };
         self.recent.push_back((tick.mono, kept));
+        self.forget_histograms();
         // Rates need one reading that is old enough; collectors may be late by several ticks.
         while self.recent.len() > 2
             && self.recent.front().is_some_and(|t| tick.mono.since(t.0) > Duration::from_secs(20))
@@ -167,6 +195,27 @@ impl Deriver {
             self.recent.pop_front();
         }
         out
+    }
+
+    /// Lets go of eBPF samples that no figure begins with any more: on a big host each holds
+    /// half a megabyte of histograms.
+    fn forget_histograms(&mut self) {
+        macro_rules! forget {
+            ($($field:ident)+) => { $(
+                let newest = self.recent.iter().rev().find_map(|t| t.1.$field.as_ref());
+                if let Some(at) = newest.map(|s| s.span.mid()) {
+                    let mut enough = false;
+                    for (_, t) in self.recent.iter_mut().rev() {
+                        let Some(old) = t.$field.as_ref().map(|s| s.span.mid()) else { continue };
+                        if enough {
+                            t.$field = None;
+                        }
+                        enough |= at.since(old) >= MIN_SPAN;
+                    }
+                }
+            )+ };
+        }
+        forget!(runq_bpf irq_bpf block_bpf net_bpf);
     }
 
     fn push_sockets(&mut self, tick: &Tick) -> sockets::SocketFigures {

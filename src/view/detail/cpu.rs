@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 
 use super::{chart, field, findings_on, gone};
+use crate::collect::CollectorId;
+use crate::model::derive::bpf::irq::RunFigures;
 use crate::model::derive::rate::per_second;
 use crate::model::subject::CpuId;
 use crate::view::context::Cx;
-use crate::view::panes::runq;
+use crate::view::panes::{runq, softirq};
 use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
@@ -38,7 +40,10 @@ pub(super) fn lines(cx: &Cx<'_>, cpu: CpuId, w: u16) -> Vec<Line> {
     out.push(chart(cx, "steal %", w, 100.0, units::pct, share(|s| s.steal)));
     out.push(Line::new());
     out.extend(vectors(cx, cpu));
+    out.extend(vector_times(cx, cpu));
+    out.extend(interrupt_times(cx, cpu));
     out.extend(interrupts(cx, cpu));
+    out.extend(waits(cx, cpu));
     out.extend(waiters(cx, cpu));
     out
 }
@@ -66,6 +71,71 @@ fn vectors(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
         ));
     }
     out
+}
+
+/// Time of each vector, by eBPF.
+fn vector_times(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
+    let Some(b) = cx.irq_bpf else {
+        let why = cx.no_ebpf(CollectorId::IrqBpf);
+        return why.map(|why| field("softirq time", why)).into_iter().collect();
+    };
+    let mut list: Vec<(&'static str, RunFigures)> = Vec::new();
+    if let Some(c) = b.value.cpu(cpu) {
+        list.extend(c.vectors.iter().map(|v| (v.name(), v.run)));
+        list.sort_by(|a, b| b.1.pct.total_cmp(&a.1.pct));
+        list.extend(c.hard.map(|h| ("interrupts", h)));
+    }
+    list.into_iter()
+        .map(|(name, run)| field("time", format!("{name:<11} {}", run_text(&run))))
+        .collect()
+}
+
+/// `  4.1% of core  12.3k/s  mean 3.1us  p99 9.0us  max 21us`
+fn run_text(r: &RunFigures) -> String {
+    let ns = |v: Option<f64>| v.map_or("-".to_owned(), |v| units::secs(v / 1e9));
+    let mut out = format!("{:>4}% of core {:>6}/s", units::pct(r.pct), units::count(r.runs_s));
+    let _ = write!(out, "  mean {:<6}", ns(r.mean_ns));
+    if r.p99_ns.is_some() {
+        let _ = write!(out, " p99 {:<6}", ns(r.p99_ns.map(|v| v as f64)));
+    }
+    if r.max_ns.is_some() {
+        let _ = write!(out, " max {}", ns(r.max_ns.map(|v| v as f64)));
+    }
+    out
+}
+
+/// Time of the interrupts of this CPU, by eBPF.
+fn interrupt_times(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
+    let Some(b) = cx.irq_bpf else { return Vec::new() };
+    let here = b.value.lines.iter().filter(|l| l.cpu == cpu).take(6);
+    here.map(|l| {
+        let name = softirq::irq_name(cx, l.irq).unwrap_or_default();
+        let name = text::cut(&name, 20).into_owned();
+        field("irq time", format!("{:>4} {name:<20} {}", l.irq, run_text(&l.run)))
+    })
+    .collect()
+}
+
+/// Waits for this CPU, by eBPF.
+fn waits(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
+    let Some(c) = cx.runq_bpf.and_then(|b| b.value.cpu(cpu)) else { return Vec::new() };
+    let ns = |v: u64| units::secs(v as f64 / 1e9);
+    let mut line = field(
+        "run queue",
+        format!("{} switches/s  {:.1} waiting", units::count(c.switches_s), c.waiting),
+    );
+    if let Some(l) = c.latency {
+        let max = l.max_ns.map_or(">68s".to_owned(), ns);
+        let text = format!(
+            "  wait p50 {} p90 {} p99 {} max {max}  {} over 1ms",
+            ns(l.p50_ns),
+            ns(l.p90_ns),
+            ns(l.p99_ns),
+            units::int(c.long)
+        );
+        line.add(text, Tone::Plain);
+    }
+    vec![line]
 }
 
 /// The interrupts that fire most on this CPU, from the last two samples.

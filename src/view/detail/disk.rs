@@ -1,6 +1,6 @@
 //! A disk: its stack, its queue over time, its settings, who uses it.
 
-use super::{chart, field, findings_on, gone};
+use super::{chart, field, findings_on, gone, requests};
 use crate::model::derive::disks::DiskFigures;
 use crate::model::subject::DiskId;
 use crate::view::context::Cx;
@@ -21,6 +21,11 @@ pub(super) fn lines(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
     out.push(Line::new());
     out.extend(stack(cx, d));
     out.push(Line::new());
+    let requests = requests::lines(cx, d, w);
+    if !requests.is_empty() {
+        out.extend(requests);
+        out.push(Line::new());
+    }
     out.push(chart(cx, "L (aqu-sz)", w, 1.0, units::count, move |f| f.disk(id).map(|d| d.aqu_sz)));
     out.push(chart(cx, "await", w, 0.000_1, units::secs, move |f| {
         f.disk(id)?.await_ms.map(|v| v / 1e3)

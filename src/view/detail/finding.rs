@@ -17,7 +17,7 @@ use crate::view::{series, text, units};
 /// The finding as of the moment shown: active, else cleared.
 pub(super) fn find<'a>(cx: &Cx<'a>, key: &FindingKey) -> Option<&'a Arc<Finding>> {
     let f = cx.now.findings;
-    f.active.iter().chain(&f.cleared).find(|f| is(f, key))
+    f.all().chain(&f.notes).chain(&f.cleared).find(|f| is(f, key))
 }
 
 pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
@@ -61,6 +61,7 @@ pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
             out.push(line);
         }
     }
+    story(cx, f, &mut out);
     if !f.fire.next.is_empty() {
         out.push(heading("next"));
         out.extend(items(&f.fire.next, wide, Tone::Strong));
@@ -68,6 +69,25 @@ pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
     out.push(Line::new());
     out.push(Line::of(format!(" the long story: stallscope rules {}", f.rule), Tone::Dim));
     out
+}
+
+/// What explains it, and what it explains.
+fn story(cx: &Cx<'_>, f: &Finding, out: &mut Vec<Line>) {
+    let line = |f: &Finding| {
+        let mut line =
+            Line::of(format!("    {:<2} ", f.fire.severity.mark()), tone_of(f.fire.severity));
+        line.add(format!("{}  ", f.rule), Tone::Strong);
+        line.with(text::clean(&f.fire.summary).into_owned(), Tone::Plain)
+    };
+    if let Some(cause) = cx.now.findings.cause_of(f) {
+        out.push(heading("a consequence of"));
+        out.push(line(cause));
+    }
+    let mut folded = cx.now.findings.consequences(f).peekable();
+    if folded.peek().is_some() {
+        out.push(heading("explains"));
+        out.extend(folded.map(|f| line(f)));
+    }
 }
 
 fn heading(s: &'static str) -> Line {
@@ -167,7 +187,7 @@ fn over_time(
 ) -> Vec<Option<f64>> {
     series::maxima(cx, b, |m| {
         let then = cx.analysis.at(m.tick.seq)?;
-        let f = then.findings.active.iter().find(|f| is(f, key))?;
+        let f = then.findings.all().chain(&then.findings.notes).find(|f| is(f, key))?;
         let e = f.fire.evidence.get(index).filter(|e| e.field == field);
         e.or_else(|| f.fire.evidence.iter().find(|e| e.field == field))?.value
     })

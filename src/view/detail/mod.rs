@@ -2,7 +2,9 @@
 
 mod cpu;
 mod disk;
+mod event;
 mod finding;
+mod requests;
 mod socket;
 mod thread;
 mod unix;
@@ -54,6 +56,7 @@ fn title(cx: &Cx<'_>, what: &Detail) -> &'static str {
         Detail::Row(RowKey::Disk(_)) => "Disk",
         Detail::Row(RowKey::Cpu(_)) => "CPU",
         Detail::Row(RowKey::Task(_)) => "Thread",
+        Detail::Row(RowKey::Event(_)) => "Network event",
     }
 }
 
@@ -66,6 +69,7 @@ pub fn lines(cx: &Cx<'_>, v: &ViewState, what: &Detail, w: u16) -> Vec<Line> {
         Detail::Row(RowKey::Disk(id)) => disk::lines(cx, *id, w),
         Detail::Row(RowKey::Cpu(id)) => cpu::lines(cx, *id, w),
         Detail::Row(RowKey::Task(id)) => thread::lines(cx, v, *id, w),
+        Detail::Row(RowKey::Event(id)) => event::lines(cx, *id, w),
     }
 }
 
@@ -75,6 +79,7 @@ pub fn copy_text(cx: &Cx<'_>, v: &ViewState, what: &Detail) -> Option<String> {
     let command = match what {
         Detail::Finding(key) => finding::find(cx, key).and_then(|f| f.fire.next.first().cloned()),
         Detail::Row(RowKey::Socket(id, alt)) => socket::next_command(cx, *id, *alt),
+        Detail::Row(RowKey::Event(id)) => event::next_command(cx, *id),
         Detail::Row(_) => None,
     };
     if let Some(c) = command {
@@ -84,9 +89,14 @@ pub fn copy_text(cx: &Cx<'_>, v: &ViewState, what: &Detail) -> Option<String> {
     (!all.trim().is_empty()).then_some(all)
 }
 
-/// What Enter opens from here: the thing that a finding is about.
+/// What Enter opens from here: the thing that a finding or an event is about.
 #[must_use]
 pub fn next(cx: &Cx<'_>, what: &Detail) -> Option<Detail> {
+    if let Detail::Row(RowKey::Event(id)) = what {
+        let socket = panes::events::find(cx, *id)?.socket?;
+        panes::sockets::find(cx, socket, 0)?;
+        return Some(Detail::Row(RowKey::Socket(socket, 0)));
+    }
     let Detail::Finding(key) = what else { return None };
     let f = finding::find(cx, key)?;
     let row = match &f.subject {
@@ -101,7 +111,7 @@ pub fn next(cx: &Cx<'_>, what: &Detail) -> Option<Detail> {
 /// Findings that point at a row.
 pub(super) fn findings_on(cx: &Cx<'_>, row: RowKey) -> Vec<Line> {
     let mut out = Vec::new();
-    for f in &cx.now.findings.active {
+    for f in cx.now.findings.all().chain(&cx.now.findings.notes) {
         let hit = match (row, &f.subject) {
             (RowKey::Socket(id, _), _) if f.fire.sockets.contains(&id) => true,
             (RowKey::Disk(id), Subject::Disk { dev, .. }) => *dev == id,

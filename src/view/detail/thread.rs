@@ -1,6 +1,7 @@
 //! A thread: how long it waits for a CPU, and what may hold it.
 
 use super::{chart, field, findings_on, gone};
+use crate::model::derive::bpf::runq::TaskWaits;
 use crate::model::derive::cpu::ThreadWait;
 use crate::model::subject::TaskId;
 use crate::view::context::Cx;
@@ -10,7 +11,7 @@ use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
 
 pub(super) fn lines(cx: &Cx<'_>, _v: &ViewState, id: TaskId, w: u16) -> Vec<Line> {
-    let Some(t) = runq::find(cx, id) else { return gone("thread") };
+    let Some(t) = runq::find(cx, id) else { return only_waits(cx, id) };
     let mut out = vec![Line::of(format!(" {}", runq::title(t)), Tone::Strong)];
     out.extend(findings_on(cx, RowKey::Task(id)));
     out.push(Line::new());
@@ -31,6 +32,7 @@ pub(super) fn lines(cx: &Cx<'_>, _v: &ViewState, id: TaskId, w: u16) -> Vec<Line
             units::duration(t.dt)
         ),
     ));
+    out.extend(runq::find_waits(cx, id.tid).map(long_waits));
     let on = s.last_cpu.map_or(units::UNKNOWN.to_owned(), |c| c.to_string());
     let allowed = s.allowed.as_deref().unwrap_or(units::UNKNOWN);
     out.push(field("cpu", format!("last on {on}, may run on {}", text::clean(allowed))));
@@ -59,6 +61,40 @@ pub(super) fn lines(cx: &Cx<'_>, _v: &ViewState, id: TaskId, w: u16) -> Vec<Line
     out.push(chart(cx, "run %", w, 100.0, units::pct, move |d| {
         find(d).map(|t| t.run_ns as f64 / 1e7 / t.dt.as_secs_f64().max(1e-3))
     }));
+    out
+}
+
+/// What eBPF saw of a thread.
+fn long_waits(w: &TaskWaits) -> Line {
+    let secs = |ns: u64| units::secs(ns as f64 / 1e9);
+    field(
+        "long waits",
+        format!(
+            "{} of 1 ms and more, {} together, longest {} on {} (eBPF)",
+            units::int(w.count),
+            secs(w.sum_ns),
+            secs(w.max_ns),
+            w.cpu
+        ),
+    )
+}
+
+/// A thread that ended before anything but its waits was read.
+fn only_waits(cx: &Cx<'_>, id: TaskId) -> Vec<Line> {
+    let Some(w) = runq::find_waits(cx, id.tid) else { return gone("thread") };
+    let mut out = vec![Line::of(format!(" {}", runq::waiter_title(w)), Tone::Strong)];
+    out.extend(findings_on(cx, RowKey::Task(id)));
+    out.push(Line::new());
+    let pid = w.pid.map_or(units::UNKNOWN.to_owned(), |p| p.to_string());
+    out.push(field("process", format!("pid {pid}  tid {}", w.tid)));
+    out.push(long_waits(w));
+    if let Some(path) = w.cgroup.and_then(|id| cx.cgroup_path(id)) {
+        out.push(field("cgroup", text::clean(path).into_owned()));
+    }
+    out.push(Line::of(
+        " nothing else was read of it: it is gone, or the budget went to others",
+        Tone::Dim,
+    ));
     out
 }
 

@@ -1,5 +1,5 @@
 //! Disks as a stack: what sits on what, with queue, latency and use of each layer. From
-//! `/proc/diskstats` and `/sys/block`.
+//! `/proc/diskstats` and `/sys/block`; where requests wait, from eBPF.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -8,12 +8,13 @@ use super::{Pane, PaneCx, PaneVm};
 use crate::collect::CollectorId;
 use crate::collect::disks::DiskClass;
 use crate::diagnose::Severity;
+use crate::model::derive::bpf::block::{BlockDiskFigures, Stage};
 use crate::model::derive::disks::DiskFigures;
 use crate::model::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::series;
 use crate::view::state::{Cursor, PaneId, RowKey};
-use crate::view::table::{Cell, Column, ColumnInfo, HIDDEN, Table, Unit, Value};
+use crate::view::table::{self, Cell, Column, ColumnInfo, HIDDEN, Table, Unit, Value};
 use crate::view::vm::{Line, Piece, Size, Tone};
 use crate::view::{text, units};
 
@@ -114,6 +115,51 @@ figure!(class, |d| Value::Text(class_name(d.attrs.class).into()));
 figure!(scheduler, |d| d.attrs.scheduler.as_deref().map_or(Value::Unknown, Value::name));
 figure!(on, |d| Value::Text(label(d).into()));
 
+/// Requests of a disk in this moment, by eBPF. Layers have none: dm, md, partitions.
+#[must_use]
+pub fn requests<'a>(cx: &Cx<'a>, id: DiskId) -> Option<&'a BlockDiskFigures> {
+    cx.block_bpf?.value.disk(id)
+}
+
+/// % of the time of requests that was waiting for the device.
+fn queue_pct(cx: &Cx<'_>, r: DiskRef) -> Value {
+    let Some(d) = r.get(cx) else { return Value::Unknown };
+    if cx.block_bpf.is_none() {
+        return Value::Unknown;
+    }
+    let share = requests(cx, d.id).and_then(BlockDiskFigures::queue_share);
+    share.map_or(Value::Empty, |s| Value::Num(s * 100.0))
+}
+fn split_cell(cx: &Cx<'_>, r: DiskRef, _w: u16) -> Cell {
+    match queue_pct(cx, r) {
+        Value::Num(q) => {
+            let q = q.round().clamp(0.0, 100.0);
+            let tone = if q >= 50.0 { Tone::Strong } else { Tone::Plain };
+            Cell::Text(format!("{q:.0}/{:.0}", 100.0 - q).into(), tone)
+        }
+        Value::Empty => Cell::Text("--".into(), Tone::Dim),
+        v => table::format_value(&v, Unit::Percent),
+    }
+}
+fn p99(cx: &Cx<'_>, r: DiskRef, stage: Stage) -> Value {
+    let Some(d) = r.get(cx) else { return Value::Unknown };
+    if cx.block_bpf.is_none() {
+        return Value::Unknown;
+    }
+    let l = requests(cx, d.id).and_then(|b| b.latency(stage));
+    l.map_or(Value::Empty, |l| Value::Num(l.p99_ns as f64 / 1e9))
+}
+fn p99_total(cx: &Cx<'_>, r: DiskRef) -> Value {
+    p99(cx, r, Stage::Total)
+}
+fn p99_device(cx: &Cx<'_>, r: DiskRef) -> Value {
+    p99(cx, r, Stage::Device)
+}
+fn splits(cx: &Cx<'_>, r: DiskRef) -> Value {
+    let d = r.get(cx).and_then(|d| requests(cx, d.id));
+    d.map_or(Value::Unknown, |d| Value::num(d.splits_s))
+}
+
 /// What people call the device: volume or backing file.
 #[must_use]
 pub fn label(d: &DiskFigures) -> String {
@@ -148,8 +194,8 @@ fn dev_cell(cx: &Cx<'_>, r: DiskRef, _w: u16) -> Cell {
     Cell::Text(text.into(), Tone::Plain)
 }
 
-static COLUMNS: [Column<DiskRef>; 17] = [
-    Column::new("dev", "dev", 9, Unit::Text, dev)
+static COLUMNS: [Column<DiskRef>; 21] = [
+    Column::new("dev", "dev", 8, Unit::Text, dev)
         .prio(0)
         .grow(18)
         .write(dev_cell)
@@ -163,9 +209,19 @@ static COLUMNS: [Column<DiskRef>; 17] = [
     Column::new("await", "await", 5, Unit::Time, await_s)
         .prio(1)
         .about("mean time of a request, queue included"),
-    Column::new("util", "util%", 5, Unit::Percent, util)
+    Column::new("qdev", "q/dev", 5, Unit::Percent, queue_pct)
         .prio(2)
-        .about("time with a request in flight"),
+        .write(split_cell)
+        .about("% of await before / in the device (eBPF)"),
+    Column::new("util", "util", 4, Unit::Percent, util)
+        .prio(2)
+        .about("% of the time with a request in flight"),
+    Column::new("p99", "p99", 5, Unit::Time, p99_total)
+        .prio(4)
+        .about("99 of 100 requests took less, queue included (eBPF)"),
+    Column::new("devp99", "dev99", 5, Unit::Time, p99_device)
+        .prio(5)
+        .about("the same in the device alone (eBPF)"),
     Column::new("rawait", "r_awt", 5, Unit::Time, r_await).prio(6).about("await of reads"),
     Column::new("wawait", "w_awt", 5, Unit::Time, w_await).prio(6).about("await of writes"),
     Column::new("size", "size", 5, Unit::Bytes, areq).prio(5).about("mean size of a request"),
@@ -175,6 +231,9 @@ static COLUMNS: [Column<DiskRef>; 17] = [
     Column::new("merged", "mrg%", 5, Unit::Percent, merged).prio(9).about("merged requests"),
     Column::new("class", "class", 7, Unit::Text, class).prio(10).about("kind of device"),
     Column::new("sched", "sched", 11, Unit::Text, scheduler).prio(11).about("I/O scheduler"),
+    Column::new("splits", "split", 5, Unit::Number, splits)
+        .prio(10)
+        .about("bios split as too large, per second (eBPF)"),
     Column::new("label", "label", 12, Unit::Text, on)
         .prio(HIDDEN)
         .grow(30)
@@ -202,6 +261,9 @@ impl Table for Disks {
     fn trouble(&self, cx: &Cx<'_>, r: DiskRef) -> f64 {
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
         mark + r.get(cx).map_or(0.0, |d| d.aqu_sz)
+    }
+    fn offers(&self, cx: &Cx<'_>, column: &'static str) -> bool {
+        cx.block_bpf.is_some() || !matches!(column, "qdev" | "p99" | "devp99" | "splits")
     }
     fn search(&self, cx: &Cx<'_>, r: DiskRef, out: &mut String) {
         if let Some(d) = r.get(cx) {
@@ -263,21 +325,20 @@ impl Pane for Disks {
     fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
         super::key_at(self, p, place)
     }
-    fn list_rows(&self, inner: Size) -> usize {
+    fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1 + charts(inner))).max(1)
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let cx = p.cx;
         let at = cx.disks.map(|d| d.at);
-        let mut vm = PaneVm {
-            note: super::note(p, "diskstats", CollectorId::Disks, at),
-            ..PaneVm::default()
-        };
+        let source = if cx.block_bpf.is_some() { "diskstats + eBPF" } else { "diskstats" };
+        let mut vm =
+            PaneVm { note: super::note(p, source, CollectorId::Disks, at), ..PaneVm::default() };
         if cx.disks.is_none() {
             vm.lines = super::empty_lines(p, CollectorId::Disks, inner.w);
             return vm;
         }
-        let rows = self.list_rows(inner);
+        let rows = self.list_rows(p, inner);
         let win = super::window(self, p, rows);
         vm.title.extend(super::order_title(self, p, &win));
         super::add_table(&mut vm, self, p, &win, inner.w);

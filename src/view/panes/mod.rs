@@ -1,6 +1,7 @@
 //! Panes: one file each, one line in [`PANES`] each.
 
 pub mod disks;
+pub mod events;
 pub mod runq;
 pub mod sockets;
 pub mod softirq;
@@ -17,7 +18,7 @@ use crate::model::subject::SockId;
 
 /// Every pane, in the order of their numbers.
 pub const PANES: &[&dyn Pane] =
-    &[&sockets::Sockets, &disks::Disks, &softirq::Softirq, &runq::RunQueue];
+    &[&sockets::Sockets, &disks::Disks, &softirq::Softirq, &runq::RunQueue, &events::Events];
 
 /// The pane with this id.
 #[must_use]
@@ -73,7 +74,7 @@ pub trait Pane: Sync {
     /// The row at a place in the order.
     fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey>;
     /// Rows of the list that fit into a pane of this inner size.
-    fn list_rows(&self, inner: Size) -> usize;
+    fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize;
     /// Draws it into an inner size.
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm;
 }
@@ -179,7 +180,7 @@ pub(super) fn add_table<T: Table + ?Sized>(
     w: u16,
 ) {
     let columns = t.columns();
-    let widths = table::fit(columns, p.st, w);
+    let widths = table::fit(columns, p.st, w, |column| t.offers(p.cx, column));
     vm.lines.push(table::header(columns, &widths, p.st.sort));
     vm.first_row = vm.lines.len();
     for (i, row) in win.rows.iter().enumerate() {

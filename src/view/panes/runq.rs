@@ -1,29 +1,63 @@
-//! Waiting for a CPU: heat map of waits over time, and the threads that wait longest. From
-//! `/proc/PID/task/TID/schedstat`: the kernel gives sums per thread, so the map shows means.
+//! Waiting for a CPU: heat map of waits over time, and the threads that wait longest. From eBPF,
+//! which sees every wait; else from `/proc/PID/task/TID/schedstat`, where the kernel gives sums
+//! per thread, so that the map shows means. The list of threads joins both.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{Pane, PaneCx, PaneVm};
 use crate::collect::CollectorId;
+use crate::collect::bpf::runq::RunqTier;
 use crate::diagnose::Severity;
+use crate::model::derive::bpf::runq::TaskWaits;
 use crate::model::derive::cpu::ThreadWait;
+use crate::model::derive::rate::per_second;
 use crate::model::subject::TaskId;
 use crate::view::context::Cx;
-use crate::view::series::{Buckets, WAIT_ROWS, Waits, wait_row_top};
+use crate::view::series::{self, Buckets, LatencyRows, WAIT_ROWS, Waits};
 use crate::view::state::{PaneId, RowKey};
 use crate::view::table::{Cell, Column, ColumnInfo, HIDDEN, Table, Unit, Value};
 use crate::view::vm::{Line, Piece, Size, Tone};
 use crate::view::{text, units};
 
-/// A row: index into the threads of the moment.
+/// A row.
 #[derive(Clone, Copy, Debug)]
-pub struct ThreadRef(u32);
+pub enum ThreadRef {
+    /// Index into the threads of the moment.
+    Thread(u32),
+    /// Index into the long waits that eBPF saw: a thread that is gone, or was not read.
+    Waiter(u32),
+}
 
 impl ThreadRef {
-    fn get<'a>(self, cx: &Cx<'a>) -> Option<&'a ThreadWait> {
-        cx.sched?.value.threads.get(self.0 as usize)
+    fn thread<'a>(self, cx: &Cx<'a>) -> Option<&'a ThreadWait> {
+        match self {
+            Self::Thread(i) => cx.sched?.value.threads.get(i as usize),
+            Self::Waiter(_) => None,
+        }
     }
+    /// Its long waits, where eBPF runs.
+    fn waits<'a>(self, cx: &Cx<'a>) -> Option<&'a TaskWaits> {
+        let tasks = &cx.runq_bpf?.value.tasks;
+        match self {
+            Self::Thread(_) => {
+                let tid = self.thread(cx)?.thread.task.tid;
+                tasks.iter().find(|t| t.tid == tid)
+            }
+            Self::Waiter(i) => tasks.get(i as usize),
+        }
+    }
+    /// ms waited per second, as far as known.
+    fn wait_ms_s(self, cx: &Cx<'_>) -> f64 {
+        let seen = self.thread(cx).map_or(0.0, ThreadWait::wait_ms_s);
+        seen.max(self.waits(cx).and_then(|t| long_ms_s(cx, t)).unwrap_or(0.0))
+    }
+}
+
+/// ms per second in waits of 1 ms and more.
+fn long_ms_s(cx: &Cx<'_>, t: &TaskWaits) -> Option<f64> {
+    per_second(t.sum_ns as f64 / 1e6, cx.runq_bpf?.value.dt)
 }
 
 /// Waits of a thread in this moment.
@@ -32,15 +66,19 @@ pub fn find<'a>(cx: &Cx<'a>, id: TaskId) -> Option<&'a ThreadWait> {
     cx.sched?.value.threads.iter().find(|t| t.thread.task == id)
 }
 
+/// Long waits of a thread in this moment, by eBPF.
+#[must_use]
+pub fn find_waits<'a>(cx: &Cx<'a>, tid: u32) -> Option<&'a TaskWaits> {
+    cx.runq_bpf?.value.tasks.iter().find(|t| t.tid == tid)
+}
+
 macro_rules! figure {
     ($name:ident, |$t:ident| $body:expr) => {
         fn $name(cx: &Cx<'_>, r: ThreadRef) -> Value {
-            r.get(cx).map_or(Value::Unknown, |$t| $body)
+            r.thread(cx).map_or(Value::Unknown, |$t| $body)
         }
     };
 }
-figure!(name, |t| Value::Text(title(t).into()));
-figure!(wait_s, |t| Value::Num(t.wait_ms_s() / 1e3));
 figure!(wait_share, |t| t.wait_share().map_or(Value::Empty, |v| Value::Num(v * 100.0)));
 figure!(per_slice, |t| t.wait_per_slice_ms().map_or(Value::Empty, |v| Value::Num(v / 1e3)));
 figure!(run, |t| {
@@ -53,9 +91,42 @@ figure!(slices, |t| {
 });
 figure!(cpu, |t| Value::int(t.thread.last_cpu.map(|c| c.0)));
 figure!(nice, |t| Value::num(t.thread.nice.map(f64::from)));
-figure!(cgroup, |t| t.thread.cgroup.as_deref().map_or(Value::Unknown, Value::name));
 figure!(allowed, |t| t.thread.allowed.as_deref().map_or(Value::Unknown, Value::name));
-figure!(pid, |t| Value::Num(f64::from(t.thread.task.pid)));
+
+fn name(cx: &Cx<'_>, r: ThreadRef) -> Value {
+    match (r.thread(cx), r.waits(cx)) {
+        (Some(t), _) => Value::Text(title(t).into()),
+        (None, Some(w)) => Value::Text(waiter_title(w).into()),
+        (None, None) => Value::Unknown,
+    }
+}
+fn wait_s(cx: &Cx<'_>, r: ThreadRef) -> Value {
+    Value::Num(r.wait_ms_s(cx) / 1e3)
+}
+fn longest(cx: &Cx<'_>, r: ThreadRef) -> Value {
+    match (cx.runq_bpf, r.waits(cx)) {
+        (None, _) => Value::Unknown,
+        (Some(_), Some(w)) => Value::Num(w.max_ns as f64 / 1e9),
+        // Its waits may be among those that were not listed.
+        (Some(b), None) if b.value.long_unlisted > 0 && r.wait_ms_s(cx) >= 1.0 => Value::Unknown,
+        (Some(_), None) => Value::Empty,
+    }
+}
+fn long_s(cx: &Cx<'_>, r: ThreadRef) -> Value {
+    let Some(dt) = cx.runq_bpf.map(|b| b.value.dt) else { return Value::Unknown };
+    Value::num(per_second(r.waits(cx).map_or(0.0, |w| w.count as f64), dt))
+}
+fn cgroup(cx: &Cx<'_>, r: ThreadRef) -> Value {
+    if let Some(path) = r.thread(cx).and_then(|t| t.thread.cgroup.as_deref()) {
+        return Value::name(path);
+    }
+    let id = r.waits(cx).and_then(|w| w.cgroup);
+    id.and_then(|id| cx.cgroup_path(id)).map_or(Value::Unknown, Value::name)
+}
+fn pid(cx: &Cx<'_>, r: ThreadRef) -> Value {
+    let pid = r.thread(cx).map(|t| t.thread.task.pid);
+    Value::int(pid.or_else(|| r.waits(cx)?.pid))
+}
 
 /// `java/2214`.
 #[must_use]
@@ -63,14 +134,20 @@ pub fn title(t: &ThreadWait) -> String {
     format!("{}/{}", text::clean(&t.thread.comm), t.thread.task.tid)
 }
 
+/// `java/2214`; `?` for a name that was gone already.
+#[must_use]
+pub fn waiter_title(w: &TaskWaits) -> String {
+    format!("{}/{}", text::clean(w.comm.as_deref().unwrap_or("?")), w.tid)
+}
+
 fn nice_cell(cx: &Cx<'_>, r: ThreadRef, _w: u16) -> Cell {
-    match r.get(cx).and_then(|t| t.thread.nice) {
+    match r.thread(cx).and_then(|t| t.thread.nice) {
         Some(n) => Cell::Text(n.to_string().into(), Tone::Plain),
         None => Cell::Text(units::UNKNOWN.into(), Tone::Dim),
     }
 }
 
-static COLUMNS: [Column<ThreadRef>; 11] = [
+static COLUMNS: [Column<ThreadRef>; 13] = [
     Column::new("thread", "thread", 14, Unit::Task, name)
         .prio(0)
         .grow(26)
@@ -78,6 +155,9 @@ static COLUMNS: [Column<ThreadRef>; 11] = [
     Column::new("wait", "wait/s", 6, Unit::Time, wait_s)
         .prio(0)
         .about("time spent runnable but not running, per second"),
+    Column::new("longest", "max", 5, Unit::Time, longest)
+        .prio(1)
+        .about("longest single wait of 1 ms and more (eBPF)"),
     Column::new("slice", "/slice", 6, Unit::Time, per_slice)
         .prio(1)
         .about("mean wait before each time slice"),
@@ -96,6 +176,9 @@ static COLUMNS: [Column<ThreadRef>; 11] = [
         .grow(16)
         .about("CPUs it may run on, read only for threads that wait much"),
     Column::new("nice", "ni", 3, Unit::Number, nice).prio(8).write(nice_cell).about("nice value"),
+    Column::new("long", "long/s", 6, Unit::Number, long_s)
+        .prio(HIDDEN)
+        .about("waits of 1 ms and more, per second (eBPF)"),
     Column::new("pid", "pid", 7, Unit::Count, pid).prio(HIDDEN).about("process id"),
 ];
 
@@ -109,23 +192,37 @@ impl Table for RunQueue {
         &COLUMNS
     }
     fn rows(&self, cx: &Cx<'_>) -> Vec<ThreadRef> {
-        let n = cx.sched.map_or(0, |s| s.value.threads.len());
-        (0..n as u32).map(ThreadRef).collect()
+        let threads = cx.sched.map_or(&[][..], |s| &s.value.threads);
+        let waiters = cx.runq_bpf.map_or(&[][..], |b| &b.value.tasks);
+        let mut out: Vec<ThreadRef> = (0..threads.len() as u32).map(ThreadRef::Thread).collect();
+        if !waiters.is_empty() {
+            let known: HashSet<u32> = threads.iter().map(|t| t.thread.task.tid).collect();
+            let others = waiters.iter().enumerate().filter(|(_, w)| !known.contains(&w.tid));
+            out.extend(others.map(|(i, _)| ThreadRef::Waiter(i as u32)));
+        }
+        out
     }
     fn key(&self, cx: &Cx<'_>, r: ThreadRef) -> RowKey {
-        RowKey::Task(r.get(cx).map_or_else(TaskId::default, |t| t.thread.task))
+        let gone = |w: &TaskWaits| TaskId { pid: w.pid.unwrap_or(0), tid: w.tid, start: 0 };
+        let id = r.thread(cx).map(|t| t.thread.task).or_else(|| r.waits(cx).map(gone));
+        RowKey::Task(id.unwrap_or_default())
     }
     fn mark(&self, cx: &Cx<'_>, r: ThreadRef) -> Option<Severity> {
-        cx.marks.task(r.get(cx)?.thread.task)
+        cx.marks.task(r.thread(cx)?.thread.task)
     }
     fn trouble(&self, cx: &Cx<'_>, r: ThreadRef) -> f64 {
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e9 * (1.0 + f64::from(s as u8)));
-        mark + r.get(cx).map_or(0.0, ThreadWait::wait_ms_s)
+        mark + r.wait_ms_s(cx)
+    }
+    fn offers(&self, cx: &Cx<'_>, column: &'static str) -> bool {
+        column != "longest" || cx.runq_bpf.is_some()
     }
     fn search(&self, cx: &Cx<'_>, r: ThreadRef, out: &mut String) {
-        if let Some(t) = r.get(cx) {
+        if let Some(t) = r.thread(cx) {
             let _ = write!(out, "{}/{}", t.thread.comm, t.thread.task.tid);
             let _ = write!(out, " {}", t.thread.cgroup.as_deref().unwrap_or_default());
+        } else if let Some(w) = r.waits(cx) {
+            let _ = write!(out, "{}/{}", w.comm.as_deref().unwrap_or_default(), w.tid);
         }
     }
 }
@@ -140,20 +237,12 @@ fn heat_rows(inner: Size) -> u16 {
     }
 }
 
-/// Rows of the line with the percentiles.
-fn summary_rows(inner: Size) -> u16 {
-    u16::from(inner.h >= 4)
-}
-
-fn shade(part: u64, whole: u64) -> u8 {
-    if part == 0 || whole == 0 {
-        return 0;
-    }
-    match part as f64 / whole as f64 {
-        s if s < 0.05 => 1,
-        s if s < 0.25 => 2,
-        s if s < 0.60 => 3,
-        _ => 4,
+/// Rows of the lines with percentiles and cgroups.
+fn summary_rows(cx: &Cx<'_>, inner: Size) -> u16 {
+    match inner.h {
+        0..=3 => 0,
+        17.. => 1 + cgroup_line(cx, inner).map_or(0, |_| 1),
+        _ => 1,
     }
 }
 
@@ -169,7 +258,7 @@ fn heat_lines(p: &PaneCx<'_>, inner: Size, rows: u16) -> Vec<Line> {
     // Two seconds a column at least: a map that shifts every second is dear on a slow link.
     let span = Duration::from_secs(60).max(Duration::from_secs(2) * u32::try_from(n).unwrap_or(1));
     let b = Buckets::new(cx.mono(), span, interval, n);
-    let mut columns = vec![[0u64; WAIT_ROWS]; n];
+    let mut columns = vec![LatencyRows::default(); n];
     for (at, w) in p.view.waits.back_from(cx.now.tick.seq) {
         if at < b.start {
             break;
@@ -178,22 +267,9 @@ fn heat_lines(p: &PaneCx<'_>, inner: Size, rows: u16) -> Vec<Line> {
             c.iter_mut().zip(w.slices).for_each(|(sum, n)| *sum = sum.saturating_add(n));
         }
     }
-    let used = |row: usize| columns.iter().any(|c| c[row] > 0);
-    let top = (0..WAIT_ROWS).rev().find(|r| used(*r)).unwrap_or(0);
-    let top = top.max(usize::from(rows) - 1).min(WAIT_ROWS - 1);
-    let bottom = (top + 1).saturating_sub(rows.into());
-    (bottom..=top)
-        .rev()
-        .map(|row| {
-            // The lowest row shown takes in all that is shorter.
-            let from = if row == bottom { 0 } else { row };
-            let label = if row + 1 == WAIT_ROWS {
-                format!(">{}", units::secs(wait_row_top(row - 1)))
-            } else {
-                format!("<{}", units::secs(wait_row_top(row)))
-            };
-            let shades =
-                columns.iter().map(|c| shade(c[from..=row].iter().sum(), c.iter().sum())).collect();
+    let map = series::heat(&columns, rows.into());
+    map.into_iter()
+        .map(|(label, shades)| {
             let mut line = Line::of(format!("{label:>LABEL$} "), Tone::Dim);
             line.push(Piece::Heat(shades, Tone::Plain));
             line
@@ -201,21 +277,54 @@ fn heat_lines(p: &PaneCx<'_>, inner: Size, rows: u16) -> Vec<Line> {
         .collect()
 }
 
-fn summary_line(p: &PaneCx<'_>) -> Line {
+fn summary_line(p: &PaneCx<'_>, inner: Size) -> Line {
     let w = p.view.waits.back_from(p.cx.now.tick.seq).next().map(|w| *w.1);
     let w: Waits = w.unwrap_or_default();
     let show = |v: Option<f64>| v.map_or_else(|| units::UNKNOWN.to_owned(), units::secs);
-    let mut line = Line::of(
-        format!(" p50 {:<5} p99 {:<5} max {:<5}", show(w.p50), show(w.p99), show(w.max)),
-        Tone::Plain,
-    );
-    if let Some(cpu) = p.cx.now.derived.psi.and_then(|p| p.cpu_some) {
-        line.add(format!(" cpu psi {}%", units::pct(cpu)), Tone::Dim);
+    let mut text = format!(" p50 {:<5} ", show(w.p50));
+    if p.cx.runq_bpf.is_some() {
+        let _ = write!(text, "p90 {:<5} ", show(w.p90));
     }
-    if let Some(n) = p.cx.sched.map(|s| s.value.unread_threads).filter(|n| *n > 0) {
-        line.add(format!(" {n} unread"), Tone::Dim);
+    let _ = write!(text, "p99 {:<5} max {:<5}", show(w.p99), show(w.max));
+    let mut line = Line::of(text, Tone::Plain);
+    if let Some(share) = p.cx.runq_bpf.and_then(|b| b.value.coverage.share()).filter(|s| *s < 0.999)
+    {
+        line.add(format!(" cov {:.1}%", share * 100.0), Tone::Warn);
+    }
+    let waiting = p.cx.runq_bpf.map(|b| b.value.waiting);
+    if let Some(tasks) = waiting.filter(|_| inner.w >= 60) {
+        line.add(format!("  {tasks:.1} waiting"), Tone::Plain);
+    }
+    let psi = p.cx.now.derived.psi.and_then(|p| p.cpu_some);
+    let psi = psi.map(|cpu| format!(" cpu psi {}%", units::pct(cpu)));
+    let unread = p.cx.sched.map(|s| s.value.unread_threads).filter(|n| *n > 0);
+    let unread = unread.map(|n| format!(" {n} unread"));
+    for part in psi.into_iter().chain(unread) {
+        // Half a number is a wrong number.
+        if line.width() + part.len() <= usize::from(inner.w) {
+            line.add(part, Tone::Dim);
+        }
     }
     line
+}
+
+/// cgroups whose tasks wait long; without eBPF, why it is not there.
+fn cgroup_line(cx: &Cx<'_>, inner: Size) -> Option<Line> {
+    let Some(b) = cx.runq_bpf else {
+        let why = cx.no_ebpf(CollectorId::RunqBpf)?;
+        let why = text::cut(&why, usize::from(inner.w.saturating_sub(2))).into_owned();
+        return Some(Line::of(format!(" {why}"), Tone::Dim));
+    };
+    let mut line = Line::of(" long waits by cgroup", Tone::Dim);
+    for g in b.value.cgroups.iter().take(4) {
+        let ms = per_second(g.wait_ns as f64 / 1e6, b.value.dt)?;
+        let name = cx.cgroup_path(g.id).map_or_else(
+            || format!("id {}", g.id.0),
+            |p| text::cut_front(&text::clean(p), 24).into_owned(),
+        );
+        line.add(format!("  {name} {}/s", units::millis(ms)), Tone::Plain);
+    }
+    (!b.value.cgroups.is_empty()).then_some(line)
 }
 
 impl Pane for RunQueue {
@@ -240,28 +349,43 @@ impl Pane for RunQueue {
     fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
         super::key_at(self, p, place)
     }
-    fn list_rows(&self, inner: Size) -> usize {
-        let other = heat_rows(inner) + summary_rows(inner) + 1;
+    fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
+        let other = heat_rows(inner) + summary_rows(p.cx, inner) + 1;
         usize::from(inner.h.saturating_sub(other)).max(1)
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
-        let at = p.cx.sched.map(|s| s.at);
-        let mut vm = PaneVm {
-            title: vec![("wait before running".into(), Tone::Plain)],
-            note: super::note(p, "schedstat", CollectorId::Sched, at),
-            ..PaneVm::default()
+        let cx = p.cx;
+        let (title, note) = if let Some(b) = cx.runq_bpf {
+            let source = match b.value.tier {
+                RunqTier::SchedInfo => "eBPF",
+                RunqTier::Wakeup => "eBPF wakeups",
+            };
+            ("wait before running", super::note(p, source, CollectorId::RunqBpf, Some(b.at)))
+        } else {
+            let at = cx.sched.map(|s| s.at);
+            ("mean waits", super::note(p, "schedstat", CollectorId::Sched, at))
         };
-        if p.cx.sched.is_none() {
+        let title = vec![(title.into(), Tone::Plain)];
+        let mut vm = PaneVm { title, note, ..PaneVm::default() };
+        if cx.sched.is_none() && cx.runq_bpf.is_none() {
             vm.lines = super::empty_lines(p, CollectorId::Sched, inner.w);
+            if cx.why_missing(CollectorId::RunqBpf).is_some() {
+                vm.lines.push(Line::of(" eBPF", Tone::Dim));
+                vm.lines.extend(super::empty_lines(p, CollectorId::RunqBpf, inner.w));
+            }
             return vm;
         }
-        let win = super::window(self, p, self.list_rows(inner));
+        let win = super::window(self, p, self.list_rows(p, inner));
         if !p.st.filter.is_empty() || p.held.is_some() || p.focused {
             vm.title.extend(super::order_title(self, p, &win));
         }
         vm.lines = heat_lines(p, inner, heat_rows(inner));
-        if summary_rows(inner) > 0 {
-            vm.lines.push(summary_line(p));
+        let summary = summary_rows(cx, inner);
+        if summary > 0 {
+            vm.lines.push(summary_line(p, inner));
+        }
+        if summary > 1 {
+            vm.lines.extend(cgroup_line(cx, inner));
         }
         super::add_table(&mut vm, self, p, &win, inner.w);
         vm

@@ -107,11 +107,14 @@ pub(crate) fn all() {
         times.iter_mut().zip(got).for_each(|(t, g)| t.push(g));
     }
     let _ = std::fs::remove_file(std::env::temp_dir().join("stallscope-bench"));
-    let [runq, irq, block, net] = times.map(|mut t| median(&mut t));
-    println!("one reading, us: runq {runq:.1}, irq {irq:.1}, block {block:.1}, net {net:.1}");
+    for (name, t) in ["runq", "irq", "block", "net"].into_iter().zip(&mut times) {
+        t.sort_by(f64::total_cmp);
+        let at = |percent: usize| t.get(t.len() * percent / 100).copied().unwrap_or(f64::NAN);
+        println!("  reading {name:<6} {:>5.1} us, p90 {:.1}, p99 {:.1}", at(50), at(90), at(99));
+    }
     goal("reading all histograms", median(&mut sums), 20.0, "us");
     if let (Some(few), Some(many)) = (system_calls(1), system_calls(101)) {
-        // Events that the kernel left out are asked for every tenth time, not histograms.
+        // Events that the kernel left out are asked for once in 60 readings, not histograms.
         println!("system calls per reading of all four: {:.2}", (many - few) / 100.0);
     }
 }

@@ -11,8 +11,13 @@ static TURN: Mutex<()> = Mutex::new(());
 /// is skipped, so that `cargo test` passes for everybody; with it, and with `CI=true`, a
 /// missing tool or missing root fails instead of skipping.
 pub fn lab(tools: &[&str], test: impl FnOnce()) {
-    if std::env::var("STALLSCOPE_LAB").as_deref() != Ok("1") {
-        return say("privileged suite (set STALLSCOPE_LAB=1, needs root)");
+    suite("STALLSCOPE_LAB", tools, test);
+}
+
+/// As [`lab`], for a suite that another variable asks for.
+pub fn suite(variable: &str, tools: &[&str], test: impl FnOnce()) {
+    if std::env::var(variable).as_deref() != Ok("1") {
+        return say(&format!("privileged suite (set {variable}=1, needs root)"));
     }
     let root = rustix::process::geteuid().is_root();
     alone(if root { present(tools) } else { Err("not root".into()) }, test);

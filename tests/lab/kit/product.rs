@@ -41,6 +41,17 @@ impl<'a> Found<'a> {
     pub fn text(self) -> String {
         self.0.to_string()
     }
+    /// The number of a piece of evidence.
+    pub fn evidence(self, field: &str) -> Option<f64> {
+        let all = self.0["evidence"].as_array()?;
+        all.iter().find(|e| e["field"] == field)?["value"].as_f64()
+    }
+    /// Does any evidence come from eBPF?
+    pub fn uses_ebpf(self) -> bool {
+        let all = self.0["evidence"].as_array();
+        let own = |e: &Value| e["text"].as_str().is_some_and(|t| t.starts_with("eBPF: "));
+        all.is_some_and(|a| a.iter().any(own))
+    }
 }
 
 /// Runs `check --format json`. `name` labels the report file in the target directory, which
@@ -67,6 +78,14 @@ pub fn check(name: &str, duration: &str, extra: &[&str]) -> Report {
 }
 
 impl Report {
+    /// Where a signal came from.
+    pub fn source(&self, signal: &str) -> &str {
+        let all = self.json["coverage"].as_array().unwrap();
+        let lines: Vec<&Value> = all.iter().filter(|s| s["signal"] == signal).collect();
+        assert_eq!(lines.len(), 1, "{}: one line for {signal}", self.name);
+        lines[0]["source"].as_str().unwrap()
+    }
+
     pub fn findings(&self) -> Vec<Found<'_>> {
         self.json["findings"].as_array().unwrap().iter().map(Found).collect()
     }

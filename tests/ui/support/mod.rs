@@ -1,5 +1,6 @@
 //! A console on scripted ticks, keys as text, screens as text with styles.
 
+mod bpf;
 mod rules;
 mod script;
 

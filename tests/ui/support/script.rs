@@ -14,7 +14,7 @@ use stallscope::collect::sockets::{
     InetRows, NO_INFO, NetnsTable, Owner, Proto, RouteAnswer, RouteOutcome, SockState, SockTimer,
     SocketsSample, TcpInfo, map_v4, unix_diag::UnixRow,
 };
-use stallscope::collect::softirq::{SoftirqSample, SoftnetRow};
+use stallscope::collect::softirq::{IrqRow, SoftirqSample, SoftnetRow};
 use stallscope::collect::{CollectorId, Signal, Stamped};
 use stallscope::model::subject::{CpuId, DiskId, NetnsId, TaskId};
 use stallscope::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
@@ -26,6 +26,7 @@ const BOOT: u64 = 41 * 86_400;
 const WALL: i64 = 1_767_622_500;
 
 /// What is wrong with the box.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Clone, Debug)]
 pub struct Script {
     /// Sockets to the database stop leaving the host, a disk saturates, one core is all softirq.
@@ -44,6 +45,12 @@ pub struct Script {
     pub shuffle: u64,
     /// Healthy UNIX sockets, and one listener whose accept queue is full.
     pub unix: u32,
+    /// eBPF programs run.
+    pub bpf: bool,
+    /// Run-queue waits are measured from wakeups.
+    pub wakeups: bool,
+    /// Packets are dropped now and then, as on any box.
+    pub drops: bool,
 }
 
 impl Default for Script {
@@ -57,6 +64,9 @@ impl Default for Script {
             busy: false,
             shuffle: 0,
             unix: 0,
+            bpf: false,
+            wakeups: false,
+            drops: true,
         }
     }
 }
@@ -67,6 +77,14 @@ impl Script {
     }
     pub fn three_faults() -> Self {
         Self { faults: true, ..Self::default() }
+    }
+    pub fn with_bpf(self) -> Self {
+        Self { bpf: true, ..self }
+    }
+    /// eBPF collectors that could not start.
+    pub fn without_bpf(mut self, reason: &'static str) -> Self {
+        self.off.extend(super::bpf::IDS.map(|(id, _)| (id, reason)));
+        self
     }
 
     /// What a counter of about `rate` per tick has grown to: even, or uneven by up to half.
@@ -114,6 +132,9 @@ impl Script {
             at,
             OwnSample { cpu: Duration::from_millis(3 * n), rss_bytes: Some(21 << 20) },
         ));
+        if self.bpf {
+            super::bpf::samples(s, at, n, self.sick(n), self);
+        }
         for (id, _) in &self.off {
             match id {
                 CollectorId::Sockets => s.sockets = None,
@@ -121,6 +142,10 @@ impl Script {
                 CollectorId::Cpu => s.cpu = None,
                 CollectorId::Softirq => s.softirq = None,
                 CollectorId::Sched => s.sched = None,
+                CollectorId::RunqBpf => s.runq_bpf = None,
+                CollectorId::IrqBpf => s.irq_bpf = None,
+                CollectorId::BlockBpf => s.block_bpf = None,
+                CollectorId::NetBpf => s.net_bpf = None,
                 _ => {}
             }
         }
@@ -137,8 +162,11 @@ impl Script {
             (CollectorId::Sched, "run-queue waits", "schedstat"),
             (CollectorId::Psi, "pressure", "/proc/pressure"),
         ];
+        let bpf = super::bpf::IDS.into_iter().map(|(id, signal)| (id, signal, "ebpf"));
+        let bpf = bpf.filter(|b| self.bpf || self.off.iter().any(|o| o.0 == b.0));
         let mut out: Vec<_> = ids
             .into_iter()
+            .chain(bpf)
             .map(|(id, signal, source)| match self.off.iter().find(|o| o.0 == id) {
                 None => CollectorHealth {
                     id,
@@ -155,10 +183,15 @@ impl Script {
                 },
             })
             .collect();
+        let block = if self.bpf {
+            Signal::ok("protocol counters", "/proc/net")
+        } else {
+            Signal::missing("block latency", "ebpf", "no CAP_BPF", "run as root")
+        };
         out.push(CollectorHealth {
             id: CollectorId::NetCounters,
             state: HealthState::Fresh,
-            signals: vec![Signal::missing("block latency", "ebpf", "no CAP_BPF", "run as root")],
+            signals: vec![block],
         });
         out
     }
@@ -385,6 +418,12 @@ impl Script {
                     ..SoftnetRow::default()
                 })
                 .collect(),
+            irqs: vec![IrqRow {
+                irq: "45".into(),
+                name: "PCI-MSIX-0000:00:05.0 1-edge eth0-rx-0".into(),
+                counts: (0..4).map(|c| if c == 3 { 310 * n + 9000 * sick } else { 0 }).collect(),
+            }],
+            irq_cpus: (0..4).map(CpuId).collect(),
             ..SoftirqSample::default()
         }
     }
@@ -534,7 +573,7 @@ fn noise(i: u64, salt: u64) -> u64 {
     x ^ (x >> 29)
 }
 
-fn stamp<S>(at: MonoNs, data: S) -> Arc<Stamped<S>> {
+pub fn stamp<S>(at: MonoNs, data: S) -> Arc<Stamped<S>> {
     Arc::new(Stamped {
         span: Span::at(at.back(Duration::from_millis(100))),
         cpu: Duration::ZERO,

@@ -4,6 +4,7 @@
 pub(super) mod disks;
 pub(super) mod evidence;
 pub(super) mod lasting;
+pub(super) mod measured;
 pub(super) mod peers;
 pub(super) mod release;
 pub(super) mod sockets;

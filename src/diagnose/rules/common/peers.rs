@@ -103,6 +103,8 @@ pub(crate) fn example(s: &Suspect) -> String {
     let owner = match &s.owner {
         Some(o) => format!("{}/{}", o.comm, o.pid),
         None if s.inode == 0 => "orphan".to_owned(),
+        // No uid of the kernel's: nobody asked for it.
+        None if s.uid == u32::MAX => "owner unknown".to_owned(),
         None => format!("uid {}", s.uid),
     };
     format!("{} -> {} ({owner})", s.local, s.remote)

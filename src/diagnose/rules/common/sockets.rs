@@ -232,12 +232,20 @@ fn one_sample<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
         let all_left = total >= u32::from(s.retransmits());
         return all_left.then(|| Case::suspected(s, Cause::Storm, why));
     }
-    let counted = s.events.iter().any(|e| silent(e) && e.net.wqueue_too_big == Some(0));
+    let counted = s.events.iter().any(|e| silent(e) && e.net.wqueue_too_big == Some(0))
+        || too_big_ever(w, s) == Some(0);
     let release = tb_lt_w_bug(&w.host.kernel);
     if over_half(s) && s.skmem.t() == Some(0) && !counted && release != Release::Fixed {
         return Some(Case::suspected(s, Cause::Frozen { too_big: None }, why));
     }
     Some(Case::suspected(s, Cause::Silent(silence(s, false)), why))
+}
+
+/// `TCPWqueueTooBig` since boot: while it is 0, no retransmission was ever refused for it.
+pub(crate) fn too_big_ever(w: &Window<'_>, s: &Suspect) -> Option<i64> {
+    let counters = w.tick.samples.net_counters.as_ref()?;
+    let space = counters.data.spaces.iter().find(|n| n.netns == s.id.netns)?;
+    space.get("TcpExtTCPWqueueTooBig")
 }
 
 /// Did the last RTO send anything? The timer was set `rto - expires` ago; what it sends

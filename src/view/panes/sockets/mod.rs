@@ -502,7 +502,7 @@ impl Pane for Sockets {
     fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
         super::key_at(self, p, place)
     }
-    fn list_rows(&self, inner: Size) -> usize {
+    fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1)).max(1)
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
@@ -518,7 +518,7 @@ impl Pane for Sockets {
             vm.lines = super::empty_lines(p, CollectorId::Sockets, inner.w);
             return vm;
         }
-        let win = super::window(self, p, self.list_rows(inner));
+        let win = super::window(self, p, self.list_rows(p, inner));
         let unix: usize = cx.tables.iter().map(|t| t.unix.len()).sum();
         let mut count = grouped(win.total.saturating_sub(unix));
         if unix > 0 {

@@ -1,5 +1,7 @@
 //! `runq-latency-idle-elsewhere`: threads wait for a CPU while another one idles.
 
+mod measured;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,8 +9,10 @@ use super::super::{
     Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
     Verdicts, Window,
 };
+use super::common::measured::run_queue;
 use super::common::text::{count, ms, sh};
 use crate::collect::CollectorId;
+use crate::model::derive::bpf::RunqFigures;
 use crate::model::derive::cpu::{CpuFigures, ThreadWait};
 use crate::model::subject::{CpuId, Subject, TaskId};
 
@@ -21,7 +25,7 @@ const WARN: f64 = 0.3;
 const CRIT: f64 = 0.6;
 /// Below this an active finding clears.
 const CLEAR: f64 = 0.2;
-/// Mean wait per time slice, ms.
+/// Wait per time slice, ms: its mean, or where waits are measured, that of 99%.
 const SLICE_MS: f64 = 3.0;
 /// A thread that waited less than this, ms per second, is not worth a word.
 const LEAST_MS_S: f64 = 100.0;
@@ -41,15 +45,18 @@ static DOC: RuleDoc = RuleDoc {
     title: "runnable threads wait for a CPU although another CPU idles",
     condition: "Threads spent 30% or more of their runnable time waiting (run_delay), critical at \
         60%, with 3 ms or more per time slice and 100 ms or more per second, on a CPU that is \
-        at most 20% idle, while another CPU is at least 80% idle. Throttled time of their cgroup \
-        must be below 10% of the wait. For 3 of 5 s. Clears below 20%.",
+        at most 20% idle, while another CPU is at least 80% idle. With eBPF the 3 ms are the \
+        99th percentile of the CPU's waits and a wait of the thread itself; without, its mean. \
+        Where the kernel tells no thread's wait, all that wait for the CPU are judged together, \
+        from eBPF. Throttled time of their cgroup must be below 10% of the wait. For 3 of 5 s. \
+        Clears below 20%.",
     look_alikes: "A CPU quota: throttled time counts as run_delay too (cfs-throttle), but the CPU \
         is idle meanwhile. All CPUs busy: nowhere to go. Niced and SCHED_IDLE threads wait by \
-        their nature and are left out. Isolated CPUs (isolcpus) idle on purpose.",
+        their nature and are left out. One long wait, or a few. Isolated CPUs (isolcpus) idle on purpose.",
     remedy: "Look at what keeps the threads there: Cpus_allowed_list, taskset, cpuset.cpus, \
         worker_cpu_affinity, thread pools pinned to the same cores by two programs. Widen the \
         mask or spread the pins.",
-    sources: "/proc/PID/task/TID/schedstat (run_delay in ns, since 2.6.9); measured: three spinners \
+    sources: "eBPF (sched_switch); /proc/PID/task/TID/schedstat (run_delay in ns, since 2.6.9); measured: three spinners \
         pinned to CPU 0 of two wait 67% of the time, 7.9 ms per slice, while CPU 1 is 95% idle; \
         a quota of 20% shows 1572 ms of run_delay for 1571 ms of throttled time.",
     hold: Hold::of(3, 5),
@@ -74,12 +81,30 @@ impl Rule for RunqLatencyIdleElsewhere {
         if idle.is_empty() {
             return;
         }
+        let bpf = run_queue(w);
+        let told = w.tick.samples.sched.as_ref().is_some_and(|s| !s.data.threads.is_empty());
+        if !told {
+            match bpf {
+                Some(bpf) => measured::judge(w, cpus, bpf, &idle, out),
+                None => out.cannot_judge(NO_SOURCE),
+            }
+            return;
+        }
         let mut queues: BTreeMap<CpuId, Vec<Waiter<'_>>> = BTreeMap::new();
         for t in threads(w) {
-            if let Some((cpu, waiter)) = waiter(w, cpus, t) {
+            if let Some((cpu, waiter)) = waiter(w, cpus, bpf, t) {
                 queues.entry(cpu).or_default().push(waiter);
             }
         }
+        let hidden = |x: &Waiter<'_>| x.slice_ms < SLICE_MS && bpf.is_none();
+        for (cpu, waiters) in &mut queues {
+            // A mean hides the long waits of a thread that is woken often.
+            if waiters.iter().any(|x| hidden(x) && x.share >= WARN) {
+                out.unknown(Subject::Cpu { cpu: *cpu }, NO_DISTRIBUTION);
+            }
+            waiters.retain(|x| !hidden(x));
+        }
+        queues.retain(|_, waiters| !waiters.is_empty());
         for (cpu, mut waiters) in queues {
             let subject = Subject::Cpu { cpu };
             waiters.sort_by(|a, b| {
@@ -87,13 +112,20 @@ impl Rule for RunqLatencyIdleElsewhere {
             });
             if waiters.first().is_some_and(|x| x.share >= WARN) {
                 waiters.retain(|x| x.share >= WARN);
-                out.fire(subject, fire(w, cpu, &waiters, &idle));
+                let mut f = fire(w, cpu, &waiters, &idle);
+                if let Some(bpf) = bpf {
+                    measured::evidence(&mut f, w, cpu, bpf);
+                }
+                out.fire(subject, f);
             } else {
                 out.linger(subject);
             }
         }
     }
 }
+
+const NO_DISTRIBUTION: &str = "how long the waits are, their mean is short: eBPF measures each";
+const NO_SOURCE: &str = "waits for a CPU: no /proc/PID/schedstat (CONFIG_SCHED_INFO), and no eBPF";
 
 /// A thread that waits without its quota being the reason.
 struct Waiter<'a> {
@@ -122,10 +154,15 @@ fn threads<'a>(w: &Window<'a>) -> Vec<&'a ThreadWait> {
     out.into_values().collect()
 }
 
-fn waiter<'a>(w: &Window<'_>, cpus: &CpuFigures, t: &'a ThreadWait) -> Option<(CpuId, Waiter<'a>)> {
+fn waiter<'a>(
+    w: &Window<'_>,
+    cpus: &CpuFigures,
+    bpf: Option<&RunqFigures>,
+    t: &'a ThreadWait,
+) -> Option<(CpuId, Waiter<'a>)> {
     let (share, slice_ms) = (t.wait_share()?, t.wait_per_slice_ms()?);
     let nice = t.thread.nice.unwrap_or(0) > 0 || t.thread.policy == Some(SCHED_IDLE);
-    if share < CLEAR || slice_ms < SLICE_MS || t.wait_ms_s() < LEAST_MS_S || nice {
+    if share < CLEAR || t.wait_ms_s() < LEAST_MS_S || nice {
         return None;
     }
     let home = t.thread.last_cpu?;
@@ -133,7 +170,11 @@ fn waiter<'a>(w: &Window<'_>, cpus: &CpuFigures, t: &'a ThreadWait) -> Option<(C
     if cpus.cpu(home).is_some_and(|s| s.idle + s.iowait > BUSY) {
         return None;
     }
-    let throttled = throttled_ns(w, t);
+    let short = slice_ms < SLICE_MS;
+    if short && bpf.is_some_and(|b| !measured::waits_long(b, home, t.thread.task.tid)) {
+        return None;
+    }
+    let throttled = t.thread.cgroup.as_deref().and_then(|path| throttled_ns(w, path, t.dt));
     if throttled.is_some_and(|ns| ns >= THROTTLED * t.run_delay_ns as f64) {
         return None;
     }
@@ -141,10 +182,9 @@ fn waiter<'a>(w: &Window<'_>, cpus: &CpuFigures, t: &'a ThreadWait) -> Option<(C
     Some((home, waiter))
 }
 
-/// Throttled time of the thread's cgroup and those above it, ns, scaled to the thread's
-/// interval. `None`: the cgroup, or its counters, were not read.
-fn throttled_ns(w: &Window<'_>, t: &ThreadWait) -> Option<f64> {
-    let path = t.thread.cgroup.as_deref()?;
+/// Throttled time of a cgroup and those above it, ns, scaled to an interval of `dt`. `None`:
+/// its counters were not read.
+fn throttled_ns(w: &Window<'_>, path: &str, dt: Duration) -> Option<f64> {
     let moments =
         w.history.back_from(w.tick.seq).take_while(|m| w.tick.mono.since(m.tick.mono) <= REMEMBER);
     let groups = moments.filter_map(|m| m.derived.cgroups.as_deref()).find(|g| !g.is_empty())?;
@@ -157,7 +197,7 @@ fn throttled_ns(w: &Window<'_>, t: &ThreadWait) -> Option<f64> {
             .filter(|g| inside(&g.path))
             .filter_map(|g| {
                 let rate = g.cpu?.throttled_ns as f64 / g.dt.as_secs_f64();
-                Some(rate * t.dt.as_secs_f64())
+                Some(rate * dt.as_secs_f64())
             })
             .fold(0.0, f64::max),
     )
@@ -188,14 +228,15 @@ fn fire(w: &Window<'_>, cpu: CpuId, waiters: &[Waiter<'_>], idle: &[(CpuId, f64)
     let at = if severity == Severity::Crit { CRIT } else { WARN };
     if let Some(x) = waiters.first() {
         let text = format!(
-            "{} waits {:.0}% of its runnable time, {:.0} ms/s",
+            "schedstat: {} waits {:.0}% of its runnable time, {:.0} ms/s",
             x.wait.thread.comm,
             100.0 * x.share,
             x.wait.wait_ms_s()
         );
         f.evidence.push(Evidence::new("run_delay", 100.0 * x.share, "%", text).over(100.0 * at));
         let text = format!("{} ms per time slice", ms(x.slice_ms));
-        f.evidence.push(Evidence::new("wait/slice", x.slice_ms, "ms", text).over(SLICE_MS));
+        let e = Evidence::new("wait/slice", x.slice_ms, "ms", text);
+        f.evidence.push(if x.slice_ms >= SLICE_MS { e.over(SLICE_MS) } else { e });
         allowed(&mut f, x);
     }
     let text =
@@ -221,9 +262,12 @@ fn fire(w: &Window<'_>, cpu: CpuId, waiters: &[Waiter<'_>], idle: &[(CpuId, f64)
             f.next.push(format!("cat /proc/{tid}/cpuset  # in cgroup {}", sh(g)));
         }
     }
-    f.next
-        .push(format!("ps -eLo pid,tid,psr,pcpu,comm | awk '$3 == {}' | sort -rnk4 | head", cpu.0));
+    f.next.push(who_runs(cpu));
     f
+}
+
+fn who_runs(cpu: CpuId) -> String {
+    format!("ps -eLo pid,tid,psr,pcpu,comm | awk '$3 == {}' | sort -rnk4 | head", cpu.0)
 }
 
 /// Why the threads stay: their mask, or the scheduler.

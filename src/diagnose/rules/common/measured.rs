@@ -1,0 +1,141 @@
+//! What eBPF measured lately, for rules that can use it. `None` everywhere: eBPF does not
+//! measure it now (off, late, just attached, attached anew), and the rule works from its other
+//! source. Nothing here decides.
+
+use std::time::Duration;
+
+use super::super::super::{Evidence, Window};
+use super::text::{ms, rate};
+use crate::collect::bpf::Hist;
+use crate::model::derive::Derived;
+use crate::model::derive::bpf::block::Stage;
+use crate::model::derive::bpf::{IrqFigures, RunqFigures, sum_ns};
+use crate::model::derive::disks::DiskFigures;
+use crate::model::derive::rate::ratio;
+use crate::model::subject::CgroupId;
+
+/// Figures older than this, or than two intervals, say nothing about now.
+const STALE: Duration = Duration::from_secs(2);
+
+/// The youngest figures, if they are of now.
+fn lately<'a, T>(w: &Window<'a>, get: fn(&'a Derived) -> Option<&'a T>) -> Option<&'a T> {
+    let limit = STALE.max(2 * w.host.interval);
+    w.history
+        .back_from(w.tick.seq)
+        .take_while(|m| w.tick.mono.since(m.tick.mono) <= limit)
+        .find_map(|m| get(&m.derived))
+}
+
+/// Waits on the run queue.
+pub(crate) fn run_queue<'a>(w: &Window<'a>) -> Option<&'a RunqFigures> {
+    lately(w, |d| d.runq_bpf.as_deref())
+}
+
+/// Time in softirqs.
+pub(crate) fn softirqs<'a>(w: &Window<'a>) -> Option<&'a IrqFigures> {
+    lately(w, |d| d.irq_bpf.as_deref()).filter(|f| f.softirqs)
+}
+
+/// Nanoseconds in ms.
+pub(crate) fn to_ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// The path of a cgroup, where it was read lately.
+pub(crate) fn cgroup_path<'a>(w: &Window<'a>, id: CgroupId) -> Option<&'a str> {
+    w.history
+        .back_from(w.tick.seq)
+        .take_while(|m| w.tick.mono.since(m.tick.mono) <= Duration::from_secs(10))
+        .filter_map(|m| m.tick.samples.cgroups.as_ref())
+        .find_map(|s| s.data.groups.iter().find(|g| g.id == id).map(|g| &*g.path))
+}
+
+/// Requests of one disk over the last seconds.
+#[derive(Debug, Default)]
+pub(crate) struct DiskLatency {
+    /// From issue to completion.
+    device: Hist,
+    /// From allocation to issue.
+    queued: Hist,
+    /// Bios split per second; `None` where not counted.
+    splits_s: Option<f64>,
+}
+
+/// Slow disks complete few requests in one interval, so these are put together.
+const INTERVALS: usize = 5;
+/// Fewer requests have no distribution.
+const ENOUGH: u64 = 30;
+
+/// Requests of a disk.
+pub(crate) fn disk(w: &Window<'_>, d: &DiskFigures) -> Option<DiskLatency> {
+    let now = lately(w, |x| x.block_bpf.as_deref())?.disk(d.id)?;
+    let mut out = DiskLatency { splits_s: now.splits_s, ..DiskLatency::default() };
+    for f in w.recent(INTERVALS).filter_map(|x| x.block_bpf.as_ref()?.disk(d.id)) {
+        out.device.merge(&f.hist(Stage::Device));
+        out.queued.merge(&f.hist(Stage::Queued));
+    }
+    (out.device.count() >= ENOUGH).then_some(out)
+}
+
+impl DiskLatency {
+    /// Standard deviation over mean of the time on the device: a metronome has 0.
+    pub(crate) fn dispersion(&self) -> Option<f64> {
+        let n = self.device.count() as f64;
+        let mean = ratio(sum_ns(&self.device), n)?;
+        // Each value as the middle of its bucket, as in the sum.
+        let squares: f64 = self
+            .device
+            .0
+            .iter()
+            .map(|(b, n)| *n as f64 * (sum_ns(&Hist(vec![(*b, 1)])) - mean).powi(2))
+            .sum();
+        ratio((squares / n).sqrt(), mean)
+    }
+    /// Half of the requests were on the device for less, ms.
+    pub(crate) fn device_ms(&self) -> f64 {
+        self.device.quantile(0.5).map_or(0.0, to_ms)
+    }
+    /// Part of the time that was on the device, 0 to 1.
+    pub(crate) fn device_share(&self) -> Option<f64> {
+        let (device, queued) = (sum_ns(&self.device), sum_ns(&self.queued));
+        ratio(device, device + queued)
+    }
+
+    /// Where the time goes and what the requests look like.
+    pub(crate) fn evidence(&self, d: &DiskFigures) -> Vec<Evidence> {
+        let mut out = Vec::new();
+        let q = |q| self.device.quantile(q).map_or(0.0, to_ms);
+        let text = format!(
+            "eBPF: on the device p50 {} ms, p99 {} ms, {} requests",
+            ms(q(0.5)),
+            ms(q(0.99)),
+            self.device.count()
+        );
+        out.push(Evidence::new("device-p50", q(0.5), "ms", text));
+        if let Some(share) = self.device_share() {
+            let p50 = self.queued.quantile(0.5).map_or(0.0, to_ms);
+            let text = format!(
+                "eBPF: {:.0}% of the time is on the device, the rest queued above it (p50 {} ms)",
+                100.0 * share,
+                ms(p50)
+            );
+            out.push(Evidence::new("device-share", 100.0 * share, "%", text));
+        }
+        out.extend(self.splits(d));
+        out
+    }
+
+    /// Requests that are cut because they are larger than the queue takes.
+    fn splits(&self, d: &DiskFigures) -> Option<Evidence> {
+        let s = self.splits_s.filter(|s| *s >= 1.0 && *s >= 0.25 * d.iops())?;
+        let cut = d.attrs.max_sectors_kb.map_or(String::new(), |kb| format!(" at {kb} kB"));
+        let more = match (d.attrs.max_sectors_kb, d.attrs.max_hw_sectors_kb) {
+            (Some(now), Some(most)) if most > now => {
+                format!("; the device takes {most} kB (queue/max_sectors_kb)")
+            }
+            _ => String::new(),
+        };
+        let text = format!("eBPF: {} splits/s: requests are cut{cut}{more}", rate(s));
+        Some(Evidence::new("splits", s, "/s", text))
+    }
+}

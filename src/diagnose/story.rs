@@ -1,0 +1,169 @@
+//! Probable cause first: which findings explain which others.
+//!
+//! A rule names what its finding explains ([`Rule::explains`]); here these links are applied to
+//! the findings of one moment. A finding that another one explains is a consequence: it is
+//! folded under its cause, and keeps its numbers. Rules that only annotate never alarm.
+
+use std::sync::Arc;
+
+use super::{Finding, Kind, Rule, RuleId};
+use crate::model::history::Window;
+use crate::model::subject::{NetnsId, Subject};
+
+use std::time::Duration;
+
+/// A cause may be noticed a little later than what it causes: rules hold for different times.
+const SLACK: Duration = Duration::from_secs(30);
+/// Layers of block devices that are followed.
+const MAX_LAYERS: usize = 8;
+
+/// What a rule's finding explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explains {
+    /// The rule whose finding is a consequence then.
+    pub rule: RuleId,
+    /// Which of its subjects.
+    pub scope: Scope,
+}
+
+impl Explains {
+    /// A link.
+    #[must_use]
+    pub const fn new(rule: &'static str, scope: Scope) -> Self {
+        Self { rule: RuleId(rule), scope }
+    }
+}
+
+/// How near the two subjects must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Anywhere on this host.
+    Host,
+    /// The same subject, or sockets in common.
+    Same,
+    /// The same network namespace.
+    Netns,
+    /// The same disk, or one above or below it in the stack.
+    Stack,
+}
+
+impl Scope {
+    /// In words, for the documentation of rules.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "on this host",
+            Self::Same => "of the same subject",
+            Self::Netns => "in the same network namespace",
+            Self::Stack => "of the same disk stack",
+        }
+    }
+}
+
+/// The findings of one moment, sorted into what they are.
+#[derive(Debug, Default)]
+pub(super) struct Sorted {
+    pub(super) causes: Vec<Arc<Finding>>,
+    pub(super) folded: Vec<Arc<Finding>>,
+    pub(super) notes: Vec<Arc<Finding>>,
+}
+
+/// Sorts findings, which come worst first. A cause stands where its worst consequence would.
+pub(super) fn sort(rules: &[&'static dyn Rule], w: &Window<'_>, all: Vec<Arc<Finding>>) -> Sorted {
+    let rule = |f: &Finding| rules.iter().find(|r| r.id() == f.rule);
+    let (notes, all): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|f| rule(f).is_some_and(|r| r.kind() == Kind::Annotation));
+    let explains = |cause: &Finding, f: &Finding| {
+        cause.since.0 <= f.since.0.saturating_add(SLACK.as_nanos() as u64)
+            && rule(cause).is_some_and(|r| {
+                let links = r.explains().iter();
+                links.filter(|l| l.rule == f.rule).any(|l| near(w, l.scope, cause, f))
+            })
+    };
+    // The worst of the causes; they come worst first. Links have no cycles (a test sees to
+    // it), so following them ends.
+    let direct: Vec<Option<usize>> = all
+        .iter()
+        .enumerate()
+        .map(|(i, f)| (0..all.len()).find(|c| *c != i && explains(&all[*c], f)))
+        .collect();
+    let root = |mut i: usize| {
+        for _ in 0..all.len() {
+            match direct.get(i).copied().flatten() {
+                Some(c) => i = c,
+                None => break,
+            }
+        }
+        i
+    };
+    let mut out = Sorted { notes, ..Sorted::default() };
+    let mut placed = vec![false; all.len()];
+    for (i, f) in all.iter().enumerate() {
+        let r = root(i);
+        if let (Some(cause), Some(seen)) = (all.get(r), placed.get_mut(r))
+            && !std::mem::replace(seen, true)
+        {
+            out.causes.push(cause.clone());
+        }
+        if let Some(cause) = all.get(r).filter(|_| r != i) {
+            let cause = Some((cause.rule, cause.subject.clone()));
+            out.folded.push(Arc::new(Finding { cause, ..(**f).clone() }));
+        }
+    }
+    out
+}
+
+fn near(w: &Window<'_>, scope: Scope, a: &Finding, b: &Finding) -> bool {
+    match scope {
+        Scope::Host => true,
+        Scope::Same => {
+            a.subject == b.subject || a.fire.sockets.iter().any(|s| b.fire.sockets.contains(s))
+        }
+        Scope::Netns => match (netns(a), netns(b)) {
+            (Some(x), Some(y)) => x == y,
+            // One of them is about the host as a whole: the counters there are our own
+            // namespace's.
+            _ => a.subject == Subject::Host || b.subject == Subject::Host,
+        },
+        Scope::Stack => match (&a.subject, &b.subject) {
+            (Subject::Disk { name: a, .. }, Subject::Disk { name: b, .. }) => {
+                a == b || below(w, a, b) || below(w, b, a)
+            }
+            _ => false,
+        },
+    }
+}
+
+fn netns(f: &Finding) -> Option<NetnsId> {
+    match &f.subject {
+        Subject::Peer { netns, .. }
+        | Subject::Listener { netns, .. }
+        | Subject::Netns { netns } => Some(*netns),
+        _ => f.fire.sockets.first().map(|s| s.netns),
+    }
+}
+
+/// Does `low` carry `high`, over any number of layers?
+fn below(w: &Window<'_>, high: &str, low: &str) -> bool {
+    let Some(disks) = w.derived.disks.as_ref() else { return false };
+    let mut layer = vec![high.to_owned()];
+    for _ in 0..MAX_LAYERS {
+        let lower: Vec<String> = disks
+            .iter()
+            .filter(|d| layer.iter().any(|n| **n == *d.name))
+            .flat_map(|d| d.attrs.slaves.iter().cloned())
+            .collect();
+        if lower.iter().any(|n| n == low) {
+            return true;
+        }
+        if lower.is_empty() {
+            return false;
+        }
+        layer = lower;
+    }
+    false
+}
+
+#[cfg(test)]
+#[path = "story_tests.rs"]
+mod tests;

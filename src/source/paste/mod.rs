@@ -1,0 +1,386 @@
+//! Pasted text as a source of ticks: what tools printed on a machine that we cannot reach.
+//!
+//! Each format has a file of its own; this one decides which of them a line belongs to, counts,
+//! and keeps the first lines that nobody wanted. Reading is a stream in bounded memory; limits
+//! are at the constants `MAX_*` and are reported when they are hit. What is read becomes partly
+//! filled samples ([`build`]): absent stays absent. Nothing here judges.
+//!
+//! Nobody stamped these samples. One after the other they stand for moments an interval apart;
+//! whether something *lasts* cannot be told from them, so the engine that judges them must be
+//! one for single samples.
+
+mod build;
+mod clean;
+mod counters;
+mod cpu;
+mod fio;
+mod iostat;
+mod lines;
+mod number;
+mod procfs;
+mod prompt;
+mod ss;
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead};
+use std::sync::Arc;
+
+use super::{Event, Source};
+use crate::model::pasted::{FormatCount, Understood};
+use crate::model::text::sanitize;
+use crate::model::tick::{HostInfo, Tick};
+
+/// Lines quoted that were not understood.
+const EXAMPLES: usize = 5;
+/// Characters of each.
+const EXAMPLE_LEN: usize = 100;
+
+/// A cleaned line.
+#[derive(Clone, Copy, Debug)]
+struct Line<'a> {
+    /// From 1.
+    no: u64,
+    /// Without blanks at its end.
+    text: &'a str,
+}
+
+/// A parser's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Took {
+    /// Mine.
+    Yes,
+    /// Mine, if it makes sense together with the lines that follow; counted when it is done.
+    Provisional,
+    /// Not mine.
+    No,
+}
+
+/// Formats, in the order in which they are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Ss,
+    Iostat,
+    Counters,
+    Softnet,
+    Diskstats,
+    Cpu,
+    Fio,
+    Facts,
+}
+
+impl Format {
+    const ALL: [Self; 8] = [
+        Self::Ss,
+        Self::Iostat,
+        Self::Counters,
+        Self::Softnet,
+        Self::Diskstats,
+        Self::Cpu,
+        Self::Fio,
+        Self::Facts,
+    ];
+
+    /// Its name, and that of one item.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Ss => ("ss", "socket"),
+            Self::Iostat => ("iostat -x", "disk row"),
+            Self::Counters => ("nstat, netstat -s", "counter"),
+            Self::Softnet => ("softnet_stat", "CPU row"),
+            Self::Diskstats => ("diskstats", "disk row"),
+            Self::Cpu => ("vmstat, uptime, avg-cpu", "row"),
+            Self::Fio => ("fio disk stats", "disk row"),
+            Self::Facts => ("lsblk, /sys/block, mdstat", "attribute"),
+        }
+    }
+}
+
+/// Everything that was read so far.
+#[derive(Debug, Default)]
+struct Parsers {
+    ss: ss::Ss,
+    iostat: iostat::Iostat,
+    names: iostat::Names,
+    counters: counters::Counters,
+    procfs: procfs::Procfs,
+    cpu: cpu::Cpu,
+    fio: fio::Fio,
+    banner: Option<prompt::Banner>,
+}
+
+/// A paste that has been read: a source of its ticks.
+#[derive(Debug)]
+pub struct Paste {
+    host: HostInfo,
+    ticks: VecDeque<Arc<Tick>>,
+    understood: Understood,
+}
+
+impl Paste {
+    /// What was understood.
+    #[must_use]
+    pub fn understood(&self) -> &Understood {
+        &self.understood
+    }
+}
+
+impl Source for Paste {
+    fn host(&self) -> &HostInfo {
+        &self.host
+    }
+    fn next(&mut self) -> Event {
+        match self.ticks.pop_front() {
+            Some(t) => Event::Tick(t),
+            None => Event::End("end of the text".to_owned()),
+        }
+    }
+}
+
+/// Reads pasted text to its end.
+///
+/// # Errors
+/// What the stream says.
+pub fn read(input: &mut dyn BufRead) -> io::Result<Paste> {
+    let mut r = Reader::default();
+    let mut buf = String::new();
+    let read = lines::each_line(input, |no, raw| {
+        let text = clean::clean(raw, &mut buf);
+        r.line(Line { no, text });
+    })?;
+    r.flush();
+    r.understood.bytes = read.bytes;
+    if read.cut > 0 {
+        let kb = lines::MAX_LINE / 1024;
+        r.understood.notes.push(format!("{} lines were cut after {kb} KiB", read.cut));
+    }
+    Ok(r.finish())
+}
+
+/// Gives lines to parsers.
+#[derive(Debug, Default)]
+struct Reader {
+    parsers: Parsers,
+    current: Option<Format>,
+    lines: [u64; Format::ALL.len()],
+    /// Formats in the order of their first line.
+    order: Vec<Format>,
+    prompts: u64,
+    understood: Understood,
+}
+
+impl Reader {
+    fn line(&mut self, line: Line<'_>) {
+        let text = unquoted(line.text);
+        let line = Line { text, ..line };
+        if text.trim_start().is_empty() {
+            return;
+        }
+        self.understood.lines += 1;
+        if self.parsers.ss.starts(text) {
+            self.flush();
+        }
+        // What is in the middle of its own output knows best.
+        if let Some(current) = self.current
+            && self.offer(current, &line)
+        {
+            return;
+        }
+        if self.around(&line) {
+            return;
+        }
+        for format in Format::ALL {
+            if Some(format) != self.current && self.offer(format, &line) {
+                return;
+            }
+        }
+        if prompt::decoration(text) {
+            self.understood.lines -= 1;
+            return;
+        }
+        self.not_understood(line.no, text);
+    }
+
+    /// Prompts and banners.
+    fn around(&mut self, line: &Line<'_>) -> bool {
+        if let Some(b) = prompt::banner(line.text) {
+            let old = self.parsers.banner.get_or_insert_default();
+            old.kernel = b.kernel;
+            old.host = b.host.or_else(|| old.host.take());
+            old.cpus = b.cpus.or(old.cpus);
+            self.prompts += 1;
+            return true;
+        }
+        let Some(c) = prompt::command(line.text) else { return false };
+        self.flush();
+        self.prompts += 1;
+        self.current = None;
+        let p = &mut self.parsers;
+        let interval = c.interval.filter(|_| c.name == "iostat" || c.name == "vmstat");
+        p.ss.command();
+        p.iostat.command(interval);
+        p.cpu.command(interval);
+        p.counters.command((c.name == "nstat").then_some(c.absolute));
+        p.procfs.command();
+        p.fio.command();
+        true
+    }
+
+    fn offer(&mut self, format: Format, line: &Line<'_>) -> bool {
+        let p = &mut self.parsers;
+        let current = self.current == Some(format);
+        let took = match format {
+            Format::Ss => p.ss.line(line, current),
+            Format::Iostat => p.iostat.line(line, &mut p.names),
+            Format::Counters => p.counters.line(line),
+            Format::Softnet => p.procfs.softnet(line),
+            Format::Diskstats => p.procfs.diskstats(line, &mut p.names),
+            Format::Cpu => p.cpu.line(line),
+            Format::Fio => p.fio.line(line, &mut p.names),
+            Format::Facts => p.procfs.facts.line(line),
+        };
+        if took == Took::No {
+            return false;
+        }
+        if !current {
+            if format != Format::Ss {
+                self.flush();
+            }
+            self.current = Some(format);
+            if !self.order.contains(&format) {
+                self.order.push(format);
+            }
+        }
+        if took == Took::Yes {
+            self.count(format, 1);
+        }
+        true
+    }
+
+    fn count(&mut self, format: Format, lines: u64) {
+        if let Some(i) = Format::ALL.iter().position(|f| *f == format)
+            && let Some(n) = self.lines.get_mut(i)
+        {
+            *n += lines;
+        }
+    }
+
+    /// Ends a socket whose lines are still being gathered.
+    fn flush(&mut self) {
+        let text = self.parsers.ss.pending().chars().take(EXAMPLE_LEN).collect::<String>();
+        let Some((no, lines, ok)) = self.parsers.ss.flush() else { return };
+        if ok {
+            self.count(Format::Ss, lines);
+        } else {
+            self.not_understood(no, &text);
+            self.understood.not_understood += lines - 1;
+        }
+    }
+
+    fn not_understood(&mut self, no: u64, text: &str) {
+        self.understood.not_understood += 1;
+        if self.understood.examples.len() < EXAMPLES {
+            let short: String = text.trim().chars().take(EXAMPLE_LEN).collect();
+            let short = sanitize(&short.replace('\t', " ")).into_owned();
+            self.understood.examples.push((no, short));
+        }
+    }
+
+    fn finish(mut self) -> Paste {
+        let p = &self.parsers;
+        for format in &self.order {
+            let (items, samples) = match format {
+                Format::Ss => (p.ss.sockets + p.ss.others, p.ss.samples()),
+                Format::Iostat => (p.iostat.rows, p.iostat.intervals().count()),
+                Format::Counters => (p.counters.values, p.counters.samples()),
+                Format::Softnet => (p.procfs.softnet.rows, p.procfs.softnet.list.len()),
+                Format::Diskstats => (p.procfs.diskstats.rows, p.procfs.diskstats.list.len()),
+                Format::Cpu => (p.cpu.rows, p.cpu.frames().count()),
+                Format::Fio => (p.fio.rows, p.fio.runs().count()),
+                Format::Facts => (p.procfs.facts.count, 1),
+            };
+            let lines = Format::ALL.iter().zip(self.lines).find(|(f, _)| *f == format);
+            let (name, item) = format.names();
+            self.understood.formats.push(FormatCount {
+                format: name,
+                lines: lines.map_or(0, |l| l.1),
+                items,
+                samples: samples as u64,
+                item,
+            });
+        }
+        if self.prompts > 0 {
+            self.understood.formats.push(FormatCount {
+                format: "prompts and banners",
+                lines: self.prompts,
+                items: 0,
+                samples: 0,
+                item: "line",
+            });
+        }
+        self.understood.notes.extend(notes(p));
+        let (host, ticks) = build::ticks(&self.parsers);
+        Paste { host, ticks, understood: self.understood }
+    }
+}
+
+/// Limits that were hit and guesses that were made.
+fn notes(p: &Parsers) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut say = |n: u64, text: String| {
+        if n > 0 {
+            out.push(text);
+        }
+    };
+    let n = p.ss.over;
+    say(n, format!("{n} sockets beyond the first {} were counted only", ss::MAX_SOCKETS));
+    let n = p.ss.dropped;
+    say(
+        n,
+        format!("{n} older snapshots of ss were left out; the last {} count", ss::MAX_SNAPSHOTS),
+    );
+    let n = p.iostat.dropped + p.cpu.dropped + p.fio.dropped;
+    say(
+        n,
+        format!(
+            "{n} older intervals were left out; the last {} of at most {} disk rows count",
+            iostat::MAX_INTERVALS,
+            iostat::MAX_ROWS
+        ),
+    );
+    let n = p.iostat.over;
+    say(n, format!("{n} disk rows had no room"));
+    let n = p.counters.dropped + p.procfs.softnet.dropped + p.procfs.diskstats.dropped;
+    say(n, format!("{n} older readings of counters were left out"));
+    let n = p.fio.timeless;
+    say(n, format!("{n} disk rows of fio have no run time (run=...msec): no rates, no queue"));
+    say(u64::from(p.iostat.basic), "iostat without -x shows no latency and no queue".to_owned());
+    let guessed = "rows of iostat without a header: their columns were told from their number";
+    say(u64::from(p.iostat.guessed), guessed.to_owned());
+    if p.procfs.softnet.list.len() == 1 {
+        say(1, softnet_note(p));
+    }
+    out.extend(p.counters.note());
+    out
+}
+
+fn softnet_note(p: &Parsers) -> String {
+    let rows = p.procfs.softnet.list.front().map_or(&[][..], Vec::as_slice);
+    let sum = |f: fn(&crate::collect::softirq::SoftnetRow) -> u32| -> u64 {
+        rows.iter().map(|r| u64::from(f(r))).sum()
+    };
+    format!(
+        "one reading of softnet_stat (since boot): {} packets dropped, {} times out of budget; \
+         paste a second one to see what grows",
+        sum(|r| r.dropped),
+        sum(|r| r.time_squeeze)
+    )
+}
+
+/// Without the marks that mail and chat put in front of quoted lines.
+fn unquoted(text: &str) -> &str {
+    let mut rest = text;
+    while let Some(r) = rest.strip_prefix("> ").or_else(|| rest.strip_prefix("| ")) {
+        rest = r;
+    }
+    rest
+}

@@ -1,0 +1,119 @@
+//! Network events of one kind on one connection, or drops for one reason at one place: how many,
+//! since when, what it means, what to look at next.
+
+use super::{LABEL, field, findings_on, gone};
+use crate::collect::bpf::net::NetEventKind;
+use crate::collect::sockets::SockState;
+use crate::model::derive::bpf::{EventKey, EventRow};
+use crate::view::context::Cx;
+use crate::view::panes::{events, sockets};
+use crate::view::state::RowKey;
+use crate::view::vm::{Line, Tone};
+use crate::view::{text, units};
+
+pub(super) fn lines(cx: &Cx<'_>, id: u64, w: u16) -> Vec<Line> {
+    let Some(r) = events::find(cx, id) else { return gone("event") };
+    let mut head = Line::of(format!(" {} ", events::kind_name(&r.key)), Tone::Strong);
+    head.add(format!(" {}", events::subject(r, usize::MAX)), Tone::Plain);
+    let mut out = vec![head];
+    if let Some(socket) = r.socket {
+        out.extend(findings_on(cx, RowKey::Socket(socket, 0)));
+    }
+    out.push(Line::new());
+    let room = usize::from(w).saturating_sub(LABEL + 2).max(20);
+    for (i, part) in text::wrap(meaning(r), room).into_iter().enumerate() {
+        out.push(field(if i == 0 { "means" } else { "" }, part));
+    }
+    let rate = r.per_s.map_or(units::UNKNOWN.to_owned(), |v| format!("{}/s", units::count(v)));
+    out.push(field("how many", format!("{rate} now, {} in all", units::int(r.total))));
+    let ago =
+        |at| format!("{} ({} ago)", cx.clock(cx.wall_of(at)), units::age(cx.mono().since(at)));
+    out.push(field("first", ago(r.first)));
+    out.push(field("last", ago(r.last)));
+    match &r.key {
+        EventKey::Drop { place, .. } => {
+            out.push(field("reason", events::reason_name(r).unwrap_or_default().into_owned()));
+            let place = if place.is_empty() { units::UNKNOWN.into() } else { text::clean(place) };
+            out.push(field("place", format!("{place} (function of this kernel)")));
+        }
+        EventKey::Flow { kind, netns, .. } => {
+            let known = netns.0 != 0;
+            let label = cx.tables.iter().find(|t| t.netns == *netns);
+            let label = label.map_or(String::new(), |t| format!(" ({})", text::clean(&t.label)));
+            if known {
+                out.push(field("netns", format!("{netns}{label}")));
+            }
+            out.extend(connection(cx, r, *kind));
+        }
+    }
+    if let Some(next) = next_command(cx, id) {
+        out.push(Line::new());
+        out.push(field("next", next));
+    }
+    out
+}
+
+fn connection(cx: &Cx<'_>, r: &EventRow, kind: NetEventKind) -> Vec<Line> {
+    let mut out = Vec::new();
+    if let Some(state) = r.state {
+        let cpu = r.cpu.map_or(String::new(), |c| format!("  on {c}"));
+        out.push(field("state", format!("{} at the last one{cpu}", SockState(state).name())));
+    }
+    if let Some(detail) = r.detail {
+        let what = match kind {
+            NetEventKind::SendReset => format!("number {detail} of this kernel's sk_rst_reason"),
+            _ => format!("error {}", detail.unsigned_abs()),
+        };
+        out.push(field("reason", what));
+    }
+    let owner = events::owner(cx, r);
+    let owner = owner.map(|o| format!("{}/{}", text::clean(&o.comm), o.pid));
+    out.push(field("owner", owner.unwrap_or_else(|| units::UNKNOWN.to_owned())));
+    let there = r.socket.is_some_and(|id| sockets::find(cx, id, 0).is_some());
+    out.push(field(
+        "socket",
+        if there { "still open: Enter shows where its packets are" } else { "closed, or not read" },
+    ));
+    out
+}
+
+/// One sentence for people.
+fn meaning(r: &EventRow) -> &'static str {
+    match &r.key {
+        EventKey::Drop { .. } => {
+            "the kernel threw packets away here; some reasons happen on every healthy host"
+        }
+        EventKey::Flow { kind, .. } => match kind {
+            NetEventKind::Retransmit => {
+                "the peer did not acknowledge in time, or reported a hole: the segment went again"
+            }
+            NetEventKind::RetransmitFailed => {
+                "a segment was due again, but this host could not send it: no route, no memory, or a full queue"
+            }
+            NetEventKind::SendReset => {
+                "this host refused a segment: nobody listens, or the connection is not known any more"
+            }
+            NetEventKind::ReceiveReset => "the peer ended the connection at once",
+            NetEventKind::RcvqueueFull => {
+                "packets came faster than the program reads: its receive buffer is full"
+            }
+        },
+    }
+}
+
+/// What to type next.
+pub(super) fn next_command(cx: &Cx<'_>, id: u64) -> Option<String> {
+    let r = events::find(cx, id)?;
+    Some(match &r.key {
+        EventKey::Drop { .. } => "nstat -asz | grep -iE 'drop|discard|err|overflow'".to_owned(),
+        EventKey::Flow { ends, .. } => {
+            let (local, remote) = (*ends)?;
+            // A port that was left out is one of many.
+            let end = |e: crate::model::subject::Endpoint| match e.port {
+                0 => e.addr.to_string(),
+                _ => e.to_string(),
+            };
+            format!("ss -tinmoe src {} dst {}", end(local), end(remote))
+        }
+    })
+}

@@ -1,0 +1,83 @@
+//! From text to report, as the program goes, and the vectors.
+
+use std::path::PathBuf;
+
+use stallscope::analysis::Analysis;
+use stallscope::diagnose::{Confidence, Engine, RULES};
+use stallscope::model::derive::disks::DiskFigures;
+use stallscope::model::history::DEFAULT_BUDGET;
+use stallscope::model::pasted::Understood;
+use stallscope::report::{CheckReport, explain};
+use stallscope::source::{Event, Source, paste};
+
+/// What came out.
+pub(crate) struct Explained {
+    pub(crate) report: CheckReport,
+    pub(crate) understood: Understood,
+    pub(crate) disks: Vec<DiskFigures>,
+}
+
+pub(crate) fn explain(text: &[u8]) -> Explained {
+    let mut input = text;
+    let mut paste = paste::read(&mut input).unwrap();
+    let understood = paste.understood().clone();
+    let mut analysis = Analysis::new(paste.host().clone(), Engine::single_sample(), DEFAULT_BUDGET);
+    let mut samples = 0;
+    while let Event::Tick(tick) = paste.next() {
+        samples += 1;
+        analysis.push(tick);
+    }
+    let report = CheckReport::of_paste(&analysis, samples);
+    Explained { disks: explain::disks(&analysis), report, understood }
+}
+
+impl Explained {
+    /// Rules that fired, sorted.
+    pub(crate) fn fired(&self) -> Vec<&'static str> {
+        let mut out: Vec<&str> = self.report.findings.iter().map(|f| f.rule.0).collect();
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+    pub(crate) fn sure(&self) -> bool {
+        self.report.findings.iter().any(|f| f.fire.confidence == Confidence::Confirmed)
+    }
+    pub(crate) fn text(&self) -> String {
+        explain::render(&self.report, &self.understood, &self.disks)
+    }
+    pub(crate) fn json(&self) -> String {
+        let v = explain::json(&self.report, &self.understood, &self.disks);
+        stallscope::report::json::text(&v)
+    }
+}
+
+/// Is there a rule of this id?
+pub(crate) fn exists(id: &str) -> bool {
+    RULES.iter().any(|r| r.id().0 == id)
+}
+
+fn dir(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests", "explain", name].iter().collect()
+}
+
+pub(crate) fn vector(name: &str) -> Vec<u8> {
+    std::fs::read(dir("vectors").join(format!("{name}.txt"))).unwrap()
+}
+
+pub(crate) fn captured(name: &str) -> Vec<u8> {
+    std::fs::read(dir("captured").join(format!("{name}.txt"))).unwrap()
+}
+
+/// All pastes with their names, sorted.
+pub(crate) fn all() -> Vec<(String, Vec<u8>)> {
+    let mut out = Vec::new();
+    for d in ["vectors", "captured"] {
+        for f in std::fs::read_dir(dir(d)).unwrap() {
+            let path = f.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            out.push((name, std::fs::read(&path).unwrap()));
+        }
+    }
+    out.sort();
+    out
+}
