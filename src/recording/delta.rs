@@ -47,6 +47,12 @@ impl Recent {
         self.samples.first().map_or_else(torn, Ok)
     }
 
+    /// The sample that was written or read last.
+    #[must_use]
+    pub fn current(&self) -> Option<&Flat> {
+        self.samples.first()
+    }
+
     fn keep(&mut self, same: Option<usize>, now: Flat) {
         if let Some(i) = same {
             self.samples.remove(i);

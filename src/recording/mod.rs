@@ -1,4 +1,19 @@
-//! Recordings: ticks in a file, and back.
+//! Recordings: ticks in a file, and back. [`format`] is the specification; [`writer`] makes
+//! blocks, [`reader`] finds them again whatever happened to the file. Neither knows of rules or
+//! screens: what a timeline shows of a tick comes in as a [`index::Note`].
 
 pub mod delta;
 pub mod flat;
+pub mod format;
+pub mod index;
+pub mod layout;
+pub mod reader;
+pub mod source;
+mod state;
+pub mod writer;
+
+pub use format::{Segment, Stamp};
+pub use index::{FindingNote, Note, Remark};
+pub use reader::{ReadError, Reader};
+pub use source::{ReadAt, Spool};
+pub use writer::{Resume, Writer};

@@ -29,6 +29,24 @@ pub struct Flat {
     pub tables: Vec<TableOf>,
 }
 
+impl Flat {
+    /// Hash of everything, to verify what was rebuilt from differences.
+    #[must_use]
+    pub fn hash(&self) -> u32 {
+        let mut h = crc32fast::hash(&self.shape);
+        let mut mix = |n: u64| {
+            let x = (u64::from(h) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            h = (x >> 32) as u32 ^ x as u32;
+        };
+        let columns = self.columns.iter().flat_map(|c| &c.data);
+        self.nums.iter().chain(columns).for_each(|n| mix(*n));
+        for text in self.texts.iter() {
+            mix(u64::from(crc32fast::hash(text)));
+        }
+        h
+    }
+}
+
 /// A sequence of like elements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Column {

@@ -58,7 +58,7 @@ impl Names {
 /// Takes `value` apart.
 ///
 /// # Errors
-/// For 128-bit integers, sequences of unknown length in maps, and values too deep.
+/// For 128-bit integers and values too deep.
 pub fn to_flat<T: Serialize + ?Sized>(value: &T, names: &mut Names) -> Result<Flat, FlatError> {
     let mut out = Ser { flat: Flat::default(), names, depth: 0 };
     value.serialize(&mut out)?;
@@ -244,9 +244,11 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
     }
     fn serialize_map(self, len: Option<usize>) -> Result<Map<'a, 'n>, FlatError> {
         self.enter()?;
-        let len = len.ok_or_else(|| FlatError("a map of unknown length".to_owned()))?;
-        self.head(token::MAP, len);
-        Ok(Map { ser: self })
+        let start = self.flat.shape.len();
+        if let Some(len) = len {
+            self.head(token::MAP, len);
+        }
+        Ok(Map { ser: self, start, open: len.is_none(), len: 0 })
     }
     fn serialize_struct(self, _: &'static str, len: usize) -> Result<Struct<'a, 'n>, FlatError> {
         self.enter()?;
@@ -391,18 +393,29 @@ tuple! {
 
 struct Map<'a, 'n> {
     ser: &'a mut Ser<'n>,
+    /// Where its shape begins.
+    start: usize,
+    /// Its length was not told (flattened structs): the head is written at the end.
+    open: bool,
+    len: usize,
 }
 
 impl ser::SerializeMap for Map<'_, '_> {
     type Ok = ();
     type Error = FlatError;
     fn serialize_key<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), FlatError> {
+        self.len += 1;
         v.serialize(&mut *self.ser)
     }
     fn serialize_value<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), FlatError> {
         v.serialize(&mut *self.ser)
     }
     fn end(self) -> Result<(), FlatError> {
+        if self.open {
+            let mut head = vec![token::MAP];
+            put_varint(&mut head, self.len as u64);
+            self.ser.flat.shape.splice(self.start..self.start, head);
+        }
         self.ser.depth -= 1;
         Ok(())
     }
