@@ -84,9 +84,11 @@ fn console(args: &ConsoleArgs) -> anyhow::Result<Exit> {
             "the console needs a terminal; use `stallscope check` for findings as text or JSON",
         ));
     }
+    let host = live::host_info(&HostFs::live(), args.live.interval);
+    let recorder = record::beside(&args.to, &host)?;
     let feed = feed(&args.live)?;
     let analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
-    let out = ui::run(feed, analysis, config::console(args, &Environment::read()))
+    let out = ui::run(feed, analysis, config::console(args, &Environment::read()), recorder)
         .map_err(|e| Stop::cannot(format!("{e}; `stallscope check` needs no terminal")))?;
     if out.reason != ExitReason::Hangup {
         print(&(out.lines.join("\n") + "\n"))?;
@@ -158,6 +160,7 @@ async fn watch(
     let mut first = None;
     let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
     let mut term = signal(SignalKind::terminate()).context("signals")?;
+    let mut hup = record::hup().context("signals")?;
     // Ticks end the run; the timer only catches a source that stopped delivering.
     let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
     tokio::pin!(patience);
@@ -166,6 +169,7 @@ async fn watch(
             e = feed.events.recv() => e,
             _ = interrupt.recv() => return Ok(seen),
             _ = term.recv() => return Ok(seen),
+            () = record::hangup(&mut hup) => return Ok(seen),
             () = &mut patience => None,
         };
         let Some(Event::Tick(tick)) = event else {

@@ -23,7 +23,10 @@ pub(super) struct Blocks<'s> {
 
 impl Blocks<'_> {
     /// The header at `offset`.
-    pub(super) fn header(&self, offset: u64) -> Result<Result<BlockHeader, HeaderError>, ReadError> {
+    pub(super) fn header(
+        &self,
+        offset: u64,
+    ) -> Result<Result<BlockHeader, HeaderError>, ReadError> {
         let mut buf = [0; HEADER];
         let n = self.src.read_at(&mut buf, offset)?;
         Ok(BlockHeader::parse(buf.get(..n).unwrap_or_default()))
@@ -58,7 +61,10 @@ impl Blocks<'_> {
     }
 
     /// The index block at `offset`, if it is one and whole.
-    pub(super) fn index(&mut self, offset: u64) -> Result<Option<(BlockHeader, GroupIndex)>, ReadError> {
+    pub(super) fn index(
+        &mut self,
+        offset: u64,
+    ) -> Result<Option<(BlockHeader, GroupIndex)>, ReadError> {
         let Ok(h) = self.header(offset)? else { return Ok(None) };
         if h.kind != Kind::Index {
             return Ok(None);
@@ -232,8 +238,8 @@ impl Layout {
             return Ok(());
         }
         let end = at + h.total();
-        let mine = self.open
-            && self.groups.last().is_some_and(|g| g.offset + u64::from(h.back) == at);
+        let mine =
+            self.open && self.groups.last().is_some_and(|g| g.offset + u64::from(h.back) == at);
         match h.kind {
             Kind::Segment => {
                 self.open = false;

@@ -290,8 +290,7 @@ impl<W: Write> Writer<W> {
         let mut json = serde_json::to_vec(&self.trailer)?;
         json.push(b'\n');
         let at = self.offset;
-        let mut block =
-            self.block(Kind::Trailer, self.last.unwrap_or_default(), 0, 0, &json)?;
+        let mut block = self.block(Kind::Trailer, self.last.unwrap_or_default(), 0, 0, &json)?;
         block.extend_from_slice(&end(at));
         self.write(&block)?;
         self.out.flush()?;

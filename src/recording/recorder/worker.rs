@@ -68,10 +68,11 @@ impl Worker {
         options: Options,
         tell: watch::Sender<Status>,
     ) -> Result<Self, String> {
-        let opened = target::open(&target, options.existing).and_then(|Opened { sink, resume, since }| {
-            let w = Writer::resume(sink, &host, resume).map_err(|e| e.to_string())?;
-            Ok((w, since))
-        });
+        let opened =
+            target::open(&target, options.existing).and_then(|Opened { sink, resume, since }| {
+                let w = Writer::resume(sink, &host, resume).map_err(|e| e.to_string())?;
+                Ok((w, since))
+            });
         let (writer, since) = match opened {
             Ok(o) => o,
             Err(why) => {
@@ -376,10 +377,7 @@ impl Worker {
     fn rotate(&mut self) {
         let Target::File(path) = self.target.clone() else { return };
         let aside = Parts::set_aside(&path, self.first.unwrap_or_else(clock::wall));
-        self.trouble(
-            aside.as_ref().err().map(|e| format!("cannot rotate: {e}")),
-            "cannot rotate",
-        );
+        self.trouble(aside.as_ref().err().map(|e| format!("cannot rotate: {e}")), "cannot rotate");
         let Ok(part) = aside else {
             self.no_rotation = clock::mono() + Duration::from_secs(60);
             return;
