@@ -10,10 +10,12 @@ pub mod layout;
 pub mod reader;
 pub mod source;
 mod state;
+mod survey;
 pub mod writer;
 
 pub use format::{Segment, Stamp};
 pub use index::{FindingNote, Note, Remark};
 pub use reader::{ReadError, Reader};
+pub use survey::Survey;
 pub use source::{ReadAt, Spool};
 pub use writer::{Resume, Writer};
