@@ -8,6 +8,7 @@ pub mod format;
 pub mod index;
 pub mod layout;
 pub mod reader;
+mod reshape;
 pub mod source;
 mod state;
 mod survey;
