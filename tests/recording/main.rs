@@ -4,6 +4,7 @@
 mod damage;
 mod golden;
 mod hostile;
+mod info;
 mod roundtrip;
 
 #[path = "../ui/support/bpf.rs"]
