@@ -12,8 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::analysis::Analysis;
 use crate::cli::{
-    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, ExplainArgs, Format, LiveArgs, RulesArgs,
-    netns_scope,
+    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, ExplainArgs, Format, InfoArgs, LiveArgs,
+    RulesArgs, netns_scope,
 };
 use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
 use crate::config::{self, Environment};
@@ -22,6 +22,8 @@ use crate::model::history::DEFAULT_BUDGET;
 use crate::model::text::sanitize;
 use crate::model::tick::Tick;
 use crate::recording::Recorder;
+use crate::recording::info::Info;
+use crate::recording::{ReadError, Reader};
 use crate::report::{self, CheckReport, Observed};
 use crate::source::{Event, Feed, Source, live, paste};
 use crate::ui::{self, ExitReason};
@@ -74,6 +76,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Record(args)) => record::record(&args),
         Some(Command::Doctor(args)) => doctor(&args),
         Some(Command::Explain(args)) => explain(&args),
+        Some(Command::Info(args)) => info(&args),
         Some(Command::Rules(args)) => rules(&args),
     }
 }
@@ -266,6 +269,18 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
         Format::Json => {
             print(&report::json::text(&report::doctor::json(&feed.host, &tick.health)))?;
         }
+    }
+    Ok(Exit::Ok)
+}
+
+fn info(args: &InfoArgs) -> anyhow::Result<Exit> {
+    let name = args.file.to_string_lossy();
+    let cannot = |e: ReadError| Stop::cannot(format!("{name}: {e}"));
+    let mut reader = Reader::file(&args.file).map_err(cannot)?;
+    let info = Info::gather(&mut reader, &name).map_err(cannot)?;
+    match args.format {
+        Format::Text => print(&info.text())?,
+        Format::Json => print(&report::json::text(&serde_json::to_value(&info)?))?,
     }
     Ok(Exit::Ok)
 }
