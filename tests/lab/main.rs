@@ -16,6 +16,7 @@ mod disks;
 #[allow(dead_code, reason = "the differential tests use the rest of it")]
 mod kit;
 mod quiet;
+mod recording;
 mod soak;
 mod tcp;
 mod tcp_lookalikes;

@@ -241,8 +241,12 @@ impl Recorder {
                     let _ = open_tx.send(Ok(()));
                     w.run(backlog, &inbox, &taken, &left_out);
                 }
-                Err(why) => {
+                Err(End::Failed(why)) => {
                     let _ = open_tx.send(Err(why));
+                }
+                // Nobody wants it any more, which is no error.
+                Err(End::ReaderGone | End::Closed) => {
+                    let _ = open_tx.send(Ok(()));
                 }
             }
         })?;
