@@ -214,8 +214,11 @@ fn old_parts_make_room_on_a_full_disk() {
             let wall = WallNs(1_700_000_000_000_000_000 + mono.0 as i64);
             let tick = Tick { seq: Seq(n), mono, wall, ..Tick::default() };
             r.push(&Arc::new(tick), Note::default());
-            wait_for("the tick", secs(10), || (r.status().ticks > n).then_some(()));
-            assert_eq!(r.status().state, State::Recording, "tick {n}");
+            // Fewer than wait in the queue at most.
+            if n % 100 == 99 {
+                wait_for("the ticks", secs(10), || (r.status().ticks > n).then_some(()));
+                assert_eq!(r.status().state, State::Recording, "tick {n}");
+            }
         }
         let end = r.finish(secs(10)).unwrap();
         assert_eq!((end.ticks, end.lost), (total, 0));
