@@ -10,8 +10,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::analysis::Analysis;
 use crate::cli::{
-    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, ExplainArgs, Format, InfoArgs, LiveArgs, RulesArgs,
-    netns_scope,
+    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, ExplainArgs, Format, InfoArgs, LiveArgs,
+    RulesArgs, netns_scope,
 };
 use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
 use crate::config::{self, Environment};

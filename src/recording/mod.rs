@@ -13,11 +13,12 @@ mod reshape;
 pub mod source;
 mod state;
 mod survey;
+mod undelta;
 pub mod writer;
 
 pub use format::{Segment, Stamp};
 pub use index::{FindingNote, Note, Remark};
 pub use reader::{ReadError, Reader};
-pub use survey::Survey;
 pub use source::{ReadAt, Spool};
+pub use survey::Survey;
 pub use writer::{Resume, Writer};

@@ -66,7 +66,8 @@ fn a_flipped_bit_costs_one_group_at_most() {
             readable(&mut r, &all)
         } else {
             // The ends of all groups: to get there every block of them is read.
-            let ends: Vec<u64> = (0..r.len()).filter(|i| i % 60 == 59 || i + 1 == r.len()).collect();
+            let ends: Vec<u64> =
+                (0..r.len()).filter(|i| i % 60 == 59 || i + 1 == r.len()).collect();
             let good = ends.iter().filter(|i| r.tick(**i).is_ok()).count();
             assert!(good + 1 >= 4.min(ends.len()), "bit {bit}: {good} of {ends:?}");
             continue;
@@ -92,7 +93,10 @@ fn a_hole_of_zeros_is_damage_and_what_follows_is_read() {
     // Found by the chain of indexes: seen when it is read.
     let mut r = open(hurt.clone()).unwrap();
     let have = readable(&mut r, &all);
-    assert_eq!(have.len(), 200 - have.iter().fold(40, |n, i| if (60..120).contains(i) { n - 1 } else { n }) - 20);
+    assert_eq!(
+        have.len(),
+        200 - have.iter().fold(40, |n, i| if (60..120).contains(i) { n - 1 } else { n }) - 20
+    );
     assert!(r.damage().count() > 0);
     // Cut out: every block behind it has moved.
     hurt.drain(from..to);
