@@ -123,9 +123,8 @@ impl Blocks<'_> {
 fn places<'b>(b: &'b [u8], marker: &'b [u8; 12]) -> impl Iterator<Item = usize> + 'b {
     // The mark is rarer than the magic and the length, which also are bytes of small numbers.
     let rare = marker[11];
-    b.iter().enumerate().skip(11).filter_map(move |(i, c)| {
-        (*c == rare && b.get(i - 11..=i) == Some(&marker[..])).then(|| i - 11)
-    })
+    let here = move |i: &usize| b.get(*i..i + 12) == Some(&marker[..]);
+    b.iter().skip(11).enumerate().filter(move |(_, c)| **c == rare).map(|(i, _)| i).filter(here)
 }
 
 /// Ticks that can be: within the group, offsets and numbers ascending.

@@ -14,6 +14,7 @@ mod reshape;
 pub mod source;
 mod state;
 mod survey;
+mod undelta;
 pub mod writer;
 
 pub use format::{Segment, Stamp};

@@ -8,8 +8,9 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::delta::{MOST_CELLS, Run, count, extend, slice};
+use super::delta::{Run, extend};
 use super::flat::{Flat, FlatError, put_varint, token, varint};
+use super::undelta::{MOST_CELLS, count, slice};
 
 /// Deeper shapes are refused.
 const MAX_DEPTH: u32 = 80;
@@ -162,9 +163,8 @@ impl Walk<'_> {
             }
             token::SOME => self.pair(&mut p, &mut n, depth + 1)?,
             token::VARIANT_OF => {
-                if number(self.prev, &mut p)? == number(self.now, &mut n)? {
-                    self.pair(&mut p, &mut n, depth + 1)?;
-                }
+                let same = number(self.prev, &mut p)? == number(self.now, &mut n)?;
+                return if same { self.pair(&mut p, &mut n, depth + 1) } else { Ok(()) };
             }
             token::TUPLE | token::STRUCT | token::MAP => self.fields(*b, p, n, depth)?,
             token::SEQ => self.lists(p, n, depth)?,

@@ -235,10 +235,9 @@ impl<W: Write> Writer<W> {
             self.broken();
             return Err(e);
         }
-        match &mut self.group {
-            Some(g) => g.index.remarks.push(at),
-            // Between groups: the block itself is found, no index holds it.
-            None => {}
+        // Between groups no index holds it: the block itself is found.
+        if let Some(g) = &mut self.group {
+            g.index.remarks.push(at);
         }
         Ok(Written { offset: from, bytes: self.offset - from, ..Written::default() })
     }

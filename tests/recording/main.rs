@@ -1,5 +1,11 @@
 //! Recordings of the scripted box: written, read back, cut, hurt, and gone on with.
-#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    clippy::unwrap_used,
+    clippy::return_self_not_must_use
+)]
 
 mod damage;
 mod golden;
