@@ -110,7 +110,7 @@ impl NetPair {
 }
 
 /// The fold: what must be remembered between ticks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Deriver {
     recent: VecDeque<(MonoNs, Samples)>,
     sockets: sockets::SocketTracker,
@@ -123,7 +123,7 @@ pub struct Deriver {
 }
 
 /// What is remembered of a disk.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct DiskMemory {
     /// Latencies while the queue was short, with their time.
     calm: VecDeque<(MonoNs, f64)>,
@@ -135,6 +135,12 @@ struct DiskMemory {
 const BASELINE: Duration = Duration::from_secs(600);
 
 impl Deriver {
+    /// Bytes of the socket tables that are remembered.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.tables.values().map(|t| t.bytes()).sum()
+    }
+
     /// Figures of the next tick.
     pub fn push(&mut self, tick: &Arc<Tick>) -> Derived {
         let s = &tick.samples;
