@@ -1,0 +1,13 @@
+//! Replay equals live: the same findings and the same frames, from the beginning and from any
+//! place, whole files and hurt ones.
+#![allow(clippy::unwrap_used)]
+
+mod hurt;
+#[allow(dead_code, reason = "shared with the scenario tests")]
+#[path = "../scenarios/incident.rs"]
+mod incident;
+mod same;
+mod seek;
+mod support;
+#[path = "../scenarios/ticks.rs"]
+mod ticks;
