@@ -1,6 +1,7 @@
 //! A sample as the difference from the one before it, and back. Lossless.
 //!
-//! Samples of one shape differ in few numbers. Rows of a table with a key are compared with the
+//! Samples of one shape differ in few numbers; how those of two shapes compare is found by
+//! [`super::reshape`]. Rows of a table with a key are compared with the
 //! row of the same key, wide rows (`tcp_info`) with the most similar one near by, all others by
 //! position. Where most cells of a column moved by the same amount (ages, counters at a steady
 //! rate), that amount is written once and only the exceptions follow.
@@ -8,6 +9,7 @@
 use std::collections::HashMap;
 
 use super::flat::{Column, Flat, FlatError, TableOf, put_varint, varint};
+use super::reshape::{self, Mapping};
 
 /// Earlier samples that a difference may refer to: the last ones of different shapes.
 #[derive(Debug, Default)]
@@ -16,16 +18,41 @@ pub struct Recent {
 }
 
 /// Shapes that are remembered: a collector that reads in turns has several.
-const SHAPES: usize = 6;
+const SHAPES: usize = 4;
+/// Numbers that the older ones of them may hold together.
+const OLDER_CELLS: usize = 1 << 16;
+
+/// How a sample is written.
+mod how {
+    /// Whole.
+    pub(super) const FULL: u64 = 0;
+    /// As the difference from the last one, which has another shape.
+    pub(super) const RESHAPED: u64 = 1;
+    /// Plus the number of the earlier sample with the same shape, from the last one back.
+    pub(super) const SAME_SHAPE: u64 = 2;
+}
 
 impl Recent {
     /// Writes `now` and remembers it.
     pub fn encode(&mut self, now: Flat, out: &mut Vec<u8>) {
-        let same = self.samples.iter().position(|p| p.shape == now.shape);
-        put_varint(out, same.map_or(0, |i| i as u64 + 1));
-        match same.and_then(|i| self.samples.get(i)) {
-            Some(prev) => delta(prev, &now, out),
-            None => full(&now, out),
+        let mut same = self.samples.iter().position(|p| p.shape == now.shape);
+        if same.is_some_and(|i| i > 0) && now.cells() > OLDER_CELLS {
+            // More has changed since then than another shape costs.
+            same = None;
+        }
+        match (same.and_then(|i| Some((i, self.samples.get(i)?))), self.samples.first()) {
+            (Some((i, prev)), _) => {
+                put_varint(out, how::SAME_SHAPE + i as u64);
+                delta(prev, &now, None, out);
+            }
+            (None, Some(prev)) => {
+                put_varint(out, how::RESHAPED);
+                reshaped(prev, &now, out);
+            }
+            (None, None) => {
+                put_varint(out, how::FULL);
+                full(&now, out);
+            }
         }
         self.keep(same, now);
     }
@@ -35,13 +62,19 @@ impl Recent {
     /// # Errors
     /// When the bytes are not of a sample, or of another series.
     pub fn decode(&mut self, bytes: &[u8], at: &mut usize) -> Result<&Flat, FlatError> {
-        let same = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX).checked_sub(1);
-        let now = match same {
-            None => read_full(bytes, at)?,
-            Some(i) => match self.samples.get(i) {
-                Some(prev) => read_delta(prev, bytes, at)?,
-                None => return Err(FlatError("a difference without its sample".to_owned())),
-            },
+        let how = number(bytes, at)?;
+        let lacking = || FlatError("a difference without its sample".to_owned());
+        let (now, same) = match how {
+            how::FULL => (read_full(bytes, at)?, None),
+            how::RESHAPED => {
+                let prev = self.samples.first().ok_or_else(lacking)?;
+                (read_reshaped(prev, bytes, at)?, None)
+            }
+            n => {
+                let i = usize::try_from(n - how::SAME_SHAPE).unwrap_or(usize::MAX);
+                let prev = self.samples.get(i).ok_or_else(lacking)?;
+                (read_delta(prev, prev.shape.clone(), None, bytes, at)?, Some(i))
+            }
         };
         self.keep(same, now);
         self.samples.first().map_or_else(torn, Ok)
@@ -58,7 +91,13 @@ impl Recent {
             self.samples.remove(i);
         }
         self.samples.insert(0, now);
-        self.samples.truncate(SHAPES);
+        let mut cells = 0usize;
+        let within = |s: &&Flat| {
+            cells = cells.saturating_add(s.cells());
+            cells <= OLDER_CELLS
+        };
+        let older = self.samples.iter().skip(1).take(SHAPES - 1).take_while(within).count();
+        self.samples.truncate(1 + older);
     }
 }
 
@@ -67,7 +106,7 @@ const WIDE: usize = 8;
 /// How far the most similar row may be.
 const NEAR: usize = 8;
 
-fn torn<T>() -> Result<T, FlatError> {
+pub(super) fn torn<T>() -> Result<T, FlatError> {
     Err(FlatError("the sample ends too early".to_owned()))
 }
 
@@ -76,7 +115,7 @@ fn number(bytes: &[u8], at: &mut usize) -> Result<u64, FlatError> {
 }
 
 /// A count of things of which each takes at least a byte here, or is already in memory.
-fn count(bytes: &[u8], at: &mut usize, most: usize) -> Result<usize, FlatError> {
+pub(super) fn count(bytes: &[u8], at: &mut usize, most: usize) -> Result<usize, FlatError> {
     let n = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX);
     if n > most.max(bytes.len().saturating_sub(*at)) { torn() } else { Ok(n) }
 }
@@ -140,7 +179,7 @@ fn read_full(bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
 
 /// Numbers that the columns of one sample may hold: constant cells take no bytes, so that the
 /// length of the file bounds nothing. 100,000 sockets with `tcp_info` take 14 million.
-const MOST_CELLS: usize = 1 << 25;
+pub(super) const MOST_CELLS: usize = 1 << 25;
 
 /// Takes `rows` of `width` numbers off what is left of [`MOST_CELLS`].
 fn afford(left: &mut usize, rows: usize, width: usize) -> Result<(), FlatError> {
@@ -149,7 +188,7 @@ fn afford(left: &mut usize, rows: usize, width: usize) -> Result<(), FlatError> 
     Ok(())
 }
 
-fn slice<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b [u8], FlatError> {
+pub(super) fn slice<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b [u8], FlatError> {
     let end = at.checked_add(len);
     let Some(part) = end.and_then(|e| bytes.get(*at..e)) else { return torn() };
     *at += len;
@@ -178,76 +217,128 @@ fn read_tables(columns: usize, bytes: &[u8], at: &mut usize) -> Result<Vec<Table
     Ok(out)
 }
 
-fn delta(prev: &Flat, now: &Flat, out: &mut Vec<u8>) {
-    sparse(now.nums.iter().zip(&prev.nums).map(|(n, p)| n.wrapping_sub(*p)), out);
-    let texts = || now.texts.iter().zip(prev.texts.iter()).enumerate().filter(|(_, (n, p))| n != p);
+/// Where a leaf of the new sample was in the one before.
+fn before(map: Option<&[Option<usize>]>, i: usize) -> Option<usize> {
+    map.map_or(Some(i), |m| m.get(i).copied().flatten())
+}
+
+fn delta(prev: &Flat, now: &Flat, map: Option<&Mapping>, out: &mut Vec<u8>) {
+    let nums = map.map(|m| &m.nums[..]);
+    let old = |i: usize| before(nums, i).and_then(|i| prev.nums.get(i)).copied().unwrap_or(0);
+    sparse(now.nums.iter().enumerate().map(|(i, n)| n.wrapping_sub(old(i))), out);
+    let from = map.map(|m| &m.texts[..]);
+    let old = |i: usize| before(from, i).and_then(|i| prev.texts.get(i));
+    let texts = || now.texts.iter().enumerate().filter(|(i, t)| old(*i) != Some(*t));
     put_varint(out, texts().count() as u64);
     let mut last = 0;
-    for (i, (text, _)) in texts() {
+    for (i, text) in texts() {
         put_varint(out, (i - last) as u64);
         last = i;
         put_varint(out, text.len() as u64);
         out.extend_from_slice(text);
     }
     put_tables(&now.tables, out);
+    let columns = map.map(|m| &m.columns[..]);
+    let column = |i: usize| before(columns, i).and_then(|i| prev.columns.get(i));
     let mut runs: Vec<Option<Vec<Run>>> = vec![None; now.columns.len()];
     for t in &now.tables {
-        let (Some(k), Some(before)) = (now.columns.get(t.key), prev.columns.get(t.key)) else {
-            continue;
-        };
+        let keys = column(t.key).map_or(&[][..], |c| &c.data);
         // A key is one number wide: it is a column of cookies.
-        let by_key = align_keys(&before.data, &k.data);
+        let by_key = align_keys(keys, now.columns.get(t.key).map_or(&[][..], |c| &c.data));
         put_runs(&by_key, out);
         for slot in runs.get_mut(t.first..t.end).unwrap_or_default() {
             *slot = Some(by_key.clone());
         }
     }
-    for ((c, before), known) in now.columns.iter().zip(&prev.columns).zip(runs) {
+    for (i, (c, known)) in now.columns.iter().zip(runs).enumerate() {
+        let before = column(i);
         put_varint(out, c.width as u64);
         let runs = known.unwrap_or_else(|| {
-            let runs = align(before, c);
+            let runs = align(before.unwrap_or(&Column::default()), c);
             put_runs(&runs, out);
             runs
         });
-        cells(c, Some(before), &runs, out);
+        cells(c, before, &runs, out);
     }
 }
 
-fn read_delta(prev: &Flat, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
-    let mut out = Flat { shape: prev.shape.clone(), nums: prev.nums.clone(), ..Flat::default() };
+fn read_delta(
+    prev: &Flat,
+    shape: Vec<u8>,
+    map: Option<&Mapping>,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Flat, FlatError> {
+    let mut out = Flat { shape, ..Flat::default() };
     let mut left = MOST_CELLS;
+    match map {
+        None => out.nums.clone_from(&prev.nums),
+        Some(m) => {
+            let old = |i: &Option<usize>| i.and_then(|i| prev.nums.get(i)).copied().unwrap_or(0);
+            out.nums.extend(m.nums.iter().map(old));
+        }
+    }
     read_sparse(&mut out.nums, bytes, at)?;
+    let texts = map.map_or(prev.texts.len(), |m| m.texts.len());
     let mut changed = HashMap::new();
     let mut last = 0usize;
     for _ in 0..count(bytes, at, 0)? {
-        last = last.saturating_add(count(bytes, at, prev.texts.len())?);
+        last = last.saturating_add(count(bytes, at, texts)?);
         let len = count(bytes, at, 0)?;
         changed.insert(last, slice(bytes, at, len)?);
     }
-    for (i, text) in prev.texts.iter().enumerate() {
-        out.texts.push(changed.get(&i).copied().unwrap_or(text));
+    for i in 0..texts {
+        let old = before(map.map(|m| &m.texts[..]), i).and_then(|i| prev.texts.get(i));
+        out.texts.push(changed.get(&i).copied().or(old).unwrap_or_default());
     }
-    out.tables = read_tables(prev.columns.len(), bytes, at)?;
-    let mut runs: Vec<Option<Vec<Run>>> = vec![None; prev.columns.len()];
+    let columns = map.map_or(prev.columns.len(), |m| m.columns.len());
+    let column =
+        |i: usize| before(map.map(|m| &m.columns[..]), i).and_then(|i| prev.columns.get(i));
+    out.tables = read_tables(columns, bytes, at)?;
+    let mut runs: Vec<Option<Vec<Run>>> = vec![None; columns];
     for t in &out.tables {
-        let before = prev.columns.get(t.key).map_or(0, Column::rows);
-        let by_key = read_runs(before, bytes, at)?;
+        let by_key = read_runs(column(t.key).map_or(0, |c| c.data.len()), bytes, at)?;
         for slot in runs.get_mut(t.first..t.end).unwrap_or_default() {
             *slot = Some(by_key.clone());
         }
     }
-    for (before, known) in prev.columns.iter().zip(runs) {
+    for (i, known) in runs.into_iter().enumerate() {
+        let before = column(i);
         let width = count(bytes, at, 1 << 12)?;
         let runs = match known {
             Some(r) => r,
-            None => read_runs(before.rows(), bytes, at)?,
+            None => read_runs(before.map_or(0, Column::rows), bytes, at)?,
         };
         let rows = runs.iter().fold(0usize, |n, r| n.saturating_add(r.len));
         afford(&mut left, rows, width)?;
-        let before = Some(before).filter(|b| b.width == width);
+        let before = before.filter(|b| b.width == width);
         out.columns.push(read_cells(before, width, &runs, bytes, at)?);
     }
     Ok(out)
+}
+
+fn reshaped(prev: &Flat, now: &Flat, out: &mut Vec<u8>) {
+    reshape::put_shape(&prev.shape, &now.shape, out);
+    let mut lists = Vec::new();
+    let map = reshape::map(&prev.shape, &now.shape, &mut |l| {
+        let runs = l.align(prev, now);
+        put_runs(&runs, &mut lists);
+        Ok(runs)
+    });
+    // Both shapes are of our own making: there is always a mapping.
+    let map = map.unwrap_or_default();
+    out.extend_from_slice(&lists);
+    delta(prev, now, Some(&map), out);
+}
+
+fn read_reshaped(prev: &Flat, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
+    let shape = reshape::read_shape(&prev.shape, bytes, at)?;
+    let map = reshape::map(&prev.shape, &shape, &mut |l| {
+        let runs = read_runs(l.before(), bytes, at)?;
+        let len = runs.iter().fold(0usize, |n, r| n.saturating_add(r.len));
+        if len == l.len() { Ok(runs) } else { torn() }
+    })?;
+    read_delta(prev, shape, Some(&map), bytes, at)
 }
 
 /// Numbers of which most are zero: how many are not, how far apart, and which.
@@ -284,13 +375,13 @@ fn read_sparse(to: &mut [u64], bytes: &[u8], at: &mut usize) -> Result<(), FlatE
 
 /// Rows in a row: copies of rows of the sample before, or new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+pub(super) struct Run {
     /// First row there; `None` for new rows.
-    from: Option<usize>,
-    len: usize,
+    pub(super) from: Option<usize>,
+    pub(super) len: usize,
 }
 
-fn extend(runs: &mut Vec<Run>, from: Option<usize>) {
+pub(super) fn extend(runs: &mut Vec<Run>, from: Option<usize>) {
     if let Some(last) = runs.last_mut() {
         let follows = match (last.from, from) {
             (Some(a), Some(b)) => a + last.len == b,

@@ -14,6 +14,37 @@ struct Rows {
     other: Vec<i64>,
     name: String,
     n: f64,
+    tasks: Vec<Task>,
+    some: Option<Vec<Task>>,
+}
+
+/// Rows with texts, options and lists of their own: their shapes come and go.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Task {
+    pid: u32,
+    comm: String,
+    cgroup: Option<String>,
+    hist: Vec<(u16, u64)>,
+    bytes: [u8; 9],
+    sub: Vec<Task>,
+}
+
+fn task() -> impl Strategy<Value = Task> {
+    let hist = prop::collection::vec((0u16..9, 0u64..5), 0..3);
+    let leaf = (0u32..12, "[ab]{0,2}", prop::option::of("[a-c]"), hist, 0u8..3).prop_map(
+        |(pid, comm, cgroup, hist, b)| Task {
+            pid,
+            comm,
+            cgroup,
+            hist,
+            bytes: [b; 9],
+            sub: Vec::new(),
+        },
+    );
+    leaf.prop_recursive(2, 12, 4, |inner| {
+        (0u32..12, "[ab]{0,2}", prop::collection::vec(inner, 0..4))
+            .prop_map(|(pid, comm, sub)| Task { pid, comm, sub, ..Task::default() })
+    })
 }
 
 fn rows() -> impl Strategy<Value = Rows> {
@@ -24,8 +55,10 @@ fn rows() -> impl Strategy<Value = Rows> {
         any::<Vec<i64>>(),
         "[a-c]{0,2}",
         0u32..3,
+        prop::collection::vec(task(), 0..6),
+        prop::option::of(prop::collection::vec(task(), 0..3)),
     )
-        .prop_map(|(keys, seed, other, name, infos)| {
+        .prop_map(|(keys, seed, other, name, infos, tasks, some)| {
             let mut cookie: Vec<u64> = keys.into_iter().collect();
             let by = seed as usize % cookie.len().max(1);
             cookie.rotate_left(by);
@@ -37,6 +70,8 @@ fn rows() -> impl Strategy<Value = Rows> {
                 other,
                 name,
                 n: seed as f64,
+                tasks,
+                some,
             }
         })
 }
@@ -94,4 +129,32 @@ fn an_unchanged_reading_takes_a_few_bytes_and_ages_one_number() {
     let mut told = Recent::default();
     told.decode(&first, &mut 0).unwrap();
     assert_eq!(told.decode(&second, &mut 0).unwrap(), &b);
+}
+
+#[test]
+fn a_row_more_costs_that_row() {
+    let v = |n: u32, busy: u64| Rows {
+        cookie: (0..3000).collect(),
+        rto: (0..3000).collect(),
+        addr: vec![[3; 16]; 3000],
+        tasks: (0..n)
+            .filter(|i| *i != 7)
+            .map(|i| Task {
+                pid: i,
+                comm: format!("task-{i}"),
+                hist: vec![(1, 100_000_000 + busy)],
+                ..Task::default()
+            })
+            .collect(),
+        ..Rows::default()
+    };
+    let mut names = Names::default();
+    let (mut recent, mut told) = (Recent::default(), Recent::default());
+    for (n, busy) in [(100, 0), (101, 0), (99, 1)] {
+        let flat = to_flat(&v(n, busy), &mut names).unwrap();
+        let mut bytes = Vec::new();
+        recent.encode(flat.clone(), &mut bytes);
+        assert!(n == 100 || bytes.len() < 1500, "{n}: {} bytes", bytes.len());
+        assert_eq!(told.decode(&bytes, &mut 0).unwrap(), &flat);
+    }
 }

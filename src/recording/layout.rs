@@ -7,7 +7,7 @@ use super::format::{
     BlockHeader, END, HEADER, HeaderError, Kind, MAX_FRAME, Segment, Stamp, marker, parse_end,
 };
 use super::index::{GroupEntry, GroupIndex, RemarkAt, TickRef, Trailer};
-use super::reader::{Damage, ReadError};
+use super::reader::{Damage, MAX_DAMAGE, ReadError};
 use super::source::ReadAt;
 
 /// Bytes that are scanned at a time.
@@ -191,6 +191,9 @@ impl Layout {
     }
 
     fn hurt(&mut self, from: u64, to: u64, what: &str) {
+        if self.damage.len() >= MAX_DAMAGE {
+            return;
+        }
         let after = self.groups.last().map(|g| g.last);
         self.damage.push(Damage { after, ..Damage::at(from, to.saturating_sub(from), what) });
     }
@@ -301,7 +304,7 @@ fn first_block(b: &Blocks<'_>, size: u64) -> Result<u64, ReadError> {
         return Err(ReadError::Empty);
     }
     let found = b.header(0)?;
-    if found.is_ok() {
+    if found.is_ok_and(|h| h.total() <= size) {
         return Ok(0);
     }
     match (b.scan(1, size.min(SEARCH))?, found) {

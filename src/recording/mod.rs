@@ -8,12 +8,15 @@ pub mod format;
 pub mod index;
 pub mod layout;
 pub mod reader;
+mod reshape;
 pub mod source;
 mod state;
+mod survey;
 pub mod writer;
 
 pub use format::{Segment, Stamp};
 pub use index::{FindingNote, Note, Remark};
 pub use reader::{ReadError, Reader};
+pub use survey::Survey;
 pub use source::{ReadAt, Spool};
 pub use writer::{Resume, Writer};

@@ -71,6 +71,8 @@ impl std::fmt::Display for Damage {
 
 /// Indexes that are kept in memory.
 const CACHE: usize = 4096;
+/// Damaged places that are remembered.
+pub(super) const MAX_DAMAGE: usize = 10_000;
 
 /// An open recording.
 pub struct Reader {
@@ -264,10 +266,20 @@ impl Reader {
     }
 
     fn hurt(&mut self, d: Damage) -> ReadError {
-        if !self.damage.iter().any(|k| k.offset == d.offset) {
-            self.damage.push(d.clone());
-        }
+        self.note(d.clone());
         ReadError::Damaged(d)
+    }
+
+    /// Remembers damage, once per place.
+    pub(super) fn note(&mut self, d: Damage) {
+        if self.damage.len() < MAX_DAMAGE && !self.damage.iter().any(|k| k.offset == d.offset) {
+            self.damage.push(d);
+        }
+    }
+
+    /// Raw bytes; none where the kernel refuses.
+    pub(super) fn bytes_at(&self, buf: &mut [u8], offset: u64) -> usize {
+        self.src.read_at(buf, offset).unwrap_or(0)
     }
 
     /// The group of a tick, and its place in it.
@@ -375,7 +387,7 @@ impl Reader {
         c.decoder.apply(t.at, &payload).map_err(|FlatError(e)| hurt(&e))
     }
 
-    fn tick_payload(
+    pub(super) fn tick_payload(
         &mut self,
         offset: u64,
         t: &TickRef,

@@ -120,7 +120,11 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
                 v.visit_char(c.unwrap_or(char::REPLACEMENT_CHARACTER))
             }
             token::STR => v.visit_str(self.string()?),
-            token::BYTES => v.visit_byte_buf(self.bytes()?),
+            token::BYTES => {
+                // A `Vec<u8>` is read as a sequence, whatever its writer called it.
+                let left = self.len()?;
+                self.nested(|de| v.visit_seq(Packed { de, left, word: 0, have: 0, per: 4 }))
+            }
             token::NONE => v.visit_none(),
             token::SOME => self.nested(|d| v.visit_some(d)),
             token::VARIANT => {
@@ -144,7 +148,7 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
             }
             token::PACKED => {
                 let left = self.len()?;
-                self.nested(|de| v.visit_seq(Packed { de, left, word: 0, have: 0 }))
+                self.nested(|de| v.visit_seq(Packed { de, left, word: 0, have: 0, per: 8 }))
             }
             t => Err(FlatError(format!("token {t} is not known"))),
         }
@@ -163,6 +167,16 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
             _ => self.nested(|d| v.visit_some(d)),
         }
     }
+    fn deserialize_bytes<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
+        if self.peek() == Some(token::BYTES) {
+            self.at += 1;
+            return v.visit_byte_buf(self.bytes()?);
+        }
+        self.deserialize_any(v)
+    }
+    fn deserialize_byte_buf<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
+        self.deserialize_bytes(v)
+    }
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -174,7 +188,7 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
         false
     }
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string
         unit unit_struct seq tuple tuple_struct map struct enum identifier ignored_any
     }
 }
@@ -279,6 +293,8 @@ struct Packed<'a, 'f> {
     left: usize,
     word: u64,
     have: u32,
+    /// Bytes per number.
+    per: u32,
 }
 
 impl<'de> de::SeqAccess<'de> for Packed<'_, '_> {
@@ -291,7 +307,7 @@ impl<'de> de::SeqAccess<'de> for Packed<'_, '_> {
         self.left = left;
         if self.have == 0 {
             self.word = self.de.num()?;
-            self.have = 8;
+            self.have = self.per;
         }
         let byte = self.word as u8;
         self.word >>= 8;

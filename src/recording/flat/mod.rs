@@ -30,6 +30,11 @@ pub struct Flat {
 }
 
 impl Flat {
+    /// Numbers that it holds.
+    #[must_use]
+    pub fn cells(&self) -> usize {
+        self.columns.iter().fold(self.nums.len(), |n, c| n.saturating_add(c.data.len()))
+    }
     /// Hash of everything, to verify what was rebuilt from differences.
     #[must_use]
     pub fn hash(&self) -> u32 {

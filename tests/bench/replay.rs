@@ -1,0 +1,2 @@
+//! What replay costs.
+fn main() {}
