@@ -1,5 +1,7 @@
 //! The only file that wires a source to the analysis and the analysis to an outlet.
 
+mod record;
+
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use crate::diagnose::{Engine, RULES};
 use crate::model::history::DEFAULT_BUDGET;
 use crate::model::text::sanitize;
 use crate::model::tick::Tick;
+use crate::recording::Recorder;
 use crate::report::{self, CheckReport, Observed};
 use crate::source::{Event, Feed, Source, live, paste};
 use crate::ui::{self, ExitReason};
@@ -68,6 +71,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
         None => console(&cli.console),
         Some(Command::Check(args)) => check(&args),
+        Some(Command::Record(args)) => record::record(&args),
         Some(Command::Doctor(args)) => doctor(&args),
         Some(Command::Explain(args)) => explain(&args),
         Some(Command::Rules(args)) => rules(&args),
@@ -124,15 +128,21 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
             args.duration, args.live.interval
         )));
     }
+    let host = live::host_info(&HostFs::live(), args.live.interval);
+    let mut recorder = record::beside(&args.to, &host)?;
     let feed = feed(&args.live)?;
     let mut analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
+    let (duration, interval) = (args.duration, args.live.interval);
     let observed =
-        runtime()?.block_on(watch(feed, &mut analysis, args.duration, args.live.interval))?;
+        runtime()?.block_on(watch(feed, &mut analysis, duration, interval, recorder.as_mut()));
+    let recorded = recorder.map(record::close).transpose();
+    let observed = observed?;
     let report = CheckReport::new(&analysis, "live", observed);
     match args.format {
         Format::Text => print(&report::text::render(&report))?,
         Format::Json => print(&report::json::text(&report::json::render(&report)))?,
     }
+    recorded?;
     Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })
 }
 
@@ -142,6 +152,7 @@ async fn watch(
     analysis: &mut Analysis,
     duration: Duration,
     interval: Duration,
+    mut recorder: Option<&mut Recorder>,
 ) -> anyhow::Result<Observed> {
     let mut seen = Observed { interval, ..Observed::default() };
     let mut first = None;
@@ -169,7 +180,10 @@ async fn watch(
         seen.first_wall.get_or_insert(tick.wall);
         seen.ticks += 1;
         seen.duration = tick.mono.since(start);
-        analysis.push(tick);
+        analysis.push(tick.clone());
+        if let Some(r) = &mut recorder {
+            r.push(&tick, analysis.latest().map(|m| m.note()).unwrap_or_default());
+        }
         let interest = Arc::new(analysis.interest());
         feed.interest.send_if_modified(|old| {
             let changed = **old != *interest;

@@ -121,6 +121,15 @@ impl<W: Write> Writer<W> {
     pub fn groups(&self) -> &[GroupEntry] {
         &self.trailer.groups
     }
+    /// The last tick that is in the file.
+    #[must_use]
+    pub fn last(&self) -> Option<Stamp> {
+        self.last
+    }
+    /// Where it writes to.
+    pub fn get_ref(&self) -> &W {
+        &self.out
+    }
     /// Where it writes to, for sync and truncate.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.out
