@@ -4,12 +4,11 @@ use stallscope::diagnose::Engine;
 use stallscope::replay::Judge;
 use stallscope::source::replay::Tape;
 
-use crate::support::{all, long_run, reader, record, same};
+use crate::support::{all, long, reader, same};
 
 #[test]
 fn findings_at_a_seek_are_those_of_playing_from_the_beginning() {
-    let (host, ticks) = long_run(1);
-    let made = record(&host, &ticks);
+    let (made, ticks) = long();
     let n = ticks.len() as u64;
     assert!(n > 1500, "{n} ticks: longer than rules look back, several times over");
     let mut judge = Judge::new(Tape::new(reader(&made.bytes)), Engine::default());
@@ -35,8 +34,7 @@ fn findings_at_a_seek_are_those_of_playing_from_the_beginning() {
 /// The same after seeks back and forth, and going on from there tick by tick.
 #[test]
 fn a_run_goes_on_from_a_seek_as_if_it_had_never_stopped() {
-    let (host, ticks) = long_run(1);
-    let made = record(&host, &ticks);
+    let (made, ticks) = long();
     let mut judge = Judge::new(Tape::new(reader(&made.bytes)), Engine::default());
     judge.advance(u64::MAX);
     let n = ticks.len() as u64;

@@ -1,7 +1,7 @@
 //! Scripted runs, their recordings, and what is compared.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use stallscope::collect::Samples;
 use stallscope::diagnose::{Engine, Findings};
 use stallscope::model::tick::{HostInfo, Tick};
 use stallscope::model::time::{MonoNs, Seq, WallNs};
-use stallscope::recording::{FindingNote, Note, Reader, Writer};
+use stallscope::recording::{Reader, Writer};
 use stallscope::report::json::finding;
 
 use crate::incident::{Incident, State, play};
@@ -44,35 +44,42 @@ pub(crate) fn run_of(i: &Incident, interval: f64) -> (HostInfo, Vec<Arc<Tick>>) 
     (ticks::host(i, interval), ticks)
 }
 
-/// All scenarios one after the other, `times` over, as one run: long enough that checkpoints
+/// The long run and its recording.
+pub(crate) fn long() -> &'static (Recorded, Vec<Arc<Tick>>) {
+    static LONG: OnceLock<(Recorded, Vec<Arc<Tick>>)> = OnceLock::new();
+    LONG.get_or_init(|| {
+        let (host, ticks) = long_run();
+        (record(&host, &ticks), ticks)
+    })
+}
+
+/// All scenarios one after the other as one run: long enough that checkpoints
 /// and the reach of the rules matter. A carried-over reading here and there, and ticks that
 /// came late.
-pub(crate) fn long_run(times: usize) -> (HostInfo, Vec<Arc<Tick>>) {
+fn long_run() -> (HostInfo, Vec<Arc<Tick>>) {
     let all = incidents();
     let mut out: Vec<Arc<Tick>> = Vec::new();
     let mut at = 5_000_000_000_000_u64;
-    for round in 0..times {
-        for (n, (_, i)) in all.iter().enumerate() {
-            let (_, ticks) = run_of(i, 1.0);
-            let first = ticks[0].mono.0;
-            for t in &ticks {
-                let mut t = (**t).clone();
-                let by = at.wrapping_sub(first);
-                t.seq = Seq(out.len() as u64);
-                t.samples = moved(&t.samples, by);
-                t.mono = MonoNs(t.mono.0.wrapping_add(by));
-                t.wall = WallNs(1_700_000_000_000_000_000 + t.mono.0 as i64);
-                if (out.len() + round) % 37 == 5
-                    && let Some(last) = out.last()
-                {
-                    t.samples.netns_sockets = last.samples.netns_sockets.clone();
-                    t.samples.sched = None;
-                }
-                out.push(Arc::new(t));
+    for (n, (_, i)) in all.iter().enumerate() {
+        let (_, ticks) = run_of(i, 1.0);
+        let first = ticks[0].mono.0;
+        for t in &ticks {
+            let mut t = (**t).clone();
+            let by = at.wrapping_sub(first);
+            t.seq = Seq(out.len() as u64);
+            t.samples = moved(&t.samples, by);
+            t.mono = MonoNs(t.mono.0.wrapping_add(by));
+            t.wall = WallNs(1_700_000_000_000_000_000 + t.mono.0 as i64);
+            if out.len() % 37 == 5
+                && let Some(last) = out.last()
+            {
+                t.samples.netns_sockets = last.samples.netns_sockets.clone();
+                t.samples.sched = None;
             }
-            // A pause of the source now and then: longer than three intervals is a hole.
-            at = out.last().unwrap().mono.0 + if n % 7 == 3 { 9_000_000_000 } else { 1_000_000_000 };
+            out.push(Arc::new(t));
         }
+        // A pause of the source now and then: longer than three intervals is a hole.
+        at = out.last().unwrap().mono.0 + [1, 1, 1, 9, 1, 1, 660][n % 7] * 1_000_000_000;
     }
     let host = HostInfo {
         hostname: "long".into(),
@@ -111,16 +118,6 @@ fn shift(v: &mut Value, by: u64) {
     }
 }
 
-/// What the recorder notes of a tick.
-pub(crate) fn note(f: &Findings) -> Note {
-    let findings = f.active.iter().map(|f| FindingNote {
-        rule: f.rule.0.to_owned(),
-        subject: f.subject.to_string(),
-        severity: f.fire.severity.name().to_owned(),
-    });
-    Note { figures: Vec::new(), findings: findings.collect() }
-}
-
 /// A run, judged live and recorded.
 pub(crate) struct Recorded {
     pub(crate) host: HostInfo,
@@ -136,7 +133,7 @@ pub(crate) fn record(host: &HostInfo, ticks: &[Arc<Tick>]) -> Recorded {
     for t in ticks {
         live.push(t.clone());
         let now = live.latest().unwrap();
-        w.tick(t, &note(now.findings)).unwrap();
+        w.tick(t, &now.note()).unwrap();
         said.push(all(now.findings));
     }
     Recorded { host: host.clone(), said, bytes: w.seal().unwrap() }
