@@ -3,6 +3,7 @@
 pub mod coverage;
 pub mod derive;
 pub mod history;
+pub mod moment;
 pub mod outline;
 pub mod pasted;
 pub mod subject;

@@ -21,6 +21,26 @@ pub struct Stretch {
     pub from: i64,
     /// End of that place.
     pub to: i64,
+    /// The recorder's notes of it are known: what was found is in the outline.
+    pub noted: bool,
+}
+
+/// Where to go in a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// A tick by its number.
+    Tick(u64),
+    /// The last tick at or before a time of day.
+    Wall(WallNs),
+    /// So many ns from a tick.
+    Away {
+        /// From this one.
+        from: u64,
+        /// Negative for back.
+        ns: i64,
+    },
+    /// The last tick.
+    End,
 }
 
 /// How bad a finding on the line is: info, warn or crit.

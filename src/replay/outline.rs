@@ -41,6 +41,7 @@ pub fn outline(reader: &mut Reader) -> Outline {
             wall: entry.first.wall,
             from: place(base, entry.first),
             to: place(base, entry.last),
+            noted: entry.index.is_some(),
         };
         out.stretches.push(stretch);
         let Ok(index) = reader.index(g) else {

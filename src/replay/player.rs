@@ -16,6 +16,7 @@ use super::Judge;
 use super::outline::outline;
 use crate::analysis::Analysis;
 use crate::diagnose::Engine;
+pub use crate::model::outline::Goal;
 use crate::model::outline::Outline;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, Seq, WallNs};
@@ -59,24 +60,6 @@ impl Origin {
             Self::Pipe(spool) => spool.may_grow(),
         }
     }
-}
-
-/// Where to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goal {
-    /// A tick by its number.
-    Tick(u64),
-    /// The last tick at or before a time of day.
-    Wall(WallNs),
-    /// So many ns from a tick.
-    Away {
-        /// From this one.
-        from: u64,
-        /// Negative for back.
-        ns: i64,
-    },
-    /// The last tick.
-    End,
 }
 
 /// How much of the recording the findings rest on.
@@ -123,8 +106,8 @@ pub enum Next {
 pub struct Player {
     /// How the recording is called.
     pub name: String,
-    /// Answers, to be waited for.
-    pub answers: UnboundedReceiver<Answer>,
+    /// Answers, to be taken and waited for.
+    pub answers: Option<UnboundedReceiver<Answer>>,
     tape: Tape,
     questions: Sender<Question>,
     ticket: u64,
@@ -150,7 +133,7 @@ impl Player {
                 Worker { judge, inbox, out, follow, origin: source, told: 0, wanted: None }.run();
             }
         })?;
-        Ok(Self { name, answers, tape, questions, ticket: 0, follow, origin })
+        Ok(Self { name, answers: Some(answers), tape, questions, ticket: 0, follow, origin })
     }
 
     /// Ticks so far.
