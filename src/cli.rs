@@ -60,6 +60,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Diagnose pasted output of ss, iostat -x, nstat, netstat -s, fio and others.
     Explain(ExplainArgs),
+    /// What is inside a recording: host, time, gaps, marks, findings, damage, sizes.
+    Info(InfoArgs),
     /// What the rules mean.
     Rules(RulesArgs),
 }
@@ -141,6 +143,17 @@ pub struct DoctorArgs {
 pub struct ExplainArgs {
     /// File with the pasted text; - or nothing for standard input.
     #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// `stallscope info`.
+#[derive(Args, Debug)]
+pub struct InfoArgs {
+    /// The recording.
+    #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]

@@ -13,8 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::analysis::Analysis;
 use crate::cli::{
-    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, ExplainArgs, Format, LiveArgs, RulesArgs,
-    netns_scope,
+    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, ExplainArgs, Format, InfoArgs, LiveArgs,
+    RulesArgs, netns_scope,
 };
 use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
 use crate::config::{self, Environment};
@@ -23,6 +23,8 @@ use crate::model::history::DEFAULT_BUDGET;
 use crate::model::text::sanitize;
 use crate::model::tick::Tick;
 use crate::recording::Recorder;
+use crate::recording::info::Info;
+use crate::recording::{ReadError, Reader};
 use crate::report::{self, CheckReport, Observed};
 use crate::source::{Event, Feed, Source, live, paste};
 use crate::ui::{self, ExitReason};
@@ -77,6 +79,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Export(args)) => replay::export(&args),
         Some(Command::Doctor(args)) => doctor(&args),
         Some(Command::Explain(args)) => explain(&args),
+        Some(Command::Info(args)) => info(&args),
         Some(Command::Rules(args)) => rules(&args),
     }
 }
@@ -87,9 +90,11 @@ fn console(args: &ConsoleArgs) -> anyhow::Result<Exit> {
             "the console needs a terminal; use `stallscope check` for findings as text or JSON",
         ));
     }
+    let host = live::host_info(&HostFs::live(), args.live.interval);
+    let recorder = record::beside(&args.to, &host)?;
     let feed = feed(&args.live)?;
     let analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
-    let out = ui::run(feed, analysis, config::console(args, &Environment::read()))
+    let out = ui::run(feed, analysis, config::console(args, &Environment::read()), recorder)
         .map_err(|e| Stop::cannot(format!("{e}; `stallscope check` needs no terminal")))?;
     if out.reason != ExitReason::Hangup {
         print(&(out.lines.join("\n") + "\n"))?;
@@ -164,6 +169,7 @@ async fn watch(
     let mut first = None;
     let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
     let mut term = signal(SignalKind::terminate()).context("signals")?;
+    let mut hup = record::hup().context("signals")?;
     // Ticks end the run; the timer only catches a source that stopped delivering.
     let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
     tokio::pin!(patience);
@@ -172,6 +178,7 @@ async fn watch(
             e = feed.events.recv() => e,
             _ = interrupt.recv() => return Ok(seen),
             _ = term.recv() => return Ok(seen),
+            () = record::hangup(&mut hup) => return Ok(seen),
             () = &mut patience => None,
         };
         let Some(Event::Tick(tick)) = event else {
@@ -268,6 +275,18 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
         Format::Json => {
             print(&report::json::text(&report::doctor::json(&feed.host, &tick.health)))?;
         }
+    }
+    Ok(Exit::Ok)
+}
+
+fn info(args: &InfoArgs) -> anyhow::Result<Exit> {
+    let name = args.file.to_string_lossy();
+    let cannot = |e: ReadError| Stop::cannot(format!("{name}: {e}"));
+    let mut reader = Reader::file(&args.file).map_err(cannot)?;
+    let info = Info::gather(&mut reader, &name).map_err(cannot)?;
+    match args.format {
+        Format::Text => print(&info.text())?,
+        Format::Json => print(&report::json::text(&serde_json::to_value(&info)?))?,
     }
     Ok(Exit::Ok)
 }

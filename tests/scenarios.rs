@@ -9,6 +9,8 @@
 
 #[path = "scenarios/incident.rs"]
 mod incident;
+#[path = "scenarios/links.rs"]
+mod links;
 #[path = "scenarios/properties.rs"]
 mod properties;
 #[path = "scenarios/ticks.rs"]
@@ -83,7 +85,7 @@ impl Run {
     fn fired(&self) -> BTreeMap<&'static str, f64> {
         let mut out = BTreeMap::new();
         for (t, f) in &self.moments {
-            for f in &f.active {
+            for f in everything(f) {
                 out.entry(f.rule.0).or_insert(*t);
             }
         }
@@ -119,7 +121,7 @@ impl Run {
                 say(format!("{what} came and went {spells} times"));
             }
         }
-        for f in self.moments.iter().flat_map(|(_, f)| &f.active) {
+        for f in self.moments.iter().flat_map(|(_, f)| everything(f)) {
             if let Some(problem) = malformed(f) {
                 say(format!("{}: {problem}", f.rule));
                 break;
@@ -133,7 +135,7 @@ impl Run {
         let mut before = BTreeSet::new();
         for (_, f) in &self.moments {
             let now: BTreeSet<String> =
-                f.active.iter().map(|f| format!("{} on {}", f.rule, f.subject)).collect();
+                everything(f).map(|f| format!("{} on {}", f.rule, f.subject)).collect();
             for new in now.difference(&before) {
                 *out.entry(new.clone()).or_insert(0) += 1;
             }
@@ -142,9 +144,14 @@ impl Run {
         out
     }
     fn first(&self, rule: &str) -> String {
-        let mut all = self.moments.iter().flat_map(|(_, f)| &f.active);
+        let mut all = self.moments.iter().flat_map(|(_, f)| everything(f));
         all.find(|f| f.rule.0 == rule).map(|f| text(f)).unwrap_or_default()
     }
+}
+
+/// Causes, consequences and remarks: how they are sorted is no matter here.
+fn everything(f: &Findings) -> impl Iterator<Item = &Arc<Finding>> {
+    f.all().chain(&f.notes)
 }
 
 /// Everything a finding says, one line each.
@@ -167,9 +174,7 @@ fn text(f: &Finding) -> String {
 }
 
 fn unmet(e: &Expect, findings: &Findings) -> Option<String> {
-    let found: Vec<&Arc<Finding>> = findings
-        .active
-        .iter()
+    let found: Vec<&Arc<Finding>> = everything(findings)
         .filter(|f| f.rule.0 == e.rule && f.subject.to_string().contains(&e.subject))
         .collect();
     let Some(f) = found.first() else {
@@ -190,6 +195,10 @@ fn unmet(e: &Expect, findings: &Findings) -> Option<String> {
     }
     if e.count.is_some_and(|c| c != f.fire.count) {
         wrong.push(format!("count {:?} wanted", e.count));
+    }
+    let cause = f.cause.as_ref().map_or("", |c| c.0.0);
+    if e.cause.as_ref().is_some_and(|c| c != cause) {
+        wrong.push(format!("cause {:?} wanted, not {cause:?}", e.cause));
     }
     wrong.extend(e.says.iter().filter(|s| !all.contains(*s)).map(|s| format!("says no {s:?}")));
     (!wrong.is_empty())
@@ -255,7 +264,7 @@ fn files_name_rules_that_exist_and_say_where_their_numbers_are_from() {
 fn the_same_incident_gives_the_same_findings() {
     for (name, i) in files() {
         let said = |r: &Run| -> Vec<String> {
-            r.moments.iter().flat_map(|(_, f)| f.active.iter().map(|f| text(f))).collect()
+            r.moments.iter().flat_map(|(_, f)| everything(f).map(|f| text(f))).collect()
         };
         assert_eq!(said(&run(&name, &i, 1.0)), said(&run(&name, &i, 1.0)), "{name}");
     }
@@ -271,7 +280,7 @@ fn nonsense_from_the_kernel_is_survived() {
     let strategy = (
         any::<prop::sample::Index>(),
         prop::collection::vec(hit, 1..8),
-        prop::collection::vec(0..13_usize, 0..3),
+        prop::collection::vec(0..15_usize, 0..3),
         prop::sample::select(&[0.1, 0.5, 1.0, 5.0][..]),
     );
     let names = [
@@ -288,6 +297,8 @@ fn nonsense_from_the_kernel_is_survived() {
         "runq-bpf",
         "irq-bpf",
         "block-bpf",
+        "netdev",
+        "memory",
     ];
     let mut runner =
         TestRunner::new(Config { cases: 96, failure_persistence: None, ..Config::default() });
@@ -308,7 +319,7 @@ fn nonsense_from_the_kernel_is_survived() {
             }
         }
         let r = run(name, &i, interval);
-        for f in r.moments.iter().flat_map(|(_, f)| &f.active) {
+        for f in r.moments.iter().flat_map(|(_, f)| everything(f)) {
             let problem = malformed(f).filter(|p| !p.starts_with("nothing was ruled out"));
             prop_assert!(problem.is_none(), "{:?}", problem);
         }

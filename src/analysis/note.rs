@@ -24,9 +24,9 @@ impl MomentView<'_> {
         let mut put = |name: &'static str, v: Option<f64>| {
             out.extend(v.map(|v| (Cow::Borrowed(name), v)));
         };
-        let max = |all: &mut dyn Iterator<Item = f64>| all.fold(None, |m: Option<f64>, v| {
-            Some(m.map_or(v, |m| m.max(v)))
-        });
+        let max = |all: &mut dyn Iterator<Item = f64>| {
+            all.fold(None, |m: Option<f64>, v| Some(m.map_or(v, |m| m.max(v))))
+        };
         let totals = &d.sockets.totals;
         let some = !totals.is_empty();
         put("sockets.tcp", some.then(|| totals.iter().map(|t| f64::from(t.tcp)).sum()));

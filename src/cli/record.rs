@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn sizes_and_times_are_told_apart() {
-        let mib = |n| Ok(RotateArg::Size(n << 20));
+        let mib = |n: u64| Ok(RotateArg::Size(n << 20));
         assert_eq!(rotate("10M"), mib(10));
         assert_eq!(rotate("1.5G"), mib(1536));
         assert_eq!(rotate("1MiB"), mib(1));

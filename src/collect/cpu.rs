@@ -108,6 +108,10 @@ impl Collector for CpuCollector {
         let why = "sampled at timer ticks, not by vector or interrupt";
         out.push(Signal::degraded("softirq time", SOURCE, why, ""));
         out.push(Signal::degraded("interrupt time", SOURCE, why, ""));
+        // A kernel without NUMA has none, and needs none.
+        if !self.nodes.is_empty() {
+            out.push(Signal::ok("NUMA nodes", "sysfs"));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub mod memory;
 mod names;
 pub mod namespaces;
 pub mod net_counters;
+pub mod netdev;
 pub mod own;
 pub mod parse;
 pub mod processes;

@@ -184,6 +184,8 @@ collectors! {
     Sched, sched, "sched" => super::sched::SchedCollector;
     /// `/proc/net/{netstat,snmp,snmp6,sockstat}` per namespace.
     NetCounters, net_counters, "net-counters" => super::net_counters::NetCountersCollector;
+    /// Network devices, qdiscs, connection tracking per namespace.
+    Netdev, netdev, "netdev" => super::netdev::NetdevCollector;
     /// `/proc/pressure`.
     Psi, psi, "psi" => super::psi::PsiCollector;
     /// `/proc/meminfo`, `/proc/vmstat`, `vm.dirty_*`.

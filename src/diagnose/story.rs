@@ -4,11 +4,13 @@
 //! the findings of one moment. A finding that another one explains is a consequence: it is
 //! folded under its cause, and keeps its numbers. Rules that only annotate never alarm.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Finding, Kind, Rule, RuleId};
+use crate::collect::sockets::map_v4;
 use crate::model::history::Window;
-use crate::model::subject::{NetnsId, Subject};
+use crate::model::subject::{Endpoint, NetnsId, Subject};
 
 use std::time::Duration;
 
@@ -43,6 +45,9 @@ pub enum Scope {
     Same,
     /// The same network namespace.
     Netns,
+    /// The service of this host that the connections of the consequence lead to: both ends of
+    /// a connection are here, as between containers.
+    OtherEnd,
     /// The same disk, or one above or below it in the stack.
     Stack,
 }
@@ -55,6 +60,7 @@ impl Scope {
             Self::Host => "on this host",
             Self::Same => "of the same subject",
             Self::Netns => "in the same network namespace",
+            Self::OtherEnd => "at the other end, when that is on this host too",
             Self::Stack => "of the same disk stack",
         }
     }
@@ -125,6 +131,12 @@ fn near(w: &Window<'_>, scope: Scope, a: &Finding, b: &Finding) -> bool {
             // namespace's.
             _ => a.subject == Subject::Host || b.subject == Subject::Host,
         },
+        Scope::OtherEnd => match (&a.subject, &b.subject) {
+            (Subject::Listener { local, netns }, Subject::Peer { remote, .. }) => {
+                serves(w, *netns, *local, *remote)
+            }
+            _ => false,
+        },
         Scope::Stack => match (&a.subject, &b.subject) {
             (Subject::Disk { name: a, .. }, Subject::Disk { name: b, .. }) => {
                 a == b || below(w, a, b) || below(w, b, a)
@@ -138,9 +150,28 @@ fn netns(f: &Finding) -> Option<NetnsId> {
     match &f.subject {
         Subject::Peer { netns, .. }
         | Subject::Listener { netns, .. }
+        | Subject::Process { netns, .. }
+        | Subject::UnixListener { netns, .. }
+        | Subject::Link { netns, .. }
         | Subject::Netns { netns } => Some(*netns),
         _ => f.fire.sockets.first().map(|s| s.netns),
     }
+}
+
+/// Do connections to `remote` reach what is bound to `local` in `netns`? One that is bound to
+/// no address serves all of its namespace, which some other socket there shows.
+fn serves(w: &Window<'_>, netns: NetnsId, local: Endpoint, remote: Endpoint) -> bool {
+    if local.port != remote.port || !local.addr.is_unspecified() {
+        return local == remote;
+    }
+    let address = match remote.addr {
+        IpAddr::V4(a) => map_v4(a.octets()),
+        IpAddr::V6(a) => a.octets(),
+    };
+    let s = &w.tick.samples;
+    let spaces = [s.sockets.as_ref(), s.netns_sockets.as_ref()];
+    let mut tables = spaces.into_iter().flatten().flat_map(|x| &x.data.spaces);
+    tables.any(|t| t.netns == netns && t.inet.local.contains(&address))
 }
 
 /// Does `low` carry `high`, over any number of layers?

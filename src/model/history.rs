@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::derive::Derived;
 use super::derive::bpf::EventRow;
+use super::derive::netdev::SpaceFigures;
 use super::derive::sockets::Suspect;
 use super::subject::NetnsId;
 use super::tick::{HealthState, Tick};
@@ -15,6 +16,7 @@ use crate::collect::bpf::Hist;
 use crate::collect::bpf::block::{BlockDisk, BlockOp};
 use crate::collect::bpf::irq::IrqCpu;
 use crate::collect::net_counters::NetCountersSample;
+use crate::collect::netdev::NetdevSpace;
 use crate::collect::{CollectorId, Samples, Shared};
 
 /// A tick with what follows from it.
@@ -48,6 +50,8 @@ const MIN_MOMENTS: usize = 40;
 pub const REACH_SAMPLES: usize = 300;
 /// ... and in time. A player that goes to a moment reads the recording from this far before it.
 pub const REACH: Duration = Duration::from_secs(700);
+/// Figures of a namespace's devices stand for so long.
+const NETDEV_AGE: Duration = Duration::from_secs(15);
 /// The youngest moments are always whole: what the screen shows, and what it compares with.
 const WHOLE: usize = 3;
 
@@ -202,7 +206,10 @@ fn followed(now: &Derived, before: Option<&Derived>) -> usize {
     let shared = |s: &&Arc<Suspect>| {
         old.binary_search_by_key(&s.id, |o| o.id).is_ok_and(|i| Arc::ptr_eq(&old[i], s))
     };
-    now.sockets.suspects.iter().filter(|s| !shared(s)).map(|s| s.bytes()).sum()
+    let crowds = now.sockets.spaces.iter().filter(|s| s.closing.is_some()).count() * 24_000
+        + now.sockets.droppers.len() * 160
+        + now.sockets.losses.len() * 48;
+    crowds + now.sockets.suspects.iter().filter(|s| !shared(s)).map(|s| s.bytes()).sum::<usize>()
 }
 
 /// Bytes of the socket tables.
@@ -283,7 +290,11 @@ fn estimate(s: &Samples) -> usize {
     let groups = s.cgroups.as_ref().map_or(0, |c| c.data.groups.len() * 420);
     let memory = s.memory.as_ref().map_or(0, |m| m.data.values.len() * 8);
     let cpus = s.cpu.as_ref().map_or(0, |c| c.data.cpus.len() * 160);
-    4096 + counters + threads + disks + irqs + groups + memory + cpus
+    let netdev = s.netdev.as_ref().map_or(0, |n| {
+        let space = |s: &NetdevSpace| 256 + s.links.len() * 240 + s.qdiscs.len() * 260;
+        n.data.spaces.iter().map(|s| space(s)).sum()
+    });
+    4096 + netdev + counters + threads + disks + irqs + groups + memory + cpus
 }
 
 /// The view of rules: one moment and what was before it.
@@ -353,6 +364,18 @@ impl<'a> Window<'a> {
             delta: u64::try_from(now.checked_sub(before)?).ok()?,
             dt: now_at.since(then),
         })
+    }
+
+    /// The youngest figures of a namespace's devices and qdiscs, from this moment or one just
+    /// before: the namespaces take turns.
+    #[must_use]
+    pub fn netdev(&self, netns: NetnsId) -> Option<&'a SpaceFigures> {
+        let now = self.tick.mono;
+        self.history
+            .back_from(self.tick.seq)
+            .take_while(move |m| now.since(m.tick.mono) <= NETDEV_AGE)
+            .filter_map(|m| m.derived.netdev.as_deref())
+            .find_map(|spaces| spaces.iter().find(|s| s.netns == netns))
     }
 
     fn readings(

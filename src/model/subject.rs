@@ -126,6 +126,13 @@ pub enum Subject {
         /// The namespace.
         netns: NetnsId,
     },
+    /// A network device.
+    Link {
+        /// Its name.
+        dev: String,
+        /// Namespace that it is in.
+        netns: NetnsId,
+    },
     /// A block device.
     Disk {
         /// Kernel name, such as `vdb` or `dm-0`.
@@ -152,6 +159,22 @@ pub enum Subject {
         /// Its `comm`, raw.
         comm: String,
     },
+    /// A process, as the holder of sockets of one namespace.
+    Process {
+        /// Process id.
+        pid: u32,
+        /// Its `comm`, raw.
+        comm: String,
+        /// Namespace of the sockets.
+        netns: NetnsId,
+    },
+    /// A listening UNIX socket.
+    UnixListener {
+        /// Path, or `@name` of an abstract one. Raw.
+        path: String,
+        /// Namespace of the socket.
+        netns: NetnsId,
+    },
 }
 
 impl fmt::Display for Subject {
@@ -161,10 +184,13 @@ impl fmt::Display for Subject {
             Self::Peer { remote, .. } => write!(f, "{remote}"),
             Self::Listener { local, .. } => write!(f, "{local}"),
             Self::Netns { netns } => write!(f, "netns {netns}"),
+            Self::Link { dev, .. } => f.write_str(dev),
             Self::Disk { name, .. } => f.write_str(name),
             Self::Cpu { cpu } => write!(f, "{cpu}"),
             Self::Cgroup { path, .. } => write!(f, "cgroup {path}"),
             Self::Task { task, comm } => write!(f, "{comm}/{}", task.tid),
+            Self::Process { pid, comm, .. } => write!(f, "{comm}/{pid}"),
+            Self::UnixListener { path, .. } => f.write_str(path),
         }
     }
 }

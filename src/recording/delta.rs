@@ -8,8 +8,9 @@
 
 use std::collections::HashMap;
 
-use super::flat::{Column, Flat, FlatError, TableOf, put_varint, varint};
+use super::flat::{Column, Flat, FlatError, TableOf, put_varint};
 use super::reshape::{self, Mapping};
+use super::undelta::{number, read_full, read_next, read_reshaped, torn};
 
 /// Earlier samples that a difference may refer to: the last ones of different shapes.
 #[derive(Debug, Default)]
@@ -72,8 +73,8 @@ impl Recent {
             }
             n => {
                 let i = usize::try_from(n - how::SAME_SHAPE).unwrap_or(usize::MAX);
-                let prev = self.samples.get(i).ok_or_else(lacking)?;
-                (read_delta(prev, prev.shape.clone(), None, bytes, at)?, Some(i))
+                let prev = (i < self.samples.len()).then(|| self.samples.remove(i));
+                (read_next(prev.ok_or_else(lacking)?, bytes, at)?, None)
             }
         };
         self.keep(same, now);
@@ -106,27 +107,9 @@ const WIDE: usize = 8;
 /// How far the most similar row may be.
 const NEAR: usize = 8;
 
-pub(super) fn torn<T>() -> Result<T, FlatError> {
-    Err(FlatError("the sample ends too early".to_owned()))
-}
-
-fn number(bytes: &[u8], at: &mut usize) -> Result<u64, FlatError> {
-    varint(bytes, at).map_or_else(torn, Ok)
-}
-
-/// A count of things of which each takes at least a byte here, or is already in memory.
-pub(super) fn count(bytes: &[u8], at: &mut usize, most: usize) -> Result<usize, FlatError> {
-    let n = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX);
-    if n > most.max(bytes.len().saturating_sub(*at)) { torn() } else { Ok(n) }
-}
-
 fn zigzag(d: u64) -> u64 {
     let d = d.cast_signed();
     ((d << 1) ^ (d >> 63)).cast_unsigned()
-}
-
-fn unzigzag(z: u64) -> u64 {
-    (z >> 1) ^ (z & 1).wrapping_neg()
 }
 
 fn full(now: &Flat, out: &mut Vec<u8>) {
@@ -152,49 +135,6 @@ fn full(now: &Flat, out: &mut Vec<u8>) {
     put_tables(&now.tables, out);
 }
 
-fn read_full(bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
-    let (mut out, mut left) = (Flat::default(), MOST_CELLS);
-    let len = count(bytes, at, 0)?;
-    out.shape.extend_from_slice(slice(bytes, at, len)?);
-    for _ in 0..count(bytes, at, 0)? {
-        out.nums.push(number(bytes, at)?);
-    }
-    let texts = count(bytes, at, 0)?;
-    let mut lens = Vec::new();
-    for _ in 0..texts {
-        lens.push(count(bytes, at, 0)?);
-    }
-    for len in lens {
-        out.texts.push(slice(bytes, at, len)?);
-    }
-    for _ in 0..count(bytes, at, 0)? {
-        let width = count(bytes, at, 1 << 12)?;
-        let rows = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX);
-        afford(&mut left, rows, width)?;
-        out.columns.push(read_cells(None, width, &[Run { from: None, len: rows }], bytes, at)?);
-    }
-    out.tables = read_tables(out.columns.len(), bytes, at)?;
-    Ok(out)
-}
-
-/// Numbers that the columns of one sample may hold: constant cells take no bytes, so that the
-/// length of the file bounds nothing. 100,000 sockets with `tcp_info` take 14 million.
-pub(super) const MOST_CELLS: usize = 1 << 25;
-
-/// Takes `rows` of `width` numbers off what is left of [`MOST_CELLS`].
-fn afford(left: &mut usize, rows: usize, width: usize) -> Result<(), FlatError> {
-    let cells = rows.checked_mul(width.max(1)).and_then(|c| left.checked_sub(c));
-    *left = cells.ok_or_else(|| FlatError("a sample that is too large".to_owned()))?;
-    Ok(())
-}
-
-pub(super) fn slice<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b [u8], FlatError> {
-    let end = at.checked_add(len);
-    let Some(part) = end.and_then(|e| bytes.get(*at..e)) else { return torn() };
-    *at += len;
-    Ok(part)
-}
-
 fn put_tables(tables: &[TableOf], out: &mut Vec<u8>) {
     put_varint(out, tables.len() as u64);
     for t in tables {
@@ -202,19 +142,6 @@ fn put_tables(tables: &[TableOf], out: &mut Vec<u8>) {
         put_varint(out, t.first as u64);
         put_varint(out, t.end as u64);
     }
-}
-
-fn read_tables(columns: usize, bytes: &[u8], at: &mut usize) -> Result<Vec<TableOf>, FlatError> {
-    let mut out = Vec::new();
-    for _ in 0..count(bytes, at, 0)? {
-        let mut next = || number(bytes, at).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-        let t = TableOf { key: next()?, first: next()?, end: next()? };
-        if t.key < t.first || t.key >= t.end || t.end > columns {
-            return Err(FlatError("a table without its columns".to_owned()));
-        }
-        out.push(t);
-    }
-    Ok(out)
 }
 
 /// Where a leaf of the new sample was in the one before.
@@ -262,61 +189,6 @@ fn delta(prev: &Flat, now: &Flat, map: Option<&Mapping>, out: &mut Vec<u8>) {
     }
 }
 
-fn read_delta(
-    prev: &Flat,
-    shape: Vec<u8>,
-    map: Option<&Mapping>,
-    bytes: &[u8],
-    at: &mut usize,
-) -> Result<Flat, FlatError> {
-    let mut out = Flat { shape, ..Flat::default() };
-    let mut left = MOST_CELLS;
-    match map {
-        None => out.nums.clone_from(&prev.nums),
-        Some(m) => {
-            let old = |i: &Option<usize>| i.and_then(|i| prev.nums.get(i)).copied().unwrap_or(0);
-            out.nums.extend(m.nums.iter().map(old));
-        }
-    }
-    read_sparse(&mut out.nums, bytes, at)?;
-    let texts = map.map_or(prev.texts.len(), |m| m.texts.len());
-    let mut changed = HashMap::new();
-    let mut last = 0usize;
-    for _ in 0..count(bytes, at, 0)? {
-        last = last.saturating_add(count(bytes, at, texts)?);
-        let len = count(bytes, at, 0)?;
-        changed.insert(last, slice(bytes, at, len)?);
-    }
-    for i in 0..texts {
-        let old = before(map.map(|m| &m.texts[..]), i).and_then(|i| prev.texts.get(i));
-        out.texts.push(changed.get(&i).copied().or(old).unwrap_or_default());
-    }
-    let columns = map.map_or(prev.columns.len(), |m| m.columns.len());
-    let column =
-        |i: usize| before(map.map(|m| &m.columns[..]), i).and_then(|i| prev.columns.get(i));
-    out.tables = read_tables(columns, bytes, at)?;
-    let mut runs: Vec<Option<Vec<Run>>> = vec![None; columns];
-    for t in &out.tables {
-        let by_key = read_runs(column(t.key).map_or(0, |c| c.data.len()), bytes, at)?;
-        for slot in runs.get_mut(t.first..t.end).unwrap_or_default() {
-            *slot = Some(by_key.clone());
-        }
-    }
-    for (i, known) in runs.into_iter().enumerate() {
-        let before = column(i);
-        let width = count(bytes, at, 1 << 12)?;
-        let runs = match known {
-            Some(r) => r,
-            None => read_runs(before.map_or(0, Column::rows), bytes, at)?,
-        };
-        let rows = runs.iter().fold(0usize, |n, r| n.saturating_add(r.len));
-        afford(&mut left, rows, width)?;
-        let before = before.filter(|b| b.width == width);
-        out.columns.push(read_cells(before, width, &runs, bytes, at)?);
-    }
-    Ok(out)
-}
-
 fn reshaped(prev: &Flat, now: &Flat, out: &mut Vec<u8>) {
     reshape::put_shape(&prev.shape, &now.shape, out);
     let mut lists = Vec::new();
@@ -331,16 +203,6 @@ fn reshaped(prev: &Flat, now: &Flat, out: &mut Vec<u8>) {
     delta(prev, now, Some(&map), out);
 }
 
-fn read_reshaped(prev: &Flat, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
-    let shape = reshape::read_shape(&prev.shape, bytes, at)?;
-    let map = reshape::map(&prev.shape, &shape, &mut |l| {
-        let runs = read_runs(l.before(), bytes, at)?;
-        let len = runs.iter().fold(0usize, |n, r| n.saturating_add(r.len));
-        if len == l.len() { Ok(runs) } else { torn() }
-    })?;
-    read_delta(prev, shape, Some(&map), bytes, at)
-}
-
 /// Numbers of which most are zero: how many are not, how far apart, and which.
 fn sparse(values: impl Iterator<Item = u64> + Clone, out: &mut Vec<u8>) {
     let set = values.enumerate().filter(|(_, v)| *v != 0);
@@ -353,24 +215,6 @@ fn sparse(values: impl Iterator<Item = u64> + Clone, out: &mut Vec<u8>) {
     for (_, v) in set {
         put_varint(out, zigzag(v));
     }
-}
-
-/// Adds what [`sparse`] wrote to `to`.
-fn read_sparse(to: &mut [u64], bytes: &[u8], at: &mut usize) -> Result<(), FlatError> {
-    let n = count(bytes, at, 0)?;
-    let mut gaps = *at;
-    for _ in 0..n {
-        number(bytes, at)?;
-    }
-    let mut place = 0usize;
-    for _ in 0..n {
-        let gap = usize::try_from(number(bytes, &mut gaps)?).unwrap_or(usize::MAX);
-        place = place.saturating_add(gap);
-        let v = unzigzag(number(bytes, at)?);
-        let Some(cell) = to.get_mut(place) else { return torn() };
-        *cell = cell.wrapping_add(v);
-    }
-    Ok(())
 }
 
 /// Rows in a row: copies of rows of the sample before, or new ones.
@@ -482,27 +326,6 @@ fn put_runs(runs: &[Run], out: &mut Vec<u8>) {
     }
 }
 
-fn read_runs(before: usize, bytes: &[u8], at: &mut usize) -> Result<Vec<Run>, FlatError> {
-    let (mut out, mut expected) = (Vec::new(), 0u64);
-    for _ in 0..count(bytes, at, 0)? {
-        let head = number(bytes, at)?;
-        let len = usize::try_from(head >> 1).unwrap_or(usize::MAX);
-        let from = if head & 1 == 1 {
-            None
-        } else {
-            let from = expected.wrapping_add(unzigzag(number(bytes, at)?));
-            expected = from.wrapping_add(len as u64);
-            let from = usize::try_from(from).unwrap_or(usize::MAX);
-            if from.checked_add(len).is_none_or(|end| end > before) {
-                return Err(FlatError("rows of a sample that has them not".to_owned()));
-            }
-            Some(from)
-        };
-        out.push(Run { from, len });
-    }
-    Ok(out)
-}
-
 /// The numbers of a column, one component after the other: differences of the copied rows,
 /// then the new rows, each as the difference from the new row before it.
 fn cells(now: &Column, prev: Option<&Column>, runs: &[Run], out: &mut Vec<u8>) {
@@ -531,50 +354,6 @@ fn cells(now: &Column, prev: Option<&Column>, runs: &[Run], out: &mut Vec<u8>) {
         }
         sparse(fresh.iter().copied(), out);
     }
-}
-
-fn read_cells(
-    prev: Option<&Column>,
-    width: usize,
-    runs: &[Run],
-    bytes: &[u8],
-    at: &mut usize,
-) -> Result<Column, FlatError> {
-    // Afforded by the caller.
-    let rows: usize = runs.iter().map(|r| r.len).sum();
-    let mut data = vec![0u64; rows * width];
-    let is_copy = |r: &Run| r.from.is_some() && prev.is_some();
-    let copies: usize = runs.iter().filter(|r| is_copy(r)).map(|r| r.len).sum();
-    let (mut copied, mut fresh) = (vec![0u64; copies], vec![0u64; rows - copies]);
-    for c in 0..width {
-        copied.fill(0);
-        fresh.fill(0);
-        let mut bias = 0;
-        if prev.is_some() {
-            bias = unzigzag(number(bytes, at)?);
-            read_sparse(&mut copied, bytes, at)?;
-        }
-        read_sparse(&mut fresh, bytes, at)?;
-        let (mut copied, mut fresh) = (copied.iter(), fresh.iter());
-        let (mut row, mut last) = (0, 0u64);
-        for r in runs {
-            for k in 0..r.len {
-                let n = if let (Some(from), Some(p)) = (r.from, prev) {
-                    let old = p.data.get((from + k) * width + c).copied().unwrap_or(0);
-                    let d = copied.next().copied().unwrap_or(0);
-                    old.wrapping_add(bias).wrapping_add(d)
-                } else {
-                    last = last.wrapping_add(fresh.next().copied().unwrap_or(0));
-                    last
-                };
-                if let Some(cell) = data.get_mut(row * width + c) {
-                    *cell = n;
-                }
-                row += 1;
-            }
-        }
-    }
-    Ok(Column { width, data })
 }
 
 /// By what most cells moved, if more of them moved by that than stood still.

@@ -1,9 +1,10 @@
+//! Chains of differences, hostile bytes, and what they cost.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 
-use super::super::flat::{Names, from_flat, to_flat};
 use super::*;
+use crate::recording::flat::{Names, from_flat, to_flat};
 
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Rows {

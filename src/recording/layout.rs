@@ -23,7 +23,10 @@ pub(super) struct Blocks<'s> {
 
 impl Blocks<'_> {
     /// The header at `offset`.
-    pub(super) fn header(&self, offset: u64) -> Result<Result<BlockHeader, HeaderError>, ReadError> {
+    pub(super) fn header(
+        &self,
+        offset: u64,
+    ) -> Result<Result<BlockHeader, HeaderError>, ReadError> {
         let mut buf = [0; HEADER];
         let n = self.src.read_at(&mut buf, offset)?;
         Ok(BlockHeader::parse(buf.get(..n).unwrap_or_default()))
@@ -58,7 +61,10 @@ impl Blocks<'_> {
     }
 
     /// The index block at `offset`, if it is one and whole.
-    pub(super) fn index(&mut self, offset: u64) -> Result<Option<(BlockHeader, GroupIndex)>, ReadError> {
+    pub(super) fn index(
+        &mut self,
+        offset: u64,
+    ) -> Result<Option<(BlockHeader, GroupIndex)>, ReadError> {
         let Ok(h) = self.header(offset)? else { return Ok(None) };
         if h.kind != Kind::Index {
             return Ok(None);
@@ -117,9 +123,8 @@ impl Blocks<'_> {
 fn places<'b>(b: &'b [u8], marker: &'b [u8; 12]) -> impl Iterator<Item = usize> + 'b {
     // The mark is rarer than the magic and the length, which also are bytes of small numbers.
     let rare = marker[11];
-    b.iter().enumerate().skip(11).filter_map(move |(i, c)| {
-        (*c == rare && b.get(i - 11..=i) == Some(&marker[..])).then(|| i - 11)
-    })
+    let here = move |i: &usize| b.get(*i..i + 12) == Some(&marker[..]);
+    b.iter().skip(11).enumerate().filter(move |(_, c)| **c == rare).map(|(i, _)| i).filter(here)
 }
 
 /// Ticks that can be: within the group, offsets and numbers ascending.
@@ -235,8 +240,8 @@ impl Layout {
             return Ok(());
         }
         let end = at + h.total();
-        let mine = self.open
-            && self.groups.last().is_some_and(|g| g.offset + u64::from(h.back) == at);
+        let mine =
+            self.open && self.groups.last().is_some_and(|g| g.offset + u64::from(h.back) == at);
         match h.kind {
             Kind::Segment => {
                 self.open = false;

@@ -320,12 +320,7 @@ impl Reader {
     fn search(&mut self, before: impl Fn(Stamp) -> bool) -> Option<u64> {
         self.search_in(0, self.layout.groups.len(), before)
     }
-    fn search_in(
-        &mut self,
-        from: usize,
-        to: usize,
-        before: impl Fn(Stamp) -> bool,
-    ) -> Option<u64> {
+    fn search_in(&mut self, from: usize, to: usize, before: impl Fn(Stamp) -> bool) -> Option<u64> {
         let groups = self.layout.groups.get(from..to).filter(|g| !g.is_empty())?;
         let group = from + groups.partition_point(|g| before(g.first)).saturating_sub(1);
         let first = self.first_of(group)?;

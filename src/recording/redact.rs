@@ -107,9 +107,27 @@ impl Redactor {
         macro_rules! walk {
             ($($field:ident)+) => { $( self.sample(stringify!($field), &mut samples.$field)?; )+ };
         }
-        walk!(disks softirq sched cgroups processes runq_bpf irq_bpf block_bpf net_bpf);
+        walk!(disks softirq sched netdev cgroups processes runq_bpf irq_bpf block_bpf net_bpf);
         // These hold numbers and names of counters only.
-        let Samples { cpu: _, net_counters: _, psi: _, memory: _, own: _, .. } = &samples;
+        let Samples {
+            sockets: _,
+            netns_sockets: _,
+            disks: _,
+            cpu: _,
+            softirq: _,
+            sched: _,
+            net_counters: _,
+            netdev: _,
+            psi: _,
+            memory: _,
+            cgroups: _,
+            processes: _,
+            runq_bpf: _,
+            irq_bpf: _,
+            block_bpf: _,
+            net_bpf: _,
+            own: _,
+        } = &samples;
         let mut health = t.health.clone();
         for h in &mut health {
             match &mut h.state {
@@ -249,6 +267,7 @@ impl Redactor {
             routes,
             holes,
             bad_rows,
+            ports,
         } = (**t).clone();
         let inet = InetRows {
             local: inet.local.iter().map(|a| self.address(*a)).collect(),
@@ -278,6 +297,7 @@ impl Redactor {
             routes: routes.into_iter().map(|a| route(a, self)).collect(),
             holes: holes.iter().map(|h| self.text(h)).collect(),
             bad_rows,
+            ports,
         });
         self.tables.insert(key, (t.clone(), new.clone()));
         new
@@ -316,17 +336,17 @@ impl Redactor {
         let Some(old) = s.take() else { return Ok(()) };
         let wrong = |e: serde_json::Error| RedactError(id, e.to_string());
         let mut v = serde_json::to_value(&old.data).map_err(wrong)?;
-        self.walk(&mut v, "");
+        self.walk(&mut v, id, "");
         let data = serde_json::from_value(v).map_err(wrong)?;
         *s = Some(Arc::new(Stamped { span: old.span, cpu: old.cpu, data }));
         Ok(())
     }
 
-    fn walk(&mut self, v: &mut Value, key: &str) {
+    fn walk(&mut self, v: &mut Value, id: &str, key: &str) {
         match v {
             Value::Object(map) => {
                 for (k, v) in map.iter_mut() {
-                    self.walk(v, k);
+                    self.walk(v, id, k);
                 }
             }
             Value::Array(all) => {
@@ -335,19 +355,23 @@ impl Redactor {
                     *all = new.iter().map(|b| Value::from(*b)).collect();
                     return;
                 }
-                all.iter_mut().for_each(|v| self.walk(v, key));
+                all.iter_mut().for_each(|v| self.walk(v, id, key));
             }
-            Value::String(s) => *s = self.field(key, s),
+            Value::String(s) => *s = self.field(id, key, s),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    fn field(&mut self, key: &str, s: &str) -> String {
+    fn field(&mut self, id: &str, key: &str, s: &str) -> String {
         match key {
+            "name" if id == "netdev" => self.name(Kind::Device, s),
+            "name" if id == "disks" => self.name(Kind::Volume, s),
+            "name" if id == "net_bpf" => s.to_owned(),
+            "holes" => self.text(s),
             // Numbers, choices and words of the kernel.
             "irq" | "scheduler" | "write_cache" | "state" | "operstate" | "allowed" | "wchan"
             | "rps_cpus" | "kind" | "class" | "source" | "op" | "place" | "vectors" | "softirqs"
-            | "reasons" | "line" | "lines" | "model" | "policy" | "unit" => s.to_owned(),
+            | "reasons" | "exceeded" | "qdisc" | "line" | "lines" | "model" | "policy" | "unit" => s.to_owned(),
             "comm" => self.name(Kind::Process, s),
             "path" | "mount" | "cgroup" => self.path(Kind::Cgroup, s),
             "dev" => self.name(Kind::Device, s),
@@ -364,7 +388,7 @@ impl Redactor {
         }
     }
 
-    /// A disk, a reason for drops, or an interrupt line: chip, number, and a device's name with
+    /// An interrupt line: chip, number, and a device's name with
     /// its queue.
     fn handlers(&mut self, s: &str) -> String {
         let word = |w: &str, r: &mut Self| -> String {

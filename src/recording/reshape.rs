@@ -8,8 +8,9 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::delta::{MOST_CELLS, Run, count, extend, slice};
+use super::delta::{Run, extend};
 use super::flat::{Flat, FlatError, put_varint, token, varint};
+use super::undelta::{MOST_CELLS, count, slice};
 
 /// Deeper shapes are refused.
 const MAX_DEPTH: u32 = 80;
@@ -154,16 +155,16 @@ impl Walk<'_> {
             token::COLUMN => set(&mut self.map.columns, n.column, p.column),
             token::BYTES | token::PACKED => {
                 let (a, b) = (number(self.prev, &mut p)?, number(self.now, &mut n)?);
-                let per = if *self.now.get(start.shape).unwrap_or(&0) == token::BYTES { 4 } else { 8 };
+                let per =
+                    if *self.now.get(start.shape).unwrap_or(&0) == token::BYTES { 4 } else { 8 };
                 for i in 0..a.min(b).div_ceil(per) {
                     set(&mut self.map.nums, n.num + i, p.num + i);
                 }
             }
             token::SOME => self.pair(&mut p, &mut n, depth + 1)?,
             token::VARIANT_OF => {
-                if number(self.prev, &mut p)? == number(self.now, &mut n)? {
-                    self.pair(&mut p, &mut n, depth + 1)?;
-                }
+                let same = number(self.prev, &mut p)? == number(self.now, &mut n)?;
+                return if same { self.pair(&mut p, &mut n, depth + 1) } else { Ok(()) };
             }
             token::TUPLE | token::STRUCT | token::MAP => self.fields(*b, p, n, depth)?,
             token::SEQ => self.lists(p, n, depth)?,
@@ -266,7 +267,11 @@ fn skip(shape: &[u8], at: &mut At, depth: u32) -> Result<(), FlatError> {
         }
         t => return Err(FlatError(format!("token {t} is not known"))),
     }
-    if at.num > MOST_CELLS { Err(FlatError("a sample that is too large".to_owned())) } else { Ok(()) }
+    if at.num > MOST_CELLS {
+        Err(FlatError("a sample that is too large".to_owned()))
+    } else {
+        Ok(())
+    }
 }
 
 /// Bytes that are looked for as one.

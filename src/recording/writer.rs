@@ -252,10 +252,9 @@ impl<W: Write> Writer<W> {
             self.broken();
             return Err(e);
         }
-        match &mut self.group {
-            Some(g) => g.index.remarks.push(at),
-            // Between groups: the block itself is found, no index holds it.
-            None => {}
+        // Between groups no index holds it: the block itself is found.
+        if let Some(g) = &mut self.group {
+            g.index.remarks.push(at);
         }
         Ok(Written { offset: from, bytes: self.offset - from, ..Written::default() })
     }
@@ -307,8 +306,7 @@ impl<W: Write> Writer<W> {
         let mut json = serde_json::to_vec(&self.trailer)?;
         json.push(b'\n');
         let at = self.offset;
-        let mut block =
-            self.block(Kind::Trailer, self.last.unwrap_or_default(), 0, 0, &json)?;
+        let mut block = self.block(Kind::Trailer, self.last.unwrap_or_default(), 0, 0, &json)?;
         block.extend_from_slice(&end(at));
         self.write(&block)?;
         self.out.flush()?;

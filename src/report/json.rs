@@ -95,6 +95,7 @@ fn subject(s: &Subject, count: u32, examples: &[String]) -> Value {
             json!({"kind": "listener", "local": local.to_string(), "netns": netns})
         }
         Subject::Netns { netns } => json!({"kind": "netns", "netns": netns}),
+        Subject::Link { dev, netns } => json!({"kind": "link", "dev": dev, "netns": netns}),
         Subject::Disk { name, dev } => {
             json!({"kind": "disk", "name": name, "dev": dev.to_string()})
         }
@@ -102,6 +103,12 @@ fn subject(s: &Subject, count: u32, examples: &[String]) -> Value {
         Subject::Cgroup { path, id } => json!({"kind": "cgroup", "path": path, "id": id}),
         Subject::Task { task, comm } => {
             json!({"kind": "task", "pid": task.pid, "tid": task.tid, "comm": comm})
+        }
+        Subject::Process { pid, comm, netns } => {
+            json!({"kind": "process", "pid": pid, "comm": comm, "netns": netns})
+        }
+        Subject::UnixListener { path, netns } => {
+            json!({"kind": "unix-listener", "path": path, "netns": netns})
         }
     };
     if let Value::Object(map) = &mut v {

@@ -114,7 +114,11 @@ pub(super) fn finding(out: &mut String, f: &Finding) {
 
 fn scope(f: &Finding) -> String {
     let mut parts = Vec::new();
-    if let Subject::Peer { netns, .. } | Subject::Listener { netns, .. } = f.subject
+    if let Subject::Peer { netns, .. }
+    | Subject::Listener { netns, .. }
+    | Subject::Process { netns, .. }
+    | Subject::UnixListener { netns, .. }
+    | Subject::Link { netns, .. } = f.subject
         && netns.0 != 0
     {
         parts.push(format!("netns {netns}"));

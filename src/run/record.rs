@@ -121,12 +121,16 @@ impl Signals {
         Ok(Self {
             int: signal(SignalKind::interrupt())?,
             term: signal(SignalKind::terminate())?,
-            // Under nohup it stays ignored.
-            hup: if ignores_hup() { None } else { Some(signal(SignalKind::hangup())?) },
+            hup: hup()?,
             mark: signal(SignalKind::user_defined1())?,
             _size: signal(SignalKind::from_raw(XFSZ))?,
         })
     }
+}
+
+/// HUP, unless it was ignored when we started, as under nohup.
+pub(super) fn hup() -> std::io::Result<Option<Signal>> {
+    if ignores_hup() { Ok(None) } else { signal(SignalKind::hangup()).map(Some) }
 }
 
 fn ignores_hup() -> bool {
@@ -135,7 +139,7 @@ fn ignores_hup() -> bool {
     mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).is_some_and(|m| m & 1 != 0)
 }
 
-async fn hangup(s: &mut Option<Signal>) {
+pub(super) async fn hangup(s: &mut Option<Signal>) {
     match s {
         Some(s) => _ = s.recv().await,
         None => std::future::pending().await,
@@ -317,7 +321,8 @@ impl Screen {
         if !matches!(poll(&mut fds, Some(&now)), Ok(1)) {
             return;
         }
-        let width = rustix::termios::tcgetwinsize(&err).map_or(80, |w| usize::from(w.ws_col));
+        let width = rustix::termios::tcgetwinsize(&err).map_or(0, |w| usize::from(w.ws_col));
+        let width = if width == 0 { 80 } else { width };
         let cut: String = line.chars().take(width.saturating_sub(1).max(20)).collect();
         let _ = write!(err.lock(), "\r{cut}\x1b[K");
     }

@@ -15,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::pace::Pace;
 use super::play::Playing;
+use super::rec::Recordings;
 use super::render::render;
 use super::terminal::{Terminal, leave, stop_self, take_panics, window_size};
 use super::{ConsoleSettings, ExitReason, ExitSummary, Theme, UiError, input, summary};
@@ -22,6 +23,7 @@ use crate::analysis::Analysis;
 use crate::clock;
 use crate::collect::Interest;
 use crate::model::time::MonoNs;
+use crate::recording::Recorder;
 use crate::replay::player::{Answer, Player};
 use crate::report::save::save;
 use crate::source::{Event, Feed};
@@ -91,6 +93,7 @@ pub(super) struct Console {
     theme: Theme,
     settings: ConsoleSettings,
     terminal: Terminal,
+    pub(super) recordings: Recordings,
     interest: Option<tokio::sync::watch::Sender<Arc<Interest>>>,
     pub(super) dirty: bool,
     pace: Pace,
@@ -113,6 +116,7 @@ pub(super) async fn run(
     view: ViewState,
     settings: ConsoleSettings,
     terminal: Terminal,
+    recorder: Option<Recorder>,
 ) -> Result<ExitSummary, UiError> {
     let mut signals = Signals::watch().map_err(UiError::Setup)?;
     // A recording has no feed: its channel is closed and never asked.
@@ -132,6 +136,7 @@ pub(super) async fn run(
         analysis,
         settings,
         terminal,
+        recordings: Recordings::new(recorder),
         interest,
         dirty: true,
         pace: Pace::default(),
@@ -174,12 +179,9 @@ pub(super) async fn run(
     }
     // Nothing more can be said to a terminal that does not read.
     let reason = if leave() { c.done.unwrap_or(ExitReason::Quit) } else { ExitReason::Hangup };
-    Ok(ExitSummary {
-        reason,
-        lines: summary(&c.analysis, &c.settings.tz),
-        panics: take_panics(),
-        analysis: Box::new(c.analysis),
-    })
+    let mut lines = summary(&c.analysis, &c.settings.tz);
+    lines.extend(c.recordings.finish());
+    Ok(ExitSummary { reason, lines, panics: take_panics(), analysis: Box::new(c.analysis) })
 }
 
 /// The next answer of the player; without one, none ever.
@@ -222,8 +224,11 @@ impl Console {
             Wake::Term(Some(Err(_)) | None) => self.done = Some(ExitReason::Hangup),
             Wake::Feed(Some(Event::Tick(tick))) => {
                 self.ticked = clock::mono();
-                self.analysis.push(tick);
+                self.analysis.push(tick.clone());
+                let note = self.analysis.latest().map(|m| m.note());
+                self.recordings.push(&tick, note.unwrap_or_default());
                 update::tick(&mut self.view, &self.analysis);
+                self.look_at_recordings();
                 self.dirty = true;
             }
             Wake::Feed(Some(Event::End(why))) => {
@@ -269,6 +274,11 @@ impl Console {
             Some(Effect::Quit) => self.done = Some(ExitReason::Quit),
             Some(Effect::Suspend) => self.suspend(),
             Some(Effect::Repaint) => self.resized(),
+            Some(Effect::Record) => {
+                let says = self.recordings.toggle(&self.analysis, &self.settings.write_dir);
+                update::notify(&mut self.view, &self.analysis, says);
+                self.look_at_recordings();
+            }
             Some(Effect::Copy(text)) => {
                 let sent = self.terminal.canvas.copy(&text);
                 self.done = sent.err().map(|_| ExitReason::Hangup);
@@ -280,6 +290,14 @@ impl Console {
                 };
                 update::notify(&mut self.view, &self.analysis, says);
             }
+        }
+    }
+
+    fn look_at_recordings(&mut self) {
+        let (rec, news) = self.recordings.look();
+        self.view.rec = rec;
+        for says in news {
+            update::notify(&mut self.view, &self.analysis, says);
         }
     }
 

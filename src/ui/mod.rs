@@ -9,6 +9,7 @@ mod input;
 mod outlet;
 mod pace;
 mod play;
+mod rec;
 pub mod render;
 mod summary;
 pub mod terminal;
@@ -25,6 +26,7 @@ use crate::model::history::DEFAULT_BUDGET;
 use crate::model::outline::Goal;
 use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
+use crate::recording::Recorder;
 use crate::replay::player::{Judged, Player};
 use crate::source::Feed;
 use crate::view::state::{Play, Reel, ViewState};
@@ -105,7 +107,7 @@ pub enum UiError {
     Setup(#[source] std::io::Error),
 }
 
-/// Runs the console until the user quits, a signal comes or the terminal goes away. Prints
+/// Runs the console, and `recorder` beside it, until the user quits, a signal comes or the terminal goes away. Prints
 /// nothing on the normal screen.
 ///
 /// # Errors
@@ -114,9 +116,10 @@ pub fn run(
     feed: Feed,
     analysis: Analysis,
     settings: ConsoleSettings,
+    recorder: Option<Recorder>,
 ) -> Result<ExitSummary, UiError> {
     let view = ViewState::new(settings.tz.clone());
-    with_terminal(event_loop::Input::Live(feed), analysis, view, settings)
+    with_terminal(event_loop::Input::Live(feed), analysis, view, settings, recorder)
 }
 
 /// Where and how a replay begins.
@@ -158,7 +161,7 @@ pub fn replay(
         ..Reel::default()
     });
     view.waits.rebuild(analysis.history());
-    with_terminal(event_loop::Input::Tape(Box::new(player)), analysis, view, settings)
+    with_terminal(event_loop::Input::Tape(Box::new(player)), analysis, view, settings, None)
 }
 
 fn with_terminal(
@@ -166,6 +169,7 @@ fn with_terminal(
     analysis: Analysis,
     view: ViewState,
     settings: ConsoleSettings,
+    recorder: Option<Recorder>,
 ) -> Result<ExitSummary, UiError> {
     terminal::install_panic_hook(std::thread::current().id());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -173,7 +177,8 @@ fn with_terminal(
         .build()
         .map_err(UiError::Setup)?;
     let terminal = terminal::Terminal::open(settings.mouse).map_err(UiError::Terminal)?;
-    let mut out = runtime.block_on(event_loop::run(input, analysis, view, settings, terminal))?;
+    let mut out = runtime
+        .block_on(event_loop::run(input, analysis, view, settings, terminal, recorder))?;
     out.panics.extend(terminal::take_panics());
     // Threads that read the terminal or signals must not keep us from leaving.
     runtime.shutdown_background();

@@ -183,6 +183,13 @@ pub const KEYMAP: &[Binding] = &[
     bind(&[Char('0')], Action::Live, "Time", "back to now, or to the last tick")
         .hint(1, "live")
         .when(not_live),
+    bind(
+        &[Char('r')],
+        Action::Record,
+        "Program",
+        "record into a new file here, what is in memory first; again: stop",
+    )
+    .hint(9, "record"),
     bind(&[Ctrl('l')], Action::Repaint, "Program", "draw everything anew"),
     bind(&[Ctrl('z')], Action::Suspend, "Program", "stop; `fg` brings it back")
         .within(Context::Always),
@@ -278,6 +285,7 @@ pub fn hints(v: &ViewState) -> Vec<(String, &'static str)> {
             (Action::Freeze, When::Rewound(_)) => "play",
             (Action::Freeze, _) if v.reel.is_some() => "play",
             (Action::Freeze, When::Frozen(_)) => "resume",
+            (Action::Record, _) if v.rec.is_some() => "stop recording",
             _ => word,
         };
         match out.iter_mut().find(|o| o.2 == word && o.0 == rank) {

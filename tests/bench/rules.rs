@@ -7,6 +7,8 @@
 
 #[path = "../scenarios/incident.rs"]
 mod incident;
+#[path = "../scenarios/links.rs"]
+mod links;
 #[path = "../scenarios/ticks.rs"]
 mod ticks;
 

@@ -125,9 +125,8 @@ fn queue_and_device_add_up() {
 fn splits_are_counted() {
     lab(&["fio", "losetup"], || {
         let dir = Dir::new();
-        let disk_of = Loop::new(&dir.image("fio", 64), true);
-        let queue = format!("/sys/block/{}/queue/max_sectors_kb", disk_of.name());
-        std::fs::write(queue, "64").unwrap();
+        let mut disk_of = Loop::new(&dir.image("fio", 64), true);
+        disk_of.set("max_sectors_kb", "64");
         let id = id_of(disk_of.name());
         let mut block: BlockBpf = open();
         let job = fio(&disk_of.dev, &["--rw=write", "--bs=256k", "--ioengine=psync"]);

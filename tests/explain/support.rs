@@ -32,9 +32,10 @@ pub(crate) fn explain(text: &[u8]) -> Explained {
 }
 
 impl Explained {
-    /// Rules that fired, sorted.
+    /// Rules that fired, remarks among them, sorted.
     pub(crate) fn fired(&self) -> Vec<&'static str> {
-        let mut out: Vec<&str> = self.report.findings.iter().map(|f| f.rule.0).collect();
+        let all = self.report.findings.iter().chain(&self.report.notes);
+        let mut out: Vec<&str> = all.map(|f| f.rule.0).collect();
         out.sort_unstable();
         out.dedup();
         out

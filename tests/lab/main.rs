@@ -13,9 +13,15 @@
 
 mod cpu;
 mod disks;
+mod disks_more;
 #[allow(dead_code, reason = "the differential tests use the rest of it")]
 mod kit;
+mod machine;
+mod netdev;
 mod quiet;
+mod recording;
 mod soak;
+mod sockets;
 mod tcp;
+mod tcp_limits;
 mod tcp_lookalikes;

@@ -3,6 +3,7 @@
 //!
 //! Five minutes; `STALLSCOPE_SOAK=1200` makes it so many seconds.
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -148,9 +149,10 @@ fn depth_eight(dev: &Loop, d: Duration) {
 /// As many compilers as CPUs.
 fn compile(dir: &Dir, d: Duration) {
     let source = dir.path.join("unit.c").to_str().unwrap().to_owned();
-    let body: String = (0..2000)
-        .map(|n| format!("int f{n}(int x) {{ return x * {n} + (x >> {}) % 7; }}\n", n % 31))
-        .collect();
+    let mut body = String::new();
+    for n in 0..2000 {
+        let _ = writeln!(body, "int f{n}(int x) {{ return x * {n} + (x >> {}) % 7; }}", n % 31);
+    }
     std::fs::write(&source, body).unwrap();
     let jobs = std::thread::available_parallelism().unwrap().get();
     let line = format!("while :; do cc -O1 -c -o /dev/null {source}; done");

@@ -99,10 +99,16 @@ fn k4_peer_never_reads() {
         });
         assert!(seen.num("snd_wnd").unwrap_or(0.0) == 0.0, "the window is closed: {seen:?}");
         let report = check("k4", "12s", &[]);
-        // On the peer's side the fault is real too: its process does not drain its socket.
-        report.exactly(net.affected(), &["tcp-zero-window-stall"], &["tcp-receiver-not-reading"]);
+        // On the peer's side is the cause: this very process does not drain its socket.
+        let both = ["tcp-zero-window-stall", "tcp-receiver-not-reading"];
+        report.exactly(net.affected(), &both, &[]);
+        let reader = report.the("tcp-receiver-not-reading", net.affected());
+        assert_eq!(reader.netns(), Some(net.b.inode), "the receiver's side: {}", reader.text());
+        let own = format!("/{} does not read", std::process::id());
+        assert!(reader.text().contains(&own), "the process is named: {}", reader.text());
         let f = report.the("tcp-zero-window-stall", net.affected());
         assert_eq!(f.netns(), Some(net.a.inode), "the sender's side: {}", f.text());
+        assert_eq!(f.cause(), Some("tcp-receiver-not-reading"), "one cause: {}", f.text());
         report.exactly(|f| f.netns() == Some(net.a.inode), &["tcp-zero-window-stall"], &[]);
     });
 }
@@ -146,9 +152,11 @@ fn listener_does_not_accept() {
         report.exactly(in_b, &["tcp-listen-overflow"], &[]);
         let f = report.the("tcp-listen-overflow", in_b);
         assert!(f.text().contains(":5000"), "the listener is named: {}", f.text());
-        // The clients do wait for an answer to their SYN; established ones are healthy.
+        // The clients do wait for an answer to their SYN: a consequence.
         let in_a = |f: Found<'_>| f.netns() == Some(net.a.inode);
-        report.exactly(in_a, &[], &["tcp-connect-stuck"]);
+        report.exactly(in_a, &["tcp-connect-stuck"], &[]);
+        let f = report.the("tcp-connect-stuck", in_a);
+        assert_eq!(f.cause(), Some("tcp-listen-overflow"), "{}", f.text());
         drop((listener, clients));
     });
 }

@@ -48,8 +48,9 @@ fn k7_stuck_qdisc() {
         });
         assert!(seen.skmem("t") > Some(0), "handed down and not freed: {seen:?}");
         let report = check("k7", "14s", &[]);
-        report.exactly(net.affected(), &["tcp-silent-rto"], &[]);
+        report.exactly(net.affected(), &["tcp-silent-rto", "tc-shaped"], &[]);
         let f = report.the("tcp-silent-rto", net.affected());
+        assert_eq!(f.cause(), Some("tc-shaped"), "{}", f.text());
         assert!(f.text().contains("qdisc"), "the cause is named: {}", f.text());
         assert!(!f.text().contains("no route"), "{}", f.text());
     });

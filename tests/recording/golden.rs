@@ -60,6 +60,9 @@ fn golden_files_of_all_versions_open() {
         assert_eq!(r.index(0).unwrap().remarks.len(), 1);
         assert_eq!(r.index(1).unwrap().figures["runq.p99-us"].max, 63.0);
         let survey = r.survey().unwrap();
-        assert_eq!((survey.ticks, survey.lost, survey.states_wrong, survey.damage), (TICKS, 0, 0, 0));
+        assert_eq!(
+            (survey.ticks, survey.lost, survey.states_wrong, survey.damage),
+            (TICKS, 0, 0, 0)
+        );
     }
 }

@@ -44,7 +44,10 @@ fn exercise(bytes: Vec<u8>) {
 fn what_is_no_recording_is_named() {
     let e = |b: &[u8]| open(b.to_vec()).err().unwrap().to_string();
     assert_eq!(e(b""), "is empty: nothing was recorded");
-    assert_eq!(e(b"hello world, this is a text file of some length"), "is not a recording of stallscope");
+    assert_eq!(
+        e(b"hello world, this is a text file of some length"),
+        "is not a recording of stallscope"
+    );
     assert_eq!(e(&[0; 5000]), "is not a recording of stallscope");
     assert_eq!(e(&zip(b"only zstd")), "is not a recording of stallscope");
     let (mut bytes, _) = recording(&script(), 1, false);

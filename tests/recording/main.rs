@@ -1,9 +1,16 @@
 //! Recordings of the scripted box: written, read back, cut, hurt, and gone on with.
-#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    clippy::unwrap_used,
+    clippy::return_self_not_must_use
+)]
 
 mod damage;
 mod golden;
 mod hostile;
+mod info;
 mod roundtrip;
 
 #[path = "../ui/support/bpf.rs"]

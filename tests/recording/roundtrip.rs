@@ -140,7 +140,8 @@ fn a_file_goes_on_after_a_stop_a_crash_and_a_reboot() {
         host.boot_id = format!("boot-{}", run / 2);
         let resume =
             if run == 0 { Resume::default() } else { Reader::file(&path).unwrap().resume() };
-        let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).unwrap();
+        let mut file =
+            OpenOptions::new().create(true).truncate(false).write(true).open(&path).unwrap();
         file.set_len(resume.offset).unwrap();
         file.seek(SeekFrom::End(0)).unwrap();
         let mut w = Writer::resume(file, &host, resume).unwrap();
@@ -186,7 +187,7 @@ fn a_growing_file_is_followed() {
         r.refresh().unwrap();
         for i in seen..r.len() {
             let got = r.tick(i).unwrap();
-        same(&r, &got, &all[i as usize]);
+            same(&r, &got, &all[i as usize]);
         }
         seen = r.len();
     }
@@ -212,7 +213,7 @@ fn a_pipe_can_be_wound_back() {
     }
     assert_eq!(readable(&mut r, &all).len(), 70);
     let got = r.tick(3).unwrap();
-        same(&r, &got, &all[3]);
+    same(&r, &got, &all[3]);
 }
 
 /// A disk that is full from byte `full` on, until more is granted.

@@ -2,8 +2,10 @@
 //!
 //! Time is in seconds and independent of ticks: the same incident is sampled at any interval.
 //! All numbers live in one map by name (`sock.a.info.rto_us`, `disk.vdb.wr_ios`,
-//! `net.1.TcpExtListenOverflows`, `cgroup.x.nr_throttled`, `thread.t.run_ns`, `cpu.0.idle`,
-//! `softirq.NET_RX.0`, `softnet.0.dropped`, `psi.io_some_us`); the steps change that map:
+//! `net.1.TcpExtListenOverflows`, `cgroup.x.nr_throttled`, `cgroup.x.wios`, `thread.t.run_ns`,
+//! `cpu.0.idle`, `softirq.NET_RX.0`, `softnet.0.dropped`, `psi.io_some_us`, `link.eth0.rx_bytes`,
+//! `qdisc.a.drops`, `conntrack.1.count`, `vmstat.pgmajfault`, `load1`, `ctxt`, `procs_running`);
+//! the steps change that map:
 //!
 //! eBPF sees, where `ebpf = true`: waits of so many ns of a thread, or of nobody in particular
 //! on a CPU (`wait.t.4000000`, `wait.cpu0.150000`), ns in a softirq (`soft.NET_RX.0`), requests
@@ -16,6 +18,8 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+
+use crate::links::{Link, Qdisc};
 
 /// Resolution of virtual time, s. Intervals are multiples of it.
 pub(crate) const STEP: f64 = 0.05;
@@ -63,11 +67,25 @@ pub(crate) struct Incident {
     pub(crate) threads: Vec<Thread>,
     #[serde(default, rename = "nic")]
     pub(crate) nics: Vec<Nic>,
+    #[serde(default, rename = "link")]
+    pub(crate) links: Vec<Link>,
+    #[serde(default, rename = "qdisc")]
+    pub(crate) qdiscs: Vec<Qdisc>,
+    /// CPUs of each NUMA node.
+    #[serde(default)]
+    pub(crate) nodes: BTreeMap<String, Vec<u32>>,
     #[serde(default, rename = "blocked")]
     pub(crate) blocked: Vec<Blocked>,
     /// Names of further network namespaces; 1 is the host's.
     #[serde(default)]
     pub(crate) netns: BTreeMap<String, String>,
+    #[serde(default, rename = "unix")]
+    pub(crate) unix: Vec<Unix>,
+    /// `ip_local_port_range` of all namespaces.
+    pub(crate) ports: Option<(u16, u16)>,
+    /// Pages: low, pressure, high.
+    pub(crate) tcp_mem: Option<[u64; 3]>,
+    pub(crate) tcp_max_orphans: Option<u64>,
     /// Values at the start, by full name.
     #[serde(default)]
     pub(crate) start: BTreeMap<String, f64>,
@@ -104,6 +122,8 @@ pub(crate) struct Expect {
     pub(crate) severity: Option<String>,
     pub(crate) confidence: Option<String>,
     pub(crate) count: Option<u32>,
+    /// The rule whose finding explains it; empty: none does.
+    pub(crate) cause: Option<String>,
     /// Parts of summary, evidence, look-alikes, next commands, missing inputs.
     #[serde(default)]
     pub(crate) says: Vec<String>,
@@ -115,6 +135,8 @@ pub(crate) struct Socket {
     pub(crate) name: String,
     #[serde(default = "one")]
     pub(crate) netns: u32,
+    #[serde(default)]
+    pub(crate) udp: bool,
     pub(crate) local: String,
     pub(crate) remote: String,
     #[serde(default = "estab")]
@@ -165,6 +187,19 @@ fn info_len() -> usize {
     248
 }
 
+/// A listening UNIX socket of the host's namespace; `unix.NAME.rqueue` is how many wait.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Unix {
+    pub(crate) name: String,
+    /// `@` begins an abstract name.
+    pub(crate) path: String,
+    pub(crate) backlog: u32,
+    /// `comm/pid`.
+    pub(crate) owner: Option<String>,
+    pub(crate) inode: u32,
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Disk {
@@ -180,6 +215,11 @@ pub(crate) struct Disk {
     pub(crate) max_hw_sectors_kb: Option<u32>,
     pub(crate) backing_file: Option<String>,
     pub(crate) dm_name: Option<String>,
+    pub(crate) dm_kind: Option<String>,
+    pub(crate) md_level: Option<String>,
+    pub(crate) raid_disks: Option<u32>,
+    pub(crate) sync_action: Option<String>,
+    pub(crate) sync_speed_kb: Option<u64>,
     #[serde(default)]
     pub(crate) slaves: Vec<String>,
 }
@@ -193,6 +233,23 @@ pub(crate) struct Cgroup {
     pub(crate) quota_us: Option<u64>,
     #[serde(default = "period")]
     pub(crate) period_us: u64,
+    /// I/O limits and counters on one disk, by its name.
+    pub(crate) io: Option<CgroupIo>,
+    /// Bytes; what is used is `cgroup.NAME.memory`.
+    pub(crate) memory_limit: Option<u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CgroupIo {
+    pub(crate) disk: String,
+    pub(crate) max_rbps: Option<u64>,
+    pub(crate) max_wbps: Option<u64>,
+    pub(crate) max_riops: Option<u64>,
+    pub(crate) max_wiops: Option<u64>,
+    /// The limit is known, the counters are not.
+    #[serde(default)]
+    pub(crate) uncounted: bool,
 }
 
 fn period() -> u64 {
@@ -223,6 +280,7 @@ pub(crate) struct Nic {
     pub(crate) irqs: Vec<u32>,
     #[serde(default)]
     pub(crate) rps_cpus: Vec<String>,
+    pub(crate) numa_node: Option<u32>,
 }
 
 /// A task in D state for a while.
@@ -315,6 +373,16 @@ pub(crate) struct Io {
     pub(crate) kb: f64,
     /// %.
     pub(crate) util: f64,
+    /// Reads and writes merged per second.
+    #[serde(default)]
+    pub(crate) rrqm_s: f64,
+    #[serde(default)]
+    pub(crate) wrqm_s: f64,
+    /// Flushes per second, and ms of each.
+    #[serde(default)]
+    pub(crate) f_s: f64,
+    #[serde(default)]
+    pub(crate) f_await: f64,
     /// ms/s of field 11, where the kernel gets it wrong.
     pub(crate) weighted: Option<f64>,
 }
@@ -430,6 +498,11 @@ fn grow(s: &Step, t: f64, now: &mut State) {
             add(format!("disk.{}.{kind}_sectors", io.disk), n * io.kb * 2.0);
             add(format!("disk.{}.{kind}_ticks", io.disk), n * io.await_ms);
         }
+        busy += io.f_s * io.f_await;
+        add(format!("disk.{}.rd_merges", io.disk), io.rrqm_s);
+        add(format!("disk.{}.wr_merges", io.disk), io.wrqm_s);
+        add(format!("disk.{}.fl_ios", io.disk), io.f_s);
+        add(format!("disk.{}.fl_ticks", io.disk), io.f_s * io.f_await);
         add(format!("disk.{}.io_ticks", io.disk), io.util * 10.0);
         add(format!("disk.{}.weighted", io.disk), io.weighted.unwrap_or(busy));
     }
@@ -445,6 +518,7 @@ fn code(name: &str) -> u8 {
         "persist" | "FIN-WAIT-1" => 4,
         "FIN-WAIT-2" => 5,
         "TIME-WAIT" => 6,
+        "UNCONN" => 7,
         "CLOSE-WAIT" => 8,
         "LAST-ACK" => 9,
         "LISTEN" => 10,

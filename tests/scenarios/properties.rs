@@ -55,6 +55,8 @@ fn reversed(incident: &Incident) -> Incident {
     i.cgroups.reverse();
     i.threads.reverse();
     i.nics.reverse();
+    i.links.reverse();
+    i.qdiscs.reverse();
     i.blocked.reverse();
     i
 }

@@ -8,15 +8,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stallscope::collect::cgroups::{CgroupCpu, CgroupRow, CgroupsSample};
+use stallscope::collect::cgroups::{CgroupCpu, CgroupIo, CgroupRow, CgroupsSample};
 use stallscope::collect::cpu::{CpuSample, CpuTimes};
 use stallscope::collect::disks::{
-    DiscardCounters, DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample,
+    DiscardCounters, DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample, FlushCounters,
+    MdAttrs,
 };
+use stallscope::collect::memory::MemorySample;
 use stallscope::collect::net_counters::{NetCountersSample, NetnsCounters};
 use stallscope::collect::processes::{BlockedTask, ProcessesSample};
 use stallscope::collect::psi::{PsiSample, PsiTotals};
 use stallscope::collect::sched::{SchedSample, ThreadSched};
+use stallscope::collect::sockets::unix_diag::UnixRow;
 use stallscope::collect::sockets::{
     InetRows, NO_INFO, NetnsTable, Owner, Proto, RouteAnswer, RouteOutcome, SockState, SockTimer,
     SocketsSample, TcpInfo, map_v4,
@@ -27,7 +30,8 @@ use stallscope::model::subject::{CgroupId, CpuId, DiskId, NetnsId, TaskId};
 use stallscope::model::tick::{HostInfo, Tick};
 use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
 
-use crate::incident::{Incident, Socket, State};
+use crate::incident::{self, Incident, Socket, State, Unix};
+use crate::links;
 
 /// Virtual boot was so long ago, s.
 const EPOCH: f64 = 1000.0;
@@ -70,9 +74,11 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) 
         psi: stamp(mono, at("psi"), psi(v)),
         cgroups: stamp(mono, at("cgroups"), cgroups(i, v)),
         processes: stamp(mono, at("processes"), processes(i, t)),
+        memory: memory(v).and_then(|m| stamp(mono, at("memory"), m)),
         runq_bpf: stamp(mono, bpf("runq-bpf"), bpf::runq(i, before, v, mono)),
         irq_bpf: stamp(mono, bpf("irq-bpf"), bpf::irq(i, v)),
         block_bpf: stamp(mono, bpf("block-bpf"), bpf::block(i, v)),
+        netdev: stamp(mono, at("netdev"), links::netdev(i, v, mono, seq)),
         ..Samples::default()
     };
     Tick { seq: Seq(seq as u64), mono, wall: WallNs(mono.0 as i64), samples, ..Tick::default() }
@@ -80,17 +86,17 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) 
 
 /// The state by name; what is not there is 0.
 #[derive(Clone, Copy)]
-struct View<'a>(&'a State);
+pub(crate) struct View<'a>(&'a State);
 
 impl View<'_> {
-    fn get(self, key: &str) -> Option<u64> {
+    pub(crate) fn get(self, key: &str) -> Option<u64> {
         // Sums of fractions may end a hair below the number that was meant.
         self.0.get(key).map(|v| (v + 1e-6).max(0.0) as u64)
     }
-    fn n(self, key: &str) -> u64 {
+    pub(crate) fn n(self, key: &str) -> u64 {
         self.get(key).unwrap_or(0)
     }
-    fn n32(self, key: &str) -> u32 {
+    pub(crate) fn n32(self, key: &str) -> u32 {
         self.n(key) as u32
     }
     /// The numbers whose names begin like this, by the rest of the name.
@@ -102,7 +108,7 @@ impl View<'_> {
     }
 }
 
-fn namespaces(i: &Incident) -> BTreeSet<u32> {
+pub(crate) fn namespaces(i: &Incident) -> BTreeSet<u32> {
     let mut all: BTreeSet<u32> = i.sockets.iter().map(|s| s.netns).collect();
     all.extend(i.netns.keys().map(|k| k.parse::<u32>().unwrap()));
     all.insert(1);
@@ -117,8 +123,12 @@ fn tables(i: &Incident, v: View<'_>, mono: MonoNs) -> (Vec<Arc<NetnsTable>>, Vec
             label: i.netns.get(&ns.to_string()).cloned().unwrap_or_else(|| "host".into()),
             member: (ns != 1).then_some(4000 + ns),
             span: Span::at(mono),
+            ports: i.ports,
             ..NetnsTable::default()
         };
+        for u in i.unix.iter().filter(|_| ns == 1) {
+            unix_listener(&mut table, u, v);
+        }
         for (n, s) in i.sockets.iter().enumerate().filter(|(_, s)| s.netns == ns) {
             for copy in 0..s.copies {
                 row(&mut table, s, copy, (n as u64 + 1) * 10_000 + u64::from(copy), v);
@@ -128,6 +138,26 @@ fn tables(i: &Incident, v: View<'_>, mono: MonoNs) -> (Vec<Arc<NetnsTable>>, Vec
     }
     let rest = all.split_off(1);
     (all, rest)
+}
+
+fn unix_listener(table: &mut NetnsTable, u: &Unix, v: View<'_>) {
+    table.unix.push(&UnixRow {
+        cookie: u.inode.into(),
+        inode: u.inode,
+        kind: 1,
+        state: SockState::LISTEN,
+        rqueue: v.n32(&format!("unix.{}.rqueue", u.name)),
+        wqueue: u.backlog,
+        peer: 0,
+        name: u.path.replace('@', "\0").as_bytes(),
+    });
+    own(table, u.owner.as_deref(), u.inode);
+}
+
+fn own(table: &mut NetnsTable, owner: Option<&str>, inode: u32) {
+    if let (Some((comm, pid)), true) = (owner.and_then(|o| o.rsplit_once('/')), inode != 0) {
+        table.owners.push(Owner { inode, pid: pid.parse().unwrap(), comm: comm.into() });
+    }
 }
 
 fn row(table: &mut NetnsTable, s: &Socket, copy: u32, cookie: u64, v: View<'_>) {
@@ -151,7 +181,7 @@ fn row(table: &mut NetnsTable, s: &Socket, copy: u32, cookie: u64, v: View<'_>) 
     };
     let r: &mut InetRows = &mut table.inet;
     r.cookie.push(cookie);
-    r.proto.push(Proto::Tcp);
+    r.proto.push(if s.udp { Proto::Udp } else { Proto::Tcp });
     r.state.push(SockState(v.n(&key("state")) as u8));
     r.timer.push(SockTimer(v.n(&key("timer")) as u8));
     r.retrans.push(v.n(&key("retrans")) as u8);
@@ -176,11 +206,7 @@ fn row(table: &mut NetnsTable, s: &Socket, copy: u32, cookie: u64, v: View<'_>) 
         r.infos.push(info(s, v));
         r.infos.len() as u32 - 1
     });
-    if let (Some((comm, pid)), true) =
-        (s.owner.as_deref().and_then(|o| o.rsplit_once('/')), inode != 0)
-    {
-        table.owners.push(Owner { inode, pid: pid.parse().unwrap(), comm: comm.into() });
-    }
+    own(table, s.owner.as_deref(), inode);
     if let Some(route) = &s.route {
         let outcome = route.parse().map_or_else(
             |_| RouteOutcome::Via { ifindex: 2, dev: route.clone() },
@@ -218,6 +244,8 @@ fn disks(i: &Incident, v: View<'_>) -> DisksSample {
                 name: d.name.as_str().into(),
                 stat: DiskCounters {
                     rd_ios: g("rd_ios"),
+                    rd_merges: g("rd_merges"),
+                    wr_merges: g("wr_merges"),
                     rd_sectors: g("rd_sectors"),
                     rd_ticks: g("rd_ticks") as u32,
                     wr_ios: g("wr_ios"),
@@ -232,7 +260,7 @@ fn disks(i: &Incident, v: View<'_>) -> DisksSample {
                         sectors: g("dc_sectors"),
                         ticks: g("dc_ticks") as u32,
                     }),
-                    ..DiskCounters::default()
+                    flush: Some(FlushCounters { ios: g("fl_ios"), ticks: g("fl_ticks") as u32 }),
                 },
                 inflight: Some((0, in_flight as u32)),
                 attrs: Arc::new(DiskAttrs {
@@ -246,6 +274,14 @@ fn disks(i: &Incident, v: View<'_>) -> DisksSample {
                     max_hw_sectors_kb: d.max_hw_sectors_kb,
                     backing_file: d.backing_file.clone(),
                     dm_name: d.dm_name.clone(),
+                    dm_kind: d.dm_kind.clone(),
+                    md: d.md_level.is_some().then(|| MdAttrs {
+                        level: d.md_level.clone(),
+                        raid_disks: d.raid_disks,
+                        sync_action: d.sync_action.clone(),
+                        sync_speed_kb: d.sync_speed_kb,
+                        degraded: Some(0),
+                    }),
                     slaves: d.slaves.clone(),
                     ..DiskAttrs::default()
                 }),
@@ -276,10 +312,23 @@ fn cpu(i: &Incident, v: View<'_>) -> CpuSample {
             total.idle = total.idle.saturating_add(t.idle);
             total.iowait = total.iowait.saturating_add(t.iowait);
             total.softirq = total.softirq.saturating_add(t.softirq);
+            total.steal = total.steal.saturating_add(t.steal);
             (CpuId(c), t)
         })
         .collect();
-    CpuSample { total, cpus, ctxt: Some(v.n("ctxt")), user_hz: 100, ..CpuSample::default() }
+    let nodes = i
+        .nodes
+        .iter()
+        .map(|(id, cpus)| (id.parse::<u32>().unwrap(), cpus.iter().copied().map(CpuId).collect()));
+    CpuSample {
+        total,
+        cpus,
+        ctxt: Some(v.n("ctxt")),
+        procs_running: v.get("procs_running").map(|n| n as u32),
+        procs_blocked: v.get("procs_blocked").map(|n| n as u32),
+        user_hz: 100,
+        nodes: nodes.collect(),
+    }
 }
 
 fn softirq(i: &Incident, v: View<'_>) -> SoftirqSample {
@@ -320,6 +369,7 @@ fn softirq(i: &Incident, v: View<'_>) -> SoftirqSample {
             tx_queues: n.rx_queues,
             rps_cpus: n.rps_cpus.clone(),
             irqs: n.irqs.clone(),
+            numa_node: n.numa_node,
             ..NicQueues::default()
         })
         .collect();
@@ -355,7 +405,8 @@ fn sched(i: &Incident, v: View<'_>) -> SchedSample {
             }
         })
         .collect();
-    SchedSample { threads, ..SchedSample::default() }
+    let load = v.0.get("load1").map(|l| [*l, *l, *l]);
+    SchedSample { threads, load, ..SchedSample::default() }
 }
 
 fn counters(i: &Incident, v: View<'_>) -> NetCountersSample {
@@ -374,12 +425,13 @@ fn counters(i: &Incident, v: View<'_>) -> NetCountersSample {
             }
         })
         .collect();
-    NetCountersSample { spaces, ..NetCountersSample::default() }
+    NetCountersSample { spaces, tcp_mem: i.tcp_mem, tcp_max_orphans: i.tcp_max_orphans }
 }
 
 fn psi(v: View<'_>) -> PsiSample {
     let of = |kind: &str| {
-        Some(PsiTotals { some_us: v.get(&format!("psi.{kind}_some_us"))?, full_us: None })
+        let full_us = v.get(&format!("psi.{kind}_full_us"));
+        Some(PsiTotals { some_us: v.get(&format!("psi.{kind}_some_us"))?, full_us })
     };
     PsiSample { cpu: of("cpu"), io: of("io"), memory: of("memory") }
 }
@@ -403,11 +455,42 @@ fn cgroups(i: &Incident, v: View<'_>) -> CgroupsSample {
                     throttled_ns: g("throttled_ns"),
                     usage_ns: Some(g("usage_ns")),
                 }),
+                io: c.io.iter().map(|io| cgroup_io(i, io, g)).collect(),
+                memory_bytes: v.get(&format!("cgroup.{}.memory", c.name)),
+                memory_limit_bytes: c.memory_limit,
                 ..CgroupRow::default()
             }
         })
         .collect();
     CgroupsSample { groups, unread: 0 }
+}
+
+fn cgroup_io(i: &Incident, io: &incident::CgroupIo, g: impl Fn(&str) -> u64) -> CgroupIo {
+    let n = i.disks.iter().position(|d| d.name == io.disk).unwrap();
+    let count = |key: &str| (!io.uncounted).then(|| g(key));
+    CgroupIo {
+        dev: DiskId { major: 252, minor: 16 * n as u32 },
+        rbytes: count("rbytes"),
+        wbytes: count("wbytes"),
+        rios: count("rios"),
+        wios: count("wios"),
+        max_rbps: io.max_rbps,
+        max_wbps: io.max_wbps,
+        max_riops: io.max_riops,
+        max_wiops: io.max_wiops,
+    }
+}
+
+/// Values by their names; none of them, no sample.
+fn memory(v: View<'_>) -> Option<MemorySample> {
+    let mut all = BTreeMap::new();
+    for group in ["meminfo.", "vmstat.", "sys."] {
+        all.extend(v.under(group).into_iter().map(|(name, n)| (format!("{group}{name}"), n)));
+    }
+    (!all.is_empty()).then(|| MemorySample {
+        names: Arc::new(all.keys().map(|k| k.as_str().into()).collect()),
+        values: all.into_values().collect(),
+    })
 }
 
 fn processes(i: &Incident, t: f64) -> ProcessesSample {

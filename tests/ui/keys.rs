@@ -436,3 +436,22 @@ fn the_protocol_tells_unix_sockets_from_the_others() {
     c.keys("/<c-u>proto:unix<enter>jj<enter>");
     assert!(c.text().contains("peer"), "{}", c.text());
 }
+
+/// The detail of a disk says what it behaves like, with the data behind it.
+#[test]
+fn a_capped_disk_shows_its_limit() {
+    let mut c = Console::after(Script::three_faults(), Size::new(120, 70), 60);
+    c.keys("2/vdb<enter><enter>");
+    assert!(matches!(c.view.details[0].what, Detail::Row(RowKey::Disk(_))));
+    let text = c.text();
+    let line = text.lines().find(|l| l.contains("behaves like")).expect("a limit");
+    // 16800 reads/s at 128 s of requests a second, from the first sick tick on.
+    assert!(
+        line.contains("behaves like 16.8k IOPS") && line.contains("samples at L 128"),
+        "{line}"
+    );
+    assert!(text.contains("no burst: the load began at this rate"));
+    // 1800 + 30 * 400 = 13800 is 22% below, 1800 + 50 * 400 = 21800 is 30% above: neither fits.
+    assert!(text.contains("nearest tier: cloud SSD of 400 GiB, sold with 13.8k IOPS (+22%)"));
+    assert!(text.contains("each request more in the queue waits"));
+}

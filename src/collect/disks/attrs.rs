@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{DiskAttrs, DiskClass};
+use super::{DiskAttrs, DiskClass, MdAttrs};
 use crate::collect::HostFs;
 
 /// Names of cloud and hypervisor disks in vendor and model. Their latency and caps are those
@@ -76,6 +76,8 @@ pub(super) fn read(host: &HostFs, name: &str) -> DiskAttrs {
         state: text(host, &device.join("state")),
         queue_depth: number(host, &device.join("queue_depth")),
         dm_name: text(host, &dir.join("dm/name")),
+        dm_kind: text(host, &dir.join("dm/uuid")).and_then(|t| dm_kind(&t)),
+        md: md(host, &dir.join("md")),
         backing_file: backing_file(host, name),
         parent: None,
         slaves: host.list(dir.join("slaves")).unwrap_or_default(),
@@ -118,6 +120,27 @@ pub(crate) fn classify(
         return (class, rotational);
     }
     (DiskClass::Other, if name.starts_with("mmcblk") { rotational } else { None })
+}
+
+/// `LVM` of `LVM-abc...`; a partition on a multipath device is `part1-mpath-...`.
+fn dm_kind(uuid: &str) -> Option<String> {
+    let mut words = uuid.split('-');
+    let first = words.next().filter(|w| !w.is_empty() && w.len() < uuid.len())?;
+    let kind = if first.starts_with("part") { words.next().unwrap_or(first) } else { first };
+    Some(kind.to_owned())
+}
+
+fn md(host: &HostFs, dir: &Path) -> Option<MdAttrs> {
+    let level = text(host, &dir.join("level"))?;
+    Some(MdAttrs {
+        level: Some(level),
+        raid_disks: text(host, &dir.join("raid_disks"))
+            .and_then(|t| t.split_whitespace().next()?.parse().ok()),
+        sync_action: text(host, &dir.join("sync_action")),
+        // `none` while idle.
+        sync_speed_kb: number(host, &dir.join("sync_speed")),
+        degraded: number(host, &dir.join("degraded")),
+    })
 }
 
 /// `prefix` followed by a digit: `md0`, not `mdfoo`.
@@ -176,6 +199,15 @@ mod tests {
         }
         assert_eq!(classify("zram0", None, None, Some(false)).0, DiskClass::Memory);
         assert_eq!(classify("sr0", None, None, Some(true)), (DiskClass::Other, None));
+    }
+
+    #[test]
+    fn who_made_a_dm_device() {
+        assert_eq!(dm_kind("LVM-8eLK2oAd").as_deref(), Some("LVM"));
+        assert_eq!(dm_kind("CRYPT-LUKS2-0a-sda").as_deref(), Some("CRYPT"));
+        assert_eq!(dm_kind("part1-mpath-36001").as_deref(), Some("mpath"));
+        assert_eq!(dm_kind("noword"), None);
+        assert_eq!(dm_kind("-x"), None);
     }
 
     #[test]

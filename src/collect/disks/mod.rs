@@ -158,6 +158,11 @@ pub struct DiskAttrs {
     pub queue_depth: Option<u32>,
     /// `dm/name`, raw.
     pub dm_name: Option<String>,
+    /// Who made the dm device: the first word of `dm/uuid`, such as `LVM`, `mpath`, `CRYPT`.
+    /// sysfs does not show the table (linear, striped); `dmsetup table` does.
+    pub dm_kind: Option<String>,
+    /// What sysfs tells of an md array.
+    pub md: Option<MdAttrs>,
     /// `loop/backing_file`, raw.
     pub backing_file: Option<String>,
     /// Whole disk of a partition.
@@ -166,4 +171,20 @@ pub struct DiskAttrs {
     pub slaves: Vec<String>,
     /// Names under `holders/`: the layer above.
     pub holders: Vec<String>,
+}
+
+/// `/sys/block/mdN/md/`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MdAttrs {
+    /// `level`: `raid1`, `raid6`, `linear`, ...
+    pub level: Option<String>,
+    /// `raid_disks`; more slaves than that are spares.
+    pub raid_disks: Option<u32>,
+    /// `sync_action`: `idle`, `resync`, `recover`, `check`, `repair`, `reshape`, `frozen`.
+    pub sync_action: Option<String>,
+    /// `sync_speed`, kB/s; `None` while nothing is synchronised.
+    pub sync_speed_kb: Option<u64>,
+    /// `degraded`: members that are missing.
+    pub degraded: Option<u32>,
 }

@@ -126,6 +126,40 @@ fn devices_may_come_and_go_and_attributes_are_read_again_after_ten_seconds() {
 }
 
 #[test]
+fn md_and_dm_tell_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |rel: &str, text: &str| {
+        let path = dir.path().join(rel);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    put("proc/diskstats", "9 6 md6 0 0 0 0 0 0 0 0 0 0 0\n253 0 dm-0 0 0 0 0 0 0 0 0 0 0 0\n");
+    for (file, text) in [
+        ("level", "raid6\n"),
+        // During a reshape: new and old.
+        ("raid_disks", "5 (4)\n"),
+        ("sync_action", "reshape\n"),
+        ("sync_speed", "98304\n"),
+        ("degraded", "0\n"),
+    ] {
+        put(&format!("sys/class/block/md6/md/{file}"), text);
+    }
+    put("sys/class/block/dm-0/dm/uuid", "LVM-8eLK2oAdXy\n");
+    let mut c = open(&HostFs::at(dir.path()));
+    let s = sample_at(&mut c, 0);
+    let md = row(&s, "md6").attrs.md.clone().unwrap();
+    assert_eq!((md.level.as_deref(), md.raid_disks), (Some("raid6"), Some(5)));
+    assert_eq!((md.sync_action.as_deref(), md.sync_speed_kb), (Some("reshape"), Some(98_304)));
+    assert_eq!(row(&s, "dm-0").attrs.dm_kind.as_deref(), Some("LVM"));
+    assert_eq!(row(&s, "dm-0").attrs.md, None);
+    // Back to rest: there is no speed then.
+    put("sys/class/block/md6/md/sync_action", "idle\n");
+    put("sys/class/block/md6/md/sync_speed", "none\n");
+    let md = row(&sample_at(&mut c, 11), "md6").attrs.md.clone().unwrap();
+    assert_eq!((md.sync_action.as_deref(), md.sync_speed_kb), (Some("idle"), None));
+}
+
+#[test]
 fn live_disks_are_those_of_sysfs() {
     let host = HostFs::live();
     let s = sample_at(&mut open(&host), 0);

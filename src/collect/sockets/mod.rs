@@ -141,9 +141,19 @@ impl Names {
         asked.dedup();
         let mut wanted = reader::inodes_in(&table.inet, &table.unix.inode, &asked);
         let found = scratch.suspects();
-        let rows = found.named.iter().chain(&found.stalled).chain(&found.queued);
+        wanted.extend(full_listeners(&table.unix));
+        let rows = [
+            &found.named,
+            &found.dropping,
+            &found.stalled,
+            &found.closing,
+            &found.queued,
+            &found.loaded,
+        ];
         wanted.extend(
-            rows.filter_map(|i| table.inet.inode.get(*i as usize))
+            rows.into_iter()
+                .flatten()
+                .filter_map(|i| table.inet.inode.get(*i as usize))
                 .filter(|inode| **inode != 0)
                 .take(MAX_WANTED),
         );
@@ -171,6 +181,15 @@ impl Names {
             ),
         }
     }
+}
+
+/// Inodes of UNIX listeners whose backlog is full.
+fn full_listeners(rows: &UnixRows) -> impl Iterator<Item = u32> + '_ {
+    let full = |i: &usize| {
+        rows.state.get(*i) == Some(&SockState::LISTEN)
+            && rows.rqueue.get(*i).is_some_and(|n| *n > 0 && rows.wqueue.get(*i) <= Some(n))
+    };
+    (0..rows.len()).filter(full).filter_map(|i| rows.inode.get(i).copied()).take(16)
 }
 
 /// What the kernel offers for each kind of socket, the same in every namespace.

@@ -21,6 +21,8 @@ use super::{InetRows, Proto};
 pub const SOCK_DIAG: isize = netlink_sys::protocols::NETLINK_SOCK_DIAG;
 /// `NETLINK_ROUTE`.
 pub const ROUTE: isize = netlink_sys::protocols::NETLINK_ROUTE;
+/// `NETLINK_GENERIC`.
+pub const GENERIC: isize = netlink_sys::protocols::NETLINK_GENERIC;
 
 /// The kernel sizes dump datagrams by the largest `recv`, up to this.
 pub const RECV: usize = 32 << 10;

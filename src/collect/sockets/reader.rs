@@ -13,7 +13,7 @@ use super::suspects::Suspects;
 use super::unix_diag::UnixSink;
 use super::{InetRows, NetnsTable, Proto, SocketSource, procnet, route};
 use crate::clock;
-use crate::collect::{CollectError, HostFs, Interest};
+use crate::collect::{CollectError, HostFs, Interest, parse};
 use crate::model::subject::NetnsId;
 use crate::model::time::Span;
 
@@ -22,6 +22,10 @@ const INFO_IN_DUMP: usize = 1000;
 /// Where a thread finds the files of the namespace it is in. `/proc/net` would be the
 /// namespace of the process's first thread.
 const THREAD_NET: &str = "proc/thread-self/net";
+/// What the kernel answers here depends on the namespace of the thread that asks.
+const PORT_RANGE: &str = "proc/sys/net/ipv4/ip_local_port_range";
+/// With fewer sockets nobody runs out of ports, so the range does not matter.
+const PORTS_MATTER: usize = 50;
 
 /// The inet dumps of one reading, with the file that replaces each.
 const DUMPS: [(Proto, u8, &str, &str); 6] = [
@@ -241,6 +245,9 @@ impl NetnsReader {
                 }
             }
         }
+        if table.inet.len() >= PORTS_MATTER {
+            table.ports = port_range(host, &mut scratch.file);
+        }
         self.detail(links, scratch, interest, &mut table);
         self.unix(host, links, modules, scratch, unix_expected, &mut table);
         table.span = Span { start, end: clock::mono() };
@@ -429,6 +436,12 @@ impl NetnsReader {
     }
 }
 
+fn port_range(host: &HostFs, buf: &mut Vec<u8>) -> Option<(u16, u16)> {
+    host.read_into(PORT_RANGE, buf).ok()?;
+    let mut ports = parse::fields(buf).map(|f| parse::number(f)?.try_into().ok());
+    Some((ports.next()??, ports.next()??))
+}
+
 fn open(links: &mut Option<Links>) -> io::Result<&mut Links> {
     if links.is_none() {
         *links = Some(Links::open()?);
@@ -462,7 +475,9 @@ fn routes(
     scratch: &mut Scratch,
     table: &mut NetnsTable,
 ) -> io::Result<()> {
-    if scratch.suspects.stalled.is_empty() {
+    let found = &scratch.suspects;
+    let rows = || found.stalled.iter().chain(&found.queued).chain(&found.loaded).copied();
+    if !rows().any(|i| route::is_candidate(&table.inet, i as usize)) {
         return Ok(());
     }
     let link = open(links)?;
@@ -470,8 +485,8 @@ fn routes(
         link.route = Some(NlSocket::open(netlink::ROUTE)?);
     }
     let Some(socket) = link.route.as_mut() else { return Ok(()) };
-    let (stalled, marks) = (&scratch.suspects.stalled, &scratch.marks);
-    table.routes = route::answers(socket, &mut scratch.buffers, &table.inet, stalled, marks)?;
+    let marks = &scratch.marks;
+    table.routes = route::answers(socket, &mut scratch.buffers, &table.inet, rows(), marks)?;
     Ok(())
 }
 

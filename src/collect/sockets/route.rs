@@ -34,6 +34,9 @@ const MAX_ANSWERS: usize = 256;
 /// A timer that fired this often makes the route suspicious.
 const MIN_RETRANS: u8 = 2;
 
+/// A round trip so much above the shortest may be a queue of ours, us.
+const BLOAT_US: u32 = 50_000;
+
 /// What decides a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
@@ -44,7 +47,8 @@ struct Key {
     mark: u32,
 }
 
-/// Looks up the routes of the sockets in `rows` that retransmit.
+/// Looks up the routes of the `suspects` in `rows` that retransmit, or whose packets wait in a
+/// queue of this host.
 ///
 /// # Errors
 /// When the exchange fails; the socket is spent then.
@@ -52,12 +56,12 @@ pub fn answers(
     socket: &mut NlSocket,
     buffers: &mut Buffers,
     rows: &InetRows,
-    stalled: &[u32],
+    suspects: impl Iterator<Item = u32>,
     marks: &[(u64, u32)],
 ) -> io::Result<Vec<RouteAnswer>> {
     let mut known: Vec<(Key, RouteOutcome)> = Vec::new();
     let mut out = Vec::new();
-    for i in stalled.iter().map(|i| *i as usize) {
+    for i in suspects.map(|i| i as usize) {
         let Some(cookie) = rows.cookie.get(i).copied().filter(|_| is_candidate(rows, i)) else {
             continue;
         };
@@ -80,7 +84,22 @@ pub fn answers(
     Ok(out)
 }
 
-fn is_candidate(rows: &InetRows, i: usize) -> bool {
+/// Is the route of this socket worth a question?
+pub fn is_candidate(rows: &InetRows, i: usize) -> bool {
+    retransmits(rows, i) || is_bloated(rows, i)
+}
+
+/// Its round trip is far above its shortest, with something below TCP: the device matters.
+fn is_bloated(rows: &InetRows, i: usize) -> bool {
+    let times = || {
+        let info = rows.infos.get(*rows.info.get(i)? as usize)?;
+        Some((info.rtt_us()?, info.min_rtt_us()?))
+    };
+    rows.skmem.get(i).is_some_and(|w| w[2] > 0)
+        && times().is_some_and(|(rtt, min)| rtt >= min.saturating_add(BLOAT_US) && rtt / 2 >= min)
+}
+
+fn retransmits(rows: &InetRows, i: usize) -> bool {
     rows.timer.get(i) == Some(&SockTimer::ON)
         && rows.retrans.get(i).is_some_and(|n| *n >= MIN_RETRANS)
         && rows.state.get(i).is_some_and(|s| s.may_send() || *s == SockState::SYN_SENT)
@@ -211,8 +230,8 @@ mod tests {
 
     fn ask(rows: &InetRows) -> Vec<RouteAnswer> {
         let mut socket = NlSocket::open(netlink::ROUTE).unwrap();
-        let stalled: Vec<u32> = (0..rows.len() as u32).collect();
-        answers(&mut socket, &mut Buffers::default(), rows, &stalled, &[]).unwrap()
+        let all = 0..rows.len() as u32;
+        answers(&mut socket, &mut Buffers::default(), rows, all, &[]).unwrap()
     }
 
     #[test]

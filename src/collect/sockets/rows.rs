@@ -74,6 +74,9 @@ pub struct NetnsTable {
     pub holes: Vec<String>,
     /// Rows that the parser had to leave out.
     pub bad_rows: u32,
+    /// `net.ipv4.ip_local_port_range` of the namespace: first and last port for connections
+    /// without a bound one. Not read for a handful of sockets.
+    pub ports: Option<(u16, u16)>,
 }
 
 /// The process that holds a socket inode open.

@@ -9,6 +9,16 @@ use super::{InetRows, Proto, SockState, SockTimer};
 pub const CAP: usize = 5000;
 /// At most this many of each other namespace.
 pub const CAP_OTHERS: usize = 500;
+/// Connections in CLOSE_WAIT that are looked at when there are many: the oldest ones.
+pub const CLOSING: usize = 128;
+/// Fewer of them are nobody's leak.
+pub const MANY_CLOSING: usize = 100;
+/// Connections with a loaded send buffer that are asked for, in turn.
+const CAP_LOADED: usize = 500;
+/// So much below TCP that a queue of this host may hold it, bytes of truesize.
+const BELOW_TCP: u32 = 32 << 10;
+/// Less than this in the send queue is a moment's work.
+const LOADED: u32 = 4096;
 
 /// Rows by urgency, each list in row order.
 #[derive(Debug, Default)]
@@ -17,8 +27,14 @@ pub struct Suspects {
     pub stalled: Vec<u32>,
     /// Someone looks at it.
     pub named: Vec<u32>,
-    /// Its send queue does not fall, or its receive queue grows.
+    /// Its send queue does not fall, or its receive queue grows or is half full.
     pub queued: Vec<u32>,
+    /// The oldest in CLOSE_WAIT, where there are many: do they still send, and whose are they?
+    pub closing: Vec<u32>,
+    /// Its send buffer stays half full, or much of it is below TCP: what limits it?
+    pub loaded: Vec<u32>,
+    /// Dropped what it received since the previous reading: whose is it?
+    pub dropping: Vec<u32>,
 }
 
 impl Suspects {
@@ -27,12 +43,20 @@ impl Suspects {
         self.stalled.clear();
         self.named.clear();
         self.queued.clear();
+        self.closing.clear();
+        self.loaded.clear();
+        self.dropping.clear();
     }
 
     /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.stalled.len() + self.named.len() + self.queued.len()
+        self.lists().iter().map(|l| l.len()).sum()
+    }
+
+    /// What is asked for in detail, most urgent first.
+    fn lists(&self) -> [&[u32]; 5] {
+        [&self.stalled, &self.named, &self.closing, &self.queued, &self.loaded]
     }
 
     /// No rows?
@@ -54,21 +78,39 @@ impl Suspects {
             let (Some(timer), Some(retrans)) = (rows.timer.get(i), rows.retrans.get(i)) else {
                 break;
             };
+            if rows.skmem.get(i).is_some_and(|w| w[8] > 0) && drops(rows, before, i) {
+                self.dropping.push(i as u32);
+            }
             if (*timer == SockTimer::ON && *retrans >= 1) || *timer == SockTimer::PERSIST {
                 if has_info(rows, i) {
                     self.stalled.push(i as u32);
                 }
-            } else if waits(rows, before, i) && has_info(rows, i) {
-                self.queued.push(i as u32);
+            } else if let Some(why) = waits(rows, before, i)
+                && has_info(rows, i)
+            {
+                match why {
+                    Waits::Queued => self.queued.push(i as u32),
+                    Waits::Loaded => self.loaded.push(i as u32),
+                }
             }
         }
+        oldest_closing(rows, &mut self.closing);
         self.named.extend_from_slice(named);
         self.named.sort_unstable();
         self.named.dedup();
         let (stalled, named) = (&self.stalled, &mut self.named);
         named.retain(|i| has_info(rows, *i as usize) && stalled.binary_search(i).is_err());
         if !named.is_empty() {
-            self.queued.retain(|i| named.binary_search(i).is_err());
+            for list in [&mut self.closing, &mut self.queued, &mut self.loaded] {
+                list.retain(|i| named.binary_search(i).is_err());
+            }
+        }
+        if !self.closing.is_empty() {
+            self.closing.retain(|i| self.stalled.binary_search(i).is_err());
+            let closing = &self.closing;
+            for list in [&mut self.queued, &mut self.loaded] {
+                list.retain(|i| closing.binary_search(i).is_err());
+            }
         }
     }
 
@@ -76,8 +118,9 @@ impl Suspects {
     /// does not fit, so that every row gets its turn.
     pub fn pick(&self, cap: usize, turn: usize, out: &mut Vec<u32>) {
         out.clear();
-        for list in [&self.stalled, &self.named, &self.queued] {
-            let room = cap - out.len().min(cap);
+        for (n, list) in self.lists().into_iter().enumerate() {
+            let most = if n == 4 { CAP_LOADED } else { cap };
+            let room = most.min(cap - out.len().min(cap));
             if list.len() <= room {
                 out.extend_from_slice(list);
             } else if !list.is_empty() {
@@ -104,18 +147,62 @@ fn has_info(rows: &InetRows, i: usize) -> bool {
         )
 }
 
+/// Why a queue is worth a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// It does not move.
+    Queued,
+    /// It moves, and is never empty.
+    Loaded,
+}
+
 #[inline]
-fn waits(rows: &InetRows, before: Option<(&InetRows, &CookieMap)>, i: usize) -> bool {
-    let (Some(&rqueue), Some(&wqueue)) = (rows.rqueue.get(i), rows.wqueue.get(i)) else {
-        return false;
-    };
+fn waits(rows: &InetRows, before: Option<(&InetRows, &CookieMap)>, i: usize) -> Option<Waits> {
+    let (&rqueue, &wqueue) = (rows.rqueue.get(i)?, rows.wqueue.get(i)?);
     if rqueue == 0 && wqueue == 0 {
-        return false;
+        return None;
     }
-    let (Some((old, map)), Some(cookie)) = (before, rows.cookie.get(i)) else { return false };
-    let Some(was) = map.find(*cookie, &old.cookie) else { return false };
-    let (Some(&r0), Some(&w0)) = (old.rqueue.get(was), old.wqueue.get(was)) else { return false };
-    (wqueue > 0 && w0 > 0 && wqueue >= w0) || rqueue > r0
+    let [r, rb, t, tb, _, w, ..] = *rows.skmem.get(i)?;
+    if rqueue > 0 && rb > 0 && r >= rb / 2 {
+        return Some(Waits::Queued);
+    }
+    let (old, map) = before?;
+    let was = map.find(*rows.cookie.get(i)?, &old.cookie)?;
+    let (&r0, &w0) = (old.rqueue.get(was)?, old.wqueue.get(was)?);
+    if (wqueue > 0 && w0 > 0 && wqueue >= w0) || rqueue > r0 {
+        return Some(Waits::Queued);
+    }
+    let full = wqueue >= LOADED && tb > 0 && w >= tb / 2;
+    (w0 > 0 && (full || t >= BELOW_TCP)).then_some(Waits::Loaded)
+}
+
+/// Has `d` of this row grown since the previous reading?
+fn drops(rows: &InetRows, before: Option<(&InetRows, &CookieMap)>, i: usize) -> bool {
+    let grown = || {
+        let (old, map) = before?;
+        let was = map.find(*rows.cookie.get(i)?, &old.cookie)?;
+        Some(rows.skmem.get(i)?[8] != old.skmem.get(was)?[8])
+    };
+    grown().unwrap_or(false)
+}
+
+/// The rows of the [`CLOSING`] oldest connections in CLOSE_WAIT, in row order, when there are
+/// [`MANY_CLOSING`] or more. A cookie is handed out when a socket is first looked at, so low
+/// ones are old; the choice stays the same from reading to reading.
+pub fn oldest_closing(rows: &InetRows, out: &mut Vec<u32>) {
+    out.clear();
+    let many = rows.state.iter().filter(|s| **s == SockState::CLOSE_WAIT).count();
+    if many < MANY_CLOSING {
+        return;
+    }
+    let all = rows.state.iter().enumerate().filter(|(_, s)| **s == SockState::CLOSE_WAIT);
+    out.extend(all.map(|(i, _)| i as u32));
+    if out.len() > CLOSING {
+        let cookie = |i: &u32| rows.cookie.get(*i as usize).copied();
+        out.select_nth_unstable_by_key(CLOSING, cookie);
+        out.truncate(CLOSING);
+        out.sort_unstable();
+    }
 }
 
 #[cfg(test)]
@@ -173,6 +260,7 @@ mod tests {
             stalled: (0..4000).collect(),
             named: vec![9_000_000],
             queued: (10_000..14_000).collect(),
+            ..Suspects::default()
         };
         let mut out = Vec::new();
         s.pick(CAP, 0, &mut out);
@@ -183,5 +271,61 @@ mod tests {
         assert_eq!(out.len(), CAP);
         assert_eq!(out[..4001], first[..4001]);
         assert_eq!(out[4001], 10_999);
+    }
+
+    #[test]
+    fn a_half_full_queue_is_worth_a_look_at_once_and_a_loaded_buffer_in_turn() {
+        let row = |cookie, rqueue, wqueue, skmem| Fake {
+            cookie,
+            rqueue,
+            wqueue,
+            skmem,
+            ..Fake::default()
+        };
+        let mem = |r, t, w| [r, 131_072, t, 87_040, 0, w, 0, 0, 0];
+        let old = Fake::rows(&[
+            row(1, 70_000, 0, mem(90_000, 0, 0)),
+            row(2, 0, 60_000, mem(0, 0, 80_000)),
+            row(3, 0, 9_000, mem(0, 40_000, 9_000)),
+            row(4, 0, 3_000, mem(0, 0, 5_000)),
+        ]);
+        let new = Fake::rows(&[
+            row(1, 70_000, 0, mem(90_000, 0, 0)),
+            row(2, 0, 50_000, mem(0, 0, 70_000)),
+            row(3, 0, 8_000, mem(0, 40_000, 9_000)),
+            row(4, 0, 2_000, mem(0, 0, 5_000)),
+        ]);
+        let mut s = Suspects::default();
+        s.find(&new, None, &[]);
+        assert_eq!((&s.queued[..], &s.loaded[..]), (&[0][..], &[][..]));
+        s.find(&new, Some((&old, &map_of(&old))), &[]);
+        assert_eq!((&s.queued[..], &s.loaded[..]), (&[0][..], &[1, 2][..]));
+    }
+
+    #[test]
+    fn who_drops_is_found_by_its_own_count() {
+        let row =
+            |cookie, d| Fake { cookie, skmem: [0, 8192, 0, 0, 0, 0, 0, 0, d], ..Fake::default() };
+        let old = Fake::rows(&[row(1, 5), row(2, 5), row(3, 0)]);
+        let new = Fake::rows(&[row(3, 4), row(2, 5), row(1, 7), row(9, 3)]);
+        let mut s = Suspects::default();
+        s.find(&new, Some((&old, &map_of(&old))), &[]);
+        // The last one is new: what it lost before it was seen is no loss of this interval.
+        assert_eq!(s.dropping, [0, 2]);
+    }
+
+    #[test]
+    fn of_many_in_close_wait_the_oldest_are_looked_at() {
+        let row = |cookie| Fake { cookie, state: 8, ..Fake::default() };
+        let few: Vec<Fake> = (0..99).map(|i| row(1000 - i)).collect();
+        let many: Vec<Fake> = (0..300).map(|i| row(1000 - i)).collect();
+        let mut out = vec![7];
+        oldest_closing(&Fake::rows(&few), &mut out);
+        assert!(out.is_empty());
+        oldest_closing(&Fake::rows(&many), &mut out);
+        assert_eq!(out, (172..300).collect::<Vec<u32>>());
+        let mut s = Suspects::default();
+        s.find(&Fake::rows(&many), None, &[299]);
+        assert_eq!((s.closing.len(), s.named.len(), s.len()), (127, 1, 128));
     }
 }

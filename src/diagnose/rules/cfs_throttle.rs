@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
 };
 use super::common::text::sh;
 use crate::collect::CollectorId;
@@ -48,6 +49,10 @@ impl Rule for CfsThrottle {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Cgroups]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const LINKS: &[Explains] = &[Explains::new("load-without-cpu", Scope::Host)];
+        LINKS
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(now) = w.derived.cgroups.as_ref() else { return };

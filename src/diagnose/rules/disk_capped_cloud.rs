@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
 };
-use super::common::disks::{Reference, leaves, local_flash, reference, spins, subject, title};
+use super::common::disks::{
+    Reference, against, leaves, local_flash, not_measured, reference, spins, subject, title,
+};
 use super::common::measured::{self, DiskLatency};
 use super::common::text::{bytes, ms, rate, sh, time};
 use crate::collect::CollectorId;
 use crate::collect::disks::DiskClass;
 use crate::model::derive::MIN_SPAN;
 use crate::model::derive::disks::DiskFigures;
+use crate::model::derive::disks::caps::Tier;
 use crate::model::derive::rate::{median, variation};
 
 /// See [`DOC`].
@@ -82,6 +85,14 @@ impl Rule for DiskCappedCloud {
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Disks]
     }
+    fn explains(&self) -> &'static [Explains] {
+        const {
+            &[
+                Explains::new("disk-writeback-storm", Scope::Stack),
+                Explains::new("load-without-cpu", Scope::Host),
+            ]
+        }
+    }
     fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         let mut capped = Vec::new();
         for d in leaves(w).filter(|d| !spins(d, t) && !local_flash(d)) {
@@ -103,6 +114,11 @@ impl Rule for DiskCappedCloud {
             out.fire(subject(d), f);
         }
     }
+}
+
+/// Is a limit outside this machine what this disk waits for? Then it is no other disk rule's.
+pub(super) fn capped(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
+    !spins(d, t) && !local_flash(d) && plateau(w, d, reference(d, t), t.single_sample).is_some()
 }
 
 /// Flat throughput under load.
@@ -308,12 +324,14 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
         ms(r)
     );
     f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(QUEUE));
-    let of = if reference.measured { "with an empty queue" } else { "typical for its class" };
-    let text = format!("await {} ms against {} ms {of}", ms(r), ms(reference.ms));
+    let text = against(r, reference);
     f.evidence.push(Evidence::new("await", r, "ms", text).over(WAITING * reference.ms));
     if let Some(other) = p.other_queue {
         let text = format!("the same throughput at a queue of {other:.1}");
         f.evidence.push(Evidence::new("other-queue", other, "", text));
+    }
+    if let Some(text) = behaves(d, p) {
+        f.evidence.push(Evidence::text("cap", text));
     }
     if let Some(text) = tier(d, p) {
         f.evidence.push(Evidence::text("tier", text));
@@ -333,11 +351,9 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
     f.ruled_out.push(RuledOut::new("cgroup-io-throttle", because));
     let because = format!("await is {:.0} times that of an empty queue", r / reference.ms);
     f.ruled_out.push(RuledOut::new("fixed-rate-client", because));
-    if !reference.measured {
-        f.missing.push("this disk's latency with an empty queue (busy since the start)".to_owned());
-        if p.other_queue.is_none() {
-            f.confidence = Confidence::Suspected;
-        }
+    not_measured(&mut f, reference);
+    if !reference.measured && p.other_queue.is_none() {
+        f.confidence = Confidence::Suspected;
     }
     f.next.push(format!("iostat -x 1 {}", sh(&d.name)));
     f.next.push(format!("lsblk -o NAME,SIZE,MODEL,SERIAL /dev/{}", sh(&d.name)));
@@ -345,25 +361,45 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
     f
 }
 
-/// Published formulas of cloud volumes: IOPS from the capacity in GiB.
-const TIERS: [(&str, f64, f64, f64); 4] = [
-    ("ESSD PL1", 1800.0, 50.0, 50_000.0),
-    ("ESSD PL0", 1800.0, 12.0, 10_000.0),
-    ("cloud SSD", 1800.0, 30.0, 25_000.0),
-    ("ultra disk", 1800.0, 8.0, 5_000.0),
-];
+/// What the disk has behaved like so far, with the data behind it.
+fn behaves(d: &DiskFigures, p: &Plateau) -> Option<String> {
+    let cap = d.cap.as_ref()?;
+    let (known, unit): (_, fn(f64) -> String) = if p.by_requests {
+        (cap.iops?, |v| format!("{} IOPS", rate(v)))
+    } else {
+        (cap.kb_s?, |v| format!("{}/s", bytes((v * 1024.0) as u64)))
+    };
+    let burst = match known.burst {
+        Some(b) => format!("after {} at {}", time(b.lasted), unit(b.rate)),
+        None if known.begin_seen => "with no burst before".to_owned(),
+        None => "its burst is unknown, the begin of the load was not seen".to_owned(),
+    };
+    Some(format!(
+        "behaves like a limit of {}, {burst}: {} samples at a queue of {:.1} to {:.1}",
+        unit(known.rate),
+        known.points,
+        known.queue.0,
+        known.queue.1
+    ))
+}
 
-/// The tier whose formula gives this plateau within 5%.
+/// The tier whose formula comes nearest to this plateau.
 fn tier(d: &DiskFigures, p: &Plateau) -> Option<String> {
-    if !p.by_requests || d.attrs.class != DiskClass::Virtual {
+    if d.attrs.class != DiskClass::Virtual {
         return None;
     }
-    let gib = d.attrs.size_sectors? as f64 / 2_097_152.0;
-    TIERS.iter().find_map(|(name, base, per_gib, most)| {
-        let iops = (base + per_gib * gib).min(*most);
-        ((p.iops - iops) / iops)
-            .abs()
-            .le(&0.05)
-            .then(|| format!("{name} of {gib:.0} GiB is sold with {} IOPS", rate(iops)))
-    })
+    let size = d.attrs.size_sectors?;
+    let (t, sold) = if p.by_requests {
+        let t = Tier::by_iops(size, p.iops)?;
+        (t, format!("{} IOPS", rate(t.rate)))
+    } else {
+        let t = Tier::by_kb(size, p.kb_s)?;
+        (t, format!("{}/s", bytes((t.rate * 1024.0) as u64)))
+    };
+    let what = format!("{} of {:.0} GiB is sold with {sold}", t.name, t.gib);
+    if t.fits() {
+        return Some(what);
+    }
+    let off = 100.0 * t.off;
+    Some(format!("no published tier within 5%; the nearest: {what}, this is {off:+.0}%"))
 }

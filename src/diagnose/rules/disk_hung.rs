@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
 };
 use super::common::disks::{subject, title, whole};
 use super::common::text::{count, sh, time};
@@ -48,6 +48,10 @@ impl Rule for DiskHung {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Disks]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const LINKS: &[Explains] = &[Explains::new("load-without-cpu", Scope::Host)];
+        LINKS
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(disks) = w.derived.disks.as_ref() else { return };

@@ -6,7 +6,9 @@ use super::super::{
     Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
     Verdicts, Window,
 };
-use super::common::disks::{leaves, reference, spins, subject, title};
+use super::common::disks::{
+    Reference, against, leaves, not_measured, reference, spins, subject, title,
+};
 use super::common::measured;
 use super::common::text::{ms, rate, sh};
 use crate::collect::CollectorId;
@@ -62,7 +64,7 @@ impl Rule for DiskUtilPinned {
                 continue;
             }
             if d.util >= UTIL {
-                out.fire(subject(d), fire(w, d, r, reference.ms, reference.measured));
+                out.fire(subject(d), fire(w, d, r, reference));
             } else {
                 out.linger(subject(d));
             }
@@ -70,7 +72,8 @@ impl Rule for DiskUtilPinned {
     }
 }
 
-fn fire(w: &Window<'_>, d: &DiskFigures, r: f64, calm_ms: f64, measured: bool) -> Fire {
+fn fire(w: &Window<'_>, d: &DiskFigures, r: f64, reference: Reference) -> Fire {
+    let calm_ms = reference.ms;
     let mut f = Fire::new(
         Severity::Info,
         format!(
@@ -86,8 +89,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64, calm_ms: f64, measured: bool) -
     f.evidence.push(Evidence::new("util", d.util_shown(), "%", text).over(UTIL));
     let text = format!("queue {:.2} (sum of request times / time)", d.aqu_sz);
     f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(SHORT_QUEUE));
-    let of = if measured { "with an empty queue" } else { "typical for its class" };
-    let text = format!("await {} ms against {} ms {of}", ms(r), ms(calm_ms));
+    let text = against(r, reference);
     f.evidence.push(Evidence::new("await", r, "ms", text).over(WAITING * calm_ms));
     if let Some(l) = measured::disk(w, d) {
         f.evidence.extend(l.evidence(d));
@@ -120,9 +122,9 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64, calm_ms: f64, measured: bool) -
     }
     let because = format!("await {} ms is below {} times {} ms", ms(r), WAITING, ms(calm_ms));
     f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
-    if !measured {
+    not_measured(&mut f, reference);
+    if !reference.measured {
         f.confidence = Confidence::Suspected;
-        f.missing.push("this disk's latency with an empty queue (busy since the start)".to_owned());
     }
     f.next.push(format!("iostat -x 1 {}", sh(&d.name)));
     f.next.push("pidstat -d 1".to_owned());

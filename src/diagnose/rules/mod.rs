@@ -1,18 +1,56 @@
 //! The rules, one per file.
 
 mod cfs_throttle;
+mod cgroup_io_throttle;
 mod common;
+mod conntrack_full;
+mod cpu_saturation;
+mod cpu_steal;
+mod ctx_switch_storm;
+mod disk_bfq_on_fast_ssd;
 mod disk_capped_cloud;
+mod disk_flash_saturated;
+mod disk_hdd_saturated;
 mod disk_hung;
+mod disk_qd1_bound;
+mod disk_request_split;
+mod disk_slow_device;
 mod disk_util_pinned_not_saturated;
+mod disk_writeback_storm;
+mod dm_linear_imbalance;
+mod dm_wait_above_device;
+mod fs_flush_bound;
+mod load_without_cpu;
+mod md_background_io;
+mod mem_stall;
+mod nic_few_queues;
+mod nic_rx_drop;
+mod nic_saturated;
+mod qdisc_drop_or_requeue;
 mod runq_latency_idle_elsewhere;
 mod softirq_one_core;
+mod softirq_remote_numa;
+mod softnet_drop_or_squeeze;
+mod tc_shaped;
+mod tcp_close_wait_leak;
+mod tcp_connect_stuck;
+mod tcp_egress_bufferbloat;
 mod tcp_listen_overflow;
 mod tcp_local_egress_drop;
+mod tcp_mem_pressure;
+mod tcp_port_exhaustion;
+mod tcp_receiver_not_reading;
+mod tcp_retrans_rate;
 mod tcp_rto_storm;
+mod tcp_rx_drop;
 mod tcp_silent_rto;
+mod tcp_spurious_rto;
+mod tcp_synq_full;
 mod tcp_tb_lt_w_stall;
+mod tcp_window_or_buffer_limited;
 mod tcp_zero_window_stall;
+mod udp_rcvbuf_drop;
+mod unix_backlog_full;
 
 use super::Rule;
 
@@ -24,12 +62,52 @@ pub const RULES: &[&dyn Rule] = &[
     &tcp_zero_window_stall::TcpZeroWindowStall,
     &tcp_local_egress_drop::TcpLocalEgressDrop,
     &tcp_listen_overflow::TcpListenOverflow,
+    &tcp_receiver_not_reading::TcpReceiverNotReading,
+    &tcp_window_or_buffer_limited::TcpWindowOrBufferLimited,
+    &tcp_connect_stuck::TcpConnectStuck,
+    &tcp_egress_bufferbloat::TcpEgressBufferbloat,
+    &tcp_retrans_rate::TcpRetransRate,
+    &tcp_synq_full::TcpSynqFull,
+    &tcp_mem_pressure::TcpMemPressure,
+    &tcp_rx_drop::TcpRxDrop,
+    &udp_rcvbuf_drop::UdpRcvbufDrop,
+    &tcp_port_exhaustion::TcpPortExhaustion,
+    &tcp_close_wait_leak::TcpCloseWaitLeak,
+    &unix_backlog_full::UnixBacklogFull,
+    &tcp_spurious_rto::TcpSpuriousRto,
     &disk_hung::DiskHung,
     &disk_capped_cloud::DiskCappedCloud,
     &disk_util_pinned_not_saturated::DiskUtilPinned,
     &runq_latency_idle_elsewhere::RunqLatencyIdleElsewhere,
     &cfs_throttle::CfsThrottle,
     &softirq_one_core::SoftirqOneCore,
+    // Disks and the layers above them.
+    &disk_hdd_saturated::DiskHddSaturated,
+    &disk_writeback_storm::DiskWritebackStorm,
+    &disk_flash_saturated::DiskFlashSaturated,
+    &disk_slow_device::DiskSlowDevice,
+    &disk_request_split::DiskRequestSplit,
+    &disk_bfq_on_fast_ssd::DiskBfqOnFastSsd,
+    &dm_linear_imbalance::DmLinearImbalance,
+    &md_background_io::MdBackgroundIo,
+    &cgroup_io_throttle::CgroupIoThrottle,
+    &disk_qd1_bound::DiskQd1Bound,
+    &dm_wait_above_device::DmWaitAboveDevice,
+    &fs_flush_bound::FsFlushBound,
+    // Network devices, softirqs, CPU and memory.
+    &tc_shaped::TcShaped,
+    &qdisc_drop_or_requeue::QdiscDropOrRequeue,
+    &conntrack_full::ConntrackFull,
+    &nic_saturated::NicSaturated,
+    &nic_rx_drop::NicRxDrop,
+    &softnet_drop_or_squeeze::SoftnetDropOrSqueeze,
+    &nic_few_queues::NicFewQueues,
+    &softirq_remote_numa::SoftirqRemoteNuma,
+    &cpu_saturation::CpuSaturation,
+    &load_without_cpu::LoadWithoutCpu,
+    &ctx_switch_storm::CtxSwitchStorm,
+    &cpu_steal::CpuSteal,
+    &mem_stall::MemStall,
 ];
 
 #[cfg(test)]

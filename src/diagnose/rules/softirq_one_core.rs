@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
 };
 use super::common::measured::{softirqs, to_ms};
 use super::common::text::{ms, rate, sh};
@@ -59,6 +60,10 @@ impl Rule for SoftirqOneCore {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Cpu, CollectorId::Softirq]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const LINKS: &[Explains] = &[Explains::new("softnet-drop-or-squeeze", Scope::Same)];
+        LINKS
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let (Some(cpu), Some(soft)) = (w.derived.cpu.as_ref(), w.derived.softirq.as_ref()) else {

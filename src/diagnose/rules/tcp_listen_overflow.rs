@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
 };
 use super::common::lasting::lasting;
 use super::common::peers::enter;
@@ -61,6 +61,14 @@ impl Rule for TcpListenOverflow {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::NetCounters]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const {
+            &[
+                Explains::new("tcp-synq-full", Scope::Same),
+                Explains::new("tcp-connect-stuck", Scope::OtherEnd),
+            ]
+        }
     }
     fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         let spaces = w.tick.samples.net_counters.iter().flat_map(|s| &s.data.spaces);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
 };
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, STORM_RTOS, cases};
@@ -57,6 +57,14 @@ impl Rule for TcpRtoStorm {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Sockets]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const {
+            &[
+                Explains::new("tcp-retrans-rate", Scope::Netns),
+                Explains::new("tcp-connect-stuck", Scope::Same),
+            ]
+        }
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         for g in by_peer(cases(w).filter(|c| c.cause == Cause::Storm), w) {

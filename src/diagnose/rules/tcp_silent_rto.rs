@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
 };
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, Silence, cases};
@@ -48,6 +48,14 @@ impl Rule for TcpSilentRto {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Sockets]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const {
+            &[
+                Explains::new("tcp-retrans-rate", Scope::Netns),
+                Explains::new("tcp-connect-stuck", Scope::Same),
+            ]
+        }
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let silent = cases(w).filter(|c| matches!(c.cause, Cause::Silent(_)));

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
 };
 use super::common::evidence;
 use super::common::peers::{Group, by_peer, enter, ss_dst};
@@ -45,6 +46,9 @@ impl Rule for TcpZeroWindowStall {
     }
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Sockets]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const { &[Explains::new("tcp-mem-pressure", Scope::Same)] }
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let closed = cases(w).filter(|c| matches!(c.cause, Cause::ZeroWindow { .. }));

@@ -4,10 +4,12 @@
 //! A rate spans at least [`MIN_SPAN`], so that at short intervals the kernel's 10 ms tick
 //! counters and rare events do not turn into noise.
 
+pub mod baseline;
 pub mod bpf;
 pub mod cgroups;
 pub mod cpu;
 pub mod disks;
+pub mod netdev;
 pub mod rate;
 pub mod sockets;
 
@@ -49,6 +51,9 @@ pub struct Derived {
     pub cgroups: Option<Arc<Vec<cgroups::CgroupFigures>>>,
     /// Followed sockets and counts.
     pub sockets: Arc<sockets::SocketFigures>,
+    /// Devices and qdiscs of the namespaces that were read in this tick and before; see
+    /// [`Window::netdev`](crate::model::history::Window::netdev) for the others.
+    pub netdev: Option<Arc<Vec<netdev::SpaceFigures>>>,
     /// Protocol counters, two readings per namespace.
     pub net: Vec<NetPair>,
     /// Run-queue waits, by eBPF.
@@ -118,21 +123,10 @@ pub struct Deriver {
     counters: HashMap<NetnsId, VecDeque<(Shared<NetCountersSample>, usize)>>,
     sched: cpu::SchedTracker,
     cgroups: cgroups::CgroupTracker,
-    disks: HashMap<DiskId, DiskMemory>,
+    netdev: netdev::NetdevTracker,
+    disks: disks::DiskTracker,
     events: bpf::events::EventTracker,
 }
-
-/// What is remembered of a disk.
-#[derive(Clone, Debug, Default)]
-struct DiskMemory {
-    /// Latencies while the queue was short, with their time.
-    calm: VecDeque<(MonoNs, f64)>,
-    stuck_since: Option<MonoNs>,
-    seen: MonoNs,
-}
-
-/// How long latencies are remembered for a disk's baseline.
-const BASELINE: Duration = Duration::from_secs(600);
 
 impl Deriver {
     /// Bytes of the socket tables that are remembered.
@@ -179,11 +173,12 @@ impl Deriver {
         let disks = pair!(disks).map(|(p, n)| (disks::derive(p, n), n.span.mid()));
         let sched_before = pair!(sched).map(|(p, _)| p.clone());
         out.disks = disks.map(|(mut figures, at)| {
-            self.remember_disks(&mut figures, at);
+            self.disks.push(&mut figures, at);
             Arc::new(figures)
         });
         out.sched = s.sched.as_ref().map(|n| Arc::new(self.sched.push(sched_before.as_deref(), n)));
         out.cgroups = s.cgroups.as_ref().map(|n| Arc::new(self.cgroups.push(n)));
+        out.netdev = s.netdev.as_ref().map(|n| Arc::new(self.netdev.push(n)));
         if let Some(n) = &s.net_counters {
             self.sockets.counters(n);
         }
@@ -272,32 +267,6 @@ impl Deriver {
             p.back().is_some_and(|(s, _)| at.since(s.span.mid()) < Duration::from_secs(60))
         });
         out
-    }
-
-    fn remember_disks(&mut self, figures: &mut [DiskFigures], at: MonoNs) {
-        for f in figures {
-            let m = self.disks.entry(f.id).or_default();
-            m.seen = at;
-            let stuck = f.completed == 0 && f.in_flight.is_some_and(|n| n > 0);
-            // io_ticks says whether a request was there all along; where it is not kept up to
-            // date for requests that do not end, only what was seen counts.
-            let all_along = f64::from(f.io_ticks) >= 0.9 * f.dt.as_secs_f64() * 1000.0;
-            let begin = if all_along { at.back(f.dt) } else { at };
-            m.stuck_since = stuck.then(|| m.stuck_since.unwrap_or(begin));
-            f.stuck_for = m.stuck_since.map_or(Duration::ZERO, |t| at.since(t));
-            let mut calm: Vec<f64> = m.calm.iter().map(|c| c.1).collect();
-            f.baseline_ms = rate::median(&mut calm);
-            // Busy without a pause at a queue of 1 may be one synchronous caller, or a limit that
-            // makes each request wait: that is no latency to compare with.
-            let calm = f.aqu_sz <= 1.2 && f.util < 90.0 && f.iops() >= 5.0;
-            if let Some(r) = f.await_ms.filter(|_| calm) {
-                m.calm.push_back((at, r));
-            }
-            while m.calm.len() > 600 || m.calm.front().is_some_and(|c| at.since(c.0) > BASELINE) {
-                m.calm.pop_front();
-            }
-        }
-        self.disks.retain(|_, m| at.since(m.seen) < BASELINE);
     }
 }
 

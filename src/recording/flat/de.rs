@@ -206,6 +206,11 @@ fn column<'de, V: Visitor<'de>>(de: &mut De<'_>, v: V) -> Result<V::Value, FlatE
     }
     let mut end = begin;
     skip(&de.flat.shape, &mut end, de.depth)?;
+    if let (1, Some(kind)) = (column.width, scalar(de.flat.shape.get(begin..end))) {
+        // Most columns of large tables: one number per row, nothing to walk over.
+        de.at = end;
+        return v.visit_seq(Scalars { data: column.data.iter(), kind, names: de.names });
+    }
     let outer = de.row.replace((number, 0));
     if outer.is_some() {
         return Err(FlatError("a column inside a column".to_owned()));
@@ -243,6 +248,72 @@ fn skip(shape: &[u8], at: &mut usize, depth: u32) -> Result<(), FlatError> {
         }
         token::UNIT..=token::CHAR | token::NONE | token::VARIANT => Ok(()),
         t => Err(FlatError(format!("token {t} in a column"))),
+    }
+}
+
+/// The token of a shape that is one number.
+fn scalar(shape: Option<&[u8]>) -> Option<u8> {
+    match shape {
+        Some([t @ (token::BOOL..=token::INT | token::VARIANT)]) => Some(*t),
+        _ => None,
+    }
+}
+
+struct Scalars<'f> {
+    data: std::slice::Iter<'f, u64>,
+    kind: u8,
+    names: &'f Names,
+}
+
+impl<'de> de::SeqAccess<'de> for Scalars<'_> {
+    type Error = FlatError;
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, FlatError> {
+        let Some(n) = self.data.next() else { return Ok(None) };
+        seed.deserialize(Scalar { n: *n, kind: self.kind, names: self.names }).map(Some)
+    }
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.data.len())
+    }
+}
+
+struct Scalar<'f> {
+    n: u64,
+    kind: u8,
+    names: &'f Names,
+}
+
+impl<'de> de::Deserializer<'de> for Scalar<'_> {
+    type Error = FlatError;
+    fn deserialize_any<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
+        match self.kind {
+            token::BOOL => v.visit_bool(self.n != 0),
+            token::INT => v.visit_i64(self.n.cast_signed()),
+            token::VARIANT => match self.names.get(self.n) {
+                Some(name) => v.visit_enum(name.into_deserializer()),
+                None => Err(FlatError("a name that is not in the list".to_owned())),
+            },
+            _ => v.visit_u64(self.n),
+        }
+    }
+    fn deserialize_option<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
+        v.visit_some(self)
+    }
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        v: V,
+    ) -> Result<V::Value, FlatError> {
+        v.visit_newtype_struct(self)
+    }
+    fn is_human_readable(&self) -> bool {
+        false
+    }
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        unit unit_struct seq tuple tuple_struct map struct enum identifier ignored_any
     }
 }
 

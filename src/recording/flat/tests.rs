@@ -1,3 +1,4 @@
+//! Values of every kind, apart and together again.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

@@ -10,10 +10,15 @@ mod parts;
 mod target;
 mod worker;
 
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
+};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -236,8 +241,12 @@ impl Recorder {
                     let _ = open_tx.send(Ok(()));
                     w.run(backlog, &inbox, &taken, &left_out);
                 }
-                Err(why) => {
+                Err(End::Failed(why)) => {
                     let _ = open_tx.send(Err(why));
+                }
+                // Nobody wants it any more, which is no error.
+                Err(End::ReaderGone | End::Closed) => {
+                    let _ = open_tx.send(Ok(()));
                 }
             }
         })?;

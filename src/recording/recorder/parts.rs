@@ -115,8 +115,10 @@ fn remove(path: &Path) -> bool {
 
 /// `YYYYMMDDTHHMMSSZ`: sorts like time, in every zone.
 pub(super) fn stamp(t: WallNs) -> String {
-    jiff::Timestamp::from_nanosecond(i128::from(t.0))
-        .map_or_else(|_| "00000000T000000Z".to_owned(), |t| t.strftime("%Y%m%dT%H%M%SZ").to_string())
+    jiff::Timestamp::from_nanosecond(i128::from(t.0)).map_or_else(
+        |_| "00000000T000000Z".to_owned(),
+        |t| t.strftime("%Y%m%dT%H%M%SZ").to_string(),
+    )
 }
 
 fn split(file: &Path) -> (String, String) {

@@ -169,8 +169,11 @@ fn open_existing(path: &Path, existing: Existing) -> Result<Opened, String> {
     if kind.is_dir() {
         return Err("is a directory; name a file in it".to_owned());
     }
-    if kind.is_fifo() || kind.is_char_device() {
-        return stream(path);
+    if kind.is_char_device() {
+        return stream(path, "is a device that does not answer");
+    }
+    if kind.is_fifo() {
+        return stream(path, "is a FIFO that nobody reads");
     }
     if !kind.is_file() {
         return Err("is neither a file nor a pipe".to_owned());
@@ -235,15 +238,12 @@ pub(super) fn is_recording(file: &File) -> bool {
 }
 
 /// A FIFO with a reader, or a device such as `/dev/null`.
-fn stream(path: &Path) -> Result<Opened, String> {
-    let flags = OFlags::WRONLY
-        | OFlags::NONBLOCK
-        | OFlags::NOFOLLOW
-        | OFlags::NOCTTY
-        | OFlags::CLOEXEC;
+fn stream(path: &Path, nobody: &str) -> Result<Opened, String> {
+    let flags =
+        OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(f) => File::from(f),
-        Err(rustix::io::Errno::NXIO) => return Err("is a FIFO that nobody reads".to_owned()),
+        Err(rustix::io::Errno::NXIO) => return Err(nobody.to_owned()),
         Err(e) => return Err(io::Error::from(e).to_string()),
     };
     refuse_terminal(&file)?;

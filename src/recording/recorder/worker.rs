@@ -67,18 +67,15 @@ impl Worker {
         host: HostInfo,
         options: Options,
         tell: watch::Sender<Status>,
-    ) -> Result<Self, String> {
-        let opened = target::open(&target, options.existing).and_then(|Opened { sink, resume, since }| {
-            let w = Writer::resume(sink, &host, resume).map_err(|e| e.to_string())?;
-            Ok((w, since))
-        });
-        let (writer, since) = match opened {
-            Ok(o) => o,
-            Err(why) => {
-                tell.send_modify(|s| s.state = State::Ended(End::Failed(why.clone())));
-                return Err(why);
-            }
+    ) -> Result<Self, End> {
+        let ended = |end: End| {
+            tell.send_modify(|s| s.state = State::Ended(end.clone()));
+            end
         };
+        let Opened { sink, resume, since } =
+            target::open(&target, options.existing).map_err(|why| ended(End::Failed(why)))?;
+        let stream = !sink.is_regular();
+        let writer = Writer::resume(sink, &host, resume).map_err(|e| ended(broken(stream, &e)))?;
         let parts = match &target {
             Target::File(p) if options.rotates() => Parts::find(p),
             _ => Parts::default(),
@@ -320,11 +317,7 @@ impl Worker {
 
     /// A pipe cannot be truncated: what is behind an error cannot be told apart.
     fn broken_pipe(&mut self, e: &io::Error) {
-        let end = if e.kind() == io::ErrorKind::BrokenPipe {
-            End::ReaderGone
-        } else {
-            End::Failed(e.to_string())
-        };
+        let end = broken(true, e);
         self.tell.send_modify(|s| s.state = State::Ended(end));
     }
 
@@ -376,10 +369,7 @@ impl Worker {
     fn rotate(&mut self) {
         let Target::File(path) = self.target.clone() else { return };
         let aside = Parts::set_aside(&path, self.first.unwrap_or_else(clock::wall));
-        self.trouble(
-            aside.as_ref().err().map(|e| format!("cannot rotate: {e}")),
-            "cannot rotate",
-        );
+        self.trouble(aside.as_ref().err().map(|e| format!("cannot rotate: {e}")), "cannot rotate");
         let Ok(part) = aside else {
             self.no_rotation = clock::mono() + Duration::from_secs(60);
             return;
@@ -478,6 +468,14 @@ impl Worker {
             (s.size, s.written) = (all, written);
             s.state = State::Ended(End::Closed);
         });
+    }
+}
+
+fn broken(stream: bool, e: &io::Error) -> End {
+    if stream && e.kind() == io::ErrorKind::BrokenPipe {
+        End::ReaderGone
+    } else {
+        End::Failed(e.to_string())
     }
 }
 

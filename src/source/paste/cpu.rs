@@ -41,6 +41,12 @@ pub(super) struct Cpu {
     vmstat: bool,
 }
 
+/// `r b swpd ... cs ...`, with whatever blanks between.
+fn vmstat_titles(text: &str) -> bool {
+    let mut words = text.split_ascii_whitespace();
+    words.next() == Some("r") && ["b", "swpd", "cs"].iter().all(|t| words.any(|w| w == *t))
+}
+
 impl Cpu {
     /// A prompt with a command.
     pub(super) fn command(&mut self, interval: Option<Duration>) {
@@ -66,7 +72,7 @@ impl Cpu {
         if text.starts_with("procs ") && text.contains("-memory-") {
             return Took::Yes;
         }
-        if text.starts_with("r ") && text.contains(" swpd ") && text.contains(" cs ") {
+        if vmstat_titles(text) {
             self.columns = text.split_ascii_whitespace().map(str::to_owned).collect();
             if !self.vmstat {
                 self.frames.clear();

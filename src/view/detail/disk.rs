@@ -1,7 +1,9 @@
 //! A disk: its stack, its queue over time, its settings, who uses it.
 
 use super::{chart, field, findings_on, gone, requests};
+use crate::collect::disks::DiskClass;
 use crate::model::derive::disks::DiskFigures;
+use crate::model::derive::disks::caps::{Plateau, Tier};
 use crate::model::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::panes::disks::{class_name, find, label};
@@ -40,6 +42,7 @@ pub(super) fn lines(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
     out.push(Line::new());
     out.extend(scatter(cx, id, w));
     out.extend(figures(d));
+    out.extend(limits(d));
     out.extend(settings(d));
     out.extend(users(cx, id));
     out
@@ -172,7 +175,7 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
     ];
     let flight = d.in_flight.map_or(units::UNKNOWN.to_owned(), |n| n.to_string());
     let mut line = field("in flight", flight);
-    if let Some(b) = d.baseline_ms {
+    if let Some(b) = d.baseline_ms() {
         line.add(format!("   await with a short queue {}", units::millis(b)), Tone::Plain);
     }
     if !d.stuck_for.is_zero() {
@@ -180,6 +183,11 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
         line.add(text, Tone::Crit);
     }
     out.push(line);
+    if d.unaccounted {
+        let text =
+            "this kernel does not account the time of this layer: util and await say nothing";
+        out.push(field("note", text));
+    }
     if d.queue_counters_disagree() {
         out.push(field(
             "note",
@@ -188,6 +196,72 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
                 units::count(d.aqu_sz_weighted),
                 units::count(d.aqu_sz)
             ),
+        ));
+    }
+    out
+}
+
+/// A limit, how to write its rate and an amount, and the tier that is sold with it.
+type Shown<'a> =
+    (&'a Option<Plateau>, fn(f64) -> String, fn(f64) -> String, fn(u64, f64) -> Option<Tier>);
+
+/// What the disk behaves like under load, the data behind it, what it means for latency.
+fn limits(d: &DiskFigures) -> Vec<Line> {
+    let Some(cap) = &d.cap else { return Vec::new() };
+    let size = d.attrs.size_sectors.filter(|_| d.attrs.class == DiskClass::Virtual);
+    let mut out = Vec::new();
+    let known: [Shown<'_>; 2] = [
+        (
+            &cap.iops,
+            |v| format!("{} IOPS", units::count(v)),
+            |v| format!("{} requests", units::count(v)),
+            Tier::by_iops,
+        ),
+        (
+            &cap.kb_s,
+            |v| format!("{}/s", units::bytes(v * 1024.0)),
+            |v| units::bytes(v * 1024.0),
+            Tier::by_kb,
+        ),
+    ];
+    for (plateau, rate, amount, tier) in known {
+        let Some(p) = plateau else { continue };
+        let mut line = field("limit", format!("behaves like {}", rate(p.rate)));
+        let (low, high) = (units::count(p.queue.0), units::count(p.queue.1));
+        let at = if low == high { low } else { format!("{low} to {high}") };
+        let varies = units::pct(100.0 * p.variation);
+        let text = format!("   {} samples at L {at}, varying by {varies}%", p.points);
+        line.add(text, Tone::Dim);
+        out.push(line);
+        out.push(field(
+            "",
+            match p.burst {
+                Some(b) => format!(
+                    "burst {}: {} for {}, then the limit",
+                    amount(b.amount),
+                    rate(b.rate),
+                    units::duration(b.lasted)
+                ),
+                None if p.begin_seen => "no burst: the load began at this rate".to_owned(),
+                None => "burst unknown: the begin of the load was not seen".to_owned(),
+            },
+        ));
+        if let Some(t) = size.and_then(|s| tier(s, p.rate)) {
+            let off = 100.0 * t.off;
+            let gib = units::count(t.gib);
+            let how = if t.fits() { "as" } else { "nearest tier:" };
+            out.push(field(
+                "",
+                format!("{how} {} of {gib} GiB, sold with {} ({off:+.0}%)", t.name, rate(t.rate)),
+            ));
+        }
+    }
+    if let Some(p) = cap.iops.filter(|p| p.rate > 0.0) {
+        let each = units::millis(1000.0 / p.rate);
+        let at_32 = units::millis(32_000.0 / p.rate);
+        out.push(field(
+            "",
+            format!("each request more in the queue waits {each}; L 32 is {at_32}"),
         ));
     }
     out
@@ -202,7 +276,7 @@ fn settings(d: &DiskFigures) -> Vec<Line> {
         Some(false) => "no",
         None => "unknown",
     };
-    vec![
+    let mut out = vec![
         field(
             "queue",
             format!(
@@ -222,7 +296,26 @@ fn settings(d: &DiskFigures) -> Vec<Line> {
                 s(&a.write_cache),
             ),
         ),
-    ]
+    ];
+    if let Some(md) = &a.md {
+        let speed = md
+            .sync_speed_kb
+            .map_or(String::new(), |kb| format!(" at {}/s", units::bytes(kb as f64 * 1024.0)));
+        out.push(field(
+            "array",
+            format!(
+                "{} of {} disks  degraded {}  sync {}{speed}",
+                s(&md.level),
+                n(md.raid_disks),
+                n(md.degraded),
+                s(&md.sync_action)
+            ),
+        ));
+    }
+    if a.dm_kind.is_some() {
+        out.push(field("volume", format!("made by {}", s(&a.dm_kind))));
+    }
+    out
 }
 
 /// cgroups with I/O on this device, busiest first, with their limits.

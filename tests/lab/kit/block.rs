@@ -59,7 +59,7 @@ impl Dir {
 pub struct Loop {
     /// `/dev/loopN`.
     pub dev: String,
-    _undo: Undo,
+    undo: Undo,
 }
 
 impl Loop {
@@ -68,12 +68,34 @@ impl Loop {
         let dev = run(&["losetup", "-f", "--show", direct, image]).trim().to_owned();
         let mut undo = Undo::default();
         undo.command(&["losetup", "-d", &dev]);
-        Self { dev, _undo: undo }
+        Self { dev, undo }
     }
 
     /// `loopN`: how the product names it.
     pub fn name(&self) -> &str {
         self.dev.trim_start_matches("/dev/")
+    }
+
+    /// Sets an attribute of its queue, until it is dropped: the number of a loop device is used
+    /// again, and its queue stays as it is.
+    pub fn set(&mut self, attribute: &str, value: &str) {
+        let path = format!("/sys/block/{}/queue/{attribute}", self.name());
+        let old = std::fs::read_to_string(&path).unwrap();
+        // The scheduler in use is the one in brackets.
+        let old = old.split_once('[').and_then(|(_, r)| r.split_once(']')).map_or(&*old, |r| r.0);
+        let old = old.trim().to_owned();
+        std::fs::write(&path, value).unwrap_or_else(|e| panic!("{path}: {e}"));
+        self.undo.then(move || {
+            if let Err(e) = std::fs::write(&path, &old) {
+                eprintln!("lab: clean-up: {path}: {e}");
+            }
+        });
+    }
+
+    /// `major:minor`.
+    pub fn number(&self) -> String {
+        let path = format!("/sys/block/{}/dev", self.name());
+        std::fs::read_to_string(path).unwrap().trim().to_owned()
     }
 
     /// The eleven counters after the name in `/proc/diskstats`.
@@ -84,12 +106,24 @@ impl Loop {
     }
 }
 
+/// What is under writeback now, bytes.
+pub fn writeback() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find_map(|l| l.strip_prefix("Writeback:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Random O_DIRECT writes of the kind that `options` describe, until dropped.
+pub fn load(dev: &str, options: &str, enter: impl Fn(&str) -> String) -> Held {
+    let fio = format!(
+        "fio --name=w --filename={dev} --direct=1 --rw=randwrite --time_based --runtime=600 \
+         --thread --eta=never {options}"
+    );
+    Held::start(&["sh", "-c", &enter(&fio)])
+}
+
 /// Random 4 KiB O_DIRECT writes at a fixed depth until dropped; `enter` makes the shell line
 /// that starts fio, so that a cgroup can be entered first.
 pub fn writer(dev: &str, depth: u32, enter: impl Fn(&str) -> String) -> Held {
-    let fio = format!(
-        "fio --name=w --filename={dev} --direct=1 --rw=randwrite --bs=4k --ioengine=libaio \
-         --iodepth={depth} --time_based --runtime=600 --thread --eta=never"
-    );
-    Held::start(&["sh", "-c", &enter(&fio)])
+    load(dev, &format!("--bs=4k --ioengine=libaio --iodepth={depth}"), enter)
 }

@@ -31,3 +31,8 @@ pub fn wait_for<T>(what: &str, at_most: Duration, mut look: impl FnMut() -> Opti
 pub const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
+
+/// A load's rhythm; never a wait for something to happen.
+pub fn pause(ms: u64) {
+    clock::sleep_until(stallscope::model::time::MonoNs(clock::mono().0 + ms * 1_000_000));
+}

@@ -35,8 +35,19 @@ impl<'a> Found<'a> {
     pub fn netns(self) -> Option<u64> {
         self.subject()["netns"].as_u64()
     }
+    /// The rule whose finding explains this one.
+    pub fn cause(self) -> Option<&'a str> {
+        self.0["cause"]["rule"].as_str()
+    }
     pub fn disk(self) -> Option<&'a str> {
         (self.kind() == "disk").then(|| self.subject()["name"].as_str()).flatten()
+    }
+    /// The number of a piece of evidence.
+    #[track_caller]
+    pub fn number(self, field: &str) -> f64 {
+        let all = self.0["evidence"].as_array().unwrap();
+        let found = all.iter().find(|e| e["field"] == field).and_then(|e| e["value"].as_f64());
+        found.unwrap_or_else(|| panic!("no number {field} in {}", self.text()))
     }
     pub fn text(self) -> String {
         self.0.to_string()
@@ -90,9 +101,23 @@ impl Report {
         self.json["findings"].as_array().unwrap().iter().map(Found).collect()
     }
 
+    /// Remarks, which never alarm.
+    pub fn notes(&self) -> Vec<Found<'_>> {
+        self.json["notes"].as_array().into_iter().flatten().map(Found).collect()
+    }
+
+    /// There is a remark of `rule` about an affected subject.
+    #[track_caller]
+    pub fn remarks(&self, rule: &str, affected: impl Fn(Found<'_>) -> bool) {
+        let all = self.notes();
+        let found = all.iter().any(|f| f.rule() == rule && affected(*f));
+        let json = serde_json::to_string_pretty(&self.json).unwrap_or_default();
+        assert!(found, "{}: no remark of {rule}\n{json}", self.name);
+    }
+
     fn summarise(&self) {
         eprintln!("lab: {}: {} ticks", self.name, self.json["ticks"]);
-        for f in self.findings() {
+        for f in self.findings().into_iter().chain(self.notes()) {
             let summary = f.0["summary"].as_str().unwrap_or("");
             eprintln!(
                 "lab: {}:   {} {} [{}]: {summary}",

@@ -17,6 +17,8 @@ pub(crate) struct Fake {
     pub(crate) expires: u32,
     pub(crate) rqueue: u32,
     pub(crate) wqueue: u32,
+    /// Sent by [`Fake::rows`] when any word is set.
+    pub(crate) skmem: [u32; 9],
 }
 
 impl Default for Fake {
@@ -30,6 +32,7 @@ impl Default for Fake {
             expires: 0,
             rqueue: 0,
             wqueue: 0,
+            skmem: [0; 9],
         }
     }
 }
@@ -61,11 +64,13 @@ impl Fake {
         });
     }
 
-    /// The rows that replies without attributes give.
+    /// The rows that replies without further attributes give.
     pub(crate) fn rows(fakes: &[Self]) -> InetRows {
         let mut bytes = Vec::new();
         for fake in fakes {
-            fake.put(&mut bytes, &[]);
+            let words = fake.skmem.map(u32::to_ne_bytes).concat();
+            let sent: &[(u16, &[u8])] = &[(SKMEMINFO, &words)];
+            fake.put(&mut bytes, if fake.skmem == [0; 9] { &[] } else { sent });
         }
         parse(&bytes).rows
     }

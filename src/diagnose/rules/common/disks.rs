@@ -1,9 +1,12 @@
 //! One cause per disk. The disk rules look at the queue, never at `util` alone, and judge the
 //! lowest layer: a dm volume shows the trouble of the disk below it.
 
-use super::super::super::{Thresholds, Window};
+use super::super::super::{Fire, Thresholds, Window};
+use super::text::ms;
 use crate::collect::disks::DiskClass;
+use crate::model::derive::MIN_SPAN;
 use crate::model::derive::disks::DiskFigures;
+use crate::model::derive::rate::variation;
 use crate::model::subject::Subject;
 
 /// A latency to compare with.
@@ -41,7 +44,7 @@ pub(crate) fn local_flash(d: &DiskFigures) -> bool {
 
 /// The latency of a request that does not queue.
 pub(crate) fn reference(d: &DiskFigures, t: &Thresholds) -> Reference {
-    if let Some(ms) = d.baseline_ms {
+    if let Some(ms) = d.baseline_ms() {
         return Reference { ms, measured: true };
     }
     let ms = if spins(d, t) {
@@ -69,4 +72,50 @@ pub(crate) fn title(d: &DiskFigures) -> String {
         (_, Some(f)) => format!("{} ({f})", d.name),
         _ => d.name.to_string(),
     }
+}
+
+/// `await 0.14 ms against 0.08 ms with an empty queue`.
+pub(crate) fn against(r: f64, reference: Reference) -> String {
+    let of = if reference.measured { "with an empty queue" } else { "typical for its class" };
+    format!("await {} ms against {} ms {of}", ms(r), ms(reference.ms))
+}
+
+/// Says so when the latency to compare with is not this disk's own.
+pub(crate) fn not_measured(f: &mut Fire, reference: Reference) {
+    if !reference.measured {
+        f.missing.push("this disk's latency with an empty queue (busy since the start)".to_owned());
+    }
+}
+
+/// A disk by its kernel name.
+pub(crate) fn by_name<'a>(w: &Window<'a>, name: &str) -> Option<&'a DiskFigures> {
+    w.derived.disks.as_ref()?.iter().find(|d| *d.name == *name)
+}
+
+/// The layers below, as far as they are in the list.
+pub(crate) fn slaves<'a>(w: &Window<'a>, d: &DiskFigures) -> Vec<&'a DiskFigures> {
+    d.attrs.slaves.iter().filter_map(|n| by_name(w, n)).collect()
+}
+
+/// Figures of the last `seconds`, newest first, about a second (or an interval) apart; at least
+/// five of them are asked for, whatever the interval.
+pub(crate) fn lately<'a>(
+    w: &Window<'a>,
+    d: &DiskFigures,
+    seconds: u32,
+) -> impl Iterator<Item = &'a DiskFigures> + use<'a> {
+    let step = w.host.interval.max(MIN_SPAN).as_secs_f64();
+    let id = d.id;
+    let n = ((f64::from(seconds) / step).ceil() as usize).max(5);
+    w.recent(n).filter_map(move |m| m.disk(id))
+}
+
+/// Coefficient of variation of IOPS over the samples of the last ten seconds that had a queue
+/// like this one; `None` for fewer than five of them.
+pub(crate) fn swing(w: &Window<'_>, d: &DiskFigures, queue: f64) -> Option<f64> {
+    let iops: Vec<f64> =
+        lately(w, d, 10).filter(|p| p.aqu_sz >= queue).map(DiskFigures::iops).collect();
+    // A sample over several seconds has averaged its variation away by the root of their number.
+    let averaged = d.dt.as_secs_f64().max(1.0).sqrt();
+    (iops.len() >= 5).then(|| variation(&iops)).flatten().map(|cv| cv * averaged)
 }

@@ -101,6 +101,12 @@ impl DiskLatency {
         ratio(device, device + queued)
     }
 
+    /// Requests cut for each one that the device sees, about 1 where all of them are pieces;
+    /// `None` where the kernel does not tell.
+    pub(crate) fn split_share(&self, d: &DiskFigures) -> Option<f64> {
+        ratio(self.splits_s?, d.iops())
+    }
+
     /// Where the time goes and what the requests look like.
     pub(crate) fn evidence(&self, d: &DiskFigures) -> Vec<Evidence> {
         let mut out = Vec::new();

@@ -1,11 +1,16 @@
 //! What several rules share: text with units, one cause per socket, one cause per disk.
 //! Nothing here decides severity or holds state.
 
+pub(super) mod counters;
 pub(super) mod disks;
 pub(super) mod evidence;
 pub(super) mod lasting;
+pub(super) mod links;
 pub(super) mod measured;
+pub(super) mod nics;
 pub(super) mod peers;
 pub(super) mod release;
 pub(super) mod sockets;
+pub(super) mod tasks;
 pub(super) mod text;
+pub(super) mod vm;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::super::super::{Confidence, Fire, Window};
 use super::sockets::Case;
 use super::text::sh;
-use crate::collect::sockets::NetnsTable;
+use crate::collect::sockets::{NetnsTable, Owner};
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
 
@@ -49,6 +49,7 @@ impl<'a> Group<'a> {
                 }
             }
             Subject::Peer { remote, .. } => format!("{n} to {remote}"),
+            Subject::Listener { local, .. } => format!("{n} of {local}"),
             _ => format!("{n} with {} peers", self.peers),
         }
     }
@@ -65,6 +66,27 @@ impl<'a> Group<'a> {
         }
         fire.since = self.cases.iter().map(|c| c.since(w.tick.mono)).min();
     }
+}
+
+/// Gathers cases whose cause is an application of this host: those who came to us belong to
+/// the service that they came to, whoever they are.
+pub(crate) fn by_service<'a>(
+    cases: impl Iterator<Item = Case<'a>>,
+    w: &Window<'_>,
+) -> Vec<Group<'a>> {
+    let (served, others): (Vec<_>, Vec<_>) = cases.partition(|c| c.socket.inbound);
+    let mut out = by_peer(others.into_iter(), w);
+    let mut services: BTreeMap<(NetnsId, Endpoint), Vec<Case<'a>>> = BTreeMap::new();
+    for c in served {
+        services.entry((c.socket.id.netns, c.socket.local)).or_default().push(c);
+    }
+    out.extend(services.into_iter().map(|((netns, local), cases)| Group {
+        subject: Subject::Listener { local, netns },
+        cases,
+        peers: 1,
+    }));
+    sort(&mut out, w);
+    out
 }
 
 /// Gathers cases. Which end of a connection has the service decides what the peer is: of those
@@ -91,23 +113,33 @@ pub(crate) fn by_peer<'a>(cases: impl Iterator<Item = Case<'a>>, w: &Window<'_>)
             }));
         }
     }
+    sort(&mut out, w);
+    out
+}
+
+/// The case that speaks for a group comes first.
+fn sort(groups: &mut [Group<'_>], w: &Window<'_>) {
     let now = w.tick.mono;
-    for g in &mut out {
+    for g in groups {
         g.cases.sort_by_key(|c| (c.confidence == Confidence::Suspected, c.since(now), c.socket.id));
     }
-    out
 }
 
 /// `10.0.3.2:51322 -> 10.0.3.7:3306 (java/2214)`.
 pub(crate) fn example(s: &Suspect) -> String {
     let owner = match &s.owner {
-        Some(o) => format!("{}/{}", o.comm, o.pid),
+        Some(o) => owner(o),
         None if s.inode == 0 => "orphan".to_owned(),
         // No uid of the kernel's: nobody asked for it.
         None if s.uid == u32::MAX => "owner unknown".to_owned(),
         None => format!("uid {}", s.uid),
     };
     format!("{} -> {} ({owner})", s.local, s.remote)
+}
+
+/// `java/2214`.
+pub(crate) fn owner(o: &Owner) -> String {
+    format!("{}/{}", o.comm, o.pid)
 }
 
 /// The table of a namespace.

@@ -48,6 +48,24 @@ pub(crate) enum Cause {
     },
     /// Packets leave, no answer comes.
     Storm,
+    // What follows is not on the ladder: these rules judge sockets that the five leave alone.
+    /// SYNs leave, no answer comes.
+    NoAnswer,
+    /// The application here does not read.
+    Unread,
+    /// A buffer is the limit, not the path.
+    Limited(Limit),
+    /// A queue of this host makes the round trip long.
+    Bloat,
+}
+
+/// Which buffer limits a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// The peer's receive window.
+    Window,
+    /// Our send buffer.
+    SendBuffer,
 }
 
 /// What keeps a retransmission inside.
@@ -84,16 +102,23 @@ pub(crate) struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn sure(socket: &'a Suspect, cause: Cause) -> Self {
+    pub(crate) fn sure(socket: &'a Suspect, cause: Cause) -> Self {
         Self { socket, cause, confidence: Confidence::Confirmed, missing: Vec::new() }
     }
-    fn suspected(socket: &'a Suspect, cause: Cause, missing: &'static str) -> Self {
+    pub(crate) fn suspected(socket: &'a Suspect, cause: Cause, missing: &'static str) -> Self {
         Self { socket, cause, confidence: Confidence::Suspected, missing: vec![missing] }
     }
     /// When the connection stopped making progress, as far as was seen or can be told.
     pub(crate) fn since(&self, now: MonoNs) -> MonoNs {
         if let Cause::ZeroWindow { stalled } = self.cause {
             return now.back(stalled);
+        }
+        match self.cause {
+            Cause::Unread => return self.socket.unread_since.unwrap_or(now),
+            Cause::NoAnswer => return self.socket.first_seen,
+            // The engine knows when it began.
+            Cause::Limited(_) | Cause::Bloat => return now,
+            _ => {}
         }
         let seen = self.socket.acked_flat_since.unwrap_or(self.socket.first_seen);
         let elapsed = elapsed_of_backoff(self.socket).unwrap_or_default();
@@ -109,9 +134,7 @@ pub(crate) fn cases<'a>(w: &Window<'a>) -> impl Iterator<Item = Case<'a>> {
 
 /// The cause of one socket.
 pub(crate) fn classify<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
-    // One dump may miss a socket; after the second it is gone.
-    let gone = |m: MonoNs| w.tick.mono.since(m) * 2 > w.host.interval * 3;
-    if !s.state.may_send() || s.missing_since.is_some_and(gone) {
+    if !s.state.may_send() || is_gone(w, s) {
         return None;
     }
     match s.timer {
@@ -119,6 +142,11 @@ pub(crate) fn classify<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
         SockTimer::PERSIST => persist_cause(w, s),
         _ => None,
     }
+}
+
+/// One dump may miss a socket; after the second it is gone.
+pub(crate) fn is_gone(w: &Window<'_>, s: &Suspect) -> bool {
+    s.missing_since.is_some_and(|m| w.tick.mono.since(m) * 2 > w.host.interval * 3)
 }
 
 /// Nothing left the host with this event, for certain.

@@ -66,6 +66,20 @@ pub(crate) fn rate(v: f64) -> String {
     }
 }
 
+/// Bytes per second as the bits per second in which links are sold: `8 Mbit/s`, `9.41 Gbit/s`.
+pub(crate) fn bits(bytes_s: f64) -> String {
+    let (v, unit) = match 8.0 * bytes_s {
+        v if v < 1e3 => (v, "bit/s"),
+        v if v < 1e6 => (v / 1e3, "kbit/s"),
+        v if v < 1e9 => (v / 1e6, "Mbit/s"),
+        v => (v / 1e9, "Gbit/s"),
+    };
+    let text = if v < 10.0 { format!("{v:.2}") } else { format!("{v:.1}") };
+    let text =
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
+}
+
 /// A name as one word of a shell command. Names come from the kernel unchecked: quotes,
 /// newlines and escapes in them must not become commands.
 pub(crate) fn sh(name: &str) -> String {
@@ -112,6 +126,11 @@ mod tests {
         );
         assert_eq!([ms(0.16), ms(7.552), ms(31.5), ms(271.6)], ["0.16", "7.55", "31.5", "272"]);
         assert_eq!([bytes(812), bytes(33_624), bytes(8_418_624)], ["812 B", "33.6 kB", "8.4 MB"]);
+        assert_eq!(
+            [bits(125.0), bits(1e6), bits(1.1763e9)],
+            ["1 kbit/s", "8 Mbit/s", "9.41 Gbit/s"]
+        );
+        assert_eq!([bits(0.0), bits(1.25e8), bits(5e6)], ["0 bit/s", "1 Gbit/s", "40 Mbit/s"]);
         assert_eq!([rate(0.44), rate(505.0), rate(16_827.0)], ["0.4", "505", "16.8k"]);
     }
 

@@ -29,7 +29,7 @@ pub(super) fn advance(
     now.drops = p.skmem.d().zip(now.skmem.d()).map(|(a, b)| grown32(a, b));
     now.persist_since = now.persist_since.map(|t| p.persist_since.unwrap_or(t));
     now.unread_since = match (p.unread_since, now.unread_since) {
-        (Some(old), Some(_)) if now.rqueue >= p.rqueue => Some(old),
+        (Some(old), Some(_)) if now.rqueue >= p.rqueue && !was_read(p, &now) => Some(old),
         (_, new) => new,
     };
     now.zero_window_since = match (now.timer == SockTimer::PERSIST, now.info.is_some()) {
@@ -90,8 +90,17 @@ fn first(space: &NetnsTable, i: usize, (id, at): (SockId, MonoNs), inbound: bool
         events: Vec::new(),
         rwnd_limited: None,
         drops: None,
+        flow: None,
         missing_since: None,
     }
+}
+
+/// Has the application taken bytes since the last look? A queue that is full each time we
+/// look may be emptied in between: then more came in than it grew by.
+fn was_read(p: &Suspect, now: &Suspect) -> bool {
+    let received = |s: &Suspect| s.info.filter(|_| s.info_at == Some(s.seen_at))?.bytes_received();
+    let came = received(p).zip(received(now)).and_then(|(a, b)| grown(a, b));
+    came.is_some_and(|n| n > u64::from(now.rqueue.saturating_sub(p.rqueue)))
 }
 
 /// Fills what follows from two `tcp_info` blocks; true when data was acknowledged in between.

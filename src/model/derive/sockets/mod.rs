@@ -6,6 +6,9 @@
 //! here and not searched in the history.
 
 mod advance;
+mod drops;
+mod flows;
+mod tally;
 mod tracker;
 
 #[cfg(test)]
@@ -14,6 +17,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use drops::Dropper;
+pub use flows::{Flow, PeerLoss};
+pub use tally::{Closer, Closing, Fat, OLD, PortUse, SpaceFigures, SynQueue, UnixFull};
 pub use tracker::{SocketTracker, trouble};
 
 use crate::collect::sockets::{Owner, Proto, RouteOutcome, SockState, SockTimer, TcpInfo};
@@ -155,6 +161,8 @@ pub struct Suspect {
     pub rwnd_limited: Option<(Duration, Duration)>,
     /// Drops of this socket (`d`) in the last interval.
     pub drops: Option<u32>,
+    /// How it spent the last seconds, where it moves data.
+    pub flow: Option<Flow>,
     /// It was not in the last dump: gone, or missed between two chunks.
     pub missing_since: Option<MonoNs>,
 }
@@ -294,6 +302,12 @@ pub struct SocketFigures {
     pub suspects: Vec<Arc<Suspect>>,
     /// Counts per namespace.
     pub totals: Vec<SocketTotals>,
+    /// Namespaces as crowds, as of their latest reading, by id.
+    pub spaces: Vec<Arc<SpaceFigures>>,
+    /// Sockets that dropped packets, of the namespaces read in this tick.
+    pub droppers: Vec<Dropper>,
+    /// Retransmissions by peer, of the namespaces read in this tick.
+    pub losses: Vec<PeerLoss>,
 }
 
 impl SocketFigures {
@@ -301,5 +315,10 @@ impl SocketFigures {
     #[must_use]
     pub fn get(&self, id: SockId) -> Option<&Arc<Suspect>> {
         self.suspects.binary_search_by_key(&id, |s| s.id).ok().map(|i| &self.suspects[i])
+    }
+    /// A namespace as a crowd.
+    #[must_use]
+    pub fn space(&self, netns: NetnsId) -> Option<&SpaceFigures> {
+        self.spaces.iter().find(|s| s.netns == netns).map(|s| &**s)
     }
 }

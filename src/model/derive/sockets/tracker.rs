@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::advance::advance;
+use super::drops::{DropTracker, Dropper};
+use super::flows::{FlowTracker, PeerLoss};
+use super::tally::{ClosingTracker, SpaceFigures, Tally};
 use super::{KEEP, MAX_SUSPECTS, NetGrowth, SocketFigures, SocketTotals, Suspect, TimerEvent};
 use crate::collect::Stamped;
 use crate::collect::net_counters::NetCountersSample;
@@ -46,7 +49,8 @@ pub fn trouble(rows: &InetRows, i: usize) -> u32 {
 fn odd(rows: &InetRows, i: usize) -> bool {
     let worth = trouble(rows, i);
     if worth >= 800 {
-        return true;
+        // Half-open connections are counted by listener; a flood of them is no crowd of cases.
+        return !matches!(rows.state[i], SockState::SYN_RECV | SockState::NEW_SYN_RECV);
     }
     let unread = rows.rqueue[i] > 0 && rows.state[i] != SockState::LISTEN;
     worth >= 2
@@ -64,10 +68,28 @@ pub struct SocketTracker {
     last_space: HashMap<NetnsId, MonoNs>,
     totals: BTreeMap<NetnsId, SocketTotals>,
     counters: HashMap<NetnsId, Counters>,
+    spaces: BTreeMap<NetnsId, SpaceMemory>,
+    /// Of the namespaces read in this tick.
+    droppers: Vec<Dropper>,
+    losses: Vec<PeerLoss>,
+    /// TCP memory of the host runs short: who holds it matters.
+    memory_short: bool,
+}
+
+/// What is remembered of a namespace as a whole.
+#[derive(Clone, Debug, Default)]
+struct SpaceMemory {
+    flows: FlowTracker,
+    drops: DropTracker,
+    closing: ClosingTracker,
+    figures: Arc<SpaceFigures>,
 }
 
 /// Readings of [`NetGrowth::NAMES`], oldest first.
 type Counters = VecDeque<(MonoNs, [Option<i64>; 4])>;
+
+/// From this part of `tcp_mem`'s second limit on, the sockets that hold most are looked for.
+const MEMORY_SHORT: f64 = 0.7;
 
 /// Readings are remembered for so long: a budgeted walker looks at a namespace that often.
 const KEEP_COUNTERS: Duration = Duration::from_secs(60);
@@ -76,6 +98,10 @@ impl SocketTracker {
     /// Takes in counters; before the sockets of the same tick.
     pub fn counters(&mut self, now: &Stamped<NetCountersSample>) {
         let at = now.span.mid();
+        let mem = now.data.spaces.iter().find_map(|s| s.get("sockstat.TCP.mem"));
+        self.memory_short = mem
+            .zip(now.data.tcp_mem)
+            .is_some_and(|(mem, [_, pressure, _])| mem as f64 >= MEMORY_SHORT * pressure as f64);
         for space in &now.data.spaces {
             let past = self.counters.entry(space.netns).or_default();
             past.push_back((at, NetGrowth::NAMES.map(|name| space.get(name))));
@@ -90,6 +116,8 @@ impl SocketTracker {
     pub fn push<'a>(&mut self, spaces: impl Iterator<Item = &'a Arc<NetnsTable>>) -> SocketFigures {
         let mut spaces: Vec<&Arc<NetnsTable>> = spaces.collect();
         spaces.sort_by_key(|s| s.netns);
+        self.droppers.clear();
+        self.losses.clear();
         let mut latest = MonoNs(0);
         for space in &spaces {
             latest = latest.max(space.span.end);
@@ -102,6 +130,7 @@ impl SocketTracker {
             // A namespace that is gone takes its sockets with it.
             self.last_space.retain(|id, _| known(*id));
             self.totals.retain(|id, _| known(*id));
+            self.spaces.retain(|id, _| known(*id));
             for s in self.followed.values_mut() {
                 if s.missing_since.is_none() && !known(s.id.netns) {
                     Arc::make_mut(s).missing_since = Some(latest);
@@ -123,6 +152,9 @@ impl SocketTracker {
         SocketFigures {
             suspects: self.followed.values().cloned().collect(),
             totals: self.totals.values().copied().collect(),
+            spaces: self.spaces.values().map(|s| s.figures.clone()).collect(),
+            droppers: std::mem::take(&mut self.droppers),
+            losses: std::mem::take(&mut self.losses),
         }
     }
 
@@ -136,12 +168,21 @@ impl SocketTracker {
         };
         let mut listening = BTreeSet::new();
         let mut picked: Vec<(bool, bool, u32, usize)> = Vec::new();
+        let mut memory = self.spaces.remove(&space.netns).unwrap_or_default();
+        let mut notable = Vec::new();
+        memory.flows.read(space, at, &mut self.losses, &mut notable);
+        let mut notable_rows = notable.iter().map(|i| *i as usize).peekable();
+        let mut tally = Tally::new(self.memory_short);
         for i in 0..rows.len() {
             count(&mut totals, rows, i);
+            if rows.proto[i] != Proto::Udp {
+                tally.row(rows, i);
+            }
+            memory.drops.row(rows.cookie[i], rows.skmem[i][8], i);
             if rows.state[i] == SockState::LISTEN {
                 listening.insert(rows.lport[i]);
             }
-            let odd = odd(rows, i);
+            let odd = odd(rows, i) | notable_rows.next_if_eq(&i).is_some();
             let followed = !self.followed.is_empty() && self.followed.contains_key(&id(space, i));
             if odd || followed {
                 picked.push((odd, followed, trouble(rows, i), i));
@@ -162,10 +203,14 @@ impl SocketTracker {
             }
             let before = self.followed.remove(&id);
             let inbound = inbound(rows, i, &listening);
-            if let Some(s) = advance(before.as_deref(), space, i, (id, at), odd, inbound) {
+            if let Some(mut s) = advance(before.as_deref(), space, i, (id, at), odd, inbound) {
+                s.flow = memory.flows.of(rows.cookie[i]);
                 self.followed.insert(id, Arc::new(s));
             }
         }
+        memory.drops.finish(space, &mut self.droppers);
+        memory.figures = Arc::new(tally.finish(space, at, &mut memory.closing));
+        self.spaces.insert(space.netns, memory);
         for s in self.followed.values_mut().filter(|s| s.id.netns == space.netns) {
             if s.missing_since.is_none() && !seen.contains(&s.id) {
                 Arc::make_mut(s).missing_since = Some(at);
@@ -232,6 +277,9 @@ fn id(space: &NetnsTable, i: usize) -> SockId {
 /// Did the peer connect to us? Certain while the listener is there, else by port number.
 fn inbound(rows: &InetRows, i: usize, listening: &BTreeSet<u16>) -> bool {
     let (local, remote) = (rows.lport[i], rows.rport[i]);
+    if rows.state[i] == SockState::SYN_SENT {
+        return false;
+    }
     listening.contains(&local) || (local < EPHEMERAL && remote >= EPHEMERAL)
 }
 

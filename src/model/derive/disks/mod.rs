@@ -4,9 +4,15 @@
 //! the weighted field 11, which is broken on 4.x and 5.x kernels. `l = x * r` (Little), so
 //! any two of throughput, latency and queue give the third.
 
+pub mod caps;
+mod tracker;
+
+pub(super) use tracker::DiskTracker;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::baseline::Level;
 use super::rate::{grown, grown32, per_second, ratio};
 use crate::collect::Stamped;
 use crate::collect::disks::{DiskAttrs, DiskRow, DisksSample};
@@ -65,9 +71,15 @@ pub struct DiskFigures {
     pub io_ticks: u32,
     /// Requests completed although no time was accounted: md before 5.14.
     pub unaccounted: bool,
-    /// Median `await_ms` of this device while its queue was short (`aqu_sz <= 1.2`) and it had
-    /// pauses (`util < 90`), over the last ten minutes; filled by the tracker.
-    pub baseline_ms: Option<f64>,
+    /// `await_ms` of this device while its queue was short (`aqu_sz <= 1.2`) and it had pauses
+    /// (`util < 90`), over the last ten minutes; filled by the tracker.
+    pub baseline: Option<Level>,
+    /// The same of reads alone (`r_await`).
+    pub r_baseline: Option<Level>,
+    /// The same of writes alone (`w_await`).
+    pub w_baseline: Option<Level>,
+    /// What the disk behaves like under load; filled by the tracker.
+    pub cap: Option<Arc<caps::Cap>>,
     /// How long requests have been in flight with none completing; filled by the tracker.
     pub stuck_for: Duration,
 }
@@ -93,6 +105,11 @@ impl DiskFigures {
     pub fn merged_pct(&self) -> Option<f64> {
         let merged = self.rrqm_s + self.wrqm_s;
         ratio(100.0 * merged, merged + self.r_s + self.w_s)
+    }
+    /// Median latency with a short queue, ms.
+    #[must_use]
+    pub fn baseline_ms(&self) -> Option<f64> {
+        self.baseline.map(|l| l.median)
     }
     /// `util` as shown: at most 100.
     #[must_use]
@@ -178,7 +195,10 @@ fn figures(before: &DiskRow, row: &DiskRow, dt: Duration) -> Option<DiskFigures>
         completed: done.saturating_add(flush.map_or(0, |(n, _)| n)),
         io_ticks,
         unaccounted: done > 0 && busy == 0 && io_ticks == 0 && done > 100,
-        baseline_ms: None,
+        baseline: None,
+        r_baseline: None,
+        w_baseline: None,
+        cap: None,
         stuck_for: Duration::ZERO,
     })
 }
@@ -205,7 +225,7 @@ mod tests {
         }
     }
 
-    fn over(ms: u64, stat: DiskCounters) -> DiskFigures {
+    pub(in crate::model::derive::disks) fn over(ms: u64, stat: DiskCounters) -> DiskFigures {
         derive(&reading(0, DiskCounters::default()), &reading(ms, stat)).pop().unwrap()
     }
 
@@ -272,6 +292,26 @@ mod tests {
         assert!(near(f.w_await.unwrap(), 1.374, 1e-3));
         assert!(near(f.util, 27.85, 1e-3));
         assert_eq!(f.r_await, None, "no reads: no latency, not 0 ms");
+    }
+
+    /// Two NVMe of one run: 1821771 writes with ticks=39708 in_queue=78295, and ticks=9992
+    /// in_queue=0. Either way the queue is that of the ticks, and the difference is noticed.
+    #[test]
+    fn the_queue_is_that_of_the_ticks_whatever_field_11_says() {
+        for (ticks, weighted) in [(39_708, 78_295), (9992, 0)] {
+            let f = over(
+                60_000,
+                DiskCounters {
+                    wr_ios: 1_821_771,
+                    wr_ticks: ticks,
+                    weighted,
+                    io_ticks: 59_000,
+                    ..Default::default()
+                },
+            );
+            assert!(near(f.aqu_sz, f64::from(ticks) / 60_000.0, 1e-9));
+            assert!(f.queue_counters_disagree());
+        }
     }
 
     #[test]

@@ -1,0 +1,244 @@
+//! `cgroup-io-throttle`: a limit of a cgroup, not the disk, delays I/O.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
+};
+use super::common::disks::{against, reference};
+use super::common::text::{bytes, rate, sh};
+use crate::collect::CollectorId;
+use crate::model::derive::cgroups::{CgroupFigures, CgroupIoFigures};
+use crate::model::derive::disks::DiskFigures;
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct CgroupIoThrottle;
+
+/// % of the time that some task waits for I/O.
+const PRESSURE: f64 = 20.0;
+/// Rate against the limit.
+const AT_LIMIT: f64 = 0.9;
+/// The disk is calm: latency against that of an empty queue, and queue.
+const CALM: f64 = 2.0;
+const QUEUE: f64 = 2.0;
+/// An active finding stays above this part of the thresholds.
+const CLEAR: f64 = 0.7;
+/// A cgroup that was not read this time is remembered for so long.
+const REMEMBER: Duration = Duration::from_secs(15);
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("cgroup-io-throttle"),
+    title: "a cgroup's I/O limit delays its requests; the disk is not to blame",
+    condition: "A cgroup with a limit on a disk (v1 blkio.throttle.*_device, v2 io.max) that does \
+        90% or more of it, while tasks wait for I/O for 20% or more of the time (PSI of the cgroup, \
+        else of the host) and the disk is calm: queue below 2 and await up to twice that of an \
+        empty queue; for 5 of 8 s. Clears below 0.7 of that.",
+    look_alikes: "iostat shows an idle disk: throttled requests wait before they are counted. A \
+        limit below a virtual disk shows a queue there: disk-capped-cloud. Locks and journals of a \
+        file system delay without a limit. Buffered writes escape the limits of v1; there Dirty \
+        grows.",
+    remedy: "Raise or remove the limit, whose file is named below; write 0 (v1) or max (v2). Weights \
+        instead of limits share a disk without wasting it (bfq, iocost).",
+    sources: "Measured with a limit of 500 writes/s and 8 writers: 503/s of 15.9 ms for the \
+        application, 0.32 ms and a queue of 0.16 at the device, io pressure 85%. No kernel counts \
+        throttled requests or time.",
+    hold: Hold::of(5, 8),
+    needs_time: Duration::from_secs(9),
+};
+
+impl Rule for CgroupIoThrottle {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Cgroups, CollectorId::Disks]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const { &[Explains::new("load-without-cpu", Scope::Host)] }
+    }
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        let Some(groups) = w.derived.cgroups.as_ref() else { return };
+        for g in groups.iter() {
+            let Some(worst) = limited(w, g, t) else { continue };
+            let pressure = g.psi_io.or_else(|| w.derived.psi.and_then(|p| p.io_some));
+            let waits = |part: f64| pressure.is_none_or(|p| p >= part * PRESSURE);
+            if worst.share.is_none_or(|s| s >= AT_LIMIT) && waits(1.0) {
+                // Nothing that is known speaks for it.
+                if worst.share.is_some() || pressure.is_some() {
+                    out.fire(subject(g), fire(w, g, &worst, pressure));
+                }
+            } else if worst.share.is_none_or(|s| s >= CLEAR * AT_LIMIT) && waits(CLEAR) {
+                out.linger(subject(g));
+            }
+        }
+        // A budgeted walk reads some cgroups now and others later: those are not known to be
+        // fine now.
+        if w.tick.samples.cgroups.as_ref().is_some_and(|s| s.data.unread > 0) {
+            for g in read_lately(w) {
+                if !groups.iter().any(|n| n.id == g.id && n.mount == g.mount) {
+                    out.unknown(subject(g), "not read this time");
+                }
+            }
+        }
+    }
+}
+
+fn subject(g: &CgroupFigures) -> Subject {
+    Subject::Cgroup { path: g.path.to_string(), id: g.id }
+}
+
+/// Limited cgroups of the last moments.
+fn read_lately<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a CgroupFigures> {
+    let now = w.tick.mono;
+    w.history
+        .back_from(w.tick.seq)
+        .take_while(move |m| now.since(m.tick.mono) < REMEMBER)
+        .filter_map(|m| m.derived.cgroups.as_deref())
+        .flatten()
+        .filter(|g| g.io.iter().any(|io| limits(io).next().is_some()))
+}
+
+/// One limit of a cgroup on a disk.
+struct Limit<'a> {
+    disk: &'a DiskFigures,
+    kind: Kind,
+    most: f64,
+    /// The rate of that kind, and its share of the limit; `None` when it is not counted.
+    rate: Option<f64>,
+    share: Option<f64>,
+    /// Latency of the disk against normal.
+    calm: String,
+}
+
+#[derive(Clone, Copy)]
+struct Kind {
+    /// Name in `io.max`.
+    v2: &'static str,
+    /// File of v1.
+    v1: &'static str,
+    what: &'static str,
+    bytes: bool,
+}
+
+const KINDS: [Kind; 4] = [
+    Kind { v2: "riops", v1: "blkio.throttle.read_iops_device", what: "reads", bytes: false },
+    Kind { v2: "wiops", v1: "blkio.throttle.write_iops_device", what: "writes", bytes: false },
+    Kind { v2: "rbps", v1: "blkio.throttle.read_bps_device", what: "reads", bytes: true },
+    Kind { v2: "wbps", v1: "blkio.throttle.write_bps_device", what: "writes", bytes: true },
+];
+
+impl Kind {
+    fn show(self, v: f64) -> String {
+        if self.bytes { format!("{}/s", bytes(v as u64)) } else { format!("{}/s", rate(v)) }
+    }
+}
+
+/// The limits that are set, with the rates they hold back.
+fn limits(io: &CgroupIoFigures) -> impl Iterator<Item = (Kind, f64, Option<f64>)> {
+    let l = io.limits;
+    let set = [l.max_riops, l.max_wiops, l.max_rbps, l.max_wbps];
+    let rates = [io.riops, io.wiops, io.rbps, io.wbps];
+    KINDS
+        .into_iter()
+        .zip(set.into_iter().zip(rates))
+        .filter_map(|(kind, (limit, rate))| Some((kind, limit.filter(|n| *n > 0)? as f64, rate)))
+}
+
+/// The limit that is used up most, on a disk that is calm.
+fn limited<'a>(w: &Window<'a>, g: &CgroupFigures, t: &Thresholds) -> Option<Limit<'a>> {
+    let mut worst: Option<Limit<'a>> = None;
+    for io in &g.io {
+        let Some(disk) = w.derived.disk(io.dev) else { continue };
+        let reference = reference(disk, t);
+        // Without completions nothing passes at all: that is no limit.
+        let Some(r) = disk.await_ms.filter(|r| *r <= CALM * reference.ms) else { continue };
+        if disk.aqu_sz >= QUEUE {
+            continue;
+        }
+        for (kind, limit, rate) in limits(io) {
+            let share = rate.map(|r| r / limit);
+            if worst.as_ref().is_none_or(|w| share > w.share) {
+                let calm = format!("{}, queue {:.2}", against(r, reference), disk.aqu_sz);
+                worst = Some(Limit { disk, kind, most: limit, rate, share, calm });
+            }
+        }
+    }
+    worst
+}
+
+fn fire(w: &Window<'_>, g: &CgroupFigures, l: &Limit<'_>, pressure: Option<f64>) -> Fire {
+    let sure = l.share.is_some() && pressure.is_some();
+    let limit = l.kind.show(l.most);
+    let mut f = Fire::new(
+        if sure { Severity::Warn } else { Severity::Info },
+        format!("{} is held to {limit} of {} on {} by its limit", g.path, l.kind.what, l.disk.name),
+    );
+    if !sure {
+        f.confidence = Confidence::Suspected;
+    }
+    match (l.rate, l.share) {
+        (Some(r), Some(share)) => {
+            let text = format!("{} of {limit}: {:.0}% of the limit", l.kind.show(r), 100.0 * share);
+            let at = 100.0 * AT_LIMIT;
+            f.evidence.push(Evidence::new("rate", 100.0 * share, "%", text).over(at));
+        }
+        _ => f.missing.push("how much the cgroup does (no I/O counters)".to_owned()),
+    }
+    let unit = if l.kind.bytes { "bytes/s" } else { "/s" };
+    let text = format!("{} {limit}", l.kind.v2);
+    f.evidence.push(Evidence::new("limit", l.most, unit, text));
+    match pressure {
+        Some(p) => {
+            let of = if g.psi_io.is_some() { "tasks of the cgroup" } else { "tasks of the host" };
+            let text = format!("{of} wait for I/O in {p:.0}% of the time");
+            f.evidence.push(Evidence::new("io some", p, "%", text).over(PRESSURE));
+        }
+        None => f.missing.push("whether anyone waits (no PSI)".to_owned()),
+    }
+    let text = format!("{}: {}", l.disk.name, l.calm);
+    f.evidence.push(Evidence::new("aqu-sz", l.disk.aqu_sz, "", text));
+    blocked(&mut f, w);
+    let because = format!("{}: queue {:.2}", l.disk.name, l.disk.aqu_sz);
+    f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
+    f.ruled_out
+        .push(RuledOut::new("file system lock or journal", format!("limit {limit} is used up")));
+    next(&mut f, g, l);
+    f
+}
+
+/// Tasks that wait in the throttle, by name.
+fn blocked(f: &mut Fire, w: &Window<'_>) {
+    let Some(s) = w.tick.samples.processes.as_ref() else { return };
+    let waits = |wchan: &str| wchan.contains("throtl") || wchan.contains("rq_qos");
+    let names: Vec<String> = s
+        .data
+        .blocked
+        .iter()
+        .filter(|t| t.wchan.as_deref().is_some_and(waits))
+        .take(5)
+        .map(|t| format!("{}/{}", t.comm, t.task.tid))
+        .collect();
+    if !names.is_empty() {
+        let text = format!("in the throttle: {}", names.join(", "));
+        f.evidence.push(Evidence::new("blocked", names.len() as f64, "", text));
+    }
+}
+
+fn next(f: &mut Fire, g: &CgroupFigures, l: &Limit<'_>) {
+    let dir = format!("{}{}", g.mount, g.path);
+    let file = |name: &str| sh(&format!("{}/{name}", dir.trim_end_matches('/')));
+    let id = l.disk.id;
+    // The controller's own hierarchy has its name in the mount point.
+    let v1 = g.mount.rsplit('/').next().is_some_and(|n| n.split(',').any(|c| c == "blkio"));
+    if v1 {
+        f.next.push(format!("cat {}", file(l.kind.v1)));
+        f.next.push(format!("echo '{id} 0' > {}", file(l.kind.v1)));
+    } else {
+        f.next.push(format!("cat {}", file("io.max")));
+        f.next.push(format!("echo '{id} {}=max' > {}", l.kind.v2, file("io.max")));
+    }
+    f.next.push(format!("cat {}", file("cgroup.procs")));
+}

@@ -1,0 +1,105 @@
+//! Threads as evidence: who waits, who is switched, who is blocked, and in what.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::super::super::{Evidence, Window};
+use super::text::{count, rate};
+use crate::collect::processes::BlockedTask;
+use crate::model::derive::cpu::ThreadWait;
+use crate::model::subject::TaskId;
+
+/// Threads named in a finding.
+const NAMED: usize = 5;
+/// A list of blocked tasks stands for so long.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// `java/2214`.
+pub(crate) fn name(t: &ThreadWait) -> String {
+    format!("{}/{}", t.thread.comm, t.thread.task.tid)
+}
+
+/// The threads that wait most for a CPU.
+pub(crate) fn waiters<'a>(w: &Window<'a>) -> Vec<&'a ThreadWait> {
+    let Some(s) = w.derived.sched.as_deref() else { return Vec::new() };
+    s.threads.iter().filter(|t| t.run_delay_ns > 0).take(NAMED).collect()
+}
+
+/// The threads that are switched to most often.
+pub(crate) fn switched<'a>(w: &Window<'a>) -> Vec<&'a ThreadWait> {
+    let Some(s) = w.derived.sched.as_deref() else { return Vec::new() };
+    let mut all: Vec<&ThreadWait> = s.threads.iter().filter(|t| t.slices > 0).collect();
+    all.sort_by(|a, b| slices_s(b).total_cmp(&slices_s(a)).then(a.thread.task.cmp(&b.thread.task)));
+    all.truncate(NAMED);
+    all
+}
+
+/// How often a thread was switched to, per second.
+pub(crate) fn slices_s(t: &ThreadWait) -> f64 {
+    crate::model::derive::rate::per_second(t.slices as f64, t.dt).unwrap_or(0.0)
+}
+
+/// Who waits: one line.
+pub(crate) fn waiting(w: &Window<'_>) -> Option<Evidence> {
+    let all = waiters(w);
+    let first = all.first()?;
+    let text: Vec<String> =
+        all.iter().map(|t| format!("{} {:.0} ms/s", name(t), t.wait_ms_s())).collect();
+    let text = format!("wait most for a CPU: {}", text.join(", "));
+    Some(Evidence::new("run_delay", first.wait_ms_s(), "ms/s", text))
+}
+
+/// Who is switched to: one line.
+pub(crate) fn switching(w: &Window<'_>) -> Option<Evidence> {
+    let all = switched(w);
+    let first = all.first()?;
+    let text: Vec<String> =
+        all.iter().map(|t| format!("{} {}/s", name(t), rate(slices_s(t)))).collect();
+    let text = format!("switched to most: {}", text.join(", "));
+    Some(Evidence::new("slices", slices_s(first), "/s", text))
+}
+
+/// Tasks that are blocked, or were when they were last read: where reading is budgeted, each
+/// list is a part. `None`: no list lately.
+pub(crate) fn blocked_tasks<'a>(w: &Window<'a>) -> Option<Vec<&'a BlockedTask>> {
+    let mut found: BTreeMap<TaskId, &'a BlockedTask> = BTreeMap::new();
+    let mut any = false;
+    let lists = w
+        .history
+        .back_from(w.tick.seq)
+        .take_while(|m| w.tick.mono.since(m.tick.mono) <= FRESH)
+        .filter_map(|m| m.tick.samples.processes.as_ref());
+    for list in lists {
+        any = true;
+        for b in &list.data.blocked {
+            found.entry(b.task).or_insert(b);
+        }
+        if list.data.unread == 0 {
+            // A whole list: what came before is over.
+            break;
+        }
+    }
+    any.then(|| found.into_values().collect())
+}
+
+/// Blocked tasks by what they wait in, most first: `5 in submit_bio_wait (dd, fio)`.
+pub(crate) fn blocked(w: &Window<'_>) -> Vec<String> {
+    let Some(p) = blocked_tasks(w) else { return Vec::new() };
+    let mut by: BTreeMap<&str, (usize, Vec<&str>)> = BTreeMap::new();
+    for b in &p {
+        let group = by.entry(b.wchan.as_deref().unwrap_or("?")).or_default();
+        group.0 += 1;
+        if group.1.len() < 3 && !group.1.contains(&&*b.comm) {
+            group.1.push(&b.comm);
+        }
+    }
+    let mut all: Vec<_> = by.into_iter().collect();
+    all.sort_by(|a, b| b.1.0.cmp(&a.1.0).then(a.0.cmp(b.0)));
+    all.truncate(NAMED);
+    let text = |(wchan, (n, comms)): (&str, (usize, Vec<&str>))| {
+        let what =
+            if wchan == "?" { "wait, unknown for what".to_owned() } else { format!("in {wchan}") };
+        format!("{} {what} ({})", count(n, "task"), comms.join(", "))
+    };
+    all.into_iter().map(text).collect()
+}

@@ -1,0 +1,121 @@
+//! `conntrack-full`: the firewall's connection table has no room left.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::links::{self, Judged, say, spaces};
+use super::common::text::rate;
+use crate::collect::CollectorId;
+use crate::model::derive::netdev::{ConntrackFigures, SpaceFigures};
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct ConntrackFull;
+
+/// Part of the table that is used.
+const WARN: f64 = 0.75;
+const CRIT: f64 = 0.95;
+const CLEAR: f64 = 0.7;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("conntrack-full"),
+    title: "the connection tracking table is nearly full; new connections will be dropped",
+    condition: "75% or more of nf_conntrack_max is used, or packets are dropped for want of an \
+        entry, for 3 of 5 s. Critical at 95%, or when packets are dropped or entries not \
+        inserted. Clears below 70%.",
+    look_alikes: "A firewall rule that drops: the table has room then and its drop counter stands \
+        still. Entries that clash (two packets of one UDP flow at a time): insert_failed grows \
+        with the drops while the table has room.",
+    remedy: "Raise nf_conntrack_max (with nf_conntrack_buckets), shorten the timeouts, exempt \
+        bulk traffic with notrack, find who opens so many connections.",
+    sources: "nf_conntrack_count, nf_conntrack_max, /proc/net/stat/nf_conntrack; node-mixin warns \
+        at 75%, netdata at 90 and 95%; measured: a table of 64 entries drops 532 of 599 flows.",
+    hold: Hold::of(3, 5),
+    needs_time: Duration::from_secs(4),
+};
+
+impl Rule for ConntrackFull {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Netdev]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const {
+            &[
+                Explains::new("tcp-rto-storm", Scope::Netns),
+                Explains::new("tcp-connect-stuck", Scope::Netns),
+            ]
+        }
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        for (space, fresh) in spaces(w) {
+            let Some(c) = space.conntrack else { continue };
+            say(out, fresh, Subject::Netns { netns: space.netns }, judge(w, space, &c));
+        }
+    }
+}
+
+fn judge(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures) -> Option<Judged> {
+    // 0 is no limit.
+    let used = c.used()?;
+    let failed = c.insert_failed_s.unwrap_or(0.0);
+    // A clash that cannot be resolved counts as both.
+    let dropped = (c.drop_s.unwrap_or(0.0) - failed).max(0.0);
+    if used >= WARN || dropped > 0.0 {
+        let lost = dropped > 0.0 || failed > 0.0;
+        let severity = if used >= CRIT || lost { Severity::Crit } else { Severity::Warn };
+        return Some(fire(w, s, c, used, severity).into());
+    }
+    (used >= CLEAR).then_some(Judged::Linger)
+}
+
+fn fire(
+    w: &Window<'_>,
+    s: &SpaceFigures,
+    c: &ConntrackFigures,
+    used: f64,
+    severity: Severity,
+) -> Fire {
+    let (count, max) = (c.now.count, c.now.max);
+    let dropped = c.drop_s.unwrap_or(0.0);
+    let mut f = Fire::new(
+        severity,
+        format!(
+            "connection tracking{} uses {count} of {max} entries ({:.0}%){}",
+            links::inside(w, s),
+            100.0 * used,
+            if dropped > 0.0 {
+                format!(" and drops {} packets/s", rate(dropped))
+            } else {
+                String::new()
+            }
+        ),
+    );
+    let at = if used >= CRIT { CRIT } else { WARN };
+    let text = format!("nf_conntrack_count {count} of nf_conntrack_max {max}");
+    f.evidence.push(Evidence::new("used", 100.0 * used, "%", text).over(100.0 * at));
+    match (c.drop_s, c.insert_failed_s, c.early_drop_s) {
+        (Some(drop), Some(failed), early) => {
+            let early = early.map_or(String::new(), |e| format!(", early_drop {}/s", rate(e)));
+            let text = format!("drop {}/s, insert_failed {}/s{early}", rate(drop), rate(failed));
+            f.evidence.push(Evidence::new("drop", drop, "/s", text).over(0.0));
+        }
+        _ => f.missing.push("whether packets are dropped (/proc/net/stat/nf_conntrack)".to_owned()),
+    }
+    let because = format!("{:.0}% of the table is used", 100.0 * used);
+    f.ruled_out.push(RuledOut::new("firewall-rule", because));
+    let enter = links::enter(w, s);
+    f.next.push(format!("{enter}conntrack -S"));
+    f.next.push(format!(
+        "{enter}conntrack -L 2>/dev/null | grep -o -m 100000 'src=[^ ]*' | sort | uniq -c | sort -rn | head"
+    ));
+    // The limit is the initial namespace's; the others only see it.
+    f.next.push(format!("sysctl net.netfilter.nf_conntrack_max={}", max.saturating_mul(2)));
+    f
+}

@@ -1,0 +1,148 @@
+//! `cpu-saturation`: more wants to run than there are CPUs.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::lasting::lasting;
+use super::common::tasks;
+use super::common::text::time;
+use crate::collect::CollectorId;
+use crate::model::derive::Derived;
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct CpuSaturation;
+
+/// % of the time in which a runnable task waits (PSI cpu some).
+const WAITING: f64 = 40.0;
+const WAITING_CRIT: f64 = 80.0;
+/// % of idle time that is left.
+const IDLE: f64 = 10.0;
+/// For how long it must be critical.
+const CRIT_FOR: Duration = Duration::from_secs(30);
+const CRIT_OF: Duration = Duration::from_secs(36);
+/// Runnable tasks per CPU, where there is no PSI.
+const RUNNING: f64 = 2.0;
+/// Below this part of the thresholds, or above this idle time, an active finding clears.
+const CLEAR: f64 = 0.7;
+const IDLE_CLEAR: f64 = 20.0;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("cpu-saturation"),
+    title: "all CPUs are busy and runnable threads wait for one",
+    condition: "Tasks wait for a CPU in 40% or more of the time (PSI cpu some) while 10% or less \
+        is idle, for 8 of 10 s. Critical when it is 80% or more for 30 s. Without PSI: two \
+        runnable tasks per CPU or more. Clears below 28%, or with 20% idle.",
+    look_alikes: "CPUs that are merely busy: with one thread each nobody waits. Threads that wait \
+        while a CPU idles (runq-latency-idle-elsewhere), or that a quota holds back \
+        (cfs-throttle): there is idle time then. A high load of blocked tasks \
+        (load-without-cpu).",
+    remedy: "Find who uses the CPUs (top, perf top); run less at a time, move work elsewhere, or \
+        add CPUs. A nice value or a cgroup weight protects what matters meanwhile.",
+    sources: "/proc/pressure/cpu, /proc/stat; the USE method; node-mixin warns at a load of 2 per \
+        core in 15 min, netdata at 85 and 95% in 10 min.",
+    hold: Hold::of(8, 10),
+    needs_time: Duration::from_secs(9),
+};
+
+impl Rule for CpuSaturation {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Cpu]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(idle) = idle(w.derived) else { return };
+        let psi = w.recent(3).find_map(|d| d.psi?.cpu_some);
+        let cpus = f64::from(w.host.cpus.max(1));
+        let queue = w.derived.cpu.as_ref().and_then(|c| c.running).map(f64::from);
+        // How far over the threshold: 1 is at it.
+        let want = match (psi, queue) {
+            (Some(p), _) => p / WAITING,
+            (None, Some(n)) => n / (RUNNING * cpus),
+            (None, None) => {
+                return out.cannot_judge("no /proc/pressure and no procs_running in /proc/stat");
+            }
+        };
+        if want >= 1.0 && idle <= IDLE {
+            out.fire(Subject::Host, fire(w, idle, psi, queue));
+        } else if want >= CLEAR && idle <= IDLE_CLEAR {
+            out.linger(Subject::Host);
+        }
+    }
+}
+
+/// Time that no task wanted, %. Steal is not ours to give.
+fn idle(d: &Derived) -> Option<f64> {
+    let t = d.cpu.as_ref()?.total?;
+    Some(t.idle + t.iowait)
+}
+
+fn fire(w: &Window<'_>, idle: f64, psi: Option<f64>, queue: Option<f64>) -> Fire {
+    let (bad, _) =
+        lasting(w, CRIT_OF, |d| d.psi.and_then(|p| p.cpu_some).is_some_and(|p| p >= WAITING_CRIT));
+    let crit = bad >= CRIT_FOR;
+    let severity = if crit { Severity::Crit } else { Severity::Warn };
+    let busy = 100.0 - idle;
+    let mut f = match psi {
+        Some(p) => Fire::new(
+            severity,
+            format!(
+                "{} CPUs are {busy:.0}% busy and tasks wait for one {p:.0}% of the time",
+                w.host.cpus
+            ),
+        ),
+        None => Fire::new(
+            severity,
+            format!(
+                "{} CPUs are {busy:.0}% busy with {:.0} runnable tasks",
+                w.host.cpus,
+                queue.unwrap_or(0.0)
+            ),
+        ),
+    };
+    match psi {
+        Some(p) => {
+            let for_long =
+                if crit { format!(", over 80% for {}", time(bad)) } else { String::new() };
+            let text = format!("cpu pressure some {p:.0}%{for_long}");
+            let at = if crit { WAITING_CRIT } else { WAITING };
+            f.evidence.push(Evidence::new("psi cpu", p, "%", text).over(at));
+        }
+        None => f.missing.push("how much tasks wait (no /proc/pressure)".to_owned()),
+    }
+    let text = format!("idle {idle:.0}%");
+    f.evidence.push(Evidence::new("idle", idle, "%", text).over(IDLE));
+    if let Some(n) = queue {
+        let text = format!("{n:.0} runnable tasks on {} CPUs", w.host.cpus);
+        f.evidence.push(Evidence::new("procs_running", n, "", text));
+    }
+    f.evidence.extend(tasks::waiting(w));
+    f.examples = tasks::waiters(w).into_iter().map(tasks::name).collect();
+    if let Some(steal) = w.derived.cpu.as_ref().and_then(|c| c.total).map(|t| t.steal) {
+        f.ruled_out.push(RuledOut::new("cpu-steal", format!("steal {steal:.0}%")));
+    }
+    let because = format!("{idle:.0}% idle over all CPUs");
+    f.ruled_out.push(RuledOut::new("runq-latency-idle-elsewhere", because));
+    let throttled: f64 = w
+        .derived
+        .cgroups
+        .iter()
+        .flat_map(|g| g.iter())
+        .filter_map(|g| Some(g.cpu?.throttled_ms_s))
+        .fold(0.0, f64::max);
+    if w.derived.cgroups.is_some() && throttled < 100.0 {
+        let because = format!("no cgroup is throttled for more than {throttled:.0} ms/s");
+        f.ruled_out.push(RuledOut::new("cfs-throttle", because));
+    }
+    f.next.push("top -b -n 1 -o %CPU | head -20".to_owned());
+    f.next.push("pidstat -u 1 3; perf top".to_owned());
+    f.next.push(
+        "systemd-cgtop -n 1 -c  # or: ps -eo pid,psr,pcpu,cgroup --sort=-pcpu | head".to_owned(),
+    );
+    f
+}

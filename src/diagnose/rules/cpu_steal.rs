@@ -1,0 +1,84 @@
+//! `cpu-steal`: the hypervisor gives the CPU to others.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
+};
+use crate::collect::CollectorId;
+use crate::model::derive::cpu::CpuShare;
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct CpuSteal;
+
+/// % of the time.
+const WARN: f64 = 10.0;
+const CRIT: f64 = 30.0;
+const CLEAR: f64 = 5.0;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("cpu-steal"),
+    title: "the hypervisor takes CPU time away from this VM",
+    condition: "10% or more of the time of all virtual CPUs is stolen, for 10 of 12 s. Critical \
+        at 30%. Clears below 5%.",
+    look_alikes: "A busy guest: steal is 0 then. A VM with CPU credits that are used up looks the \
+        same and is the same. Steal is only counted where the hypervisor tells the guest.",
+    remedy: "Move or resize the VM, take an instance type without CPU credits, ask the provider \
+        about the host. It also explains delays elsewhere: late timers, RTOs that were not \
+        needed, jitter of disks.",
+    sources: "/proc/stat steal; netdata warns at 10% in 20 min and clears at 5%.",
+    hold: Hold::of(10, 12),
+    needs_time: Duration::from_secs(11),
+};
+
+impl Rule for CpuSteal {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Cpu]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const {
+            &[
+                Explains::new("softnet-drop-or-squeeze", Scope::Host),
+                Explains::new("tcp-spurious-rto", Scope::Host),
+                Explains::new("disk-slow-device", Scope::Host),
+            ]
+        }
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(total) = w.derived.cpu.as_ref().and_then(|c| c.total) else { return };
+        if total.steal >= WARN {
+            out.fire(Subject::Host, fire(w, &total));
+        } else if total.steal >= CLEAR {
+            out.linger(Subject::Host);
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, total: &CpuShare) -> Fire {
+    let steal = total.steal;
+    let severity = if steal >= CRIT { Severity::Crit } else { Severity::Warn };
+    let mut f =
+        Fire::new(severity, format!("the hypervisor takes {steal:.0}% of the CPU time of this VM"));
+    let at = if severity == Severity::Crit { CRIT } else { WARN };
+    let text = format!("steal {steal:.0}% over {} CPUs", w.host.cpus);
+    f.evidence.push(Evidence::new("steal", steal, "%", text).over(at));
+    let mut each: Vec<(u32, f64)> =
+        w.derived.cpu.iter().flat_map(|c| &c.cpus).map(|(id, s)| (id.0, s.steal)).collect();
+    each.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let text: Vec<String> = each.iter().take(8).map(|(id, s)| format!("cpu{id} {s:.0}%")).collect();
+    f.evidence.push(Evidence::text("cpus", format!("by CPU: {}", text.join(", "))));
+    let idle = total.idle + total.iowait;
+    let text = format!("the guest itself: busy {:.0}%, idle {idle:.0}%", 100.0 - idle - steal);
+    f.evidence.push(Evidence::new("idle", idle, "%", text));
+    f.ruled_out
+        .push(RuledOut::new("cpu-saturation", format!("{steal:.0}% is not the guest's to use")));
+    f.next.push("mpstat -P ALL 1 3".to_owned());
+    f.next.push("systemd-detect-virt; cat /sys/hypervisor/type".to_owned());
+    f
+}

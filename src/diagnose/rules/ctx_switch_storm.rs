@@ -1,0 +1,125 @@
+//! `ctx-switch-storm`: the CPUs spend their time on changing tasks.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::tasks;
+use super::common::text::rate;
+use crate::collect::CollectorId;
+use crate::model::derive::rate::median;
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct CtxSwitchStorm;
+
+/// What a switch costs, s: 1.5 to 3.4 us were measured on servers of several makes.
+const COST: f64 = 3e-6;
+/// % of all CPU time.
+const LOST: f64 = 8.0;
+/// Times what it was in the minute before ...
+const TIMES: f64 = 5.0;
+/// ... or so many per second and CPU.
+const PER_CPU: f64 = 25_000.0;
+/// Part of the thresholds below which an active finding clears.
+const CLEAR: f64 = 0.7;
+/// The minute before: not the last seconds, which are the storm itself.
+const BEFORE: Duration = Duration::from_secs(60);
+const SKIP: Duration = Duration::from_secs(8);
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("ctx-switch-storm"),
+    title: "the CPUs lose much of their time to switching between tasks",
+    condition: "Context switches, at 3 us each, take 8% or more of all CPU time, and are 5 times \
+        as many as in the minute before, or 25k per second and CPU, for 5 of 8 s. Clears below \
+        70%.",
+    look_alikes: "Many CPUs: 100k switches/s are nothing on 64. Switches between threads of one \
+        process on a kept-warm cache cost less than 3 us: the share is an estimate.",
+    remedy: "Fewer hand-overs: batch messages, fewer threads per request (coroutines, an event \
+        loop), no lock or pipe per item. Pinning both ends to one CPU saves a third to half of \
+        the cost.",
+    sources: "/proc/stat ctxt, schedstat slices per thread; field: 113918 switches/s on 4 CPUs \
+        became 6065 with coroutines, at 1.5 times the throughput; 1.5 to 3.4 us per switch on \
+        x86 and ARM servers.",
+    hold: Hold::of(5, 8),
+    needs_time: Duration::from_secs(6),
+};
+
+impl Rule for CtxSwitchStorm {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Cpu]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(ctxt) = w.derived.cpu.as_ref().and_then(|c| c.ctxt_s) else { return };
+        let cpus = f64::from(w.host.cpus.max(1));
+        let lost = 100.0 * ctxt * COST / cpus;
+        let usual = usual(w);
+        let over = |part: f64| {
+            lost >= part * LOST
+                && (ctxt >= part * PER_CPU * cpus
+                    || usual.is_some_and(|u| ctxt >= part * TIMES * u))
+        };
+        if over(1.0) {
+            out.fire(Subject::Host, fire(w, ctxt, lost, usual));
+        } else if over(CLEAR) {
+            out.linger(Subject::Host);
+        }
+    }
+}
+
+/// Median of the minute before.
+fn usual(w: &Window<'_>) -> Option<f64> {
+    let now = w.tick.mono;
+    let mut all: Vec<f64> = w
+        .recent(usize::MAX)
+        .take_while(|d| now.since(d.mono) <= BEFORE)
+        .filter(|d| now.since(d.mono) > SKIP)
+        .filter_map(|d| d.cpu.as_ref()?.ctxt_s)
+        .collect();
+    // A few seconds are no baseline.
+    if all.len() < 10 { None } else { median(&mut all) }
+}
+
+fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<f64>) -> Fire {
+    let cpus = w.host.cpus.max(1);
+    let mut f = Fire::new(
+        Severity::Warn,
+        format!(
+            "{} context switches/s cost about {:.1}% of {cpus} CPUs",
+            rate(ctxt),
+            lost.min(100.0)
+        ),
+    );
+    let note =
+        if lost > 100.0 { ", which is more than there is: they are cheaper here" } else { "" };
+    let text = format!("{lost:.1}% of all CPU time at 3 us per switch{note}");
+    f.evidence.push(Evidence::new("lost", lost, "%", text).over(LOST));
+    let per_cpu = ctxt / f64::from(cpus);
+    let text = format!("{}/s, {}/s per CPU", rate(ctxt), rate(per_cpu));
+    f.evidence.push(Evidence::new("ctxt", ctxt, "/s", text).over(PER_CPU * f64::from(cpus)));
+    if let Some(u) = usual {
+        let text = format!("{}/s in the minute before", rate(u));
+        f.evidence.push(Evidence::new("usual", u, "/s", text));
+    }
+    f.evidence.extend(tasks::switching(w));
+    f.examples = tasks::switched(w).into_iter().map(tasks::name).collect();
+    if let Some(t) = w.derived.cpu.as_ref().and_then(|c| c.total) {
+        let text =
+            format!("us {:.0}%, sy {:.0}%, idle {:.0}%", t.user, t.system, t.idle + t.iowait);
+        f.evidence.push(Evidence::new("system", t.system, "%", text));
+    }
+    let because = format!("{}/s per CPU", rate(per_cpu));
+    f.ruled_out.push(RuledOut::new("many-cpus", because));
+    f.next
+        .push("pidstat -wt 1 3  # voluntary: it waits often; involuntary: too many run".to_owned());
+    if let Some(t) = tasks::switched(w).first() {
+        f.next.push(format!("strace -c -f -p {}  # what it waits in", t.thread.task.pid));
+    }
+    f.next.push("perf sched record -- sleep 1; perf sched latency".to_owned());
+    f
+}

@@ -1,0 +1,124 @@
+//! `disk-flash-saturated`: local flash has more to do than it can.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::disks::{
+    Reference, against, leaves, local_flash, not_measured, reference, spins, subject, swing, title,
+};
+use super::common::text::{ms, rate, sh};
+use super::disk_writeback_storm;
+use crate::collect::CollectorId;
+use crate::model::derive::disks::DiskFigures;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct DiskFlashSaturated;
+
+/// Requests in the queue.
+const QUEUE: f64 = 16.0;
+/// Latency against that of an empty queue.
+const WAITING: f64 = 3.0;
+/// Flatter than this is a limit, not a device at its end.
+const SWINGS: f64 = 0.05;
+/// An active finding stays above this part of the thresholds.
+const CLEAR: f64 = 0.7;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("disk-flash-saturated"),
+    title: "local flash has more to do than it can: requests queue in front of it",
+    condition: "A disk in this machine that does not spin, with queue 16 or more, await at least 3 \
+        times that of an empty queue, and IOPS that vary by more than 5% over ten samples. For 8 \
+        of 10 s. Clears below 0.7 of that.",
+    look_alikes: "Throughput that varies by 5% or less is a limit of somebody: a quota, an \
+        instance type. A queue of large writes while dirty pages are flushed is \
+        disk-writeback-storm. 100% util with a short queue or normal latency has room: \
+        disk-util-pinned-not-saturated.",
+    remedy: "Spread the load or take a faster device. Flash that became slow under the same load is \
+        short of free blocks: fstrim, leave space unpartitioned, look at its wear. Many flushes \
+        (f/s) cost more than the writes: group commits.",
+    sources: "Field: SATA flash under load varies by a coefficient of 0.6 in latency, a capped \
+        volume by 0.1 to 0.35; a local NVMe serves 32k writes/s at a queue of 1.3 and is far from \
+        this.",
+    hold: Hold::of(8, 10),
+    needs_time: Duration::from_secs(10),
+};
+
+impl Rule for DiskFlashSaturated {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Disks]
+    }
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        for d in leaves(w).filter(|d| flash(d, t)) {
+            let Some(r) = d.await_ms else { continue };
+            let reference = reference(d, t);
+            let beyond = |part: f64| {
+                d.aqu_sz >= part * QUEUE && r >= (part * WAITING * reference.ms).max(reference.ms)
+            };
+            if !beyond(CLEAR) || disk_writeback_storm::storm(w, d, t).is_some() {
+                continue;
+            }
+            let cv = swing(w, d, QUEUE);
+            let swings = cv.map_or(t.single_sample, |cv| cv > SWINGS);
+            if swings && beyond(1.0) {
+                out.fire(subject(d), fire(d, r, reference, cv));
+            } else {
+                out.linger(subject(d));
+            }
+        }
+    }
+}
+
+fn flash(d: &DiskFigures, t: &Thresholds) -> bool {
+    !spins(d, t) && (local_flash(d) || d.attrs.rotational == Some(false))
+}
+
+fn fire(d: &DiskFigures, r: f64, reference: Reference, cv: Option<f64>) -> Fire {
+    let mut f = Fire::new(
+        Severity::Warn,
+        format!(
+            "{} is saturated: a queue of {:.1}, {} ms each, at {} IOPS",
+            title(d),
+            d.aqu_sz,
+            ms(r),
+            rate(d.iops())
+        ),
+    );
+    let text = format!("queue {:.1} = {} IOPS * {} ms", d.aqu_sz, rate(d.iops()), ms(r));
+    f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(QUEUE));
+    let text = against(r, reference);
+    f.evidence.push(Evidence::new("await", r, "ms", text).over(WAITING * reference.ms));
+    let text = format!("{} reads/s, {} writes/s", rate(d.r_s), rate(d.w_s));
+    f.evidence.push(Evidence::new("r/s", d.r_s, "/s", text));
+    if let (Some(n), Some(each)) = (d.f_s.filter(|n| *n > 0.0), d.f_await) {
+        let text = format!("{} flushes/s of {} ms", rate(n), ms(each));
+        f.evidence.push(Evidence::new("f/s", n, "/s", text));
+    }
+    if let Some(pct) = cv.map(|cv| 100.0 * cv) {
+        let text = format!("IOPS vary by {pct:.0}%");
+        f.evidence.push(Evidence::new("variation", pct, "%", text).over(100.0 * SWINGS));
+        let because = format!("IOPS vary by {pct:.0}%, more than {:.0}%", 100.0 * SWINGS);
+        f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
+    } else {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("whether throughput varies: a limit keeps it flat".to_owned());
+    }
+    let because = format!("queue {:.1}, await {:.0} times normal", d.aqu_sz, r / reference.ms);
+    f.ruled_out.push(RuledOut::new("disk-util-pinned-not-saturated", because));
+    not_measured(&mut f, reference);
+    if !reference.measured {
+        f.confidence = Confidence::Suspected;
+    }
+    let name = sh(&d.name);
+    f.next.push("pidstat -d 1".to_owned());
+    f.next.push(format!("iostat -x 1 {name}"));
+    f.next.push(format!("smartctl -a /dev/{name}"));
+    f.next.push("fstrim -av".to_owned());
+    f
+}

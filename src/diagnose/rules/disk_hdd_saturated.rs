@@ -1,0 +1,118 @@
+//! `disk-hdd-saturated`: a spinning disk has more to do than its arm can.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::disks::{leaves, spins, subject, swing, title};
+use super::common::text::{ms, rate, sh};
+use super::disk_writeback_storm;
+use crate::collect::CollectorId;
+use crate::model::derive::disks::DiskFigures;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct DiskHddSaturated;
+
+/// Requests in the queue, ms each, % of the time.
+const QUEUE: f64 = 4.0;
+const AWAIT: f64 = 20.0;
+const UTIL: f64 = 95.0;
+/// Critical from here on, ms.
+const CRIT: f64 = 200.0;
+/// An active finding stays above this part of the thresholds.
+const CLEAR: f64 = 0.7;
+/// What an arm can do at random, per second.
+const RANDOM: (f64, f64) = (75.0, 200.0);
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("disk-hdd-saturated"),
+    title: "a spinning disk has more to do than its arm can",
+    condition: "A disk that is known to spin (virtual disks make that up) with queue 4 or more, \
+        await 20 ms or more and util 95% or more, for 5 of 8 s; critical from 200 ms. Clears below \
+        0.7 of that.",
+    look_alikes: "Large writes only, while dirty pages are flushed: disk-writeback-storm. A limit \
+        of a provider shows throughput that hardly varies, on a virtual disk: disk-capped-cloud. \
+        One synchronous caller keeps the queue near 1.",
+    remedy: "Find who reads or writes at random (pidstat -d, iotop) and spare the arm: a cache, \
+        larger requests, mq-deadline, a disk of its own, or flash. An arm does 75 to 200 random \
+        requests a second, whatever the queue.",
+    sources: "Field: a 7200 rpm disk at depth 10: 505 IOPS, 21.5 ms, latency varying by a \
+        coefficient of 1.2; and under random writes 161 to 302 IOPS at 272 to 339 ms.",
+    hold: Hold::of(5, 8),
+    needs_time: Duration::from_secs(6),
+};
+
+impl Rule for DiskHddSaturated {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Disks]
+    }
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        for d in leaves(w).filter(|d| spins(d, t)) {
+            let Some(r) = d.await_ms else { continue };
+            let beyond =
+                |part: f64| d.aqu_sz >= part * QUEUE && r >= part * AWAIT && d.util >= part * UTIL;
+            if !beyond(CLEAR) || disk_writeback_storm::storm(w, d, t).is_some() {
+                continue;
+            }
+            if beyond(1.0) {
+                out.fire(subject(d), fire(w, d, r));
+            } else {
+                out.linger(subject(d));
+            }
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, d: &DiskFigures, r: f64) -> Fire {
+    let severity = if r >= CRIT { Severity::Crit } else { Severity::Warn };
+    let mut f = Fire::new(
+        severity,
+        format!(
+            "{} is saturated: {} IOPS, a queue of {:.1} waits {} ms",
+            title(d),
+            rate(d.iops()),
+            d.aqu_sz,
+            ms(r)
+        ),
+    );
+    let at = if severity == Severity::Crit { CRIT } else { AWAIT };
+    let text = format!("await {} ms; a seek takes about 10", ms(r));
+    f.evidence.push(Evidence::new("await", r, "ms", text).over(at));
+    let text = format!("queue {:.1} = {} IOPS * {} ms", d.aqu_sz, rate(d.iops()), ms(r));
+    f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(QUEUE));
+    let text = format!("util {:.0}%", d.util_shown());
+    f.evidence.push(Evidence::new("util", d.util_shown(), "%", text).over(UTIL));
+    let text = format!(
+        "{} IOPS; an arm does {:.0} to {:.0} at random",
+        rate(d.iops()),
+        RANDOM.0,
+        RANDOM.1
+    );
+    f.evidence.push(Evidence::new("iops", d.iops(), "/s", text));
+    if let (Some(kb), Some(merged)) = (d.areq_kb(), d.merged_pct()) {
+        // Neighbours that arrive together are merged: a load in order shows it.
+        let kind = if merged >= 30.0 || kb >= 128.0 { "in order, mostly" } else { "at random" };
+        let text = format!("{kb:.0} kB each, {merged:.0}% merged: {kind}");
+        f.evidence.push(Evidence::new("areq-sz", kb, "kB", text));
+    }
+    let reads = 100.0 * d.r_s / d.iops().max(f64::MIN_POSITIVE);
+    let because = match d.wareq_kb {
+        Some(kb) => format!("{reads:.0}% reads, writes of {kb:.0} kB"),
+        None => format!("{reads:.0}% reads"),
+    };
+    f.ruled_out.push(RuledOut::new("disk-writeback-storm", because));
+    let because = match swing(w, d, CLEAR * QUEUE) {
+        Some(cv) => format!("it spins, and IOPS vary by {:.0}%", 100.0 * cv),
+        None => "it spins".to_owned(),
+    };
+    f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
+    f.next.push("pidstat -d 1".to_owned());
+    f.next.push(format!("iostat -x 1 {}", sh(&d.name)));
+    f.next.push(format!("cat /sys/block/{}/queue/scheduler", sh(&d.name)));
+    f
+}

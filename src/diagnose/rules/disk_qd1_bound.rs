@@ -1,0 +1,93 @@
+//! `disk-qd1-bound`: one caller waits for each request; its speed is 1/latency.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::disks::{Reference, against, leaves, not_measured, reference, subject, title};
+use super::common::text::{ms, rate, sh};
+use crate::collect::CollectorId;
+use crate::model::derive::disks::DiskFigures;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct DiskQd1Bound;
+
+/// % of the time with the request in flight.
+const UTIL: f64 = 50.0;
+/// The queue of one caller.
+const QUEUE: (f64, f64) = (0.5, 1.2);
+/// How far IOPS * await may be from the queue: the rest is flushes.
+const LITTLE: f64 = 0.2;
+/// From so many times the latency of an empty queue on something makes each request wait.
+const WAITING: f64 = 3.0;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("disk-qd1-bound"),
+    title: "one caller waits for each request: its speed is one by the latency",
+    condition: "util 50% or more, queue 0.5 to 1.2, and IOPS times await is that queue; for 8 of 10 \
+        s. Not when await is 3 times that of an empty queue.",
+    look_alikes: "A limit that makes each request of one caller wait gives a queue of 1 as well; \
+        then await is far above normal: disk-slow-device, disk-capped-cloud. Commits that wait for \
+        flushes: fs-flush-bound.",
+    remedy: "The disk could do more at once. Issue requests in parallel or asynchronously: more \
+        threads, io_uring, read-ahead, a larger batch per commit (innodb_parallel_read_threads 1 \
+        to 16: 3986 to 47901 reads/s).",
+    sources: "Field: a cloud volume at depth 1 shows 100% util at a queue of 0.96 and 0.16 ms. \
+        Little's law: queue = IOPS * await.",
+    hold: Hold::of(8, 10),
+    needs_time: Duration::from_secs(10),
+};
+
+impl Rule for DiskQd1Bound {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn kind(&self) -> Kind {
+        Kind::Annotation
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Disks]
+    }
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        for d in leaves(w) {
+            let Some(r) = d.await_ms else { continue };
+            let reference = reference(d, t);
+            let little = d.iops() * r / 1000.0;
+            let one = (QUEUE.0..=QUEUE.1).contains(&d.aqu_sz)
+                && (little - d.aqu_sz).abs() <= LITTLE * d.aqu_sz;
+            if one && d.util >= UTIL && r < WAITING * reference.ms {
+                out.fire(subject(d), fire(d, r, reference));
+            }
+        }
+    }
+}
+
+fn fire(d: &DiskFigures, r: f64, reference: Reference) -> Fire {
+    let mut f = Fire::new(
+        Severity::Info,
+        format!(
+            "{} serves one request at a time: {} IOPS = 1 / {} ms",
+            title(d),
+            rate(d.iops()),
+            ms(r)
+        ),
+    );
+    let text = format!("queue {:.2} = {} IOPS * {} ms", d.aqu_sz, rate(d.iops()), ms(r));
+    f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(QUEUE.0));
+    let text = format!("util {:.0}%", d.util_shown());
+    f.evidence.push(Evidence::new("util", d.util_shown(), "%", text).over(UTIL));
+    f.evidence.push(Evidence::new("await", r, "ms", against(r, reference)));
+    let because = format!("await {} ms is below {WAITING:.0} times {} ms", ms(r), ms(reference.ms));
+    f.ruled_out.push(RuledOut::new("disk-capped-cloud", because.clone()));
+    f.ruled_out.push(RuledOut::new("disk-slow-device", because));
+    not_measured(&mut f, reference);
+    if !reference.measured {
+        f.confidence = Confidence::Suspected;
+    }
+    f.next.push("pidstat -d 1".to_owned());
+    f.next.push(format!("iostat -x 1 {}", sh(&d.name)));
+    f
+}

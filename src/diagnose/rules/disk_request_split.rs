@@ -1,0 +1,187 @@
+//! `disk-request-split`: the block layer cuts large requests into pieces.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::disks::{
+    Reference, against, lately, leaves, local_flash, not_measured, reference, spins, subject,
+    swing, title,
+};
+use super::common::measured::{self, DiskLatency};
+use super::common::text::{bytes, rate, sh};
+use super::disk_writeback_storm::storm;
+use crate::collect::CollectorId;
+use crate::model::derive::disks::DiskFigures;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct DiskRequestSplit;
+
+/// Mean size against the largest allowed: all are cut; some remain short.
+const CUT: f64 = 0.9;
+const REMAINDERS: f64 = 0.75;
+/// % of requests merged: merged ones grew to the limit by themselves.
+const MERGED: f64 = 5.0;
+/// Pieces in the queue at once.
+const QUEUE: f64 = 2.0;
+/// Above this the pieces are large enough, kB.
+const LARGE: u32 = 1024;
+/// Pieces of up to so many kB that wait so many times normal are worth a warning.
+const SMALL: u32 = 256;
+const WAITING: f64 = 3.0;
+/// Splits for each request, by eBPF: proof that they are pieces, and proof that they are not.
+const PIECES: f64 = 0.25;
+const WHOLE: f64 = 0.05;
+/// Throughput that varies less may be a limit.
+const FLAT: f64 = 0.05;
+/// An active finding stays above this part of the queue.
+const CLEAR: f64 = 0.7;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("disk-request-split"),
+    title: "large requests are cut into pieces of max_sectors_kb",
+    condition: "Mean size of a request 90% of max_sectors_kb or more, fewer than 5% merged, queue 2 \
+        or more, and the device would take more (max_hw_sectors_kb) than the 1024 kB or less that \
+        are set; for 5 of 8 s. Warns when the pieces are 256 kB or less and wait 3 times normal, \
+        not behind a limit or in a flush. From 75% it is a suspicion, for the last piece of each request is \
+        shorter; eBPF, which counts splits, proves it or takes it back.",
+    look_alikes: "Sequential writeback and read-ahead are merged up to the limit: they were small \
+        and grew, nothing was cut. Applications that ask for just that size are not cut either, \
+        which only eBPF can tell. Behind a limit of bytes the pieces wait for the limit: \
+        disk-capped-cloud.",
+    remedy: "echo 1024 > /sys/block/DEV/queue/max_sectors_kb, up to max_hw_sectors_kb, by a udev \
+        rule; on dm and md also for the layers above. Or ask for smaller requests in parallel.",
+    sources: "Field: with requests of 600 kB, max_sectors_kb 256 to 1024 brought 86 to 159 MiB/s of \
+        reads and 91 to 165 of writes. Measured: writes of 1 MiB with a limit of 128 give 29316 \
+        writes/s of exactly 128 kB.",
+    hold: Hold::of(5, 8),
+    needs_time: Duration::from_secs(6),
+};
+
+impl Rule for DiskRequestSplit {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Disks]
+    }
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        for d in leaves(w) {
+            let Some(most) = d.attrs.max_sectors_kb.filter(|n| (1..=LARGE).contains(n)) else {
+                continue;
+            };
+            if d.attrs.max_hw_sectors_kb.is_some_and(|hw| hw <= most) {
+                continue;
+            }
+            let Some((field, kb, share)) = cut(d, most) else { continue };
+            if share < REMAINDERS || d.merged_pct().is_none_or(|m| m >= MERGED) {
+                continue;
+            }
+            let latency = measured::disk(w, d);
+            let splits = latency.as_ref().and_then(|l| l.split_share(d));
+            if splits.is_some_and(|s| s < WHOLE) {
+                continue;
+            }
+            if d.aqu_sz >= QUEUE {
+                let cut = Cut {
+                    most,
+                    field,
+                    kb,
+                    share,
+                    proven: splits.is_some_and(|s| s >= PIECES),
+                    waits: limited(w, d, t) || storm(w, d, t).is_some(),
+                };
+                out.fire(subject(d), fire(d, &cut, latency.as_ref(), reference(d, t)));
+            } else if d.aqu_sz >= CLEAR * QUEUE {
+                out.linger(subject(d));
+            }
+        }
+    }
+}
+
+/// The direction with the larger share of the bytes: its field, size, part of the limit.
+fn cut(d: &DiskFigures, most: u32) -> Option<(&'static str, f64, f64)> {
+    let (field, kb) =
+        if d.rkb_s > d.wkb_s { ("rareq-sz", d.rareq_kb?) } else { ("wareq-sz", d.wareq_kb?) };
+    Some((field, kb, kb / f64::from(most)))
+}
+
+/// Somebody may limit the bytes: no disk of this machine, and throughput is not known to vary.
+fn limited(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
+    let own = local_flash(d) || spins(d, t);
+    // The rise at the begin of a load is no variation.
+    let begins = lately(w, d, 14).any(|p| p.aqu_sz < QUEUE);
+    !own && (begins || swing(w, d, QUEUE).is_none_or(|cv| cv <= FLAT))
+}
+
+/// Requests that look like pieces.
+struct Cut {
+    /// max_sectors_kb.
+    most: u32,
+    /// Which size, kB, and its part of the limit.
+    field: &'static str,
+    kb: f64,
+    share: f64,
+    /// eBPF saw the splits.
+    proven: bool,
+    /// They may wait for a limit or a flush, however large they are.
+    waits: bool,
+}
+
+fn fire(d: &DiskFigures, c: &Cut, latency: Option<&DiskLatency>, reference: Reference) -> Fire {
+    let Cut { most, field, kb, share, .. } = *c;
+    let r = d.await_ms.unwrap_or(0.0);
+    let all = share >= CUT || c.proven;
+    let harm = all && !c.waits && most <= SMALL && r >= WAITING * reference.ms;
+    let mut f = Fire::new(
+        if harm { Severity::Warn } else { Severity::Info },
+        format!(
+            "{} gets large requests in pieces: {}/s of {kb:.0} kB, max_sectors_kb {most}",
+            title(d),
+            rate(d.iops())
+        ),
+    );
+    let text = format!("{kb:.1} kB each, {:.0}% of max_sectors_kb {most}", 100.0 * share);
+    let at = if share >= CUT { CUT } else { REMAINDERS };
+    f.evidence.push(Evidence::new(field, kb, "kB", text).over(at * f64::from(most)));
+    let merged = d.merged_pct().unwrap_or(0.0);
+    let text = format!("{merged:.1}% merged");
+    f.evidence.push(Evidence::new("merged", merged, "%", text).over(MERGED));
+    let text = format!("{:.1} pieces in the queue", d.aqu_sz);
+    f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(QUEUE));
+    f.evidence.push(Evidence::new("await", r, "ms", against(r, reference)));
+    let text = format!("{}/s", bytes((d.kb_s() * 1024.0) as u64));
+    f.evidence.push(Evidence::new("kB/s", d.kb_s(), "kB/s", text));
+    match d.attrs.max_hw_sectors_kb {
+        Some(hw) => {
+            let text = format!("the device takes {hw} kB at once");
+            f.evidence.push(Evidence::new("max_hw_sectors_kb", hw.into(), "kB", text));
+        }
+        None => f.missing.push("what the device takes at once (max_hw_sectors_kb)".to_owned()),
+    }
+    if let Some(l) = latency {
+        f.evidence.extend(l.evidence(d));
+    }
+    let because = format!("only {merged:.1}% were merged from smaller ones");
+    f.ruled_out.push(RuledOut::new("sequential merging", because));
+    if harm {
+        not_measured(&mut f, reference);
+    }
+    if c.proven {
+        f.ruled_out.push(RuledOut::new("requests of just that size", "eBPF saw them cut"));
+    } else {
+        f.missing.push("the sizes before the cut (eBPF counts splits)".to_owned());
+    }
+    if !all {
+        f.confidence = Confidence::Suspected;
+    }
+    let name = sh(&d.name);
+    let raise = d.attrs.max_hw_sectors_kb.map_or(LARGE, |hw| hw.min(LARGE));
+    f.next.push(format!("echo {raise} > /sys/block/{name}/queue/max_sectors_kb"));
+    f.next.push(format!("iostat -x 1 {name}"));
+    f.next.push("bpftrace -e 'tracepoint:block:block_split { @[args.dev] = count(); }'".to_owned());
+    f
+}

@@ -1,0 +1,96 @@
+//! `fs-flush-bound`: cache flushes, not reads or writes, take the disk's time.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts,
+    Window,
+};
+use super::common::disks::{leaves, subject, title};
+use super::common::text::{ms, rate, sh};
+use crate::collect::CollectorId;
+use crate::model::derive::disks::DiskFigures;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct FsFlushBound;
+
+/// Flushes per second.
+const FLUSHES: f64 = 50.0;
+/// ms of each second that they take.
+const SHARE: f64 = 300.0;
+/// An active finding stays above this part of the thresholds.
+const CLEAR: f64 = 0.7;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("fs-flush-bound"),
+    title: "commits wait for the disk's cache to be flushed",
+    condition: "50 or more flushes per second that take 300 ms or more of each second (f/s times \
+        f_await), for 8 of 10 s. Clears below 0.7 of that.",
+    look_alikes: "Flushes that take no time: write cache off or protected by a battery. Writes that \
+        wait without flushes: disk-slow-device, disk-capped-cloud.",
+    remedy: "Commit in groups: fewer fsync per transaction (group commit, larger batches), a \
+        journal on a device of its own, flash with power-loss protection. Never nobarrier on a \
+        cache that forgets.",
+    sources: "diskstats fields 16 and 17 (since 5.5); a loop of write and fsync on a loop device.",
+    hold: Hold::of(8, 10),
+    needs_time: Duration::from_secs(10),
+};
+
+impl Rule for FsFlushBound {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn kind(&self) -> Kind {
+        Kind::Annotation
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Disks]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let mut known = false;
+        for d in leaves(w) {
+            let Some(flushes) = d.f_s else { continue };
+            known = true;
+            let Some(each) = d.f_await else { continue };
+            let beyond = |part: f64| flushes >= part * FLUSHES && flushes * each >= part * SHARE;
+            if beyond(1.0) {
+                out.fire(subject(d), fire(d, flushes, each));
+            } else if beyond(CLEAR) {
+                out.linger(subject(d));
+            }
+        }
+        if !known && leaves(w).next().is_some() {
+            out.cannot_judge("flushes are not counted (kernel before 5.5)");
+        }
+    }
+}
+
+fn fire(d: &DiskFigures, flushes: f64, each: f64) -> Fire {
+    let mut f = Fire::new(
+        Severity::Info,
+        format!("{} spends its time on flushes: {}/s of {} ms", title(d), rate(flushes), ms(each)),
+    );
+    let busy = flushes * each;
+    let text = format!("{busy:.0} ms of flushes per second");
+    f.evidence.push(Evidence::new("f_await*f/s", busy, "ms/s", text).over(SHARE));
+    let text = format!("{} flushes/s", rate(flushes));
+    f.evidence.push(Evidence::new("f/s", flushes, "/s", text).over(FLUSHES));
+    let text = format!("f_await {} ms", ms(each));
+    f.evidence.push(Evidence::new("f_await", each, "ms", text));
+    let text = format!("{} writes/s", rate(d.w_s));
+    f.evidence.push(Evidence::new("w/s", d.w_s, "/s", text));
+    if let Some(cache) = &d.attrs.write_cache {
+        f.evidence.push(Evidence::text("write_cache", format!("write cache: {cache}")));
+    }
+    let because = format!("queue {:.1} with flushes in it", d.aqu_sz);
+    f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
+    if let Some(r) = d.w_await {
+        let because = format!("w_await {} ms holds the flush of {} ms", ms(r), ms(each));
+        f.ruled_out.push(RuledOut::new("disk-slow-device", because));
+    }
+    f.next.push("strace -f -c -e trace=fsync,fdatasync,sync_file_range -p PID".to_owned());
+    f.next.push(format!("cat /sys/block/{}/queue/write_cache", sh(&d.name)));
+    f.next.push(format!("iostat -x 1 {}  # f/s, f_await", sh(&d.name)));
+    f
+}

@@ -1,0 +1,104 @@
+//! `load-without-cpu`: a high load average, and the CPUs have nothing to do.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::tasks;
+use super::common::text::count;
+use crate::collect::CollectorId;
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct LoadWithoutCpu;
+
+/// Load of the last minute per CPU.
+const LOAD: f64 = 2.0;
+/// % of idle time, iowait included.
+const IDLE: f64 = 60.0;
+/// Blocked tasks per CPU.
+const BLOCKED: f64 = 1.0;
+/// Part of the thresholds below which an active finding clears.
+const CLEAR: f64 = 0.7;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("load-without-cpu"),
+    title: "the load is high although the CPUs idle: tasks pile up in uninterruptible sleep",
+    condition: "A load (1 min) of 2 per CPU or more, 60% or more idle or iowait, and one blocked \
+        task per CPU or more, for 10 of 15 s. Clears below 70% of each.",
+    look_alikes: "Work for the CPUs: then they are not idle (cpu-saturation). A burst that is \
+        over: the load average remembers it for a minute, but nothing is blocked now. Kernel \
+        threads that sleep uninterruptibly by habit count in neither.",
+    remedy: "See what the tasks wait in (wchan): a disk that hangs or is flooded (disk-hung, \
+        disk-writeback-storm), an NFS server that is gone, a frozen file system, a lock in a \
+        driver.",
+    sources: "/proc/loadavg (counts D tasks), /proc/stat procs_blocked, \
+        /proc/PID/task/TID/{stat,wchan}.",
+    hold: Hold::of(10, 15),
+    needs_time: Duration::from_secs(11),
+};
+
+impl Rule for LoadWithoutCpu {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Cpu, CollectorId::Sched]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(cpu) = w.derived.cpu.as_ref() else { return };
+        let load = w.recent(3).find_map(|d| d.sched.as_ref()?.load).map(|l| l[0]);
+        let (Some(total), Some(load)) = (cpu.total, load) else { return };
+        // procs_blocked counts tasks in io_schedule only: a lock or NFS is not among them.
+        let listed = tasks::blocked_tasks(w).map_or(0, |p| p.len());
+        let blocked = f64::from(cpu.blocked.unwrap_or(0)).max(listed as f64);
+        let (cpus, idle) = (f64::from(w.host.cpus.max(1)), total.idle + total.iowait);
+        let over = |part: f64| {
+            load >= part * LOAD * cpus && idle >= part * IDLE && blocked >= part * BLOCKED * cpus
+        };
+        if over(1.0) {
+            out.fire(Subject::Host, fire(w, load, idle, blocked));
+        } else if over(CLEAR) {
+            out.linger(Subject::Host);
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, load: f64, idle: f64, blocked: f64) -> Fire {
+    let cpus = w.host.cpus.max(1);
+    let mut f = Fire::new(
+        Severity::Warn,
+        format!(
+            "load {load:.1} on {cpus} CPUs that are {idle:.0}% idle: {} blocked",
+            count(blocked as usize, "task")
+        ),
+    );
+    let text = format!("load {load:.2} over 1 min, {:.1} per CPU", load / f64::from(cpus));
+    f.evidence.push(Evidence::new("load1", load, "", text).over(LOAD * f64::from(cpus)));
+    let text = format!("{idle:.0}% idle or iowait");
+    f.evidence.push(Evidence::new("idle", idle, "%", text).over(IDLE));
+    let text = format!("{} blocked now", count(blocked as usize, "task"));
+    f.evidence.push(Evidence::new("blocked", blocked, "", text).over(f64::from(cpus)));
+    let groups = tasks::blocked(w);
+    if groups.is_empty() {
+        f.missing.push("which tasks are blocked, and in what (/proc/PID/wchan)".to_owned());
+    }
+    for g in groups {
+        f.evidence.push(Evidence::text("wchan", g));
+    }
+    if let Some(p) = tasks::blocked_tasks(w) {
+        f.examples = p.iter().take(5).map(|b| format!("{}/{}", b.comm, b.task.tid)).collect();
+    }
+    f.ruled_out.push(RuledOut::new("cpu-saturation", format!("{idle:.0}% idle")));
+    if let Some(n) = w.derived.cpu.as_ref().and_then(|c| c.running) {
+        f.ruled_out.push(RuledOut::new("busy-cpus", format!("procs_running {n}")));
+    }
+    f.next.push("ps -eLo state,pid,tid,wchan:30,comm | awk '$1 == \"D\"'".to_owned());
+    if let Some(b) = tasks::blocked_tasks(w).and_then(|p| p.first().copied()) {
+        f.next.push(format!("cat /proc/{}/stack", b.task.tid));
+    }
+    f.next.push("dmesg | tail -30; echo w > /proc/sysrq-trigger".to_owned());
+    f
+}

@@ -1,0 +1,163 @@
+//! `mem-stall`: everything waits for memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::text::{bytes, rate, sh};
+use super::common::vm;
+use crate::collect::CollectorId;
+use crate::collect::cgroups::CgroupRow;
+use crate::model::subject::{CgroupId, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct MemStall;
+
+/// % of the time in which all tasks that want to run wait for memory (PSI memory full).
+const WARN: f64 = 10.0;
+const CRIT: f64 = 40.0;
+const CLEAR: f64 = 7.0;
+/// Part of its limit at which a cgroup reclaims for every page.
+const AT_LIMIT: f64 = 0.95;
+/// Pages that reclaim frees ahead of use, bytes: much of a small limit.
+const SLACK: u64 = 512 << 10;
+/// cgroups are read in turn.
+const REMEMBER: Duration = Duration::from_secs(15);
+/// Faults from disk per second that node-mixin warns of.
+const MAJOR_FAULTS: f64 = 500.0;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("mem-stall"),
+    title: "tasks stand still while memory is reclaimed or swapped in",
+    condition: "All tasks that could run wait for memory in 10% or more of the time (PSI memory \
+        full), for 5 of 10 s. Critical at 40%. Clears below 7%.",
+    look_alikes: "A cold cache: reading a file for the first time is I/O, not memory; refaults \
+        stay low. Little free memory: page cache is there to be used, and nobody waits for it. A \
+        cgroup at its limit on a host with free memory: that is this finding, and the group is \
+        named.",
+    remedy: "Find the cgroup at its limit: memory.max and memory.limit_in_bytes include page \
+        cache, so that a buffered writer stalls in its own dirty pages. Raise the limit, use less \
+        (a smaller heap, O_DIRECT), or protect the others with memory.low.",
+    sources: "/proc/pressure/memory, /proc/vmstat; node-mixin warns at 500 major faults/s.",
+    hold: Hold::of(5, 10),
+    needs_time: Duration::from_secs(6),
+};
+
+impl Rule for MemStall {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Psi]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(full) = w.derived.psi.and_then(|p| p.memory_full) else { return };
+        if full >= WARN {
+            out.fire(Subject::Host, fire(w, full));
+        } else if full >= CLEAR {
+            out.linger(Subject::Host);
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, full: f64) -> Fire {
+    let severity = if full >= CRIT { Severity::Crit } else { Severity::Warn };
+    let groups = at_limit(w);
+    let whose =
+        groups.first().map_or(String::new(), |g| format!("; {} is at its limit", g.group.path));
+    let mut f =
+        Fire::new(severity, format!("all tasks wait for memory {full:.0}% of the time{whose}"));
+    let at = if severity == Severity::Crit { CRIT } else { WARN };
+    let some = w.derived.psi.and_then(|p| p.memory_some);
+    let some = some.map_or(String::new(), |s| format!(", some {s:.0}%"));
+    let text = format!("memory pressure full {full:.0}%{some}");
+    f.evidence.push(Evidence::new("psi memory", full, "%", text).over(at));
+    for g in groups.iter().take(3) {
+        let text = format!("{}: {} of {}", g.group.path, bytes(g.peak), bytes(g.limit));
+        let e = Evidence::new("memory.max", g.peak as f64, "bytes", text);
+        f.evidence.push(e.over(g.limit as f64));
+    }
+    counters(&mut f, w);
+    let available = w.tick.samples.memory.as_ref().and_then(|m| m.data.get("meminfo.MemAvailable"));
+    if let Some(kb) = available {
+        let text = format!("{} available on the host", bytes(kb.saturating_mul(1024)));
+        f.evidence.push(Evidence::new("MemAvailable", kb as f64 * 1024.0, "bytes", text));
+    }
+    if let Some(g) = groups.first() {
+        f.next
+            .push(format!("grep . {}/memory*", sh(&format!("{}{}", g.group.mount, g.group.path))));
+    }
+    f.next.push("vmstat 1 3; sar -B 1 3".to_owned());
+    f.next.push(
+        "ps -eo pid,rss,maj_flt,comm --sort=-rss | head; dmesg | grep -i oom | tail".to_owned(),
+    );
+    f
+}
+
+/// What reclaim does, and what it is not.
+fn counters(f: &mut Fire, w: &Window<'_>) {
+    let stalls = vm::rate(w, "allocstall");
+    let (major, swap) = (vm::rate(w, "pgmajfault"), vm::rate(w, "pswpin"));
+    let refault = vm::rate(w, "workingset_refault");
+    if w.tick.samples.memory.is_none() {
+        f.missing.push("what memory is reclaimed (/proc/vmstat)".to_owned());
+    }
+    if let Some(n) = stalls {
+        let text = format!("allocstall {}/s: allocations that had to reclaim themselves", rate(n));
+        f.evidence.push(Evidence::new("allocstall", n, "/s", text));
+    }
+    if let Some(n) = major {
+        let text = format!("pgmajfault {}/s", rate(n));
+        f.evidence.push(Evidence::new("pgmajfault", n, "/s", text).over(MAJOR_FAULTS));
+    }
+    if let Some(n) = swap.filter(|n| *n > 0.0) {
+        let text = format!("swap in {} pages/s", rate(n));
+        f.evidence.push(Evidence::new("pswpin", n, "/s", text));
+    }
+    let io = w.derived.psi.and_then(|p| p.io_full);
+    let because = match (refault, io) {
+        (Some(r), _) if r > 0.0 => {
+            format!("refaults {}/s: pages come back that were just evicted", rate(r))
+        }
+        (_, Some(io)) => format!("io pressure full {io:.0}%; this time is counted as memory's"),
+        _ => "the kernel counts this time as waiting for memory, not for I/O".to_owned(),
+    };
+    f.ruled_out.push(RuledOut::new("cold-cache", because));
+}
+
+/// A cgroup with the most that it used lately.
+struct Full<'a> {
+    group: &'a CgroupRow,
+    peak: u64,
+    limit: u64,
+}
+
+/// cgroups that use up their limit, fullest first. Reclaim frees a little at a time, so that the
+/// use swings below the limit: the peak tells.
+fn at_limit<'a>(w: &Window<'a>) -> Vec<Full<'a>> {
+    let mut found: BTreeMap<(CgroupId, &str), Full<'a>> = BTreeMap::new();
+    let moments = w
+        .history
+        .back_from(w.tick.seq)
+        .take_while(|m| w.tick.mono.since(m.tick.mono) <= REMEMBER)
+        .filter_map(|m| m.tick.samples.cgroups.as_ref());
+    for g in moments.flat_map(|s| &s.data.groups) {
+        let (Some(now), Some(limit)) = (g.memory_bytes, g.memory_limit_bytes) else { continue };
+        // The newest limit counts. No limit is a number beyond all memory on v1.
+        if limit > 0 && (w.host.memory_bytes == 0 || limit <= w.host.memory_bytes) {
+            let new = Full { group: g, peak: now, limit };
+            let f = found.entry((g.id, &g.mount)).or_insert(new);
+            f.peak = f.peak.max(now);
+        }
+    }
+    let full = |f: &Full<'_>| {
+        f.peak as f64 >= AT_LIMIT * f.limit as f64 || f.peak.saturating_add(SLACK) >= f.limit
+    };
+    let share = |f: &Full<'_>| f.peak as f64 / f.limit as f64;
+    let mut out: Vec<Full<'a>> = found.into_values().filter(full).collect();
+    out.sort_by(|a, b| share(b).total_cmp(&share(a)).then(a.group.path.cmp(&b.group.path)));
+    out
+}

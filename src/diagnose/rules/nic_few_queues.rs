@@ -1,0 +1,163 @@
+//! `nic-few-queues`: the CPUs behind a NIC's queues are full while others have time.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::nics;
+use super::common::text::{rate, sh};
+use crate::collect::CollectorId;
+use crate::collect::softirq::NicQueues;
+use crate::model::derive::cpu::CpuShare;
+use crate::model::subject::{CpuId, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct NicFewQueues;
+
+/// % of a queue's CPU in the kernel.
+const BUSY: f64 = 70.0;
+/// % of idle time of the other CPUs.
+const IDLE: f64 = 30.0;
+/// Part of the thresholds below which an active finding clears.
+const CLEAR: f64 = 0.7;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("nic-few-queues"),
+    title: "the CPUs behind a NIC's queues are full while others have time",
+    condition: "A NIC has fewer receive queues than CPUs, without RPS; each of the two or more \
+        CPUs that take its interrupts is 70% or more in the kernel, and the others are 30% idle \
+        or more, for 10 of 15 s. Info when the NIC has no more queues to give, or nobody knows \
+        and it has at least half as many as CPUs. Clears below 49% and 21%.",
+    look_alikes: "Queues whose interrupts share fewer CPUs, or a single one: that is \
+        softirq-one-core, spread them. All CPUs busy: more queues do not help. veth and other \
+        devices of software: their softirq runs on the CPU of the sender.",
+    remedy: "More queues (ethtool -L DEV combined N); at the NIC's maximum spread in software \
+        (rps_cpus, xps_cpus), use a second NIC, or scale out.",
+    sources: "/sys/class/net/DEV/queues, ETHTOOL_MSG_CHANNELS_GET, /proc/interrupts, /proc/stat; \
+        field: 32 of 32 queues on 40 to 64 cores end at 6.2 of 12 million packets/s.",
+    hold: Hold::of(10, 15),
+    needs_time: Duration::from_secs(11),
+};
+
+impl Rule for NicFewQueues {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Cpu, CollectorId::Softirq]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(netns) = w.host.netns else { return };
+        for nic in nics::nics(w) {
+            let subject = Subject::Link { dev: nic.dev.clone(), netns };
+            let Some(crowd) = crowd(w, nic) else { continue };
+            if crowd.busiest_least >= BUSY && crowd.idle >= IDLE {
+                out.fire(subject, fire(w, nic, &crowd));
+            } else if crowd.busiest_least >= CLEAR * BUSY && crowd.idle >= CLEAR * IDLE {
+                out.linger(subject);
+            }
+        }
+    }
+}
+
+/// The CPUs of a NIC's queues against the others.
+struct Crowd {
+    /// CPUs that take its interrupts.
+    cpus: Vec<CpuId>,
+    /// % in the kernel of the least busy of them.
+    busiest_least: f64,
+    /// Mean % idle of the others.
+    idle: f64,
+    queues: u32,
+    /// Queues that the hardware has.
+    max: Option<u32>,
+    online: u32,
+}
+
+fn crowd(w: &Window<'_>, n: &NicQueues) -> Option<Crowd> {
+    let shares = w.derived.cpu.as_ref()?;
+    let online = u32::try_from(shares.cpus.len()).ok()?;
+    let channels = nics::link(w, n).and_then(|l| l.attrs.channels);
+    let queues = channels.map_or(n.rx_queues, |c| c.rx);
+    if queues >= online || !nics::rps_off(n) {
+        return None;
+    }
+    let cpus: Vec<CpuId> = nics::irq_cpus(w, n)?.into_iter().map(|c| c.0).collect();
+    // One CPU is softirq-one-core's; fewer than queues means that they are not spread.
+    if cpus.len() < 2 || cpus.len() < queues as usize {
+        return None;
+    }
+    let kernel = |s: &CpuShare| s.system + s.softirq + s.irq;
+    let of = |id: &CpuId| shares.cpu(*id);
+    let busiest_least = cpus.iter().filter_map(of).map(|s| kernel(&s)).reduce(f64::min)?;
+    let others: Vec<f64> = shares
+        .cpus
+        .iter()
+        .filter(|(id, _)| !cpus.contains(id))
+        .map(|(_, s)| s.idle + s.iowait)
+        .collect();
+    if others.is_empty() {
+        return None;
+    }
+    let idle = others.iter().sum::<f64>() / others.len() as f64;
+    Some(Crowd { cpus, busiest_least, idle, queues, max: channels.map(|c| c.rx_max), online })
+}
+
+fn fire(w: &Window<'_>, n: &NicQueues, c: &Crowd) -> Fire {
+    let more = c.max.map(|m| m.min(c.online) > c.queues);
+    let few = c.queues < c.online / 2;
+    let severity = match more {
+        Some(true) => Severity::Warn,
+        None if few => Severity::Warn,
+        Some(false) | None => Severity::Info,
+    };
+    let tail = if more == Some(false) { "; hardware max reached" } else { "" };
+    let mut f = Fire::new(
+        severity,
+        format!(
+            "{} has {} receive queues for {} CPUs: theirs are {:.0}% in the kernel or more, the others {:.0}% idle{tail}",
+            n.dev, c.queues, c.online, c.busiest_least, c.idle
+        ),
+    );
+    let text = match c.max {
+        Some(max) => format!("{} of {max} possible queues, {} CPUs", c.queues, c.online),
+        None => format!("{} queues, {} CPUs", c.queues, c.online),
+    };
+    f.evidence.push(Evidence::new("queues", c.queues.into(), "", text).over(c.online.into()));
+    let text = format!(
+        "CPUs {} take its interrupts and are {:.0}% in the kernel or more",
+        nics::cpu_list(&c.cpus),
+        c.busiest_least
+    );
+    f.evidence.push(Evidence::new("busy", c.busiest_least, "%", text).over(BUSY));
+    let text = format!("the other CPUs are {:.0}% idle", c.idle);
+    f.evidence.push(Evidence::new("idle", c.idle, "%", text).over(IDLE));
+    if let Some(l) = nics::link(w, n) {
+        let text = format!(
+            "{} packets/s in, {}/s out, {} per queue",
+            rate(l.rx_pps),
+            rate(l.tx_pps),
+            rate(l.rx_pps / f64::from(c.queues.max(1)))
+        );
+        f.evidence.push(Evidence::new("packets", l.rx_pps, "/s", text));
+    }
+    if c.max.is_none() {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("how many queues the NIC could have (ethtool -l)".to_owned());
+    }
+    let because = format!("{} CPUs take its interrupts, one per queue", c.cpus.len());
+    f.ruled_out.push(RuledOut::new("softirq-one-core", because));
+    let because = format!("the others are {:.0}% idle", c.idle);
+    f.ruled_out.push(RuledOut::new("cpu-saturation", because));
+    let dev = sh(&n.dev);
+    if more != Some(false) {
+        let want = c.max.map_or(c.online, |m| m.min(c.online));
+        f.next.push(format!("ethtool -l {dev}; ethtool -L {dev} combined {want}"));
+    }
+    f.next.push(format!("grep . /sys/class/net/{dev}/queues/rx-*/rps_cpus  # RPS is off"));
+    f.next.push(format!("ethtool -S {dev} | grep -iE 'rx.*(packets|drop)'"));
+    f
+}

@@ -1,0 +1,195 @@
+//! `nic-saturated`: a link carries what it can, or what the provider lets it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::links::{self, Judged, say, spaces};
+use super::common::nics;
+use super::common::text::{bits, rate, sh};
+use crate::collect::CollectorId;
+use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
+use crate::model::derive::rate::per_second;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct NicSaturated;
+
+/// Part of the speed.
+const FULL: f64 = 0.9;
+const CLEAR: f64 = 0.85;
+/// Allowances are read every 2 s: growth within this time is growth now ...
+const NOW: Duration = Duration::from_secs(4);
+/// ... if they grew in another moment of this time as well: one burst is no limit.
+const LATELY: Duration = Duration::from_secs(12);
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("nic-saturated"),
+    title: "this NIC carries nearly all that its link, or the provider of the VM, allows",
+    condition: "A NIC sends or receives 90% or more of its speed, or its driver counts packets \
+        that a limit of the provider held back (*_allowance_exceeded), in 5 of 8 s; the latter \
+        is critical: packets are dropped. Clears below 85%, and without such packets.",
+    look_alikes: "A shaper (tc-shaped): it has a rate and packets wait in it. Virtual NICs: virtio \
+        does not know its speed, veth makes one up; they are not judged. A single burst above an \
+        allowance: the counter stands still again.",
+    remedy: "A faster NIC or a bigger instance, several NICs in a bond, less traffic: compression, \
+        a cache nearer to the reader. conntrack_allowance: fewer connections, or longer ones.",
+    sources: "IFLA_STATS64 and ETHTOOL_MSG_LINKMODES_GET or /sys/class/net/DEV/speed; driver \
+        statistics of ena (ethtool -S); netdata warns at 90% and clears at 85%.",
+    hold: Hold::of(5, 8),
+    needs_time: Duration::from_secs(6),
+};
+
+impl Rule for NicSaturated {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Netdev]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const { &[Explains::new("tcp-retrans-rate", Scope::Netns)] }
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        for (space, fresh) in spaces(w) {
+            for link in space.links.iter().filter(|l| l.attrs.physical) {
+                say(out, fresh, links::subject(space, link), judge(w, space, link));
+            }
+        }
+    }
+}
+
+/// Bytes per second that the link can carry one way.
+fn capacity(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<f64> {
+    let from_sysfs = || {
+        let own = w.host.netns == Some(s.netns);
+        nics::nics(w).find(|n| own && n.dev == l.attrs.name)?.speed_mbit
+    };
+    let mbit = l.attrs.speed_mbit.or_else(from_sysfs)?;
+    Some(f64::from(mbit) * 1e6 / 8.0)
+}
+
+/// Packets per second that each limit of the provider held back lately, most first; empty when
+/// none does now.
+fn held_back(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Vec<(Arc<str>, f64)> {
+    let mut sums: BTreeMap<&Arc<str>, f64> = BTreeMap::new();
+    let (mut span, mut moments, mut now) = (Duration::ZERO, 0, false);
+    for m in w.history.back_from(w.tick.seq) {
+        let age = w.tick.mono.since(m.tick.mono);
+        if age >= LATELY {
+            break;
+        }
+        let spaces = m.derived.netdev.iter().flat_map(|n| n.iter());
+        for then in spaces.filter(|x| x.netns == s.netns) {
+            let Some(link) = then.link_at(l.ifindex) else { continue };
+            span += then.dt;
+            let mut grew = false;
+            for (name, rate) in &link.exceeded_s {
+                *sums.entry(name).or_default() += rate * then.dt.as_secs_f64();
+                grew |= *rate > 0.0;
+            }
+            moments += u32::from(grew);
+            now |= grew && age < NOW;
+        }
+    }
+    if !now || moments < 2 {
+        return Vec::new();
+    }
+    let grown = sums.into_iter().filter(|(_, n)| *n > 0.0);
+    let rate = |(name, n): (&Arc<str>, f64)| Some((name.clone(), per_second(n, span)?));
+    let mut out: Vec<_> = grown.filter_map(rate).collect();
+    out.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    out
+}
+
+fn judge(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<Judged> {
+    let held = held_back(w, s, l);
+    let capacity = capacity(w, s, l).filter(|c| *c > 0.0);
+    let share = capacity.map_or(0.0, |c| l.tx_bytes_s.max(l.rx_bytes_s) / c);
+    if !held.is_empty() {
+        return Some(limited(w, s, l, &held).into());
+    }
+    match capacity {
+        Some(c) if share >= FULL => Some(full(w, s, l, c).into()),
+        _ => (share >= CLEAR).then_some(Judged::Linger),
+    }
+}
+
+/// The provider holds packets back.
+fn limited(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, held: &[(Arc<str>, f64)]) -> Fire {
+    let most = held.first().map_or("", |h| &*h.0);
+    let all: f64 = held.iter().map(|h| h.1).sum();
+    let title = links::title(w, s, l);
+    let mut f = Fire::new(
+        Severity::Crit,
+        format!("the provider holds back {} packets/s of {title} ({most})", rate(all)),
+    );
+    for (name, n) in held {
+        let text = format!("{name} +{}/s: queued or dropped outside of this VM", rate(*n));
+        f.evidence.push(Evidence::new("exceeded", *n, "/s", text).over(0.0));
+    }
+    let text = format!(
+        "receives {} in {} packets/s, sends {} in {} packets/s",
+        bits(l.rx_bytes_s),
+        rate(l.rx_pps),
+        bits(l.tx_bytes_s),
+        rate(l.tx_pps)
+    );
+    f.evidence.push(Evidence::new("rx", l.rx_bytes_s, "bytes/s", text));
+    if let Some(mbit) = l.attrs.speed_mbit {
+        let text = format!("the link itself says {mbit} Mbit/s");
+        f.evidence.push(Evidence::new("link", mbit.into(), "Mbit/s", text));
+    }
+    shaper(&mut f, s, l);
+    let because = "it grew again within the last seconds".to_owned();
+    f.ruled_out.push(RuledOut::new("single-burst", because));
+    let dev = sh(&l.attrs.name);
+    f.next.push(format!("watch -d -n 1 'ethtool -S {dev} | grep allowance'"));
+    f.next.push(format!("sar -n DEV 1 3; ethtool -i {dev}  # compare with the instance type"));
+    f
+}
+
+/// Is it a shaper of our own?
+fn shaper(f: &mut Fire, s: &SpaceFigures, l: &LinkFigures) {
+    let shaped = s.qdiscs_of(l.ifindex).find_map(|q| Some((q, q.limit()?)));
+    let because = match shaped {
+        Some((q, limit)) => format!("{} {} has {}", q.kind, q.id(), bits(limit as f64)),
+        None => format!("no rate on {}", l.attrs.name),
+    };
+    f.ruled_out.push(RuledOut::new("tc-shaped", because));
+}
+
+/// The link is full.
+fn full(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, capacity: f64) -> Fire {
+    let (way, used, pps) = if l.tx_bytes_s >= l.rx_bytes_s {
+        ("sends", l.tx_bytes_s, l.tx_pps)
+    } else {
+        ("receives", l.rx_bytes_s, l.rx_pps)
+    };
+    let pct = 100.0 * used / capacity;
+    let title = links::title(w, s, l);
+    let mut f = Fire::new(
+        Severity::Warn,
+        format!("{title} {way} {} of {} ({pct:.0}%)", bits(used), bits(capacity)),
+    );
+    let text = format!("{way} {}, {pct:.0}% of its speed of {}", bits(used), bits(capacity));
+    f.evidence.push(Evidence::new("speed", pct, "%", text).over(100.0 * FULL));
+    let text = format!("{} packets/s of {:.0} B", rate(pps), used / pps.max(1.0));
+    f.evidence.push(Evidence::new("packets", pps, "/s", text));
+    let text = format!(
+        "the other way {}; errors {}/s",
+        bits(l.tx_bytes_s.min(l.rx_bytes_s)),
+        rate(l.rx_errors_s + l.tx_errors_s)
+    );
+    f.evidence.push(Evidence::new("errors", l.rx_errors_s + l.tx_errors_s, "/s", text));
+    shaper(&mut f, s, l);
+    let (dev, enter) = (sh(&l.attrs.name), links::enter(w, s));
+    f.next.push(format!("{enter}ethtool {dev} | grep -E 'Speed|Duplex'"));
+    f.next.push(format!("{enter}ethtool -S {dev} | grep -E 'allowance|pause'"));
+    f.next.push("sar -n DEV 1 3  # and iftop or nethogs: who talks".to_owned());
+    f
+}

@@ -1,0 +1,114 @@
+//! `softnet-drop-or-squeeze`: a CPU cannot keep up with the packets it is given.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::text::rate;
+use crate::collect::CollectorId;
+use crate::model::derive::cpu::{CpuShare, SoftnetFigures};
+use crate::model::derive::rate::ratio;
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct SoftnetDropOrSqueeze;
+
+/// Per second.
+const DROPPED: f64 = 10.0;
+const SQUEEZED: f64 = 10.0;
+/// % of the CPU in softirq below which running out of budget is no harm.
+const BUSY: f64 = 50.0;
+/// Part of the processed packets.
+const SHARE: f64 = 0.001;
+/// Part of the thresholds below which an active finding clears.
+const CLEAR: f64 = 0.7;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("softnet-drop-or-squeeze"),
+    title: "a CPU cannot keep up with its packets: the backlog overflows or the budget runs out",
+    condition: "On one CPU softnet drops 10 packets/s or more, or its budget runs out 10 times/s \
+        or more while 50% or more of it is softirq, for 3 of 10 s. Critical when 0.1% or more of \
+        the packets are dropped. Clears below 7/s.",
+    look_alikes: "time_squeeze on a CPU with time to spare: the next round comes at once, nothing \
+        is lost. Packets lost in the NIC (nic-rx-drop) or in a full socket buffer \
+        (udp-rcvbuf-drop) never count here.",
+    remedy: "Drops: raise net.core.netdev_max_backlog; it is used by RPS, veth and loopback only. \
+        Squeezes: raise net.core.netdev_budget and netdev_budget_usecs, or spread the packets \
+        over more CPUs (queues, RPS).",
+    sources: "/proc/net/softnet_stat columns 1, 2, 3 and 12; netdata warns above 10.",
+    hold: Hold::of(3, 10),
+    needs_time: Duration::from_secs(4),
+};
+
+impl Rule for SoftnetDropOrSqueeze {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Softirq]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(soft) = w.derived.softirq.as_ref() else { return };
+        for n in &soft.softnet {
+            // Without a CPU number several rows share the host; the worst of them speaks.
+            let subject = n.cpu.map_or(Subject::Host, |cpu| Subject::Cpu { cpu });
+            let share = n.cpu.and_then(|id| w.derived.cpu.as_ref()?.cpu(id));
+            let busy = share.is_some_and(|s| s.softirq >= BUSY);
+            if n.dropped_s >= DROPPED || (n.squeeze_s >= SQUEEZED && busy) {
+                out.fire(subject, fire(n, share));
+            } else if n.dropped_s >= CLEAR * DROPPED || (n.squeeze_s >= CLEAR * SQUEEZED && busy) {
+                out.linger(subject);
+            }
+        }
+    }
+}
+
+fn fire(n: &SoftnetFigures, share: Option<CpuShare>) -> Fire {
+    let drops = n.dropped_s >= DROPPED;
+    // What was dropped was not processed.
+    let lost = ratio(n.dropped_s, n.processed_s + n.dropped_s).unwrap_or(0.0);
+    let severity = if drops && lost >= SHARE { Severity::Crit } else { Severity::Warn };
+    let who = n.cpu.map_or_else(|| "a CPU".to_owned(), |c| c.to_string());
+    let what = if drops {
+        format!("drops {} packets/s ({:.2}%): its backlog is full", rate(n.dropped_s), 100.0 * lost)
+    } else {
+        format!("runs out of its packet budget {} times/s", rate(n.squeeze_s))
+    };
+    let mut f = Fire::new(severity, format!("{who} {what}"));
+    let text = format!(
+        "dropped {}/s of {} packets/s",
+        rate(n.dropped_s),
+        rate(n.processed_s + n.dropped_s)
+    );
+    f.evidence.push(Evidence::new("dropped", n.dropped_s, "/s", text).over(DROPPED));
+    let text = format!("time_squeeze {}/s", rate(n.squeeze_s));
+    f.evidence.push(Evidence::new("time_squeeze", n.squeeze_s, "/s", text).over(SQUEEZED));
+    if let Some(len) = n.backlog {
+        let text = format!("{len} packets in the backlog now");
+        f.evidence.push(Evidence::new("backlog", len.into(), "packets", text));
+    }
+    match share {
+        Some(s) => {
+            let text = format!("softirq {:.0}%, idle {:.0}% of {who}", s.softirq, s.idle);
+            f.evidence.push(Evidence::new("softirq", s.softirq, "%", text).over(BUSY));
+        }
+        None => f.missing.push("how busy the CPU is with softirqs".to_owned()),
+    }
+    f.ruled_out.push(RuledOut::new(
+        "nic-rx-drop",
+        "the kernel had these packets: softnet counts behind the NIC",
+    ));
+    if drops {
+        f.next.push("sysctl net.core.netdev_max_backlog  # raise it fourfold".to_owned());
+    } else {
+        f.next.push("sysctl net.core.netdev_budget net.core.netdev_budget_usecs".to_owned());
+        f.ruled_out.push(RuledOut::new("backlog", format!("dropped {}/s", rate(n.dropped_s))));
+    }
+    f.next.push("grep . /sys/class/net/*/queues/rx-*/rps_cpus".to_owned());
+    if let Some(c) = n.cpu {
+        f.next.push(format!("mpstat -P {} -I SCPU 1 3", c.0));
+    }
+    f
+}

@@ -1,0 +1,238 @@
+//! `tc-shaped`: traffic control, not the link, sets the speed of a device.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::links::{self, Judged, say, spaces};
+use super::common::text::{bits, bytes, rate, sh, time};
+use crate::collect::CollectorId;
+use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcShaped;
+
+/// Part of its rate at which a shaper counts as used up.
+const FULL: f64 = 0.95;
+/// Below this part an active finding clears.
+const CLEAR: f64 = 0.665;
+/// Part of the packets that may be dropped.
+const DROPS: f64 = 0.01;
+/// Packets per tick below which the throughput of one tick says nothing: at 1 kbit/s one leaves
+/// every twelve seconds.
+const COUNTABLE: f64 = 4.0;
+/// Such a shaper is looked at for so long ...
+const SLOW_OVER: Duration = Duration::from_secs(10);
+/// ... and judged after this time.
+const SLOW_LEAST: Duration = Duration::from_secs(5);
+/// A burst that hides the rate for seconds.
+const LONG_BURST: f64 = 2.0;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tc-shaped"),
+    title: "traffic control limits this device, not the link",
+    condition: "A tbf qdisc or an htb class has packets waiting, counts overlimits and passes 95% \
+        or more of its rate (htb: its ceiling), for 5 of 10 s. Critical when it drops 1% or more \
+        of the packets. At a rate of less than four packets a tick: packets wait all the time for \
+        10 s, as much leaves as the rate allows, and it has counted overlimits. Clears below 66.5% \
+        of the rate, or without overlimits.",
+    look_alikes: "The speed of the link: there is no rate in tc then, and overlimits stand still. \
+        A policer: it drops at once and nothing waits. A shaper that is not used up: overlimits \
+        grow with every burst, but the throughput stays below the rate.",
+    remedy: "Raise the rate (tc class change, tc qdisc change) or the bandwidth annotation of the \
+        pod that set it. A smaller limit, or fq_codel below the shaper, turns delay into early \
+        drops.",
+    sources: "RTM_GETQDISC, RTM_GETTCLASS (TCA_STATS2, TCA_OPTIONS); measured: tbf of 8 Mbit/s \
+        under a UDP flood passes 1.006 MB/s with 57 kB waiting and drops 99.7%.",
+    hold: Hold::of(5, 10),
+    needs_time: Duration::from_secs(6),
+};
+
+impl Rule for TcShaped {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Netdev]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const {
+            &[
+                Explains::new("tcp-silent-rto", Scope::Netns),
+                Explains::new("tcp-egress-bufferbloat", Scope::Netns),
+                Explains::new("tcp-spurious-rto", Scope::Netns),
+            ]
+        }
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        for (space, fresh) in spaces(w) {
+            for link in &space.links {
+                say(out, fresh, links::subject(space, link), judge(w, space, link));
+            }
+        }
+    }
+}
+
+/// A shaper with what waits in it. Inner classes of htb hold no packets themselves: what waits
+/// below them is in the root.
+struct Used<'a> {
+    shaper: &'a QdiscFigures,
+    limit: f64,
+    share: f64,
+    backlog: u32,
+    qlen: u32,
+    overlimits_s: f64,
+    /// Packets waited all the time for so long, at a rate of few packets.
+    slow: Option<Duration>,
+}
+
+fn judge(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<Judged> {
+    let root = s.root(l.ifindex);
+    let used = s.qdiscs_of(l.ifindex).filter_map(|q| {
+        let limit = q.limit()? as f64;
+        let inner = q.class && q.backlog == 0 && root.is_some_and(|r| r.backlog > 0);
+        let holder = root.filter(|_| inner).unwrap_or(q);
+        // Classes count overlimits since 5.12 only; the root always did.
+        let overlimits_s = match root {
+            Some(r) if q.class && q.overlimits_s == 0.0 => r.overlimits_s,
+            _ => q.overlimits_s,
+        };
+        let share = q.bytes_s / limit;
+        Some(Used {
+            shaper: q,
+            limit,
+            share,
+            backlog: holder.backlog,
+            qlen: holder.qlen,
+            overlimits_s,
+            slow: slow(w, s, l, q, limit),
+        })
+    });
+    let worst = used
+        .filter(|u| u.slow.is_some() || (u.overlimits_s > 0.0 && u.share >= CLEAR))
+        // A leaf before the class above it that passes the same bytes.
+        .max_by(|a, b| {
+            let key = |u: &Used<'_>| (is_full(u), u.shaper.backlog > 0);
+            key(a).cmp(&key(b)).then(a.share.total_cmp(&b.share))
+        })?;
+    Some(if is_full(&worst) { fire(w, s, l, &worst).into() } else { Judged::Linger })
+}
+
+fn is_full(u: &Used<'_>) -> bool {
+    u.slow.is_some() || (u.share >= FULL && u.backlog > 0)
+}
+
+/// A shaper whose rate is a few packets per tick: for how long packets have waited in it while
+/// no less left than the rate allows, give or take the packet at its head.
+fn slow(
+    w: &Window<'_>,
+    s: &SpaceFigures,
+    l: &LinkFigures,
+    q: &QdiscFigures,
+    limit: f64,
+) -> Option<Duration> {
+    let packet = f64::from(l.attrs.mtu.max(1));
+    let few = limit * s.dt.as_secs_f64() < COUNTABLE * packet;
+    if !few || q.class || q.backlog == 0 || !q.overlimits_ever {
+        return None;
+    }
+    let (mut span, mut left) = (Duration::ZERO, 0.0);
+    for m in w.history.back_from(w.tick.seq) {
+        let spaces = m.derived.netdev.iter().flat_map(|n| n.iter());
+        for then in spaces.filter(|x| x.netns == s.netns) {
+            let same = |x: &&QdiscFigures| (x.handle, x.parent) == (q.handle, q.parent);
+            let q = then.qdiscs_of(l.ifindex).find(same).filter(|q| q.backlog > 0)?;
+            // The driver gave packets back: then it is the driver that does not send.
+            if q.requeues_s > 0.0 {
+                return None;
+            }
+            span += then.dt;
+            left += q.bytes_s * then.dt.as_secs_f64();
+        }
+        if span >= SLOW_OVER {
+            break;
+        }
+    }
+    (span >= SLOW_LEAST && left + packet >= FULL * limit * span.as_secs_f64()).then_some(span)
+}
+
+fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, u: &Used<'_>) -> Fire {
+    let q = u.shaper;
+    let what = format!("{} {}", q.kind, q.id());
+    let drops = q.drop_share().unwrap_or(0.0);
+    let severity = if drops >= DROPS { Severity::Crit } else { Severity::Warn };
+    let mut f = Fire::new(
+        severity,
+        format!(
+            "{} is held to {} by {what}: {} wait{}",
+            links::title(w, s, l),
+            bits(u.limit),
+            bytes(u.backlog.into()),
+            if severity == Severity::Crit {
+                format!(", {:.0}% of the packets are dropped", 100.0 * drops)
+            } else {
+                String::new()
+            }
+        ),
+    );
+    let text = match u.slow {
+        None => format!(
+            "{} of {} pass ({:.0}% of the rate)",
+            bits(q.bytes_s),
+            bits(u.limit),
+            100.0 * u.share
+        ),
+        Some(span) => {
+            let packet = u64::from(l.attrs.mtu);
+            let each = Duration::try_from_secs_f64(packet as f64 / u.limit).unwrap_or_default();
+            format!(
+                "a packet of {packet} B takes {} at {}; packets have waited for {} on end",
+                time(each),
+                bits(u.limit),
+                time(span)
+            )
+        }
+    };
+    f.evidence.push(Evidence::new("rate", 100.0 * u.share, "%", text).over(100.0 * FULL));
+    let delay =
+        time(Duration::try_from_secs_f64(f64::from(u.backlog) / u.limit).unwrap_or_default());
+    let text = format!("backlog {} B in {} packets: {delay} at that rate", u.backlog, u.qlen);
+    f.evidence.push(Evidence::new("backlog", u.backlog.into(), "bytes", text));
+    let text = format!("overlimits {}/s", rate(u.overlimits_s));
+    f.evidence.push(Evidence::new("overlimits", u.overlimits_s, "/s", text));
+    let text =
+        format!("drops {}/s of {} packets/s", rate(q.drops_s), rate(q.drops_s + q.packets_s));
+    f.evidence.push(Evidence::new("drops", 100.0 * drops, "%", text).over(100.0 * DROPS));
+    if let Some(burst) = q.shape.and_then(|x| x.burst) {
+        let long = burst as f64 / u.limit >= LONG_BURST;
+        let note = if long { ": hides the limit until it is used up" } else { "" };
+        let text = format!("burst {burst} B{note}");
+        f.evidence.push(Evidence::new("burst", burst as f64, "bytes", text));
+    }
+    if ["ifb", "bwp"].iter().any(|p| l.attrs.name.starts_with(p)) {
+        let text =
+            format!("{} looks like a bandwidth plugin's: ingress is mirrored to it", l.attrs.name);
+        f.evidence.push(Evidence::text("owner", text));
+    }
+    let speed = l.attrs.speed_mbit.filter(|_| l.attrs.physical);
+    f.ruled_out.push(RuledOut::new(
+        "nic-saturated",
+        match speed {
+            Some(mbit) => format!("the link has {mbit} Mbit/s"),
+            None => format!("tc says {}, and it waits there", bits(u.limit)),
+        },
+    ));
+    f.ruled_out.push(RuledOut::new(
+        "policer",
+        format!("{} packets wait; a policer drops at once", u.qlen),
+    ));
+    let (dev, enter) = (sh(&l.attrs.name), links::enter(w, s));
+    f.next.push(format!("{enter}tc -s -d qdisc show dev {dev}"));
+    if q.class {
+        f.next.push(format!("{enter}tc -s -d class show dev {dev}"));
+    }
+    f
+}

@@ -1,0 +1,211 @@
+//! `tcp-receiver-not-reading`: a local process does not drain its socket.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::counters::grown;
+use super::common::peers::{Group, by_service, enter, ss_dst};
+use super::common::sockets::{Case, Cause, is_gone};
+use super::common::text::{bytes, time};
+use crate::collect::CollectorId;
+use crate::collect::sockets::{Owner, SockState};
+use crate::model::derive::rate::per_second;
+use crate::model::derive::sockets::Suspect;
+use crate::model::subject::{SockId, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpReceiverNotReading;
+
+/// Part of the receive buffer from which on a queue is full.
+const FULL: f64 = 0.8;
+/// A window that is closed over less than this part is closed for another reason.
+const SOME: f64 = 0.25;
+/// Below this part an active finding clears.
+const CLEAR: f64 = 0.5;
+
+/// ms/s that a thread waits for a CPU, worth telling.
+const WAITS: f64 = 100.0;
+
+/// What counts as received data thrown away for want of a reader.
+const DROPS: [&str; 2] = ["TcpExtTCPZeroWindowDrop", "TcpExtTCPRcvQDrop"];
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-receiver-not-reading"),
+    title: "a local process does not read what its peers send",
+    condition: "An established socket has unread bytes, none of which were taken since the last \
+        look, and its receive queue is full: r at 80% of rb or more, or at 25% with the advertised \
+        window closed (rcv_wnd 0 since 6.2; before, TCPToZeroWindowAdv grew since the queue stands \
+        still), for 5 of 6 s. Critical when the kernel drops what still arrives \
+        (TCPZeroWindowDrop, TCPRcvQDrop). Clears below 50% of rb.",
+    look_alikes: "A reader that works in bursts: more bytes come in than the queue grows by, so \
+        some were taken. A reader that waits for a whole message (SO_RCVLOWAT) lets little lie. \
+        On the sender's side this shows as tcp-zero-window-stall.",
+    remedy: "Find out what the process waits for: its stack and wchan, a lock, a disk, a \
+        debugger, a CPU (is it throttled or waiting to run?), or its own peer. A larger buffer \
+        only delays it.",
+    sources: "net/ipv4/tcp_output.c, __tcp_select_window(); measured on 6.18 with a peer that \
+        accepts and never reads: r stays, rcv_wnd 0. netdata watches the same counters without \
+        naming the process.",
+    hold: Hold { need: 5, of: 6, clear: 3 },
+    needs_time: Duration::from_secs(8),
+};
+
+impl Rule for TcpReceiverNotReading {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Sockets]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const {
+            &[
+                Explains::new("tcp-zero-window-stall", Scope::OtherEnd),
+                Explains::new("tcp-mem-pressure", Scope::Same),
+            ]
+        }
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let waits = |s: &&Suspect| {
+            s.state == SockState::ESTAB && s.rqueue > 0 && !is_gone(w, s) && share(s).is_some()
+        };
+        let suspects = w.derived.sockets.suspects.iter().map(|s| &**s);
+        let (full, rest): (Vec<_>, Vec<_>) =
+            suspects.filter(waits).partition(|s| stands_still(s) && full(w, s).is_some());
+        for g in by_service(full.into_iter().map(|s| Case::sure(s, Cause::Unread)), w) {
+            out.fire(g.subject.clone(), fire(w, &g));
+        }
+        // Half empty is not yet drained.
+        let half = rest.into_iter().filter(|s| share(s).is_some_and(|x| x >= CLEAR));
+        for g in by_service(half.map(|s| Case::sure(s, Cause::Unread)), w) {
+            out.linger(g.subject);
+        }
+    }
+}
+
+/// r / rb.
+fn share(s: &Suspect) -> Option<f64> {
+    let (r, rb) = (s.skmem.r()?, s.skmem.rb()?);
+    (rb > 0).then(|| f64::from(r) / f64::from(rb))
+}
+
+/// Nothing was taken between two looks.
+fn stands_still(s: &Suspect) -> bool {
+    s.unread_since.is_some_and(|t| t < s.seen_at)
+}
+
+/// Was this a socket with much to read that nobody read, at any of the moments of `span`?
+pub(super) fn lay_unread(w: &Window<'_>, id: SockId, span: Duration) -> bool {
+    let moments = w.history.back_from(w.tick.seq);
+    moments.take_while(|m| w.tick.mono.since(m.tick.mono) <= span).any(|m| {
+        let s = m.derived.sockets.get(id);
+        s.is_some_and(|s| s.rqueue > 0 && stands_still(s) && share(s).is_some_and(|x| x >= CLEAR))
+    })
+}
+
+/// Why the queue counts as full.
+fn full(w: &Window<'_>, s: &Suspect) -> Option<Evidence> {
+    let (r, rb) = (s.skmem.r()?, s.skmem.rb()?);
+    let pct = 100.0 * share(s)?;
+    if pct >= 100.0 * FULL {
+        let text = format!("r {r} of rb {rb}: {pct:.0}% of the receive buffer is unread");
+        return Some(Evidence::new("r", pct, "%", text).over(100.0 * FULL));
+    }
+    if pct < 100.0 * SOME {
+        return None;
+    }
+    match s.info.and_then(|i| i.rcv_wnd()) {
+        Some(0) => {
+            let text = format!("rcv_wnd 0: the window is closed at r {r} of rb {rb}");
+            Some(Evidence::new("rcv_wnd", 0.0, "bytes", text))
+        }
+        Some(_) => None,
+        None => {
+            let still = w.tick.mono.since(s.unread_since?) + Duration::from_secs(2);
+            let closed = w.counter(s.id.netns, "TcpExtTCPToZeroWindowAdv", still)?.delta;
+            let text = format!("TCPToZeroWindowAdv +{closed} since the queue stands still");
+            (closed > 0)
+                .then(|| Evidence::new("TCPToZeroWindowAdv", closed as f64, "", text).over(1.0))
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
+    let s = g.first().socket;
+    let drops: u64 = DROPS.iter().filter_map(|n| grown(w, g.netns(), n)).sum();
+    let severity = if drops > 0 { Severity::Crit } else { Severity::Warn };
+    let still = s.unread_since.map(|t| w.tick.mono.since(t)).unwrap_or_default();
+    let unread: u64 = g.cases.iter().map(|c| u64::from(c.socket.rqueue)).sum();
+    let owner = g.cases.iter().find_map(|c| c.socket.owner.as_ref());
+    let who = owner.map_or_else(
+        || format!("a process of uid {} does not read", s.uid),
+        |o| format!("{}/{} does not read", o.comm, o.pid),
+    );
+    let mut f = Fire::new(
+        severity,
+        format!("{who}: {} with {} unread for {}", g.who(), bytes(unread), time(still)),
+    );
+    g.fill(&mut f, w);
+    f.evidence.extend(full(w, s));
+    let text = format!("Recv-Q {}, nothing taken for {}", bytes(s.rqueue.into()), time(still));
+    f.evidence.push(Evidence::new("Recv-Q", s.rqueue.into(), "bytes", text));
+    if let Some(ms) = s.info.and_then(|i| i.last_data_recv_ms()) {
+        let text = format!("last data came {} ago", time(Duration::from_millis(ms.into())));
+        f.evidence.push(Evidence::new("lastrcv", ms.into(), "ms", text));
+    }
+    if drops > 0 {
+        let text = format!("+{drops} segments dropped in 10 s for want of room");
+        f.evidence.push(Evidence::new("TCPZeroWindowDrop", drops as f64, "", text).over(1.0));
+    }
+    if let Some(o) = owner {
+        why(&mut f, w, o);
+    } else {
+        f.missing.push("which process (its descriptors cannot be read)".to_owned());
+    }
+    rule_out(&mut f, s, g);
+    next(&mut f, w, g, owner);
+    f
+}
+
+/// What the process does instead, as far as other collectors saw it.
+fn why(f: &mut Fire, w: &Window<'_>, o: &Owner) {
+    let blocked = w.tick.samples.processes.iter().flat_map(|p| &p.data.blocked);
+    if let Some(t) = blocked.into_iter().find(|t| t.task.pid == o.pid) {
+        let text = format!("a thread is in D state in {}", t.wchan.as_deref().unwrap_or("?"));
+        f.evidence.push(Evidence::text("state", text));
+    }
+    let threads = w.derived.sched.iter().flat_map(|s| &s.threads);
+    let of_it = threads.filter(|t| t.thread.task.pid == o.pid);
+    let waits = of_it.filter_map(|t| per_second(t.run_delay_ns as f64 / 1e6, t.dt));
+    if let Some(ms) = waits.reduce(f64::max).filter(|ms| *ms >= WAITS) {
+        let text = format!("a thread waits {ms:.0} ms/s for a CPU");
+        f.evidence.push(Evidence::new("run_delay", ms, "ms/s", text));
+    }
+}
+
+fn rule_out(f: &mut Fire, s: &Suspect, g: &Group<'_>) {
+    let because = match s.info.and_then(|i| i.bytes_received()) {
+        Some(n) => format!("bytes_received {n}, and the queue holds all that came since"),
+        None => format!("Recv-Q {} did not fall", s.rqueue),
+    };
+    f.ruled_out.push(RuledOut::new("bursty-reader", because));
+    if let (Subject::Listener { .. }, Some(wq)) = (&g.subject, Some(s.wqueue).filter(|n| *n == 0)) {
+        f.ruled_out.push(RuledOut::new("blocked-writer", format!("Send-Q {wq}")));
+    }
+}
+
+fn next(f: &mut Fire, w: &Window<'_>, g: &Group<'_>, owner: Option<&Owner>) {
+    let enter = enter(w, g.netns());
+    if let Some(o) = owner {
+        f.next.push(format!("cat /proc/{0}/wchan /proc/{0}/stack; strace -fp {0}", o.pid));
+    }
+    let filter = match &g.subject {
+        Subject::Listener { local, .. } => format!("sport = :{}", local.port),
+        _ => format!("dst {}", ss_dst(g.first().socket)),
+    };
+    f.next.push(format!("{enter}ss -tnmpi {filter}  # Recv-Q against rb"));
+}

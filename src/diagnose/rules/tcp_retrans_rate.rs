@@ -1,0 +1,179 @@
+//! `tcp-retrans-rate`: a path loses packets.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::counters::{SPAN, grown, spaces, watched};
+use super::common::peers::enter;
+use super::common::text::sh;
+use super::tcp_spurious_rto::spurious;
+use crate::collect::CollectorId;
+use crate::model::subject::{NetnsId, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpRetransRate;
+
+/// % of the segments sent.
+const WARN: f64 = 2.0;
+const CRIT: f64 = 5.0;
+/// Below this an active finding clears.
+const CLEAR: f64 = 1.0;
+/// Segments in 10 s, below which a share says nothing.
+const MIN_SEGS: u64 = 1000;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-retrans-rate"),
+    title: "a path loses packets: many segments are sent twice",
+    condition: "Of 1000 segments or more sent by a namespace in 10 s, 2% or more (critical: 5%) \
+        are retransmissions, after 5 s of watching at least. Retransmitted SYNs, loss probes that found no loss, and the share \
+        of recoveries that turned out needless, or segments that peers report as duplicates \
+        (TCPDSACKRecv), whichever is more, do not count. Clears below 1%.",
+    look_alikes: "Delay or reordering taken for loss: the kernel undoes it (tcp-spurious-rto). \
+        Probes at the end of a burst (TLP) are retransmissions without loss. A peer that is gone \
+        retransmits little (tcp-rto-storm); unanswered SYNs are tcp-connect-stuck.",
+    remedy: "One peer: its path (mtr with TCP), its NIC. Many peers: this host's link: errors \
+        and drops of the device, duplex, a full ring, a policer. Timeouts instead of fast \
+        retransmits mean lost tails or whole windows. Only large segments lost: path MTU.",
+    sources: "RetransSegs and OutSegs of /proc/net/snmp; the thresholds are operating experience: \
+        TCP throughput falls with the square root of loss, at 2% to a few segments per round \
+        trip. No widely used alert set has a threshold to compare with.",
+    hold: Hold::events(10),
+    needs_time: Duration::from_secs(6),
+};
+
+impl Rule for TcpRetransRate {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::NetCounters]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        for netns in spaces(w) {
+            let Some(loss) = Loss::of(w, netns) else { continue };
+            let subject = Subject::Netns { netns };
+            if loss.pct() >= WARN {
+                out.fire(subject, fire(w, netns, &loss));
+            } else if loss.pct() >= CLEAR {
+                out.linger(subject);
+            }
+        }
+    }
+}
+
+/// What was retransmitted in 10 s, and why.
+struct Loss {
+    sent: u64,
+    again: u64,
+    syns: u64,
+    /// Probes that found no loss.
+    probes: u64,
+    /// Part of the recoveries that was undone, 0 to 1.
+    needless: f64,
+    /// Duplicates that peers reported: these had arrived before.
+    twice: u64,
+}
+
+impl Loss {
+    fn of(w: &Window<'_>, netns: NetnsId) -> Option<Self> {
+        let n = |name: &str| grown(w, netns, name);
+        let sent = n("TcpOutSegs").filter(|n| *n >= MIN_SEGS)?;
+        watched(w, netns, "TcpOutSegs").then_some(())?;
+        let probes = n("TcpExtTCPLossProbes").unwrap_or(0);
+        Some(Self {
+            sent,
+            again: n("TcpRetransSegs")?,
+            syns: n("TcpExtTCPSynRetrans").unwrap_or(0),
+            probes: probes.saturating_sub(n("TcpExtTCPLossProbeRecovery").unwrap_or(0)),
+            twice: n("TcpExtTCPDSACKRecv").unwrap_or(0),
+            needless: spurious(w, netns).map_or(0.0, |s| s.share()),
+        })
+    }
+    /// Retransmissions that stand for a lost segment.
+    fn lost(&self) -> f64 {
+        let real = self.again.saturating_sub(self.syns).saturating_sub(self.probes);
+        let arrived_once = real.saturating_sub(self.twice) as f64;
+        arrived_once.min(real as f64 * (1.0 - self.needless))
+    }
+    fn pct(&self) -> f64 {
+        100.0 * self.lost() / self.sent.max(1) as f64
+    }
+}
+
+fn fire(w: &Window<'_>, netns: NetnsId, loss: &Loss) -> Fire {
+    let pct = loss.pct();
+    let (severity, limit) =
+        if pct >= CRIT { (Severity::Crit, CRIT) } else { (Severity::Warn, WARN) };
+    let peers = by_peer(w, netns);
+    let all: u64 = peers.iter().map(|p| u64::from(p.1)).sum();
+    let worst = peers.first().filter(|p| u64::from(p.1) * 2 > all);
+    let mut f = Fire::new(
+        severity,
+        match worst {
+            Some((peer, ..)) => {
+                format!("{pct:.1}% of the segments are retransmitted, most of them to {peer}")
+            }
+            None => format!("{pct:.1}% of the segments are retransmitted"),
+        },
+    );
+    let text = format!("{} of {} segments in 10 s", loss.again, loss.sent);
+    f.evidence.push(Evidence::new("RetransSegs", pct, "%", text).over(limit));
+    for (peer, again, segs) in peers.iter().take(3) {
+        let text = format!("{peer}: {again} of {segs} segments");
+        f.evidence.push(Evidence::new("peer", f64::from(*again), "segments", text));
+    }
+    if peers.is_empty() {
+        f.missing.push("to which peers (tcp_info of those sockets was not read)".to_owned());
+    }
+    let n = |name: &str| grown(w, netns, name);
+    if let (Some(fast), Some(late)) = (n("TcpExtTCPFastRetrans"), n("TcpExtTCPTimeouts")) {
+        let text = format!("TCPFastRetrans +{fast}, TCPTimeouts +{late}");
+        f.evidence.push(Evidence::new("TCPTimeouts", late as f64, "", text));
+    }
+    let because = format!(
+        "{:.0}% of the recoveries were undone, peers saw {} segments twice",
+        100.0 * loss.needless,
+        loss.twice
+    );
+    f.ruled_out.push(RuledOut::new("tcp-spurious-rto", because));
+    let because = format!("{} probes found no loss, of {}", loss.probes, loss.again);
+    f.ruled_out.push(RuledOut::new("tail-loss-probes", because));
+    f.ruled_out.push(RuledOut::new("tcp-connect-stuck", format!("{} were SYNs", loss.syns)));
+    let enter = enter(w, netns);
+    f.next.push(format!("{enter}ip -s link; {enter}tc -s qdisc show"));
+    if let Some((peer, ..)) = peers.first() {
+        f.next.push(format!("{enter}mtr -n -T {}", sh(&peer.to_string())));
+        f.next.push(format!("{enter}ss -tinmo dst {}  # lost, sacked, pmtu", bracketed(*peer)));
+    }
+    f.next.push(format!("{enter}nstat -az | grep -E 'Retrans|Timeouts|Loss'"));
+    f
+}
+
+/// As `ss` takes an address.
+fn bracketed(a: IpAddr) -> String {
+    match a {
+        IpAddr::V4(a) => a.to_string(),
+        IpAddr::V6(a) => sh(&format!("[{a}]")),
+    }
+}
+
+/// Segments retransmitted in 10 s and sent by those sockets, by peer, most first.
+pub(super) fn by_peer(w: &Window<'_>, netns: NetnsId) -> Vec<(IpAddr, u32, u32)> {
+    let mut all: BTreeMap<IpAddr, (u32, u32)> = BTreeMap::new();
+    let moments = w.history.back_from(w.tick.seq);
+    for m in moments.take_while(|m| w.tick.mono.since(m.tick.mono) < SPAN) {
+        for l in m.derived.sockets.losses.iter().filter(|l| l.netns == netns && l.retrans > 0) {
+            let (again, segs) = all.entry(l.peer).or_insert((0, 0));
+            *again = again.saturating_add(l.retrans);
+            *segs = segs.saturating_add(l.segs_out);
+        }
+    }
+    let mut out: Vec<_> = all.into_iter().map(|(a, (n, s))| (a, n, s)).collect();
+    out.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+    out
+}

@@ -1,0 +1,144 @@
+//! `tcp-spurious-rto`: delay or reordering is taken for loss.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::counters::{SPAN, grown, spaces, sum, watched};
+use super::common::peers::enter;
+use super::common::text::count;
+use crate::collect::CollectorId;
+use crate::model::subject::{NetnsId, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpSpuriousRto;
+
+/// Part of the timeouts and recoveries that was undone.
+const SHARE: f64 = 0.3;
+/// Undone in 10 s.
+const LEAST: u64 = 10;
+/// Undone in 10 s, from which on it is a warning.
+const WARN: u64 = 100;
+
+/// A slow-down after a timeout was taken back; each spurious RTO that F-RTO finds counts here
+/// too, so the two are not added up.
+const LOSS_UNDO: [&str; 2] = ["TcpExtTCPLossUndo", "TcpExtTCPSpuriousRTOs"];
+/// A slow-down was taken back since the peer reported duplicates.
+const DSACK_UNDO: &str = "TcpExtTCPDSACKUndo";
+/// It believed in loss.
+const BELIEVED: [&str; 3] = ["TcpExtTCPTimeouts", "TcpExtTCPSackRecovery", "TcpExtTCPRenoRecovery"];
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-spurious-rto"),
+    title: "delay or reordering is taken for loss: needless retransmissions",
+    condition: "TCPLossUndo (which includes TCPSpuriousRTOs) + TCPDSACKUndo grew by 10 or more \
+        in 10 s, and by 30% or more of the timeouts and recoveries (TCPTimeouts + \
+        TCPSackRecovery + TCPRenoRecovery), watched for 5 s at least. Info; a warning at 100 in 10 s.",
+    look_alikes: "Real loss is not undone (tcp-retrans-rate). Duplicate ACKs of a peer without \
+        timestamps and DSACK cannot be told: then nothing is undone.",
+    remedy: "Look for what delays whole flights: a queue of our own (tcp-egress-bufferbloat), \
+        CPU steal or throttling here or at the peer, a path that reorders (LACP or ECMP that \
+        hashes per packet, rehash in tcp_info). A larger rto_min for the route hides it.",
+    sources: "net/ipv4/tcp_input.c, tcp_try_undo_loss(), tcp_process_loss() (F-RTO); measured on \
+        6.18 with a token bucket that is switched on and off.",
+    hold: Hold::events(10),
+    needs_time: Duration::from_secs(6),
+};
+
+/// What was believed lost and what was taken back in 10 s.
+pub(super) struct Spurious {
+    undone: u64,
+    believed: u64,
+}
+
+impl Spurious {
+    /// Part that was taken back, 0 to 1.
+    pub(super) fn share(&self) -> f64 {
+        (self.undone as f64 / self.believed.max(1) as f64).min(1.0)
+    }
+}
+
+/// Of a namespace; `None` when nothing was believed lost, or the counters do not exist.
+pub(super) fn spurious(w: &Window<'_>, netns: NetnsId) -> Option<Spurious> {
+    let believed = sum(w, netns, &BELIEVED).filter(|n| *n > 0)?;
+    let after_rto = LOSS_UNDO.iter().filter_map(|n| grown(w, netns, n)).max();
+    let by_dsack = grown(w, netns, DSACK_UNDO);
+    let undone = [after_rto, by_dsack].into_iter().flatten().reduce(u64::saturating_add)?;
+    Some(Spurious { undone, believed })
+}
+
+impl Rule for TcpSpuriousRto {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::NetCounters]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        for netns in spaces(w) {
+            let Some(s) = spurious(w, netns).filter(|_| watched(w, netns, BELIEVED[0])) else {
+                continue;
+            };
+            let subject = Subject::Netns { netns };
+            if s.undone >= LEAST && s.share() >= SHARE {
+                out.fire(subject, fire(w, netns, &s));
+            } else if s.undone * 10 >= LEAST * 7 && s.share() >= 0.7 * SHARE {
+                out.linger(subject);
+            }
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, netns: NetnsId, s: &Spurious) -> Fire {
+    let severity = if s.undone >= WARN { Severity::Warn } else { Severity::Info };
+    let pct = 100.0 * s.share();
+    let mut f = Fire::new(
+        severity,
+        format!(
+            "{} in 10 s taken back: {pct:.0}% of what was believed lost was late or out of order",
+            count(s.undone as usize, "retransmission")
+        ),
+    );
+    let text = format!("{} undone of {} timeouts and recoveries", s.undone, s.believed);
+    f.evidence.push(Evidence::new("undone", pct, "%", text).over(100.0 * SHARE));
+    for name in LOSS_UNDO.into_iter().chain([DSACK_UNDO]) {
+        if let Some(n) = grown(w, netns, name).filter(|n| *n > 0) {
+            let short = name.trim_start_matches("TcpExt");
+            f.evidence.push(Evidence::new(short, n as f64, "", format!("{short} +{n}")));
+        }
+    }
+    peers(&mut f, w, netns);
+    let real = s.believed.saturating_sub(s.undone);
+    let because = format!("{real} of {} were not taken back", s.believed);
+    f.ruled_out.push(RuledOut::new("tcp-retrans-rate", because));
+    let enter = enter(w, netns);
+    f.next.push(format!("{enter}nstat -az | grep -E 'Undo|Spurious|Reorder|DSACK'"));
+    f.next.push(format!("{enter}ss -tin | grep -E 'reord_seen|dsack_dups|rehash'"));
+    f.next.push(format!("{enter}tc -s qdisc show"));
+    f
+}
+
+/// Whom the duplicates and the reordering are about.
+fn peers(f: &mut Fire, w: &Window<'_>, netns: NetnsId) {
+    let mut all: std::collections::BTreeMap<std::net::IpAddr, (u32, u32, u32)> =
+        std::collections::BTreeMap::new();
+    let moments = w.history.back_from(w.tick.seq);
+    for m in moments.take_while(|m| w.tick.mono.since(m.tick.mono) < SPAN) {
+        for l in m.derived.sockets.losses.iter().filter(|l| l.netns == netns) {
+            let p = all.entry(l.peer).or_default();
+            p.0 = p.0.saturating_add(l.dsack_dups);
+            p.1 = p.1.saturating_add(l.retrans);
+            p.2 = p.2.saturating_add(l.reordered);
+        }
+    }
+    let mut list: Vec<_> = all.into_iter().filter(|p| p.1.0 > 0 || p.1.2 > 0).collect();
+    list.sort_by(|a, b| (b.1.0, b.1.2).cmp(&(a.1.0, a.1.2)).then(a.0.cmp(&b.0)));
+    for (peer, (dups, again, reordered)) in list.into_iter().take(3) {
+        let text = format!(
+            "{peer}: dsack_dups +{dups} of {again} retransmissions, reord_seen +{reordered}"
+        );
+        f.evidence.push(Evidence::new("dsack_dups", dups.into(), "", text));
+    }
+}

@@ -1,0 +1,210 @@
+//! `tcp-window-or-buffer-limited`: throughput is bounded by a buffer, not by the path.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::peers::{Group, by_peer, enter, ss_dst};
+use super::common::sockets::{Case, Cause, Limit, classify, is_gone};
+use super::common::text::{bytes, time_us};
+use crate::collect::CollectorId;
+use crate::model::derive::sockets::{Flow, Suspect};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpWindowOrBufferLimited;
+
+/// Seconds of a connection that are judged, less the slack of ten ticks.
+const SPAN: Duration = Duration::from_secs(9);
+/// Part of the busy time in which the peer's window must be the limit ...
+const BY_WINDOW: f64 = 0.5;
+/// ... or our send buffer.
+const BY_SNDBUF: f64 = 0.3;
+/// Bytes/s from which on a connection is worth it.
+const MIN_RATE: f64 = 1e6;
+/// Part of the time that it must have data outstanding.
+const MIN_BUSY: f64 = 0.3;
+/// Lossier than this, the congestion window is the limit.
+const MAX_LOSS: f64 = 0.01;
+/// A path so long, us, that a small buffer costs throughput ...
+const LONG_US: u32 = 5000;
+/// ... when it caps the connection below this, bytes/s.
+const LOW_CEILING: f64 = 12.5e6;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-window-or-buffer-limited"),
+    title: "a buffer bounds the throughput of a connection, not the path",
+    condition: "Over 10 s with 1 MB/s acknowledged or more: rwnd_limited is 50% of the busy time \
+        or more while the window was never closed (the peer's receive buffer), or sndbuf_limited \
+        is 30% or more (our send buffer). Info; a warning when the shortest round trip is 5 ms \
+        or more and the buffer allows less than 12.5 MB/s on it.",
+    look_alikes: "A window that closes is a slow reader, not a small buffer \
+        (tcp-receiver-not-reading at the peer). Loss of 1% or more: the congestion window is the \
+        limit (tcp-retrans-rate). An application that sends little is not busy.",
+    remedy: "Let the kernel size the buffer: do not set SO_SNDBUF or SO_RCVBUF (that turns \
+        autotuning off), raise the third value of net.ipv4.tcp_wmem here or tcp_rmem at the \
+        peer to the bandwidth times the round trip. Without window scaling (wscale 0) 64 kB is \
+        the end: look for a middlebox that strips it.",
+    sources: "tcp_info chronographs busy, rwnd_limited, sndbuf_limited (since 4.10), \
+        net/ipv4/tcp_output.c tcp_chrono_start(); measured on 6.18 over loopback with a peer's \
+        SO_RCVBUF of 32768: rwnd_limited 63% with snd_wnd 32768 throughout (8192: 44%). The \
+        kernel counts sndbuf_limited only while the write queue is empty: with SO_SNDBUF 16384 \
+        it stayed 0.",
+    hold: Hold::events(10),
+    needs_time: Duration::from_secs(12),
+};
+
+impl Rule for TcpWindowOrBufferLimited {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Sockets]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let all = w.derived.sockets.suspects.iter().filter(|s| !is_gone(w, s));
+        let limited = all.filter_map(|s| {
+            let case = case(s)?;
+            // A connection that stands still has another cause.
+            classify(w, s).is_none().then_some(case)
+        });
+        for g in by_peer(limited, w) {
+            out.fire(g.subject.clone(), fire(w, &g));
+        }
+    }
+}
+
+fn case(s: &Suspect) -> Option<Case<'_>> {
+    let f = s.flow.filter(|f| f.dt >= SPAN && f.rate() >= MIN_RATE)?;
+    let busy = f.busy_us as f64 >= MIN_BUSY * f.dt.as_micros() as f64;
+    let lossy = f64::from(f.retrans) > MAX_LOSS * f64::from(f.segs_out);
+    if !busy || lossy {
+        return None;
+    }
+    if f.by_sndbuf() >= BY_SNDBUF && f.by_sndbuf() >= f.by_window() {
+        return Some(Case::sure(s, Cause::Limited(Limit::SendBuffer)));
+    }
+    if f.by_window() < BY_WINDOW {
+        return None;
+    }
+    let why = "whether the window closed at times (snd_wnd is reported since 5.4)";
+    match f.least_wnd {
+        Some(0) => None,
+        Some(_) => Some(Case::sure(s, Cause::Limited(Limit::Window))),
+        None => Some(Case::suspected(s, Cause::Limited(Limit::Window), why)),
+    }
+}
+
+/// The buffer, bytes: what may be outstanding at a time.
+fn buffer(s: &Suspect, limit: Limit) -> Option<u32> {
+    match limit {
+        Limit::Window => s.info?.snd_wnd(),
+        Limit::SendBuffer => s.skmem.tb(),
+    }
+}
+
+/// What the buffer allows on this path, bytes/s.
+fn ceiling(s: &Suspect, limit: Limit) -> Option<f64> {
+    let rtt = s.info?.min_rtt_us().filter(|n| *n > 0)?;
+    Some(f64::from(buffer(s, limit)?) / (f64::from(rtt) / 1e6))
+}
+
+fn costs(s: &Suspect, limit: Limit) -> bool {
+    s.info.and_then(|i| i.min_rtt_us()).is_some_and(|n| n >= LONG_US)
+        && ceiling(s, limit).is_some_and(|c| c < LOW_CEILING)
+}
+
+fn limit_of(c: &Case<'_>) -> Limit {
+    if let Cause::Limited(l) = c.cause { l } else { Limit::Window }
+}
+
+fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
+    let first = g.first();
+    let (s, limit) = (first.socket, limit_of(first));
+    let costly = g.cases.iter().any(|c| costs(c.socket, limit_of(c)));
+    let rate: f64 = g.cases.iter().filter_map(|c| c.socket.flow).map(|f| f.rate()).sum();
+    let what = match limit {
+        Limit::Window => "the peer's receive window",
+        Limit::SendBuffer => "the send buffer",
+    };
+    let mut f = Fire::new(
+        if costly { Severity::Warn } else { Severity::Info },
+        format!("{}: {what} is the limit, at {}/s", g.who(), bytes(rate as u64)),
+    );
+    g.fill(&mut f, w);
+    // The engine knows better than one window of ten seconds.
+    f.since = None;
+    let Some(flow) = s.flow else { return f };
+    shares(&mut f, &flow, limit);
+    sizes(&mut f, s, limit);
+    rule_out(&mut f, &flow);
+    let enter = enter(w, g.netns());
+    f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));
+    f.next.push(match limit {
+        Limit::SendBuffer => format!("{enter}sysctl net.ipv4.tcp_wmem"),
+        Limit::Window => format!("on {}: sysctl net.ipv4.tcp_rmem", s.remote.addr),
+    });
+    if let (Limit::SendBuffer, Some(o)) = (limit, &s.owner) {
+        f.next.push(format!("strace -fp {} -e trace=setsockopt  # SO_SNDBUF", o.pid));
+    }
+    f
+}
+
+fn shares(f: &mut Fire, flow: &Flow, limit: Limit) {
+    let (field, share, least) = match limit {
+        Limit::Window => ("rwnd_limited", flow.by_window(), BY_WINDOW),
+        Limit::SendBuffer => ("sndbuf_limited", flow.by_sndbuf(), BY_SNDBUF),
+    };
+    let secs = flow.dt.as_secs_f64();
+    let text = format!("{field} {:.0}% of the busy time of {secs:.0} s", 100.0 * share);
+    f.evidence.push(Evidence::new(field, 100.0 * share, "%", text).over(100.0 * least));
+}
+
+fn sizes(f: &mut Fire, s: &Suspect, limit: Limit) {
+    let Some(i) = s.info else { return };
+    let name = match limit {
+        Limit::Window => "snd_wnd",
+        Limit::SendBuffer => "tb",
+    };
+    if let (Some(size), Some(rtt)) = (buffer(s, limit), i.min_rtt_us().filter(|n| *n > 0)) {
+        let text = match ceiling(s, limit) {
+            Some(c) => format!(
+                "{name} {size} at a round trip of {} allows {}/s",
+                time_us(rtt.into()),
+                bytes(c as u64)
+            ),
+            None => format!("{name} {size}"),
+        };
+        f.evidence.push(Evidence::new(name, size.into(), "bytes", text));
+        if let Some(d) = i.delivery_rate() {
+            let bdp = (d as f64 * f64::from(rtt) / 1e6) as u64;
+            let text = format!("delivery_rate {}/s x min_rtt = {}", bytes(d), bytes(bdp));
+            f.evidence.push(Evidence::new("bdp", bdp as f64, "bytes", text));
+        }
+    }
+    if let (Limit::SendBuffer, Some(tb), Some(w)) = (limit, s.skmem.tb(), s.skmem.w())
+        && tb < 64 << 10
+    {
+        let text = format!("tb {tb} < 64 kB with w {w}: SO_SNDBUF is set, autotuning is off");
+        f.evidence.push(Evidence::new("w", w.into(), "bytes", text));
+    }
+    if let (Limit::Window, Some(scale)) = (limit, i.wscale().map(|n| n & 15)) {
+        let text = match scale {
+            0 => "wscale 0: the window cannot exceed 64 kB".to_owned(),
+            n => format!("wscale {n}"),
+        };
+        f.evidence.push(Evidence::new("wscale", scale.into(), "", text));
+    }
+}
+
+fn rule_out(f: &mut Fire, flow: &Flow) {
+    let because = format!("{} of {} segments retransmitted", flow.retrans, flow.segs_out);
+    f.ruled_out.push(RuledOut::new("tcp-retrans-rate", because));
+    let pct = 100.0 * flow.busy_us as f64 / flow.dt.as_micros().max(1) as f64;
+    f.ruled_out.push(RuledOut::new("application-limited", format!("busy {pct:.0}% of the time")));
+    if let Some(n) = flow.least_wnd.filter(|n| *n > 0) {
+        let because = format!("snd_wnd was never below {n}");
+        f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", because));
+    }
+}

@@ -1,0 +1,192 @@
+//! Disk faults that are no outage: limits, settings, callers that wait, floods of writeback.
+
+use stallscope::clock;
+use stallscope::model::time::MonoNs;
+
+use crate::kit::block::{Dir, Loop, load, writeback, writer};
+use crate::kit::cgroup::Cgroup;
+use crate::kit::gate::lab;
+use crate::kit::product::{Found, check};
+use crate::kit::sh::{Held, run};
+use crate::kit::undo::Undo;
+use crate::kit::{secs, wait_for};
+
+/// Columns of `/proc/diskstats` after the name.
+const WR_IOS: usize = 4;
+const WR_SECTORS: usize = 6;
+
+fn exec(fio: &str) -> String {
+    format!("exec {fio}")
+}
+
+/// Writes per second over the next second.
+fn rate(dev: &Loop) -> f64 {
+    let (begun, before) = (clock::mono(), dev.counters()[WR_IOS]);
+    clock::sleep_until(MonoNs(begun.0 + 1_000_000_000));
+    (dev.counters()[WR_IOS] - before) as f64 / clock::mono().since(begun).as_secs_f64()
+}
+
+/// One synchronous writer on a fast device: it is the writer that waits, and no alarm.
+#[test]
+fn k8_one_synchronous_writer() {
+    lab(&["losetup", "fio", "dd"], || {
+        let dir = Dir::new();
+        let dev = Loop::new(&dir.image("disk.img", 256), true);
+        let mut one = load(&dev.dev, "--bs=4k --ioengine=psync", exec);
+        wait_for("500 writes/s", secs(10), || (rate(&dev) > 500.0).then_some(()));
+        let report = check("k8-qd1", "14s", &[]);
+        one.assert_running();
+        let disk = |f: Found<'_>| f.disk() == Some(dev.name());
+        report.exactly(disk, &[], &[]);
+        report.remarks("disk-qd1-bound", disk);
+    });
+}
+
+/// Each write is followed by a flush of the device, which is an fsync of the file below.
+#[test]
+fn k8_flush_after_each_write() {
+    lab(&["losetup", "fio", "dd"], || {
+        let dir = Dir::new();
+        let dev = Loop::new(&dir.image("disk.img", 256), true);
+        let mut commits = load(&dev.dev, "--bs=4k --ioengine=psync --fsync=1", exec);
+        let flushes = |d: &Loop| d.counters().get(15).copied().zip(d.counters().get(16).copied());
+        wait_for("300 ms of flushes a second", secs(10), || {
+            let (n, t) = flushes(&dev)?;
+            clock::sleep_until(MonoNs(clock::mono().0 + 1_000_000_000));
+            let (m, u) = flushes(&dev)?;
+            (m - n >= 50 && u - t >= 330).then_some(())
+        });
+        let report = check("k8-flush", "14s", &[]);
+        commits.assert_running();
+        let disk = |f: Found<'_>| f.disk() == Some(dev.name());
+        report.exactly(disk, &[], &[]);
+        report.remarks("fs-flush-bound", disk);
+    });
+}
+
+/// A limit on the device itself: requests wait above it, and it looks idle.
+#[test]
+fn k10_cgroup_limit_on_the_disk_itself() {
+    lab(&["losetup", "fio", "dd"], || {
+        let dir = Dir::new();
+        let dev = Loop::new(&dir.image("disk.img", 256), true);
+        let group = Cgroup::new("blkio", "iolimit");
+        group.set("blkio.throttle.write_iops_device", &format!("{} 500", dev.number()));
+        let options = "--bs=4k --ioengine=psync --numjobs=8 --group_reporting";
+        let mut eight = load(&dev.dev, options, |fio| group.enter_and(fio));
+        wait_for("500 writes/s", secs(20), || (450.0..=550.0).contains(&rate(&dev)).then_some(()));
+        let report = check("k10", "14s", &[]);
+        eight.assert_running();
+        let affected = |f: Found<'_>| f.kind() == "cgroup" || f.disk() == Some(dev.name());
+        report.exactly(affected, &["cgroup-io-throttle"], &[]);
+        let f = report.the("cgroup-io-throttle", affected);
+        let path = f.subject()["path"].as_str().unwrap();
+        assert!(path.ends_with(&group.name), "the group is named: {path}");
+    });
+}
+
+/// 20 MB/s below a file system, and a writer that has its data flushed: the queue of the loop
+/// device is full of writeback.
+#[test]
+fn k11_flush_of_dirty_pages() {
+    lab(&["losetup", "mkfs.ext4", "mount", "dd"], || {
+        let dir = Dir::new();
+        let image = dir.image("disk.img", 320);
+        let dev = Loop::new(&image, true);
+        let mnt = dir.path.join("mnt").to_str().unwrap().to_owned();
+        std::fs::create_dir(&mnt).unwrap();
+        run(&["mkfs.ext4", "-q", "-F", &dev.dev]);
+        run(&["mount", &dev.dev, &mnt]);
+        let mut mount = Undo::default();
+        mount.command(&["umount", &mnt]);
+        let (number, _) = dir.lower_disk();
+        let group = Cgroup::new("blkio", "flush");
+        let limit = "blkio.throttle.write_bps_device";
+        group.set(limit, &format!("{number} 20971520"));
+        // Small enough to be flushed by dd itself: what the flusher writes is nobody's, and no
+        // limit of v1 holds for it.
+        let dd = format!("dd if=/dev/zero of={mnt}/f bs=1M count=150 conv=fsync,notrunc");
+        let line = format!("sh -c 'while {dd} status=none; do :; done'");
+        let mut dd = Held::start(&["sh", "-c", &group.enter_and(&line)]);
+        wait_for("64 MB under writeback at 20 MB/s", secs(40), || {
+            let before = dev.counters()[WR_SECTORS];
+            (rate(&dev) > 5.0 && writeback() >= 64 << 20).then_some(())?;
+            let sectors = dev.counters()[WR_SECTORS] - before;
+            (sectors * 512 < 40_000_000).then_some(())
+        });
+        let report = check("k11-flush", "8s", &[]);
+        dd.assert_running();
+        // Lets the flush end at full speed, or nothing could be unmounted for a while.
+        group.set(limit, &format!("{number} 0"));
+        let disk = |f: Found<'_>| f.disk() == Some(dev.name());
+        // Ten flat seconds would show the limit as well.
+        report.exactly(disk, &["disk-writeback-storm"], &["disk-capped-cloud"]);
+    });
+}
+
+/// 100 writes/s of 0.1 ms, then a limit of 20/s below: each takes 50 ms, and nothing queues.
+#[test]
+fn k11_a_device_that_becomes_slow() {
+    lab(&["losetup", "fio", "dd"], || {
+        let dir = Dir::new();
+        let dev = Loop::new(&dir.image("disk.img", 256), true);
+        let (number, _) = dir.lower_disk();
+        let group = Cgroup::new("blkio", "slow");
+        let options = "--bs=4k --ioengine=psync --rate_iops=100";
+        let mut one = load(&dev.dev, options, |fio| group.enter_and(fio));
+        wait_for("100 writes/s", secs(10), || (rate(&dev) > 80.0).then_some(()));
+        let report = std::thread::scope(|s| {
+            let report = s.spawn(|| check("k11-slow", "22s", &[]));
+            // The program must have seen what is normal first.
+            clock::sleep_until(MonoNs(clock::mono().0 + 9_000_000_000));
+            group.set("blkio.throttle.write_iops_device", &format!("{number} 20"));
+            report.join().unwrap()
+        });
+        one.assert_running();
+        let disk = |f: Found<'_>| f.disk() == Some(dev.name());
+        report.exactly(disk, &["disk-slow-device"], &[]);
+    });
+}
+
+/// Writes of 1 MiB through a queue that takes 128 kB at once.
+#[test]
+fn max_sectors_cuts_large_writes() {
+    lab(&["losetup", "fio", "dd"], || {
+        let dir = Dir::new();
+        let mut dev = Loop::new(&dir.image("disk.img", 256), true);
+        dev.set("max_sectors_kb", "128");
+        let mut large = load(&dev.dev, "--bs=1M --ioengine=psync --numjobs=2", exec);
+        wait_for("writes of 128 kB", secs(10), || {
+            let before = dev.counters();
+            let n = rate(&dev);
+            let after = dev.counters();
+            let kb = (after[WR_SECTORS] - before[WR_SECTORS]) as f64
+                / 2.0
+                / (after[WR_IOS] - before[WR_IOS]).max(1) as f64;
+            (n > 100.0 && (127.0..=128.5).contains(&kb)).then_some(())
+        });
+        let report = check("max-sectors", "10s", &[]);
+        large.assert_running();
+        let disk = |f: Found<'_>| f.disk() == Some(dev.name());
+        // A remark at info or a warning, as the pieces wait.
+        report.exactly(disk, &[], &["disk-request-split"]);
+        let f = report.the("disk-request-split", disk);
+        assert!(f.text().contains("max_sectors_kb 128"), "{}", f.text());
+    });
+}
+
+/// bfq in front of a device that does tens of thousands of writes a second.
+#[test]
+fn bfq_on_a_fast_device() {
+    lab(&["losetup", "fio", "dd"], || {
+        let dir = Dir::new();
+        let mut dev = Loop::new(&dir.image("disk.img", 256), true);
+        dev.set("scheduler", "bfq");
+        let mut load = writer(&dev.dev, 8, exec);
+        wait_for("2000 writes/s", secs(10), || (rate(&dev) > 2000.0).then_some(()));
+        let report = check("bfq", "12s", &[]);
+        load.assert_running();
+        let disk = |f: Found<'_>| f.disk() == Some(dev.name());
+        report.exactly(disk, &["disk-bfq-on-fast-ssd"], &[]);
+    });
+}

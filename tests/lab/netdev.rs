@@ -1,0 +1,249 @@
+//! Faults of network devices: shapers, full tables and queues.
+
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::kit::gate::lab;
+use crate::kit::net::{A, B, Ns, Pair};
+use crate::kit::product::{Found, Report, check};
+use crate::kit::undo::Undo;
+use crate::kit::{secs, wait_for};
+
+/// Ends a flood also when an assertion fails: the scope joins its thread.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn tc(ns: &Ns, line: &str) -> String {
+    ns.exec(&[&["tc"], &line.split(' ').collect::<Vec<_>>()[..]].concat())
+}
+
+/// Datagrams of `size` bytes from `a`, at full speed from the given CPU, while `work` runs.
+fn flood<T>(net: &Pair, size: usize, cpu: usize, work: impl FnOnce() -> T) -> T {
+    // Without a receiver each datagram would be answered with an ICMP error.
+    let sink = net.b.inside(|| UdpSocket::bind(SocketAddrV4::new(B, 9)).unwrap());
+    let source = net.a.inside(|| UdpSocket::bind(SocketAddrV4::new(A, 0)).unwrap());
+    source.set_nonblocking(true).unwrap();
+    let stop = AtomicBool::new(false);
+    let out = std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut only = CpuSet::new();
+            only.set(cpu);
+            sched_setaffinity(None, &only).unwrap();
+            let block = vec![0; size];
+            while !stop.load(Ordering::Relaxed) {
+                let _ = source.send_to(&block, SocketAddrV4::new(B, 9));
+            }
+        });
+        let _stop = StopOnDrop(&stop);
+        work()
+    });
+    drop(sink);
+    out
+}
+
+/// `drops` of a qdisc as tc shows it.
+fn drops(ns: &Ns, dev: &str, kind: &str) -> Option<u64> {
+    let all: serde_json::Value =
+        serde_json::from_str(&tc(ns, &format!("-s -j qdisc show dev {dev}"))).unwrap();
+    all.as_array().unwrap().iter().find(|q| q["kind"] == kind)?["drops"].as_u64()
+}
+
+fn links(net: &Pair) -> impl Fn(Found<'_>) -> bool {
+    let ends = [net.a.inode, net.b.inode];
+    move |f| f.kind() == "link" && f.netns().is_some_and(|n| ends.contains(&n))
+}
+
+/// The rate that the finding shows is that of the shaper: 8 Mbit/s.
+fn shaped(report: &Report, net: &Pair, dev: &str) {
+    report.exactly(links(net), &["tc-shaped"], &[]);
+    let f = report.the("tc-shaped", links(net));
+    assert_eq!((f.severity(), f.subject()["dev"].as_str()), ("crit", Some(dev)));
+    assert!((95.0..110.0).contains(&f.number("rate")), "{}", f.text());
+    assert!(f.number("drops") > 50.0 && f.number("backlog") > 10_000.0, "{}", f.text());
+}
+
+/// A flood through tbf with 8 Mbit/s.
+#[test]
+fn n20_shaped_egress() {
+    lab(&["ip", "tc"], || {
+        let net = Pair::new();
+        tc(&net.a, "qdisc add dev v0 root tbf rate 8mbit burst 10k latency 50ms");
+        let report = flood(&net, 1000, 0, || {
+            wait_for("drops", secs(5), || drops(&net.a, "v0", "tbf").filter(|n| *n > 10_000));
+            check("n20", "9s", &[])
+        });
+        shaped(&report, &net, "v0");
+    });
+}
+
+/// The same on the way in: mirrored to an ifb that is shaped, as bandwidth plugins do.
+#[test]
+fn n20_shaped_ingress() {
+    lab(&["ip", "tc"], || {
+        let net = Pair::new();
+        net.b.exec(&["ip", "link", "add", "bwp1", "type", "ifb"]);
+        net.b.exec(&["ip", "link", "set", "bwp1", "up"]);
+        tc(&net.b, "qdisc add dev v1 ingress");
+        tc(
+            &net.b,
+            "filter add dev v1 parent ffff: protocol all u32 match u32 0 0 \
+             action mirred egress redirect dev bwp1",
+        );
+        tc(&net.b, "qdisc add dev bwp1 root tbf rate 8mbit burst 10k latency 50ms");
+        let report = flood(&net, 1000, 0, || {
+            wait_for("drops", secs(5), || drops(&net.b, "bwp1", "tbf").filter(|n| *n > 10_000));
+            check("n20-ifb", "9s", &[])
+        });
+        shaped(&report, &net, "bwp1");
+    });
+}
+
+/// A shaper with ten times the rate that is asked of it: overlimits may grow, nothing waits.
+#[test]
+fn shaper_with_room() {
+    lab(&["ip", "tc"], || {
+        let net = Pair::new();
+        tc(&net.a, "qdisc add dev v0 root tbf rate 80mbit burst 32k latency 50ms");
+        let (mut tx, rx) = net.connect(5001);
+        let stop = AtomicBool::new(false);
+        let report = std::thread::scope(|s| {
+            s.spawn(|| {
+                let mut next = stallscope::clock::mono();
+                while !stop.load(Ordering::Relaxed) {
+                    // 20 kB every 20 ms: 8 Mbit/s in bursts.
+                    std::io::Write::write_all(&mut tx, &vec![0; 20_000]).unwrap();
+                    next = stallscope::model::time::MonoNs(next.0 + 20_000_000);
+                    stallscope::clock::sleep_until(next);
+                }
+                // Ends the reader.
+                tx.shutdown(std::net::Shutdown::Both).unwrap();
+            });
+            s.spawn(|| {
+                let mut block = vec![0; 1 << 16];
+                while std::io::Read::read(&mut &rx, &mut block).is_ok_and(|n| n > 0) {}
+            });
+            let _stop = StopOnDrop(&stop);
+            check("shaper-room", "9s", &[])
+        });
+        report.exactly(net.affected(), &[], &[]);
+    });
+}
+
+/// A queue that has no room for a packet of this size. A remark, no alarm: there is no shaper.
+#[test]
+fn n21_short_queue() {
+    lab(&["ip", "tc"], || {
+        let net = Pair::new();
+        tc(&net.a, "qdisc add dev v0 root bfifo limit 1000");
+        let report = flood(&net, 1400, 0, || {
+            wait_for("drops", secs(10), || drops(&net.a, "v0", "bfifo").filter(|n| *n > 1000));
+            check("n21", "8s", &[])
+        });
+        report.exactly(links(&net), &[], &[]);
+        let notes: Vec<Found<'_>> = report.notes();
+        let note = notes.iter().find(|f| f.rule() == "qdisc-drop-or-requeue" && links(&net)(**f));
+        let note = note.unwrap_or_else(|| panic!("no remark: {}", report.json));
+        assert_eq!((note.severity(), note.subject()["dev"].as_str()), ("info", Some("v0")));
+        assert!(note.number("drops") > 10.0, "{}", note.text());
+    });
+}
+
+/// Sets a sysctl of the initial namespace, and sets it back.
+fn sysctl(undo: &mut Undo, path: &'static str, value: &str) {
+    let old = std::fs::read_to_string(path).unwrap();
+    undo.then(move || {
+        if let Err(e) = std::fs::write(path, old) {
+            eprintln!("lab: clean-up: {path}: {e}");
+        }
+    });
+    std::fs::write(path, value).unwrap();
+}
+
+/// A connection table of 64 entries, and a datagram to each of many ports.
+#[test]
+fn n22_conntrack_full() {
+    const MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+    lab(&["ip", "nft", "nstat"], || {
+        let net = Pair::new();
+        for line in [
+            "add table inet t",
+            "add chain inet t c { type filter hook output priority 0; }",
+            "add rule inet t c ct state new counter",
+            "add chain inet t i { type filter hook input priority 0; }",
+            "add rule inet t i ct state established counter",
+        ] {
+            net.a.exec(&["nft", line]);
+        }
+        let mut undo = Undo::default();
+        sysctl(&mut undo, MAX, "64");
+        let stop = AtomicBool::new(false);
+        let report = std::thread::scope(|s| {
+            s.spawn(|| {
+                net.a.inside(|| {
+                    let mut port = 1_u16;
+                    while !stop.load(Ordering::Relaxed) {
+                        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                        let _ = socket.send_to(&[0], (Ipv4Addr::LOCALHOST, port));
+                        port = port.wrapping_add(1).max(1);
+                        let now = stallscope::clock::mono();
+                        let pause = stallscope::model::time::MonoNs(now.0 + 1_000_000);
+                        stallscope::clock::sleep_until(pause);
+                    }
+                });
+            });
+            let _stop = StopOnDrop(&stop);
+            let full = ["sh", "-c", "cat /proc/sys/net/netfilter/nf_conntrack_count"];
+            wait_for("a full table", secs(10), || (net.a.exec(&full).trim() == "64").then_some(()));
+            check("n22", "7s", &[])
+        });
+        let here = |f: Found<'_>| f.netns() == Some(net.a.inode);
+        report.exactly(here, &["conntrack-full"], &[]);
+        let f = report.the("conntrack-full", here);
+        assert_eq!((f.severity(), f.number("used")), ("crit", 100.0));
+        assert!(f.number("drop") > 10.0, "{}", f.text());
+    });
+}
+
+/// RPS hands all packets to CPU 1, whose backlog holds two.
+#[test]
+fn s26_backlog_overflow() {
+    const MAX: &str = "/proc/sys/net/core/netdev_max_backlog";
+    lab(&["ip"], || {
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        assert!(cpus >= 2, "needs a CPU to hand packets to");
+        let net = Pair::new();
+        let rps = "echo 2 > /sys/class/net/v1/queues/rx-0/rps_cpus";
+        net.b.exec(&["sh", "-c", rps]);
+        let mut undo = Undo::default();
+        sysctl(&mut undo, MAX, "2");
+        assert!(Path::new(MAX).exists());
+        let report = flood(&net, 64, 0, || {
+            wait_for("drops on CPU 1", secs(10), || (softnet_dropped(1) > 1000).then_some(()));
+            check("s26", "8s", &[])
+        });
+        let on = |f: Found<'_>| f.kind() == "cpu" && f.subject()["cpu"] == 1;
+        // All softirqs on one CPU is what the recipe does.
+        report.exactly(on, &["softnet-drop-or-squeeze"], &["softirq-one-core"]);
+        let f = report.the("softnet-drop-or-squeeze", on);
+        // How many are lost depends on what else runs; from 0.1% on it is critical.
+        assert!(f.alarming() && f.number("dropped") >= 7.0, "{}", f.text());
+    });
+}
+
+/// Column 1 of the row whose column 12 is the CPU.
+fn softnet_dropped(cpu: u64) -> u64 {
+    let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
+    let hex = |f: &str| u64::from_str_radix(f, 16).unwrap();
+    text.lines()
+        .map(|l| l.split_whitespace().map(hex).collect::<Vec<_>>())
+        .find(|row| row.get(12) == Some(&cpu))
+        .map_or(0, |row| row[1])
+}
