@@ -62,9 +62,8 @@ impl Moment {
                 let days = (-1..=1).filter_map(|d| today.checked_add(d.days()).ok());
                 let all = days.filter_map(|d| in_zone(d.to_datetime(t), tz));
                 // A second of slack: what is shown is cut to seconds.
-                let inside = |w: &WallNs| {
-                    w.0 >= range.0.0.saturating_sub(1_000_000_000) && w.0 <= range.1.0
-                };
+                let inside =
+                    |w: &WallNs| w.0 >= range.0.0.saturating_sub(1_000_000_000) && w.0 <= range.1.0;
                 all.min_by_key(|w| (!inside(w), w.0.abs_diff(here.0))).unwrap_or(here)
             }
         }
@@ -109,7 +108,10 @@ mod tests {
         assert_eq!(go("21:00", "2026-05-02T03:00:00Z"), at("2026-05-01T21:00:00Z"));
         assert_eq!(go("21:00:07.5", "2026-05-01T21:00:00Z"), at("2026-05-01T21:00:07.5Z"));
         assert_eq!(go("2026-05-01 22:10", "2026-05-02T03:00:00Z"), at("2026-05-01T22:10:00Z"));
-        assert_eq!(go("2026-05-01T22:10:00+02:00", "2026-05-02T03:00:00Z"), at("2026-05-01T20:10:00Z"));
+        assert_eq!(
+            go("2026-05-01T22:10:00+02:00", "2026-05-02T03:00:00Z"),
+            at("2026-05-01T20:10:00Z")
+        );
         assert_eq!(go("-5m", "2026-05-02T03:00:00Z"), at("2026-05-02T02:55:00Z"));
         assert_eq!(go("+1h 30m", "2026-05-02T00:00:00Z"), at("2026-05-02T01:30:00Z"));
         // Not there at all: the nearest anyway; whoever goes there ends at an edge.
@@ -118,7 +120,9 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_refused() {
-        for bad in ["", "x", "25:00", "14", "5m", "-", "+x", "2026-13-01", "14:03 tomorrow", "-9e99y"] {
+        for bad in
+            ["", "x", "25:00", "14", "5m", "-", "+x", "2026-13-01", "14:03 tomorrow", "-9e99y"]
+        {
             assert!(Moment::parse(bad).is_err(), "{bad}");
         }
     }

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
+use super::Note;
 use super::format::Stamp;
 use super::index::{GroupEntry, RemarkAt};
 use super::reader::{ReadError, Reader};
 use super::redact::Redactor;
 use super::writer::Writer;
-use super::Note;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::WallNs;
 

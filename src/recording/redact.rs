@@ -226,7 +226,8 @@ impl Redactor {
             return *known;
         }
         self.given = self.given.wrapping_add(1);
-        let new = v4.map_or_else(|| pseudo_v6(v6, self.given), |v| map_v4(pseudo_v4(v, self.given)));
+        let new =
+            v4.map_or_else(|| pseudo_v6(v6, self.given), |v| map_v4(pseudo_v4(v, self.given)));
         self.addresses.insert(a, new);
         new
     }
@@ -370,8 +371,9 @@ impl Redactor {
             "holes" => self.text(s),
             // Numbers, choices and words of the kernel.
             "irq" | "scheduler" | "write_cache" | "state" | "operstate" | "allowed" | "wchan"
-            | "rps_cpus" | "kind" | "class" | "source" | "op" | "place" | "vectors" | "softirqs"
-            | "reasons" | "exceeded" | "qdisc" | "line" | "lines" | "model" | "policy" | "unit" => s.to_owned(),
+            | "rps_cpus" | "kind" | "class" | "source" | "op" | "place" | "vectors"
+            | "softirqs" | "reasons" | "tier" | "exceeded" | "qdisc" | "line" | "lines"
+            | "model" | "policy" | "unit" => s.to_owned(),
             "comm" => self.name(Kind::Process, s),
             "path" | "mount" | "cgroup" => self.path(Kind::Cgroup, s),
             "dev" => self.name(Kind::Device, s),
@@ -398,7 +400,9 @@ impl Redactor {
                     || is_common(Kind::Volume, p)
                     || CHIPS.contains(&p.to_ascii_lowercase().as_str())
             };
-            let parts = w.split('-').map(|p| if harmless(p) { p.to_owned() } else { r.name(Kind::Device, p) });
+            let parts = w
+                .split('-')
+                .map(|p| if harmless(p) { p.to_owned() } else { r.name(Kind::Device, p) });
             parts.collect::<Vec<_>>().join("-")
         };
         s.split(' ').map(|w| word(w, self)).collect::<Vec<_>>().join(" ")
@@ -431,7 +435,9 @@ fn is_common(kind: Kind, s: &str) -> bool {
     let numbered = |stems: &[&str]| {
         stems.iter().any(|p| {
             s.strip_prefix(p).is_some_and(|r| {
-                !r.is_empty() && r.len() <= 12 && r.bytes().all(|b| b.is_ascii_digit() || b"npsf".contains(&b))
+                !r.is_empty()
+                    && r.len() <= 12
+                    && r.bytes().all(|b| b.is_ascii_digit() || b"npsf".contains(&b))
             })
         })
     };
@@ -450,8 +456,16 @@ fn is_common(kind: Kind, s: &str) -> bool {
             .any(|p| s.starts_with(p)),
         Kind::Cgroup => {
             let known = [
-                "system.slice", "user.slice", "init.scope", "machine.slice", "kubepods.slice",
-                "kubepods", "docker", "..", "sys", "fs",
+                "system.slice",
+                "user.slice",
+                "init.scope",
+                "machine.slice",
+                "kubepods.slice",
+                "kubepods",
+                "docker",
+                "..",
+                "sys",
+                "fs",
             ];
             known.contains(&s) || s == "cgroup"
         }

@@ -181,7 +181,7 @@ impl Judge {
 
     /// The run up to `tick`, as if played from the beginning. `None`: there is no such tick, or
     /// `stop` said so.
-    pub fn exact(&mut self, tick: u64, mut stop: impl FnMut() -> bool) -> Option<Analysis> {
+    pub fn exact(&mut self, tick: u64, stop: &mut dyn FnMut() -> bool) -> Option<Analysis> {
         let host = self.tape.host(self.tape.segment(tick)?);
         let plan = self.plan(tick);
         let (from, judged) = (plan.from.0, plan.judge.0);
@@ -198,7 +198,7 @@ impl Judge {
                 run.judge_from(state);
             }
             if self.tape.at() > tick {
-                return Some(run);
+                break;
             }
             if stop() {
                 return None;
@@ -208,8 +208,13 @@ impl Judge {
                 Played::Tick(t) if judge => run.push(t),
                 Played::Tick(t) => run.observe(t),
                 Played::Segment(_) | Played::Lost(_) => {}
-                Played::End => return Some(run),
+                Played::End => break,
             }
+        }
+        // All from there on is lost: whoever plays from the beginning still sees what was before.
+        match judged.checked_sub(1).filter(|_| run.latest().is_none() && state.is_some()) {
+            Some(before) => self.exact(before, stop),
+            None => Some(run),
         }
     }
 

@@ -87,7 +87,10 @@ pub enum Answer {
 }
 
 enum Question {
-    Seek { ticket: u64, tick: u64 },
+    Seek {
+        ticket: u64,
+        tick: u64,
+    },
     /// The console shows this place and needs nothing more of an older question.
     Forget,
 }
@@ -349,7 +352,7 @@ impl Worker {
         }
         self.wanted = None;
         let mut put_off = None;
-        let run = self.judge.exact(tick, || match self.inbox.try_recv() {
+        let run = self.judge.exact(tick, &mut || match self.inbox.try_recv() {
             Ok(q) => {
                 put_off = Some(q);
                 true

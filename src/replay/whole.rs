@@ -44,7 +44,9 @@ pub fn whole(tape: &mut Tape) -> Option<Whole> {
     loop {
         match tape.next() {
             Played::Segment(host) => {
-                if let Some(old) = run.replace(Analysis::new(host, Engine::default(), DEFAULT_BUDGET)) {
+                if let Some(old) =
+                    run.replace(Analysis::new(host, Engine::default(), DEFAULT_BUDGET))
+                {
                     before += spent(&old, first);
                     close(&old, &mut ended);
                 }
@@ -58,7 +60,8 @@ pub fn whole(tape: &mut Tape) -> Option<Whole> {
                 run.push(tick);
                 let Some(now) = run.latest() else { continue };
                 let cleared = &now.findings.cleared;
-                let known = |f: &&Arc<Finding>| !youngest.as_ref().is_some_and(|y| Arc::ptr_eq(y, f));
+                let known =
+                    |f: &&Arc<Finding>| !youngest.as_ref().is_some_and(|y| Arc::ptr_eq(y, f));
                 let mut fresh: Vec<_> = cleared.iter().take_while(known).cloned().collect();
                 fresh.reverse();
                 ended.extend(fresh);
@@ -74,7 +77,8 @@ pub fn whole(tape: &mut Tape) -> Option<Whole> {
     if let Some(analysis) = run.filter(|_| ticks > 0) {
         let duration = before + spent(&analysis, first);
         if let Some(last) = analysis.latest() {
-            let remembered = |f: &Arc<Finding>| last.findings.cleared.iter().any(|c| Arc::ptr_eq(c, f));
+            let remembered =
+                |f: &Arc<Finding>| last.findings.cleared.iter().any(|c| Arc::ptr_eq(c, f));
             ended.retain(|f| !remembered(f));
         }
         ended.reverse();

@@ -34,7 +34,8 @@ pub fn render(r: &CheckReport) -> String {
         let _ = writeln!(out, "-  {:<21} {}", n.rule.0, sanitize(&n.fire.summary));
     }
     if let Some([first, rest @ ..]) = r.unread.as_deref() {
-        let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
+        let more =
+            if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
         let _ = writeln!(out, "?  unreadable: {}{more}", sanitize(first));
     }
     out.push_str(&summary(r));

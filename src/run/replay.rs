@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use super::{Exit, Stop, print};
-use crate::cli::{ExportArgs, Format, ReplayArgs};
 use crate::analysis::Analysis;
+use crate::cli::{ExportArgs, Format, ReplayArgs};
 use crate::clock;
 use crate::config::{self, Environment};
 use crate::diagnose::Engine;
@@ -109,7 +109,8 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<Exit> {
         let (range, tz) = (range(&mut reader)?, &settings.tz);
         Some(at.resolve(anchor(at, range), range, tz))
     });
-    let name = args.file.file_name().map_or_else(|| named(&args.file), |n| n.to_string_lossy().into());
+    let name =
+        args.file.file_name().map_or_else(|| named(&args.file), |n| n.to_string_lossy().into());
     let follow = args.follow || piped;
     let player = Player::open(origin, name, follow).map_err(|e| wrong(&args.file, &e))?;
     let begin = ui::Begin { at, speed: args.speed };

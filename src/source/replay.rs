@@ -77,7 +77,8 @@ impl Tape {
         }
         (self.at, self.segment, self.before, self.last) = (tick, None, None, None);
         // What is missing before this tick is told wherever the playing begins.
-        if let Some(before) = tick.checked_sub(1).filter(|b| self.segment(*b) == self.segment(tick)) {
+        if let Some(before) = tick.checked_sub(1).filter(|b| self.segment(*b) == self.segment(tick))
+        {
             self.before = self.stamp(before).map(|s| s.seq);
             self.segment = self.segment(tick);
         }

@@ -177,8 +177,8 @@ fn with_terminal(
         .build()
         .map_err(UiError::Setup)?;
     let terminal = terminal::Terminal::open(settings.mouse).map_err(UiError::Terminal)?;
-    let mut out = runtime
-        .block_on(event_loop::run(input, analysis, view, settings, terminal, recorder))?;
+    let mut out =
+        runtime.block_on(event_loop::run(input, analysis, view, settings, terminal, recorder))?;
     out.panics.extend(terminal::take_panics());
     // Threads that read the terminal or signals must not keep us from leaving.
     runtime.shutdown_background();

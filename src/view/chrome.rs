@@ -6,9 +6,7 @@ use super::context::{Cx, clock as clock_time, clock_minutes, day};
 use super::keymap;
 use super::layout::{FindingsTitle, Places};
 use super::series::Buckets;
-use super::state::{
-    FindingKey, Flow, Focus, Input, Link, Mode, Rec, RecState, ViewState, When,
-};
+use super::state::{FindingKey, Flow, Focus, Input, Link, Mode, Rec, RecState, ViewState, When};
 use super::table::tone_of;
 use super::vm::{Area, Line, LineStyle, Tone, Vm};
 use super::{scrub, text, units};

@@ -29,9 +29,7 @@ pub(super) fn travel(v: &mut ViewState, a: &Analysis, step: TimeStep) -> Option<
             let ns = i64::from(s) * 1_000_000_000;
             match seconds_away(a, here, first, ns) {
                 Some(seq) => show(v, a, seq),
-                None if v.reel.is_some() => {
-                    beyond(v, a, Some(Goal::Away { from: here.0, ns }), "")
-                }
+                None if v.reel.is_some() => beyond(v, a, Some(Goal::Away { from: here.0, ns }), ""),
                 None if s < 0 => {
                     let _ = show(v, a, first);
                     if here == first && first < latest {
@@ -174,7 +172,12 @@ fn to_mark(v: &mut ViewState, a: &Analysis, here: Seq, back: bool) -> Option<Eff
 }
 
 /// To a time as it was typed.
-pub(super) fn to_time(v: &mut ViewState, a: &Analysis, typed: &str, tz: &TimeZone) -> Option<Effect> {
+pub(super) fn to_time(
+    v: &mut ViewState,
+    a: &Analysis,
+    typed: &str,
+    tz: &TimeZone,
+) -> Option<Effect> {
     let to = match Moment::parse(typed) {
         Ok(to) => to,
         Err(why) => {

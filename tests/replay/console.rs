@@ -66,14 +66,19 @@ fn a_part_and_a_redacted_part_are_recordings() {
     for redact in [false, true] {
         let out = dir.path().join(format!("part-{redact}.stall"));
         let mut c = program();
-        c.arg("export").arg(&path).args(["--from", "+5m", "--to", "+10m", "-o"]).arg(&out);
+        c.arg("export")
+            .arg(&path)
+            .args(["--from", &clock(400), "--to", &clock(700), "-o"])
+            .arg(&out);
         if redact {
             c.arg("--redact");
         }
         let o = c.output().unwrap();
         assert_eq!(o.status.code(), Some(0), "{o:?}");
         assert!(String::from_utf8_lossy(&o.stdout).contains("groups"), "{o:?}");
-        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&out).unwrap().permissions());
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(&out).unwrap().permissions(),
+        );
         assert_eq!(mode & 0o777, 0o600);
         let v = json(&program().args(["check", "--format", "json"]).arg(&out).output().unwrap());
         let ticks = v["ticks"].as_u64().unwrap();
@@ -98,7 +103,10 @@ fn what_is_no_recording_is_one_clear_line() {
     newer[12] = 9;
     let cases = [
         (write("empty", b""), "is empty"),
-        (write("text", b"not a recording, but long enough to look like something"), "is not a recording"),
+        (
+            write("text", b"not a recording, but long enough to look like something"),
+            "is not a recording",
+        ),
         (write("short", &made[..40]), "ends before its first block"),
         (write("newer", &newer), "has format version 9"),
         (dir.path().to_str().unwrap().to_owned(), "is a directory"),

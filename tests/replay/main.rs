@@ -7,6 +7,8 @@ mod hurt;
 #[allow(dead_code, reason = "shared with the scenario tests")]
 #[path = "../scenarios/incident.rs"]
 mod incident;
+#[path = "../scenarios/links.rs"]
+mod links;
 mod same;
 mod seek;
 mod support;

@@ -76,7 +76,11 @@ fn same_frames(what: &str, host: &HostInfo, ticks: &[Arc<Tick>]) {
                 if n % 4 == 1 || n + 1 == ticks.len() {
                     assert_eq!(replay.frame(), live.frame(), "{what}: frame at tick {n}");
                 }
-                assert_eq!(replay.analysis.history().bytes(), live.analysis.history().bytes(), "{what}");
+                assert_eq!(
+                    replay.analysis.history().bytes(),
+                    live.analysis.history().bytes(),
+                    "{what}"
+                );
                 n += 1;
             }
             Played::Lost(d) => panic!("{what}: {d}"),

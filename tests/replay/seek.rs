@@ -20,12 +20,20 @@ fn findings_at_a_seek_are_those_of_playing_from_the_beginning() {
             if passed < n && tick > passed + 300 {
                 continue;
             }
-            let run = judge.exact(tick, || false).unwrap();
+            let run = judge.exact(tick, &mut || false).unwrap();
             let now = run.latest().unwrap();
             assert_eq!(now.tick.seq.0, tick);
-            same(&all(now.findings), &made.said[tick as usize], &format!("tick {tick} of {n}, {passed} passed"));
+            same(
+                &all(now.findings),
+                &made.said[tick as usize],
+                &format!("tick {tick} of {n}, {passed} passed"),
+            );
             compared += usize::from(judge.cost(tick) < tick);
-            assert!(judge.cost(tick) < 1300 || passed == 0, "{} ticks for tick {tick}", judge.cost(tick));
+            assert!(
+                judge.cost(tick) < 1300 || passed == 0,
+                "{} ticks for tick {tick}",
+                judge.cost(tick)
+            );
         }
     }
     assert!(compared > 20, "only {compared} seeks began behind the start");
@@ -39,10 +47,14 @@ fn a_run_goes_on_from_a_seek_as_if_it_had_never_stopped() {
     judge.advance(u64::MAX);
     let n = ticks.len() as u64;
     for tick in [n - 200, 30, n / 2, n / 3] {
-        let mut run = judge.exact(tick, || false).unwrap();
+        let mut run = judge.exact(tick, &mut || false).unwrap();
         for t in tick + 1..(tick + 150).min(n) {
             run.push(ticks[t as usize].clone());
-            same(&all(run.latest().unwrap().findings), &made.said[t as usize], &format!("tick {t} from {tick}"));
+            same(
+                &all(run.latest().unwrap().findings),
+                &made.said[t as usize],
+                &format!("tick {t} from {tick}"),
+            );
         }
     }
 }

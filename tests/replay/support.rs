@@ -23,7 +23,8 @@ pub(crate) const BUDGET: usize = 64 << 20;
 pub(crate) fn incidents() -> Vec<(String, Incident)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
     let files = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
-    let mut paths: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|x| x == "toml")).collect();
+    let mut paths: Vec<PathBuf> =
+        files.filter(|p| p.extension().is_some_and(|x| x == "toml")).collect();
     paths.sort();
     let name = |p: &Path| p.file_stem().unwrap().to_string_lossy().into_owned();
     paths
@@ -165,6 +166,9 @@ pub(crate) fn same(have: &str, want: &str, what: &str) {
         return;
     }
     let at = have.bytes().zip(want.bytes()).take_while(|(a, b)| a == b).count();
-    let part = |s: &str| String::from_utf8_lossy(&s.as_bytes()[at.saturating_sub(300)..s.len().min(at + 200)]).into_owned();
+    let part = |s: &str| {
+        String::from_utf8_lossy(&s.as_bytes()[at.saturating_sub(300)..s.len().min(at + 200)])
+            .into_owned()
+    };
     panic!("{what}\n have {}\n want {}", part(have), part(want));
 }
