@@ -249,7 +249,7 @@ impl Screen {
         while self.recent.front().is_some_and(|r| tick.mono.since(r.0) > Duration::from_secs(60)) {
             self.recent.pop_front();
         }
-        self.draw(&self.line(tick.mono, status));
+        Self::draw(&self.line(tick.mono, status));
     }
 
     /// Once per trouble, and not more than once a minute.
@@ -273,7 +273,7 @@ impl Screen {
         };
         self.told_at = Some(now);
         if self.terminal {
-            self.draw("");
+            Self::draw("");
         }
         say(&says);
     }
@@ -296,7 +296,8 @@ impl Screen {
         );
         let rules: BTreeSet<&str> = self.findings.iter().map(|f| f.0).collect();
         if !rules.is_empty() {
-            line += &format!(" ({})", rules.into_iter().collect::<Vec<_>>().join(", "));
+            let rules: Vec<&str> = rules.into_iter().collect();
+            line = format!("{line} ({})", rules.join(", "));
         }
         match &s.state {
             State::Paused { why, since } => {
@@ -314,7 +315,7 @@ impl Screen {
     }
 
     /// Over the line before. A terminal that takes nothing (Ctrl-S) must not hold up ticks.
-    fn draw(&self, line: &str) {
+    fn draw(line: &str) {
         let err = std::io::stderr();
         let mut fds = [PollFd::new(&err, PollFlags::OUT)];
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -331,7 +332,7 @@ impl Screen {
         if !self.terminal {
             return;
         }
-        self.draw("");
+        Self::draw("");
         if let Some(s) = status {
             let size = units::bytes(s.size as f64);
             let name = sanitize(&self.name);

@@ -73,7 +73,7 @@ fn start(dir: &Path) -> Vec<Program> {
     let mut record = Command::new(env!("CARGO_BIN_EXE_stallscope"));
     let mut out = vec![Program {
         name: "stallscope",
-        stores: "sockets with tcp_info, disks, CPUs, softirqs, threads' run-queue waits, cgroups, \
+        stores: "every socket (tcp_info of all below 1,000, of suspects above), disks, CPUs, softirqs, threads' run-queue waits, cgroups, \
                  protocol counters, pressure, memory, eBPF histograms",
         child: quiet(record.args(["record", "-o"]).arg(&ours)).unwrap(),
         file: ours,
@@ -110,7 +110,11 @@ fn measure(sockets: usize, span: Duration) {
         } else {
             "-".to_owned()
         };
-        let missed = if p.name == "stallscope" { missed(&p.file) } else { "-".to_owned() };
+        let ours = p.name == "stallscope";
+        let missed = if ours { missed(&p.file) } else { "-".to_owned() };
+        if ours {
+            assert!(rows(&p.file) >= sockets, "all sockets are in the recording");
+        }
         println!(
             "{:<22} {:<11} {:>7.2} {rss:>8.1} {peak:>8.1} {per_tick:>9.0} {per_socket:>9} {missed:>7}  {}",
             if sockets == 0 { "as it is".to_owned() } else { format!("{sockets} sockets") },
@@ -135,6 +139,13 @@ fn missed(file: &Path) -> String {
         }
     }
     n.to_string()
+}
+
+/// Sockets in the last tick that has them.
+fn rows(file: &Path) -> usize {
+    let mut r = Reader::file(file).unwrap();
+    let sample = (0..r.len()).rev().find_map(|i| r.tick(i).ok()?.samples.sockets.clone());
+    sample.map_or(0, |s| s.data.spaces.iter().map(|t| t.inet.len()).sum())
 }
 
 fn wait(d: Duration) {

@@ -63,15 +63,15 @@ impl Parts {
     pub(super) fn set_aside(file: &Path, first: WallNs) -> io::Result<PathBuf> {
         for n in 1..=TRIES {
             let to = part_name(file, first, n);
+            use rustix::io::Errno;
             match rustix::fs::renameat_with(CWD, file, CWD, &to, RenameFlags::NOREPLACE) {
                 Ok(()) => return Ok(to),
-                Err(rustix::io::Errno::EXIST) => {}
                 // File systems that cannot: nobody else makes files of this name.
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) if !to.exists() => {
+                Err(Errno::INVAL | Errno::NOSYS) if !to.exists() => {
                     std::fs::rename(file, &to)?;
                     return Ok(to);
                 }
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {}
+                Err(Errno::EXIST | Errno::INVAL | Errno::NOSYS) => {}
                 Err(e) => return Err(e.into()),
             }
         }
