@@ -3,6 +3,7 @@
 //! screens: what a timeline shows of a tick comes in as a [`index::Note`].
 
 pub mod delta;
+pub mod export;
 pub mod flat;
 pub mod format;
 pub mod index;
@@ -10,6 +11,7 @@ pub mod info;
 mod layout;
 pub mod reader;
 pub mod recorder;
+pub mod redact;
 mod reshape;
 pub mod source;
 mod state;

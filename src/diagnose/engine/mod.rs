@@ -37,6 +37,7 @@ const MAX_CLEARED: usize = 200;
 const MAX_TRACKS: usize = 1000;
 
 /// Runs rules over moments, oldest first.
+#[derive(Clone)]
 pub struct Engine {
     rules: &'static [&'static dyn Rule],
     thresholds: Thresholds,
@@ -47,7 +48,7 @@ pub struct Engine {
 }
 
 /// What is remembered of a rule.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     tracks: BTreeMap<Subject, Track>,
     judged_at: Option<MonoNs>,
