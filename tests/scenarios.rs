@@ -9,6 +9,8 @@
 
 #[path = "scenarios/incident.rs"]
 mod incident;
+#[path = "scenarios/properties.rs"]
+mod properties;
 #[path = "scenarios/ticks.rs"]
 mod ticks;
 

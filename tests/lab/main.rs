@@ -16,5 +16,6 @@ mod disks;
 #[allow(dead_code, reason = "the differential tests use the rest of it")]
 mod kit;
 mod quiet;
+mod soak;
 mod tcp;
 mod tcp_lookalikes;

@@ -3,7 +3,7 @@
 //! Each format has a file of its own; this one decides which of them a line belongs to, counts,
 //! and keeps the first lines that nobody wanted. Reading is a stream in bounded memory; limits
 //! are at the constants `MAX_*` and are reported when they are hit. What is read becomes partly
-//! filled samples ([`build`]): absent stays absent. Nothing here judges.
+//! filled samples (`build`): absent stays absent. Nothing here judges.
 //!
 //! Nobody stamped these samples. One after the other they stand for moments an interval apart;
 //! whether something *lasts* cannot be told from them, so the engine that judges them must be

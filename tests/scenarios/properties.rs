@@ -1,0 +1,235 @@
+//! What a verdict must not depend on: the order in which the kernel lists its subjects, other
+//! subjects that are well, and ticks or samples that are missing (which may silence a rule, but
+//! never make it speak).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use stallscope::analysis::Analysis;
+use stallscope::diagnose::{Confidence, Engine, Finding, Findings, Severity};
+
+use crate::incident::{self, Incident, play};
+use crate::{files, ticks};
+
+/// The moments of a run, those ticks left out that `keep` refuses.
+fn run(
+    incident: &Incident,
+    interval: f64,
+    mut keep: impl FnMut(usize) -> Option<Vec<String>>,
+) -> Vec<(f64, Arc<Findings>)> {
+    let mut analysis = Analysis::new(ticks::host(incident, interval), Engine::default(), 64 << 20);
+    let mut moments = Vec::new();
+    let mut before = incident::State::new();
+    for (seq, (t, state)) in play(incident, interval).into_iter().enumerate() {
+        let Some(without) = keep(seq) else { continue };
+        let poorer = Incident {
+            without: incident.without.iter().cloned().chain(without).collect(),
+            ..incident.clone()
+        };
+        analysis.push(Arc::new(ticks::tick(&poorer, seq, t, &before, &state)));
+        moments.push((t, analysis.latest().unwrap().findings.clone()));
+        before = state;
+    }
+    moments
+}
+
+fn whole(incident: &Incident) -> Vec<(f64, Arc<Findings>)> {
+    run(incident, 1.0, |_| Some(Vec::new()))
+}
+
+/// What a finding claims, without what depends on which of several equals is shown.
+fn claim(f: &Finding) -> (String, String, Severity, u32) {
+    (f.rule.0.to_owned(), f.subject.to_string(), f.fire.severity, f.fire.count)
+}
+
+fn claims(moments: &[(f64, Arc<Findings>)]) -> Vec<BTreeSet<(String, String, Severity, u32)>> {
+    moments.iter().map(|(_, f)| f.all().map(|f| claim(f)).collect()).collect()
+}
+
+fn reversed(incident: &Incident) -> Incident {
+    let mut i = incident.clone();
+    i.sockets.reverse();
+    i.disks.reverse();
+    i.cgroups.reverse();
+    i.threads.reverse();
+    i.nics.reverse();
+    i.blocked.reverse();
+    i
+}
+
+#[test]
+fn the_order_of_subjects_changes_no_verdict() {
+    for (name, i) in files() {
+        let (one, other) = (claims(&whole(&i)), claims(&whole(&reversed(&i))));
+        for (n, (a, b)) in one.iter().zip(&other).enumerate() {
+            assert_eq!(a, b, "{name}: tick {n} differs when subjects come in reverse");
+        }
+    }
+}
+
+/// A connection, a listener, a disk and a cgroup that are all well.
+fn neighbours() -> Incident {
+    toml::from_str(
+        r#"
+        title = "well"
+        source = "made up"
+        duration = 1.0
+        [[socket]]
+        name = "well_listener"
+        local = "10.99.0.1:7777"
+        remote = "0.0.0.0:0"
+        state = "LISTEN"
+        wqueue = 128
+        [[socket]]
+        name = "well"
+        local = "10.99.0.1:7777"
+        remote = "10.99.0.2:45678"
+        skmem = { rb = 131072, tb = 87040 }
+        info = { rto_us = 201000, rtt_us = 300, min_rtt_us = 200, snd_wnd = 65535, snd_mss = 1448 }
+        [[disk]]
+        name = "wellsdz"
+        class = "ssd"
+        rotational = false
+        nr_requests = 256
+        [[cgroup]]
+        name = "well"
+        path = "/well"
+        mount = "/sys/fs/cgroup/cpu"
+        quota_us = 50000
+        "#,
+    )
+    .unwrap()
+}
+
+#[test]
+fn subjects_that_are_well_change_no_verdict() {
+    let well = neighbours();
+    for (name, i) in files() {
+        let mut crowd = i.clone();
+        crowd.sockets.extend(well.sockets.clone());
+        crowd.disks.extend(well.disks.clone());
+        crowd.cgroups.extend(well.cgroups.clone());
+        let (one, other) = (claims(&whole(&i)), claims(&whole(&crowd)));
+        for (n, (a, b)) in one.iter().zip(&other).enumerate() {
+            assert_eq!(a, b, "{name}: tick {n} differs beside subjects that are well");
+        }
+    }
+}
+
+const COLLECTORS: [&str; 10] = [
+    "sockets",
+    "netns-sockets",
+    "disks",
+    "cpu",
+    "softirq",
+    "sched",
+    "net-counters",
+    "psi",
+    "cgroups",
+    "processes",
+];
+
+/// A tick that never came, or came without one of its samples.
+#[derive(Clone, Debug)]
+enum Hole {
+    Tick,
+    Sample(usize),
+}
+
+fn holes() -> impl Strategy<Value = BTreeMap<usize, Hole>> {
+    let hole = prop_oneof![Just(Hole::Tick), (0..COLLECTORS.len()).prop_map(Hole::Sample)];
+    prop::collection::btree_map(1..60_usize, hole, 1..24)
+}
+
+#[test]
+fn missing_ticks_make_no_rule_speak() {
+    let files = files();
+    let strategy = (any::<prop::sample::Index>(), holes());
+    let mut runner =
+        TestRunner::new(Config { cases: 192, failure_persistence: None, ..Config::default() });
+    runner
+        .run(&strategy, |(file, holes)| {
+            let (name, i) = &files[file.index(files.len())];
+            let worst = worst(&whole(i));
+            let poorer = run(i, 1.0, |seq| match holes.get(&seq) {
+                None => Some(Vec::new()),
+                Some(Hole::Tick) => None,
+                Some(Hole::Sample(n)) => Some(vec![COLLECTORS[*n].to_owned()]),
+            });
+            for (t, f) in &poorer {
+                for f in f.all() {
+                    let rule = f.rule.0;
+                    let may = i.allow.iter().any(|a| a == rule)
+                        || i.expect.iter().any(|e| !e.absent && e.rule == rule);
+                    prop_assert!(
+                        may || worst.contains_key(rule),
+                        "{name}: {rule} speaks at {t} s for want of {holes:?}: {}",
+                        f.fire.summary
+                    );
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// A session that begins in the middle of an incident raises no alarm that one which saw it
+/// begin does not raise. (A remark or a suspicion it may voice: what it saw of the disk was a
+/// short queue, what it saw of the connection was a backoff of unknown cause.)
+#[test]
+fn beginning_late_makes_no_rule_speak() {
+    for (name, i) in files() {
+        let worst = worst(&whole(&i));
+        for late in [3, 8, 15] {
+            for (t, f) in run(&i, 1.0, |seq| (seq >= late).then(Vec::new)) {
+                for f in f.all().filter(|f| alarms(f)) {
+                    let rule = f.rule.0;
+                    let may = i.allow.iter().any(|a| a == rule);
+                    assert!(
+                        may || worst.contains_key(rule),
+                        "{name}, from tick {late} on: {rule} speaks at {t} s: {}",
+                        f.fire.summary
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn alarms(f: &Finding) -> bool {
+    f.fire.severity > Severity::Info && f.fire.confidence == Confidence::Confirmed
+}
+
+fn worst(moments: &[(f64, Arc<Findings>)]) -> BTreeMap<&'static str, Severity> {
+    let mut out = BTreeMap::new();
+    for f in moments.iter().flat_map(|(_, f)| f.all()) {
+        let s = out.entry(f.rule.0).or_insert(f.fire.severity);
+        *s = (*s).max(f.fire.severity);
+    }
+    out
+}
+
+/// Five seconds between ticks: no alarm that one second does not raise. What needs more samples
+/// than a scenario is long at that pace stays silent, and is printed.
+#[test]
+fn five_seconds_between_ticks_raise_no_other_alarm() {
+    for (name, i) in files() {
+        let may = worst(&whole(&i));
+        for (t, f) in run(&i, 5.0, |_| Some(Vec::new())) {
+            for f in f.all().filter(|f| alarms(f)) {
+                let known = may.contains_key(f.rule.0)
+                    || i.allow.iter().any(|a| a == f.rule.0)
+                    || i.expect.iter().any(|e| !e.absent && e.rule == f.rule.0);
+                assert!(known, "{name} at 5 s: {} speaks at {t} s: {}", f.rule, f.fire.summary);
+            }
+        }
+        let late = run(&i, 5.0, |_| Some(Vec::new()));
+        for e in i.expect.iter().filter(|e| !e.absent) {
+            if !late.iter().any(|(_, f)| f.all().any(|f| f.rule.0 == e.rule)) {
+                println!("{name}: {} silent at 5 s", e.rule);
+            }
+        }
+    }
+}
