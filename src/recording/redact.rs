@@ -356,7 +356,9 @@ impl Redactor {
                     *all = new.iter().map(|b| Value::from(*b)).collect();
                     return;
                 }
-                all.iter_mut().for_each(|v| self.walk(v, id, key));
+                for v in all.iter_mut() {
+                    self.walk(v, id, key);
+                }
             }
             Value::String(s) => *s = self.field(id, key, s),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -381,9 +383,8 @@ impl Redactor {
                 Ok(ip) => self.ip(ip).to_string(),
                 Err(_) => self.name(Kind::Other, s),
             },
-            "dm_name" => self.name(Kind::Volume, s),
             "backing_file" => self.path(Kind::Volume, s),
-            "parent" | "slaves" | "holders" => self.name(Kind::Volume, s),
+            "dm_name" | "parent" | "slaves" | "holders" => self.name(Kind::Volume, s),
             "name" => self.handlers(s),
             "label" => self.name(Kind::Netns, s),
             _ => self.name(Kind::Other, s),
@@ -486,10 +487,10 @@ fn pseudo_v4(a: Ipv4Addr, n: u32) -> [u8; 4] {
     let [first, second, ..] = a.octets();
     match (first, second) {
         (169, 254) => [169, 254, y, z],
-        (224..=239, _) => [239, 192 | (x & 63), y, z],
-        _ if a.is_private() => [10, 128 | x, y, z],
+        (224..=239, _) => [239, 0xC0 | (x & 0x3F), y, z],
+        _ if a.is_private() => [10, 0x80 | x, y, z],
         // 240/4 is nobody's: no box is accused of anything.
-        _ => [240 | (x & 7), x, y, z],
+        _ => [0xF0 | (x & 7), x, y, z],
     }
 }
 

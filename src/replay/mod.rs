@@ -103,7 +103,7 @@ impl Judge {
         let to = self.at.saturating_add(n).min(self.tape.len());
         self.tape.seek(self.at);
         while self.at < to {
-            match self.tape.next() {
+            match self.tape.play() {
                 Played::Segment(host) => {
                     self.pass = Some(Analysis::new(host, self.engine.clone(), self.budget));
                     continue;
@@ -204,7 +204,7 @@ impl Judge {
                 return None;
             }
             let judge = self.tape.at() >= judged;
-            match self.tape.next() {
+            match self.tape.play() {
                 Played::Tick(t) if judge => run.push(t),
                 Played::Tick(t) => run.observe(t),
                 Played::Segment(_) | Played::Lost(_) => {}
@@ -224,7 +224,7 @@ impl Judge {
         let mut run = Analysis::new(host, self.engine.clone(), self.budget);
         self.tape.seek(tick.saturating_sub(back).max(self.tape.start(tick)));
         while self.tape.at() <= tick {
-            match self.tape.next() {
+            match self.tape.play() {
                 Played::Tick(t) => run.push(t),
                 Played::Segment(_) | Played::Lost(_) => {}
                 Played::End => break,

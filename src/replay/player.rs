@@ -228,7 +228,7 @@ impl Player {
         let mut host = None;
         let from = self.tape.segment(seq.0);
         loop {
-            match self.tape.next() {
+            match self.tape.play() {
                 Played::Segment(h) => host = Some(h),
                 Played::Tick(t) => {
                     return match host {

@@ -42,7 +42,7 @@ pub fn whole(tape: &mut Tape) -> Option<Whole> {
     let mut youngest: Option<Arc<Finding>> = None;
     let mut lost = Vec::new();
     loop {
-        match tape.next() {
+        match tape.play() {
             Played::Segment(host) => {
                 if let Some(old) =
                     run.replace(Analysis::new(host, Engine::default(), DEFAULT_BUDGET))

@@ -127,7 +127,7 @@ impl Tape {
     }
 
     /// What comes next; never fails: what cannot be read is passed over.
-    pub fn next(&mut self) -> Played {
+    pub fn play(&mut self) -> Played {
         let Some(segment) = self.segment(self.at) else { return Played::End };
         if self.segment != Some(segment) {
             (self.segment, self.before, self.last) = (Some(segment), None, None);

@@ -47,15 +47,14 @@ impl Console {
         let latest = self.analysis.latest()?;
         let here = self.analysis.at(self.view.shown(latest.tick.seq))?;
         let (seq, mono) = (here.tick.seq, here.tick.mono);
-        let next = match self.analysis.history().after(seq) {
-            Some(m) => Some(m.tick.mono),
-            None => {
-                let player = self.player.as_mut()?;
-                if seq.0 + 1 >= player.len() {
-                    return Some(LOOK);
-                }
-                player.mono(seq.0 + 1).filter(|_| player.same_run(seq.0, seq.0 + 1))
+        let next = if let Some(m) = self.analysis.history().after(seq) {
+            Some(m.tick.mono)
+        } else {
+            let player = self.player.as_mut()?;
+            if seq.0 + 1 >= player.len() {
+                return Some(LOOK);
             }
+            player.mono(seq.0 + 1).filter(|_| player.same_run(seq.0, seq.0 + 1))
         };
         // Another boot: its clock says nothing about how long that took.
         let apart = next.map_or(Duration::from_secs(1), |n| n.since(mono)).min(LONGEST);

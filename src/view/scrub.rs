@@ -65,7 +65,7 @@ pub(super) fn line(a: &Analysis, cx: &Cx<'_>, v: &ViewState, r: &Reel, w: u16) -
         match line.left.last_mut() {
             // Runs of one tone are one piece.
             Some(super::vm::Piece::Text(t, old)) if *old == tone && i > 0 => {
-                t.to_mut().push_str(mark)
+                t.to_mut().push_str(mark);
             }
             _ => line.add(mark, tone),
         }

@@ -44,7 +44,7 @@ fn played(bytes: &[u8], mut each: impl FnMut(&Analysis)) -> (u64, u64) {
     let mut run = None;
     let (mut ticks, mut lost) = (0, 0);
     loop {
-        match tape.next() {
+        match tape.play() {
             Played::Segment(h) => run = Some(Analysis::new(h, Engine::default(), BUDGET)),
             Played::Tick(t) => {
                 let run = run.as_mut().expect("a segment comes first");
@@ -110,7 +110,7 @@ fn nonsense_never_panics() {
     let mut rng = Dice(0x9E37_79B9_7F4A_7C15);
     for _ in 0..40 {
         let mut bytes = made.bytes.clone();
-        for _ in 0..1 + rng.roll() % 200 {
+        for _ in 0..=rng.roll() % 200 {
             let at = rng.roll() as usize % bytes.len();
             bytes[at] = rng.roll() as u8;
         }
@@ -271,7 +271,7 @@ fn a_recording_that_grows_is_followed() {
     let mut n = 0;
     let mut run: Option<Analysis> = None;
     let mut play = |tape: &mut Tape, n: &mut usize| loop {
-        match tape.next() {
+        match tape.play() {
             Played::Segment(h) => run = Some(Analysis::new(h, Engine::default(), BUDGET)),
             Played::Tick(t) => {
                 let run = run.as_mut().unwrap();

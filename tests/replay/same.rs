@@ -62,7 +62,7 @@ fn same_frames(what: &str, host: &HostInfo, ticks: &[Arc<Tick>]) {
     let (mut live, mut replay) = (Console::new(host.clone()), None::<Console>);
     let mut n = 0;
     loop {
-        match tape.next() {
+        match tape.play() {
             Played::Segment(h) => {
                 assert_eq!(h, made.host, "{what}");
                 replay = Some(Console::new(h));

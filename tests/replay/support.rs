@@ -74,7 +74,7 @@ fn long_run() -> (HostInfo, Vec<Arc<Tick>>) {
             if out.len() % 37 == 5
                 && let Some(last) = out.last()
             {
-                t.samples.netns_sockets = last.samples.netns_sockets.clone();
+                t.samples.netns_sockets.clone_from(&last.samples.netns_sockets);
                 t.samples.sched = None;
             }
             out.push(Arc::new(t));
