@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
+    Evidence, Explains, Fire, Hold, NOT_YET, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
 };
 use super::common::text::sh;
 use crate::collect::CollectorId;
@@ -71,7 +71,7 @@ impl Rule for CfsThrottle {
         if unread {
             for g in read_lately(w) {
                 if !now.iter().any(|n| n.id == g.id && n.mount == g.mount) {
-                    out.unknown(subject(g), "not read this time");
+                    out.unknown(subject(g), NOT_YET);
                 }
             }
         }
