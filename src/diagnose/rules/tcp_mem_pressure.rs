@@ -56,6 +56,9 @@ impl Rule for TcpMemPressure {
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(s) = State::of(w) else { return };
+        if s.mem.is_none() && s.orphans.is_none() && s.aborts == 0 {
+            return out.cannot_judge("no sockstat, or neither tcp_mem nor tcp_max_orphans");
+        }
         if let Some(severity) = s.severity() {
             out.fire(Subject::Host, fire(w, &s, severity));
         } else if s.lingers() {
