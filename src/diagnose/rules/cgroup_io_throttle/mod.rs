@@ -5,15 +5,15 @@ mod above;
 use std::time::Duration;
 
 use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, NOT_YET, Rule, RuleDoc, RuleId, RuledOut, Scope,
-    Severity, Thresholds, Verdicts, Window,
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
 };
+use super::common::cgroups::{self, file, subject};
 use super::common::disks::{against, leaves, reference};
-use super::common::text::{bytes, rate, sh};
+use super::common::text::{bytes, rate};
 use crate::collect::CollectorId;
 use crate::model::derive::cgroups::{CgroupFigures, CgroupIoFigures};
 use crate::model::derive::disks::DiskFigures;
-use crate::model::subject::Subject;
 
 /// See [`DOC`].
 #[derive(Debug)]
@@ -28,8 +28,6 @@ const CALM: f64 = 2.0;
 const QUEUE: f64 = 2.0;
 /// An active finding stays above this part of the thresholds.
 const CLEAR: f64 = 0.7;
-/// A cgroup that was not read this time is remembered for so long.
-const REMEMBER: Duration = Duration::from_secs(15);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cgroup-io-throttle"),
@@ -85,31 +83,9 @@ impl Rule for CgroupIoThrottle {
         if !throttled {
             above::judge(w, t, out);
         }
-        // A budgeted walk reads some cgroups now and others later: those are not known to be
-        // fine now.
-        if w.tick.samples.cgroups.as_ref().is_some_and(|s| s.data.unread > 0) {
-            for g in read_lately(w) {
-                if !groups.iter().any(|n| n.id == g.id && n.mount == g.mount) {
-                    out.unknown(subject(g), NOT_YET);
-                }
-            }
-        }
+        let limited = |g: &CgroupFigures| g.io.iter().any(|io| limits(io).next().is_some());
+        cgroups::unread(w, out, limited);
     }
-}
-
-fn subject(g: &CgroupFigures) -> Subject {
-    Subject::Cgroup { path: g.path.to_string(), id: g.id }
-}
-
-/// Limited cgroups of the last moments.
-fn read_lately<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a CgroupFigures> {
-    let now = w.tick.mono;
-    w.history
-        .back_from(w.tick.seq)
-        .take_while(move |m| now.since(m.tick.mono) < REMEMBER)
-        .filter_map(|m| m.derived.cgroups.as_deref())
-        .flatten()
-        .filter(|g| g.io.iter().any(|io| limits(io).next().is_some()))
 }
 
 /// One limit of a cgroup on a disk.
@@ -269,12 +245,9 @@ fn blocked(f: &mut Fire, w: &Window<'_>) {
 }
 
 fn next(f: &mut Fire, g: &CgroupFigures, l: &Limit<'_>) {
-    let dir = format!("{}{}", g.mount, g.path);
-    let file = |name: &str| sh(&format!("{}/{name}", dir.trim_end_matches('/')));
+    let file = |name| file(g, name);
     let id = l.disk.id;
-    // The controller's own hierarchy has its name in the mount point.
-    let v1 = g.mount.rsplit('/').next().is_some_and(|n| n.split(',').any(|c| c == "blkio"));
-    if v1 {
+    if cgroups::of_v1(g, "blkio") {
         f.next.push(format!("cat {}", file(l.kind.v1)));
         f.next.push(format!("echo '{id} 0' > {}", file(l.kind.v1)));
     } else {
