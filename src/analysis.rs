@@ -3,6 +3,8 @@
 //! Console, `check`, replay and reports push ticks in and look at moments; none of them
 //! computes anything of its own. Pure: time comes from the ticks.
 
+mod note;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 

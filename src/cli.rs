@@ -1,9 +1,13 @@
 //! The command line, as typed. What it means is decided in `config`.
 
+mod record;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use record::{RecordArgs, RecordTo, RotateArg, SyncArg};
 
 /// Shows where the work on this Linux box is stuck, and why: sockets, disks, softirqs, run
 /// queue, with findings that say what is wrong, what was ruled out, and what to type next.
@@ -25,6 +29,8 @@ Examples:
   stallscope                              live console; ? shows the keys, q quits
   stallscope check                        watch for 15 s and print the findings
   stallscope check --duration 60s --format json
+  stallscope record -o box.stall          write everything that is measured into a file
+  ssh box stallscope record -o - > box.stall
   stallscope explain incident.txt         the same rules over pasted ss, iostat, nstat output
   stallscope doctor                       what is measured here, and how to unlock the rest
 
@@ -32,17 +38,21 @@ Exit codes:
   0  nothing found (also: closed pipe)
   1  findings at warn or worse (check, explain)
   2  usage
-  3  cannot collect or cannot read";
+  3  cannot collect, cannot read or cannot record";
 
 /// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Watch for a while without a screen and print the findings.
     Check(CheckArgs),
+    /// Write everything that is measured into a file, without a screen.
+    Record(RecordArgs),
     /// What works here, what does not, why, and how to unlock it.
     Doctor(DoctorArgs),
     /// Diagnose pasted output of ss, iostat -x, nstat, netstat -s, fio and others.
     Explain(ExplainArgs),
+    /// What is inside a recording: host, time, gaps, marks, findings, damage, sizes.
+    Info(InfoArgs),
     /// What the rules mean.
     Rules(RulesArgs),
 }
@@ -76,6 +86,9 @@ pub struct ConsoleArgs {
     /// Let the mouse select panes and rows; text selection then needs Shift.
     #[arg(long)]
     pub mouse: bool,
+    /// Recording.
+    #[command(flatten)]
+    pub to: RecordTo,
 }
 
 /// `stallscope check`.
@@ -87,6 +100,9 @@ pub struct CheckArgs {
     /// How long to watch, 1s to 24h.
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = watch_time)]
     pub duration: Duration,
+    /// Recording.
+    #[command(flatten)]
+    pub to: RecordTo,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -112,6 +128,17 @@ pub struct DoctorArgs {
 pub struct ExplainArgs {
     /// File with the pasted text; - or nothing for standard input.
     #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// `stallscope info`.
+#[derive(Args, Debug)]
+pub struct InfoArgs {
+    /// The recording.
+    #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]

@@ -28,6 +28,7 @@ pub mod collect;
 pub mod config;
 pub mod diagnose;
 pub mod model;
+pub mod recording;
 pub mod report;
 pub mod run;
 pub mod source;

@@ -1,5 +1,7 @@
 //! The only file that wires a source to the analysis and the analysis to an outlet.
 
+mod record;
+
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,8 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::analysis::Analysis;
 use crate::cli::{
-    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, ExplainArgs, Format, LiveArgs, RulesArgs,
-    netns_scope,
+    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, ExplainArgs, Format, InfoArgs, LiveArgs,
+    RulesArgs, netns_scope,
 };
 use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
 use crate::config::{self, Environment};
@@ -19,6 +21,9 @@ use crate::diagnose::{Engine, RULES};
 use crate::model::history::DEFAULT_BUDGET;
 use crate::model::text::sanitize;
 use crate::model::tick::Tick;
+use crate::recording::Recorder;
+use crate::recording::info::Info;
+use crate::recording::{ReadError, Reader};
 use crate::report::{self, CheckReport, Observed};
 use crate::source::{Event, Feed, Source, live, paste};
 use crate::ui::{self, ExitReason};
@@ -68,8 +73,10 @@ pub fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
         None => console(&cli.console),
         Some(Command::Check(args)) => check(&args),
+        Some(Command::Record(args)) => record::record(&args),
         Some(Command::Doctor(args)) => doctor(&args),
         Some(Command::Explain(args)) => explain(&args),
+        Some(Command::Info(args)) => info(&args),
         Some(Command::Rules(args)) => rules(&args),
     }
 }
@@ -80,9 +87,11 @@ fn console(args: &ConsoleArgs) -> anyhow::Result<Exit> {
             "the console needs a terminal; use `stallscope check` for findings as text or JSON",
         ));
     }
+    let host = live::host_info(&HostFs::live(), args.live.interval);
+    let recorder = record::beside(&args.to, &host)?;
     let feed = feed(&args.live)?;
     let analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
-    let out = ui::run(feed, analysis, config::console(args, &Environment::read()))
+    let out = ui::run(feed, analysis, config::console(args, &Environment::read()), recorder)
         .map_err(|e| Stop::cannot(format!("{e}; `stallscope check` needs no terminal")))?;
     if out.reason != ExitReason::Hangup {
         print(&(out.lines.join("\n") + "\n"))?;
@@ -124,15 +133,21 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
             args.duration, args.live.interval
         )));
     }
+    let host = live::host_info(&HostFs::live(), args.live.interval);
+    let mut recorder = record::beside(&args.to, &host)?;
     let feed = feed(&args.live)?;
     let mut analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
+    let (duration, interval) = (args.duration, args.live.interval);
     let observed =
-        runtime()?.block_on(watch(feed, &mut analysis, args.duration, args.live.interval))?;
+        runtime()?.block_on(watch(feed, &mut analysis, duration, interval, recorder.as_mut()));
+    let recorded = recorder.map(record::close).transpose();
+    let observed = observed?;
     let report = CheckReport::new(&analysis, "live", observed);
     match args.format {
         Format::Text => print(&report::text::render(&report))?,
         Format::Json => print(&report::json::text(&report::json::render(&report)))?,
     }
+    recorded?;
     Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })
 }
 
@@ -142,11 +157,13 @@ async fn watch(
     analysis: &mut Analysis,
     duration: Duration,
     interval: Duration,
+    mut recorder: Option<&mut Recorder>,
 ) -> anyhow::Result<Observed> {
     let mut seen = Observed { interval, ..Observed::default() };
     let mut first = None;
     let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
     let mut term = signal(SignalKind::terminate()).context("signals")?;
+    let mut hup = record::hup().context("signals")?;
     // Ticks end the run; the timer only catches a source that stopped delivering.
     let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
     tokio::pin!(patience);
@@ -155,6 +172,7 @@ async fn watch(
             e = feed.events.recv() => e,
             _ = interrupt.recv() => return Ok(seen),
             _ = term.recv() => return Ok(seen),
+            () = record::hangup(&mut hup) => return Ok(seen),
             () = &mut patience => None,
         };
         let Some(Event::Tick(tick)) = event else {
@@ -169,7 +187,10 @@ async fn watch(
         seen.first_wall.get_or_insert(tick.wall);
         seen.ticks += 1;
         seen.duration = tick.mono.since(start);
-        analysis.push(tick);
+        analysis.push(tick.clone());
+        if let Some(r) = &mut recorder {
+            r.push(&tick, analysis.latest().map(|m| m.note()).unwrap_or_default());
+        }
         let interest = Arc::new(analysis.interest());
         feed.interest.send_if_modified(|old| {
             let changed = **old != *interest;
@@ -248,6 +269,18 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
         Format::Json => {
             print(&report::json::text(&report::doctor::json(&feed.host, &tick.health)))?;
         }
+    }
+    Ok(Exit::Ok)
+}
+
+fn info(args: &InfoArgs) -> anyhow::Result<Exit> {
+    let name = args.file.to_string_lossy();
+    let cannot = |e: ReadError| Stop::cannot(format!("{name}: {e}"));
+    let mut reader = Reader::file(&args.file).map_err(cannot)?;
+    let info = Info::gather(&mut reader, &name).map_err(cannot)?;
+    match args.format {
+        Format::Text => print(&info.text())?,
+        Format::Json => print(&report::json::text(&serde_json::to_value(&info)?))?,
     }
     Ok(Exit::Ok)
 }

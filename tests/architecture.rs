@@ -66,7 +66,11 @@ const LAYERS: &[Layer] = &[
     layer("model", &["collect"]),
     Layer { io: true, reader: true, ..layer("collect", &["model", "clock"]) },
     layer("diagnose", &["model", "collect"]),
-    layer("analysis", &["model", "diagnose", "collect"]),
+    // What a timeline shows of a moment is the recording's type.
+    layer(
+        "analysis",
+        &["model", "diagnose", "collect", "recording::Note", "recording::FindingNote"],
+    ),
     Layer {
         io: true,
         reader: true,

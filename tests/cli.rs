@@ -46,6 +46,7 @@ fn help_names_the_commands_and_the_exit_codes() {
     let text = stdout(&o);
     for word in [
         "check",
+        "record",
         "explain",
         "doctor",
         "rules",
@@ -57,7 +58,7 @@ fn help_names_the_commands_and_the_exit_codes() {
     }
     assert!(stderr(&o).is_empty());
     // A command's own help must not run it.
-    for command in ["check", "explain", "doctor", "rules"] {
+    for command in ["check", "record", "explain", "doctor", "rules"] {
         let o = run([command, "--help"]);
         assert_eq!(o.status.code(), Some(0), "{command}");
         assert!(stdout(&o).contains("Usage: stallscope"), "{command}");

@@ -303,6 +303,63 @@ fn w_writes_a_file_and_says_where() {
     assert!(s.exit().success());
 }
 
+/// `r` records what is in memory first; `r` again closes the file. Quitting closes one, too.
+#[test]
+fn r_records_and_closes() {
+    use stallscope::recording::Reader;
+    let dir = tempfile::tempdir().unwrap();
+    let mut cmd = CommandBuilder::new(env!("CARGO_BIN_EXE_stallscope"));
+    cmd.args(["--interval", "200ms", "--no-bpf"]);
+    cmd.cwd(dir.path());
+    let mut s = Session::spawn(36, 160, &[], cmd);
+    let files = || {
+        let all = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path());
+        all.filter(|p| p.extension().is_some_and(|e| e == "stall")).collect::<Vec<_>>()
+    };
+    s.shows("watched for 1s");
+    for n in 1..=2 {
+        s.keys("r");
+        s.shows("the last ");
+        s.shows("REC ");
+        s.keys(if n == 1 { "r" } else { "q" });
+        if n == 1 {
+            s.shows("recorded ");
+            assert!(!s.text().contains("REC "), "{}", s.text());
+        }
+    }
+    assert!(s.exit().success());
+    s.assert_restored();
+    s.shows(" ticks, ");
+    let all = files();
+    assert_eq!(all.len(), 2, "{all:?}");
+    for f in all {
+        let mut r = Reader::file(&f).unwrap();
+        assert!(r.is_sealed());
+        assert!(r.len() >= 5, "it begins before the key was pressed: {} ticks", r.len());
+        let mut last = None;
+        for i in 0..r.len() {
+            let seq = r.tick(i).unwrap().seq.0;
+            assert!(last.is_none_or(|l| seq == l + 1), "a tick is missing before {seq}");
+            last = Some(seq);
+        }
+    }
+}
+
+#[test]
+fn record_of_the_console_is_open_before_the_screen() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.stall");
+    let path = file.to_str().unwrap();
+    let mut s = Session::start(24, 120, &[], &["--no-bpf", "--record", path]);
+    s.shows("REC ");
+    s.signal(Signal::TERM);
+    assert_eq!(s.exit().exit_code(), 0);
+    assert!(stallscope::recording::Reader::file(&file).unwrap().is_sealed());
+    let mut s = Session::start(24, 120, &[], &["--record", path]);
+    assert_eq!(s.exit().exit_code(), 3);
+    s.shows("--append");
+}
+
 #[test]
 fn y_copies_through_the_terminal() {
     let mut s = Session::start(24, 80, &[], &[]);

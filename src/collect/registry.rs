@@ -28,6 +28,11 @@ macro_rules! collectors {
             pub fn name(self) -> &'static str {
                 match self { $( Self::$variant => $name ),+ }
             }
+            /// The collector with this stable name.
+            #[must_use]
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|id| id.name() == name)
+            }
             /// The thread it runs on.
             #[must_use]
             pub fn role(self) -> Role {
@@ -54,6 +59,24 @@ macro_rules! collectors {
             pub fn span(&self, id: CollectorId) -> Option<Span> {
                 match id { $( CollectorId::$variant => self.$field.as_ref().map(|s| s.span) ),+ }
             }
+            /// Shows every sample that is here to `visitor`, in the order of the registry, with
+            /// the one that `before` has of the same collector.
+            ///
+            /// # Errors
+            /// The first one of the visitor.
+            pub fn visit<V: SampleVisitor>(&self, before: &Self, visitor: &mut V) -> Result<(), V::Error> {
+                $( if let Some(s) = &self.$field {
+                    visitor.visit(CollectorId::$variant, s, before.$field.as_ref())?;
+                } )+
+                Ok(())
+            }
+            /// Asks `maker` for the sample of every collector, in the order of the registry.
+            ///
+            /// # Errors
+            /// The first one of the maker.
+            pub fn make<M: SampleMaker>(before: &Self, maker: &mut M) -> Result<Self, M::Error> {
+                Ok(Self { $( $field: maker.make(CollectorId::$variant, before.$field.as_ref())?, )+ })
+            }
             /// CPU time of all readings together.
             #[must_use]
             pub fn cpu(&self) -> Duration {
@@ -79,6 +102,41 @@ macro_rules! collectors {
             vec![ $( (CollectorId::$variant, <$ty as Collector>::ID) ),+ ]
         }
     };
+}
+
+/// What every sample type can do.
+pub trait AnySample: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static {}
+impl<S: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static> AnySample for S {}
+
+/// Sees samples of every type, so that who stores them needs to know none.
+pub trait SampleVisitor {
+    /// Why it stops.
+    type Error;
+    /// One sample, and the one before it.
+    ///
+    /// # Errors
+    /// To end the visit.
+    fn visit<S: AnySample>(
+        &mut self,
+        id: CollectorId,
+        sample: &Shared<S>,
+        before: Option<&Shared<S>>,
+    ) -> Result<(), Self::Error>;
+}
+
+/// Makes samples of every type.
+pub trait SampleMaker {
+    /// Why it stops.
+    type Error;
+    /// The sample of this collector, or `None`; `before` is the one before it.
+    ///
+    /// # Errors
+    /// To end the making.
+    fn make<S: AnySample>(
+        &mut self,
+        id: CollectorId,
+        before: Option<&Shared<S>>,
+    ) -> Result<Option<Shared<S>>, Self::Error>;
 }
 
 /// A collector that has been opened, without its sample type.

@@ -180,6 +180,12 @@ impl Moment {
     }
 }
 
+/// Bytes that a tick holds, when nothing of it is shared with the one before.
+#[must_use]
+pub fn tick_bytes(tick: &Tick) -> usize {
+    table_bytes(&tick.samples, None) + bpf_bytes(&tick.samples) + estimate(&tick.samples)
+}
+
 /// Bytes of the followed sockets that are not shared with the moment before.
 fn followed(now: &Derived, before: Option<&Derived>) -> usize {
     let old = before.map_or(&[][..], |b| &b.sockets.suspects);

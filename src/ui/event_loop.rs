@@ -14,6 +14,7 @@ use futures_util::StreamExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::pace::Pace;
+use super::rec::Recordings;
 use super::render::render;
 use super::terminal::{Terminal, leave, stop_self, take_panics, window_size};
 use super::{ConsoleSettings, ExitReason, ExitSummary, Theme, UiError, input, summary};
@@ -21,6 +22,7 @@ use crate::analysis::Analysis;
 use crate::clock;
 use crate::collect::Interest;
 use crate::model::time::MonoNs;
+use crate::recording::Recorder;
 use crate::report::save::save;
 use crate::source::{Event, Feed};
 use crate::view::action::Effect;
@@ -83,6 +85,7 @@ struct Console {
     theme: Theme,
     settings: ConsoleSettings,
     terminal: Terminal,
+    recordings: Recordings,
     interest: tokio::sync::watch::Sender<Arc<Interest>>,
     dirty: bool,
     pace: Pace,
@@ -96,6 +99,7 @@ pub(super) async fn run(
     analysis: Analysis,
     settings: ConsoleSettings,
     terminal: Terminal,
+    recorder: Option<Recorder>,
 ) -> Result<ExitSummary, UiError> {
     let mut signals = Signals::watch().map_err(UiError::Setup)?;
     let Feed { mut events, interest, host: _ } = feed;
@@ -106,6 +110,7 @@ pub(super) async fn run(
         analysis,
         settings,
         terminal,
+        recordings: Recordings::new(recorder),
         interest,
         dirty: true,
         pace: Pace::default(),
@@ -143,12 +148,9 @@ pub(super) async fn run(
     }
     // Nothing more can be said to a terminal that does not read.
     let reason = if leave() { c.done.unwrap_or(ExitReason::Quit) } else { ExitReason::Hangup };
-    Ok(ExitSummary {
-        reason,
-        lines: summary(&c.analysis, &c.settings.tz),
-        panics: take_panics(),
-        analysis: Box::new(c.analysis),
-    })
+    let mut lines = summary(&c.analysis, &c.settings.tz);
+    lines.extend(c.recordings.finish());
+    Ok(ExitSummary { reason, lines, panics: take_panics(), analysis: Box::new(c.analysis) })
 }
 
 /// The next event if it is there already. Asks with this task's own waker: the stream keeps
@@ -181,8 +183,11 @@ impl Console {
             Wake::Term(Some(Err(_)) | None) => self.done = Some(ExitReason::Hangup),
             Wake::Feed(Some(Event::Tick(tick))) => {
                 self.ticked = clock::mono();
-                self.analysis.push(tick);
+                self.analysis.push(tick.clone());
+                let note = self.analysis.latest().map(|m| m.note());
+                self.recordings.push(&tick, note.unwrap_or_default());
                 update::tick(&mut self.view, &self.analysis);
+                self.look_at_recordings();
                 self.dirty = true;
             }
             Wake::Feed(Some(Event::End(why))) => {
@@ -224,6 +229,11 @@ impl Console {
             Some(Effect::Quit) => self.done = Some(ExitReason::Quit),
             Some(Effect::Suspend) => self.suspend(),
             Some(Effect::Repaint) => self.resized(),
+            Some(Effect::Record) => {
+                let says = self.recordings.toggle(&self.analysis, &self.settings.write_dir);
+                update::notify(&mut self.view, &self.analysis, says);
+                self.look_at_recordings();
+            }
             Some(Effect::Copy(text)) => {
                 let sent = self.terminal.canvas.copy(&text);
                 self.done = sent.err().map(|_| ExitReason::Hangup);
@@ -235,6 +245,14 @@ impl Console {
                 };
                 update::notify(&mut self.view, &self.analysis, says);
             }
+        }
+    }
+
+    fn look_at_recordings(&mut self) {
+        let (rec, news) = self.recordings.look();
+        self.view.rec = rec;
+        for says in news {
+            update::notify(&mut self.view, &self.analysis, says);
         }
     }
 

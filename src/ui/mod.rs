@@ -8,6 +8,7 @@ pub mod glyphs;
 mod input;
 mod outlet;
 mod pace;
+mod rec;
 pub mod render;
 mod summary;
 pub mod terminal;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use jiff::tz::TimeZone;
 
 use crate::analysis::Analysis;
+use crate::recording::Recorder;
 use crate::source::Feed;
 
 pub use glyphs::GlyphSet;
@@ -97,7 +99,7 @@ pub enum UiError {
     Setup(#[source] std::io::Error),
 }
 
-/// Runs the console until the user quits, a signal comes or the terminal goes away. Prints
+/// Runs the console, and `recorder` beside it, until the user quits, a signal comes or the terminal goes away. Prints
 /// nothing on the normal screen.
 ///
 /// # Errors
@@ -106,6 +108,7 @@ pub fn run(
     feed: Feed,
     analysis: Analysis,
     settings: ConsoleSettings,
+    recorder: Option<Recorder>,
 ) -> Result<ExitSummary, UiError> {
     terminal::install_panic_hook(std::thread::current().id());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -113,7 +116,8 @@ pub fn run(
         .build()
         .map_err(UiError::Setup)?;
     let terminal = terminal::Terminal::open(settings.mouse).map_err(UiError::Terminal)?;
-    let mut out = runtime.block_on(event_loop::run(feed, analysis, settings, terminal))?;
+    let mut out =
+        runtime.block_on(event_loop::run(feed, analysis, settings, terminal, recorder))?;
     out.panics.extend(terminal::take_panics());
     // Threads that read the terminal or signals must not keep us from leaving.
     runtime.shutdown_background();

@@ -116,6 +116,8 @@ pub enum Action {
     Save,
     /// Show or hide the keys.
     Help,
+    /// Start or stop recording.
+    Record,
     /// Stop this program as the shell's Ctrl-Z does.
     Suspend,
     /// Draw everything anew.
@@ -138,6 +140,8 @@ pub enum Effect {
         /// Content.
         text: String,
     },
+    /// Start or stop recording.
+    Record,
     /// Stop this program.
     Suspend,
     /// Draw everything anew.

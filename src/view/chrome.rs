@@ -6,7 +6,7 @@ use super::context::{Cx, clock_minutes};
 use super::keymap;
 use super::layout::{FindingsTitle, Places};
 use super::series::Buckets;
-use super::state::{FindingKey, Flow, Focus, Link, Mode, ViewState, When};
+use super::state::{FindingKey, Flow, Focus, Link, Mode, Rec, RecState, ViewState, When};
 use super::table::tone_of;
 use super::vm::{Area, Line, LineStyle, Tone, Vm};
 use super::{text, units};
@@ -44,6 +44,10 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
             parts.push((1, format!("{} ticks lost", gap.ticks), Tone::Warn));
         }
     }
+    if let Some(rec) = &v.rec {
+        let (text, tone) = rec_text(rec);
+        parts.push((0, text, tone));
+    }
     if v.link == Link::Slow {
         parts.push((1, "slow link".to_owned(), Tone::Warn));
     }
@@ -65,6 +69,20 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
         line.add(" ", Tone::Plain);
     }
     line.right(format!("{clock} "), Tone::Plain)
+}
+
+/// `REC 1.2M 3ms`: what the recording holds, and how long the disk takes for a tick.
+fn rec_text(rec: &Rec) -> (String, Tone) {
+    let size = units::bytes(rec.size as f64);
+    let latency = units::duration(rec.latency);
+    match &rec.state {
+        RecState::Ok => (format!("REC {size} {latency}"), Tone::Strong),
+        RecState::Behind(0) => (format!("REC {size} behind, disk {latency}"), Tone::Warn),
+        RecState::Behind(n) => {
+            (format!("REC {size} {n} ticks left out, disk {latency}"), Tone::Warn)
+        }
+        RecState::Paused(why) => (format!("REC PAUSED {}", text::clean(why)), Tone::Crit),
+    }
 }
 
 /// `LIVE 1s`, `FROZEN 12s behind`: which moment is shown.

@@ -158,6 +158,13 @@ pub const KEYMAP: &[Binding] = &[
     bind(&[Char('<')], Action::Time(TimeStep::Seconds(-10)), "Time", "10 s back"),
     bind(&[Char('>')], Action::Time(TimeStep::Seconds(10)), "Time", "10 s forward"),
     bind(&[Char('0')], Action::Live, "Time", "back to now").hint(1, "live").when(not_live),
+    bind(
+        &[Char('r')],
+        Action::Record,
+        "Program",
+        "record into a new file here, what is in memory first; again: stop",
+    )
+    .hint(9, "record"),
     bind(&[Ctrl('l')], Action::Repaint, "Program", "draw everything anew"),
     bind(&[Ctrl('z')], Action::Suspend, "Program", "stop; `fg` brings it back")
         .within(Context::Always),
@@ -250,6 +257,7 @@ pub fn hints(v: &ViewState) -> Vec<(String, &'static str)> {
         let (Some((rank, word)), Some(key)) = (b.hint, b.keys.first()) else { continue };
         let word = match (b.action, v.when) {
             (Action::Freeze, When::Frozen(_) | When::Rewound(_)) => "resume",
+            (Action::Record, _) if v.rec.is_some() => "stop recording",
             _ => word,
         };
         match out.iter_mut().find(|o| o.2 == word && o.0 == rank) {

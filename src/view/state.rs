@@ -303,6 +303,28 @@ pub struct Notice {
     pub until: MonoNs,
 }
 
+/// The recording that is being made, for the header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rec {
+    /// Bytes of the file.
+    pub size: u64,
+    /// How long the last tick took to write, or the one under way has taken so far.
+    pub latency: Duration,
+    /// How it does.
+    pub state: RecState,
+}
+
+/// How a recording does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecState {
+    /// Writes.
+    Ok,
+    /// The disk is slower than the ticks come: so many ticks were left out.
+    Behind(u64),
+    /// Cannot write now, and why.
+    Paused(String),
+}
+
 /// What the user chose.
 #[derive(Clone, Debug)]
 pub struct ViewState {
@@ -328,6 +350,8 @@ pub struct ViewState {
     pub link: Link,
     /// Source.
     pub flow: Flow,
+    /// The recording that is being made.
+    pub rec: Option<Rec>,
     /// For times of day.
     pub tz: TimeZone,
     /// Waits per tick, folded for the heat map.
@@ -356,6 +380,7 @@ impl ViewState {
             notice: None,
             link: Link::Fast,
             flow: Flow::Ticking,
+            rec: None,
             tz,
             waits: WaitLog::default(),
         }

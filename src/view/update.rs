@@ -75,6 +75,7 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
         Action::Quit => return Some(Effect::Quit),
         Action::Suspend => return Some(Effect::Suspend),
         Action::Repaint => return Some(Effect::Repaint),
+        Action::Record => return Some(Effect::Record),
         Action::Back => back(v),
         Action::Open => open(v, a, size),
         Action::Zoom => zoom(v),

@@ -19,6 +19,7 @@ mod kit;
 mod machine;
 mod netdev;
 mod quiet;
+mod recording;
 mod soak;
 mod sockets;
 mod tcp;

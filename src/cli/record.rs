@@ -1,0 +1,196 @@
+//! What recording is told on the command line: `record`, and `--record` of the others.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{LiveArgs, time};
+
+/// `stallscope record`: write everything that is measured into a file, without a screen.
+///
+/// It writes one tick per interval until it gets TERM, INT or HUP, and closes the file then. A
+/// kill or a crash loses one tick at most. USR1 puts a mark into the recording. On a terminal
+/// one line shows how it goes; otherwise only errors are printed.
+///
+/// A disk that is slow never delays a tick: what cannot be written in time is left out of the
+/// recording, and the recording says so. On a full disk it pauses and goes on when there is
+/// room.
+#[derive(Args, Debug)]
+pub struct RecordArgs {
+    /// Shared settings.
+    #[command(flatten)]
+    pub live: LiveArgs,
+    /// File to write, new and readable by you alone; - for a pipe. Without it:
+    /// stallscope-HOST-TIME.stall here.
+    #[arg(short, long, value_name = "FILE|-")]
+    pub output: Option<PathBuf>,
+    /// Go on with FILE if it exists, also after a crash or a reboot.
+    #[arg(long)]
+    pub append: bool,
+    /// Stop after this time, such as 90s, 12h or 7d.
+    #[arg(long, value_name = "TIME", value_parser = long_time)]
+    pub duration: Option<Duration>,
+    /// When to force data to the disk: after each tick, after a tick every so often, or never.
+    /// It matters only when the machine crashes.
+    #[arg(long, value_name = "tick|TIME|off", default_value = "5s", value_parser = sync)]
+    pub sync: SyncArg,
+    /// Keep FILE and its parts below this size: the oldest parts are deleted. 1M or more.
+    #[arg(long, value_name = "SIZE", value_parser = limit)]
+    pub max_size: Option<u64>,
+    /// Delete parts that are older than this. 1m or more.
+    #[arg(long, value_name = "TIME", value_parser = age)]
+    pub max_age: Option<Duration>,
+    /// Begin FILE anew at this size (100M) or age (10m is minutes, 10M is bytes); what was
+    /// written becomes the part FILE-STEM.TIME.EXT.
+    #[arg(long, value_name = "SIZE|TIME", value_parser = rotate)]
+    pub rotate: Option<RotateArg>,
+}
+
+/// `--record` of the console and of `check`.
+#[derive(Args, Debug, Default)]
+pub struct RecordTo {
+    /// Record into this new file as well.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Go on with the file of --record if it exists.
+    #[arg(long, requires = "record")]
+    pub append: bool,
+}
+
+/// `--sync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncArg {
+    /// After each tick.
+    Tick,
+    /// After the first tick that comes so long after the last time.
+    Every(Duration),
+    /// Never.
+    Off,
+}
+
+/// `--rotate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RotateArg {
+    /// At so many bytes.
+    Size(u64),
+    /// At this age.
+    Age(Duration),
+}
+
+const MIB: u64 = 1 << 20;
+const LONG: Duration = Duration::from_secs(366 * 86_400);
+
+fn sync(text: &str) -> Result<SyncArg, String> {
+    match text {
+        "tick" => Ok(SyncArg::Tick),
+        "off" => Ok(SyncArg::Off),
+        t => time(t, Duration::from_millis(100), Duration::from_secs(3600), "100ms to 1h")
+            .map(SyncArg::Every)
+            .map_err(|e| format!("{e}; or one of: tick, off")),
+    }
+}
+
+fn long_time(text: &str) -> Result<Duration, String> {
+    in_days(text, Duration::from_secs(1), "1s to 366d")
+}
+
+fn age(text: &str) -> Result<Duration, String> {
+    in_days(text, Duration::from_secs(60), "1m to 366d")
+}
+
+/// As [`time`], with days and weeks.
+fn in_days(text: &str, least: Duration, range: &str) -> Result<Duration, String> {
+    let days = |n: &str, each: u64| n.trim().parse::<u64>().ok()?.checked_mul(each);
+    let whole = match text.trim().strip_suffix(['d', 'w']) {
+        Some(n) => days(n, if text.trim().ends_with('d') { 1 } else { 7 }),
+        None => None,
+    };
+    match whole {
+        Some(d) => {
+            let d = Duration::from_secs(d.saturating_mul(86_400));
+            if (least..=LONG).contains(&d) { Ok(d) } else { Err(format!("out of range: {range}")) }
+        }
+        None => time(text, least, LONG, range),
+    }
+}
+
+fn limit(text: &str) -> Result<u64, String> {
+    let n = size(text).ok_or_else(|| format!("'{text}' is not a size such as 500M or 2G"))?;
+    if n >= MIB { Ok(n) } else { Err("out of range: 1M or more".to_owned()) }
+}
+
+fn rotate(text: &str) -> Result<RotateArg, String> {
+    // Times first: `10m` is ten minutes, as everywhere else; sizes have capital letters.
+    if let Ok(d) = in_days(text, Duration::ZERO, "") {
+        return if d >= Duration::from_secs(10) {
+            Ok(RotateArg::Age(d))
+        } else {
+            Err("out of range: 10s to 366d, or 1M or more".to_owned())
+        };
+    }
+    match size(text) {
+        Some(n) if n >= MIB => Ok(RotateArg::Size(n)),
+        Some(_) => Err("out of range: 1M or more, or 10s to 366d".to_owned()),
+        None => Err(format!("'{text}' is neither a size such as 100M nor a time such as 1h")),
+    }
+}
+
+/// Bytes: `K`, `M`, `G`, `T` and `KiB` are powers of 1024, `kB`, `MB` of 1000.
+fn size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(digits)?;
+    let number: f64 = number.parse().ok()?;
+    let mut rest = unit.trim().chars();
+    let power = match rest.next() {
+        None | Some('B') => 0,
+        Some('K' | 'k') => 1,
+        Some('M') => 2,
+        Some('G') => 3,
+        Some('T') => 4,
+        _ => return None,
+    };
+    let base: f64 = match (power, rest.as_str()) {
+        (0 | 1.., "") | (1.., "iB") => 1024.0,
+        (1.., "B") => 1000.0,
+        _ => return None,
+    };
+    let bytes = number * base.powi(power);
+    (bytes.is_finite() && bytes >= 0.0).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_told_apart() {
+        let mib = |n: u64| Ok(RotateArg::Size(n << 20));
+        assert_eq!(rotate("10M"), mib(10));
+        assert_eq!(rotate("1.5G"), mib(1536));
+        assert_eq!(rotate("1MiB"), mib(1));
+        assert_eq!(rotate("2MB"), Ok(RotateArg::Size(2_000_000)));
+        assert_eq!(rotate("10m"), Ok(RotateArg::Age(Duration::from_secs(600))));
+        assert_eq!(rotate("1h"), Ok(RotateArg::Age(Duration::from_secs(3600))));
+        assert_eq!(rotate("1d"), Ok(RotateArg::Age(Duration::from_secs(86_400))));
+        for bad in ["", "M", "10", "5s", "-1M", "1000K", "1X", "1Mb", "NaNM", "1e9999G", "0d"] {
+            assert!(rotate(bad).is_err(), "{bad}");
+        }
+        assert_eq!(limit("1048576"), Ok(1 << 20));
+        assert!(limit("1000K").is_err() && limit("lots").is_err());
+        assert_eq!(age("2w"), Ok(Duration::from_secs(14 * 86_400)));
+        assert!(age("59s").is_err() && age("99999999999999999999d").is_err());
+        assert_eq!(long_time("90s"), Ok(Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn sync_is_a_word_or_a_time() {
+        assert_eq!(sync("tick"), Ok(SyncArg::Tick));
+        assert_eq!(sync("off"), Ok(SyncArg::Off));
+        assert_eq!(sync("5s"), Ok(SyncArg::Every(Duration::from_secs(5))));
+        for bad in ["", "always", "5", "0s", "2h"] {
+            assert!(sync(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Chains of differences, hostile bytes, and what they cost.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::recording::flat::{Names, from_flat, to_flat};
+
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Rows {
+    cookie: Vec<u64>,
+    rto: Vec<u32>,
+    addr: Vec<[u8; 16]>,
+    infos: Vec<[u32; 12]>,
+    other: Vec<i64>,
+    name: String,
+    n: f64,
+    tasks: Vec<Task>,
+    some: Option<Vec<Task>>,
+}
+
+/// Rows with texts, options and lists of their own: their shapes come and go.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Task {
+    pid: u32,
+    comm: String,
+    cgroup: Option<String>,
+    hist: Vec<(u16, u64)>,
+    bytes: [u8; 9],
+    sub: Vec<Task>,
+}
+
+fn task() -> impl Strategy<Value = Task> {
+    let hist = prop::collection::vec((0u16..9, 0u64..5), 0..3);
+    let leaf = (0u32..12, "[ab]{0,2}", prop::option::of("[a-c]"), hist, 0u8..3).prop_map(
+        |(pid, comm, cgroup, hist, b)| Task {
+            pid,
+            comm,
+            cgroup,
+            hist,
+            bytes: [b; 9],
+            sub: Vec::new(),
+        },
+    );
+    leaf.prop_recursive(2, 12, 4, |inner| {
+        (0u32..12, "[ab]{0,2}", prop::collection::vec(inner, 0..4))
+            .prop_map(|(pid, comm, sub)| Task { pid, comm, sub, ..Task::default() })
+    })
+}
+
+fn rows() -> impl Strategy<Value = Rows> {
+    // Few cookies, so that readings share some, in another order.
+    (
+        prop::collection::btree_set(0u64..40, 0..30),
+        any::<u64>(),
+        any::<Vec<i64>>(),
+        "[a-c]{0,2}",
+        0u32..3,
+        prop::collection::vec(task(), 0..6),
+        prop::option::of(prop::collection::vec(task(), 0..3)),
+    )
+        .prop_map(|(keys, seed, other, name, infos, tasks, some)| {
+            let mut cookie: Vec<u64> = keys.into_iter().collect();
+            let by = seed as usize % cookie.len().max(1);
+            cookie.rotate_left(by);
+            Rows {
+                rto: cookie.iter().map(|c| (c ^ seed) as u32 % 7).collect(),
+                addr: cookie.iter().map(|c| u128::from(*c).to_le_bytes()).collect(),
+                infos: (0..infos).map(|i| std::array::from_fn(|k| i * k as u32)).collect(),
+                cookie,
+                other,
+                name,
+                n: seed as f64,
+                tasks,
+                some,
+            }
+        })
+}
+
+proptest! {
+    #[test]
+    fn a_chain_of_differences_gives_back_every_reading(chain in prop::collection::vec(rows(), 1..8)) {
+        let mut names = Names::default();
+        let (mut prev, mut told) = (Recent::default(), Recent::default());
+        for v in chain {
+            let now = to_flat(&v, &mut names).unwrap();
+            let mut bytes = Vec::new();
+            prev.encode(now.clone(), &mut bytes);
+            let mut at = 0;
+            let back = told.decode(&bytes, &mut at).unwrap();
+            prop_assert_eq!(at, bytes.len());
+            prop_assert_eq!(back, &now);
+            prop_assert_eq!(from_flat::<Rows>(back, &names).unwrap(), v);
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_give_errors_not_panics(
+        a in rows(), b in rows(), at in any::<prop::sample::Index>(), byte: u8, cut: bool,
+    ) {
+        let mut names = Names::default();
+        let (a, b) = (to_flat(&a, &mut names).unwrap(), to_flat(&b, &mut names).unwrap());
+        let (mut bytes, mut recent) = (Vec::new(), Recent::default());
+        recent.encode(a.clone(), &mut bytes);
+        bytes.clear();
+        recent.encode(b, &mut bytes);
+        let i = at.index(bytes.len());
+        if cut { bytes.truncate(i) } else { bytes[i] = byte }
+        let mut recent = Recent::default();
+        let _ = recent.decode(&bytes, &mut 0);
+        recent.encode(a, &mut Vec::new());
+        let _ = recent.decode(&bytes, &mut 0);
+    }
+}
+
+#[test]
+fn an_unchanged_reading_takes_a_few_bytes_and_ages_one_number() {
+    let mut names = Names::default();
+    let v = |age: u32| Rows {
+        cookie: (0..1000).collect(),
+        rto: (0..1000).map(|i| i * 3 + age).collect(),
+        addr: vec![[3; 16]; 1000],
+        ..Rows::default()
+    };
+    let (a, b) = (to_flat(&v(0), &mut names).unwrap(), to_flat(&v(1000), &mut names).unwrap());
+    let (mut recent, mut first, mut second) = (Recent::default(), Vec::new(), Vec::new());
+    recent.encode(a, &mut first);
+    recent.encode(b.clone(), &mut second);
+    assert!(second.len() < 60, "{} bytes", second.len());
+    let mut told = Recent::default();
+    told.decode(&first, &mut 0).unwrap();
+    assert_eq!(told.decode(&second, &mut 0).unwrap(), &b);
+}
+
+#[test]
+fn a_row_more_costs_that_row() {
+    let v = |n: u32, busy: u64| Rows {
+        cookie: (0..3000).collect(),
+        rto: (0..3000).collect(),
+        addr: vec![[3; 16]; 3000],
+        tasks: (0..n)
+            .filter(|i| *i != 7)
+            .map(|i| Task {
+                pid: i,
+                comm: format!("task-{i}"),
+                hist: vec![(1, 100_000_000 + busy)],
+                ..Task::default()
+            })
+            .collect(),
+        ..Rows::default()
+    };
+    let mut names = Names::default();
+    let (mut recent, mut told) = (Recent::default(), Recent::default());
+    for (n, busy) in [(100, 0), (101, 0), (99, 1)] {
+        let flat = to_flat(&v(n, busy), &mut names).unwrap();
+        let mut bytes = Vec::new();
+        recent.encode(flat.clone(), &mut bytes);
+        assert!(n == 100 || bytes.len() < 1500, "{n}: {} bytes", bytes.len());
+        assert_eq!(told.decode(&bytes, &mut 0).unwrap(), &flat);
+    }
+}

@@ -1,0 +1,264 @@
+//! What a recording tells without decoding its ticks: the payloads of index, trailer and remark
+//! blocks.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::format::Stamp;
+use crate::model::time::{MonoNs, Seq, WallNs};
+
+/// What the recorder knows of a tick beside the tick: for timelines.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Note {
+    /// One figure per line of the timeline, by a stable name such as `runq.p99-us`.
+    pub figures: Vec<(Cow<'static, str>, f64)>,
+    /// Findings that are active at this tick.
+    pub findings: Vec<FindingNote>,
+}
+
+/// A finding, short.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FindingNote {
+    /// The rule's id.
+    pub rule: String,
+    /// The subject, as text.
+    pub subject: String,
+    /// `info`, `warn` or `crit`.
+    pub severity: String,
+}
+
+/// Something that is no tick and belongs on the timeline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "remark", rename_all = "kebab-case")]
+pub enum Remark {
+    /// Ticks that the source left out before this one: the consumer was too slow.
+    Gap {
+        /// How many.
+        ticks: u32,
+    },
+    /// Ticks that were not recorded: the queue or the disk was full.
+    Dropped {
+        /// How many.
+        ticks: u64,
+        /// Why.
+        why: String,
+    },
+    /// The wall clock was set.
+    ClockStep {
+        /// By how much, ns.
+        by_ns: i64,
+    },
+    /// A collector failed, and did not in the tick before.
+    CollectorError {
+        /// Its stable name.
+        collector: String,
+        /// What the kernel said.
+        error: String,
+    },
+    /// The user's mark.
+    Mark {
+        /// The user's words.
+        text: String,
+    },
+    /// Of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A remark with its time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemarkAt {
+    /// When.
+    pub at: Stamp,
+    /// What.
+    #[serde(flatten)]
+    pub remark: Remark,
+}
+
+/// Where a tick is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TickRef {
+    /// When.
+    pub at: Stamp,
+    /// Offset of its block from the keyframe of its group.
+    pub offset: u32,
+}
+
+/// Least, most and sum of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Least.
+    pub min: f64,
+    /// Most.
+    pub max: f64,
+    /// Of all ticks that have it.
+    pub sum: f64,
+    /// How many have it.
+    pub n: u32,
+}
+
+/// A finding within a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GroupFinding {
+    /// What.
+    #[serde(flatten)]
+    pub note: FindingNote,
+    /// First tick of the group in which it is active.
+    pub first: Seq,
+    /// Last tick of the group in which it is active.
+    pub last: Seq,
+}
+
+/// The end of a group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GroupIndex {
+    /// The ticks, in order.
+    #[serde(serialize_with = "put_ticks", deserialize_with = "get_ticks")]
+    pub ticks: Vec<TickRef>,
+    /// Figures by name.
+    pub figures: BTreeMap<String, Figure>,
+    /// Findings in the order in which they came.
+    pub findings: Vec<GroupFinding>,
+    /// Remarks in the order in which they came.
+    pub remarks: Vec<RemarkAt>,
+    /// Hashes of the last tick's sections, to verify what was rebuilt from differences.
+    pub state: Vec<(String, u32)>,
+}
+
+impl GroupIndex {
+    /// Takes in what is known of a tick.
+    pub fn note(&mut self, tick: TickRef, note: &Note) {
+        self.ticks.push(tick);
+        for (name, v) in &note.figures {
+            // JSON has no infinities; a figure that is none says nothing on a timeline either.
+            if v.is_finite() {
+                self.figure(name, *v);
+            }
+        }
+        for f in &note.findings {
+            let seq = tick.at.seq;
+            if let Some(known) = self.findings.iter_mut().find(|k| k.note == *f) {
+                known.last = seq;
+            } else {
+                self.findings.push(GroupFinding { note: f.clone(), first: seq, last: seq });
+            }
+        }
+    }
+    fn figure(&mut self, name: &str, v: f64) {
+        if let Some(f) = self.figures.get_mut(name) {
+            f.min = f.min.min(v);
+            f.max = f.max.max(v);
+            f.sum += v;
+            f.n += 1;
+        } else {
+            self.figures.insert(name.to_owned(), Figure { min: v, max: v, sum: v, n: 1 });
+        }
+    }
+}
+
+/// A group, as the trailer knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupEntry {
+    /// Offset of its keyframe.
+    pub offset: u64,
+    /// Offset of its index; `None` for a group that was cut off.
+    pub index: Option<u64>,
+    /// Offset behind its last block.
+    pub end: u64,
+    /// Its ticks.
+    pub ticks: u32,
+    /// The first tick.
+    pub first: Stamp,
+    /// The last tick.
+    pub last: Stamp,
+    /// Number of its segment in the file, from 0.
+    pub segment: u32,
+}
+
+/// All groups of a file that was closed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Trailer {
+    /// In the order of the file.
+    pub groups: Vec<GroupEntry>,
+    /// Offsets of the segments' headers.
+    pub segments: Vec<u64>,
+}
+
+/// Each tick as its distance from the one before: offset, seq, mono, and wall minus mono.
+fn put_ticks<S: Serializer>(ticks: &[TickRef], s: S) -> Result<S::Ok, S::Error> {
+    let mut last = TickRef::default();
+    s.collect_seq(ticks.iter().map(|t| {
+        let d = (
+            t.offset.wrapping_sub(last.offset),
+            t.at.seq.0.wrapping_sub(last.at.seq.0),
+            t.at.mono.0.wrapping_sub(last.at.mono.0),
+            drift(t.at).wrapping_sub(drift(last.at)),
+        );
+        last = *t;
+        d
+    }))
+}
+
+fn get_ticks<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<TickRef>, D::Error> {
+    let steps = Vec::<(u32, u64, u64, i64)>::deserialize(d)?;
+    let (mut t, mut off) = (TickRef::default(), 0i64);
+    Ok(steps
+        .into_iter()
+        .map(|(offset, seq, mono, wall)| {
+            off = off.wrapping_add(wall);
+            t.offset = t.offset.wrapping_add(offset);
+            t.at.seq = Seq(t.at.seq.0.wrapping_add(seq));
+            t.at.mono = MonoNs(t.at.mono.0.wrapping_add(mono));
+            t.at.wall = WallNs(off.wrapping_add_unsigned(t.at.mono.0));
+            t
+        })
+        .collect())
+}
+
+/// Wall clock minus monotonic clock.
+pub(super) fn drift(at: Stamp) -> i64 {
+    at.wall.0.wrapping_sub_unsigned(at.mono.0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_index_comes_back() {
+        let mut index = GroupIndex::default();
+        for n in 0..5u64 {
+            let at = Stamp {
+                seq: Seq(n * 2 + 7),
+                mono: MonoNs(n * 1_000_000_007),
+                wall: WallNs(1_700_000_000_000_000_000 + n as i64 * 999_999_999),
+            };
+            let f = FindingNote { rule: "r".into(), subject: "s".into(), severity: "warn".into() };
+            let note = Note {
+                figures: vec![("a".into(), n as f64 - 1.0), ("nan".into(), f64::NAN)],
+                findings: if n % 2 == 1 { vec![f] } else { Vec::new() },
+            };
+            index.note(TickRef { at, offset: n as u32 * 100 }, &note);
+            index.remarks.push(RemarkAt { at, remark: Remark::Gap { ticks: 3 } });
+        }
+        let text = serde_json::to_string(&index).unwrap();
+        assert_eq!(serde_json::from_str::<GroupIndex>(&text).unwrap(), index);
+        assert_eq!(index.figures.len(), 1);
+        let f = index.figures["a"];
+        assert_eq!((f.min, f.max, f.sum, f.n), (-1.0, 3.0, 5.0, 5));
+        assert_eq!((index.findings[0].first, index.findings[0].last), (Seq(9), Seq(13)));
+    }
+
+    #[test]
+    fn remarks_of_later_versions_are_no_error() {
+        let r: Remark = serde_json::from_str(r#"{"remark":"eclipse","of":"the sun"}"#).unwrap();
+        assert_eq!(r, Remark::Unknown);
+    }
+}

@@ -1,0 +1,26 @@
+//! Recordings: ticks in a file, and back. [`format`] is the specification; [`writer`] makes
+//! blocks, [`reader`] finds them again whatever happened to the file. Neither knows of rules or
+//! screens: what a timeline shows of a tick comes in as a [`index::Note`].
+
+pub mod delta;
+pub mod flat;
+pub mod format;
+pub mod index;
+pub mod info;
+mod layout;
+pub mod reader;
+pub mod recorder;
+mod reshape;
+pub mod source;
+mod state;
+mod survey;
+mod undelta;
+pub mod writer;
+
+pub use format::{Segment, Stamp};
+pub use index::{FindingNote, Note, Remark};
+pub use reader::{ReadError, Reader};
+pub use recorder::Recorder;
+pub use source::{ReadAt, Spool};
+pub use survey::Survey;
+pub use writer::{Resume, Writer};

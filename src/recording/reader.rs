@@ -1,0 +1,429 @@
+//! Reads a recording: what is in it without decoding, and any tick. Memory is bounded whatever
+//! the file says; damage is reported, never a reason to stop.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::flat::FlatError;
+use super::format::{Kind, Segment, Stamp, VERSION};
+use super::index::{GroupEntry, GroupIndex, RemarkAt, TickRef};
+use super::layout::{Blocks, Layout};
+use super::source::{ReadAt, open};
+use super::state::Decoder;
+use super::writer::Resume;
+use crate::model::tick::{HostInfo, Tick};
+use crate::model::time::{MonoNs, WallNs};
+
+/// Why something cannot be read. One line each, without contents of the file.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file system says no.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Nothing was written yet.
+    #[error("is empty: nothing was recorded")]
+    Empty,
+    /// Something else.
+    #[error("is not a recording of stallscope")]
+    NotARecording,
+    /// Cut off inside its first block.
+    #[error("ends before its first block is whole: nothing was recorded")]
+    Truncated,
+    /// Of a later program.
+    #[error("has format version {0}; this program reads up to {VERSION}")]
+    Version(u8),
+    /// This tick, or everything behind it in its group, is lost.
+    #[error("{0}")]
+    Damaged(Damage),
+    /// There are not that many.
+    #[error("has no such tick")]
+    NoSuchTick,
+}
+
+/// A hole in the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    /// Where.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// What is there.
+    pub what: String,
+    /// The last good tick before it, as far as it is known.
+    pub after: Option<Stamp>,
+}
+
+impl Damage {
+    pub(super) fn at(offset: u64, bytes: u64, what: impl Into<String>) -> Self {
+        Self { offset, bytes, what: what.into(), after: None }
+    }
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at byte {} ({} bytes)", self.what, self.offset, self.bytes)
+    }
+}
+
+/// Indexes that are kept in memory.
+const CACHE: usize = 4096;
+/// Damaged places that are remembered.
+pub(super) const MAX_DAMAGE: usize = 10_000;
+
+/// An open recording.
+pub struct Reader {
+    src: Arc<dyn ReadAt>,
+    zip: zstd::bulk::Decompressor<'static>,
+    layout: Layout,
+    /// Ticks before each group.
+    before: Vec<u64>,
+    indexes: HashMap<u64, Arc<GroupIndex>>,
+    cursor: Option<Cursor>,
+    damage: Vec<Damage>,
+}
+
+/// Where decoding stands: stepping forward costs one difference.
+struct Cursor {
+    group: u64,
+    /// Ticks that have been taken in.
+    done: usize,
+    decoder: Decoder,
+    /// The tick that was made last.
+    tick: Option<Arc<Tick>>,
+}
+
+impl Reader {
+    /// Opens a file. See [`open`] for what is refused.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no recording.
+    pub fn file(path: &Path) -> Result<Self, ReadError> {
+        Self::new(Arc::new(open(path)?))
+    }
+
+    /// Opens what is in `src`, such as a [`super::Spool`].
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no recording.
+    pub fn new(src: Arc<dyn ReadAt>) -> Result<Self, ReadError> {
+        let mut zip = zstd::bulk::Decompressor::new()?;
+        let layout = Layout::find(&mut Blocks { src: &*src, zip: &mut zip })?;
+        let mut out = Self {
+            src,
+            zip,
+            layout,
+            before: Vec::new(),
+            indexes: HashMap::new(),
+            cursor: None,
+            damage: Vec::new(),
+        };
+        out.count();
+        out.adopt_host()?;
+        Ok(out)
+    }
+
+    /// A file whose segment headers are all damaged: the keyframes know the host, too.
+    fn adopt_host(&mut self) -> Result<(), ReadError> {
+        if !self.layout.segments.is_empty() {
+            return Ok(());
+        }
+        for g in 0..self.layout.groups.len() {
+            if let Some(s) = self.segment_of(g)? {
+                let offset = self.layout.groups.get(g).map_or(0, |g| g.offset);
+                self.layout.segments.push((offset, s));
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self) {
+        self.before.clear();
+        let mut sum = 0;
+        for g in &self.layout.groups {
+            self.before.push(sum);
+            sum += u64::from(g.ticks);
+        }
+        self.before.push(sum);
+    }
+
+    /// What does not change, of the first segment.
+    #[must_use]
+    pub fn host(&self) -> HostInfo {
+        self.layout.segments.first().map(|s| s.1.host.clone()).unwrap_or_default()
+    }
+    /// Segments with their offsets: another boot or another run of the recorder each.
+    #[must_use]
+    pub fn segments(&self) -> &[(u64, Segment)] {
+        &self.layout.segments
+    }
+    /// Groups, in the order of the file.
+    #[must_use]
+    pub fn groups(&self) -> &[GroupEntry] {
+        &self.layout.groups
+    }
+    /// Number of ticks.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.before.last().copied().unwrap_or(0)
+    }
+    /// No ticks?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Was it closed properly?
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.layout.sealed
+    }
+    /// End of the last whole block.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.layout.end
+    }
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn size(&self) -> Result<u64, ReadError> {
+        Ok(self.src.size()?)
+    }
+    /// Blocks of later versions that were passed over.
+    #[must_use]
+    pub fn unknown_blocks(&self) -> u64 {
+        self.layout.unknown
+    }
+    /// May more ticks come?
+    #[must_use]
+    pub fn may_grow(&self) -> bool {
+        self.src.may_grow()
+    }
+    /// Damage that was seen so far: between groups when opening, inside groups when reading.
+    pub fn damage(&self) -> impl Iterator<Item = &Damage> {
+        self.layout.damage.iter().chain(&self.damage)
+    }
+    /// Remarks that no index holds: of the group that is being written, and between groups.
+    #[must_use]
+    pub fn loose_remarks(&self) -> &[RemarkAt] {
+        &self.layout.remarks
+    }
+
+    /// Takes in what was written since; true when there was something.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn refresh(&mut self) -> Result<bool, ReadError> {
+        let mut b = Blocks { src: &*self.src, zip: &mut self.zip };
+        let more = self.layout.refresh(&mut b)?;
+        if more {
+            self.count();
+        }
+        Ok(more)
+    }
+
+    /// What a writer needs to go on with this file.
+    #[must_use]
+    pub fn resume(&self) -> Resume {
+        Resume {
+            offset: self.layout.end,
+            groups: self.layout.groups.clone(),
+            segments: self.layout.segments.iter().map(|s| s.0).collect(),
+        }
+    }
+
+    /// What a group tells without its ticks. Of a group without an index: its ticks only.
+    ///
+    /// # Errors
+    /// When the index is damaged.
+    pub fn index(&mut self, group: usize) -> Result<Arc<GroupIndex>, ReadError> {
+        let g = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
+        let Some(offset) = g.index else {
+            let ticks = self.layout.loose.get(&g.offset).cloned().unwrap_or_default();
+            return Ok(Arc::new(GroupIndex { ticks, ..GroupIndex::default() }));
+        };
+        if let Some(known) = self.indexes.get(&offset) {
+            return Ok(known.clone());
+        }
+        let mut b = Blocks { src: &*self.src, zip: &mut self.zip };
+        let Some((h, index)) = b.index(offset)? else {
+            let what = Damage::at(offset, 0, "a damaged index");
+            return Err(self.hurt(Damage { after: Some(g.last), ..what }));
+        };
+        if offset.checked_sub(u64::from(h.back)) != Some(g.offset) {
+            return Err(self.hurt(Damage::at(offset, h.total(), "an index of another group")));
+        }
+        if self.indexes.len() >= CACHE {
+            self.indexes.clear();
+        }
+        let index = Arc::new(index);
+        self.indexes.insert(offset, index.clone());
+        Ok(index)
+    }
+
+    fn hurt(&mut self, d: Damage) -> ReadError {
+        self.note(d.clone());
+        ReadError::Damaged(d)
+    }
+
+    /// Remembers damage, once per place.
+    pub(super) fn note(&mut self, d: Damage) {
+        if self.damage.len() < MAX_DAMAGE && !self.damage.iter().any(|k| k.offset == d.offset) {
+            self.damage.push(d);
+        }
+    }
+
+    /// Raw bytes; none where the kernel refuses.
+    pub(super) fn bytes_at(&self, buf: &mut [u8], offset: u64) -> usize {
+        self.src.read_at(buf, offset).unwrap_or(0)
+    }
+
+    /// The group of a tick, and its place in it.
+    #[must_use]
+    pub fn locate(&self, tick: u64) -> Option<(usize, usize)> {
+        if tick >= self.len() {
+            return None;
+        }
+        let group = self.before.partition_point(|b| *b <= tick).checked_sub(1)?;
+        Some((group, usize::try_from(tick - self.before.get(group)?).ok()?))
+    }
+    /// Number of the first tick of a group.
+    #[must_use]
+    pub fn first_of(&self, group: usize) -> Option<u64> {
+        self.before.get(group).copied()
+    }
+
+    /// Where and when a tick is.
+    ///
+    /// # Errors
+    /// When there is none, or the index of its group is damaged.
+    pub fn tick_ref(&mut self, tick: u64) -> Result<TickRef, ReadError> {
+        let (group, place) = self.locate(tick).ok_or(ReadError::NoSuchTick)?;
+        self.index(group)?.ticks.get(place).copied().ok_or(ReadError::NoSuchTick)
+    }
+
+    /// The last tick at or before a wall-clock time (the first one when all are later).
+    pub fn at_wall(&mut self, wall: WallNs) -> Option<u64> {
+        self.search(|at| at.wall <= wall)
+    }
+    /// The last tick at or before a monotonic time within a segment's groups.
+    pub fn at_mono(&mut self, segment: u32, mono: MonoNs) -> Option<u64> {
+        let groups = &self.layout.groups;
+        let from = groups.partition_point(|g| g.segment < segment);
+        let to = groups.partition_point(|g| g.segment <= segment);
+        self.search_in(from, to, |at| at.mono <= mono)
+    }
+    fn search(&mut self, before: impl Fn(Stamp) -> bool) -> Option<u64> {
+        self.search_in(0, self.layout.groups.len(), before)
+    }
+    fn search_in(&mut self, from: usize, to: usize, before: impl Fn(Stamp) -> bool) -> Option<u64> {
+        let groups = self.layout.groups.get(from..to).filter(|g| !g.is_empty())?;
+        let group = from + groups.partition_point(|g| before(g.first)).saturating_sub(1);
+        let first = self.first_of(group)?;
+        let place = self.index(group).map_or(0, |i| i.ticks.partition_point(|t| before(t.at)));
+        Some(first + place.saturating_sub(1) as u64)
+    }
+
+    /// Decodes a tick. The next one is cheap; any other one costs its group from the keyframe.
+    ///
+    /// # Errors
+    /// When there is none, or it is damaged: the others can still be read.
+    pub fn tick(&mut self, tick: u64) -> Result<Arc<Tick>, ReadError> {
+        let (group, place) = self.locate(tick).ok_or(ReadError::NoSuchTick)?;
+        let entry = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
+        let index = self.index(group)?;
+        let usable = |c: &Cursor| c.group == entry.offset && c.done <= place + 1 && c.done > 0;
+        let mut cursor = match self.cursor.take().filter(usable) {
+            Some(c) => c,
+            None => {
+                Cursor { group: entry.offset, done: 0, decoder: Decoder::default(), tick: None }
+            }
+        };
+        if cursor.done == place + 1
+            && let Some(tick) = &cursor.tick
+        {
+            let tick = tick.clone();
+            self.cursor = Some(cursor);
+            return Ok(tick);
+        }
+        while cursor.done <= place {
+            let at = index.ticks.get(cursor.done).ok_or(ReadError::NoSuchTick)?;
+            if let Err(mut d) = self.step(&mut cursor, at) {
+                let last = cursor.done.checked_sub(1).and_then(|n| index.ticks.get(n));
+                d.after = last.map(|t| t.at);
+                return Err(self.hurt(d));
+            }
+            cursor.done += 1;
+        }
+        let tick = Arc::new(cursor.decoder.make());
+        let broken: Vec<String> =
+            cursor.decoder.errors().map(|(name, why)| format!("{name}: {why}")).collect();
+        for what in broken {
+            let _ = self.hurt(Damage::at(entry.offset, 0, what));
+        }
+        cursor.tick = Some(tick.clone());
+        self.cursor = Some(cursor);
+        Ok(tick)
+    }
+
+    /// Takes in one more tick of the cursor's group.
+    fn step(&mut self, c: &mut Cursor, t: &TickRef) -> Result<(), Damage> {
+        let offset = c.group + u64::from(t.offset);
+        let hurt = |what: &str| Damage::at(offset, 0, what);
+        let payload = self.tick_payload(offset, t, c.done);
+        let payload = payload.map_err(|e| match e {
+            ReadError::Damaged(d) => d,
+            e => hurt(&e.to_string()),
+        })?;
+        c.decoder.apply(t.at, &payload).map_err(|FlatError(e)| hurt(&e))
+    }
+
+    pub(super) fn tick_payload(
+        &mut self,
+        offset: u64,
+        t: &TickRef,
+        place: usize,
+    ) -> Result<Vec<u8>, ReadError> {
+        let mut b = Blocks { src: &*self.src, zip: &mut self.zip };
+        let hurt = |what: &str| ReadError::Damaged(Damage::at(offset, 0, what));
+        let h = b.header(offset)?.map_err(|e| hurt(&e.to_string()))?;
+        let kind = if place == 0 { Kind::Keyframe } else { Kind::Delta };
+        if h.kind != kind || h.link as usize != place || h.back != t.offset || h.at != t.at {
+            return Err(hurt("not the tick that the index names"));
+        }
+        b.payload(offset, &h)
+    }
+
+    /// Host of a group, by its keyframe.
+    ///
+    /// # Errors
+    /// What the kernel says; damage is `None`.
+    pub fn segment_of(&mut self, group: usize) -> Result<Option<Segment>, ReadError> {
+        let g = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
+        let t = TickRef { at: g.first, offset: 0 };
+        let payload = match self.tick_payload(g.offset, &t, 0) {
+            Ok(p) => p,
+            Err(ReadError::Io(e)) => return Err(e.into()),
+            Err(_) => return Ok(None),
+        };
+        let mut d = Decoder::default();
+        Ok(d.apply(g.first, &payload).ok().and_then(|()| d.segment().cloned()))
+    }
+
+    /// The bytes of a group as they are in the file, for [`super::Writer::copy_group`].
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn raw_group(&self, group: usize) -> Result<Vec<u8>, ReadError> {
+        let g = self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
+        let have = self.src.size()?.saturating_sub(g.offset).min(g.end - g.offset);
+        let mut out = vec![0; usize::try_from(have).unwrap_or(0)];
+        let n = self.src.read_at(&mut out, g.offset)?;
+        out.truncate(n);
+        Ok(out)
+    }
+}

@@ -1,0 +1,389 @@
+//! The recorder: takes ticks and writes them on a thread of its own. Whatever the disk does, a
+//! tick is never held up: [`Recorder::push`] puts it into a bounded queue and returns. When the
+//! queue is full, the tick is left out of the recording only, and the recording says so.
+//!
+//! A full disk pauses the recording at its last whole block; it goes on with the first tick for
+//! which there is room. A recorder of a file ends only when it is told to; one of a pipe also
+//! when the reader goes away.
+
+mod parts;
+mod target;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
+};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::model::history::tick_bytes;
+use crate::model::tick::{HostInfo, Tick};
+use crate::model::time::{MonoNs, WallNs};
+use crate::recording::{Note, Stamp};
+
+pub use target::{Existing, Target};
+use worker::Worker;
+
+/// Ticks that wait for the disk at most.
+const QUEUE: usize = 120;
+/// Bytes that they hold at most; one tick is let through whatever its size.
+const QUEUE_BYTES: usize = 64 << 20;
+/// How long opening may take before somebody who waits for it is told.
+const OPEN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// When written data are forced to the disk. Without it a crash of the machine (not of the
+/// program) loses what the kernel has not written yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncPolicy {
+    /// After each tick.
+    Tick,
+    /// After the first tick that comes so long after the last time.
+    Every(Duration),
+    /// Never.
+    Off,
+}
+
+impl Default for SyncPolicy {
+    fn default() -> Self {
+        Self::Every(Duration::from_secs(5))
+    }
+}
+
+/// When FILE is set aside and a new one begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rotate {
+    /// At so many bytes.
+    Size(u64),
+    /// After so much time.
+    Age(Duration),
+}
+
+/// How to record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// What to do with a file that exists.
+    pub existing: Existing,
+    /// When to force data to the disk.
+    pub sync: SyncPolicy,
+    /// When to begin a new file.
+    pub rotate: Option<Rotate>,
+    /// Bytes of FILE and its parts together; the oldest parts are deleted.
+    pub max_size: Option<u64>,
+    /// Age from which parts are deleted.
+    pub max_age: Option<Duration>,
+}
+
+impl Options {
+    /// Size at which FILE is set aside. A limit of the whole needs parts that are small
+    /// against it, for only whole parts are deleted.
+    fn part_size(&self) -> Option<u64> {
+        let by_size = match self.rotate {
+            Some(Rotate::Size(s)) => Some(s),
+            _ => None,
+        };
+        let by_limit = self.max_size.map(|m| m / 8);
+        by_size.into_iter().chain(by_limit).min()
+    }
+    /// Age at which FILE is set aside.
+    fn part_age(&self) -> Option<Duration> {
+        let by_age = match self.rotate {
+            Some(Rotate::Age(a)) => Some(a),
+            _ => None,
+        };
+        let by_limit = self.max_age.map(|m| m / 10);
+        by_age.into_iter().chain(by_limit).min()
+    }
+    /// Does it ever make parts?
+    #[must_use]
+    pub fn rotates(&self) -> bool {
+        self.part_size().is_some() || self.part_age().is_some()
+    }
+    /// May parts be deleted? Only a user who set a limit said so.
+    fn may_delete(&self) -> bool {
+        self.max_size.is_some() || self.max_age.is_some()
+    }
+}
+
+/// What the recorder does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Opens the file.
+    #[default]
+    Opening,
+    /// Writes.
+    Recording,
+    /// Cannot write now; tries again with each tick.
+    Paused {
+        /// Why, in words.
+        why: String,
+        /// Since when.
+        since: MonoNs,
+    },
+    /// Has ended.
+    Ended(End),
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was told to, and closed the file.
+    Closed,
+    /// The reader of the pipe went away.
+    ReaderGone,
+    /// Could not open, or the pipe broke.
+    Failed(String),
+}
+
+/// How the recorder does, as of [`Recorder::status`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// What it does.
+    pub state: State,
+    /// Ticks that it has written.
+    pub ticks: u64,
+    /// Bytes that it has written.
+    pub written: u64,
+    /// Bytes of FILE and its parts.
+    pub size: u64,
+    /// Ticks that were left out.
+    pub lost: u64,
+    /// Ticks that wait to be written.
+    pub waiting: usize,
+    /// How long the last tick took to write, syncing included.
+    pub latency: Duration,
+    /// The longest so far.
+    pub worst: Duration,
+    /// A write that has not come back yet began then.
+    pub writing_since: Option<MonoNs>,
+    /// What went wrong beside the writing: syncing, rotating. The recording goes on.
+    pub trouble: Option<String>,
+}
+
+impl Status {
+    /// How long the disk has kept the recorder waiting: the write that is under way, or the
+    /// last one.
+    #[must_use]
+    pub fn delay(&self, now: MonoNs) -> Duration {
+        self.writing_since.map_or(self.latency, |s| now.since(s).max(self.latency))
+    }
+    /// Is it still at work?
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, State::Ended(_))
+    }
+}
+
+/// What goes to the thread.
+struct Item {
+    what: What,
+    /// Ticks that were left out before this one.
+    skipped: u64,
+    bytes: usize,
+}
+
+enum What {
+    Tick(Arc<Tick>, Note),
+    Mark(Stamp, String),
+}
+
+/// A recording under way. Dropping it closes the file in the background.
+pub struct Recorder {
+    target: Target,
+    queue: Option<SyncSender<Item>>,
+    /// Bytes in the queue.
+    held: Arc<AtomicUsize>,
+    /// Left out since the last tick that got into the queue.
+    skipped: u64,
+    /// The same for the thread, to be said at the end.
+    skipped_last: Arc<AtomicU64>,
+    lost: u64,
+    /// Marks that found the queue full.
+    marks: Vec<(Stamp, String)>,
+    last: Stamp,
+    opened: Receiver<Result<(), String>>,
+    status: watch::Receiver<Status>,
+    done: Receiver<()>,
+}
+
+impl Recorder {
+    /// Starts the thread; it opens `target` and writes `backlog` first.
+    ///
+    /// # Errors
+    /// When there can be no thread. What is wrong with `target` comes from [`Self::ready`].
+    pub fn start(
+        target: Target,
+        host: &HostInfo,
+        options: Options,
+        backlog: Vec<(Arc<Tick>, Note)>,
+    ) -> std::io::Result<Self> {
+        let (queue, inbox) = sync_channel(QUEUE);
+        let (open_tx, opened) = channel();
+        let (done_tx, done) = channel();
+        let (tell, status) = watch::channel(Status::default());
+        let held = Arc::new(AtomicUsize::new(0));
+        let skipped_last = Arc::new(AtomicU64::new(0));
+        let last = backlog.last().map_or_else(Stamp::default, |(t, _)| stamp_of(t));
+        let (to, host, taken) = (target.clone(), host.clone(), held.clone());
+        let left_out = skipped_last.clone();
+        std::thread::Builder::new().name("recorder".into()).spawn(move || {
+            // Last of all, whatever happens in between.
+            let _done = done_tx;
+            match Worker::open(to, host, options, tell) {
+                Ok(mut w) => {
+                    let _ = open_tx.send(Ok(()));
+                    w.run(backlog, &inbox, &taken, &left_out);
+                }
+                Err(End::Failed(why)) => {
+                    let _ = open_tx.send(Err(why));
+                }
+                // Nobody wants it any more, which is no error.
+                Err(End::ReaderGone | End::Closed) => {
+                    let _ = open_tx.send(Ok(()));
+                }
+            }
+        })?;
+        Ok(Self {
+            target,
+            queue: Some(queue),
+            held,
+            skipped: 0,
+            skipped_last,
+            lost: 0,
+            marks: Vec::new(),
+            last,
+            opened,
+            status,
+            done,
+        })
+    }
+
+    /// Waits until the target is open.
+    ///
+    /// # Errors
+    /// One line with the target's name and what is wrong with it.
+    pub fn ready(&mut self) -> Result<(), String> {
+        let name = self.target.name();
+        match self.opened.recv_timeout(OPEN_PATIENCE) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(why)) => Err(format!("{name}: {why}")),
+            Err(RecvTimeoutError::Timeout) => Err(format!("{name}: opening it takes too long")),
+            Err(RecvTimeoutError::Disconnected) => Err(format!("{name}: the recorder died")),
+        }
+    }
+
+    /// Hands a tick over. Returns at once.
+    pub fn push(&mut self, tick: &Arc<Tick>, note: Note) {
+        self.last = stamp_of(tick);
+        for (at, text) in std::mem::take(&mut self.marks) {
+            self.send_mark(at, text);
+        }
+        let bytes = tick_bytes(tick);
+        let held = self.held.load(Ordering::Acquire);
+        let item = Item { what: What::Tick(tick.clone(), note), skipped: self.skipped, bytes };
+        let fits = held == 0 || held.saturating_add(bytes) <= QUEUE_BYTES;
+        if fits && self.send(item).is_ok() {
+            self.skipped = 0;
+        } else if self.queue.is_some() && self.is_alive() {
+            self.skipped += 1;
+            self.lost += 1;
+        }
+        self.skipped_last.store(self.skipped, Ordering::Release);
+    }
+
+    /// Writes a mark of the user.
+    pub fn mark(&mut self, text: impl Into<String>) {
+        // Between two ticks: number of the one before, time of now.
+        let at = Stamp { mono: clock::mono(), wall: clock::wall(), ..self.last };
+        self.send_mark(at, text.into());
+    }
+
+    fn send_mark(&mut self, at: Stamp, text: String) {
+        let item = Item { what: What::Mark(at, text), skipped: 0, bytes: 0 };
+        if let Err(Some(Item { what: What::Mark(at, text), .. })) = self.send(item)
+            && self.marks.len() < QUEUE
+        {
+            self.marks.push((at, text));
+        }
+    }
+
+    /// The item comes back when the queue is full.
+    fn send(&self, item: Item) -> Result<(), Option<Item>> {
+        let queue = self.queue.as_ref().ok_or(None)?;
+        let bytes = item.bytes;
+        self.held.fetch_add(bytes, Ordering::AcqRel);
+        queue.try_send(item).map_err(|e| {
+            self.held.fetch_sub(bytes, Ordering::AcqRel);
+            match e {
+                TrySendError::Full(item) => Some(item),
+                TrySendError::Disconnected(_) => None,
+            }
+        })
+    }
+
+    /// How it does.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let mut s = self.status.borrow().clone();
+        s.lost = s.lost.saturating_add(self.lost);
+        s
+    }
+    fn is_alive(&self) -> bool {
+        self.status.borrow().is_alive()
+    }
+    /// Wakes when the recorder has ended by itself.
+    pub fn watch(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+    /// Where it records to.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Takes no more ticks; what waits is written and the file closed, in the background.
+    pub fn stop(&mut self) {
+        for (at, text) in std::mem::take(&mut self.marks) {
+            self.send_mark(at, text);
+        }
+        self.queue = None;
+    }
+
+    /// [`Self::stop`], and waits for the end at most so long; `None`: the disk does not answer,
+    /// and the file ends with its last whole block.
+    pub fn finish(mut self, patience: Duration) -> Option<Status> {
+        self.stop();
+        match self.done.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) => None,
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => Some(self.status()),
+        }
+    }
+}
+
+fn stamp_of(t: &Tick) -> Stamp {
+    Stamp { seq: t.seq, mono: t.mono, wall: t.wall }
+}
+
+/// `stallscope-HOST-YYYYMMDDTHHMMSSZ.stall` in `dir`, with a number behind it when that exists.
+#[must_use]
+pub fn default_file(dir: &Path, hostname: &str, now: WallNs) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' };
+    let host: String = hostname.chars().take(64).map(plain).collect();
+    let stamp = parts::stamp(now);
+    let name = |twin: String| dir.join(format!("stallscope-{host}-{stamp}{twin}.stall"));
+    let mut path = name(String::new());
+    for n in 2..1000 {
+        if path.symlink_metadata().is_err() {
+            break;
+        }
+        path = name(format!("-{n}"));
+    }
+    path
+}

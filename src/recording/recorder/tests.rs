@@ -1,0 +1,327 @@
+//! The recorder against slow readers, limits and deleted files, with ticks made here. What needs
+//! the real program or a full disk is in `tests/record` and the lab.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::fs::{CWD, FileType, Mode};
+
+use super::*;
+use crate::model::time::Seq;
+use crate::recording::{ReadError, Reader, Remark};
+
+const WAIT: Duration = Duration::from_secs(20);
+
+fn host(boot: &str) -> HostInfo {
+    HostInfo { hostname: "db7".into(), boot_id: boot.into(), ..HostInfo::default() }
+}
+
+fn tick(seq: u64) -> Arc<Tick> {
+    let mono = MonoNs((seq + 1) * 1_000_000_000);
+    let wall = WallNs(1_700_000_000_000_000_000 + mono.0 as i64);
+    Arc::new(Tick { seq: Seq(seq), mono, wall, ..Tick::default() })
+}
+
+fn start(path: &Path, options: Options) -> Recorder {
+    let target = Target::File(path.to_owned());
+    let mut r = Recorder::start(target, &host("a"), options, Vec::new()).unwrap();
+    r.ready().unwrap();
+    r
+}
+
+/// Polls until `look` says yes.
+fn until(what: &str, mut look: impl FnMut() -> bool) {
+    let begun = clock::mono();
+    while !look() {
+        assert!(clock::mono().since(begun) < WAIT, "never: {what}");
+        clock::sleep_until(clock::mono() + Duration::from_millis(2));
+    }
+}
+
+/// Pushes and waits until it is written: no tick may be left out for lack of time.
+fn push(r: &mut Recorder, seq: u64) {
+    let before = r.status().ticks;
+    r.push(&tick(seq), Note::default());
+    until("the tick is written", || r.status().ticks > before);
+}
+
+fn seqs(path: &Path) -> Vec<u64> {
+    let mut r = Reader::file(path).unwrap();
+    (0..r.len()).map(|i| r.tick(i).unwrap().seq.0).collect()
+}
+
+fn remarks(path: &Path) -> Vec<Remark> {
+    let mut r = Reader::file(path).unwrap();
+    let mut out: Vec<Remark> = r.loose_remarks().iter().map(|x| x.remark.clone()).collect();
+    for g in 0..r.groups().len() {
+        out.extend(r.index(g).unwrap().remarks.iter().map(|x| x.remark.clone()));
+    }
+    out
+}
+
+#[test]
+fn what_is_pushed_is_in_the_file_and_only_we_may_read_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.stall");
+    let backlog = (0..3).map(|n| (tick(n), Note::default())).collect();
+    let target = Target::File(path.clone());
+    let mut r = Recorder::start(target, &host("a"), Options::default(), backlog).unwrap();
+    r.ready().unwrap();
+    for n in 3..200 {
+        push(&mut r, n);
+    }
+    r.mark("here");
+    let end = r.finish(WAIT).unwrap();
+    assert_eq!((end.state, end.ticks, end.lost), (State::Ended(End::Closed), 200, 0));
+    assert_eq!(seqs(&path), (0..200).collect::<Vec<_>>());
+    assert!(remarks(&path).contains(&Remark::Mark { text: "here".into() }));
+    let meta = path.metadata().unwrap();
+    assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+    assert_eq!((end.size, end.written), (meta.len(), meta.len() - first_block(&path)));
+    assert!(Reader::file(&path).unwrap().is_sealed());
+}
+
+/// The header of the segment was written when the file was opened.
+fn first_block(path: &Path) -> u64 {
+    Reader::file(path).unwrap().groups()[0].offset
+}
+
+/// Nobody reads the pipe: pushing never waits, and afterwards the recording tells what it lacks,
+/// at the place where it lacks it.
+#[test]
+fn a_reader_that_stands_still_holds_up_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+    let pipe = File::from(rustix::fs::open(&fifo, flags, Mode::empty()).unwrap());
+    rustix::pipe::fcntl_setpipe_size(&pipe, 4096).unwrap();
+    let mut r = start(&fifo, Options::default());
+    let (begun, total) = (clock::mono(), 1000u64);
+    for n in 0..total - 1 {
+        r.push(&tick(n), Note::default());
+    }
+    let took = clock::mono().since(begun);
+    assert!(took < Duration::from_secs(2), "pushing took {took:?}");
+    until("the write hangs", || r.status().writing_since.is_some());
+    let lost = r.status().lost;
+    assert!(lost > 500, "{lost}");
+    let hung = r.status().delay(clock::mono() + Duration::from_secs(5));
+    assert!(hung >= Duration::from_secs(5), "the delay grows while it hangs: {hung:?}");
+
+    rustix::io::ioctl_fionbio(&pipe, false).unwrap();
+    let reader = std::thread::spawn(move || {
+        let (mut pipe, mut all) = (pipe, Vec::new());
+        pipe.read_to_end(&mut all).unwrap();
+        all
+    });
+    until("the queue is empty again", || r.status().ticks == total - 1 - lost);
+    push(&mut r, total - 1);
+    let end = r.finish(WAIT).unwrap();
+    assert_eq!((end.state, end.ticks + end.lost), (State::Ended(End::Closed), total));
+    let path = dir.path().join("copy.stall");
+    std::fs::write(&path, reader.join().unwrap()).unwrap();
+    let all = seqs(&path);
+    let kept = total - 1 - lost;
+    assert_eq!(all, (0..kept).chain([total - 1]).collect::<Vec<_>>());
+    let dropped: Vec<_> = remarks(&path)
+        .into_iter()
+        .filter(|r| matches!(r, Remark::Dropped { ticks, .. } if *ticks == lost))
+        .collect();
+    assert_eq!(dropped.len(), 1);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+    let pipe = rustix::fs::open(&fifo, flags, Mode::empty()).unwrap();
+    let mut r = start(&fifo, Options::default());
+    push(&mut r, 0);
+    drop(pipe);
+    r.push(&tick(1), Note::default());
+    until("it ends", || !r.status().is_alive());
+    assert_eq!(r.status().state, State::Ended(End::ReaderGone));
+    r.push(&tick(2), Note::default());
+    assert_eq!(r.finish(WAIT).unwrap().lost, 0, "nobody wanted those");
+}
+
+#[test]
+fn append_goes_on_across_boots_and_torn_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.stall");
+    let append = Options { existing: Existing::Append, ..Options::default() };
+    let mut all = Vec::new();
+    for (run, boot) in ["a", "a", "b"].into_iter().enumerate() {
+        let target = Target::File(path.clone());
+        let mut r = Recorder::start(target, &host(boot), append, Vec::new()).unwrap();
+        r.ready().unwrap();
+        for n in 0..70 {
+            push(&mut r, n);
+            all.push(n);
+        }
+        assert_eq!(r.finish(WAIT).unwrap().state, State::Ended(End::Closed));
+        assert_eq!(seqs(&path), all, "run {run}");
+        // A block that a crash tore.
+        let mut bytes = std::fs::read(&path).unwrap();
+        let torn = bytes[..100].to_vec();
+        bytes.extend(torn);
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let r = Reader::file(&path).unwrap();
+    let boots: Vec<&str> = r.segments().iter().map(|s| s.1.host.boot_id.as_str()).collect();
+    assert_eq!(boots, ["a", "a", "b"]);
+}
+
+/// Killed within the first block at any byte: the file is ours, and goes on.
+#[test]
+fn append_begins_anew_where_nothing_was_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = dir.path().join("whole.stall");
+    push(&mut start(&whole, Options::default()), 0);
+    let bytes = std::fs::read(&whole).unwrap();
+    let append = Options { existing: Existing::Append, ..Options::default() };
+    for cut in [0, 1, 5, 11, 12, 40, 63, 64, 65, first_block(&whole) as usize] {
+        let path = dir.path().join(format!("cut{cut}.stall"));
+        std::fs::write(&path, &bytes[..cut]).unwrap();
+        let mut r = start(&path, append);
+        push(&mut r, 7);
+        r.finish(WAIT).unwrap();
+        assert_eq!(seqs(&path), [7], "cut at {cut}");
+    }
+}
+
+#[test]
+fn foreign_files_are_left_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("letter");
+    for text in ["x", "dear mother", &"long ".repeat(10_000)] {
+        std::fs::write(&path, text).unwrap();
+        for existing in [Existing::Refuse, Existing::Append] {
+            let target = Target::File(path.clone());
+            let options = Options { existing, ..Options::default() };
+            let mut r = Recorder::start(target, &host("a"), options, Vec::new()).unwrap();
+            let e = r.ready().unwrap_err();
+            assert!(e.contains("letter") && !e.contains("mother"), "{e}");
+            let same = matches!(existing, Existing::Refuse);
+            assert_eq!(e.contains("--append"), same, "{e}");
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    all.sort();
+    all
+}
+
+fn total(dir: &Path) -> u64 {
+    files(dir).iter().map(|p| p.metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn rotation_loses_no_tick_and_every_part_stands_for_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("box.stall");
+    let options = Options { rotate: Some(Rotate::Size(6_000)), ..Options::default() };
+    let mut r = start(&path, options);
+    for n in 0..400 {
+        push(&mut r, n);
+    }
+    let end = r.finish(WAIT).unwrap();
+    assert_eq!(end.trouble, None);
+    let parts = files(dir.path());
+    assert!(parts.len() > 3, "{parts:?}");
+    assert_eq!(end.size, total(dir.path()));
+    let mut all = Vec::new();
+    for p in &parts {
+        assert!(Reader::file(p).unwrap().is_sealed(), "{p:?}");
+        all.extend(seqs(p));
+    }
+    assert_eq!(all, (0..400).collect::<Vec<_>>());
+}
+
+#[test]
+fn limits_hold_at_all_times_and_delete_the_oldest() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("box.stall");
+    std::fs::write(dir.path().join("box.txt"), "not ours").unwrap();
+    let limit = 60_000;
+    let mut r = start(&path, Options { max_size: Some(limit), ..Options::default() });
+    for n in 0..2000 {
+        push(&mut r, n);
+        let size = total(dir.path());
+        assert!(size <= limit, "{size} at {n}");
+    }
+    r.finish(WAIT).unwrap();
+    assert!(dir.path().join("box.txt").exists());
+    let parts: Vec<_> =
+        files(dir.path()).into_iter().filter(|p| p.extension() == path.extension()).collect();
+    let all: Vec<u64> = parts.iter().flat_map(|p| seqs(p)).collect();
+    assert_eq!(all.last(), Some(&1999));
+    assert!(all.len() > 200, "the limit is used: {}", all.len());
+    assert!(all.windows(2).all(|w| w[1] == w[0] + 1), "the youngest, without a hole");
+}
+
+/// The parts of an earlier run count, too.
+#[test]
+fn old_parts_go_by_age() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("box.stall");
+    let mut r = start(&path, Options { rotate: Some(Rotate::Size(3_000)), ..Options::default() });
+    (0..200).for_each(|n| push(&mut r, n));
+    r.finish(WAIT).unwrap();
+    let before = files(dir.path()).len();
+    let append = Options {
+        existing: Existing::Append,
+        max_age: Some(Duration::from_secs(60)),
+        ..Options::default()
+    };
+    let target = Target::File(path.clone());
+    let mut r = Recorder::start(target, &host("a"), append, Vec::new()).unwrap();
+    r.ready().unwrap();
+    // The parts were written just now; this tick says that it is a year later.
+    let late = Tick { wall: clock::wall(), ..(*tick(200)).clone() };
+    let late = Tick { wall: WallNs(late.wall.0 + 31_536_000_000_000_000), ..late };
+    let ticks = r.status().ticks;
+    r.push(&Arc::new(late), Note::default());
+    until("it is written", || r.status().ticks > ticks);
+    r.finish(WAIT).unwrap();
+    let after = files(dir.path());
+    assert!(before > 2 && after.len() <= 2, "{before} files became {after:?}");
+}
+
+#[test]
+fn names_made_from_the_host_are_plain() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = WallNs(1_700_000_000_000_000_000);
+    let a = default_file(dir.path(), "../db 7\n", now);
+    assert_eq!(a, dir.path().join("stallscope-___db_7_-20231114T221320Z.stall"));
+    std::os::unix::fs::symlink("nowhere", &a).unwrap();
+    assert!(
+        default_file(dir.path(), "../db 7\n", now)
+            .ends_with("stallscope-___db_7_-20231114T221320Z-2.stall")
+    );
+}
+
+#[test]
+fn a_second_recorder_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.stall");
+    let mut first = start(&path, Options::default());
+    for existing in [Existing::Refuse, Existing::Append] {
+        let options = Options { existing, ..Options::default() };
+        let target = Target::File(path.clone());
+        let mut r = Recorder::start(target, &host("a"), options, Vec::new()).unwrap();
+        assert!(r.ready().unwrap_err().contains("another recorder"));
+    }
+    push(&mut first, 0);
+    first.finish(WAIT).unwrap();
+    assert_eq!(seqs(&path), [0]);
+    assert!(matches!(Reader::file(&dir.path().join("none")), Err(ReadError::Io(_))));
+}

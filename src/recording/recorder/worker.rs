@@ -1,0 +1,485 @@
+//! The recorder's thread: writes, syncs, pauses on a full disk and goes on, begins new files
+//! and deletes old parts. The only place that waits for the disk.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::parts::Parts;
+use super::target::{self, Opened, Sink, Target};
+use super::{End, Item, Options, State, Status, SyncPolicy, What, stamp_of};
+use crate::clock;
+use crate::model::tick::{HostInfo, Tick};
+use crate::model::time::{MonoNs, WallNs};
+use crate::recording::writer::Written;
+use crate::recording::{Note, Remark, Stamp, Writer};
+
+/// Why ticks are missing, for the recording.
+const TOO_SLOW: &str = "the disk was too slow";
+/// Free bytes that are worth a try, besides twice the last keyframe.
+const WORTH_A_TRY: u64 = 16 << 10;
+/// Longest pause between tries after an error that is not about space.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// How often the file's last name is looked for.
+const LOOK: Duration = Duration::from_secs(5);
+
+pub(super) struct Worker {
+    target: Target,
+    host: HostInfo,
+    options: Options,
+    tell: watch::Sender<Status>,
+    /// `None`: between two files, the next one could not be made yet.
+    writer: Option<Writer<Sink>>,
+    parts: Parts,
+    pause: Option<Pause>,
+    /// Ticks to be reported as missing before the next one, and why.
+    missing: u64,
+    why: String,
+    /// Bytes of the last keyframe.
+    keyframe: u64,
+    synced: MonoNs,
+    unsynced: bool,
+    looked: MonoNs,
+    /// When FILE began: its age is the time since then and what it had before.
+    begun: MonoNs,
+    age_before: Duration,
+    first: Option<WallNs>,
+    /// No rotation before this: the last try failed.
+    no_rotation: MonoNs,
+    ticks: u64,
+    written: u64,
+}
+
+struct Pause {
+    /// About space: tried as soon as there is some.
+    space: bool,
+    next: MonoNs,
+    backoff: Duration,
+}
+
+impl Worker {
+    pub(super) fn open(
+        target: Target,
+        host: HostInfo,
+        options: Options,
+        tell: watch::Sender<Status>,
+    ) -> Result<Self, End> {
+        let ended = |end: End| {
+            tell.send_modify(|s| s.state = State::Ended(end.clone()));
+            end
+        };
+        let Opened { sink, resume, since } =
+            target::open(&target, options.existing).map_err(|why| ended(End::Failed(why)))?;
+        let stream = !sink.is_regular();
+        let writer = Writer::resume(sink, &host, resume).map_err(|e| ended(broken(stream, &e)))?;
+        let parts = match &target {
+            Target::File(p) if options.rotates() => Parts::find(p),
+            _ => Parts::default(),
+        };
+        let now = clock::mono();
+        let age = since.map_or(0, |s| clock::wall() - s).max(0);
+        let out = Self {
+            target,
+            host,
+            options,
+            tell,
+            writer: Some(writer),
+            parts,
+            pause: None,
+            missing: 0,
+            why: String::new(),
+            keyframe: 0,
+            synced: now,
+            unsynced: true,
+            looked: now,
+            begun: now,
+            age_before: Duration::from_nanos(age as u64),
+            first: since,
+            no_rotation: MonoNs(0),
+            ticks: 0,
+            written: 0,
+        };
+        out.tell.send_modify(|s| s.state = State::Recording);
+        Ok(out)
+    }
+
+    /// Until the queue is closed, or the pipe.
+    pub(super) fn run(
+        &mut self,
+        backlog: Vec<(Arc<Tick>, Note)>,
+        inbox: &Receiver<Item>,
+        held: &AtomicUsize,
+        skipped: &AtomicU64,
+    ) {
+        for (tick, note) in backlog {
+            self.take(&What::Tick(tick, note), 0, 0);
+        }
+        while self.tell.borrow().is_alive() {
+            match inbox.recv_timeout(self.idle()) {
+                Ok(item) => {
+                    self.take(&item.what, item.skipped, held.load(Ordering::Acquire));
+                    drop(item.what);
+                    held.fetch_sub(item.bytes, Ordering::AcqRel);
+                }
+                Err(RecvTimeoutError::Timeout) => self.sync_if_due(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.miss(skipped.load(Ordering::Acquire), TOO_SLOW);
+                    self.close();
+                }
+            }
+        }
+    }
+
+    /// How long to wait for the next tick before syncing without one.
+    fn idle(&self) -> Duration {
+        match self.options.sync {
+            SyncPolicy::Every(d) if self.unsynced => {
+                d.saturating_sub(clock::mono().since(self.synced)).max(Duration::from_millis(10))
+            }
+            _ => Duration::from_secs(3600),
+        }
+    }
+
+    fn take(&mut self, what: &What, skipped: u64, waiting: usize) {
+        let begun = clock::mono();
+        self.tell.send_modify(|s| (s.writing_since, s.waiting) = (Some(begun), waiting));
+        // The caller counted those already.
+        self.miss(skipped, TOO_SLOW);
+        match what {
+            What::Tick(tick, note) => self.tick(tick, note),
+            What::Mark(at, text) => self.mark(*at, text),
+        }
+        self.sync_if_due();
+        let took = clock::mono().since(begun);
+        let size = self.offset() + self.parts.bytes();
+        let (ticks, written) = (self.ticks, self.written);
+        self.tell.send_modify(|s| {
+            s.writing_since = None;
+            s.latency = took;
+            s.worst = s.worst.max(took);
+            (s.size, s.ticks, s.written) = (size, ticks, written);
+        });
+    }
+
+    fn offset(&self) -> u64 {
+        self.writer.as_ref().map_or(0, Writer::offset)
+    }
+
+    fn miss(&mut self, ticks: u64, why: &str) {
+        if ticks > 0 {
+            self.missing += ticks;
+            why.clone_into(&mut self.why);
+        }
+    }
+
+    fn tick(&mut self, tick: &Tick, note: &Note) {
+        loop {
+            if !self.may_try() {
+                return self.leave_out();
+            }
+            match self.put(tick, note) {
+                Ok(w) => return self.wrote(tick, w),
+                Err(e) if self.is_stream() => return self.broken_pipe(&e),
+                Err(e) => {
+                    if is_space(&e) && self.options.may_delete() && self.parts.drop_oldest() {
+                        self.rewind();
+                        continue;
+                    }
+                    self.pause(&e);
+                    return self.leave_out();
+                }
+            }
+        }
+    }
+
+    /// Writes what is missing, then the tick.
+    fn put(&mut self, tick: &Tick, note: &Note) -> io::Result<Written> {
+        let at = stamp_of(tick);
+        if self.pause.is_some() {
+            self.reopen()?;
+        }
+        let Some(w) = &mut self.writer else { return Err(io::ErrorKind::NotFound.into()) };
+        if self.missing > 0 {
+            w.remark(at, Remark::Dropped { ticks: self.missing, why: self.why.clone() })?;
+            self.missing = 0;
+        }
+        match w.tick(tick, note) {
+            // The tick got through, the index behind it did not.
+            Err(e) if w.last() == Some(at) && w.get_ref().is_regular() => {
+                self.pause(&e);
+                Ok(Written { offset: self.offset(), ..Written::default() })
+            }
+            other => other,
+        }
+    }
+
+    /// Before a new try: back to the last whole block, or a new file if there is none.
+    fn reopen(&mut self) -> io::Result<()> {
+        if let Some(w) = &mut self.writer {
+            let end = w.offset();
+            return w.get_mut().rewind(end);
+        }
+        let Target::File(path) = &self.target else { return Ok(()) };
+        let sink = target::create(path)?;
+        self.writer = Some(Writer::new(sink, &self.host)?);
+        self.begun = clock::mono();
+        (self.age_before, self.first) = (Duration::ZERO, None);
+        Ok(())
+    }
+
+    fn rewind(&mut self) {
+        if let Some(w) = &mut self.writer {
+            let end = w.offset();
+            let _ = w.get_mut().rewind(end);
+        }
+    }
+
+    fn wrote(&mut self, tick: &Tick, w: Written) {
+        self.ticks += 1;
+        self.written += w.bytes;
+        self.unsynced = true;
+        self.first.get_or_insert(tick.wall);
+        if w.keyframe {
+            self.keyframe = w.bytes;
+        }
+        let whole = w.bytes > 0;
+        if whole && self.pause.take().is_some() {
+            self.tell.send_modify(|s| s.state = State::Recording);
+        }
+        if whole && self.is_file() {
+            self.rotate_if_due(w.group_end);
+            self.keep_limits(tick.wall, w.bytes);
+            self.look_after_name();
+        }
+    }
+
+    fn mark(&mut self, at: Stamp, text: &str) {
+        let Some(w) = self.writer.as_mut().filter(|_| self.pause.is_none()) else { return };
+        let result = w.remark(at, Remark::Mark { text: text.to_owned() });
+        match result {
+            Ok(w) => self.written += w.bytes,
+            Err(e) if self.is_stream() => self.broken_pipe(&e),
+            Err(e) => self.pause(&e),
+        }
+    }
+
+    fn leave_out(&mut self) {
+        let why = match &self.tell.borrow().state {
+            State::Paused { why, .. } => why.clone(),
+            _ => TOO_SLOW.to_owned(),
+        };
+        self.miss(1, &why);
+        self.tell.send_modify(|s| s.lost += 1);
+    }
+
+    /// Stops writing at the last whole block.
+    fn pause(&mut self, e: &io::Error) {
+        self.rewind();
+        let now = clock::mono();
+        let backoff = match &self.pause {
+            Some(p) => (p.backoff * 2).min(MAX_BACKOFF),
+            None => Duration::from_secs(1),
+        };
+        let space = is_space(e);
+        self.pause = Some(Pause { space, next: now + backoff, backoff });
+        let why = if space { "no space left".to_owned() } else { e.to_string() };
+        self.tell.send_modify(|s| match &mut s.state {
+            State::Paused { why: old, .. } => *old = why,
+            state => *state = State::Paused { why, since: now },
+        });
+    }
+
+    fn may_try(&self) -> bool {
+        let Some(p) = &self.pause else { return true };
+        if !p.space {
+            return clock::mono() >= p.next;
+        }
+        let need = WORTH_A_TRY.saturating_add(self.keyframe.saturating_mul(2));
+        let free = self.writer_free();
+        free.is_none_or(|f| f >= need)
+    }
+
+    fn writer_free(&self) -> Option<u64> {
+        // Not `get_mut`: asking changes nothing.
+        self.writer.as_ref()?.get_ref().free()
+    }
+
+    fn is_stream(&self) -> bool {
+        self.writer.as_ref().is_some_and(|w| !w.get_ref().is_regular())
+    }
+    fn is_file(&self) -> bool {
+        matches!(self.target, Target::File(_)) && !self.is_stream()
+    }
+
+    /// A pipe cannot be truncated: what is behind an error cannot be told apart.
+    fn broken_pipe(&mut self, e: &io::Error) {
+        let end = broken(true, e);
+        self.tell.send_modify(|s| s.state = State::Ended(end));
+    }
+
+    fn sync_if_due(&mut self) {
+        let due = match self.options.sync {
+            SyncPolicy::Off => false,
+            SyncPolicy::Tick => true,
+            SyncPolicy::Every(d) => clock::mono().since(self.synced) >= d,
+        };
+        if due && self.unsynced && self.pause.is_none() {
+            self.sync();
+        }
+    }
+
+    fn sync(&mut self) {
+        let Some(w) = &self.writer else { return };
+        let done = w.get_ref().sync();
+        self.trouble(done.err().map(|e| format!("cannot sync: {e}")), "cannot sync");
+        self.synced = clock::mono();
+        self.unsynced = false;
+    }
+
+    /// Sets the trouble of a kind, or takes it back.
+    fn trouble(&self, says: Option<String>, kind: &str) {
+        self.tell.send_if_modified(|s| {
+            let ours = s.trouble.as_ref().is_none_or(|t| t.starts_with(kind));
+            let change = ours && s.trouble != says;
+            if change {
+                s.trouble = says;
+            }
+            change
+        });
+    }
+
+    fn rotate_if_due(&mut self, group_end: bool) {
+        let now = clock::mono();
+        let age = self.age_before + now.since(self.begun);
+        let size = self.offset();
+        // At the end of a group; in between when a group alone is too much.
+        let over = |limit: u64| size >= limit && (group_end || size >= limit.saturating_mul(2));
+        let due = self.options.part_size().is_some_and(over)
+            || self.options.part_age().is_some_and(|a| age >= a);
+        if due && now >= self.no_rotation {
+            self.rotate();
+        }
+    }
+
+    /// Closes FILE, gives it its name as a part, and begins FILE anew.
+    fn rotate(&mut self) {
+        let Target::File(path) = self.target.clone() else { return };
+        let aside = Parts::set_aside(&path, self.first.unwrap_or_else(clock::wall));
+        self.trouble(aside.as_ref().err().map(|e| format!("cannot rotate: {e}")), "cannot rotate");
+        let Ok(part) = aside else {
+            self.no_rotation = clock::mono() + Duration::from_secs(60);
+            return;
+        };
+        let (bytes, _) = self.seal();
+        self.parts.add(part, bytes, clock::wall());
+        if let Err(e) = self.reopen() {
+            self.pause(&e);
+        }
+    }
+
+    /// Closes the file; its size, and what went wrong.
+    fn seal(&mut self) -> (u64, io::Result<()>) {
+        let Some(mut w) = self.writer.take() else { return (0, Ok(())) };
+        // Room for index and trailer was never promised: without them the file is as good.
+        if w.end_group().is_err() {
+            let end = w.offset();
+            let _ = w.get_mut().rewind(end);
+        }
+        let end = w.offset();
+        let twin = w.get_ref().twin();
+        match w.seal() {
+            Ok(sink) => {
+                if self.options.sync != SyncPolicy::Off {
+                    let done = sink.sync();
+                    self.trouble(done.err().map(|e| format!("cannot sync: {e}")), "cannot sync");
+                }
+                (sink.size().unwrap_or(end), Ok(()))
+            }
+            Err(e) => {
+                if let Ok(mut sink) = twin {
+                    let _ = sink.rewind(end);
+                }
+                (end, Err(e))
+            }
+        }
+    }
+
+    /// Deletes the oldest parts.
+    fn keep_limits(&mut self, now: WallNs, bytes: u64) {
+        if let Some(age) = self.options.max_age {
+            self.parts.drop_older(now, age);
+        }
+        let Some(limit) = self.options.max_size else { return };
+        // The next tick must fit, too.
+        let next = bytes.max(self.keyframe).saturating_add(WORTH_A_TRY);
+        let over = |w: &Self| w.offset() + w.parts.bytes() + next > limit;
+        while over(self) && self.parts.drop_oldest() {}
+        if over(self) && self.ticks > 0 && clock::mono() >= self.no_rotation {
+            self.rotate();
+            self.parts.drop_oldest();
+        }
+    }
+
+    /// A file that somebody deleted would swallow ticks without a trace: begin it anew.
+    fn look_after_name(&mut self) {
+        let now = clock::mono();
+        if now.since(self.looked) < LOOK {
+            return;
+        }
+        self.looked = now;
+        if self.writer.as_ref().is_some_and(|w| w.get_ref().is_deleted()) {
+            self.writer = None;
+            let made = self.reopen();
+            let says = "the file was deleted; recording goes on in a new one".to_owned();
+            self.tell.send_modify(|s| s.trouble = Some(says));
+            if let Err(e) = made {
+                self.pause(&e);
+            }
+        }
+    }
+
+    /// The end: says what is missing, closes the file.
+    fn close(&mut self) {
+        if self.missing > 0
+            && let Some(w) = self.writer.as_mut()
+            && let Some(at) = w.last()
+        {
+            let why = std::mem::take(&mut self.why);
+            let end = w.offset();
+            let rewound = self.pause.is_none() || w.get_mut().rewind(end).is_ok();
+            if rewound && w.remark(at, Remark::Dropped { ticks: self.missing, why }).is_err() {
+                let _ = w.get_mut().rewind(end);
+            }
+        }
+        let stream = self.is_stream();
+        let before = self.offset();
+        let (size, sealed) = self.seal();
+        if let (true, Err(e)) = (stream, sealed) {
+            return self.broken_pipe(&e);
+        }
+        self.written += size.saturating_sub(before);
+        let all = size + self.parts.bytes();
+        let written = self.written;
+        self.tell.send_modify(|s| {
+            (s.size, s.written) = (all, written);
+            s.state = State::Ended(End::Closed);
+        });
+    }
+}
+
+fn broken(stream: bool, e: &io::Error) -> End {
+    if stream && e.kind() == io::ErrorKind::BrokenPipe {
+        End::ReaderGone
+    } else {
+        End::Failed(e.to_string())
+    }
+}
+
+/// Will it be over when somebody makes room?
+fn is_space(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

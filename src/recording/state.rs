@@ -1,0 +1,455 @@
+//! The payload of a tick: what writer and reader both remember within a group.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::delta::Recent;
+use super::flat::{FlatError, Names, from_flat, put_varint, to_flat, varint};
+use super::format::{Segment, Stamp};
+use crate::collect::registry::{AnySample, SampleMaker, SampleVisitor};
+use crate::collect::{CollectorId, Samples, Shared, Signal, Stamped};
+use crate::model::tick::{CollectorHealth, Gap, HealthState, Tick};
+use crate::model::time::{MonoNs, Span};
+
+/// Sections that are no collector's.
+const HOST: &str = "host";
+const HEALTH: &str = "health";
+const SIGNALS: &str = "signals";
+/// Sections of one group: there are some twenty.
+const MAX_SECTIONS: usize = 1024;
+/// Names of fields in one group: there are some hundreds.
+const MAX_NAMES: usize = 1 << 16;
+
+/// State and gap of a tick. Collectors by name: a reader passes over those that it lacks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Health {
+    gap: Option<Gap>,
+    states: Vec<(String, HealthState)>,
+}
+
+/// What the collectors offer: changes rarely.
+type Signals = Vec<(String, Vec<Signal>)>;
+
+fn taken_apart(tick: &Tick) -> (Health, Signals) {
+    let name = |h: &CollectorHealth| h.id.name().to_owned();
+    let states = tick.health.iter().map(|h| (name(h), h.state.clone())).collect();
+    let signals = tick.health.iter().map(|h| (name(h), h.signals.clone())).collect();
+    (Health { gap: tick.gap, states }, signals)
+}
+
+fn put_together(health: &Health, signals: &Signals) -> Vec<CollectorHealth> {
+    let offers = |name: &str| signals.iter().find(|s| s.0 == name).map(|s| s.1.clone());
+    let states = health.states.iter();
+    states
+        .filter_map(|(name, state)| {
+            let id = CollectorId::named(name)?;
+            let signals = offers(name).unwrap_or_default();
+            Some(CollectorHealth { id, state: state.clone(), signals })
+        })
+        .collect()
+}
+
+/// A part of the ticks of a group.
+#[derive(Debug, Default)]
+struct Section {
+    name: String,
+    recent: Recent,
+    /// Number of the last tick that has it.
+    present: u64,
+    /// Number of the last tick that changed it.
+    changed: u64,
+    /// Reader: number of the tick for which a sample was made of it.
+    made: u64,
+    /// Reader: stamps of the sample.
+    span: Span,
+    cpu: Duration,
+    /// Reader: damaged since.
+    error: Option<String>,
+}
+
+/// Hash of a section's state, to verify what was rebuilt.
+pub(super) type StateHash = Vec<(String, u32)>;
+
+fn hash(sections: &[Section], tick: u64) -> StateHash {
+    let here = sections.iter().filter(|s| s.present == tick && s.error.is_none());
+    here.filter_map(|s| Some((s.name.clone(), s.recent.current()?.hash()))).collect()
+}
+
+/// Writes payloads.
+#[derive(Debug, Default)]
+pub(super) struct Encoder {
+    names: Names,
+    /// Names that the group has been told.
+    told: usize,
+    sections: Vec<Section>,
+    tick: u64,
+    before: Samples,
+    health: (Health, Signals),
+    out: Vec<u8>,
+    scratch: Vec<u8>,
+    /// End of the reading in the section before.
+    last_end: u64,
+}
+
+impl Encoder {
+    /// Begins a group.
+    pub(super) fn restart(&mut self) {
+        *self = Self { out: std::mem::take(&mut self.out), ..Self::default() };
+    }
+
+    /// The payload of the next tick of the group; with the host, of a keyframe.
+    pub(super) fn payload(
+        &mut self,
+        tick: &Tick,
+        host: Option<&Segment>,
+    ) -> Result<Vec<u8>, FlatError> {
+        self.tick += 1;
+        self.out.clear();
+        self.last_end = tick.mono.0;
+        if let Some(segment) = host {
+            let json = serde_json::to_vec(segment).map_err(|e| FlatError(e.to_string()))?;
+            self.put(HOST, false, &json);
+        }
+        let (health, signals) = taken_apart(tick);
+        if self.tick > 1 && health == self.health.0 {
+            self.same(HEALTH, false);
+        } else {
+            self.value(HEALTH, &health)?;
+        }
+        if self.tick > 1 && signals == self.health.1 {
+            self.same(SIGNALS, false);
+        } else {
+            self.value(SIGNALS, &signals)?;
+        }
+        self.health = (health, signals);
+        let before = std::mem::take(&mut self.before);
+        tick.samples.visit(&before, self)?;
+        self.before = tick.samples.clone();
+        let mut payload = Vec::with_capacity(self.out.len() + 64);
+        let fresh = self.names.list().get(self.told..).unwrap_or_default();
+        put_varint(&mut payload, fresh.len() as u64);
+        for name in fresh {
+            put_varint(&mut payload, name.len() as u64);
+            payload.extend_from_slice(name.as_bytes());
+        }
+        self.told = self.names.list().len();
+        payload.extend_from_slice(&self.out);
+        Ok(payload)
+    }
+
+    /// State of the last tick.
+    pub(super) fn hash(&self) -> StateHash {
+        hash(&self.sections, self.tick)
+    }
+
+    /// Ticks of this group so far.
+    pub(super) fn ticks(&self) -> u64 {
+        self.tick
+    }
+
+    fn section(&mut self, name: &str) -> usize {
+        if let Some(i) = self.sections.iter().position(|s| s.name == name) {
+            return i;
+        }
+        self.sections.push(Section { name: name.to_owned(), ..Section::default() });
+        self.sections.len() - 1
+    }
+
+    fn put(&mut self, name: &str, sample: bool, bytes: &[u8]) {
+        let known = self.sections.len();
+        let i = self.section(name);
+        let number = if i < known { i as u64 + 1 } else { 0 };
+        put_varint(&mut self.out, number << 1 | u64::from(sample));
+        if i >= known {
+            put_varint(&mut self.out, name.len() as u64);
+            self.out.extend_from_slice(name.as_bytes());
+        }
+        put_varint(&mut self.out, bytes.len() as u64);
+        self.out.extend_from_slice(bytes);
+        if let Some(s) = self.sections.get_mut(i) {
+            s.present = self.tick;
+        }
+    }
+
+    fn same(&mut self, name: &str, sample: bool) {
+        self.put(name, sample, &[]);
+    }
+
+    fn value<T: Serialize>(&mut self, name: &str, v: &T) -> Result<(), FlatError> {
+        let flat = to_flat(v, &mut self.names)?;
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.clear();
+        self.encode(name, false, flat, bytes);
+        Ok(())
+    }
+
+    /// Appends a sample to what `bytes` begins with.
+    fn encode(&mut self, name: &str, sample: bool, flat: super::flat::Flat, mut bytes: Vec<u8>) {
+        // The section is numbered by `put`: it must not be made here for the first time.
+        let known = self.sections.iter().position(|s| s.name == name);
+        let mut recent = known.and_then(|i| self.sections.get_mut(i));
+        let mut fresh = Recent::default();
+        recent.as_mut().map_or(&mut fresh, |s| &mut s.recent).encode(flat, &mut bytes);
+        self.put(name, sample, &bytes);
+        if known.is_none()
+            && let Some(s) = self.sections.last_mut()
+        {
+            s.recent = fresh;
+        }
+        self.scratch = bytes;
+    }
+}
+
+impl SampleVisitor for Encoder {
+    type Error = FlatError;
+    fn visit<S: AnySample>(
+        &mut self,
+        id: CollectorId,
+        sample: &Shared<S>,
+        before: Option<&Shared<S>>,
+    ) -> Result<(), FlatError> {
+        if before.is_some_and(|b| std::sync::Arc::ptr_eq(b, sample)) {
+            self.same(id.name(), true);
+            return Ok(());
+        }
+        let flat = to_flat(&sample.data, &mut self.names)?;
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.clear();
+        let (span, cpu) = (sample.span, sample.cpu);
+        let took = span.end.0.wrapping_sub(span.start.0);
+        put_varint(&mut bytes, zigzag(span.start.0.wrapping_sub(self.last_end)));
+        put_varint(&mut bytes, zigzag(took));
+        put_varint(&mut bytes, zigzag(took.wrapping_sub(nanos(cpu))));
+        self.last_end = span.end.0;
+        self.encode(id.name(), true, flat, bytes);
+        Ok(())
+    }
+}
+
+/// Nanoseconds of a CPU time: 584 years fit.
+fn nanos(d: Duration) -> u64 {
+    d.as_nanos() as u64
+}
+
+fn zigzag(d: u64) -> u64 {
+    let d = d.cast_signed();
+    ((d << 1) ^ (d >> 63)).cast_unsigned()
+}
+
+fn unzigzag(z: u64) -> u64 {
+    (z >> 1) ^ (z & 1).wrapping_neg()
+}
+
+/// A part of a payload that has not been decoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawSection<'p> {
+    /// Number plus 1, or a new name.
+    pub(super) name: Result<usize, &'p str>,
+    pub(super) sample: bool,
+    pub(super) bytes: &'p [u8],
+}
+
+/// Cuts a payload: new names of fields, sections.
+pub(super) fn cut(payload: &[u8]) -> Result<(Vec<&str>, Vec<RawSection<'_>>), FlatError> {
+    let mut at = 0;
+    let count = length(payload, &mut at)?;
+    if count > MAX_NAMES {
+        return Err(FlatError("too many names".to_owned()));
+    }
+    let mut names = Vec::new();
+    for _ in 0..count {
+        let len = length(payload, &mut at)?;
+        names.push(text(payload, &mut at, len)?);
+    }
+    let mut sections = Vec::new();
+    while at < payload.len() {
+        let head = length(payload, &mut at)?;
+        let name = if let Some(i) = (head >> 1).checked_sub(1) {
+            Ok(i)
+        } else {
+            let len = length(payload, &mut at)?;
+            Err(text(payload, &mut at, len)?)
+        };
+        let len = length(payload, &mut at)?;
+        let bytes = part(payload, &mut at, len)?;
+        sections.push(RawSection { name, sample: head & 1 == 1, bytes });
+        if sections.len() > MAX_SECTIONS {
+            return Err(FlatError("too many sections".to_owned()));
+        }
+    }
+    Ok((names, sections))
+}
+
+fn torn() -> FlatError {
+    FlatError("the tick ends too early".to_owned())
+}
+
+fn length(bytes: &[u8], at: &mut usize) -> Result<usize, FlatError> {
+    let n = varint(bytes, at).ok_or_else(torn)?;
+    usize::try_from(n).map_err(|_| torn())
+}
+
+fn part<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b [u8], FlatError> {
+    let end = at.checked_add(len).ok_or_else(torn)?;
+    let out = bytes.get(*at..end).ok_or_else(torn)?;
+    *at = end;
+    Ok(out)
+}
+
+fn text<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b str, FlatError> {
+    std::str::from_utf8(part(bytes, at, len)?)
+        .map_err(|_| FlatError("a name that is not UTF-8".to_owned()))
+}
+
+/// Reads payloads of one group.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    names: Names,
+    sections: Vec<Section>,
+    tick: u64,
+    at: Stamp,
+    segment: Option<Segment>,
+    health: (Health, Signals),
+    made: Samples,
+}
+
+impl Decoder {
+    /// Takes in the next tick's payload. Cheap: no sample is made.
+    pub(super) fn apply(&mut self, at: Stamp, payload: &[u8]) -> Result<(), FlatError> {
+        self.tick += 1;
+        self.at = at;
+        let (names, sections) = cut(payload)?;
+        if self.names.list().len() + names.len() > MAX_NAMES {
+            return Err(FlatError("too many names".to_owned()));
+        }
+        for name in names {
+            self.names.append(name.to_owned());
+        }
+        let mut last_end = at.mono.0;
+        for raw in sections {
+            let i = match raw.name {
+                Ok(i) => i,
+                Err(name) => {
+                    self.sections.push(Section { name: name.to_owned(), ..Section::default() });
+                    self.sections.len() - 1
+                }
+            };
+            let Some(s) = self.sections.get_mut(i).filter(|_| i < MAX_SECTIONS) else {
+                return Err(FlatError("a section without a name".to_owned()));
+            };
+            s.present = self.tick;
+            if raw.bytes.is_empty() {
+                continue;
+            }
+            s.changed = self.tick;
+            let mut from = 0;
+            if raw.sample {
+                s.stamps(raw.bytes, &mut from, &mut last_end)?;
+            }
+            if s.name == HOST {
+                self.segment = serde_json::from_slice(raw.bytes).ok();
+            } else if s.error.is_none() && s.is_known() {
+                let decoded = s.recent.decode(raw.bytes, &mut from).map(drop);
+                s.error = decoded.err().map(|e| e.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// The tick that was taken in last.
+    pub(super) fn make(&mut self) -> Tick {
+        let before = std::mem::take(&mut self.made);
+        let samples = Samples::make(&before, self).unwrap_or_default();
+        self.made = samples.clone();
+        self.heal();
+        let Stamp { seq, mono, wall } = self.at;
+        let health = put_together(&self.health.0, &self.health.1);
+        Tick { seq, mono, wall, samples, health, gap: self.health.0.gap }
+    }
+
+    /// Brings health and signals up to date.
+    fn heal(&mut self) {
+        let (names, tick) = (&self.names, self.tick);
+        let mut changed = |name: &str| {
+            let s = self.sections.iter_mut().find(|s| s.name == name)?;
+            if s.made >= s.changed || s.present != tick {
+                return None;
+            }
+            s.made = s.changed;
+            Some((s.recent.current()?.clone(), names))
+        };
+        if let Some((flat, names)) = changed(HEALTH) {
+            self.health.0 = from_flat(&flat, names).unwrap_or_default();
+        }
+        if let Some((flat, names)) = changed(SIGNALS) {
+            self.health.1 = from_flat(&flat, names).unwrap_or_default();
+        }
+    }
+
+    /// Host of the group.
+    pub(super) fn segment(&self) -> Option<&Segment> {
+        self.segment.as_ref()
+    }
+    /// State of the tick that was taken in last.
+    pub(super) fn hash(&self) -> StateHash {
+        hash(&self.sections, self.tick)
+    }
+    /// Name of a section.
+    pub(super) fn name(&self, section: usize) -> Option<&str> {
+        self.sections.get(section).map(|s| s.name.as_str())
+    }
+    /// Sections that could not be decoded, and why.
+    pub(super) fn errors(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.sections.iter().filter_map(|s| Some((s.name.as_str(), s.error.as_deref()?)))
+    }
+}
+
+impl Section {
+    fn is_known(&self) -> bool {
+        self.name == HEALTH || self.name == SIGNALS || CollectorId::named(&self.name).is_some()
+    }
+    fn stamps(&mut self, b: &[u8], at: &mut usize, last_end: &mut u64) -> Result<(), FlatError> {
+        let mut next = || varint(b, at).map(unzigzag).ok_or_else(torn);
+        let start = last_end.wrapping_add(next()?);
+        let took = next()?;
+        let cpu = took.wrapping_sub(next()?);
+        let end = start.wrapping_add(took);
+        self.span = Span { start: MonoNs(start), end: MonoNs(end) };
+        self.cpu = Duration::from_nanos(cpu);
+        *last_end = end;
+        Ok(())
+    }
+}
+
+impl SampleMaker for Decoder {
+    type Error = std::convert::Infallible;
+    fn make<S: AnySample>(
+        &mut self,
+        id: CollectorId,
+        before: Option<&Shared<S>>,
+    ) -> Result<Option<Shared<S>>, Self::Error> {
+        let (names, tick) = (&self.names, self.tick);
+        let found = self.sections.iter_mut().find(|s| s.name == id.name());
+        let Some(s) = found.filter(|s| s.present == tick && s.error.is_none()) else {
+            return Ok(None);
+        };
+        if s.made == s.changed
+            && let Some(before) = before
+        {
+            return Ok(Some(before.clone()));
+        }
+        let Some(flat) = s.recent.current() else { return Ok(None) };
+        match from_flat::<S>(flat, names) {
+            Ok(data) => {
+                s.made = s.changed;
+                Ok(Some(std::sync::Arc::new(Stamped { span: s.span, cpu: s.cpu, data })))
+            }
+            Err(e) => {
+                s.error = Some(e.to_string());
+                Ok(None)
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The reading half of [`super::delta`]. Trusts nothing: lengths are bounded before memory is
+//! taken, and a sample that is too large is refused.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::delta::Run;
+use super::flat::{Column, Flat, FlatError, TableOf, varint};
+use super::reshape::{self, Mapping};
+
+pub(super) fn torn<T>() -> Result<T, FlatError> {
+    Err(FlatError("the sample ends too early".to_owned()))
+}
+
+pub(super) fn number(bytes: &[u8], at: &mut usize) -> Result<u64, FlatError> {
+    varint(bytes, at).map_or_else(torn, Ok)
+}
+
+/// A count of things of which each takes at least a byte here, or is already in memory.
+pub(super) fn count(bytes: &[u8], at: &mut usize, most: usize) -> Result<usize, FlatError> {
+    let n = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX);
+    if n > most.max(bytes.len().saturating_sub(*at)) { torn() } else { Ok(n) }
+}
+
+fn unzigzag(z: u64) -> u64 {
+    (z >> 1) ^ (z & 1).wrapping_neg()
+}
+
+pub(super) fn read_full(bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
+    let (mut out, mut left) = (Flat::default(), MOST_CELLS);
+    let len = count(bytes, at, 0)?;
+    out.shape.extend_from_slice(slice(bytes, at, len)?);
+    for _ in 0..count(bytes, at, 0)? {
+        out.nums.push(number(bytes, at)?);
+    }
+    let texts = count(bytes, at, 0)?;
+    let mut lens = Vec::new();
+    for _ in 0..texts {
+        lens.push(count(bytes, at, 0)?);
+    }
+    for len in lens {
+        out.texts.push(slice(bytes, at, len)?);
+    }
+    for _ in 0..count(bytes, at, 0)? {
+        let width = count(bytes, at, 1 << 12)?;
+        let rows = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX);
+        afford(&mut left, rows, width)?;
+        out.columns.push(read_cells(None, width, &[Run { from: None, len: rows }], bytes, at)?);
+    }
+    out.tables = read_tables(out.columns.len(), bytes, at)?;
+    Ok(out)
+}
+
+/// Numbers that the columns of one sample may hold: constant cells take no bytes, so that the
+/// length of the file bounds nothing. 100,000 sockets with `tcp_info` take 14 million.
+pub(super) const MOST_CELLS: usize = 1 << 25;
+
+/// Takes `rows` of `width` numbers off what is left of [`MOST_CELLS`].
+fn afford(left: &mut usize, rows: usize, width: usize) -> Result<(), FlatError> {
+    let cells = rows.checked_mul(width.max(1)).and_then(|c| left.checked_sub(c));
+    *left = cells.ok_or_else(|| FlatError("a sample that is too large".to_owned()))?;
+    Ok(())
+}
+
+pub(super) fn slice<'b>(
+    bytes: &'b [u8],
+    at: &mut usize,
+    len: usize,
+) -> Result<&'b [u8], FlatError> {
+    let end = at.checked_add(len);
+    let Some(part) = end.and_then(|e| bytes.get(*at..e)) else { return torn() };
+    *at += len;
+    Ok(part)
+}
+
+fn read_tables(columns: usize, bytes: &[u8], at: &mut usize) -> Result<Vec<TableOf>, FlatError> {
+    let mut out = Vec::new();
+    for _ in 0..count(bytes, at, 0)? {
+        let mut next = || number(bytes, at).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let t = TableOf { key: next()?, first: next()?, end: next()? };
+        if t.key < t.first || t.key >= t.end || t.end > columns {
+            return Err(FlatError("a table without its columns".to_owned()));
+        }
+        out.push(t);
+    }
+    Ok(out)
+}
+
+/// A sample of the same shape, made of the one before in place: most of it stays.
+pub(super) fn read_next(prev: Flat, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
+    let Flat { shape, mut nums, mut texts, columns, .. } = prev;
+    read_sparse(&mut nums, bytes, at)?;
+    let changed = read_texts(texts.len(), bytes, at)?;
+    if !changed.is_empty() {
+        let old = std::mem::take(&mut texts);
+        for (i, t) in old.iter().enumerate() {
+            texts.push(changed.get(&i).copied().unwrap_or(t));
+        }
+    }
+    let tables = read_tables(columns.len(), bytes, at)?;
+    let rows = |t: &TableOf| columns.get(t.key).map_or(0, |c| c.data.len());
+    let known = read_table_runs(&tables, rows, columns.len(), bytes, at)?;
+    let mut left = MOST_CELLS;
+    let mut out = Flat { shape, nums, texts, columns: Vec::new(), tables };
+    for (before, known) in columns.into_iter().zip(known) {
+        let (width, runs) = read_column_head(before.rows(), known, &mut left, bytes, at)?;
+        let still = matches!(*runs, [Run { from: Some(0), len }] if len == before.rows());
+        out.columns.push(if still && width == before.width {
+            read_cells_in_place(before, bytes, at)?
+        } else {
+            read_cells(Some(&before).filter(|b| b.width == width), width, &runs, bytes, at)?
+        });
+    }
+    Ok(out)
+}
+
+/// Texts that are new, by their place.
+fn read_texts<'b>(
+    texts: usize,
+    bytes: &'b [u8],
+    at: &mut usize,
+) -> Result<HashMap<usize, &'b [u8]>, FlatError> {
+    let (mut changed, mut last) = (HashMap::new(), 0usize);
+    for _ in 0..count(bytes, at, 0)? {
+        last = last.saturating_add(count(bytes, at, texts)?);
+        let len = count(bytes, at, 0)?;
+        changed.insert(last, slice(bytes, at, len)?);
+    }
+    Ok(changed)
+}
+
+/// Rows of the tables: one list for all columns of a table.
+fn read_table_runs(
+    tables: &[TableOf],
+    rows: impl Fn(&TableOf) -> usize,
+    columns: usize,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Vec<Option<Rc<[Run]>>>, FlatError> {
+    let mut runs = vec![None; columns];
+    for t in tables {
+        let by_key: Rc<[Run]> = read_runs(rows(t), bytes, at)?.into();
+        for slot in runs.get_mut(t.first..t.end).unwrap_or_default() {
+            *slot = Some(by_key.clone());
+        }
+    }
+    Ok(runs)
+}
+
+/// Width and rows of a column, affordable.
+fn read_column_head(
+    before: usize,
+    known: Option<Rc<[Run]>>,
+    left: &mut usize,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<(usize, Rc<[Run]>), FlatError> {
+    let width = count(bytes, at, 1 << 12)?;
+    let runs = match known {
+        Some(r) => r,
+        None => read_runs(before, bytes, at)?.into(),
+    };
+    let rows = runs.iter().fold(0usize, |n, r| n.saturating_add(r.len));
+    afford(left, rows, width)?;
+    Ok((width, runs))
+}
+
+fn read_mapped(
+    prev: &Flat,
+    shape: Vec<u8>,
+    map: &Mapping,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Flat, FlatError> {
+    let mut out = Flat { shape, ..Flat::default() };
+    let old = |i: &Option<usize>| i.and_then(|i| prev.nums.get(i)).copied().unwrap_or(0);
+    out.nums.extend(map.nums.iter().map(old));
+    read_sparse(&mut out.nums, bytes, at)?;
+    let changed = read_texts(map.texts.len(), bytes, at)?;
+    for (i, from) in map.texts.iter().enumerate() {
+        let old = from.and_then(|i| prev.texts.get(i));
+        out.texts.push(changed.get(&i).copied().or(old).unwrap_or_default());
+    }
+    let columns = map.columns.len();
+    let column = |i: usize| map.columns.get(i).copied().flatten().and_then(|i| prev.columns.get(i));
+    out.tables = read_tables(columns, bytes, at)?;
+    let rows = |t: &TableOf| column(t.key).map_or(0, |c| c.data.len());
+    let known = read_table_runs(&out.tables, rows, columns, bytes, at)?;
+    let mut left = MOST_CELLS;
+    for (i, known) in known.into_iter().enumerate() {
+        let before = column(i);
+        let rows = before.map_or(0, Column::rows);
+        let (width, runs) = read_column_head(rows, known, &mut left, bytes, at)?;
+        let before = before.filter(|b| b.width == width);
+        out.columns.push(read_cells(before, width, &runs, bytes, at)?);
+    }
+    Ok(out)
+}
+
+pub(super) fn read_reshaped(prev: &Flat, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
+    let shape = reshape::read_shape(&prev.shape, bytes, at)?;
+    let map = reshape::map(&prev.shape, &shape, &mut |l| {
+        let runs = read_runs(l.before(), bytes, at)?;
+        let len = runs.iter().fold(0usize, |n, r| n.saturating_add(r.len));
+        if len == l.len() { Ok(runs) } else { torn() }
+    })?;
+    read_mapped(prev, shape, &map, bytes, at)
+}
+
+/// Adds what [`sparse`] wrote to `to`.
+fn read_sparse(to: &mut [u64], bytes: &[u8], at: &mut usize) -> Result<(), FlatError> {
+    Cells { data: to, first: 0, step: 1 }.read_sparse(bytes, at)
+}
+
+fn read_runs(before: usize, bytes: &[u8], at: &mut usize) -> Result<Vec<Run>, FlatError> {
+    let (mut out, mut expected) = (Vec::new(), 0u64);
+    for _ in 0..count(bytes, at, 0)? {
+        let head = number(bytes, at)?;
+        let len = usize::try_from(head >> 1).unwrap_or(usize::MAX);
+        let from = if head & 1 == 1 {
+            None
+        } else {
+            let from = expected.wrapping_add(unzigzag(number(bytes, at)?));
+            expected = from.wrapping_add(len as u64);
+            let from = usize::try_from(from).unwrap_or(usize::MAX);
+            if from.checked_add(len).is_none_or(|end| end > before) {
+                return Err(FlatError("rows of a sample that has them not".to_owned()));
+            }
+            Some(from)
+        };
+        out.push(Run { from, len });
+    }
+    Ok(out)
+}
+
+/// The numbers of a column whose rows are the ones from before: only what changed is touched.
+fn read_cells_in_place(mut c: Column, bytes: &[u8], at: &mut usize) -> Result<Column, FlatError> {
+    for part in 0..c.width {
+        let bias = unzigzag(number(bytes, at)?);
+        let mut cells = Cells { data: &mut c.data, first: part, step: c.width };
+        if bias != 0 {
+            cells.add_to_all(bias);
+        }
+        cells.read_sparse(bytes, at)?;
+        // New rows: there are none.
+        if number(bytes, at)? != 0 {
+            return torn();
+        }
+    }
+    Ok(c)
+}
+
+/// One component of a column.
+struct Cells<'c> {
+    data: &'c mut [u64],
+    first: usize,
+    step: usize,
+}
+
+impl Cells<'_> {
+    fn add_to_all(&mut self, n: u64) {
+        for cell in self.data.iter_mut().skip(self.first).step_by(self.step.max(1)) {
+            *cell = cell.wrapping_add(n);
+        }
+    }
+    /// Adds what [`sparse`] wrote.
+    fn read_sparse(&mut self, bytes: &[u8], at: &mut usize) -> Result<(), FlatError> {
+        let n = count(bytes, at, 0)?;
+        let mut gaps = *at;
+        for _ in 0..n {
+            number(bytes, at)?;
+        }
+        let mut place = 0usize;
+        for _ in 0..n {
+            let gap = usize::try_from(number(bytes, &mut gaps)?).unwrap_or(usize::MAX);
+            place = place.saturating_add(gap);
+            let v = unzigzag(number(bytes, at)?);
+            let i = place.saturating_mul(self.step).saturating_add(self.first);
+            let Some(cell) = self.data.get_mut(i) else { return torn() };
+            *cell = cell.wrapping_add(v);
+        }
+        Ok(())
+    }
+}
+
+fn read_cells(
+    prev: Option<&Column>,
+    width: usize,
+    runs: &[Run],
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Column, FlatError> {
+    // Afforded by the caller.
+    let rows: usize = runs.iter().map(|r| r.len).sum();
+    let mut data = Vec::with_capacity(rows * width);
+    let is_copy = |r: &Run| r.from.is_some() && prev.is_some();
+    let copies: usize = runs.iter().filter(|r| is_copy(r)).map(|r| r.len).sum();
+    // Rows from before as they were; the new ones are set below.
+    for r in runs {
+        let end = data.len() + r.len * width;
+        if let (Some(from), Some(p)) = (r.from, prev) {
+            // Columns of a table that was another one before may be shorter than its keys.
+            let old = p.data.get(from.saturating_mul(width)..).unwrap_or_default();
+            data.extend_from_slice(old.get(..r.len * width).unwrap_or(old));
+        }
+        data.resize(end, 0);
+    }
+    let (mut copied, mut fresh) = (vec![0u64; copies], vec![0u64; rows - copies]);
+    for c in 0..width {
+        copied.fill(0);
+        fresh.fill(0);
+        if prev.is_some() {
+            copied.fill(unzigzag(number(bytes, at)?));
+            read_sparse(&mut copied, bytes, at)?;
+        }
+        read_sparse(&mut fresh, bytes, at)?;
+        let (mut copied, mut fresh) = (copied.iter(), fresh.iter());
+        let mut cells = data.iter_mut().skip(c).step_by(width);
+        let mut last = 0u64;
+        for r in runs {
+            let copy = is_copy(r);
+            for cell in cells.by_ref().take(r.len) {
+                if copy {
+                    *cell = cell.wrapping_add(copied.next().copied().unwrap_or(0));
+                } else {
+                    last = last.wrapping_add(fresh.next().copied().unwrap_or(0));
+                    *cell = last;
+                }
+            }
+        }
+    }
+    Ok(Column { width, data })
+}

@@ -1,0 +1,371 @@
+//! Turns ticks into blocks and writes them. Knows nothing of files: syncing, rotation, full
+//! disks and queues are the recorder's.
+//!
+//! A block goes out in one `write_all`, so that a kill tears at most the last one. After a
+//! failed write [`Writer::offset`] still is the end of the last whole block: truncate the file
+//! to it, seek there, and go on; the next tick begins a new group, and the ticks of the broken
+//! one that did get through are indexed first.
+
+use std::io::{self, Write};
+
+use super::flat::FlatError;
+use super::format::{
+    BlockHeader, FEATURES, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, Segment, Stamp, end,
+};
+use super::index::{GroupEntry, GroupIndex, Note, Remark, RemarkAt, TickRef, Trailer, drift};
+use super::state::Encoder;
+use crate::model::tick::{HealthState, HostInfo, Tick};
+
+/// Difference of wall and monotonic clock between two ticks that counts as a step: no slewing
+/// does that much.
+const CLOCK_STEP_NS: i64 = 100_000_000;
+/// A group ends when it is this long: offsets within it are 32 bits.
+const MAX_GROUP: u64 = 1 << 30;
+/// zstd level: beyond 3 costs more CPU than it saves bytes.
+const LEVEL: i32 = 3;
+
+/// What a file holds before a writer goes on with it; from [`super::Reader::resume`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resume {
+    /// End of the last whole block: truncate to it and write on from there.
+    pub offset: u64,
+    /// Groups so far.
+    pub groups: Vec<GroupEntry>,
+    /// Offsets of the segments so far.
+    pub segments: Vec<u64>,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Offset of the first block.
+    pub offset: u64,
+    /// Bytes, all blocks together.
+    pub bytes: u64,
+    /// It began a group.
+    pub keyframe: bool,
+    /// It ended a group: whole groups end here, a good place to rotate.
+    pub group_end: bool,
+}
+
+/// Writes a recording.
+pub struct Writer<W: Write> {
+    out: W,
+    offset: u64,
+    segment: Segment,
+    encoder: Encoder,
+    zip: zstd::bulk::Compressor<'static>,
+    trailer: Trailer,
+    /// The group that is open, or that failed and was not indexed yet.
+    group: Option<Group>,
+    /// Time of the last tick.
+    last: Option<Stamp>,
+    /// Collectors that failed in the last tick.
+    failed: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    offset: u64,
+    keyframe: u32,
+    /// No more deltas: a write failed, or they do not pay.
+    closed: bool,
+    /// The encoder is ahead of what was written.
+    broken: bool,
+    index: GroupIndex,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a new recording.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn new(out: W, host: &HostInfo) -> io::Result<Self> {
+        Self::resume(out, host, Resume::default())
+    }
+
+    /// Goes on with one: `out` writes at `resume.offset`. Another boot is another segment.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn resume(out: W, host: &HostInfo, resume: Resume) -> io::Result<Self> {
+        let segment = Segment { host: host.clone() };
+        let mut w = Self {
+            out,
+            offset: resume.offset,
+            segment,
+            encoder: Encoder::default(),
+            zip: zstd::bulk::Compressor::new(LEVEL)?,
+            trailer: Trailer { groups: resume.groups, segments: resume.segments },
+            group: None,
+            last: None,
+            failed: Vec::new(),
+        };
+        w.zip.include_checksum(false)?;
+        let mut json = serde_json::to_vec(&w.segment)?;
+        json.push(b'\n');
+        let block = w.block(Kind::Segment, Stamp::default(), 0, 0, &json)?;
+        let at = w.offset;
+        w.write(&block)?;
+        w.trailer.segments.push(at);
+        Ok(w)
+    }
+
+    /// Bytes of whole blocks so far: the good end of the file.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+    /// Groups that are complete.
+    #[must_use]
+    pub fn groups(&self) -> &[GroupEntry] {
+        &self.trailer.groups
+    }
+    /// The last tick that is in the file.
+    #[must_use]
+    pub fn last(&self) -> Option<Stamp> {
+        self.last
+    }
+    /// Where it writes to.
+    pub fn get_ref(&self) -> &W {
+        &self.out
+    }
+    /// Where it writes to, for sync and truncate.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
+
+    /// Writes a tick. Gaps, clock steps and collector errors that follow from it get their
+    /// remarks.
+    ///
+    /// # Errors
+    /// Of `out`; see the module head for how to go on.
+    pub fn tick(&mut self, tick: &Tick, note: &Note) -> io::Result<Written> {
+        let at = Stamp { seq: tick.seq, mono: tick.mono, wall: tick.wall };
+        let from = self.offset;
+        if self.group.as_ref().is_some_and(|g| g.closed) {
+            self.end_group()?;
+        }
+        for remark in self.remarks(tick, at) {
+            self.remark(at, remark)?;
+        }
+        let keyframe = self.group.is_none();
+        if let Err(e) = self.tick_block(tick, at, note, keyframe) {
+            self.broken();
+            return Err(e);
+        }
+        self.last = Some(at);
+        let full = self.encoder.ticks() >= u64::from(GROUP_TICKS)
+            || self.group.as_ref().is_some_and(|g| self.offset - g.offset > MAX_GROUP);
+        if full {
+            self.end_group()?;
+        }
+        Ok(Written { offset: from, bytes: self.offset - from, keyframe, group_end: full })
+    }
+
+    fn tick_block(
+        &mut self,
+        tick: &Tick,
+        at: Stamp,
+        note: &Note,
+        keyframe: bool,
+    ) -> io::Result<()> {
+        if keyframe {
+            self.encoder.restart();
+        }
+        let host = keyframe.then_some(&self.segment);
+        let payload = self.encoder.payload(tick, host).map_err(other)?;
+        let (start, place) = match &self.group {
+            Some(g) => (g.offset, self.encoder.ticks() as u32 - 1),
+            None => (self.offset, 0),
+        };
+        let kind = if keyframe { Kind::Keyframe } else { Kind::Delta };
+        let back = (self.offset - start) as u32;
+        let block = self.block(kind, at, back, place, &payload)?;
+        self.write(&block)?;
+        let stored = block.len() as u32;
+        let g = self.group.get_or_insert_with(|| Group {
+            offset: start,
+            keyframe: stored,
+            ..Group::default()
+        });
+        g.index.note(TickRef { at, offset: back }, note);
+        // Differences that do not pay: a fresh start is as cheap, and quicker to seek to.
+        g.closed |= !keyframe && stored > g.keyframe / 2 && stored > 64 << 10;
+        Ok(())
+    }
+
+    /// What the tick says of itself that the timeline should show.
+    fn remarks(&mut self, tick: &Tick, at: Stamp) -> Vec<Remark> {
+        let mut out = Vec::new();
+        if let Some(gap) = tick.gap {
+            out.push(Remark::Gap { ticks: gap.ticks });
+        }
+        let step = self.last.map_or(0, |l| drift(at).wrapping_sub(drift(l)));
+        if step.unsigned_abs() >= CLOCK_STEP_NS.unsigned_abs() {
+            out.push(Remark::ClockStep { by_ns: step });
+        }
+        let mut failed = Vec::new();
+        for h in &tick.health {
+            if let HealthState::Failed { error } = &h.state {
+                let collector = h.id.name().to_owned();
+                if !self.failed.contains(&collector) {
+                    let collector = collector.clone();
+                    out.push(Remark::CollectorError { collector, error: error.clone() });
+                }
+                failed.push(collector);
+            }
+        }
+        self.failed = failed;
+        out
+    }
+
+    /// Writes a remark: a mark of the user, dropped ticks.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn remark(&mut self, at: Stamp, remark: Remark) -> io::Result<Written> {
+        let from = self.offset;
+        let at = RemarkAt { at, remark };
+        let mut json = serde_json::to_vec(&at)?;
+        json.push(b'\n');
+        let back = self.group.as_ref().map_or(0, |g| (self.offset - g.offset) as u32);
+        let block = self.block(Kind::Remark, at.at, back, 0, &json)?;
+        if let Err(e) = self.write(&block) {
+            self.broken();
+            return Err(e);
+        }
+        // Between groups no index holds it: the block itself is found.
+        if let Some(g) = &mut self.group {
+            g.index.remarks.push(at);
+        }
+        Ok(Written { offset: from, bytes: self.offset - from, ..Written::default() })
+    }
+
+    /// Ends the open group early: before a rotation, or to have everything indexed.
+    ///
+    /// # Errors
+    /// Of `out`; may be tried again.
+    pub fn end_group(&mut self) -> io::Result<()> {
+        let Some(mut g) = self.group.take() else { return Ok(()) };
+        let (Some(first), Some(last)) = (g.index.ticks.first(), g.index.ticks.last()) else {
+            return Ok(());
+        };
+        let (first, last) = (first.at, last.at);
+        if !g.broken {
+            g.index.state = self.encoder.hash();
+        }
+        let entry = GroupEntry {
+            offset: g.offset,
+            index: Some(self.offset),
+            end: 0,
+            ticks: g.index.ticks.len() as u32,
+            first,
+            last,
+            segment: (self.trailer.segments.len() as u32).saturating_sub(1),
+        };
+        let before = self.trailer.groups.iter().rev().find_map(|e| e.index);
+        let link = before.map_or(0, |b| u32::try_from(self.offset - b).unwrap_or(0));
+        let mut json = serde_json::to_vec(&g.index)?;
+        json.push(b'\n');
+        let back = (self.offset - g.offset) as u32;
+        let block = self.block(Kind::Index, first, back, link, &json)?;
+        if let Err(e) = self.write(&block) {
+            (g.closed, g.broken) = (true, true);
+            self.group = Some(g);
+            return Err(e);
+        }
+        self.trailer.groups.push(GroupEntry { end: self.offset, ..entry });
+        Ok(())
+    }
+
+    /// Ends the recording: index, trailer, end. A file without them is as good, but opens a
+    /// little slower.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn seal(mut self) -> io::Result<W> {
+        self.end_group()?;
+        let mut json = serde_json::to_vec(&self.trailer)?;
+        json.push(b'\n');
+        let at = self.offset;
+        let mut block = self.block(Kind::Trailer, self.last.unwrap_or_default(), 0, 0, &json)?;
+        block.extend_from_slice(&end(at));
+        self.write(&block)?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    /// Copies a whole group of another recording as it is; `raw` holds it from its keyframe to
+    /// its end.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn copy_group(&mut self, raw: &[u8], entry: &GroupEntry) -> io::Result<()> {
+        self.end_group()?;
+        let at = self.offset;
+        self.write(raw)?;
+        let moved = |o: u64| at + o.saturating_sub(entry.offset);
+        self.trailer.groups.push(GroupEntry {
+            offset: at,
+            index: entry.index.map(moved),
+            end: self.offset,
+            segment: (self.trailer.segments.len() as u32).saturating_sub(1),
+            ..*entry
+        });
+        self.last = Some(entry.last);
+        Ok(())
+    }
+
+    /// The chain of differences has a hole: no more deltas in this group.
+    fn broken(&mut self) {
+        if let Some(g) = &mut self.group {
+            (g.closed, g.broken) = (true, true);
+        }
+    }
+
+    fn block(
+        &mut self,
+        kind: Kind,
+        at: Stamp,
+        back: u32,
+        link: u32,
+        payload: &[u8],
+    ) -> io::Result<Vec<u8>> {
+        if payload.len() > MAX_PAYLOAD {
+            return Err(other("a tick that is too large to record"));
+        }
+        let frame = self.zip.compress(payload)?;
+        let header = BlockHeader {
+            kind,
+            features: FEATURES,
+            at,
+            raw: payload.len() as u32,
+            stored: frame.len() as u32,
+            back,
+            link,
+            crc: crc32fast::hash(&frame),
+            size: HEADER as u32,
+        };
+        let mut block = Vec::with_capacity(HEADER + frame.len());
+        block.extend_from_slice(&header.to_bytes());
+        block.extend_from_slice(&frame);
+        Ok(block)
+    }
+
+    fn write(&mut self, block: &[u8]) -> io::Result<()> {
+        self.out.write_all(block)?;
+        self.offset += block.len() as u64;
+        Ok(())
+    }
+}
+
+fn other(e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::other(e)
+}
+
+impl From<FlatError> for io::Error {
+    fn from(e: FlatError) -> Self {
+        Self::other(e)
+    }
+}

@@ -1,0 +1,346 @@
+//! `record`: the live source into a file, without a screen; and what `--record` of the other
+//! commands shares with it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, poll};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{Exit, Stop, feed, runtime};
+use crate::analysis::Analysis;
+use crate::cli::{RecordArgs, RecordTo, RotateArg, SyncArg};
+use crate::clock;
+use crate::collect::HostFs;
+use crate::diagnose::Engine;
+use crate::model::text::sanitize;
+use crate::model::tick::{HostInfo, Tick};
+use crate::model::time::MonoNs;
+use crate::recording::Recorder;
+use crate::recording::recorder::{
+    End, Existing, Options, Rotate, State, Status, SyncPolicy, Target, default_file,
+};
+use crate::source::{Event, Feed, live};
+use crate::view::units;
+
+/// History for the findings; nobody scrolls back here.
+const BUDGET: usize = 4 << 20;
+/// How long closing the file may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Findings that are counted.
+const MAX_FINDINGS: usize = 10_000;
+/// A disk that is full on and off says so this often.
+const QUIET: Duration = Duration::from_secs(60);
+
+pub(super) fn record(args: &RecordArgs) -> anyhow::Result<Exit> {
+    let host = live::host_info(&HostFs::live(), args.live.interval);
+    let target = match &args.output {
+        Some(p) if p == Path::new("-") => Target::Stdout,
+        Some(p) => Target::File(p.clone()),
+        None => Target::File(default_file(Path::new("."), &host.hostname, clock::wall())),
+    };
+    let options = options(args);
+    if target == Target::Stdout && (options.rotates() || args.append) {
+        return Err(Stop::usage("--append, --rotate, --max-size and --max-age need a file"));
+    }
+    let recorder = open(target, &host, options)?;
+    let feed = feed(&args.live)?;
+    runtime()?.block_on(watch(feed, recorder, args))
+}
+
+fn options(args: &RecordArgs) -> Options {
+    Options {
+        existing: if args.append { Existing::Append } else { Existing::Refuse },
+        sync: match args.sync {
+            SyncArg::Tick => SyncPolicy::Tick,
+            SyncArg::Every(d) => SyncPolicy::Every(d),
+            SyncArg::Off => SyncPolicy::Off,
+        },
+        rotate: args.rotate.map(|r| match r {
+            RotateArg::Size(s) => Rotate::Size(s),
+            RotateArg::Age(a) => Rotate::Age(a),
+        }),
+        max_size: args.max_size,
+        max_age: args.max_age,
+    }
+}
+
+/// The recorder of `--record`, open; `None` when it was not asked for.
+pub(super) fn beside(to: &RecordTo, host: &HostInfo) -> anyhow::Result<Option<Recorder>> {
+    let Some(path) = &to.record else { return Ok(None) };
+    if path == Path::new("-") {
+        return Err(Stop::usage("--record - : the output is taken; name a file"));
+    }
+    let existing = if to.append { Existing::Append } else { Existing::Refuse };
+    let options = Options { existing, ..Options::default() };
+    open(Target::File(path.clone()), host, options).map(Some)
+}
+
+fn open(target: Target, host: &HostInfo, options: Options) -> anyhow::Result<Recorder> {
+    let mut recorder = Recorder::start(target, host, options, Vec::new())
+        .context("cannot start the recorder's thread")?;
+    recorder.ready().map_err(Stop::cannot)?;
+    Ok(recorder)
+}
+
+/// Ends a recorder and says in an error what the file lacks.
+pub(super) fn close(recorder: Recorder) -> anyhow::Result<Status> {
+    let name = recorder.target().name();
+    let before = recorder.status();
+    let Some(status) = recorder.finish(PATIENCE) else {
+        return Err(Stop::cannot(format!(
+            "{name}: the disk does not answer; the recording ends with its last whole block"
+        )));
+    };
+    match (&status.state, &before.state) {
+        (State::Ended(End::Failed(why)), _) => Err(Stop::cannot(format!("{name}: {why}"))),
+        (State::Ended(_), State::Paused { why, .. }) => Err(Stop::cannot(format!(
+            "{name}: {why}; {} ticks are not in the recording",
+            status.lost
+        ))),
+        _ => Ok(status),
+    }
+}
+
+struct Signals {
+    int: Signal,
+    term: Signal,
+    hup: Option<Signal>,
+    mark: Signal,
+    /// A size limit of the shell: the write fails instead of us.
+    _size: Signal,
+}
+
+impl Signals {
+    fn watch() -> std::io::Result<Self> {
+        const XFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
+        Ok(Self {
+            int: signal(SignalKind::interrupt())?,
+            term: signal(SignalKind::terminate())?,
+            hup: hup()?,
+            mark: signal(SignalKind::user_defined1())?,
+            _size: signal(SignalKind::from_raw(XFSZ))?,
+        })
+    }
+}
+
+/// HUP, unless it was ignored when we started, as under nohup.
+pub(super) fn hup() -> std::io::Result<Option<Signal>> {
+    if ignores_hup() { Ok(None) } else { signal(SignalKind::hangup()).map(Some) }
+}
+
+fn ignores_hup() -> bool {
+    let status = HostFs::live().read_trimmed("proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).is_some_and(|m| m & 1 != 0)
+}
+
+pub(super) async fn hangup(s: &mut Option<Signal>) {
+    match s {
+        Some(s) => _ = s.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn watch(mut feed: Feed, mut recorder: Recorder, args: &RecordArgs) -> anyhow::Result<Exit> {
+    let mut signals = Signals::watch().context("signals")?;
+    let mut analysis = Analysis::new(feed.host.clone(), Engine::default(), BUDGET);
+    let mut ended = recorder.watch();
+    let mut screen = Screen::new(recorder.target().name());
+    let mut start = None;
+    let first = tokio::time::sleep(args.live.interval * 3 + Duration::from_secs(10));
+    tokio::pin!(first);
+    loop {
+        let event = tokio::select! {
+            e = feed.events.recv() => e,
+            _ = signals.int.recv() => break,
+            _ = signals.term.recv() => break,
+            () = hangup(&mut signals.hup) => break,
+            _ = signals.mark.recv() => {
+                recorder.mark("SIGUSR1");
+                continue;
+            }
+            _ = ended.wait_for(|s| !s.is_alive()) => break,
+            () = &mut first, if start.is_none() => None,
+        };
+        let Some(Event::Tick(tick)) = event else {
+            let seen = start.is_some();
+            close(recorder)?;
+            return Err(Stop::cannot(if seen {
+                "the sampler stopped; what was recorded is closed"
+            } else {
+                "no reading arrived; `stallscope doctor` shows which signal hangs"
+            }));
+        };
+        let begun = *start.get_or_insert(tick.mono);
+        analysis.push(tick.clone());
+        let note = analysis.latest().map(|m| m.note()).unwrap_or_default();
+        recorder.push(&tick, note);
+        let interest = Arc::new(analysis.interest());
+        feed.interest.send_if_modified(|old| {
+            let changed = **old != *interest;
+            *old = interest;
+            changed
+        });
+        screen.tick(&tick, &analysis, &recorder.status());
+        if args.duration.is_some_and(|d| tick.mono.since(begun) + args.live.interval / 2 >= d) {
+            break;
+        }
+    }
+    let end = close(recorder);
+    screen.end(end.as_ref().ok());
+    let status = end?;
+    let reader_gone = status.state == State::Ended(End::ReaderGone);
+    if status.lost > 0 && !reader_gone {
+        say(&format!("{} ticks are not in the recording", status.lost));
+    }
+    Ok(Exit::Ok)
+}
+
+/// What the user sees: one line on a terminal, errors everywhere.
+struct Screen {
+    name: String,
+    terminal: bool,
+    gaps: u64,
+    findings: BTreeSet<(&'static str, String)>,
+    /// Times and bytes of the last minute.
+    recent: VecDeque<(MonoNs, u64)>,
+    begun: Option<MonoNs>,
+    /// The pause that was told, and when something was told last.
+    told: bool,
+    told_at: Option<MonoNs>,
+    trouble: Option<String>,
+}
+
+impl Screen {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            terminal: std::io::stderr().is_terminal(),
+            gaps: 0,
+            findings: BTreeSet::new(),
+            recent: VecDeque::new(),
+            begun: None,
+            told: false,
+            told_at: None,
+            trouble: None,
+        }
+    }
+
+    fn tick(&mut self, tick: &Tick, analysis: &Analysis, status: &Status) {
+        self.gaps += u64::from(tick.gap.is_some());
+        self.warn(tick.mono, status);
+        if !self.terminal {
+            return;
+        }
+        self.begun.get_or_insert(tick.mono);
+        if let Some(now) = analysis.latest() {
+            for f in now.findings.all() {
+                if self.findings.len() < MAX_FINDINGS {
+                    self.findings.insert((f.rule.0, f.subject.to_string()));
+                }
+            }
+        }
+        self.recent.push_back((tick.mono, status.written));
+        while self.recent.front().is_some_and(|r| tick.mono.since(r.0) > Duration::from_secs(60)) {
+            self.recent.pop_front();
+        }
+        Self::draw(&self.line(tick.mono, status));
+    }
+
+    /// Once per trouble, and not more than once a minute.
+    fn warn(&mut self, now: MonoNs, status: &Status) {
+        let due = self.told_at.is_none_or(|t| now.since(t) >= QUIET);
+        let says = match &status.state {
+            State::Paused { why, .. } if !self.told && due => {
+                self.told = true;
+                format!("{}: {why}; the recording pauses until it can go on", self.name)
+            }
+            State::Recording if self.told => {
+                self.told = false;
+                format!("{}: the recording goes on; {} ticks are missing", self.name, status.lost)
+            }
+            _ if status.trouble != self.trouble && due => {
+                self.trouble.clone_from(&status.trouble);
+                let Some(t) = &self.trouble else { return };
+                format!("{}: {t}", self.name)
+            }
+            _ => return,
+        };
+        self.told_at = Some(now);
+        if self.terminal {
+            Self::draw("");
+        }
+        say(&says);
+    }
+
+    fn line(&self, now: MonoNs, s: &Status) -> String {
+        let ran = self.begun.map_or(Duration::ZERO, |b| now.since(b)).as_secs();
+        let (h, m, sec) = (ran / 3600, ran / 60 % 60, ran % 60);
+        let rate = self.recent.front().zip(self.recent.back()).and_then(|(a, b)| {
+            let dt = b.0.since(a.0).as_secs_f64();
+            (dt > 0.0).then(|| b.1.saturating_sub(a.1) as f64 / dt)
+        });
+        let rate = rate.map_or_else(|| "-".to_owned(), |r| format!("{}/s", units::bytes(r)));
+        let plural = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let mut line = format!(
+            "{h:02}:{m:02}:{sec:02}  {}  {}  {rate}  {}  {}",
+            plural(s.ticks, "tick"),
+            units::bytes(s.size as f64),
+            plural(self.gaps, "gap"),
+            plural(self.findings.len() as u64, "finding"),
+        );
+        let rules: BTreeSet<&str> = self.findings.iter().map(|f| f.0).collect();
+        if !rules.is_empty() {
+            let rules: Vec<&str> = rules.into_iter().collect();
+            line = format!("{line} ({})", rules.join(", "));
+        }
+        match &s.state {
+            State::Paused { why, since } => {
+                line = format!("PAUSED {}: {why}  {line}", units::age(now.since(*since)));
+            }
+            _ if s.delay(now) > Duration::from_secs(1) => {
+                line = format!("the disk takes {}  {line}", units::duration(s.delay(now)));
+            }
+            _ => {}
+        }
+        if s.lost > 0 {
+            line = format!("{} not recorded  {line}", plural(s.lost, "tick"));
+        }
+        line
+    }
+
+    /// Over the line before. A terminal that takes nothing (Ctrl-S) must not hold up ticks.
+    fn draw(line: &str) {
+        let err = std::io::stderr();
+        let mut fds = [PollFd::new(&err, PollFlags::OUT)];
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !matches!(poll(&mut fds, Some(&now)), Ok(1)) {
+            return;
+        }
+        let width = rustix::termios::tcgetwinsize(&err).map_or(0, |w| usize::from(w.ws_col));
+        let width = if width == 0 { 80 } else { width };
+        let cut: String = line.chars().take(width.saturating_sub(1).max(20)).collect();
+        let _ = write!(err.lock(), "\r{cut}\x1b[K");
+    }
+
+    fn end(&self, status: Option<&Status>) {
+        if !self.terminal {
+            return;
+        }
+        Self::draw("");
+        if let Some(s) = status {
+            let size = units::bytes(s.size as f64);
+            let name = sanitize(&self.name);
+            let _ = writeln!(std::io::stderr(), "{} ticks, {size} in {name}", s.ticks);
+        }
+    }
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "stallscope: {}", sanitize(line));
+}

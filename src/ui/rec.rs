@@ -1,0 +1,121 @@
+//! The recordings of a console: the one that runs, and those that are still being closed. The
+//! disk is waited for on the recorder's thread; here it is only looked at.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::analysis::Analysis;
+use crate::clock;
+use crate::model::tick::Tick;
+use crate::recording::recorder::{End, Options, State, Status, Target, default_file};
+use crate::recording::{Note, Recorder};
+use crate::view::state::{Rec, RecState};
+use crate::view::units;
+
+/// How long closing may take when the console ends.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is being recorded.
+#[derive(Default)]
+pub(super) struct Recordings {
+    running: Option<Recorder>,
+    closing: Vec<Recorder>,
+}
+
+impl Recordings {
+    pub(super) fn new(running: Option<Recorder>) -> Self {
+        Self { running, closing: Vec::new() }
+    }
+
+    /// Hands a tick over.
+    pub(super) fn push(&mut self, tick: &Arc<Tick>, note: Note) {
+        if let Some(r) = &mut self.running {
+            r.push(tick, note);
+        }
+    }
+
+    /// Starts, with what is in memory first, or stops; what to tell the user.
+    pub(super) fn toggle(&mut self, a: &Analysis, dir: &Path) -> String {
+        if let Some(mut r) = self.running.take() {
+            r.stop();
+            let says = format!("closing {}", r.target().name());
+            self.closing.push(r);
+            return says;
+        }
+        let path = default_file(dir, &a.host().hostname, clock::wall());
+        let seen = a.history().iter().filter_map(|m| {
+            let note = a.at(m.tick.seq)?.note();
+            Some((m.tick.clone(), note))
+        });
+        let backlog: Vec<_> = seen.collect();
+        let n = backlog.len();
+        let target = Target::File(path.clone());
+        match Recorder::start(target, a.host(), Options::default(), backlog) {
+            Ok(r) => {
+                self.running = Some(r);
+                format!("recording to {}, the last {n} ticks first", path.display())
+            }
+            Err(e) => format!("cannot record: {e}"),
+        }
+    }
+
+    /// How the running one does, and news of all.
+    pub(super) fn look(&mut self) -> (Option<Rec>, Vec<String>) {
+        let mut news = Vec::new();
+        if let Some(r) = &self.running
+            && let State::Ended(end) = r.status().state
+        {
+            news.push(told(r, &end));
+            self.running = None;
+        }
+        self.closing.retain(|r| {
+            let state = r.status().state;
+            if let State::Ended(end) = &state {
+                news.push(told(r, end));
+            }
+            !matches!(state, State::Ended(_))
+        });
+        (self.running.as_ref().map(|r| shown(&r.status())), news)
+    }
+
+    /// Closes all; a line for each.
+    pub(super) fn finish(&mut self) -> Vec<String> {
+        let all = self.running.take().into_iter().chain(std::mem::take(&mut self.closing));
+        all.map(|r| {
+            let name = r.target().name();
+            match r.finish(PATIENCE) {
+                None => format!("{name}: the disk does not answer; ends with its last whole block"),
+                Some(s) => match &s.state {
+                    State::Ended(end) => line(&name, &s, end),
+                    _ => format!("{name}: not closed"),
+                },
+            }
+        })
+        .collect()
+    }
+}
+
+fn told(r: &Recorder, end: &End) -> String {
+    line(&r.target().name(), &r.status(), end)
+}
+
+fn line(name: &str, s: &Status, end: &End) -> String {
+    match end {
+        End::Closed | End::ReaderGone => {
+            let lost = if s.lost > 0 { format!(", {} left out", s.lost) } else { String::new() };
+            format!("recorded {} ticks{lost}, {} in {name}", s.ticks, units::bytes(s.size as f64))
+        }
+        End::Failed(why) => format!("cannot record to {name}: {why}"),
+    }
+}
+
+fn shown(s: &Status) -> Rec {
+    let latency = s.delay(clock::mono());
+    let state = match &s.state {
+        State::Paused { why, .. } => RecState::Paused(why.clone()),
+        _ if s.lost > 0 || latency > Duration::from_secs(1) => RecState::Behind(s.lost),
+        _ => RecState::Ok,
+    };
+    Rec { size: s.size, latency, state }
+}

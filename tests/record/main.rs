@@ -1,0 +1,177 @@
+//! The real recorder: killed, refused, stalled, piped, signalled. What it wrote is read back
+//! with the library. Needs no root; a full disk is in the lab.
+#![allow(clippy::unwrap_used)]
+#![allow(unreachable_pub, reason = "a test binary has no users of its items")]
+
+mod kill;
+mod support;
+mod targets;
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use stallscope::recording::Remark;
+use support::{Dir, program, read, record, stderr};
+
+/// TERM, INT and HUP close the file; USR1 puts a mark into it.
+#[test]
+fn signals_close_the_file_and_mark_it() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let dir = Dir::new();
+        let mut r = record(&dir.file("a.stall"), &["--interval", "100ms"]);
+        r.wait_for_ticks(2);
+        r.signal(Signal::USR1);
+        let marked = r.ticks() + 2;
+        r.wait_for_ticks(marked);
+        r.signal(signal);
+        assert_eq!(r.end(), (Some(0), String::new()), "{signal:?}");
+        let seen = read(&dir.file("a.stall"));
+        assert!(seen.sealed, "{signal:?}");
+        let marks = seen.remarks.iter().filter(|r| matches!(r, Remark::Mark { .. })).count();
+        assert_eq!(marks, 1);
+    }
+}
+
+/// What `nohup` does.
+#[test]
+fn an_ignored_hangup_stays_ignored() {
+    let dir = Dir::new();
+    let path = dir.file("a.stall");
+    let mut c = std::process::Command::new("sh");
+    c.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_stallscope"), "record"]);
+    c.args(["--interval", "100ms", "--no-bpf", "--netns", "self", "-o"]).arg(&path);
+    let mut r = support::Running::start(c, &path);
+    r.wait_for_ticks(1);
+    r.signal(Signal::HUP);
+    let more = r.ticks() + 3;
+    r.wait_for_ticks(more);
+    r.signal(Signal::TERM);
+    assert_eq!(r.end().0, Some(0));
+}
+
+#[test]
+fn a_duration_ends_it() {
+    let dir = Dir::new();
+    let args = ["--interval", "100ms", "--duration", "1s"];
+    let mut r = record(&dir.file("a.stall"), &args);
+    assert_eq!(r.end(), (Some(0), String::new()));
+    let seen = read(&dir.file("a.stall"));
+    assert!((9..=11).contains(&seen.ticks.len()), "{}", seen.ticks.len());
+}
+
+/// A pipe gives the same bytes as a file would, closed at the end.
+#[test]
+fn a_pipe_is_a_recording() {
+    let o = program()
+        .args(["record", "-o", "-", "--duration", "1s", "--interval", "100ms", "--no-bpf"])
+        .stdout(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!((o.status.code(), stderr(&o)), (Some(0), String::new()));
+    let dir = Dir::new();
+    std::fs::write(dir.file("a.stall"), &o.stdout).unwrap();
+    let seen = read(&dir.file("a.stall"));
+    assert!(seen.sealed && seen.ticks.len() >= 9 && seen.damage == 0);
+}
+
+/// Into a file by the shell: `>` and, behind something else, `>>`.
+#[test]
+fn standard_output_may_be_a_file() {
+    let dir = Dir::new();
+    for before in ["", "before"] {
+        let path = dir.file(&format!("out{before}"));
+        std::fs::write(&path, before).unwrap();
+        let out = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        let args = ["record", "-o", "-", "--duration", "1s", "--interval", "200ms", "--no-bpf"];
+        let o = program().args(args).stdout(out).output().unwrap();
+        assert_eq!((o.status.code(), stderr(&o)), (Some(0), String::new()));
+        let bytes = std::fs::read(&path).unwrap();
+        let copy = dir.file("copy");
+        std::fs::write(&copy, bytes.strip_prefix(before.as_bytes()).unwrap()).unwrap();
+        let seen = read(&copy);
+        assert!(seen.sealed && seen.ticks.len() >= 4, "{before}");
+    }
+}
+
+/// `stallscope record -o - | head -c 100`
+#[test]
+fn a_reader_that_leaves_ends_it_quietly() {
+    let mut child = program()
+        .args(["record", "-o", "-", "--interval", "100ms", "--no-bpf"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let o = child.wait_with_output().unwrap();
+    assert_eq!((o.status.code(), stderr(&o)), (Some(0), String::new()));
+}
+
+/// The reader takes nothing for two seconds: ticks go on as if nothing was, and all of them
+/// that fit into the queue are in the recording.
+#[test]
+fn a_stalled_write_delays_no_tick() {
+    let dir = Dir::new();
+    let fifo = dir.fifo("fifo");
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+    let pipe = rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty()).unwrap();
+    rustix::pipe::fcntl_setpipe_size(&pipe, 4096).unwrap();
+    let mut r = record(&fifo, &["--interval", "100ms", "--duration", "4s"]);
+    let mut ready = [rustix::event::PollFd::new(&pipe, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut ready, None).unwrap();
+    // The length of the fault, not a hope: the 4 KiB are full with the first tick.
+    support::pause(std::time::Duration::from_secs(2));
+    rustix::io::ioctl_fionbio(pipe.as_fd(), false).unwrap();
+    let mut copy = std::fs::File::create(dir.file("copy")).unwrap();
+    std::io::copy(&mut std::fs::File::from(pipe), &mut copy).unwrap();
+    copy.flush().unwrap();
+    assert_eq!(r.end(), (Some(0), String::new()));
+    let seen = read(&dir.file("copy"));
+    assert!(seen.sealed && seen.remarks.is_empty(), "{:?}", seen.remarks);
+    assert!(seen.ticks.len() >= 36, "{}", seen.ticks.len());
+    let steps = seen.ticks.windows(2).map(|w| w[1].mono.since(w[0].mono).as_millis());
+    let worst = steps.max().unwrap();
+    assert!(worst < 1000, "a tick came {worst} ms after the one before");
+}
+
+/// Somebody deletes the file: what comes after is in a new one of the same name.
+#[test]
+fn a_deleted_file_is_begun_anew() {
+    let dir = Dir::new();
+    let path = dir.file("a.stall");
+    let mut r = record(&path, &["--interval", "200ms"]);
+    r.wait_for_ticks(2);
+    std::fs::remove_file(&path).unwrap();
+    r.wait_for_ticks(2);
+    r.signal(Signal::TERM);
+    let (code, err) = r.end();
+    assert_eq!(code, Some(0));
+    assert!(err.contains("deleted") && err.lines().count() == 1, "{err}");
+    assert!(read(&path).sealed);
+}
+
+#[test]
+fn check_records_beside_its_report() {
+    let dir = Dir::new();
+    let path = dir.file("a.stall");
+    let check = |extra: &[&str]| {
+        let args = ["check", "--duration", "1s", "--interval", "200ms", "--format", "json"];
+        let mut c = program();
+        c.args(args).args(["--no-bpf", "--record"]).arg(&path).args(extra);
+        c.output().unwrap()
+    };
+    let o = check(&[]);
+    let v: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    let seen = read(&path);
+    assert!(seen.sealed);
+    assert_eq!(v["ticks"], seen.ticks.len());
+    let again = check(&[]);
+    assert_eq!((again.status.code(), again.stdout.len()), (Some(3), 0));
+    assert!(stderr(&again).contains("--append"), "{}", stderr(&again));
+    assert!(matches!(check(&["--append"]).status.code(), Some(0 | 1)));
+    assert_eq!(read(&path).segments, 2);
+    let o = program().args(["check", "--record", "-"]).output().unwrap();
+    assert_eq!(o.status.code(), Some(2));
+}

@@ -1,0 +1,131 @@
+//! Runs the recorder and looks at what it wrote.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use stallscope::clock;
+use stallscope::recording::{Reader, Remark, Stamp};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+pub fn program() -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_stallscope"));
+    c.stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
+    c
+}
+
+pub fn stderr(o: &Output) -> String {
+    String::from_utf8(o.stderr.clone()).unwrap()
+}
+
+/// Waits for a time that is part of the test's fault.
+pub fn pause(d: Duration) {
+    clock::sleep_until(clock::mono() + d);
+}
+
+/// A directory that goes away.
+pub struct Dir(tempfile::TempDir);
+
+impl Dir {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+    pub fn fifo(&self, name: &str) -> PathBuf {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let path = self.file(name);
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        path
+    }
+}
+
+/// What is in a recording.
+pub struct Seen {
+    pub ticks: Vec<Stamp>,
+    pub remarks: Vec<Remark>,
+    pub segments: usize,
+    pub sealed: bool,
+    pub damage: usize,
+}
+
+/// Reads all of it; every tick must decode.
+pub fn read(path: &Path) -> Seen {
+    let mut r = Reader::file(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut remarks: Vec<Remark> = r.loose_remarks().iter().map(|x| x.remark.clone()).collect();
+    for g in 0..r.groups().len() {
+        remarks.extend(r.index(g).unwrap().remarks.iter().map(|x| x.remark.clone()));
+    }
+    let mut ticks = Vec::new();
+    for i in 0..r.len() {
+        let t = r.tick(i).unwrap_or_else(|e| panic!("{}: tick {i}: {e}", path.display()));
+        assert_eq!(r.tick_ref(i).unwrap().at.seq, t.seq);
+        ticks.push(Stamp { seq: t.seq, mono: t.mono, wall: t.wall });
+    }
+    let (segments, sealed) = (r.segments().len(), r.is_sealed());
+    Seen { ticks, remarks, segments, sealed, damage: r.damage().count() }
+}
+
+/// A recorder that is killed when dropped.
+pub struct Running {
+    child: Option<Child>,
+    path: PathBuf,
+}
+
+/// Starts one into `path`, light: no eBPF, one namespace.
+pub fn record(path: &Path, args: &[&str]) -> Running {
+    let mut c = program();
+    c.args(["record", "--no-bpf", "--netns", "self", "-o"]).arg(path).args(args);
+    Running::start(c, path)
+}
+
+impl Running {
+    pub fn start(mut c: Command, path: &Path) -> Self {
+        let child = c.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        Self { child: Some(child), path: path.to_owned() }
+    }
+    fn child(&mut self) -> &mut Child {
+        self.child.as_mut().unwrap()
+    }
+    pub fn signal(&mut self, s: Signal) {
+        let pid = Pid::from_child(self.child());
+        kill_process(pid, s).unwrap();
+    }
+    /// Ticks in the file now.
+    pub fn ticks(&self) -> u64 {
+        Reader::file(&self.path).map_or(0, |r| r.len())
+    }
+    pub fn wait_for_ticks(&mut self, n: u64) {
+        self.until(&format!("{n} ticks"), |s| s.ticks() >= n);
+    }
+    pub fn until(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> bool) {
+        let begun = clock::mono();
+        while !look(self) {
+            if let Some(status) = self.child().try_wait().unwrap() {
+                panic!("ended before {what}: {status}: {}", self.end().1);
+            }
+            assert!(clock::mono().since(begun) < DEADLINE, "never: {what}");
+            pause(Duration::from_millis(5));
+        }
+    }
+    /// Exit code (`None`: killed) and what it said.
+    pub fn end(&mut self) -> (Option<i32>, String) {
+        let o = self.child.take().unwrap().wait_with_output().unwrap();
+        (o.status.code(), stderr(&o))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut c) = self.child.take() {
+            let _ = c.kill();
+            let _ = c.wait();
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Targets that are refused: one clear line, exit 3, nothing touched.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use crate::support::{Dir, program, read, record, stderr};
+
+#[track_caller]
+fn refused(path: &Path, append: bool, says: &str) {
+    let mut c = program();
+    c.args(["record", "--duration", "1s", "-o"]).arg(path);
+    if append {
+        c.arg("--append");
+    }
+    let o = c.output().unwrap();
+    let err = stderr(&o);
+    assert_eq!(o.status.code(), Some(3), "{err}");
+    assert!(err.contains(says), "should say {says:?}: {err}");
+    assert_eq!((err.lines().count(), o.stdout.len()), (1, 0), "{err}");
+}
+
+#[test]
+fn what_is_no_place_for_a_recording() {
+    let dir = Dir::new();
+    std::fs::create_dir(dir.file("sub")).unwrap();
+    dir.fifo("fifo");
+    symlink("victim", dir.file("dangling")).unwrap();
+    std::fs::write(dir.file("real"), "dear mother").unwrap();
+    symlink("real", dir.file("link")).unwrap();
+    for append in [false, true] {
+        refused(&dir.file("sub"), append, "is a directory");
+        refused(&dir.file("fifo"), append, "a FIFO that nobody reads");
+        refused(&dir.file("dangling"), append, "symbolic link");
+        refused(&dir.file("link"), append, "symbolic link");
+        refused(&dir.file("none/a.stall"), append, "directory does not exist");
+        refused(Path::new("/proc/self/a.stall"), append, "a.stall: ");
+    }
+    refused(&dir.file("real"), false, "--append");
+    refused(&dir.file("real"), true, "not a recording");
+    assert!(!dir.file("victim").exists());
+    assert_eq!(std::fs::read_to_string(dir.file("real")).unwrap(), "dear mother");
+    refused(Path::new("/dev/full"), false, "No space left");
+}
+
+#[test]
+fn somebody_without_permission() {
+    let dir = Dir::new();
+    let path = dir.file("a.stall");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
+    let mut c = program();
+    c.args(["record", "--duration", "1s", "-o"]).arg(&path);
+    if rustix::process::geteuid().is_root() {
+        c.uid(65_534).gid(65_534);
+    }
+    // Where the build is out of reach of others, there is nothing to test.
+    let Ok(o) = c.output() else { return };
+    assert_eq!(o.status.code(), Some(3), "{}", stderr(&o));
+    assert!(stderr(&o).contains("Permission denied"), "{}", stderr(&o));
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_second_recorder_harms_nothing() {
+    let dir = Dir::new();
+    let path = dir.file("a.stall");
+    let mut first = record(&path, &["--interval", "100ms"]);
+    first.wait_for_ticks(1);
+    refused(&path, false, "another recorder");
+    refused(&path, true, "another recorder");
+    let more = first.ticks() + 2;
+    first.wait_for_ticks(more);
+    first.signal(rustix::process::Signal::TERM);
+    assert_eq!(first.end().0, Some(0));
+    let seen = read(&path);
+    assert!(seen.sealed && seen.damage == 0 && seen.segments == 1);
+}
+
+#[test]
+fn limits_need_a_file() {
+    for args in [
+        &["record", "-o", "-", "--rotate", "1h"][..],
+        &["record", "-o", "-", "--max-size", "10M"],
+        &["record", "-o", "-", "--append"],
+        &["record", "--rotate", "10"],
+        &["record", "--max-size", "10k"],
+        &["record", "--sync", "sometimes"],
+        &["record", "a.stall"],
+        &["check", "--append"],
+    ] {
+        let o = program().args(args).output().unwrap();
+        assert_eq!(o.status.code(), Some(2), "{args:?}: {}", stderr(&o));
+    }
+}
+
+/// On a terminal: one line that is drawn over, then what was recorded.
+#[test]
+fn progress_is_one_line() {
+    use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+    use std::io::Read;
+    let dir = Dir::new();
+    let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
+    let pty = native_pty_system().openpty(size).unwrap();
+    let mut cmd = CommandBuilder::new(env!("CARGO_BIN_EXE_stallscope"));
+    cmd.args(["record", "--no-bpf", "--duration", "1s", "--interval", "200ms", "-o"]);
+    cmd.arg(dir.file("a.stall"));
+    let mut child = pty.slave.spawn_command(cmd).unwrap();
+    drop(pty.slave);
+    let mut reader = pty.master.try_clone_reader().unwrap();
+    let text = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        let mut buf = [0; 4096];
+        while let Ok(n) = reader.read(&mut buf) {
+            if n == 0 {
+                break;
+            }
+            all.extend_from_slice(&buf[..n]);
+        }
+        String::from_utf8_lossy(&all).into_owned()
+    });
+    assert!(child.wait().unwrap().success());
+    let text = text.join().unwrap();
+    assert!(text.contains("00:00:00  ") && text.contains("0 findings"), "{text:?}");
+    let last = text.trim_end().rsplit("\x1b[K").next().unwrap();
+    assert!(last.contains(" ticks, ") && last.contains("a.stall"), "{text:?}");
+    let mut screen = vt100::Parser::new(24, 80, 0);
+    screen.process(text.as_bytes());
+    assert_eq!(screen.screen().contents().lines().count(), 1, "{text:?}");
+}

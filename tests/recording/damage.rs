@@ -1,0 +1,118 @@
+//! Cut and flipped files: what is whole stays readable, and says what is lost.
+
+use stallscope::recording::ReadError;
+use stallscope::recording::format::BlockHeader;
+
+use super::{Dice, Script, open, readable, recording, script};
+
+/// A small box: it is read a thousand times.
+fn small() -> Script {
+    Script { connections: 1, ..Script::healthy() }
+}
+
+/// Offsets of all blocks, and the end.
+fn boundaries(bytes: &[u8]) -> Vec<usize> {
+    let (mut at, mut out) = (0, vec![0]);
+    while let Ok(h) = BlockHeader::parse(&bytes[at..]) {
+        at += h.total() as usize;
+        out.push(at);
+    }
+    out
+}
+
+/// Whole ticks before `cut`.
+fn ticks_before(bytes: &[u8], cut: usize) -> u64 {
+    let starts = boundaries(bytes);
+    let whole = starts.windows(2).filter(|w| w[1] <= cut);
+    whole.filter(|w| BlockHeader::parse(&bytes[w[0]..]).unwrap().kind.is_tick()).count() as u64
+}
+
+#[test]
+fn cut_anywhere_the_ticks_before_it_open() {
+    let (bytes, all) = recording(&small(), 140, true);
+    let mut dice = Dice(11);
+    let random = (0..1000).map(|_| dice.below(bytes.len() as u64) as usize);
+    for cut in boundaries(&bytes).into_iter().chain(random) {
+        let whole = ticks_before(&bytes, cut);
+        match open(bytes[..cut].to_vec()) {
+            Ok(mut r) => {
+                assert_eq!(r.len(), whole, "cut at {cut}");
+                if cut % 16 == 0 {
+                    assert_eq!(readable(&mut r, &all).len() as u64, whole);
+                } else if let Some(last) = whole.checked_sub(1) {
+                    assert_eq!(r.tick(last).unwrap().seq.0, last);
+                }
+                assert_eq!(r.damage().count(), 0, "a torn end is no damage");
+                assert!(r.resume().offset <= cut as u64);
+            }
+            Err(ReadError::Empty) => assert_eq!(cut, 0),
+            Err(ReadError::Truncated) => assert!(whole == 0 && cut < boundaries(&bytes)[1]),
+            Err(e) => panic!("cut at {cut}: {e}"),
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_costs_one_group_at_most() {
+    let (bytes, all) = recording(&small(), 200, true);
+    let mut dice = Dice(5);
+    let mut worst = 0;
+    for trial in 0..1000 {
+        let bit = dice.below(bytes.len() as u64 * 8);
+        let mut hurt = bytes.clone();
+        hurt[bit as usize / 8] ^= 1 << (bit % 8);
+        let mut r = open(hurt).unwrap_or_else(|e| panic!("bit {bit}: {e}"));
+        let have = if trial % 10 == 0 {
+            readable(&mut r, &all)
+        } else {
+            // The ends of all groups: to get there every block of them is read.
+            let ends: Vec<u64> =
+                (0..r.len()).filter(|i| i % 60 == 59 || i + 1 == r.len()).collect();
+            let good = ends.iter().filter(|i| r.tick(**i).is_ok()).count();
+            assert!(good + 1 >= 4.min(ends.len()), "bit {bit}: {good} of {ends:?}");
+            continue;
+        };
+        let lost = 200 - have.len();
+        worst = worst.max(lost);
+        let groups: std::collections::BTreeSet<u64> =
+            (0..200).filter(|n| !have.contains(n)).map(|n| n / 60).collect();
+        assert!(groups.len() <= 1, "bit {bit}: ticks of groups {groups:?} are lost");
+        assert!(lost == 0 || r.damage().count() > 0, "bit {bit}: {lost} ticks lost in silence");
+        assert_eq!(r.host(), small().host(), "bit {bit}");
+    }
+    assert!(worst <= 60);
+}
+
+#[test]
+fn a_hole_of_zeros_is_damage_and_what_follows_is_read() {
+    let (bytes, all) = recording(&script(), 200, false);
+    let starts = boundaries(&bytes);
+    let (from, to) = (starts[80] + 100, starts[85] + 7);
+    let mut hurt = bytes.clone();
+    hurt[from..to].fill(0);
+    // Found by the chain of indexes: seen when it is read.
+    let mut r = open(hurt.clone()).unwrap();
+    let have = readable(&mut r, &all);
+    assert_eq!(
+        have.len(),
+        200 - have.iter().fold(40, |n, i| if (60..120).contains(i) { n - 1 } else { n }) - 20
+    );
+    assert!(r.damage().count() > 0);
+    // Cut out: every block behind it has moved.
+    hurt.drain(from..to);
+    let mut r = open(hurt).unwrap();
+    let have = readable(&mut r, &all);
+    assert!(have.contains(&59) && have.contains(&120) && have.contains(&199), "{have:?}");
+    assert!(r.damage().count() > 0);
+}
+
+#[test]
+fn a_first_block_that_is_gone_costs_no_tick() {
+    let (bytes, all) = recording(&script(), 70, true);
+    let first = boundaries(&bytes)[1];
+    for hurt in [bytes[first..].to_vec(), [vec![0; first], bytes[first..].to_vec()].concat()] {
+        let mut r = open(hurt).unwrap();
+        assert_eq!(readable(&mut r, &all).len(), 70);
+        assert_eq!(r.host(), script().host(), "the keyframes know it, too");
+    }
+}

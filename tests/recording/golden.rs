@@ -1,0 +1,68 @@
+//! One small recording per version of the format, made when it was new, opens for ever.
+//! `STALLSCOPE_BLESS=1` makes the one of this version where there is none.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use stallscope::recording::{Reader, format::VERSION};
+
+use super::{Script, recording, script, text};
+
+const TICKS: u64 = 64;
+
+fn make() -> (Vec<u8>, Vec<u8>) {
+    let script = Script { connections: 4, unix: 2, ..script() };
+    let (bytes, all) = recording(&script, TICKS, true);
+    let some: Vec<String> = [0, 1, 59, 63].iter().map(|n: &usize| text(&all[*n])).collect();
+    (bytes, zstd::bulk::compress(some.join("\n").as_bytes(), 19).unwrap())
+}
+
+/// All that `old` says, `new` says too; it may say more.
+fn keeps(old: &Value, new: &Value, path: &str) {
+    match (old, new) {
+        (Value::Object(a), Value::Object(b)) => {
+            for (k, v) in a {
+                let n = b.get(k).unwrap_or_else(|| panic!("{path}.{k} is gone"));
+                keeps(v, n, &format!("{path}.{k}"));
+            }
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            assert_eq!(a.len(), b.len(), "{path}");
+            for (i, (a, b)) in a.iter().zip(b).enumerate() {
+                keeps(a, b, &format!("{path}[{i}]"));
+            }
+        }
+        _ => assert_eq!(old, new, "{path}"),
+    }
+}
+
+#[test]
+fn golden_files_of_all_versions_open() {
+    let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recording/golden"));
+    let this = dir.join(format!("v{VERSION}.stall"));
+    if std::env::var("STALLSCOPE_BLESS").is_ok() && !this.exists() {
+        let (file, ticks) = make();
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(&this, file).unwrap();
+        std::fs::write(this.with_extension("json.zst"), ticks).unwrap();
+    }
+    for version in 1..=VERSION {
+        let path = dir.join(format!("v{version}.stall"));
+        let expected = std::fs::read(path.with_extension("json.zst")).unwrap();
+        let expected = String::from_utf8(zstd::decode_all(&expected[..]).unwrap()).unwrap();
+        let mut r = Reader::file(&path).unwrap();
+        assert_eq!((r.len(), r.host().hostname.as_str()), (TICKS, "db7"));
+        for line in expected.lines() {
+            let old: Value = serde_json::from_str(line).unwrap();
+            let tick = r.tick(old["seq"].as_u64().unwrap()).unwrap();
+            keeps(&old, &serde_json::to_value(&*tick).unwrap(), &format!("v{version}"));
+        }
+        assert_eq!(r.index(0).unwrap().remarks.len(), 1);
+        assert_eq!(r.index(1).unwrap().figures["runq.p99-us"].max, 63.0);
+        let survey = r.survey().unwrap();
+        assert_eq!(
+            (survey.ticks, survey.lost, survey.states_wrong, survey.damage),
+            (TICKS, 0, 0, 0)
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! `stallscope info`: the program itself, over good and bad files.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use super::{recording, script};
+
+fn info(args: &[&str], file: &Path) -> Output {
+    let exe = env!("CARGO_BIN_EXE_stallscope");
+    Command::new(exe).arg("info").args(args).arg(file).output().unwrap()
+}
+
+fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
+    let f = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(f.path(), bytes).unwrap();
+    f
+}
+
+#[test]
+fn it_tells_what_is_inside() {
+    let (bytes, _) = recording(&script(), 130, true);
+    let f = file(&bytes);
+    let out = info(&["--format", "json"], f.path());
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let v: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((&v["schema"], &v["format"], &v["sealed"]), (&1.into(), &1.into(), &true.into()));
+    assert_eq!(v["size"], bytes.len());
+    assert_eq!((&v["content"]["ticks"], &v["groups"]), (&130.into(), &3.into()));
+    assert_eq!(v["first"], "2026-01-05T14:15:00Z");
+    assert_eq!(v["last"], "2026-01-05T14:17:09Z");
+    let s = &v["segments"][0];
+    assert_eq!((&s["host"]["hostname"], &s["ticks"]), (&"db7".into(), &130.into()));
+    let f0 = &v["findings"][0];
+    assert_eq!((&f0["rule"], &f0["severity"]), (&"tcp-rto-storm".into(), &"crit".into()));
+    assert_eq!((&f0["first_tick"], &f0["last_tick"]), (&21.into(), &129.into()));
+    assert_eq!(v["remarks"][0]["text"], "here");
+    assert_eq!((&v["torn_bytes"], &v["damage"]), (&0.into(), &Value::Array(Vec::new())));
+    assert!(v["content"]["sections"]["sockets"].as_u64().unwrap() > 1000);
+    let out = info(&[], f.path());
+    let text = String::from_utf8(out.stdout).unwrap();
+    for want in [
+        "130 in 3 groups",
+        "kernel 6.18.44",
+        "mark: here",
+        "crit tcp-rto-storm: peer 10.0.0.2:3306",
+        "3 of 3 groups verified",
+    ] {
+        assert!(text.contains(want), "{want} in\n{text}");
+    }
+}
+
+#[test]
+fn it_names_damage_and_torn_ends() {
+    let (mut bytes, _) = recording(&script(), 130, false);
+    let half = bytes.len() / 2;
+    bytes[half] ^= 4;
+    bytes.truncate(bytes.len() - 10);
+    let out = info(&["--format", "json"], file(&bytes).path());
+    assert!(out.status.success());
+    let v: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(v["sealed"], false);
+    assert!(v["torn_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(v["damage"].as_array().unwrap().len(), 1, "{}", v["damage"]);
+    let (ticks, lost) = (&v["content"]["ticks"], &v["content"]["lost"]);
+    assert_eq!(ticks.as_u64().unwrap() + lost.as_u64().unwrap(), 129);
+}
+
+#[test]
+fn bad_files_get_one_clear_line_and_exit_3() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (mut newer, _) = recording(&script(), 1, false);
+    newer.truncate(150);
+    newer[12] = 7;
+    let files = [file(b""), file(b"#!/bin/sh\necho secret\n"), file(&newer)];
+    for (path, want) in [
+        (files[0].path(), "is empty"),
+        (files[1].path(), "is not a recording"),
+        (files[2].path(), "has format version 7"),
+        (dir.path(), "is a directory"),
+        (fifo.as_path(), "is no regular file"),
+        (&dir.path().join("none"), "No such file"),
+    ] {
+        let out = info(&[], path);
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(3), "{text}");
+        assert!(out.stdout.is_empty());
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains(want) && text.contains(path.to_str().unwrap()), "{text}");
+        assert!(!text.contains("secret"), "contents of the file are not repeated");
+    }
+}

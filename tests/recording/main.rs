@@ -1,0 +1,111 @@
+//! Recordings of the scripted box: written, read back, cut, hurt, and gone on with.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    clippy::unwrap_used,
+    clippy::return_self_not_must_use
+)]
+
+mod damage;
+mod golden;
+mod hostile;
+mod info;
+mod roundtrip;
+
+#[path = "../ui/support/bpf.rs"]
+mod bpf;
+#[path = "../ui/support/script.rs"]
+mod script;
+
+use std::sync::Arc;
+
+use stallscope::model::tick::Tick;
+use stallscope::recording::{FindingNote, Note, ReadError, Reader, Remark, Stamp, Writer};
+
+pub use script::Script;
+
+pub fn script() -> Script {
+    Script { busy: true, connections: 12, unix: 5, ..Script::three_faults().with_bpf() }
+}
+
+/// Everything of a tick, comparable.
+pub fn text(t: &Tick) -> String {
+    serde_json::to_string(t).unwrap()
+}
+
+pub fn stamp(t: &Tick) -> Stamp {
+    Stamp { seq: t.seq, mono: t.mono, wall: t.wall }
+}
+
+pub fn note(n: u64) -> Note {
+    let finding = FindingNote {
+        rule: "tcp-rto-storm".into(),
+        subject: "peer 10.0.0.2:3306".into(),
+        severity: "crit".into(),
+    };
+    Note {
+        figures: vec![("disks.util".into(), (n % 7) as f64), ("runq.p99-us".into(), n as f64)],
+        findings: if n % 100 > 20 { vec![finding] } else { Vec::new() },
+    }
+}
+
+/// A recording of `ticks` ticks, with a mark at the tenth.
+pub fn recording(script: &Script, ticks: u64, seal: bool) -> (Vec<u8>, Vec<Tick>) {
+    let mut w = Writer::new(Vec::new(), &script.host()).unwrap();
+    let mut all = Vec::new();
+    for n in 0..ticks {
+        let tick = script.tick(n);
+        w.tick(&tick, &note(n)).unwrap();
+        if n == 9 {
+            w.remark(stamp(&tick), Remark::Mark { text: "here".into() }).unwrap();
+        }
+        all.push(tick);
+    }
+    let bytes = if seal { w.seal().unwrap() } else { w.get_mut().clone() };
+    (bytes, all)
+}
+
+pub fn open(bytes: Vec<u8>) -> Result<Reader, ReadError> {
+    Reader::new(Arc::new(bytes))
+}
+
+/// The first place where two ticks differ, and what the reader says.
+pub fn same(r: &Reader, a: &Tick, b: &Tick) {
+    let (a, b) = (text(a), text(b));
+    if a != b {
+        let at = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+        let part = |s: &str| s.chars().skip(at.saturating_sub(60)).take(160).collect::<String>();
+        let damage: Vec<_> = r.damage().collect();
+        panic!("differ at {at}:\n{}\n{}\n{damage:?}", part(&a), part(&b));
+    }
+}
+
+/// The ticks that can be read; each equals the one that was recorded under its number.
+pub fn readable(r: &mut Reader, all: &[Tick]) -> Vec<u64> {
+    let mut out = Vec::new();
+    for i in 0..r.len() {
+        match r.tick(i) {
+            Ok(t) => {
+                same(r, &t, &all[t.seq.0 as usize]);
+                out.push(t.seq.0);
+            }
+            Err(ReadError::Damaged(_)) => {}
+            Err(e) => panic!("tick {i}: {e}"),
+        }
+    }
+    out
+}
+
+/// Numbers that depend on nothing but the seed.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % n
+    }
+}
