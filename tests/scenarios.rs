@@ -105,7 +105,7 @@ impl Run {
         let may: BTreeSet<&str> = i
             .expect
             .iter()
-            .filter(|e| !e.absent)
+            .filter(|e| e.is_wanted())
             .map(|e| e.rule.as_str())
             .chain(i.allow.iter().map(String::as_str))
             .collect();
@@ -174,6 +174,14 @@ fn text(f: &Finding) -> String {
 }
 
 fn unmet(e: &Expect, findings: &Findings) -> Option<String> {
+    if let Some(why) = &e.unknown {
+        let mut all = findings.not_judged.iter().filter(|n| n.rule.0 == e.rule);
+        let said = all.any(|n| n.why.contains(why));
+        return (!said).then(|| {
+            let all = &findings.not_judged;
+            format!("{} at {} s: not judged for {why:?} wanted, not {all:?}", e.rule, e.at)
+        });
+    }
     let found: Vec<&Arc<Finding>> = everything(findings)
         .filter(|f| f.rule.0 == e.rule && f.subject.to_string().contains(&e.subject))
         .collect();
@@ -347,7 +355,7 @@ fn table_of_rules() {
             runs += 1;
             let fired = run(&name, &i, *interval).fired();
             for (rule, row) in &mut rows {
-                let expected = i.expect.iter().any(|e| !e.absent && e.rule == *rule);
+                let expected = i.expect.iter().any(|e| e.is_wanted() && e.rule == *rule);
                 let may = i.allow.iter().any(|a| a == rule);
                 let near = i.quiet.iter().any(|q| q == rule);
                 match (expected, fired.contains_key(rule)) {

@@ -31,6 +31,8 @@ pub struct CpuSample {
     pub user_hz: u32,
     /// NUMA nodes with their CPUs, empty when unknown.
     pub nodes: Vec<(u32, Vec<CpuId>)>,
+    /// CPUs that the scheduler leaves alone (`isolcpus=`, isolated cpusets); since 4.2.
+    pub isolated: Vec<CpuId>,
 }
 
 /// CPU time in USER_HZ ticks. `guest` is inside `user`, `guest_nice` inside `nice`.
@@ -59,7 +61,7 @@ pub struct CpuTimes {
     pub guest_nice: u64,
 }
 
-/// How often the CPUs of the NUMA nodes are read again.
+/// How often the NUMA nodes and the isolated CPUs are read again.
 const NODES_AGE: Duration = Duration::from_secs(60);
 const STAT: &str = "proc/stat";
 
@@ -69,6 +71,7 @@ pub struct CpuCollector {
     stat: HotFile,
     user_hz: u32,
     nodes: Vec<(u32, Vec<CpuId>)>,
+    isolated: Vec<CpuId>,
     nodes_at: Option<MonoNs>,
 }
 
@@ -83,12 +86,14 @@ impl Collector for CpuCollector {
             .map_err(|e| Unavailable::new(format!("/proc/stat: {e}"), "mount /proc of the host"))?;
         let live = rustix::param::clock_ticks_per_second() as u32;
         let user_hz = if host.is_live() { live } else { 100 };
-        Ok(Self { host: host.clone(), stat, user_hz, nodes: Vec::new(), nodes_at: None })
+        let host = host.clone();
+        Ok(Self { host, stat, user_hz, nodes: vec![], isolated: vec![], nodes_at: None })
     }
 
     fn sample(&mut self, cx: &SampleContext<'_>) -> Result<CpuSample, CollectError> {
         if self.nodes_at.is_none_or(|t| cx.at.since(t) >= NODES_AGE) {
             self.nodes = read_nodes(&self.host);
+            self.isolated = read_isolated(&self.host);
             self.nodes_at = Some(cx.at);
         }
         let file = self.stat.read().map_err(|e| CollectError::read(STAT, e))?;
@@ -99,6 +104,7 @@ impl Collector for CpuCollector {
         })?;
         sample.user_hz = self.user_hz;
         sample.nodes.clone_from(&self.nodes);
+        sample.isolated.clone_from(&self.isolated);
         Ok(sample)
     }
 
@@ -115,7 +121,8 @@ impl Collector for CpuCollector {
     }
 }
 
-/// Parses `/proc/stat`; `None` without its `cpu` line. `user_hz` and `nodes` are left empty.
+/// Parses `/proc/stat`; `None` without its `cpu` line. `user_hz`, `nodes` and
+/// `isolated` are left empty.
 #[must_use]
 pub fn parse_stat(bytes: &[u8]) -> Option<CpuSample> {
     let mut out = CpuSample::default();
@@ -190,6 +197,11 @@ fn read_nodes(host: &HostFs) -> Vec<(u32, Vec<CpuId>)> {
         .collect();
     out.sort_unstable();
     out
+}
+
+fn read_isolated(host: &HostFs) -> Vec<CpuId> {
+    let list = host.read("sys/devices/system/cpu/isolated").unwrap_or_default();
+    cpu_list(list.trim_ascii()).into_iter().map(CpuId).collect()
 }
 
 #[cfg(test)]

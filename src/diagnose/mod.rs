@@ -12,6 +12,7 @@ pub mod story;
 use std::time::Duration;
 
 pub use engine::Engine;
+use engine::NOT_YET;
 pub use finding::{
     Confidence, Evidence, Finding, Findings, Fire, NotJudged, RuleId, RuledOut, Severity, Verdict,
 };

@@ -306,7 +306,8 @@ fn quiet_line(cx: &Cx<'_>, w: u16) -> Line {
             let text = format!("  last: {} until {}", last.rule, cx.clock(last.last_seen));
             line.add(text, Tone::Dim);
         }
-        let n = cx.now.findings.not_judged.len();
+        let rules = cx.now.findings.not_judged.iter().map(|n| n.rule);
+        let n = rules.collect::<std::collections::BTreeSet<_>>().len();
         if n > 0 {
             line = line.right(format!("{n} rules lack an input "), Tone::Dim);
         }

@@ -123,6 +123,39 @@ fn every_vector_is_judged_as_the_catalogue_says() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// How bad it is, and in which words.
+#[test]
+fn vectors_are_graded() {
+    for (file, rule, severity, says) in [
+        ("v1", FROZEN, "warn", "w/2 = 11340 against tb 8192"),
+        ("v2", CAPPED, "warn", "vdb is capped at 16.8k IOPS"),
+        ("v5", PINNED, "info", "queue 0.96"),
+        ("v10", HDD, "crit", "339 ms"),
+        ("v11", WRITEBACK, "warn", "writes/s of 505 kB"),
+        // iostat printed 100.37.
+        ("v14", PINNED, "info", "util 100.0%"),
+        ("v22", "dm-wait-above-device", "info", "2.53 ms in the volume, 0.09 ms in the disks"),
+        ("v23", "md-background-io", "warn", "for 1.8 MB/s of its own"),
+        ("v25", "disk-bfq-on-fast-ssd", "warn", "scheduler [bfq]"),
+        ("v28-threads", "ctx-switch-storm", "warn", "8.5% of all CPU time"),
+        ("m2", WINDOW, "warn", "snd_wnd 0"),
+        ("m13", CAPPED, "warn", "capped at 50"),
+        ("m16", "disk-hung", "warn", "0 completions for 2.02 s"),
+        ("m17", "disk-request-split", "info", "of 128 kB"),
+    ] {
+        let out = explain(&vector(file));
+        let all = out.report.findings.iter().chain(&out.report.notes);
+        let found: Vec<_> = all.filter(|f| f.rule.0 == rule).collect();
+        let worst = found.iter().map(|f| f.fire.severity).max().unwrap();
+        assert_eq!(worst.name(), severity, "{file}: {rule}");
+        let said = found.iter().any(|f| {
+            let e = f.fire.evidence.iter();
+            f.fire.summary.contains(says) || e.clone().any(|e| e.text.contains(says))
+        });
+        assert!(said, "{file}: no {says:?} in {found:?}");
+    }
+}
+
 /// No file is without an expectation, no expectation without its file.
 #[test]
 fn the_table_is_complete() {

@@ -74,6 +74,9 @@ pub(crate) struct Incident {
     /// CPUs of each NUMA node.
     #[serde(default)]
     pub(crate) nodes: BTreeMap<String, Vec<u32>>,
+    /// CPUs that the scheduler leaves alone.
+    #[serde(default)]
+    pub(crate) isolated: Vec<u32>,
     #[serde(default, rename = "blocked")]
     pub(crate) blocked: Vec<Blocked>,
     /// Names of further network namespaces; 1 is the host's.
@@ -121,12 +124,21 @@ pub(crate) struct Expect {
     pub(crate) subject: String,
     pub(crate) severity: Option<String>,
     pub(crate) confidence: Option<String>,
+    /// The rule could not judge, and says so in these words; no finding is wanted then.
+    pub(crate) unknown: Option<String>,
     pub(crate) count: Option<u32>,
     /// The rule whose finding explains it; empty: none does.
     pub(crate) cause: Option<String>,
     /// Parts of summary, evidence, look-alikes, next commands, missing inputs.
     #[serde(default)]
     pub(crate) says: Vec<String>,
+}
+
+impl Expect {
+    /// A finding is expected.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.absent && self.unknown.is_none()
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -247,6 +259,9 @@ pub(crate) struct CgroupIo {
     pub(crate) max_wbps: Option<u64>,
     pub(crate) max_riops: Option<u64>,
     pub(crate) max_wiops: Option<u64>,
+    pub(crate) latency_us: Option<u64>,
+    #[serde(default)]
+    pub(crate) iocost: bool,
     /// The limit is known, the counters are not.
     #[serde(default)]
     pub(crate) uncounted: bool,

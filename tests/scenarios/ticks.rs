@@ -328,6 +328,7 @@ fn cpu(i: &Incident, v: View<'_>) -> CpuSample {
         procs_blocked: v.get("procs_blocked").map(|n| n as u32),
         user_hz: 100,
         nodes: nodes.collect(),
+        isolated: i.isolated.iter().copied().map(CpuId).collect(),
     }
 }
 
@@ -478,6 +479,8 @@ fn cgroup_io(i: &Incident, io: &incident::CgroupIo, g: impl Fn(&str) -> u64) -> 
         max_wbps: io.max_wbps,
         max_riops: io.max_riops,
         max_wiops: io.max_wiops,
+        latency_us: io.latency_us,
+        iocost: io.iocost,
     }
 }
 

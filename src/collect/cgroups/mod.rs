@@ -99,4 +99,8 @@ pub struct CgroupIo {
     pub max_riops: Option<u64>,
     /// Limit of writes per second.
     pub max_wiops: Option<u64>,
+    /// Latency that is protected (`io.latency` of v2), us: while it is missed, others wait.
+    pub latency_us: Option<u64>,
+    /// The cost model shares the device (`io.cost.qos`, in the root of v2 only).
+    pub iocost: bool,
 }

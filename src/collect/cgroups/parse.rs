@@ -78,6 +78,30 @@ pub fn parse_io_max(bytes: &[u8]) -> Vec<CgroupIo> {
     })
 }
 
+/// `io.latency`: the latency that is protected on each device, us.
+pub(super) fn parse_io_latency(bytes: &[u8], rows: &mut Vec<CgroupIo>) {
+    let found = keyed(bytes, |row, key, value| {
+        if key == b"target" {
+            row.latency_us = number(value).filter(|n| *n > 0);
+        }
+    });
+    for io in found {
+        if let Some(row) = row_of(rows, io.dev) {
+            row.latency_us = io.latency_us;
+        }
+    }
+}
+
+/// `io.cost.qos` of the root: the devices that the cost model shares.
+pub(super) fn parse_io_cost(bytes: &[u8], rows: &mut Vec<CgroupIo>) {
+    let found = keyed(bytes, |row, key, value| row.iocost |= key == b"enable" && value == b"1");
+    for io in found {
+        if let Some(row) = row_of(rows, io.dev) {
+            row.iocost = true;
+        }
+    }
+}
+
 /// `MAJ:MIN key=value ...` per device. Some kernels print a device without values and the next
 /// one on the same line, so every device number starts a row.
 fn keyed(bytes: &[u8], mut set: impl FnMut(&mut CgroupIo, &[u8], &[u8])) -> Vec<CgroupIo> {
@@ -215,6 +239,26 @@ mod tests {
             ..CgroupIo::default()
         };
         assert_eq!(rows, [want]);
+    }
+
+    #[test]
+    fn latency_and_cost_join_the_limits_of_a_device() {
+        let mut rows = parse_io_max(b"8:16 rbps=max wbps=max riops=max wiops=120\n");
+        parse_io_latency(b"8:16 target=75000\n254:0 target=0\n", &mut rows);
+        parse_io_cost(b"254:0 enable=1 ctrl=auto rpct=0.00\n8:16 enable=0 ctrl=auto\n", &mut rows);
+        let want = [
+            CgroupIo {
+                dev: SDB,
+                max_wiops: Some(120),
+                latency_us: Some(75_000),
+                ..CgroupIo::default()
+            },
+            CgroupIo { dev: VDA, iocost: true, ..CgroupIo::default() },
+        ];
+        assert_eq!(rows, want);
+        parse_io_latency(b"x target\n8:16 target=\n", &mut rows);
+        parse_io_cost(b"\xff 8:16 enable\n", &mut rows);
+        assert_eq!(rows, want);
     }
 
     #[test]

@@ -77,7 +77,13 @@ impl Reader<'_> {
 
     pub(super) fn limits(&mut self) -> Limits {
         if self.hierarchy.v2 {
-            let io = self.file("io.max").map(parse::parse_io_max).unwrap_or_default();
+            let mut io = self.file("io.max").map(parse::parse_io_max).unwrap_or_default();
+            if let Some(text) = self.file("io.latency") {
+                parse::parse_io_latency(text, &mut io);
+            }
+            if let Some(text) = self.file("io.cost.qos") {
+                parse::parse_io_cost(text, &mut io);
+            }
             return Limits {
                 cpu: self.file("cpu.max").and_then(parse::parse_cpu_max),
                 io,
@@ -208,6 +214,8 @@ fn join_io(counters: Option<Vec<CgroupIo>>, limits: &Limits) -> Vec<CgroupIo> {
         row.max_wbps = limit.max_wbps;
         row.max_riops = limit.max_riops;
         row.max_wiops = limit.max_wiops;
+        row.latency_us = limit.latency_us;
+        row.iocost = limit.iocost;
     }
     rows
 }

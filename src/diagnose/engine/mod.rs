@@ -35,6 +35,8 @@ const REMEMBER: Duration = Duration::from_secs(3600);
 const MAX_CLEARED: usize = 200;
 /// Subjects that one rule may have open; further ones wait until one clears.
 const MAX_TRACKS: usize = 1000;
+/// Why a subject is unknown that is read in turn: no input is missing, and nobody is told.
+pub(super) const NOT_YET: &str = "not read this time";
 
 /// Runs rules over moments, oldest first.
 #[derive(Clone)]
@@ -115,6 +117,7 @@ impl Engine {
             let mut v = Verdicts::default();
             rule.check(w, &self.thresholds, &mut v);
             let blind = !v.unknown.is_empty();
+            not_judged.extend(unknown(rule.id(), &v.list));
             not_judged.extend(v.unknown.drain(..).map(|why| NotJudged { rule: rule.id(), why }));
             let moment = Moment {
                 mono: now,
@@ -219,6 +222,23 @@ impl State {
         self.tracks.retain(|_, t| t.is_live());
         cleared
     }
+}
+
+/// Subjects of which a rule could not tell, by what it lacks.
+fn unknown(rule: RuleId, list: &[(Subject, Verdict)]) -> Vec<NotJudged> {
+    let mut by: BTreeMap<&str, (&Subject, usize)> = BTreeMap::new();
+    for (subject, verdict) in list {
+        if let Verdict::Unknown(why) = verdict
+            && why != NOT_YET
+        {
+            by.entry(why).or_insert((subject, 0)).1 += 1;
+        }
+    }
+    let text = |(why, (first, n)): (&str, (&Subject, usize))| match n {
+        1 => format!("{first}: {why}"),
+        n => format!("{first} and {} more: {why}", n - 1),
+    };
+    by.into_iter().map(|x| NotJudged { rule, why: text(x) }).collect()
 }
 
 /// A rule that mentions a subject twice means the stronger verdict, whatever their order.

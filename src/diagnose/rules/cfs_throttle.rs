@@ -6,10 +6,9 @@ use super::super::{
     Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
     Verdicts, Window,
 };
-use super::common::text::sh;
+use super::common::cgroups::{self, file, subject};
 use crate::collect::CollectorId;
 use crate::model::derive::cgroups::{CgroupCpuFigures, CgroupFigures};
-use crate::model::subject::Subject;
 
 /// See [`DOC`].
 #[derive(Debug)]
@@ -22,8 +21,6 @@ const CRIT: f64 = 0.75;
 const CLEAR: f64 = 0.175;
 /// Fewer periods say nothing.
 const PERIODS: u64 = 5;
-/// A cgroup that was not read this time is remembered for so long.
-const REMEMBER: Duration = Duration::from_secs(15);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cfs-throttle"),
@@ -65,32 +62,8 @@ impl Rule for CfsThrottle {
                 out.linger(subject(g));
             }
         }
-        // A budgeted walk reads some cgroups now and others later: those are not known to be
-        // fine now.
-        let unread = w.tick.samples.cgroups.as_ref().is_some_and(|s| s.data.unread > 0);
-        if unread {
-            for g in read_lately(w) {
-                if !now.iter().any(|n| n.id == g.id && n.mount == g.mount) {
-                    out.unknown(subject(g), "not read this time");
-                }
-            }
-        }
+        cgroups::unread(w, out, |g| g.cpu.is_some_and(|c| c.throttled > 0));
     }
-}
-
-fn subject(g: &CgroupFigures) -> Subject {
-    Subject::Cgroup { path: g.path.to_string(), id: g.id }
-}
-
-/// Throttled cgroups of the last moments.
-fn read_lately<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a CgroupFigures> {
-    let now = w.tick.mono;
-    w.history
-        .back_from(w.tick.seq)
-        .take_while(move |m| now.since(m.tick.mono) < REMEMBER)
-        .filter_map(|m| m.derived.cgroups.as_deref())
-        .flatten()
-        .filter(|g| g.cpu.is_some_and(|c| c.throttled > 0))
 }
 
 fn fire(w: &Window<'_>, g: &CgroupFigures, cpu: &CgroupCpuFigures, share: f64) -> Fire {
@@ -136,13 +109,10 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, cpu: &CgroupCpuFigures, share: f64) -
 }
 
 fn next(f: &mut Fire, g: &CgroupFigures, cpu: &CgroupCpuFigures) {
-    let dir = format!("{}{}", g.mount, g.path);
-    let file = |name: &str| sh(&format!("{}/{name}", dir.trim_end_matches('/')));
+    let file = |name| file(g, name);
     f.next.push(format!("cat {}", file("cpu.stat")));
-    // The controller's own hierarchy has its name in the mount point: /sys/fs/cgroup/cpu,cpuacct.
-    let v1 = g.mount.rsplit('/').next().is_some_and(|n| n.split(',').any(|c| c == "cpu"));
     let double = cpu.quota_us.unwrap_or(cpu.period_us).saturating_mul(2);
-    if v1 {
+    if cgroups::of_v1(g, "cpu") {
         f.next.push(format!("echo {double} > {}", file("cpu.cfs_quota_us")));
     } else {
         f.next.push(format!("echo '{double} {}' > {}", cpu.period_us, file("cpu.max")));

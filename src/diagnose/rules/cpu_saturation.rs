@@ -30,6 +30,9 @@ const RUNNING: f64 = 2.0;
 const CLEAR: f64 = 0.7;
 const IDLE_CLEAR: f64 = 20.0;
 
+/// % of steal from which on the CPUs are not short, but taken.
+const STOLEN: f64 = 10.0;
+
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cpu-saturation"),
     title: "all CPUs are busy and runnable threads wait for one",
@@ -124,7 +127,13 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<f64>, queue: Option<f64>) -> Fire
     f.evidence.extend(tasks::waiting(w));
     f.examples = tasks::waiters(w).into_iter().map(tasks::name).collect();
     if let Some(steal) = w.derived.cpu.as_ref().and_then(|c| c.total).map(|t| t.steal) {
-        f.ruled_out.push(RuledOut::new("cpu-steal", format!("steal {steal:.0}%")));
+        let text = format!("steal {steal:.0}%");
+        if steal < STOLEN {
+            f.ruled_out.push(RuledOut::new("cpu-steal", text));
+        } else {
+            let text = format!("{text}: these CPUs are not all this VM's");
+            f.evidence.push(Evidence::new("steal", steal, "%", text).over(STOLEN));
+        }
     }
     let because = format!("{idle:.0}% idle over all CPUs");
     f.ruled_out.push(RuledOut::new("runq-latency-idle-elsewhere", because));

@@ -59,7 +59,8 @@ impl Rule for CtxSwitchStorm {
         &[CollectorId::Cpu]
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(ctxt) = w.derived.cpu.as_ref().and_then(|c| c.ctxt_s) else { return };
+        let Some(cpu) = w.derived.cpu.as_ref() else { return };
+        let Some(ctxt) = cpu.ctxt_s else { return out.cannot_judge("no ctxt in /proc/stat") };
         let cpus = f64::from(w.host.cpus.max(1));
         let lost = 100.0 * ctxt * COST / cpus;
         let usual = usual(w);

@@ -7,9 +7,11 @@ use super::super::{
     Verdicts, Window,
 };
 use super::common::disks::{
-    Reference, against, leaves, local_flash, not_measured, reference, spins, subject, swing, title,
+    Reference, against, leaves, local_flash, not_measured, reference, spins, subject, swing,
+    swing_of, title,
 };
 use super::common::text::{ms, rate, sh};
+use super::disk_capped_cloud::capped;
 use super::disk_writeback_storm;
 use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
@@ -24,6 +26,8 @@ const QUEUE: f64 = 16.0;
 const WAITING: f64 = 3.0;
 /// Flatter than this is a limit, not a device at its end.
 const SWINGS: f64 = 0.05;
+/// The same of bytes per second: requests of many sizes may vary in number at a limit of bytes.
+const FLAT_BYTES: f64 = 0.03;
 /// An active finding stays above this part of the thresholds.
 const CLEAR: f64 = 0.7;
 
@@ -31,9 +35,9 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-flash-saturated"),
     title: "local flash has more to do than it can: requests queue in front of it",
     condition: "A disk in this machine that does not spin, with queue 16 or more, await at least 3 \
-        times that of an empty queue, and IOPS that vary by more than 5% over ten samples. For 8 \
-        of 10 s. Clears below 0.7 of that.",
-    look_alikes: "Throughput that varies by 5% or less is a limit of somebody: a quota, an \
+        times that of an empty queue, and IOPS that vary by more than 5% over ten samples, and kB/s \
+        by more than 3%. For 8 of 10 s. Clears below 0.7 of that.",
+    look_alikes: "Throughput that varies less is a limit of somebody: a quota, an \
         instance type. A queue of large writes while dirty pages are flushed is \
         disk-writeback-storm. 100% util with a short queue or normal latency has room: \
         disk-util-pinned-not-saturated.",
@@ -61,11 +65,15 @@ impl Rule for DiskFlashSaturated {
             let beyond = |part: f64| {
                 d.aqu_sz >= part * QUEUE && r >= (part * WAITING * reference.ms).max(reference.ms)
             };
-            if !beyond(CLEAR) || disk_writeback_storm::storm(w, d, t).is_some() {
+            // Its bytes may be flat while its requests, of many sizes, are not.
+            let other = disk_writeback_storm::storm(w, d, t).is_some() || capped(w, d, t);
+            if !beyond(CLEAR) || other {
                 continue;
             }
             let cv = swing(w, d, QUEUE);
-            let swings = cv.map_or(t.single_sample, |cv| cv > SWINGS);
+            let bytes = swing_of(w, d, QUEUE, DiskFigures::kb_s);
+            let flat = bytes.is_some_and(|cv| cv <= FLAT_BYTES);
+            let swings = cv.map_or(t.single_sample, |cv| cv > SWINGS && !flat);
             if swings && beyond(1.0) {
                 out.fire(subject(d), fire(d, r, reference, cv));
             } else {

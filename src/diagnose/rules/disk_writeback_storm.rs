@@ -32,6 +32,8 @@ const LATELY: Duration = Duration::from_secs(5);
 const HELD_BACK: f64 = 0.9;
 /// Reads that wait so many times longer than normal.
 const READERS: f64 = 5.0;
+/// ms of flushes per second that matter.
+const FLUSHES: f64 = 300.0;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-writeback-storm"),
@@ -199,8 +201,12 @@ fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
     let because = format!("{} reads/s, writes of {:.0} kB", rate(d.r_s), d.wareq_kb.unwrap_or(0.0));
     f.ruled_out.push(RuledOut::new("disk-hdd-saturated", because));
     if let (Some(n), Some(each)) = (d.f_s, d.f_await) {
-        let because = format!("{} flushes/s of {} ms", rate(n), ms(each));
-        f.ruled_out.push(RuledOut::new("fs-flush-bound", because));
+        let text = format!("{} flushes/s of {} ms", rate(n), ms(each));
+        if n * each < FLUSHES {
+            f.ruled_out.push(RuledOut::new("fs-flush-bound", text));
+        } else {
+            f.evidence.push(Evidence::new("f_await", each, "ms", text));
+        }
     }
     f.next.push("grep -E '^(Dirty|Writeback):' /proc/meminfo".to_owned());
     f.next.push("sysctl vm.dirty_background_bytes=268435456 vm.dirty_bytes=1073741824".to_owned());

@@ -7,6 +7,7 @@ use super::super::{
     Window,
 };
 use super::common::disks::{leaves, subject, title};
+use super::common::tasks;
 use super::common::text::{ms, rate, sh};
 use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
@@ -55,7 +56,7 @@ impl Rule for FsFlushBound {
             let Some(each) = d.f_await else { continue };
             let beyond = |part: f64| flushes >= part * FLUSHES && flushes * each >= part * SHARE;
             if beyond(1.0) {
-                out.fire(subject(d), fire(d, flushes, each));
+                out.fire(subject(d), fire(w, d, flushes, each));
             } else if beyond(CLEAR) {
                 out.linger(subject(d));
             }
@@ -66,7 +67,7 @@ impl Rule for FsFlushBound {
     }
 }
 
-fn fire(d: &DiskFigures, flushes: f64, each: f64) -> Fire {
+fn fire(w: &Window<'_>, d: &DiskFigures, flushes: f64, each: f64) -> Fire {
     let mut f = Fire::new(
         Severity::Info,
         format!("{} spends its time on flushes: {}/s of {} ms", title(d), rate(flushes), ms(each)),
@@ -89,7 +90,15 @@ fn fire(d: &DiskFigures, flushes: f64, each: f64) -> Fire {
         let because = format!("w_await {} ms holds the flush of {} ms", ms(r), ms(each));
         f.ruled_out.push(RuledOut::new("disk-slow-device", because));
     }
-    f.next.push("strace -f -c -e trace=fsync,fdatasync,sync_file_range -p PID".to_owned());
+    // Those who wait for a commit are in D state now and then.
+    match tasks::blocked_tasks(w).as_deref() {
+        Some([first, ..]) => f.next.push(format!(
+            "strace -c -e trace=fsync,fdatasync,sync_file_range -p {}  # {}",
+            first.task.tid,
+            sh(&first.comm)
+        )),
+        _ => f.next.push("pidstat -d 1 3  # who writes, iodelay".to_owned()),
+    }
     f.next.push(format!("cat /sys/block/{}/queue/write_cache", sh(&d.name)));
     f.next.push(format!("iostat -x 1 {}  # f/s, f_await", sh(&d.name)));
     f

@@ -50,10 +50,14 @@ impl Rule for LoadWithoutCpu {
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(cpu) = w.derived.cpu.as_ref() else { return };
         let load = w.recent(3).find_map(|d| d.sched.as_ref()?.load).map(|l| l[0]);
-        let (Some(total), Some(load)) = (cpu.total, load) else { return };
+        let Some(total) = cpu.total else { return };
+        let Some(load) = load else { return out.cannot_judge("no /proc/loadavg") };
         // procs_blocked counts tasks in io_schedule only: a lock or NFS is not among them.
-        let listed = tasks::blocked_tasks(w).map_or(0, |p| p.len());
-        let blocked = f64::from(cpu.blocked.unwrap_or(0)).max(listed as f64);
+        let listed = tasks::blocked_tasks(w).map(|p| p.len() as f64);
+        let Some(blocked) = cpu.blocked.map(f64::from).into_iter().chain(listed).reduce(f64::max)
+        else {
+            return out.cannot_judge("no procs_blocked in /proc/stat and no list of blocked tasks");
+        };
         let (cpus, idle) = (f64::from(w.host.cpus.max(1)), total.idle + total.iowait);
         let over = |part: f64| {
             load >= part * LOAD * cpus && idle >= part * IDLE && blocked >= part * BLOCKED * cpus

@@ -54,7 +54,10 @@ impl Rule for MemStall {
         &[CollectorId::Psi]
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(full) = w.derived.psi.and_then(|p| p.memory_full) else { return };
+        let Some(psi) = w.derived.psi else { return };
+        let Some(full) = psi.memory_full else {
+            return out.cannot_judge("no `full` in /proc/pressure/memory");
+        };
         if full >= WARN {
             out.fire(Subject::Host, fire(w, full));
         } else if full >= CLEAR {

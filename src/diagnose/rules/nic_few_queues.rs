@@ -53,7 +53,15 @@ impl Rule for NicFewQueues {
         let Some(netns) = w.host.netns else { return };
         for nic in nics::nics(w) {
             let subject = Subject::Link { dev: nic.dev.clone(), netns };
-            let Some(crowd) = crowd(w, nic) else { continue };
+            let Some(crowd) = crowd(w, nic) else {
+                if hidden(w, nic) {
+                    out.unknown(
+                        subject,
+                        "which CPUs take its interrupts (/proc/interrupts, msi_irqs)",
+                    );
+                }
+                continue;
+            };
             if crowd.busiest_least >= BUSY && crowd.idle >= IDLE {
                 out.fire(subject, fire(w, nic, &crowd));
             } else if crowd.busiest_least >= CLEAR * BUSY && crowd.idle >= CLEAR * IDLE {
@@ -61,6 +69,20 @@ impl Rule for NicFewQueues {
             }
         }
     }
+}
+
+/// CPUs are full in the kernel beside idle ones, and whose interrupts they take is not known.
+fn hidden(w: &Window<'_>, n: &NicQueues) -> bool {
+    let Some(shares) = w.derived.cpu.as_ref() else { return false };
+    let few = (n.rx_queues as usize) < shares.cpus.len() && nics::rps_off(n);
+    let full = shares.cpus.iter().filter(|(_, s)| kernel(s) >= BUSY).count();
+    let idle = shares.cpus.iter().any(|(_, s)| s.idle + s.iowait >= IDLE);
+    let receives = nics::link(w, n).is_none_or(|l| l.rx_pps > 0.0);
+    few && full >= 2 && idle && receives && nics::irq_cpus(w, n).is_none()
+}
+
+fn kernel(s: &CpuShare) -> f64 {
+    s.system + s.softirq + s.irq
 }
 
 /// The CPUs of a NIC's queues against the others.
@@ -90,7 +112,6 @@ fn crowd(w: &Window<'_>, n: &NicQueues) -> Option<Crowd> {
     if cpus.len() < 2 || cpus.len() < queues as usize {
         return None;
     }
-    let kernel = |s: &CpuShare| s.system + s.softirq + s.irq;
     let of = |id: &CpuId| shares.cpu(*id);
     let busiest_least = cpus.iter().filter_map(of).map(|s| kernel(&s)).reduce(f64::min)?;
     let others: Vec<f64> = shares

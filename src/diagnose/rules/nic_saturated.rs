@@ -34,7 +34,7 @@ static DOC: RuleDoc = RuleDoc {
         that a limit of the provider held back (*_allowance_exceeded), in 5 of 8 s; the latter \
         is critical: packets are dropped. Clears below 85%, and without such packets.",
     look_alikes: "A shaper (tc-shaped): it has a rate and packets wait in it. Virtual NICs: virtio \
-        does not know its speed, veth makes one up; they are not judged. A single burst above an \
+        does not know its speed, which is said; veth makes one up and is not judged. A single burst above an \
         allowance: the counter stands still again.",
     remedy: "A faster NIC or a bigger instance, several NICs in a bond, less traffic: compression, \
         a cache nearer to the reader. conntrack_allowance: fewer connections, or longer ones.",
@@ -57,10 +57,22 @@ impl Rule for NicSaturated {
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         for (space, fresh) in spaces(w) {
             for link in space.links.iter().filter(|l| l.attrs.physical) {
-                say(out, fresh, links::subject(space, link), judge(w, space, link));
+                let subject = links::subject(space, link);
+                let idle = link.rx_bytes_s + link.tx_bytes_s <= 0.0;
+                if fresh && !idle && link.exceeded_s.is_empty() && !has_speed(w, space, link) {
+                    out.unknown(subject, NO_LIMIT);
+                } else {
+                    say(out, fresh, subject, judge(w, space, link));
+                }
             }
         }
     }
+}
+
+const NO_LIMIT: &str = "its speed (virtio knows none) and the provider's limits are not known";
+
+fn has_speed(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> bool {
+    capacity(w, s, l).is_some_and(|c| c > 0.0)
 }
 
 /// Bytes per second that the link can carry one way.

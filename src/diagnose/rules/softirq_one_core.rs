@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
 };
 use super::common::measured::{softirqs, to_ms};
+use super::common::nics;
 use super::common::text::{ms, rate, sh};
 use crate::collect::CollectorId;
-use crate::collect::softirq::{NicQueues, SoftirqSample};
+use crate::collect::softirq::{IrqRow, NicQueues, SoftirqSample};
 use crate::model::derive::bpf::IrqFigures;
 use crate::model::derive::cpu::{CpuFigures, CpuShare, SoftirqFigures};
 use crate::model::derive::rate::{median, ratio};
@@ -41,7 +42,8 @@ static DOC: RuleDoc = RuleDoc {
         /proc/stat's and NET_RX is counted; where BLOCK, IRQ_POLL and TASKLET run as often as \
         NET_RX there, which of them takes the time cannot be told. Critical when it has 5% idle time or less and \
         softnet drops or runs out of its budget there. Clears below 40%.",
-    look_alikes: "A single flow: one connection hashes to one queue, more queues do not help it. \
+    look_alikes: "A single flow: one connection hashes to one queue, more queues do not help it: where the other queues' interrupts have \
+        CPUs of their own it is a remark (info). \
         veth, loopback and tunnels: their receive softirq runs on the CPU of the sender, with no \
         interrupt of a NIC. Timer or block softirqs: NET_RX is then spread, or takes little of \
         the time. All CPUs busy with packets: the median of the others is high.",
@@ -219,6 +221,29 @@ fn fire(w: &Window<'_>, soft: &SoftirqFigures, hot: &Hot) -> Fire {
     f
 }
 
+/// Interrupts of several queues go to several CPUs, and one of them does it all: packets of one
+/// flow, or of a few that hash to one queue. More queues or other CPUs would not spread them.
+fn one_flow(s: &SoftirqSample, n: &NicQueues, busiest: &str, hot: CpuId) -> bool {
+    if n.rx_queues < 2 || !busiest.parse().is_ok_and(|i: u32| n.irqs.contains(&i)) {
+        return false;
+    }
+    let Some(column) = s.irq_cpus.iter().position(|c| *c == hot) else { return false };
+    let mine = |i: &&IrqRow| i.irq.parse().is_ok_and(|i: u32| n.irqs.contains(&i));
+    // Where each was taken most since boot. One that hardly ever came has no home: a link that
+    // went up, a queue that never had a flow.
+    let home = |i: &IrqRow| i.counts.iter().copied().enumerate().max_by_key(|c| c.1);
+    let all: Vec<(bool, usize, u64)> = s
+        .irqs
+        .iter()
+        .filter(mine)
+        .filter_map(|i| home(i).map(|(at, most)| (&*i.irq == busiest, at, most)))
+        .collect();
+    let Some(most) = all.iter().find(|i| i.0).map(|i| i.2) else { return false };
+    let others = all.iter().filter(|i| !i.0 && i.2.saturating_mul(1000) >= most);
+    let homes: Vec<usize> = others.map(|i| i.1).collect();
+    !homes.is_empty() && !homes.contains(&column)
+}
+
 /// Interrupts of NICs on this CPU, by rate, and what to do about them.
 fn interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
     let Some(now) = w.tick.samples.softirq.as_ref() else { return };
@@ -254,7 +279,9 @@ fn interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
         f.evidence.push(Evidence::new("irq", *r, "/s", text));
     }
     if let Some(n) = nic {
-        advise(f, w, n, &rates);
+        let busiest = rates.first().map_or("", |r| r.1);
+        let alone = one_flow(&now.data, n, busiest, hot.cpu);
+        advise(f, w, n, &rates, alone);
     } else {
         let text = "no NIC's interrupt comes in here: the packets are sent on this CPU (veth, \
             loopback, tunnel), or by RPS";
@@ -273,14 +300,27 @@ fn last_word(name: &str) -> &str {
     name.split_whitespace().next_back().unwrap_or("")
 }
 
-fn advise(f: &mut Fire, w: &Window<'_>, n: &NicQueues, rates: &[(f64, &str, &str)]) {
+fn advise(f: &mut Fire, w: &Window<'_>, n: &NicQueues, rates: &[(f64, &str, &str)], alone: bool) {
     let dev = sh(&n.dev);
     let cpus = w.host.cpus.max(1);
     let text = format!("{} has {} receive queues for {cpus} CPUs", n.dev, n.rx_queues);
     f.evidence.push(Evidence::new("queues", n.rx_queues.into(), "", text));
-    let off = n.rps_cpus.iter().all(|m| m.chars().all(|c| c == '0' || c == ','));
+    let off = nics::rps_off(n);
+    if alone {
+        f.severity = Severity::Info;
+        f.confidence = Confidence::Suspected;
+        let text = format!("the other queues' interrupts go to other CPUs: one flow in {dev}");
+        f.evidence.push(Evidence::text("spread", text));
+        let why = "whether it is one flow, or a few that hash to one queue (packets per queue)";
+        f.missing.push(why.to_owned());
+        f.next.push(format!("ethtool -S {dev} | grep -i -E 'rx.*packets'"));
+        f.next.push(format!("ethtool -x {dev}; ethtool -n {dev} rx-flow-hash udp4"));
+        return;
+    }
     if n.rx_queues > 1 {
-        let text = format!("{} queues exist: one flow, or interrupts not spread", n.rx_queues);
+        let text = format!("{} queues exist: interrupts are not spread", n.rx_queues);
+        let homes = "the interrupts of other queues come in here, too, or never came";
+        f.ruled_out.push(RuledOut::new("one-flow", homes));
         f.evidence.push(Evidence::text("spread", text));
         if let Some((_, irq, _)) = rates.first() {
             f.next.push(format!("cat /proc/irq/{irq}/smp_affinity_list"));

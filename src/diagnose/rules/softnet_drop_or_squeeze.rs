@@ -60,6 +60,8 @@ impl Rule for SoftnetDropOrSqueeze {
                 out.fire(subject, fire(n, share));
             } else if n.dropped_s >= CLEAR * DROPPED || (n.squeeze_s >= CLEAR * SQUEEZED && busy) {
                 out.linger(subject);
+            } else if n.squeeze_s >= SQUEEZED && share.is_none() {
+                out.unknown(subject, "whether the CPU that runs out of budget is busy (no CPU number, or no /proc/stat)");
             }
         }
     }

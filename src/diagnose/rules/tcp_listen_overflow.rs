@@ -172,8 +172,13 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, full: Option<&Full>) -> 
     // Each overflow counts as a drop too; what is left over has other causes.
     if let Some(d) = w.counter(netns, DROPS, SPAN) {
         let other = d.delta.saturating_sub(overflows);
-        let because = format!("ListenDrops beyond the overflows: {other}");
-        f.ruled_out.push(RuledOut::new("no-memory-or-route", because));
+        let text = format!("ListenDrops beyond the overflows: {other}");
+        if other <= overflows {
+            f.ruled_out.push(RuledOut::new("no-memory-or-route", text));
+        } else {
+            let text = format!("{text}, for lack of memory or a route");
+            f.evidence.push(Evidence::new("ListenDrops", other as f64, "", text));
+        }
     }
     let because = format!("this kernel dropped {overflows} itself: no firewall or path");
     f.ruled_out.push(RuledOut::new("lost-on-the-way", because));

@@ -11,11 +11,15 @@ use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, LocalDrop, cases};
 use super::common::text::bytes;
 use crate::collect::CollectorId;
-use crate::model::derive::sockets::TimerKind;
+use crate::collect::sockets::RouteOutcome;
+use crate::model::derive::sockets::{Suspect, TimerKind};
 
 /// See [`DOC`].
 #[derive(Debug)]
 pub(super) struct TcpLocalEgressDrop;
+
+/// Drops of the device's queue are looked for over this time.
+const SPAN: Duration = Duration::from_secs(10);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-local-egress-drop"),
@@ -28,7 +32,7 @@ static DOC: RuleDoc = RuleDoc {
     look_alikes: "A peer that does not read closes its window: snd_wnd 0, probes carry no data \
         (tcp-zero-window-stall). A dead path takes the packets without an error: unacked > 0 and \
         TCPRetransFail flat (tcp-rto-storm). A full queue at the device refuses packets too \
-        (ENOBUFS): then the qdisc counts drops.",
+        (ENOBUFS): then the root qdisc counts drops, and it is a suspicion only.",
     remedy: "Read the OUTPUT and POSTROUTING chains with their counters, the tc filters and the \
         eBPF programs at egress and at the cgroup; look for the rule that counts along with the \
         probes. A rule that drops leaves no trace at the application: prefer reject.",
@@ -61,7 +65,9 @@ impl Rule for TcpLocalEgressDrop {
 fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let first = g.first();
     let s = first.socket;
-    let sure = first.confidence == Confidence::Confirmed;
+    let full = queue_drops(w, s);
+    let overflows = full.as_ref().is_some_and(|q| q.dropped >= 1.0);
+    let sure = first.confidence == Confidence::Confirmed && !overflows;
     let verb = if g.cases.len() == 1 { "is" } else { "are" };
     let mut f = Fire::new(
         if sure { Severity::Crit } else { Severity::Warn },
@@ -99,7 +105,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     {
         f.evidence.push(Evidence::new("TCPWinProbe", 0.0, "", "no window probe was sent"));
     }
-    f.missing.push("which rule or program refuses (netfilter and qdisc counters)".to_owned());
+    queue(&mut f, full);
     let enter = enter(w, g.netns());
     f.next
         .push(format!("{enter}nft list ruleset | grep -A5 -E 'hook (output|postrouting|egress)'"));
@@ -113,4 +119,47 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     });
     f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));
     f
+}
+
+/// The queue of the device that the route leads through.
+struct Queue {
+    name: String,
+    /// Packets in [`SPAN`].
+    dropped: f64,
+}
+
+/// `None`: the route or its qdisc is not known.
+fn queue_drops(w: &Window<'_>, s: &Suspect) -> Option<Queue> {
+    let Some(RouteOutcome::Via { dev, .. }) = &s.route else { return None };
+    let space = w.netdev(s.id.netns)?;
+    let ifindex = space.link(dev)?.ifindex;
+    let name = format!("{} of {dev}", space.root(ifindex)?.kind);
+    let dropped = w
+        .history
+        .back_from(w.tick.seq)
+        .take_while(|m| w.tick.mono.since(m.tick.mono) < SPAN)
+        .filter_map(|m| m.derived.netdev.as_ref()?.iter().find(|x| x.netns == s.id.netns))
+        .filter_map(|x| Some(x.root(ifindex)?.drops_s * x.dt.as_secs_f64()))
+        .sum();
+    Some(Queue { name, dropped })
+}
+
+/// A full queue refuses packets as well; its drops tell.
+fn queue(f: &mut Fire, full: Option<Queue>) {
+    match full {
+        Some(Queue { name, dropped }) if dropped >= 1.0 => {
+            f.confidence = Confidence::Suspected;
+            let text = format!("{name} dropped {dropped:.0} packets in 10 s");
+            f.evidence.push(Evidence::new("drops", dropped, "packets", text));
+            f.missing.push(format!("whether a rule refuses them, or {name}, which is full"));
+        }
+        Some(Queue { name, .. }) => {
+            f.ruled_out.push(RuledOut::new("full-queue", format!("{name} dropped nothing")));
+        }
+        None => {
+            let why = "which rule or program refuses (netfilter and qdisc counters)";
+            return f.missing.push(why.to_owned());
+        }
+    }
+    f.missing.push("which rule or program refuses (netfilter counters)".to_owned());
 }

@@ -24,6 +24,9 @@ const CRIT: f64 = 0.9;
 /// Orphans as a part of `tcp_max_orphans`: warn, critical, clear.
 const ORPHANS: [f64; 3] = [0.25, 0.5, 0.2];
 
+/// So many connections in CLOSE-WAIT may be a leak that fills the memory.
+const LEAK: u32 = 100;
+
 const ABORTS: &str = "TcpExtTCPAbortOnMemory";
 
 static DOC: RuleDoc = RuleDoc {
@@ -56,6 +59,9 @@ impl Rule for TcpMemPressure {
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(s) = State::of(w) else { return };
+        if s.mem.is_none() && s.orphans.is_none() && s.aborts == 0 {
+            return out.cannot_judge("no sockstat, or neither tcp_mem nor tcp_max_orphans");
+        }
         if let Some(severity) = s.severity() {
             out.fire(Subject::Host, fire(w, &s, severity));
         } else if s.lingers() {
@@ -184,13 +190,22 @@ fn holders(f: &mut Fire, fattest: &[&Fat]) {
 
 fn rule_out(f: &mut Fire, w: &Window<'_>, s: &State, fattest: &[&Fat]) {
     let closing: u32 = w.derived.sockets.totals.iter().map(|t| t.close_wait).sum();
-    f.ruled_out.push(RuledOut::new(
-        "tcp-close-wait-leak",
-        format!("{closing} connections in CLOSE-WAIT on this host"),
-    ));
+    let text = format!("{closing} connections in CLOSE-WAIT on this host");
+    if closing < LEAK {
+        f.ruled_out.push(RuledOut::new("tcp-close-wait-leak", text));
+    } else {
+        f.evidence.push(Evidence::new("CLOSE-WAIT", closing.into(), "", text));
+    }
+    let because = "the limits are TCP's own, not the memory of the host";
+    f.ruled_out.push(RuledOut::new("mem-stall", because));
     let page = f64::from(w.host.page_size.max(1));
     if let (Some((n, _)), Some(x)) = (s.mem, fattest.first()) {
         let pct = 100.0 * (f64::from(x.r) + f64::from(x.w)) / (n.max(1) as f64 * page);
-        f.ruled_out.push(RuledOut::new("one-socket", format!("the largest holds {pct:.0}% of it")));
+        let text = format!("the largest holds {pct:.0}% of it");
+        if pct < 50.0 {
+            f.ruled_out.push(RuledOut::new("one-socket", text));
+        } else {
+            f.evidence.push(Evidence::new("one-socket", pct, "%", text));
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::super::{
     Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
     Verdicts, Window,
 };
-use super::common::counters::grown;
+use super::common::counters::{grown, is_udp, losers};
 use super::common::peers::{Group, by_service, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{bytes, time};
@@ -40,7 +40,7 @@ static DOC: RuleDoc = RuleDoc {
         look, and its receive queue is full: r at 80% of rb or more, or at 25% with the advertised \
         window closed (rcv_wnd 0 since 6.2; before, TCPToZeroWindowAdv grew since the queue stands \
         still), for 5 of 6 s. Critical when the kernel drops what still arrives \
-        (TCPZeroWindowDrop, TCPRcvQDrop). Clears below 50% of rb.",
+        (TCPZeroWindowDrop, TCPRcvQDrop; its own count d grows, too). Clears below 50% of rb.",
     look_alikes: "A reader that works in bursts: more bytes come in than the queue grows by, so \
         some were taken. A reader that waits for a whole message (SO_RCVLOWAT) lets little lie. \
         On the sender's side this shows as tcp-zero-window-stall.",
@@ -85,6 +85,16 @@ impl Rule for TcpReceiverNotReading {
             out.linger(g.subject);
         }
     }
+}
+
+/// What was thrown away for want of a reader. The counters are the whole namespace's, so where
+/// sockets counted drops, these must be among them. Their own counts are no measure: probes of
+/// the closed window are in them.
+fn dropped(w: &Window<'_>, g: &Group<'_>) -> u64 {
+    let counted: u64 = DROPS.iter().filter_map(|n| grown(w, g.netns(), n)).sum();
+    let lost = losers(w, g.netns(), |d| !is_udp(d));
+    let own = lost.iter().any(|l| g.cases.iter().any(|c| c.socket.id == l.socket.id));
+    if own || lost.is_empty() { counted } else { 0 }
 }
 
 /// r / rb.
@@ -136,7 +146,7 @@ fn full(w: &Window<'_>, s: &Suspect) -> Option<Evidence> {
 
 fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let s = g.first().socket;
-    let drops: u64 = DROPS.iter().filter_map(|n| grown(w, g.netns(), n)).sum();
+    let drops = dropped(w, g);
     let severity = if drops > 0 { Severity::Crit } else { Severity::Warn };
     let still = s.unread_since.map(|t| w.tick.mono.since(t)).unwrap_or_default();
     let unread: u64 = g.cases.iter().map(|c| u64::from(c.socket.rqueue)).sum();

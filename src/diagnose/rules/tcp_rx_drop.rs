@@ -110,7 +110,12 @@ fn fire(w: &Window<'_>, netns: NetnsId, lost: &[Lost], (unread, all): (u64, u64)
     f.ruled_out.push(RuledOut::new("tcp-receiver-not-reading", because));
     if let Some((mem, [_, pressure, _])) = memory(w) {
         let because = format!("TCP holds {mem} pages, pressure begins at {pressure}");
-        f.ruled_out.push(RuledOut::new("tcp-mem-pressure", because));
+        if mem <= i64::try_from(pressure).unwrap_or(i64::MAX) {
+            f.ruled_out.push(RuledOut::new("tcp-mem-pressure", because));
+        } else {
+            f.evidence
+                .push(Evidence::new("mem", mem as f64, "pages", because).over(pressure as f64));
+        }
     }
     let enter = enter(w, netns);
     f.next.push(format!("{enter}ss -tinmp | grep -B1 -E ',d[1-9]'"));

@@ -146,6 +146,10 @@ fn rule_out(f: &mut Fire, g: &Group<'_>) {
     }
     let because = evidence::open_window(s).unwrap_or_else(|| "timer is on, not persist".into());
     f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", because));
+    if let Some(n) = s.info.and_then(|i| i.backoff()).filter(|n| *n > 0) {
+        let because = format!("backoff {n}: a full queue that refuses keeps the RTO constant");
+        f.ruled_out.push(RuledOut::new("local-congestion", because));
+    }
 }
 
 fn next(f: &mut Fire, w: &Window<'_>, g: &Group<'_>, why: Silence) {

@@ -104,11 +104,21 @@ fn fire(w: &Window<'_>, netns: NetnsId, severity: Severity, queue: Option<&SynQu
         }
     }
     let overflows = grown(w, netns, OVERFLOWS);
-    let because = match overflows {
-        Some(n) => format!("ListenOverflows +{n}: that is the accept queue"),
-        None => "no ListenOverflows on this kernel".to_owned(),
-    };
-    f.ruled_out.push(RuledOut::new("tcp-listen-overflow", because));
+    match overflows {
+        Some(0) => {
+            let because = "ListenOverflows +0: that is the accept queue";
+            f.ruled_out.push(RuledOut::new("tcp-listen-overflow", because));
+        }
+        Some(n) => {
+            let text = format!("ListenOverflows +{n}: the accept queue is full as well");
+            f.evidence.push(Evidence::new("ListenOverflows", n as f64, "", text));
+        }
+        None => {
+            f.missing.push("whether the accept queue overflows (no ListenOverflows)".to_owned())
+        }
+    }
+    let because = "this kernel counted them itself: no firewall or path";
+    f.ruled_out.push(RuledOut::new("lost-on-the-way", because));
     let enter = enter(w, netns);
     let port = queue.map_or_else(String::new, |q| format!(" sport = :{}", q.port));
     f.next

@@ -113,6 +113,11 @@ fn rule_out(f: &mut Fire, g: &Group<'_>) {
         let because = format!("no retransmission left: total_retrans stays {n}");
         f.ruled_out.push(RuledOut::new("tcp-rto-storm", because));
     }
+    if let Cause::Frozen { too_big: Some(n) } = g.first().cause {
+        let because =
+            format!("TCPWqueueTooBig +{n}: with no route or a stuck queue it stands still");
+        f.ruled_out.push(RuledOut::new("tcp-silent-rto", because));
+    }
     if s.skmem.t() == Some(0) {
         f.ruled_out.push(RuledOut::new("stuck-in-qdisc-or-nic", "t = 0: nothing below TCP"));
     }

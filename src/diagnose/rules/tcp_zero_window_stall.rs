@@ -102,6 +102,10 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     if s.info.and_then(|i| i.snd_wnd()) == Some(0) {
         f.ruled_out.push(RuledOut::new("tcp-local-egress-drop", "snd_wnd is 0, not open"));
     }
+    if s.acked_flat_since.is_some() {
+        let because = "bytes_acked +0: a window that opens by a little would move it";
+        f.ruled_out.push(RuledOut::new("slow-reader", because));
+    }
     f.ruled_out.push(RuledOut::new("tcp-rto-storm", "timer is persist: nothing is in flight"));
     let enter = enter(w, g.netns());
     f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));

@@ -118,7 +118,13 @@ fn fire(w: &Window<'_>, netns: NetnsId, errors: u64, lost: Option<&Lost>) -> Fir
         None => f.missing.push("which socket (no drop count of its own grew)".to_owned()),
     }
     let memory = sum(w, netns, &MEM_ERRORS).unwrap_or(0);
-    f.ruled_out.push(RuledOut::new("udp-memory", format!("MemErrors +{memory}")));
+    let text = format!("MemErrors +{memory}");
+    if memory == 0 {
+        f.ruled_out.push(RuledOut::new("udp-memory", text));
+    } else {
+        let text = format!("{text}: the memory of all UDP sockets (udp_mem) runs out, too");
+        f.evidence.push(Evidence::new("MemErrors", memory as f64, "", text));
+    }
     let because = format!("this kernel delivered {errors} to the socket and found no room");
     f.ruled_out.push(RuledOut::new("lost-before-the-socket", because));
     let enter = enter(w, netns);

@@ -391,6 +391,7 @@ impl Script {
             procs_blocked: Some(0),
             user_hz: 100,
             nodes: Vec::new(),
+            isolated: vec![],
         }
     }
 

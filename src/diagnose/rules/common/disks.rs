@@ -113,9 +113,18 @@ pub(crate) fn lately<'a>(
 /// Coefficient of variation of IOPS over the samples of the last ten seconds that had a queue
 /// like this one; `None` for fewer than five of them.
 pub(crate) fn swing(w: &Window<'_>, d: &DiskFigures, queue: f64) -> Option<f64> {
-    let iops: Vec<f64> =
-        lately(w, d, 10).filter(|p| p.aqu_sz >= queue).map(DiskFigures::iops).collect();
+    swing_of(w, d, queue, DiskFigures::iops)
+}
+
+/// The same of another figure.
+pub(crate) fn swing_of(
+    w: &Window<'_>,
+    d: &DiskFigures,
+    queue: f64,
+    figure: fn(&DiskFigures) -> f64,
+) -> Option<f64> {
+    let all: Vec<f64> = lately(w, d, 10).filter(|p| p.aqu_sz >= queue).map(figure).collect();
     // A sample over several seconds has averaged its variation away by the root of their number.
     let averaged = d.dt.as_secs_f64().max(1.0).sqrt();
-    (iops.len() >= 5).then(|| variation(&iops)).flatten().map(|cv| cv * averaged)
+    (all.len() >= 5).then(|| variation(&all)).flatten().map(|cv| cv * averaged)
 }

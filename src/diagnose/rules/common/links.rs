@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::super::{Fire, Verdicts, Window};
+use super::super::super::{Fire, NOT_YET, Verdicts, Window};
 use super::text::sh;
 use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
 use crate::model::subject::{NetnsId, Subject};
@@ -45,7 +45,7 @@ impl From<Fire> for Judged {
 pub(crate) fn say(out: &mut Verdicts, fresh: bool, subject: Subject, judged: Option<Judged>) {
     match judged {
         None => {}
-        Some(_) if !fresh => out.unknown(subject, "not read this time"),
+        Some(_) if !fresh => out.unknown(subject, NOT_YET),
         Some(Judged::Fire(fire)) => out.fire(subject, *fire),
         Some(Judged::Linger) => out.linger(subject),
     }

@@ -1,6 +1,7 @@
 //! What several rules share: text with units, one cause per socket, one cause per disk.
 //! Nothing here decides severity or holds state.
 
+pub(super) mod cgroups;
 pub(super) mod counters;
 pub(super) mod disks;
 pub(super) mod evidence;

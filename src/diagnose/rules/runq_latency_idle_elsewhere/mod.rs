@@ -52,7 +52,8 @@ static DOC: RuleDoc = RuleDoc {
         Clears below 20%.",
     look_alikes: "A CPU quota: throttled time counts as run_delay too (cfs-throttle), but the CPU \
         is idle meanwhile. All CPUs busy: nowhere to go. Niced and SCHED_IDLE threads wait by \
-        their nature and are left out. One long wait, or a few. Isolated CPUs (isolcpus) idle on purpose.",
+        their nature and are left out. One long wait, or a few. Isolated CPUs \
+        (isolcpus) idle on purpose and do not count.",
     remedy: "Look at what keeps the threads there: Cpus_allowed_list, taskset, cpuset.cpus, \
         worker_cpu_affinity, thread pools pinned to the same cores by two programs. Widen the \
         mask or spread the pins.",
@@ -72,11 +73,12 @@ impl Rule for RunqLatencyIdleElsewhere {
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(cpus) = w.derived.cpu.as_ref() else { return };
+        let isolated = w.tick.samples.cpu.as_ref().map_or(&[][..], |s| &s.data.isolated);
         let idle: Vec<(CpuId, f64)> = cpus
             .cpus
             .iter()
             .map(|(id, s)| (*id, s.idle + s.iowait))
-            .filter(|(_, idle)| *idle >= IDLE)
+            .filter(|(id, idle)| *idle >= IDLE && !isolated.contains(id))
             .collect();
         if idle.is_empty() {
             return;

@@ -1,17 +1,19 @@
 //! `cgroup-io-throttle`: a limit of a cgroup, not the disk, delays I/O.
 
+mod above;
+
 use std::time::Duration;
 
 use super::super::{
     Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
     Thresholds, Verdicts, Window,
 };
-use super::common::disks::{against, reference};
-use super::common::text::{bytes, rate, sh};
+use super::common::cgroups::{self, file, subject};
+use super::common::disks::{against, leaves, reference};
+use super::common::text::{bytes, rate};
 use crate::collect::CollectorId;
 use crate::model::derive::cgroups::{CgroupFigures, CgroupIoFigures};
 use crate::model::derive::disks::DiskFigures;
-use crate::model::subject::Subject;
 
 /// See [`DOC`].
 #[derive(Debug)]
@@ -26,8 +28,6 @@ const CALM: f64 = 2.0;
 const QUEUE: f64 = 2.0;
 /// An active finding stays above this part of the thresholds.
 const CLEAR: f64 = 0.7;
-/// A cgroup that was not read this time is remembered for so long.
-const REMEMBER: Duration = Duration::from_secs(15);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cgroup-io-throttle"),
@@ -35,10 +35,14 @@ static DOC: RuleDoc = RuleDoc {
     condition: "A cgroup with a limit on a disk (v1 blkio.throttle.*_device, v2 io.max) that does \
         90% or more of it, while tasks wait for I/O for 20% or more of the time (PSI of the cgroup, \
         else of the host) and the disk is calm: queue below 2 and await up to twice that of an \
-        empty queue; for 5 of 8 s. Clears below 0.7 of that.",
+        empty queue; for 5 of 8 s. Info, and a suspicion, where the pressure is the host's and \
+        another disk has a queue. Without such a limit: I/O waits above the disks (info) when \
+        tasks of the host wait 20% longer than all disks together have requests in flight, and \
+        all are calm. Clears below 0.7 of that.",
     look_alikes: "iostat shows an idle disk: throttled requests wait before they are counted. A \
         limit below a virtual disk shows a queue there: disk-capped-cloud. Locks and journals of a \
-        file system delay without a limit. Buffered writes escape the limits of v1; there Dirty \
+        file system and network file systems delay without a limit: then only where is known, not what \
+        by. Buffered writes escape the limits of v1; there Dirty \
         grows.",
     remedy: "Raise or remove the limit, whose file is named below; write 0 (v1) or max (v2). Weights \
         instead of limits share a disk without wasting it (bfq, iocost).",
@@ -61,44 +65,27 @@ impl Rule for CgroupIoThrottle {
     }
     fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         let Some(groups) = w.derived.cgroups.as_ref() else { return };
+        let mut throttled = false;
         for g in groups.iter() {
             let Some(worst) = limited(w, g, t) else { continue };
-            let pressure = g.psi_io.or_else(|| w.derived.psi.and_then(|p| p.io_some));
-            let waits = |part: f64| pressure.is_none_or(|p| p >= part * PRESSURE);
+            let pressure = Pressure::of(w, g, worst.disk);
+            let waits = |part: f64| pressure.some.is_none_or(|p| p >= part * PRESSURE);
             if worst.share.is_none_or(|s| s >= AT_LIMIT) && waits(1.0) {
                 // Nothing that is known speaks for it.
-                if worst.share.is_some() || pressure.is_some() {
-                    out.fire(subject(g), fire(w, g, &worst, pressure));
+                if worst.share.is_some() || pressure.some.is_some() {
+                    throttled = true;
+                    out.fire(subject(g), fire(w, g, &worst, &pressure));
                 }
             } else if worst.share.is_none_or(|s| s >= CLEAR * AT_LIMIT) && waits(CLEAR) {
                 out.linger(subject(g));
             }
         }
-        // A budgeted walk reads some cgroups now and others later: those are not known to be
-        // fine now.
-        if w.tick.samples.cgroups.as_ref().is_some_and(|s| s.data.unread > 0) {
-            for g in read_lately(w) {
-                if !groups.iter().any(|n| n.id == g.id && n.mount == g.mount) {
-                    out.unknown(subject(g), "not read this time");
-                }
-            }
+        if !throttled {
+            above::judge(w, t, out);
         }
+        let limited = |g: &CgroupFigures| g.io.iter().any(|io| limits(io).next().is_some());
+        cgroups::unread(w, out, limited);
     }
-}
-
-fn subject(g: &CgroupFigures) -> Subject {
-    Subject::Cgroup { path: g.path.to_string(), id: g.id }
-}
-
-/// Limited cgroups of the last moments.
-fn read_lately<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a CgroupFigures> {
-    let now = w.tick.mono;
-    w.history
-        .back_from(w.tick.seq)
-        .take_while(move |m| now.since(m.tick.mono) < REMEMBER)
-        .filter_map(|m| m.derived.cgroups.as_deref())
-        .flatten()
-        .filter(|g| g.io.iter().any(|io| limits(io).next().is_some()))
 }
 
 /// One limit of a cgroup on a disk.
@@ -169,8 +156,35 @@ fn limited<'a>(w: &Window<'a>, g: &CgroupFigures, t: &Thresholds) -> Option<Limi
     worst
 }
 
-fn fire(w: &Window<'_>, g: &CgroupFigures, l: &Limit<'_>, pressure: Option<f64>) -> Fire {
-    let sure = l.share.is_some() && pressure.is_some();
+/// Who waits for I/O, and whose tasks these are.
+struct Pressure {
+    /// % of the time; `None` without PSI.
+    some: Option<f64>,
+    /// These are tasks of the cgroup.
+    own: bool,
+    /// Another disk that tasks of the host may wait for instead.
+    other: Option<String>,
+}
+
+impl Pressure {
+    fn of(w: &Window<'_>, g: &CgroupFigures, disk: &DiskFigures) -> Self {
+        if g.psi_io.is_some() {
+            return Self { some: g.psi_io, own: true, other: None };
+        }
+        let busy = leaves(w)
+            .filter(|d| d.id != disk.id && !disk.attrs.slaves.iter().any(|s| **s == *d.name))
+            .filter(|d| d.aqu_sz >= QUEUE || !d.stuck_for.is_zero())
+            .max_by(|a, b| a.aqu_sz.total_cmp(&b.aqu_sz));
+        Self {
+            some: w.derived.psi.and_then(|p| p.io_some),
+            own: false,
+            other: busy.map(|d| format!("{} has a queue of {:.1}", d.name, d.aqu_sz)),
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, g: &CgroupFigures, l: &Limit<'_>, pressure: &Pressure) -> Fire {
+    let sure = l.share.is_some() && pressure.some.is_some() && pressure.other.is_none();
     let limit = l.kind.show(l.most);
     let mut f = Fire::new(
         if sure { Severity::Warn } else { Severity::Info },
@@ -190,13 +204,16 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, l: &Limit<'_>, pressure: Option<f64>)
     let unit = if l.kind.bytes { "bytes/s" } else { "/s" };
     let text = format!("{} {limit}", l.kind.v2);
     f.evidence.push(Evidence::new("limit", l.most, unit, text));
-    match pressure {
+    match pressure.some {
         Some(p) => {
-            let of = if g.psi_io.is_some() { "tasks of the cgroup" } else { "tasks of the host" };
+            let of = if pressure.own { "tasks of the cgroup" } else { "tasks of the host" };
             let text = format!("{of} wait for I/O in {p:.0}% of the time");
             f.evidence.push(Evidence::new("io some", p, "%", text).over(PRESSURE));
         }
         None => f.missing.push("whether anyone waits (no PSI)".to_owned()),
+    }
+    if let Some(other) = &pressure.other {
+        f.missing.push(format!("whose wait it is: the pressure is the host's, and {other}"));
     }
     let text = format!("{}: {}", l.disk.name, l.calm);
     f.evidence.push(Evidence::new("aqu-sz", l.disk.aqu_sz, "", text));
@@ -228,12 +245,9 @@ fn blocked(f: &mut Fire, w: &Window<'_>) {
 }
 
 fn next(f: &mut Fire, g: &CgroupFigures, l: &Limit<'_>) {
-    let dir = format!("{}{}", g.mount, g.path);
-    let file = |name: &str| sh(&format!("{}/{name}", dir.trim_end_matches('/')));
+    let file = |name| file(g, name);
     let id = l.disk.id;
-    // The controller's own hierarchy has its name in the mount point.
-    let v1 = g.mount.rsplit('/').next().is_some_and(|n| n.split(',').any(|c| c == "blkio"));
-    if v1 {
+    if cgroups::of_v1(g, "blkio") {
         f.next.push(format!("cat {}", file(l.kind.v1)));
         f.next.push(format!("echo '{id} 0' > {}", file(l.kind.v1)));
     } else {
