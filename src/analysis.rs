@@ -25,6 +25,22 @@ pub struct Analysis {
     engine: Engine,
 }
 
+/// All that judging remembers beside the history: what to go on from, without the ticks before.
+/// Cheap to keep: most of it is shared with the run that it was taken from.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    deriver: Deriver,
+    engine: Engine,
+}
+
+impl Checkpoint {
+    /// Bytes that it holds on its own, about: socket tables are what is large.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.deriver.bytes()
+    }
+}
+
 /// One moment with everything that is known about it.
 #[derive(Clone, Copy)]
 pub struct MomentView<'a> {
@@ -47,6 +63,32 @@ impl Analysis {
             deriver: Deriver::default(),
             engine,
         }
+    }
+
+    /// What the run remembers now.
+    #[must_use]
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint { deriver: self.deriver.clone(), engine: self.engine.clone() }
+    }
+
+    /// A run that goes on from `from`, with an empty history.
+    #[must_use]
+    pub fn resume(host: HostInfo, from: &Checkpoint, budget: usize) -> Self {
+        let mut a = Self::new(host, from.engine.clone(), budget);
+        a.deriver = from.deriver.clone();
+        a
+    }
+
+    /// From here on judges as the run of `from` did.
+    pub fn judge_from(&mut self, from: &Checkpoint) {
+        self.engine = from.engine.clone();
+    }
+
+    /// Takes in the next tick for the figures and the history, without judging it: rules look
+    /// back at it later.
+    pub fn observe(&mut self, tick: Arc<Tick>) {
+        let derived = Arc::new(self.deriver.push(&tick));
+        self.history.push(tick, derived);
     }
 
     /// Takes in the next tick and judges it.
@@ -77,7 +119,12 @@ impl Analysis {
     pub fn latest(&self) -> Option<MomentView<'_>> {
         self.at(self.history.last()?.tick.seq)
     }
-    /// The moment with this number, if it is still in memory.
+    /// The oldest moment that was judged.
+    #[must_use]
+    pub fn oldest(&self) -> Option<MomentView<'_>> {
+        self.at(self.findings.front()?.0)
+    }
+    /// The moment with this number, if it is still in memory and was judged.
     #[must_use]
     pub fn at(&self, seq: Seq) -> Option<MomentView<'_>> {
         let m = self.history.get(seq)?;

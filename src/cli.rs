@@ -1,6 +1,7 @@
 //! The command line, as typed. What it means is decided in `config`.
 
 mod record;
+mod replay;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use record::{RecordArgs, RecordTo, RotateArg, SyncArg};
+pub use replay::{ExportArgs, ReplayArgs};
 
 /// Shows where the work on this Linux box is stuck, and why: sockets, disks, softirqs, run
 /// queue, with findings that say what is wrong, what was ruled out, and what to type next.
@@ -31,6 +33,9 @@ Examples:
   stallscope check --duration 60s --format json
   stallscope record -o box.stall          write everything that is measured into a file
   ssh box stallscope record -o - > box.stall
+  stallscope replay box.stall             the console over that file, anywhere, without root
+  stallscope check box.stall              the findings of the whole file
+  stallscope export box.stall --from 14:00 --to 14:10 -o part.stall --redact
   stallscope explain incident.txt         the same rules over pasted ss, iostat, nstat output
   stallscope doctor                       what is measured here, and how to unlock the rest
 
@@ -43,10 +48,14 @@ Exit codes:
 /// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Watch for a while without a screen and print the findings.
+    /// Watch for a while, or look through a recording, without a screen; print the findings.
     Check(CheckArgs),
     /// Write everything that is measured into a file, without a screen.
     Record(RecordArgs),
+    /// Go through a recording as if it were live.
+    Replay(ReplayArgs),
+    /// Cut a part out of a recording, to share it.
+    Export(ExportArgs),
     /// What works here, what does not, why, and how to unlock it.
     Doctor(DoctorArgs),
     /// Diagnose pasted output of ss, iostat -x, nstat, netstat -s, fio and others.
@@ -94,6 +103,12 @@ pub struct ConsoleArgs {
 /// `stallscope check`.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
+    /// A recording to look through, instead of this machine; - for a pipe.
+    #[arg(
+        value_name = "FILE",
+        conflicts_with_all = ["interval", "netns", "no_bpf", "duration", "record", "append"]
+    )]
+    pub file: Option<PathBuf>,
     /// Shared settings.
     #[command(flatten)]
     pub live: LiveArgs,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use jiff::tz::TimeZone;
 
-use crate::cli::{ColorArg, ConsoleArgs, GlyphArg};
+use crate::cli::{ColorArg, ConsoleArgs, GlyphArg, ReplayArgs};
 use crate::ui::{ColorChoice, ColorMode, ConsoleSettings, GlyphSet, MouseMode};
 
 /// The variables that matter.
@@ -36,13 +36,23 @@ impl Environment {
 /// Settings of the console.
 #[must_use]
 pub fn console(args: &ConsoleArgs, env: &Environment) -> ConsoleSettings {
-    let color = match args.color {
+    screen(args.color, args.glyphs, args.mouse, env)
+}
+
+/// Settings of the console over a recording.
+#[must_use]
+pub fn replay(args: &ReplayArgs, env: &Environment) -> ConsoleSettings {
+    screen(args.color, args.glyphs, args.mouse, env)
+}
+
+fn screen(color: ColorArg, glyphs: GlyphArg, mouse: bool, env: &Environment) -> ConsoleSettings {
+    let color = match color {
         ColorArg::Auto => ColorChoice::Auto,
         ColorArg::Always => ColorChoice::Always,
         ColorArg::Never => ColorChoice::Never,
         ColorArg::Palette => ColorChoice::Indexed,
     };
-    let glyphs = match args.glyphs {
+    let glyphs = match glyphs {
         GlyphArg::Auto => GlyphSet::detect(env.locale.as_deref(), env.term.as_deref()),
         GlyphArg::Braille => GlyphSet::Braille,
         GlyphArg::Block => GlyphSet::Block,
@@ -51,7 +61,7 @@ pub fn console(args: &ConsoleArgs, env: &Environment) -> ConsoleSettings {
     ConsoleSettings {
         color: ColorMode::resolve(color, env.no_color.as_deref(), env.term.as_deref()),
         glyphs,
-        mouse: if args.mouse { MouseMode::On } else { MouseMode::Off },
+        mouse: if mouse { MouseMode::On } else { MouseMode::Off },
         tz: TimeZone::system(),
         write_dir: PathBuf::from("."),
     }

@@ -17,6 +17,8 @@
 //! | [`model`] | figures, history | clock, files, environment |
 //! | [`diagnose`] | rules and the engine | clock, files, state in rules |
 //! | [`analysis`] | the fold that all front ends share | clock, files |
+//! | [`recording`] | ticks in a file, and back | know of rules, screens |
+//! | [`replay`] | judge a recording from any of its ticks | draw |
 //! | [`view`] | the screen as data | terminal, clock, files |
 //! | [`ui`] | draw it, read keys | judge, compute |
 //! | [`clock`] | ask the kernel for the time | anything else |
@@ -29,6 +31,7 @@ pub mod config;
 pub mod diagnose;
 pub mod model;
 pub mod recording;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod source;

@@ -1,6 +1,7 @@
 //! The only file that wires a source to the analysis and the analysis to an outlet.
 
 mod record;
+mod replay;
 
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -74,6 +75,8 @@ pub fn run(cli: Cli) -> anyhow::Result<Exit> {
         None => console(&cli.console),
         Some(Command::Check(args)) => check(&args),
         Some(Command::Record(args)) => record::record(&args),
+        Some(Command::Replay(args)) => replay::replay(&args),
+        Some(Command::Export(args)) => replay::export(&args),
         Some(Command::Doctor(args)) => doctor(&args),
         Some(Command::Explain(args)) => explain(&args),
         Some(Command::Info(args)) => info(&args),
@@ -127,6 +130,9 @@ fn start(netns: &str, no_bpf: bool, interval: Duration) -> anyhow::Result<Feed> 
 }
 
 fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
+    if let Some(file) = &args.file {
+        return replay::check(file, args.format);
+    }
     if args.duration < args.live.interval {
         return Err(Stop::usage(format!(
             "--duration {:?} is shorter than --interval {:?}: one tick gives no rates",

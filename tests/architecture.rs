@@ -78,6 +78,8 @@ const LAYERS: &[Layer] = &[
     },
     Layer { io: true, ..layer("recording", &["model", "collect", "clock"]) },
     layer("paste", &["model", "collect"]),
+    // Judges recordings: whoever judges live does it by the same means.
+    layer("replay", &["model", "diagnose", "analysis", "collect", "recording", "source"]),
     layer("view", &["model", "diagnose", "analysis", "collect"]),
     // `clock` paces frames on slow links, `report::save` writes what `w` asks for.
     layer(
@@ -90,12 +92,13 @@ const LAYERS: &[Layer] = &[
             "view",
             "source",
             "recording",
+            "replay",
             "clock",
             "report::save",
         ],
     ),
     Layer { io: true, ..layer("report", &["model", "diagnose", "analysis", "collect"]) },
-    layer("cli", &["collect"]),
+    layer("cli", &["collect", "model::moment"]),
     // What the console is told is the console's type.
     Layer { io: true, ..layer("config", &["cli", "collect", "diagnose", "model", "ui"]) },
     Layer {
@@ -113,6 +116,7 @@ const LAYERS: &[Layer] = &[
                 "model",
                 "paste",
                 "recording",
+                "replay",
                 "report",
                 "source",
                 "ui",

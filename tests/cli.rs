@@ -76,7 +76,12 @@ fn usage_errors_are_code_2() {
     for (args, says) in [
         (&["check", "--frobnicate"][..], "--frobnicate"),
         (&["bogus"], "bogus"),
-        (&["check", "extra"], "extra"),
+        (&["check", "one", "two"], "two"),
+        (&["check", "box.stall", "--duration", "5s"], "--duration"),
+        (&["replay"], "FILE"),
+        (&["replay", "x", "--speed", "100"], "0.25 to 64"),
+        (&["replay", "x", "--at", "noon"], "is no time"),
+        (&["export", "x"], "--output"),
         (&["check", "--format", "xml"], "json"),
         (&["check", "--duration"], "--duration"),
         (&["check", "--duration", "5"], "not a time"),

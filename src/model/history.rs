@@ -46,6 +46,10 @@ pub const DEFAULT_BUDGET: usize = 64 << 20;
 /// Moments kept whatever the budget says: rules look back this far. Beyond the budget they are
 /// kept without their socket tables, which rules do not need.
 const MIN_MOMENTS: usize = 40;
+/// How far back rules look at most, in samples about a second (or an interval) apart ...
+pub const REACH_SAMPLES: usize = 300;
+/// ... and in time. A player that goes to a moment reads the recording from this far before it.
+pub const REACH: Duration = Duration::from_secs(700);
 /// Figures of a namespace's devices stand for so long.
 const NETDEV_AGE: Duration = Duration::from_secs(15);
 /// The youngest moments are always whole: what the screen shows, and what it compares with.
@@ -129,6 +133,16 @@ impl History {
         // Numbers grow, but not by one where a recording lost ticks.
         let i = self.moments.binary_search_by_key(&seq, |m| m.tick.seq).ok()?;
         self.moments.get(i)
+    }
+    /// The first moment behind `seq`.
+    #[must_use]
+    pub fn after(&self, seq: Seq) -> Option<&Moment> {
+        self.moments.get(self.moments.partition_point(|m| m.tick.seq <= seq))
+    }
+    /// The last moment before `seq`.
+    #[must_use]
+    pub fn before(&self, seq: Seq) -> Option<&Moment> {
+        self.moments.get(self.moments.partition_point(|m| m.tick.seq < seq).checked_sub(1)?)
     }
     /// Moments up to and including `seq`, newest first.
     pub fn back_from(&self, seq: Seq) -> impl Iterator<Item = &Moment> {
@@ -314,8 +328,8 @@ impl CounterDelta {
 }
 
 impl<'a> Window<'a> {
-    /// Figures of this moment and those before, newest first, at most `n`, about a second (or
-    /// one interval) apart.
+    /// Figures of this moment and those before, newest first, at most `n` and
+    /// [`REACH_SAMPLES`], about a second (or one interval) apart.
     pub fn recent(&self, n: usize) -> impl Iterator<Item = &'a Derived> + use<'a> {
         let mut last: Option<MonoNs> = None;
         self.history
@@ -328,7 +342,7 @@ impl<'a> Window<'a> {
                 }
                 far
             })
-            .take(n)
+            .take(n.min(REACH_SAMPLES))
     }
 
     /// Growth of a protocol counter of `netns` over the last `span`. `None`: this kernel does
@@ -372,7 +386,7 @@ impl<'a> Window<'a> {
         let from = self.tick.mono;
         self.history
             .back_from(self.tick.seq)
-            .take_while(move |m| from.since(m.tick.mono) < Duration::from_secs(700))
+            .take_while(move |m| from.since(m.tick.mono) < REACH)
             .filter_map(move |m| {
                 let s: &'a Shared<NetCountersSample> = m.tick.samples.net_counters.as_ref()?;
                 Some((s.span.mid(), s.data.spaces.iter().find(|n| n.netns == netns)?))

@@ -3,6 +3,8 @@
 pub mod coverage;
 pub mod derive;
 pub mod history;
+pub mod moment;
+pub mod outline;
 pub mod pasted;
 pub mod subject;
 pub mod text;

@@ -1,8 +1,9 @@
-//! Recordings: ticks in a file, and back. [`format`] is the specification; [`writer`] makes
+//! Recordings: ticks in a file, and back. [`mod@format`] is the specification; [`writer`] makes
 //! blocks, [`reader`] finds them again whatever happened to the file. Neither knows of rules or
 //! screens: what a timeline shows of a tick comes in as a [`index::Note`].
 
 pub mod delta;
+pub mod export;
 pub mod flat;
 pub mod format;
 pub mod index;
@@ -10,6 +11,7 @@ pub mod info;
 mod layout;
 pub mod reader;
 pub mod recorder;
+pub mod redact;
 mod reshape;
 pub mod source;
 mod state;

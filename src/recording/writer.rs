@@ -111,6 +111,23 @@ impl<W: Write> Writer<W> {
         Ok(w)
     }
 
+    /// Begins another segment: what follows is of another boot or another run.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn segment(&mut self, host: &HostInfo) -> io::Result<()> {
+        self.end_group()?;
+        self.segment = Segment { host: host.clone() };
+        let mut json = serde_json::to_vec(&self.segment)?;
+        json.push(b'\n');
+        let block = self.block(Kind::Segment, Stamp::default(), 0, 0, &json)?;
+        let at = self.offset;
+        self.write(&block)?;
+        self.trailer.segments.push(at);
+        self.last = None;
+        Ok(())
+    }
+
     /// Bytes of whole blocks so far: the good end of the file.
     #[must_use]
     pub fn offset(&self) -> u64 {

@@ -16,7 +16,7 @@ pub const SCHEMA: u32 = 1;
 /// The whole report.
 #[must_use]
 pub fn render(r: &CheckReport) -> Value {
-    json!({
+    let mut v = json!({
         "schema": SCHEMA,
         "tool": r.host.tool,
         "host": r.host.hostname,
@@ -30,7 +30,11 @@ pub fn render(r: &CheckReport) -> Value {
         "findings": r.findings.iter().map(|f| finding(f)).collect::<Vec<_>>(),
         "notes": r.notes.iter().map(|f| finding(f)).collect::<Vec<_>>(),
         "not_judged": r.not_judged,
-    })
+    });
+    if let (Some(unread), Value::Object(map)) = (&r.unread, &mut v) {
+        map.insert("unread".into(), json!(unread));
+    }
+    v
 }
 
 /// As one line of text. Names from the kernel stay what they are, but what a terminal would obey

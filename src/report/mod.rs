@@ -39,6 +39,8 @@ pub struct CheckReport {
     pub notes: Vec<Arc<Finding>>,
     /// Rules that could not judge, or would have needed longer.
     pub not_judged: Vec<NotJudged>,
+    /// Of a recording: what could not be read.
+    pub unread: Option<Vec<String>>,
 }
 
 impl CheckReport {
@@ -94,7 +96,19 @@ impl CheckReport {
             findings: findings.map(|f| told(f)).unwrap_or_default(),
             notes: findings.map(|f| f.notes.clone()).unwrap_or_default(),
             not_judged: findings.map(|f| f.not_judged.clone()).unwrap_or_default(),
+            unread: None,
         }
+    }
+
+    /// What the report of a recording has beyond that of its last run: findings that ended
+    /// before, and what could not be read.
+    #[must_use]
+    pub fn beyond(mut self, over: &[Arc<Finding>], unread: Vec<String>) -> Self {
+        self.findings.extend(over.iter().cloned());
+        let found = |n: &NotJudged| self.findings.iter().any(|f| f.rule == n.rule);
+        self.not_judged.retain(|n| !(found(n) && n.why.starts_with("needs ")));
+        self.unread = Some(unread);
+        self
     }
 
     /// Findings at warn or worse.

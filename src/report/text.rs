@@ -33,6 +33,11 @@ pub fn render(r: &CheckReport) -> String {
     for n in &r.notes {
         let _ = writeln!(out, "-  {:<21} {}", n.rule.0, sanitize(&n.fire.summary));
     }
+    if let Some([first, rest @ ..]) = r.unread.as_deref() {
+        let more =
+            if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
+        let _ = writeln!(out, "?  unreadable: {}{more}", sanitize(first));
+    }
     out.push_str(&summary(r));
     out
 }

@@ -1,8 +1,9 @@
-//! Where ticks come from: the live kernel or pasted text, later a recording. Behind this
-//! trait all of them look the same, and nothing downstream can tell them apart.
+//! Where ticks come from: the live kernel, pasted text or a recording. Downstream of here they
+//! look the same.
 
 pub mod live;
 pub mod paste;
+pub mod replay;
 
 use std::sync::Arc;
 

@@ -14,6 +14,7 @@ use futures_util::StreamExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::pace::Pace;
+use super::play::Playing;
 use super::rec::Recordings;
 use super::render::render;
 use super::terminal::{Terminal, leave, stop_self, take_panics, window_size};
@@ -23,6 +24,7 @@ use crate::clock;
 use crate::collect::Interest;
 use crate::model::time::MonoNs;
 use crate::recording::Recorder;
+use crate::replay::player::{Answer, Player};
 use crate::report::save::save;
 use crate::source::{Event, Feed};
 use crate::view::action::Effect;
@@ -77,35 +79,59 @@ enum Wake {
     Frame,
     /// A frame has left.
     Sent,
+    /// A moment of what is past is due.
+    Play,
+    /// The recording's player has an answer.
+    Answer(Option<Answer>),
 }
 
-struct Console {
-    analysis: Analysis,
-    view: ViewState,
+pub(super) struct Console {
+    pub(super) analysis: Analysis,
+    pub(super) view: ViewState,
+    pub(super) player: Option<Player>,
+    pub(super) playing: Playing,
     theme: Theme,
     settings: ConsoleSettings,
     terminal: Terminal,
-    recordings: Recordings,
-    interest: tokio::sync::watch::Sender<Arc<Interest>>,
-    dirty: bool,
+    pub(super) recordings: Recordings,
+    interest: Option<tokio::sync::watch::Sender<Arc<Interest>>>,
+    pub(super) dirty: bool,
     pace: Pace,
     drawn: MonoNs,
     ticked: MonoNs,
     done: Option<ExitReason>,
 }
 
+/// What the console looks at.
+pub(super) enum Input {
+    /// The running kernel.
+    Live(Feed),
+    /// A recording.
+    Tape(Box<Player>),
+}
+
 pub(super) async fn run(
-    feed: Feed,
+    input: Input,
     analysis: Analysis,
+    view: ViewState,
     settings: ConsoleSettings,
     terminal: Terminal,
     recorder: Option<Recorder>,
 ) -> Result<ExitSummary, UiError> {
     let mut signals = Signals::watch().map_err(UiError::Setup)?;
-    let Feed { mut events, interest, host: _ } = feed;
+    // A recording has no feed: its channel is closed and never asked.
+    let (events, interest, player) = match input {
+        Input::Live(Feed { events, interest, host: _ }) => (events, Some(interest), None),
+        Input::Tape(p) => (tokio::sync::mpsc::channel(1).1, None, Some(*p)),
+    };
+    let (mut events, mut player) = (events, player);
+    let mut answers = player.as_mut().and_then(|p| p.answers.take());
+    let mut feed_open = player.is_none();
     let mut keys = EventStream::new();
     let mut c = Console {
-        view: ViewState::new(settings.tz.clone()),
+        view,
+        player,
+        playing: Playing::default(),
         theme: Theme { color: settings.color, glyphs: settings.glyphs },
         analysis,
         settings,
@@ -119,30 +145,35 @@ pub(super) async fn run(
         done: None,
     };
     let line = c.terminal.line.clone();
-    let mut feed_open = true;
+    c.play_changed();
     loop {
         c.draw();
         if c.done.is_some() {
             break;
         }
-        let (frame_in, silence_in) = (c.frame_in(), c.silence_in());
+        let (frame_in, silence_in, play_in) = (c.frame_in(), c.silence_in(), c.play_in());
         let wake = tokio::select! {
             biased;
             s = signals.next() => s,
             e = keys.next() => Wake::Term(e),
             () = line.done() => Wake::Sent,
             e = events.recv(), if feed_open => Wake::Feed(e),
+            e = answer(&mut answers) => Wake::Answer(e),
+            () = tokio::time::sleep(play_in.unwrap_or_default()), if play_in.is_some() => Wake::Play,
             () = tokio::time::sleep(frame_in.unwrap_or_default()), if frame_in.is_some() => Wake::Frame,
             () = tokio::time::sleep(silence_in.unwrap_or_default()), if silence_in.is_some() => Wake::Silence,
         };
         feed_open &= !matches!(wake, Wake::Feed(None));
+        if matches!(wake, Wake::Answer(None)) {
+            answers = None;
+        }
         c.take(wake);
         // Whatever else is waiting belongs to the same frame.
         while c.done.is_none() {
             let Poll::Ready(e) = waiting(&mut keys).await else { break };
             c.take(Wake::Term(e));
         }
-        while let Ok(e) = events.try_recv() {
+        while feed_open && let Ok(e) = events.try_recv() {
             c.take(Wake::Feed(Some(e)));
         }
     }
@@ -151,6 +182,14 @@ pub(super) async fn run(
     let mut lines = summary(&c.analysis, &c.settings.tz);
     lines.extend(c.recordings.finish());
     Ok(ExitSummary { reason, lines, panics: take_panics(), analysis: Box::new(c.analysis) })
+}
+
+/// The next answer of the player; without one, none ever.
+async fn answer(from: &mut Option<tokio::sync::mpsc::UnboundedReceiver<Answer>>) -> Option<Answer> {
+    match from {
+        Some(f) => f.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The next event if it is there already. Asks with this task's own waker: the stream keeps
@@ -172,7 +211,9 @@ impl Console {
                 self.reenter();
             }
             Wake::Resized => self.resized(),
-            Wake::Frame => {}
+            Wake::Frame | Wake::Answer(None) => {}
+            Wake::Answer(Some(a)) => self.answered(a),
+            Wake::Play => self.play(),
             Wake::Sent => self.sent(),
             Wake::Silence => {
                 self.view.flow = Flow::Silent(clock::mono().since(self.ticked));
@@ -205,6 +246,7 @@ impl Console {
 
     fn terminal_event(&mut self, e: &TermEvent) {
         let size = self.terminal.canvas.size();
+        let before = (self.view.play, self.view.when);
         let effect = match e {
             TermEvent::Key(k) => match input::key(*k) {
                 Some(k) => update::key(&mut self.view, &self.analysis, size, k),
@@ -215,8 +257,7 @@ impl Console {
                     update::update(&mut self.view, &self.analysis, size, a)
                 }
                 Some(input::Mouse::Click(x, y)) => {
-                    click::click(&mut self.view, &self.analysis, size, x, y);
-                    None
+                    click::click(&mut self.view, &self.analysis, size, x, y)
                 }
                 None => return,
             },
@@ -224,8 +265,12 @@ impl Console {
             _ => return,
         };
         self.dirty = true;
+        if before != (self.view.play, self.view.when) {
+            self.play_changed();
+        }
         match effect {
             None => {}
+            Some(Effect::Seek(goal)) => self.seek(goal),
             Some(Effect::Quit) => self.done = Some(ExitReason::Quit),
             Some(Effect::Suspend) => self.suspend(),
             Some(Effect::Repaint) => self.resized(),
@@ -300,7 +345,7 @@ impl Console {
     /// Time until the absence of ticks is worth a word. Counted again from each frame, so that
     /// the word is kept up to date.
     fn silence_in(&self) -> Option<Duration> {
-        if matches!(self.view.flow, Flow::Ended(_)) {
+        if matches!(self.view.flow, Flow::Ended(_)) || self.player.is_some() {
             return None;
         }
         let patience = (self.analysis.host().interval * 3).max(Duration::from_secs(3));
@@ -336,6 +381,9 @@ impl Console {
 
     /// Asks the collectors for detail of what is on the screen and in findings.
     fn tell_interest(&self, visible: &[(crate::model::subject::SockId, u32)]) {
+        if self.interest.is_none() {
+            return;
+        }
         let mut want = self.analysis.interest();
         want.sockets.extend(visible.iter().map(|v| v.0).filter(|id| id.cookie != 0));
         want.inodes.extend(visible.iter().map(|v| v.1).filter(|i| *i != 0));
@@ -343,7 +391,8 @@ impl Console {
         want.sockets.dedup();
         want.inodes.sort_unstable();
         want.inodes.dedup();
-        self.interest.send_if_modified(|old| {
+        let Some(interest) = &self.interest else { return };
+        interest.send_if_modified(|old| {
             let changed = **old != want;
             if changed {
                 *old = Arc::new(want);

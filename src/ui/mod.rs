@@ -8,6 +8,7 @@ pub mod glyphs;
 mod input;
 mod outlet;
 mod pace;
+mod play;
 mod rec;
 pub mod render;
 mod summary;
@@ -20,8 +21,15 @@ use std::path::PathBuf;
 use jiff::tz::TimeZone;
 
 use crate::analysis::Analysis;
+use crate::diagnose::Engine;
+use crate::model::history::DEFAULT_BUDGET;
+use crate::model::outline::Goal;
+use crate::model::tick::HostInfo;
+use crate::model::time::WallNs;
 use crate::recording::Recorder;
+use crate::replay::player::{Judged, Player};
 use crate::source::Feed;
+use crate::view::state::{Play, Reel, ViewState};
 
 pub use glyphs::GlyphSet;
 pub use summary::summary;
@@ -110,6 +118,59 @@ pub fn run(
     settings: ConsoleSettings,
     recorder: Option<Recorder>,
 ) -> Result<ExitSummary, UiError> {
+    let view = ViewState::new(settings.tz.clone());
+    with_terminal(event_loop::Input::Live(feed), analysis, view, settings, recorder)
+}
+
+/// Where and how a replay begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Begin {
+    /// At this time, paused; from the first tick, playing, without one.
+    pub at: Option<WallNs>,
+    /// So many times as fast as it was.
+    pub speed: f64,
+}
+
+/// The console over a recording; else as [`run`].
+///
+/// # Errors
+/// As [`run`].
+pub fn replay(
+    mut player: Player,
+    begin: Begin,
+    settings: ConsoleSettings,
+) -> Result<ExitSummary, UiError> {
+    let mut view = ViewState::new(settings.tz.clone());
+    let goal = match begin.at {
+        Some(wall) => Goal::Wall(wall),
+        None if player.follow => Goal::End,
+        None => Goal::Tick(0),
+    };
+    let tick = player.resolve(goal).unwrap_or(0);
+    let glance = player.glance(tick);
+    let nothing = || Analysis::new(HostInfo::default(), Engine::default(), DEFAULT_BUDGET);
+    let (analysis, judged) = glance.unwrap_or_else(|| (nothing(), Judged::Whole));
+    view.play = Play { on: begin.at.is_none(), speed: begin.speed };
+    view.reel = Some(Reel {
+        name: player.name.clone(),
+        len: player.len(),
+        since: match judged {
+            Judged::Whole => None,
+            Judged::Since(wall) => Some(wall),
+        },
+        ..Reel::default()
+    });
+    view.waits.rebuild(analysis.history());
+    with_terminal(event_loop::Input::Tape(Box::new(player)), analysis, view, settings, None)
+}
+
+fn with_terminal(
+    input: event_loop::Input,
+    analysis: Analysis,
+    view: ViewState,
+    settings: ConsoleSettings,
+    recorder: Option<Recorder>,
+) -> Result<ExitSummary, UiError> {
     terminal::install_panic_hook(std::thread::current().id());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -117,7 +178,7 @@ pub fn run(
         .map_err(UiError::Setup)?;
     let terminal = terminal::Terminal::open(settings.mouse).map_err(UiError::Terminal)?;
     let mut out =
-        runtime.block_on(event_loop::run(feed, analysis, settings, terminal, recorder))?;
+        runtime.block_on(event_loop::run(input, analysis, view, settings, terminal, recorder))?;
     out.panics.extend(terminal::take_panics());
     // Threads that read the terminal or signals must not keep us from leaving.
     runtime.shutdown_background();

@@ -1,5 +1,7 @@
 //! What a user can do. Keys map to actions in `keymap`, `update` carries them out.
 
+use crate::model::outline::Goal;
+
 /// A key, free of any terminal library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
@@ -71,6 +73,14 @@ pub enum TimeStep {
     FindingBack,
     /// To where the next finding began.
     FindingForward,
+    /// To the mark before.
+    MarkBack,
+    /// To the next mark.
+    MarkForward,
+    /// To the first moment there is.
+    Start,
+    /// To the last moment there is.
+    End,
 }
 
 /// What a user can do.
@@ -104,8 +114,14 @@ pub enum Action {
     Columns,
     /// Show or hide the column under the cursor.
     ToggleColumn,
-    /// Stop or resume the screen.
+    /// Stop the screen, or go on; play or pause what is past.
     Freeze,
+    /// Play what is past faster.
+    Faster,
+    /// Play what is past slower.
+    Slower,
+    /// Type a time to go to.
+    Goto,
     /// Go through time.
     Time(TimeStep),
     /// Back to now.
@@ -146,4 +162,6 @@ pub enum Effect {
     Suspend,
     /// Draw everything anew.
     Repaint,
+    /// Go to a place of the recording that is not in memory.
+    Seek(Goal),
 }

@@ -49,7 +49,7 @@ pub fn build(a: &Analysis, v: &ViewState, size: Size) -> Vm {
     }
     if let Some(area) = p.footer {
         chrome::footer(&mut vm, v, area);
-    } else if matches!(v.mode, Mode::Filter { .. }) && size.h > 0 {
+    } else if matches!(v.mode, Mode::Filter { .. } | Mode::Goto { .. }) && size.h > 0 {
         chrome::footer(&mut vm, v, Area::new(0, size.h - 1, size.w, 1));
     }
     overlay::draw(&mut vm, v, size);
@@ -61,7 +61,7 @@ pub fn build(a: &Analysis, v: &ViewState, size: Size) -> Vm {
 pub fn shown<'a>(a: &'a Analysis, v: &'a ViewState) -> Option<Cx<'a>> {
     let latest = a.latest()?.tick.seq;
     // A moment that fell out of memory: the oldest one is the nearest.
-    let oldest = a.history().first()?.tick.seq;
+    let oldest = a.oldest()?.tick.seq;
     Cx::at(a, v.shown(latest).max(oldest), &v.tz)
 }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::context::{Cx, clock_minutes};
+use super::context::{Cx, clock as clock_time, clock_minutes, day};
 use super::keymap;
 use super::layout::{FindingsTitle, Places};
 use super::series::Buckets;
-use super::state::{FindingKey, Flow, Focus, Link, Mode, Rec, RecState, ViewState, When};
+use super::state::{FindingKey, Flow, Focus, Input, Link, Mode, Rec, RecState, ViewState, When};
 use super::table::tone_of;
 use super::vm::{Area, Line, LineStyle, Tone, Vm};
-use super::{text, units};
+use super::{scrub, text, units};
 use crate::analysis::Analysis;
 use crate::collect::SignalStatus;
 use crate::diagnose::{Confidence, Finding, Severity};
@@ -44,6 +44,10 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
             parts.push((1, format!("{} ticks lost", gap.ticks), Tone::Warn));
         }
     }
+    if let Some(since) = v.reel.as_ref().and_then(|r| r.since) {
+        let clock = clock_time(since, &v.tz);
+        parts.push((1, format!("judged since {clock} only"), Tone::Warn));
+    }
     if let Some(rec) = &v.rec {
         let (text, tone) = rec_text(rec);
         parts.push((0, text, tone));
@@ -51,7 +55,10 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
     if v.link == Link::Slow {
         parts.push((1, "slow link".to_owned(), Tone::Warn));
     }
-    let clock = cx.map_or(String::new(), |c| c.clock(c.now.tick.wall));
+    let clock = cx.map_or(String::new(), |c| match v.reel {
+        Some(_) => format!("{} {}", day(c.now.tick.wall, c.tz), c.clock(c.now.tick.wall)),
+        None => c.clock(c.now.tick.wall),
+    });
     // Drop what matters least until the rest fits.
     let need = |p: &[(u8, String, Tone)]| -> usize {
         12 + clock.len() + 1 + p.iter().map(|p| text::width(&p.1) + 2).sum::<usize>()
@@ -93,7 +100,18 @@ fn mode_text(a: &Analysis, v: &ViewState) -> (String, Tone) {
         let d = last.zip(shown).map_or(Duration::ZERO, |(l, s)| l.since(s));
         units::age(d)
     };
+    let speed = format!("{}x", v.play.speed);
+    if let Some(r) = &v.reel {
+        return match (r.seeking, v.play.on) {
+            (true, _) => ("REPLAY seeking".to_owned(), Tone::Accent),
+            (_, true) => (format!("REPLAY {speed}"), Tone::Strong),
+            (_, false) => ("REPLAY paused".to_owned(), Tone::Warn),
+        };
+    }
     match (&v.flow, v.when) {
+        (_, When::Rewound(s)) if v.play.on => {
+            (format!("REWOUND {} behind, {speed}", behind(s)), Tone::Warn)
+        }
         (_, When::Frozen(s)) => (format!("FROZEN {} behind", behind(s)), Tone::Warn),
         (_, When::Rewound(s)) => (format!("REWOUND {} behind", behind(s)), Tone::Warn),
         (Flow::Ended(_), When::Live) => ("ENDED".to_owned(), Tone::Warn),
@@ -117,16 +135,23 @@ pub fn coverage(tick: &Tick) -> (usize, usize) {
 const SPANS: [u64; 10] = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 86_400];
 
 #[derive(Clone, Copy, PartialEq)]
-enum Slot {
+pub(super) enum Slot {
     /// No tick: before the start, or a hole.
     Gap,
     Quiet,
     Lasting(Severity),
     Onset(Severity),
+    /// Ticks are missing.
+    Lost,
+    /// The user's mark.
+    Mark,
 }
 
 /// The line of time: what was found when, and where we are.
 pub(super) fn timeline(a: &Analysis, cx: &Cx<'_>, v: &ViewState, w: u16) -> Line {
+    if let Some(line) = v.reel.as_ref().and_then(|r| scrub::line(a, cx, v, r, w)) {
+        return line;
+    }
     let newest = a.latest().map_or(cx.mono(), |m| m.tick.mono);
     let oldest = a.history().first().map_or(newest, |m| m.tick.mono);
     let n = usize::from(w).saturating_sub(16).max(1);
@@ -142,18 +167,7 @@ pub(super) fn timeline(a: &Analysis, cx: &Cx<'_>, v: &ViewState, w: u16) -> Line
             line.add("┃", tone);
             continue;
         }
-        let (text, tone) = match slot {
-            Slot::Gap => (" ", Tone::Dim),
-            Slot::Quiet => ("·", Tone::Dim),
-            Slot::Lasting(Severity::Crit) => ("━", Tone::Crit),
-            Slot::Lasting(Severity::Warn) => ("─", Tone::Warn),
-            Slot::Lasting(Severity::Info) => ("·", Tone::Info),
-            Slot::Onset(Severity::Crit | Severity::Warn) => {
-                let crit = *slot == Slot::Onset(Severity::Crit);
-                ("!", if crit { Tone::Crit } else { Tone::Warn })
-            }
-            Slot::Onset(Severity::Info) => ("-", Tone::Info),
-        };
+        let (text, tone) = look(*slot);
         match line.left.last_mut() {
             // Runs of one tone are one piece.
             Some(super::vm::Piece::Text(t, old)) if *old == tone => t.to_mut().push_str(text),
@@ -163,9 +177,26 @@ pub(super) fn timeline(a: &Analysis, cx: &Cx<'_>, v: &ViewState, w: u16) -> Line
     line.right(format!(" {} ", clock_minutes(cx.wall_of(newest), cx.tz)), Tone::Dim)
 }
 
+/// How a column of the line looks.
+pub(super) fn look(slot: Slot) -> (&'static str, Tone) {
+    match slot {
+        Slot::Gap => (" ", Tone::Dim),
+        Slot::Quiet => ("·", Tone::Dim),
+        Slot::Lasting(Severity::Crit) => ("━", Tone::Crit),
+        Slot::Lasting(Severity::Warn) => ("─", Tone::Warn),
+        Slot::Lasting(Severity::Info) => ("·", Tone::Info),
+        Slot::Onset(Severity::Crit) => ("!", Tone::Crit),
+        Slot::Onset(Severity::Warn) => ("!", Tone::Warn),
+        Slot::Onset(Severity::Info) => ("-", Tone::Info),
+        Slot::Lost => ("?", Tone::Warn),
+        Slot::Mark => ("m", Tone::Accent),
+    }
+}
+
 fn slots(a: &Analysis, cx: &Cx<'_>, b: &Buckets) -> Vec<Slot> {
     let mut slots = vec![Slot::Gap; b.n];
-    for (m, (_, f)) in a.history().iter().zip(a.findings()) {
+    for (seq, f) in a.findings() {
+        let Some(m) = a.history().get(seq) else { continue };
         let Some(slot) = b.index(m.tick.mono).and_then(|i| slots.get_mut(i)) else { continue };
         let worst = f.worst();
         *slot = match (*slot, worst) {
@@ -361,26 +392,38 @@ fn more_line(active: &[std::sync::Arc<Finding>], start: usize, shown: usize) -> 
     Line::of(format!("    + {n} more: {}", list.join(", ")), Tone::Dim)
 }
 
+/// A line that is being typed, with the cursor in it.
+fn typed(vm: &mut Vm, area: Area, prompt: &'static str, input: &Input) -> Line {
+    // The cursor stays on the screen: long input is cut at the front.
+    let room = usize::from(area.w).saturating_sub(prompt.len() + 1);
+    let before: String = input.text.iter().take(input.at).collect();
+    let after: String = input.text.iter().skip(input.at).collect();
+    let before = text::cut_front(&text::clean(&before), room).into_owned();
+    let x = prompt.len() + text::width(&before);
+    vm.cursor = Some((area.x + (x as u16).min(area.w.saturating_sub(1)), area.y));
+    let after = text::clean(&after).into_owned();
+    Line::of(prompt, Tone::Key).with(before, Tone::Plain).with(after, Tone::Plain)
+}
+
 /// The last line: a message, the filter being typed, or the keys that make sense now.
 pub(super) fn footer(vm: &mut Vm, v: &ViewState, area: Area) {
     if let Mode::Filter { input, .. } = &v.mode {
         let prompt = " filter /";
-        // The cursor stays on the screen: long input is cut at the front.
-        let room = usize::from(area.w).saturating_sub(prompt.len() + 1);
-        let before: String = input.text.iter().take(input.at).collect();
-        let after: String = input.text.iter().skip(input.at).collect();
-        let before = text::cut_front(&text::clean(&before), room).into_owned();
-        let x = prompt.len() + text::width(&before);
-        vm.cursor = Some((area.x + (x as u16).min(area.w.saturating_sub(1)), area.y));
-        let after = text::clean(&after).into_owned();
-        let mut line = Line::of(prompt, Tone::Key).with(before, Tone::Plain);
-        line.add(after, Tone::Plain);
+        let mut line = typed(vm, area, prompt, input);
         if input.text.is_empty() {
             line = line.right(
                 "words, rto>1s dport:443 !state:listen   Enter keeps, Esc undoes ",
                 Tone::Dim,
             );
         }
+        vm.lines(area, vec![line]);
+        return;
+    }
+    if let Mode::Goto { input } = &v.mode {
+        let prompt = " go to ";
+        let line = typed(vm, area, prompt, input);
+        let help = "14:03:20, -5m, +90s, 2026-05-01 14:03   Enter goes, Esc does not ";
+        let line = if input.text.is_empty() { line.right(help, Tone::Dim) } else { line };
         vm.lines(area, vec![line]);
         return;
     }

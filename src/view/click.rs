@@ -1,42 +1,49 @@
 //! A click: selects the row, finding or pane under it; on what is selected already, opens it.
 
-use super::action::Action;
+use super::action::{Action, Effect};
 use super::build::{held, shown};
 use super::chrome;
 use super::detail;
 use super::layout::{FindingsTitle, places};
 use super::panes::{self, PaneCx};
+use super::scrub;
 use super::state::{Cursor, Focus, Mode, PaneId, RowKey, ViewState};
 use super::update::{focus, update};
 use super::vm::Size;
 use crate::analysis::Analysis;
+use crate::model::outline::Goal;
 
 /// The left button was pressed at a column and row.
-pub fn click(v: &mut ViewState, a: &Analysis, size: Size, x: u16, y: u16) {
+pub fn click(v: &mut ViewState, a: &Analysis, size: Size, x: u16, y: u16) -> Option<Effect> {
     if v.mode != Mode::Normal {
-        return;
+        return None;
     }
-    let Some(cx) = shown(a, v) else { return };
+    let cx = shown(a, v)?;
     let p = places(size, v, cx.now.findings.active.len());
+    if let (Some(area), Some(o)) = (p.timeline, v.reel.as_ref().and_then(|r| r.outline.as_ref()))
+        && area.contains(x, y)
+    {
+        return scrub::tick_at(o, area.w, x - area.x).map(|t| Effect::Seek(Goal::Tick(t)));
+    }
     if p.findings.contains(x, y) {
         let title = u16::from(p.findings_title == FindingsTitle::Line);
         let row = (y - p.findings.y).checked_sub(title).map(usize::from);
         let first = chrome::first_finding(&cx, v, &p);
         let f = row.and_then(|r| cx.now.findings.active.get(first + r));
-        let Some(key) = f.map(|f| detail::finding_key(f)) else { return };
+        let key = f.map(|f| detail::finding_key(f))?;
         let again = v.focus == Focus::Findings && v.finding.as_ref() == Some(&key);
         v.details.clear();
         v.finding = Some(key);
         focus(v, Focus::Findings);
         if again {
-            update(v, a, size, Action::Open);
+            return update(v, a, size, Action::Open);
         }
-        return;
+        return None;
     }
-    let Some(place) = p.panes.iter().find(|p| p.area.contains(x, y)).copied() else { return };
+    let place = p.panes.iter().find(|p| p.area.contains(x, y)).copied()?;
     let inside = place.area.inside(place.frame);
     let hit = {
-        let Some(st) = v.pane(place.id) else { return };
+        let st = v.pane(place.id)?;
         let held = held(a, v, st);
         let pcx = PaneCx { cx: &cx, held: held.as_ref(), st, view: v, focused: true };
         let pane = panes::pane(place.id);
@@ -47,6 +54,7 @@ pub fn click(v: &mut ViewState, a: &Analysis, size: Size, x: u16, y: u16) {
         key.and_then(|k| Some((k, pane.place(&pcx, k)?)))
     };
     select(v, a, size, place.id, hit);
+    None
 }
 
 fn select(v: &mut ViewState, a: &Analysis, size: Size, id: PaneId, hit: Option<(RowKey, usize)>) {

@@ -269,6 +269,13 @@ pub fn clock(wall: WallNs, tz: &TimeZone) -> String {
     )
 }
 
+/// `2026-05-01`, local time.
+#[must_use]
+pub fn day(wall: WallNs, tz: &TimeZone) -> String {
+    let at = jiff::Timestamp::from_nanosecond(i128::from(wall.0));
+    at.map_or_else(|_| String::new(), |t| tz.to_datetime(t).date().to_string())
+}
+
 /// `14:17`, local time.
 #[must_use]
 pub fn clock_minutes(wall: WallNs, tz: &TimeZone) -> String {

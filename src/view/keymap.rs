@@ -84,7 +84,13 @@ fn outside_detail(v: &ViewState) -> bool {
     !in_detail(v)
 }
 fn not_live(v: &ViewState) -> bool {
-    v.when != When::Live
+    v.when != When::Live && v.reel.is_none()
+}
+fn in_past(v: &ViewState) -> bool {
+    v.reel.is_some() || matches!(v.when, When::Rewound(_))
+}
+fn in_recording(v: &ViewState) -> bool {
+    v.reel.is_some()
 }
 
 use Key::{
@@ -117,8 +123,8 @@ pub const KEYMAP: &[Binding] = &[
     bind(&[Ctrl('u')], Action::Move(Step::HalfUp), "Cursor", "half a page up"),
     bind(&[PageDown, Ctrl('f')], Action::Move(Step::PageDown), "Cursor", "a page down"),
     bind(&[PageUp, Ctrl('b')], Action::Move(Step::PageUp), "Cursor", "a page up"),
-    bind(&[Home, Char('g')], Action::Move(Step::First), "Cursor", "first row: follow the worst"),
-    bind(&[End, Char('G')], Action::Move(Step::Last), "Cursor", "last row"),
+    bind(&[Char('g')], Action::Move(Step::First), "Cursor", "first row: follow the worst"),
+    bind(&[Char('G')], Action::Move(Step::Last), "Cursor", "last row"),
     bind(&[Char('/')], Action::Filter, "Rows", "filter: words, and fields as in rto>1s dport:443")
         .hint(3, "filter")
         .when(in_list),
@@ -135,7 +141,7 @@ pub const KEYMAP: &[Binding] = &[
         &[Char(' ')],
         Action::Freeze,
         "Time",
-        "freeze the screen, or go on; ticks are collected all the same",
+        "freeze the screen, or go on (ticks are collected all the same); play or pause the past",
     )
     .hint(5, "freeze"),
     bind(&[Char('[')], Action::Time(TimeStep::TickBack), "Time", "one tick back").hint(6, "step"),
@@ -157,7 +163,26 @@ pub const KEYMAP: &[Binding] = &[
     .hint(7, "finding"),
     bind(&[Char('<')], Action::Time(TimeStep::Seconds(-10)), "Time", "10 s back"),
     bind(&[Char('>')], Action::Time(TimeStep::Seconds(10)), "Time", "10 s forward"),
-    bind(&[Char('0')], Action::Live, "Time", "back to now").hint(1, "live").when(not_live),
+    bind(&[Char('(')], Action::Time(TimeStep::MarkBack), "Time", "back to a mark")
+        .hint(9, "mark")
+        .when(in_recording),
+    bind(&[Char(')')], Action::Time(TimeStep::MarkForward), "Time", "forward to a mark")
+        .hint(9, "mark")
+        .when(in_recording),
+    bind(&[Char('t')], Action::Goto, "Time", "go to a time: 14:03:20, -5m, 2026-05-01 14:03")
+        .hint(6, "time")
+        .when(in_past),
+    bind(&[Char('+'), Char('=')], Action::Faster, "Time", "play the past twice as fast, up to 64x")
+        .hint(7, "speed")
+        .when(in_past),
+    bind(&[Char('-')], Action::Slower, "Time", "play the past at half the speed, down to 0.25x")
+        .hint(7, "speed")
+        .when(in_past),
+    bind(&[Home], Action::Time(TimeStep::Start), "Time", "to the start of memory or recording"),
+    bind(&[End], Action::Time(TimeStep::End), "Time", "to the end: now, or the last tick"),
+    bind(&[Char('0')], Action::Live, "Time", "back to now, or to the last tick")
+        .hint(1, "live")
+        .when(not_live),
     bind(
         &[Char('r')],
         Action::Record,
@@ -202,7 +227,7 @@ pub fn context(mode: &Mode) -> Option<Context> {
         Mode::Normal => Some(Context::Normal),
         Mode::Columns { .. } => Some(Context::Columns),
         Mode::Help { .. } => Some(Context::Help),
-        Mode::Filter { .. } => None,
+        Mode::Filter { .. } | Mode::Goto { .. } => None,
     }
 }
 
@@ -256,7 +281,10 @@ pub fn hints(v: &ViewState) -> Vec<(String, &'static str)> {
     for b in KEYMAP.iter().filter(|b| Some(b.context) == here && (b.offered)(v)) {
         let (Some((rank, word)), Some(key)) = (b.hint, b.keys.first()) else { continue };
         let word = match (b.action, v.when) {
-            (Action::Freeze, When::Frozen(_) | When::Rewound(_)) => "resume",
+            (Action::Freeze, _) if v.play.on => "pause",
+            (Action::Freeze, When::Rewound(_)) => "play",
+            (Action::Freeze, _) if v.reel.is_some() => "play",
+            (Action::Freeze, When::Frozen(_)) => "resume",
             (Action::Record, _) if v.rec.is_some() => "stop recording",
             _ => word,
         };

@@ -28,7 +28,7 @@ pub(super) fn draw(vm: &mut Vm, v: &ViewState, size: Size) {
             let room = usize::from(size.h.saturating_sub(4)).max(1);
             boxed(vm, size, "Columns", lines, (*at + 1).saturating_sub(room), 70);
         }
-        Mode::Normal | Mode::Filter { .. } => {}
+        Mode::Normal | Mode::Filter { .. } | Mode::Goto { .. } => {}
     }
 }
 

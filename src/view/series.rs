@@ -11,7 +11,7 @@ use crate::collect::bpf::Hist;
 use crate::collect::bpf::layout::{HIST_MAX_NS, bucket_range};
 use crate::model::derive::Derived;
 use crate::model::derive::bpf::RunqFigures;
-use crate::model::history::Moment;
+use crate::model::history::{History, Moment};
 use crate::model::time::{MonoNs, Seq};
 
 /// Lengths of buckets, seconds.
@@ -259,6 +259,15 @@ impl WaitLog {
         }
         while oldest.is_some_and(|o| self.ticks.front().is_some_and(|t| t.0 < o)) {
             self.ticks.pop_front();
+        }
+    }
+    /// Takes in all that is in memory, instead of what was.
+    pub fn rebuild(&mut self, history: &History) {
+        self.ticks.clear();
+        for m in history.iter() {
+            if let Some(w) = Waits::of(&m.derived) {
+                self.ticks.push_back((m.tick.seq, m.tick.mono, w));
+            }
         }
     }
     /// Ticks up to `seq`, youngest first.

@@ -1,6 +1,7 @@
 //! `ViewState`: what the user chose. Everything else on the screen follows from ticks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -8,8 +9,9 @@ use jiff::tz::TimeZone;
 use super::filter::Filter;
 use super::series::WaitLog;
 use crate::diagnose::RuleId;
+use crate::model::outline::Outline;
 use crate::model::subject::{CpuId, DiskId, SockId, Subject, TaskId};
-use crate::model::time::{MonoNs, Seq};
+use crate::model::time::{MonoNs, Seq, WallNs};
 
 /// Names a pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -258,6 +260,11 @@ pub enum Mode {
         /// The filter before.
         before: String,
     },
+    /// Typing a time to go to.
+    Goto {
+        /// What was typed.
+        input: Input,
+    },
     /// Choosing columns of a pane.
     Columns {
         /// The pane.
@@ -270,6 +277,49 @@ pub enum Mode {
         /// First line shown.
         scroll: usize,
     },
+}
+
+/// How what is past is played.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Play {
+    /// It runs.
+    pub on: bool,
+    /// So many times as fast as it was.
+    pub speed: f64,
+}
+
+/// Slowest and fastest.
+pub const SPEEDS: (f64, f64) = (0.25, 64.0);
+
+impl Default for Play {
+    fn default() -> Self {
+        Self { on: false, speed: 1.0 }
+    }
+}
+
+/// A recording on the screen.
+#[derive(Clone, Debug, Default)]
+pub struct Reel {
+    /// How it is called. Raw.
+    pub name: String,
+    /// All of it at a glance, once it has been looked through.
+    pub outline: Option<Arc<Outline>>,
+    /// Ticks that are known of.
+    pub len: u64,
+    /// What was before this is not judged yet: findings may begin earlier, or be missing.
+    pub since: Option<WallNs>,
+    /// A place was asked for and is not here yet.
+    pub seeking: bool,
+    /// The finding for which a place was asked for: rule and subject.
+    pub want: Option<(String, String)>,
+}
+
+impl Reel {
+    /// Number of ticks.
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        self.len
+    }
 }
 
 /// How the link to the terminal does.
@@ -336,6 +386,10 @@ pub struct ViewState {
     pub layout: Layout,
     /// Which moment is shown.
     pub when: When,
+    /// How what is past is played.
+    pub play: Play,
+    /// The recording, where there is one.
+    pub reel: Option<Reel>,
     /// What the keys mean.
     pub mode: Mode,
     /// Detail views that are open, outermost first.
@@ -373,6 +427,8 @@ impl ViewState {
             last_pane: PaneId::Sockets,
             layout: Layout::Overview,
             when: When::Live,
+            play: Play::default(),
+            reel: None,
             mode: Mode::Normal,
             details: Vec::new(),
             panes: super::panes::PANES.iter().map(|p| PaneState::new(p.id())).collect(),

@@ -1,59 +1,217 @@
-//! Through time: by ticks, seconds, and from finding to finding, over what is in memory.
+//! Through time: by ticks, seconds, to findings, marks and times of day. One control for the
+//! minutes in memory and for a recording: where the goal lies in memory it is shown at once,
+//! else the player is asked for it.
 
-use super::action::TimeStep;
+use jiff::tz::TimeZone;
+
+use super::action::{Effect, TimeStep};
 use super::state::{FindingKey, Focus, ViewState, When};
 use super::update::{focus, notify};
 use crate::analysis::Analysis;
-use crate::model::time::{MonoNs, Seq};
+use crate::model::moment::Moment;
+use crate::model::outline::{Goal, Outline};
+use crate::model::time::{MonoNs, Seq, WallNs};
 
 /// Goes to another moment.
-pub(super) fn travel(v: &mut ViewState, a: &Analysis, step: TimeStep) {
-    let (Some(latest), Some(first)) = (a.latest(), a.history().first()) else { return };
-    let latest = latest.tick.seq;
-    let here = v.shown(latest).max(first.tick.seq);
-    let target = match step {
-        TimeStep::TickBack => Seq(here.0.saturating_sub(1)),
-        TimeStep::TickForward => Seq(here.0 + 1),
-        TimeStep::Seconds(s) => seconds_away(a, here, s),
-        TimeStep::FindingBack | TimeStep::FindingForward => {
-            let back = step == TimeStep::FindingBack;
-            let Some((seq, key)) = onset(a, here, back) else {
-                if !back {
-                    v.when = When::Live;
+pub(super) fn travel(v: &mut ViewState, a: &Analysis, step: TimeStep) -> Option<Effect> {
+    let (latest, first) = (a.latest()?.tick.seq, a.oldest()?.tick.seq);
+    let here = v.shown(latest).max(first);
+    match step {
+        TimeStep::TickBack => match a.history().before(here).filter(|m| m.tick.seq >= first) {
+            Some(m) => show(v, a, m.tick.seq),
+            None => beyond(v, a, here.0.checked_sub(1).map(Goal::Tick), "oldest moment in memory"),
+        },
+        TimeStep::TickForward => match a.history().after(here) {
+            Some(m) => show(v, a, m.tick.seq),
+            None => beyond(v, a, Some(Goal::Tick(here.0 + 1)), "now"),
+        },
+        TimeStep::Seconds(s) => {
+            let ns = i64::from(s) * 1_000_000_000;
+            match seconds_away(a, here, first, ns) {
+                Some(seq) => show(v, a, seq),
+                None if v.reel.is_some() => beyond(v, a, Some(Goal::Away { from: here.0, ns }), ""),
+                None if s < 0 => {
+                    let _ = show(v, a, first);
+                    if here == first && first < latest {
+                        notify(v, a, "oldest moment in memory");
+                    }
+                    None
                 }
-                notify(v, a, if back { "no earlier finding in memory" } else { "now" });
-                return;
-            };
-            v.finding = Some(key);
-            if v.details.is_empty() {
-                focus(v, Focus::Findings);
+                None => show(v, a, latest),
             }
-            seq
+        }
+        TimeStep::Start => match v.reel {
+            Some(_) => goal(v, a, Goal::Tick(0)),
+            None => show(v, a, first),
+        },
+        TimeStep::End => match v.reel {
+            Some(_) => goal(v, a, Goal::End),
+            None => show(v, a, latest),
+        },
+        TimeStep::FindingBack => to_finding(v, a, here, true),
+        TimeStep::FindingForward => to_finding(v, a, here, false),
+        TimeStep::MarkBack => to_mark(v, a, here, true),
+        TimeStep::MarkForward => to_mark(v, a, here, false),
+    }
+}
+
+/// Shows a moment that is in memory.
+pub(super) fn show(v: &mut ViewState, a: &Analysis, seq: Seq) -> Option<Effect> {
+    let latest = a.latest()?.tick.seq;
+    v.when = if seq >= latest { When::Live } else { When::Rewound(seq) };
+    None
+}
+
+/// Shows a tick from wherever it is.
+fn goal(v: &mut ViewState, a: &Analysis, goal: Goal) -> Option<Effect> {
+    if let Goal::Tick(t) = goal
+        && a.at(Seq(t)).is_some()
+    {
+        return show(v, a, Seq(t));
+    }
+    Some(Effect::Seek(goal))
+}
+
+/// Where memory ends: of a recording there is more.
+fn beyond(v: &mut ViewState, a: &Analysis, to: Option<Goal>, says: &str) -> Option<Effect> {
+    match (&v.reel, to) {
+        (Some(r), Some(Goal::Tick(t))) if t >= r.ticks() => {
+            notify(v, a, "end of the recording");
+            None
+        }
+        (Some(_), Some(to)) => Some(Effect::Seek(to)),
+        (Some(_), None) => {
+            notify(v, a, "start of the recording");
+            None
+        }
+        (None, _) => {
+            if !says.is_empty() && says != "now" {
+                notify(v, a, says.to_owned());
+            }
+            None
+        }
+    }
+}
+
+/// The tick in memory nearest to `ns` away, at least one tick.
+fn seconds_away(a: &Analysis, here: Seq, first: Seq, ns: i64) -> Option<Seq> {
+    let m = a.history().get(here)?;
+    let want = MonoNs(m.tick.mono.0.saturating_add_signed(ns));
+    if ns < 0 {
+        let mut past = a.history().back_from(here).skip(1).take_while(|m| m.tick.seq >= first);
+        past.find(|m| m.tick.mono <= want).map(|m| m.tick.seq)
+    } else {
+        let mut next = a.history().iter().skip_while(|m| m.tick.seq <= here);
+        next.find(|m| m.tick.mono >= want).map(|m| m.tick.seq)
+    }
+}
+
+/// To where the nearest finding began: in memory as it is judged now, elsewhere as the recorder
+/// saw it.
+fn to_finding(v: &mut ViewState, a: &Analysis, here: Seq, back: bool) -> Option<Effect> {
+    let near = onset(a, here, back, v.reel.is_some());
+    let far = v.reel.as_ref().and_then(|r| r.outline.as_ref()).and_then(|o| o.spell(here.0, back));
+    let far = far.filter(|s| {
+        near.as_ref().is_none_or(|n| if back { s.first > n.0.0 } else { s.first < n.0.0 })
+    });
+    if let Some(s) = far {
+        let (first, want) = (s.first, (s.rule.clone(), s.subject.clone()));
+        if let Some(r) = &mut v.reel {
+            r.want = Some(want);
+        }
+        let effect = goal(v, a, Goal::Tick(first));
+        if effect.is_none() {
+            wanted(v, a);
+        }
+        return effect;
+    }
+    let Some((seq, key)) = near else {
+        match (&v.reel, back) {
+            (Some(_), true) => notify(v, a, "no earlier finding in the recording"),
+            (Some(_), false) => notify(v, a, "no later finding in the recording"),
+            (None, true) => notify(v, a, "no earlier finding in memory"),
+            (None, false) => {
+                v.when = When::Live;
+                notify(v, a, "now");
+            }
+        }
+        return None;
+    };
+    select(v, key);
+    show(v, a, seq)
+}
+
+fn select(v: &mut ViewState, key: FindingKey) {
+    v.finding = Some(key);
+    if v.details.is_empty() {
+        focus(v, Focus::Findings);
+    }
+}
+
+/// The finding for which the recorder's word was followed, if it is found there.
+pub(super) fn wanted(v: &mut ViewState, a: &Analysis) {
+    let Some((rule, subject)) = v.reel.as_mut().and_then(|r| r.want.take()) else { return };
+    let Some(now) = a.latest().and_then(|l| a.at(v.shown(l.tick.seq))) else { return };
+    let same = |f: &&std::sync::Arc<crate::diagnose::Finding>| {
+        f.rule.0 == rule && f.subject.to_string() == subject
+    };
+    if let Some(f) = now.findings.active.iter().find(same) {
+        select(v, FindingKey { rule: f.rule, subject: f.subject.clone() });
+    }
+}
+
+fn to_mark(v: &mut ViewState, a: &Analysis, here: Seq, back: bool) -> Option<Effect> {
+    let mark = v.reel.as_ref().and_then(|r| r.outline.as_ref()).and_then(|o| o.mark(here.0, back));
+    let Some(mark) = mark else {
+        notify(v, a, if back { "no earlier mark" } else { "no later mark" });
+        return None;
+    };
+    let (tick, text) = (mark.tick, format!("mark: {}", mark.text));
+    notify(v, a, text);
+    goal(v, a, Goal::Tick(tick))
+}
+
+/// To a time as it was typed.
+pub(super) fn to_time(
+    v: &mut ViewState,
+    a: &Analysis,
+    typed: &str,
+    tz: &TimeZone,
+) -> Option<Effect> {
+    let to = match Moment::parse(typed) {
+        Ok(to) => to,
+        Err(why) => {
+            notify(v, a, why);
+            return None;
         }
     };
-    let target = target.clamp(first.tick.seq, latest);
-    v.when = if target >= latest { When::Live } else { When::Rewound(target) };
-    if target == first.tick.seq && here == target && target < latest {
-        notify(v, a, "oldest moment in memory");
+    let (latest, first) = (a.latest()?, a.oldest()?);
+    let here = a.at(v.shown(latest.tick.seq)).unwrap_or(latest);
+    let outline = v.reel.as_ref().and_then(|r| r.outline.clone());
+    let memory = (first.tick.wall, latest.tick.wall);
+    let range = outline.as_deref().and_then(walls).unwrap_or(memory);
+    let wall = to.resolve(here.tick.wall, range, tz);
+    if wall.0 >= memory.0.0 && wall.0 <= memory.1.0 || v.reel.is_none() {
+        let judged = a.findings().filter_map(|(seq, _)| a.history().get(seq));
+        let before = judged.take_while(|m| m.tick.wall <= wall).last();
+        let seq = before.map_or(first.tick.seq, |m| m.tick.seq);
+        return show(v, a, seq);
     }
+    Some(Effect::Seek(match to {
+        Moment::Relative(ns) => Goal::Away { from: here.tick.seq.0, ns },
+        _ => Goal::Wall(wall),
+    }))
 }
 
-/// The tick nearest to `s` seconds away, at least one tick.
-fn seconds_away(a: &Analysis, here: Seq, s: i32) -> Seq {
-    let Some(m) = a.history().get(here) else { return here };
-    let ns = i64::from(s) * 1_000_000_000;
-    let want = MonoNs(m.tick.mono.0.saturating_add_signed(ns));
-    if s < 0 {
-        let found = a.history().back_from(here).skip(1).find(|m| m.tick.mono <= want);
-        found.or(a.history().first()).map_or(here, |m| m.tick.seq)
-    } else {
-        let found = a.history().iter().find(|m| m.tick.seq > here && m.tick.mono >= want);
-        found.or(a.history().last()).map_or(here, |m| m.tick.seq)
-    }
+/// Wall clocks of the recording's first and last tick.
+fn walls(o: &Outline) -> Option<(WallNs, WallNs)> {
+    let (first, last) = (o.stretches.first()?, o.stretches.last()?);
+    Some((first.wall, WallNs(last.wall.0.saturating_add(last.to - last.from))))
 }
 
-/// The nearest tick before or after `here` in which a finding is new.
-fn onset(a: &Analysis, here: Seq, back: bool) -> Option<(Seq, FindingKey)> {
+/// The nearest tick before or after `here` in which a finding is new. `later`: what memory
+/// begins with began before.
+fn onset(a: &Analysis, here: Seq, back: bool, later: bool) -> Option<(Seq, FindingKey)> {
     let mut found = None;
     let mut before: Option<&crate::diagnose::Findings> = None;
     for (seq, now) in a.findings() {
@@ -64,6 +222,7 @@ fn onset(a: &Analysis, here: Seq, back: bool) -> Option<(Seq, FindingKey)> {
             let old = before.map_or(&[][..], |b| &b.active);
             !old.iter().any(|o| o.rule == f.rule && o.subject == f.subject)
         });
+        let fresh = fresh.filter(|_| before.is_some() || !later);
         if let (Some(f), true) = (fresh, back || seq > here) {
             found = Some((seq, FindingKey { rule: f.rule, subject: f.subject.clone() }));
             if !back {

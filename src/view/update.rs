@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::action::{Action, Effect, Key, Step};
+use super::action::{Action, Effect, Key, Step, TimeStep};
 use super::build::{held, shown};
 use super::chrome;
 use super::context::Cx;
@@ -13,17 +13,20 @@ use super::layout::{PaneArea, focused_pane, in_overview, places};
 use super::panes::{self, PANES, PaneCx};
 use super::state::{
     Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, PaneId,
-    SORT_HOLD, Sort, SortHold, ViewState, When,
+    SORT_HOLD, SPEEDS, Sort, SortHold, ViewState, When,
 };
 use super::table::HIDDEN;
 use super::vm::{FrameKind, Size, to_text};
 use super::{detail, keymap, overlay, text, travel};
 use crate::analysis::Analysis;
+use crate::model::time::Seq;
 
 /// Detail views that can lie over each other.
 const MAX_DETAILS: usize = 8;
 /// Longest filter, characters.
 const MAX_FILTER: usize = 200;
+/// Longest time, characters.
+const MAX_TIME: usize = 40;
 /// How long a message stays.
 const NOTICE: Duration = Duration::from_secs(5);
 /// Rows and columns of a pane that is written to a file.
@@ -35,8 +38,10 @@ pub fn key(v: &mut ViewState, a: &Analysis, size: Size, key: Key) -> Option<Effe
     if let Some(action) = keymap::lookup(&v.mode, key) {
         return update(v, a, size, action);
     }
-    if let Mode::Filter { .. } = v.mode {
-        type_filter(v, key);
+    match v.mode {
+        Mode::Filter { .. } => type_filter(v, key),
+        Mode::Goto { .. } => return type_time(v, a, key),
+        _ => {}
     }
     None
 }
@@ -45,7 +50,7 @@ pub fn key(v: &mut ViewState, a: &Analysis, size: Size, key: Key) -> Option<Effe
 pub fn tick(v: &mut ViewState, a: &Analysis) {
     v.flow = Flow::Ticking;
     let Some(latest) = a.latest() else { return };
-    let oldest = a.history().first().map(|m| m.tick.seq);
+    let oldest = a.oldest().map(|m| m.tick.seq);
     v.waits.push(&latest, oldest);
     let now = latest.tick.mono;
     if v.notice.as_ref().is_some_and(|n| n.until <= now) {
@@ -104,19 +109,56 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
             v.mode = Mode::Columns { pane, at: 0 };
         }
         Action::ToggleColumn => toggle_column(v),
-        Action::Freeze => {
-            v.when = match (v.when, a.latest()) {
-                (When::Live, Some(m)) => When::Frozen(m.tick.seq),
-                _ => When::Live,
-            };
-        }
-        Action::Time(step) => travel::travel(v, a, step),
-        Action::Live => v.when = When::Live,
+        Action::Freeze => freeze(v, a),
+        Action::Faster => pace(v, a, 2.0),
+        Action::Slower => pace(v, a, 0.5),
+        Action::Goto => v.mode = Mode::Goto { input: Input::default() },
+        Action::Time(step) => return travel::travel(v, a, step),
+        Action::Live => return travel::travel(v, a, TimeStep::End),
         Action::Copy => return copy(v, a, size),
         Action::Save => return save(v, a),
         Action::Help => v.mode = Mode::Help { scroll: 0 },
     }
     None
+}
+
+/// Stops or goes on. What is past plays from where it is; the present is frozen.
+fn freeze(v: &mut ViewState, a: &Analysis) {
+    if v.reel.is_some() || matches!(v.when, When::Rewound(_)) {
+        v.play.on = !v.play.on;
+        return;
+    }
+    v.when = match (v.when, a.latest()) {
+        (When::Live, Some(m)) => When::Frozen(m.tick.seq),
+        _ => When::Live,
+    };
+}
+
+fn pace(v: &mut ViewState, a: &Analysis, by: f64) {
+    v.play.speed = (v.play.speed * by).clamp(SPEEDS.0, SPEEDS.1);
+    let text = format!("speed {}x", v.play.speed);
+    notify(v, a, text);
+}
+
+/// Plays one tick on, if it is in memory. At the newest one, live goes on.
+pub fn advance(v: &mut ViewState, a: &Analysis) -> bool {
+    let Some(latest) = a.latest() else { return false };
+    let Some(next) = a.history().after(v.shown(latest.tick.seq)) else { return false };
+    let _ = travel::show(v, a, next.tick.seq);
+    if v.when == When::Live && v.reel.is_none() {
+        v.play.on = false;
+    }
+    true
+}
+
+/// Another part of the recording is in memory now; `at` is to be shown.
+pub fn arrived(v: &mut ViewState, a: &Analysis, at: Seq) {
+    v.waits.rebuild(a.history());
+    for p in &mut v.panes {
+        p.hold = None;
+    }
+    let _ = travel::show(v, a, at);
+    travel::wanted(v, a);
 }
 
 fn back(v: &mut ViewState) {
@@ -228,7 +270,7 @@ fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step) {
             *at = stepped(*at, step, 10, panes::pane(*pane).columns().len());
             return;
         }
-        Mode::Normal | Mode::Filter { .. } => {}
+        Mode::Normal | Mode::Filter { .. } | Mode::Goto { .. } => {}
     }
     let Some(cx) = shown(a, v) else { return };
     let place = places(size, v, cx.now.findings.active.len());
@@ -354,49 +396,37 @@ fn type_filter(v: &mut ViewState, key: Key) {
     let Mode::Filter { pane, input, before } = &mut v.mode else { return };
     let pane = *pane;
     match key {
-        Key::Enter | Key::Tab => {
-            v.mode = Mode::Normal;
-            return;
-        }
+        Key::Enter | Key::Tab => v.mode = Mode::Normal,
         Key::Esc => {
             let before = std::mem::take(before);
             v.mode = Mode::Normal;
             set_filter(v, pane, &before);
-            return;
         }
-        Key::Char(c) if input.text.len() < MAX_FILTER && !c.is_control() => {
-            input.text.insert(input.at, c);
-            input.at += 1;
-        }
-        Key::Backspace if input.at > 0 => {
-            input.at -= 1;
-            input.text.remove(input.at);
-        }
-        Key::Delete if input.at < input.text.len() => {
-            input.text.remove(input.at);
-        }
-        Key::Left => input.at = input.at.saturating_sub(1),
-        Key::Right => input.at = (input.at + 1).min(input.text.len()),
-        Key::Home | Key::Ctrl('a') => input.at = 0,
-        Key::End | Key::Ctrl('e') => input.at = input.text.len(),
-        Key::Ctrl('u') => {
-            input.text.drain(..input.at);
-            input.at = 0;
-        }
-        Key::Ctrl('w') => {
-            let end = input.at;
-            while input.at > 0 && input.text[input.at - 1] == ' ' {
-                input.at -= 1;
+        key => {
+            if input.edit(key, MAX_FILTER) {
+                let typed = input.string();
+                set_filter(v, pane, &typed);
             }
-            while input.at > 0 && input.text[input.at - 1] != ' ' {
-                input.at -= 1;
-            }
-            input.text.drain(input.at..end);
         }
-        _ => return,
     }
-    let typed = input.string();
-    set_filter(v, pane, &typed);
+}
+
+fn type_time(v: &mut ViewState, a: &Analysis, key: Key) -> Option<Effect> {
+    let Mode::Goto { input } = &mut v.mode else { return None };
+    match key {
+        Key::Enter => {
+            let typed = input.string();
+            v.mode = Mode::Normal;
+            if typed.trim().is_empty() {
+                return None;
+            }
+            let tz = v.tz.clone();
+            return travel::to_time(v, a, &typed, &tz);
+        }
+        Key::Esc => v.mode = Mode::Normal,
+        key => _ = input.edit(key, MAX_TIME),
+    }
+    None
 }
 
 fn set_filter(v: &mut ViewState, pane: PaneId, typed: &str) {

@@ -39,6 +39,7 @@ const MAX_TRACKS: usize = 1000;
 pub(super) const NOT_YET: &str = "not read this time";
 
 /// Runs rules over moments, oldest first.
+#[derive(Clone)]
 pub struct Engine {
     rules: &'static [&'static dyn Rule],
     thresholds: Thresholds,
@@ -49,7 +50,7 @@ pub struct Engine {
 }
 
 /// What is remembered of a rule.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     tracks: BTreeMap<Subject, Track>,
     judged_at: Option<MonoNs>,

@@ -34,7 +34,7 @@ impl Moment {
 }
 
 /// State of one rule for one subject.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Track {
     /// Recent verdicts: when, for how long they stand, whether they fired.
     recent: VecDeque<(MonoNs, Duration, bool)>,

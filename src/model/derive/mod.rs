@@ -115,7 +115,7 @@ impl NetPair {
 }
 
 /// The fold: what must be remembered between ticks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Deriver {
     recent: VecDeque<(MonoNs, Samples)>,
     sockets: sockets::SocketTracker,
@@ -129,6 +129,12 @@ pub struct Deriver {
 }
 
 impl Deriver {
+    /// Bytes of the socket tables that are remembered.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.tables.values().map(|t| t.bytes()).sum()
+    }
+
     /// Figures of the next tick.
     pub fn push(&mut self, tick: &Arc<Tick>) -> Derived {
         let s = &tick.samples;

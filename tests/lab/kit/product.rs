@@ -68,9 +68,15 @@ impl<'a> Found<'a> {
 /// Runs `check --format json`. `name` labels the report file in the target directory, which
 /// is kept for looking at after a failure.
 pub fn check(name: &str, duration: &str, extra: &[&str]) -> Report {
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-reports");
+    std::fs::create_dir_all(&dir).unwrap();
+    let tape = dir.join(format!("{name}-{}.stall", std::process::id()));
+    let _ = std::fs::remove_file(&tape);
     let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
         .args(["check", "--format", "json", "--duration", duration])
         .args(extra)
+        .arg("--record")
+        .arg(&tape)
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -78,13 +84,13 @@ pub fn check(name: &str, duration: &str, extra: &[&str]) -> Report {
     let stderr = String::from_utf8_lossy(&out.stderr);
     let json: Value = serde_json::from_str(&stdout)
         .unwrap_or_else(|e| panic!("{name}: no JSON ({e}): {stdout}\nstderr: {stderr}"));
-    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-reports");
-    std::fs::create_dir_all(&dir).unwrap();
     let pretty = serde_json::to_string_pretty(&json).unwrap();
     std::fs::write(dir.join(format!("{name}.json")), pretty).unwrap();
     let report = Report { name: name.to_owned(), json, code: out.status.code() };
     report.summarise();
     report.agrees_with_exit_code();
+    report.agrees_with_its_recording(&tape);
+    let _ = std::fs::remove_file(&tape);
     report
 }
 
@@ -126,6 +132,24 @@ impl Report {
                 f.rule(),
                 f.kind()
             );
+        }
+    }
+
+    /// Every run is also recorded, and the recording must say what the live run said, to the
+    /// byte. A recording that does not is kept.
+    fn agrees_with_its_recording(&self, tape: &std::path::Path) {
+        let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
+            .args(["check", "--format", "json"])
+            .arg(tape)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), self.code, "{}: {}: {stderr}", self.name, tape.display());
+        let replayed: Value = serde_json::from_slice(&out.stdout).unwrap();
+        for part in ["findings", "notes", "coverage", "ticks"] {
+            let (live, again) = (self.json[part].to_string(), replayed[part].to_string());
+            assert_eq!(live, again, "{}: {part} of {}", self.name, tape.display());
         }
     }
 

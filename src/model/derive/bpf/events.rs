@@ -83,7 +83,7 @@ impl EventRow {
 }
 
 /// Remembers the rows from tick to tick.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct EventTracker {
     rows: BTreeMap<EventKey, Tracked>,
     next: u64,
@@ -92,7 +92,7 @@ pub struct EventTracker {
     before: Option<Shared<NetBpfSample>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Tracked {
     row: Arc<EventRow>,
     /// Events per reading, as far back as a rate needs.

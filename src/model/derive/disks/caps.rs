@@ -91,7 +91,7 @@ impl Point {
 }
 
 /// Learns it, one disk each.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Learner {
     points: VecDeque<Point>,
     watched_since: Option<MonoNs>,

@@ -16,12 +16,12 @@ const BASELINE: Duration = Duration::from_secs(600);
 const LEAST: f64 = 5.0;
 
 /// Fills in the figures that need a memory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::model::derive) struct DiskTracker {
     disks: HashMap<DiskId, Memory>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Memory {
     all: Baseline,
     reads: Baseline,

@@ -1,0 +1,98 @@
+//! A recording from its first tick to its last: what `check FILE` reports.
+//!
+//! A console forgets what came and went an hour ago; a report of a whole file does not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::analysis::Analysis;
+use crate::diagnose::{Engine, Finding};
+use crate::model::history::DEFAULT_BUDGET;
+use crate::model::time::{MonoNs, WallNs};
+use crate::recording::reader::Damage;
+use crate::source::replay::{Played, Tape};
+
+/// Findings that are kept of what came and went.
+const MAX_OVER: usize = 10_000;
+
+/// What a recording holds, judged.
+#[derive(Debug)]
+pub struct Whole {
+    /// The last run of the recorder.
+    pub analysis: Analysis,
+    /// Findings that ended, youngest first, without those that `analysis` still remembers.
+    pub over: Vec<Arc<Finding>>,
+    /// Wall clock of the first tick.
+    pub first_wall: Option<WallNs>,
+    /// From the first tick to the last of each run, summed up.
+    pub duration: Duration,
+    /// Ticks that were read.
+    pub ticks: u64,
+    /// What could not be read.
+    pub damage: Vec<Damage>,
+}
+
+/// Plays all of it. `None`: there is no tick that can be read.
+pub fn whole(tape: &mut Tape) -> Option<Whole> {
+    let mut out: Option<Whole> = None;
+    let mut ended: Vec<Arc<Finding>> = Vec::new();
+    let mut first: Option<MonoNs> = None;
+    let (mut ticks, mut before, mut first_wall) = (0, Duration::ZERO, None);
+    let mut run: Option<Analysis> = None;
+    let mut youngest: Option<Arc<Finding>> = None;
+    let mut lost = Vec::new();
+    loop {
+        match tape.play() {
+            Played::Segment(host) => {
+                if let Some(old) =
+                    run.replace(Analysis::new(host, Engine::default(), DEFAULT_BUDGET))
+                {
+                    before += spent(&old, first);
+                    close(&old, &mut ended);
+                }
+                (first, youngest) = (None, None);
+            }
+            Played::Tick(tick) => {
+                let Some(run) = &mut run else { continue };
+                first.get_or_insert(tick.mono);
+                first_wall.get_or_insert(tick.wall);
+                ticks += 1;
+                run.push(tick);
+                let Some(now) = run.latest() else { continue };
+                let cleared = &now.findings.cleared;
+                let known =
+                    |f: &&Arc<Finding>| !youngest.as_ref().is_some_and(|y| Arc::ptr_eq(y, f));
+                let mut fresh: Vec<_> = cleared.iter().take_while(known).cloned().collect();
+                fresh.reverse();
+                ended.extend(fresh);
+                if ended.len() > MAX_OVER {
+                    ended.drain(..ended.len() - MAX_OVER);
+                }
+                youngest = cleared.first().cloned().or(youngest);
+            }
+            Played::Lost(d) => lost.push(d),
+            Played::End => break,
+        }
+    }
+    if let Some(analysis) = run.filter(|_| ticks > 0) {
+        let duration = before + spent(&analysis, first);
+        if let Some(last) = analysis.latest() {
+            let remembered =
+                |f: &Arc<Finding>| last.findings.cleared.iter().any(|c| Arc::ptr_eq(c, f));
+            ended.retain(|f| !remembered(f));
+        }
+        ended.reverse();
+        out = Some(Whole { analysis, over: ended, first_wall, duration, ticks, damage: lost });
+    }
+    out
+}
+
+fn spent(run: &Analysis, first: Option<MonoNs>) -> Duration {
+    run.latest().zip(first).map_or(Duration::ZERO, |(l, f)| l.tick.mono.since(f))
+}
+
+/// The run ended: what was active then is over as far as anybody knows.
+fn close(run: &Analysis, ended: &mut Vec<Arc<Finding>>) {
+    let Some(last) = run.latest() else { return };
+    ended.extend(last.findings.all().map(|f| Arc::new(Finding { active: false, ..(**f).clone() })));
+}

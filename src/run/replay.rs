@@ -1,0 +1,204 @@
+//! What is done with recordings: `replay`, `check FILE`, `export`.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+
+use super::{Exit, Stop, print};
+use crate::analysis::Analysis;
+use crate::cli::{ExportArgs, Format, ReplayArgs};
+use crate::clock;
+use crate::config::{self, Environment};
+use crate::diagnose::Engine;
+use crate::model::history::DEFAULT_BUDGET;
+use crate::model::moment::Moment;
+use crate::model::text::sanitize;
+use crate::model::tick::{HostInfo, Tick};
+use crate::model::time::WallNs;
+use crate::recording::export::{self, ExportError};
+use crate::recording::{Note, ReadAt as _, ReadError, Reader, Spool};
+use crate::replay::player::{Origin, Player};
+use crate::replay::whole::whole;
+use crate::report::{self, CheckReport, Observed};
+use crate::source::replay::Tape;
+use crate::ui::{self, ExitReason};
+use crate::view;
+
+/// How often a pipe is looked at until there is a first block.
+const GLANCE: Duration = Duration::from_millis(20);
+
+fn wrong(file: &Path, e: &ReadError) -> anyhow::Error {
+    Stop::cannot(format!("{}: {e}", named(file)))
+}
+
+fn named(file: &Path) -> String {
+    if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() }
+}
+
+/// Opens a recording; of a pipe, waits for as much as `enough` wants.
+fn open(file: &Path, enough: impl Fn(&Spool) -> bool) -> anyhow::Result<(Origin, Reader)> {
+    if file != Path::new("-") {
+        let origin = Origin::File(file.to_owned());
+        let reader = origin.open().map_err(|e| wrong(file, &e))?;
+        return Ok((origin, reader));
+    }
+    if std::io::stdin().is_terminal() {
+        return Err(Stop::usage("- reads a recording from a pipe, and this is a terminal"));
+    }
+    let spool = Spool::start(std::io::stdin()).map_err(|e| wrong(file, &e.into()))?;
+    let spool = Arc::new(spool);
+    loop {
+        // Looked at first: what comes between the two looks counts.
+        let open = spool.may_grow();
+        if !open || enough(&spool) {
+            match Reader::new(spool.clone()) {
+                Ok(r) if !open || !r.is_empty() => return Ok((Origin::Pipe(spool), r)),
+                Ok(_) | Err(ReadError::Empty | ReadError::Truncated) if open => {}
+                Ok(_) => {}
+                Err(e) => return Err(wrong(file, &e)),
+            }
+        }
+        clock::sleep_until(clock::mono() + GLANCE);
+    }
+}
+
+/// `check FILE`: the same report as of a live run, over all of a recording.
+pub(super) fn check(file: &Path, format: Format) -> anyhow::Result<Exit> {
+    let (_, reader) = open(file, |_| false)?;
+    let mut tape = Tape::new(reader);
+    let Some(all) = whole(&mut tape) else {
+        let why = tape.reader().damage().next().map_or_else(
+            || "holds no tick: nothing was recorded".to_owned(),
+            |d| format!("no tick can be read: {d}"),
+        );
+        return Err(Stop::cannot(format!("{}: {why}", named(file))));
+    };
+    let observed = Observed {
+        first_wall: all.first_wall,
+        duration: all.duration,
+        interval: all.analysis.host().interval,
+        ticks: all.ticks,
+    };
+    let mut unread: Vec<String> = tape.reader().damage().map(ToString::to_string).collect();
+    unread.dedup();
+    let report = CheckReport::new(&all.analysis, "recording", observed).beyond(&all.over, unread);
+    match format {
+        Format::Text => print(&report::text::render(&report))?,
+        Format::Json => print(&report::json::text(&report::json::render(&report)))?,
+    }
+    Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })
+}
+
+/// `replay FILE`: the console over a recording.
+pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<Exit> {
+    if !std::io::stdout().is_terminal() {
+        return Err(Stop::usage(
+            "replay needs a terminal; use `stallscope check FILE` for findings as text or JSON",
+        ));
+    }
+    let (origin, mut reader) = open(&args.file, |_| true)?;
+    if reader.is_empty() {
+        return Err(Stop::cannot(format!("{}: holds no tick yet", named(&args.file))));
+    }
+    let settings = config::replay(args, &Environment::read());
+    let piped = matches!(origin, Origin::Pipe(_));
+    let at = args.at.and_then(|at| {
+        let (range, tz) = (range(&mut reader)?, &settings.tz);
+        Some(at.resolve(anchor(at, range), range, tz))
+    });
+    let name =
+        args.file.file_name().map_or_else(|| named(&args.file), |n| n.to_string_lossy().into());
+    let follow = args.follow || piped;
+    let player = Player::open(origin, name, follow).map_err(|e| wrong(&args.file, &e))?;
+    let begin = ui::Begin { at, speed: args.speed };
+    let out = ui::replay(player, begin, settings)
+        .map_err(|e| Stop::cannot(format!("{e}; `stallscope check FILE` needs no terminal")))?;
+    if out.reason != ExitReason::Hangup {
+        print(&(out.lines.join("\n") + "\n"))?;
+        for p in out.panics {
+            let _ = std::io::Write::write_all(
+                &mut std::io::stderr(),
+                format!("stallscope: a thread failed: {}\n", sanitize(&p)).as_bytes(),
+            );
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Wall clocks of the first and the last tick.
+fn range(reader: &mut Reader) -> Option<(WallNs, WallNs)> {
+    let groups = reader.groups();
+    Some((groups.first()?.first.wall, groups.last()?.last.wall))
+}
+
+/// What a relative time on the command line counts from: +5m from the start, -5m from the end.
+fn anchor(at: Moment, range: (WallNs, WallNs)) -> WallNs {
+    if matches!(at, Moment::Relative(ns) if ns < 0) { range.1 } else { range.0 }
+}
+
+/// `export FILE`: a part of a recording.
+pub(super) fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
+    let (_, mut reader) = open(&args.file, |_| false)?;
+    let name = named(&args.file);
+    let Some(range) = range(&mut reader) else {
+        return Err(Stop::cannot(format!("{name}: holds no tick: nothing was recorded")));
+    };
+    let tz = TimeZone::system();
+    let resolve = |m: Option<_>, other: WallNs| {
+        m.map_or(other, |m: Moment| m.resolve(anchor(m, range), range, &tz))
+    };
+    let (from, to) = (resolve(args.from, range.0), resolve(args.to, range.1));
+    if from > to {
+        return Err(Stop::usage("--from is after --to"));
+    }
+    let file = export::create(&args.output)
+        .map_err(|e| Stop::cannot(format!("{}: {e}", args.output.display())))?;
+    let made = if args.redact {
+        let mut judge = Judgement::default();
+        export::redacted(&mut reader, file, from, to, |host, tick| judge.note(host, tick))
+    } else {
+        export::copy(&reader, file, from, to)
+    };
+    let (file, done) = match made {
+        Ok(made) => made,
+        Err(e) => {
+            // A part of a part is of no use to anybody.
+            let _ = std::fs::remove_file(&args.output);
+            let of = if matches!(e, ExportError::Write(_)) { &args.output } else { &args.file };
+            return Err(Stop::cannot(format!("{}: {e}", of.display())));
+        }
+    };
+    let written = file.sync_all().and_then(|()| file.metadata());
+    let bytes = written.map_err(|e| Stop::cannot(format!("{}: {e}", args.output.display())))?.len();
+    let when = |w: WallNs| view::context::clock(w, &tz);
+    let span = done.span.map_or_else(String::new, |(a, b)| {
+        format!(", {} {} to {}", view::context::day(a.wall, &tz), when(a.wall), when(b.wall))
+    });
+    let lost = if done.lost > 0 { format!(", {} unreadable", done.lost) } else { String::new() };
+    print(&format!(
+        "{}: {} ticks in {} groups{span}{lost}, {}\n",
+        sanitize(&args.output.to_string_lossy()),
+        done.ticks,
+        done.groups,
+        view::units::bytes(bytes as f64),
+    ))?;
+    Ok(Exit::Ok)
+}
+
+/// Judges what is written anew, so that its line of time shows findings.
+#[derive(Default)]
+struct Judgement(Option<Analysis>);
+
+impl Judgement {
+    fn note(&mut self, host: Option<&HostInfo>, tick: &Tick) -> Note {
+        if let Some(h) = host {
+            self.0 = Some(Analysis::new(h.clone(), Engine::default(), DEFAULT_BUDGET));
+        }
+        let Some(run) = &mut self.0 else { return Note::default() };
+        run.push(Arc::new(tick.clone()));
+        run.latest().map(|m| m.note()).unwrap_or_default()
+    }
+}

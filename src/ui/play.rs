@@ -1,0 +1,227 @@
+//! Playing: when the next moment of what is past is due, and what is asked of the recording's
+//! player. Live rewind and replay share all of it; a live run only has no more than its memory.
+
+use std::time::Duration;
+
+use super::event_loop::Console;
+use crate::analysis::Analysis;
+use crate::clock;
+use crate::model::outline::Goal;
+use crate::model::time::{MonoNs, Seq};
+use crate::replay::player::{Answer, Judged, Next};
+use crate::view::state::When;
+use crate::view::update;
+
+/// A hole in the recording is not waited for longer than this.
+const LONGEST: Duration = Duration::from_secs(3);
+/// How often the end of a recording that grows is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// Moments that are shown in one go when the screen is behind.
+const BURST: usize = 64;
+/// Ticks that a run which arrives late is taken on by the console itself.
+const CATCH_UP: u64 = 600;
+
+/// Where playing stands.
+#[derive(Default)]
+pub(super) struct Playing {
+    /// When the moment on the screen was due.
+    since: MonoNs,
+    /// The question that is open: ticket and tick.
+    asked: Option<(u64, u64)>,
+    /// The newest ticket; older answers are of no use.
+    ticket: u64,
+}
+
+impl Console {
+    /// Time until the next moment is due; `None` while nothing plays.
+    pub(super) fn play_in(&mut self) -> Option<Duration> {
+        if !self.view.play.on || self.playing.asked.is_some() {
+            return None;
+        }
+        let due = self.step_time()?;
+        Some(due.saturating_sub(clock::mono().since(self.playing.since)))
+    }
+
+    /// How long the moment on the screen stays.
+    fn step_time(&mut self) -> Option<Duration> {
+        let latest = self.analysis.latest()?;
+        let here = self.analysis.at(self.view.shown(latest.tick.seq))?;
+        let (seq, mono) = (here.tick.seq, here.tick.mono);
+        let next = if let Some(m) = self.analysis.history().after(seq) {
+            Some(m.tick.mono)
+        } else {
+            let player = self.player.as_mut()?;
+            if seq.0 + 1 >= player.len() {
+                return Some(LOOK);
+            }
+            player.mono(seq.0 + 1).filter(|_| player.same_run(seq.0, seq.0 + 1))
+        };
+        // Another boot: its clock says nothing about how long that took.
+        let apart = next.map_or(Duration::from_secs(1), |n| n.since(mono)).min(LONGEST);
+        Some(apart.div_f64(self.view.play.speed.max(0.01)))
+    }
+
+    /// Shows what is due.
+    pub(super) fn play(&mut self) {
+        for _ in 0..BURST {
+            let Some(due) = self.step_time() else { return };
+            let now = clock::mono();
+            if now.since(self.playing.since) < due {
+                return;
+            }
+            // What was held up by a slow screen is not made up for.
+            let on_time = self.playing.since + due;
+            let late = now.since(on_time) > LOOK;
+            self.playing.since = if late { now } else { on_time };
+            if !self.forward() {
+                return;
+            }
+            self.dirty = true;
+        }
+    }
+
+    /// Playing was started or stopped, or its speed changed.
+    pub(super) fn play_changed(&mut self) {
+        self.playing.since = clock::mono();
+    }
+
+    /// One moment on, from memory or from the recording.
+    fn forward(&mut self) -> bool {
+        if update::advance(&mut self.view, &self.analysis) {
+            return true;
+        }
+        if self.append() {
+            self.view.when = When::Live;
+            return true;
+        }
+        let Some(player) = &mut self.player else {
+            self.view.play.on = false;
+            return false;
+        };
+        let grew = player.refresh();
+        let len = player.len();
+        if !grew && !player.may_grow() {
+            self.view.play.on = false;
+            update::notify(&mut self.view, &self.analysis, "end of the recording");
+            self.dirty = true;
+        }
+        if let Some(r) = &mut self.view.reel {
+            r.len = len;
+        }
+        false
+    }
+
+    /// Takes the next tick of the recording into memory.
+    fn append(&mut self) -> bool {
+        let Some(head) = self.analysis.latest().map(|m| m.tick.seq) else { return false };
+        let Some(player) = &mut self.player else { return false };
+        match player.next(head) {
+            Next::Tick(t) => self.analysis.push(t),
+            Next::Segment(host, t) => {
+                self.analysis = Analysis::new(host, crate::diagnose::Engine::default(), BUDGET);
+                self.analysis.push(t);
+                self.view.waits.rebuild(self.analysis.history());
+                if let Some(r) = &mut self.view.reel {
+                    r.since = None;
+                }
+            }
+            Next::End => return false,
+        }
+        update::tick(&mut self.view, &self.analysis);
+        true
+    }
+
+    /// Goes to a place of the recording.
+    pub(super) fn seek(&mut self, goal: Goal) {
+        let Some(player) = &mut self.player else { return };
+        let Some(tick) = player.resolve(goal) else { return };
+        let head = self.analysis.latest().map(|m| m.tick.seq.0);
+        self.play_changed();
+        if self.analysis.at(Seq(tick)).is_some() {
+            self.drop_question();
+            update::arrived(&mut self.view, &self.analysis, Seq(tick));
+        } else if head.is_some_and(|h| h + 1 == tick) && self.append() {
+            self.drop_question();
+            self.view.when = When::Live;
+        } else if let Some(player) = &mut self.player {
+            let ticket = player.seek(tick);
+            self.playing.ticket = ticket;
+            self.playing.asked = Some((ticket, tick));
+            if let Some(r) = &mut self.view.reel {
+                r.seeking = true;
+            }
+        }
+        self.dirty = true;
+    }
+
+    /// The place that was asked for last is not wanted any more. What the findings in memory
+    /// rest on is still wanted.
+    fn drop_question(&mut self) {
+        let open = self.playing.asked.take().is_some();
+        if let Some(r) = &mut self.view.reel {
+            r.seeking = false;
+            if let (true, None, Some(p)) = (open, r.since, &mut self.player) {
+                p.forget();
+                self.playing.ticket = 0;
+            }
+        }
+    }
+
+    /// The player's thread has answered.
+    pub(super) fn answered(&mut self, answer: Answer) {
+        match answer {
+            Answer::Outline(outline) => {
+                if let Some(r) = &mut self.view.reel {
+                    r.len = r.len.max(outline.ticks);
+                    r.outline = Some(outline);
+                }
+            }
+            Answer::Run { ticket, run, judged } if ticket == self.playing.ticket => {
+                self.adopt(*run, judged);
+            }
+            Answer::Run { .. } => return,
+        }
+        self.dirty = true;
+    }
+
+    /// Another run in memory: the one around the place that was asked for, or the same once
+    /// more with findings that rest on more.
+    fn adopt(&mut self, run: Analysis, judged: Judged) {
+        let latest = self.analysis.latest().map(|m| m.tick.seq);
+        let asked = self.playing.asked.take().map(|a| Seq(a.1));
+        let Some(at) = asked.or_else(|| latest.map(|l| self.view.shown(l))) else { return };
+        let Some(head) = run.latest().map(|m| m.tick.seq) else {
+            update::notify(&mut self.view, &self.analysis, "nothing around that time can be read");
+            if let Some(r) = &mut self.view.reel {
+                r.seeking = false;
+            }
+            return;
+        };
+        if asked.is_none() && run.at(at).is_none() && at < head {
+            // The user went back to where this run was not judged.
+            return;
+        }
+        self.analysis = run;
+        for _ in 0..CATCH_UP {
+            if self.analysis.latest().is_none_or(|m| m.tick.seq >= at) || !self.append() {
+                break;
+            }
+        }
+        if let Some(r) = &mut self.view.reel {
+            r.seeking = false;
+            r.since = match judged {
+                Judged::Whole => None,
+                Judged::Since(wall) => Some(wall),
+            };
+        }
+        if asked.is_some() {
+            self.play_changed();
+        }
+        // What was lost to damage has a neighbour.
+        let near = self.analysis.history().back_from(at).next().map_or(head, |m| m.tick.seq);
+        update::arrived(&mut self.view, &self.analysis, near);
+    }
+}
+
+/// Memory for the history, as in a live run: rules must see as much.
+const BUDGET: usize = crate::model::history::DEFAULT_BUDGET;

@@ -1,0 +1,268 @@
+//! What going through a recording costs: opening, the line of time, seeks, steps, cutting a
+//! part out, judging. Prints, asserts nothing.
+//!
+//! `cargo bench --bench replay [-- FILE]`. Without a file a synthetic one is made, once:
+//! `STALLSCOPE_BENCH_SOCKETS` sockets (default 1000), `STALLSCOPE_BENCH_HOURS` (default 2),
+//! one tick a second, 12% of the sockets active in each; kept in the temporary directory.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stallscope::analysis::Analysis;
+use stallscope::clock;
+use stallscope::collect::cpu::{CpuSample, CpuTimes};
+use stallscope::collect::sockets::{
+    InetRows, NetnsTable, Proto, SockState, SockTimer, SocketsSample, TcpInfo, map_v4,
+};
+use stallscope::collect::{Samples, Stamped};
+use stallscope::diagnose::Engine;
+use stallscope::model::subject::{CpuId, NetnsId};
+use stallscope::model::tick::{HostInfo, Tick};
+use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
+use stallscope::recording::export::copy;
+use stallscope::recording::{FindingNote, Note, Reader, Writer};
+use stallscope::replay::Judge;
+use stallscope::replay::outline::outline;
+use stallscope::source::replay::Tape;
+
+fn main() {
+    let file = std::env::args().skip(1).find(|a| !a.starts_with("--"));
+    let file = file.map_or_else(synthetic, PathBuf::from);
+    let size = std::fs::metadata(&file).unwrap().len();
+    let begun = clock::mono();
+    let mut r = Reader::file(&file).unwrap();
+    let opened = clock::mono().since(begun);
+    println!(
+        "{}: {:.1} MB, {} ticks, {} groups",
+        file.display(),
+        size as f64 / 1e6,
+        r.len(),
+        r.groups().len()
+    );
+    let begun = clock::mono();
+    r.tick(0).unwrap();
+    println!("open {opened:?}, first tick {:?}", clock::mono().since(begun));
+    without_trailer(&file, size);
+
+    let begun = clock::mono();
+    let o = outline(&mut Reader::file(&file).unwrap());
+    println!(
+        "line of time, with opening: {:?} ({} findings, {} groups)",
+        clock::mono().since(begun),
+        o.spells.len(),
+        o.stretches.len()
+    );
+    seeks(&file);
+    cut(&file);
+    judging(&file);
+}
+
+fn without_trailer(file: &Path, size: u64) {
+    let torn = file.with_extension("torn");
+    std::fs::copy(file, &torn).unwrap();
+    std::fs::File::options().write(true).open(&torn).unwrap().set_len(size - 100).unwrap();
+    let begun = clock::mono();
+    let mut r = Reader::file(&torn).unwrap();
+    r.tick(0).unwrap();
+    println!("open without its trailer, and first tick: {:?}", clock::mono().since(begun));
+    std::fs::remove_file(&torn).unwrap();
+}
+
+fn percentiles(name: &str, mut all: Vec<Duration>) {
+    all.sort_unstable();
+    let at = |p: usize| all[(all.len() * p / 100).min(all.len() - 1)];
+    println!("{name}: p50 {:?} p99 {:?} max {:?} of {}", at(50), at(99), at(100), all.len());
+}
+
+fn seeks(file: &Path) {
+    let mut r = Reader::file(file).unwrap();
+    let n = r.len();
+    let mut dice = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut roll = || {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        dice
+    };
+    let mut took = Vec::new();
+    for _ in 0..200 {
+        let to = roll() % n;
+        let begun = clock::mono();
+        r.tick(to).unwrap();
+        took.push(clock::mono().since(begun));
+    }
+    percentiles("seek to a tick, warm", took);
+    let (mut took, from) = (Vec::new(), n / 3 / 60 * 60 + 1);
+    for t in from..(from + 300).min(n) {
+        let begun = clock::mono();
+        r.tick(t).unwrap();
+        took.push(clock::mono().since(begun));
+    }
+    percentiles("step", took);
+    // What the console shows first: the tick with rates and a first judgement.
+    let mut judge = Judge::new(Tape::new(Reader::file(file).unwrap()), Engine::default());
+    let mut took = Vec::new();
+    for _ in 0..100 {
+        let to = roll() % n;
+        let begun = clock::mono();
+        judge.quick(to, 3).unwrap();
+        took.push(clock::mono().since(begun));
+    }
+    percentiles("seek to a first picture", took);
+}
+
+fn cut(file: &Path) {
+    let mut r = Reader::file(file).unwrap();
+    let mid = r.tick_ref(r.len() / 2).unwrap().at.wall;
+    let out = file.with_extension("part");
+    let _ = std::fs::remove_file(&out);
+    let begun = clock::mono();
+    let r = Reader::file(file).unwrap();
+    let f = stallscope::recording::export::create(&out).unwrap();
+    let (_, done) = copy(&r, f, mid, WallNs(mid.0 + 600_000_000_000)).unwrap();
+    println!(
+        "cut 10 minutes, with opening: {:?} ({} ticks)",
+        clock::mono().since(begun),
+        done.ticks
+    );
+    std::fs::remove_file(&out).unwrap();
+}
+
+fn judging(file: &Path) {
+    let mut judge = Judge::new(Tape::new(Reader::file(file).unwrap()), Engine::default());
+    let n = judge.tape().len().min(3600);
+    let begun = clock::mono();
+    judge.advance(n);
+    let all = clock::mono().since(begun);
+    println!("judging: {:?} a tick ({n} ticks in {all:?})", all / n as u32);
+    let begun = clock::mono();
+    let run: Analysis = judge.exact(n - 7, &mut || false).unwrap();
+    println!(
+        "exact seek behind the pass: {:?} ({} ticks read, {} in memory)",
+        clock::mono().since(begun),
+        judge.cost(n - 7),
+        run.history().len()
+    );
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    println!("{}", status.lines().find(|l| l.starts_with("VmHWM")).unwrap_or(""));
+}
+
+fn number(name: &str, or: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(or)
+}
+
+/// A host with many connections, of which some talk and one stalls at times.
+fn synthetic() -> PathBuf {
+    let sockets = number("STALLSCOPE_BENCH_SOCKETS", 1000);
+    let hours = number("STALLSCOPE_BENCH_HOURS", 2);
+    let path = std::env::temp_dir().join(format!("stallscope-bench-{sockets}-{hours}h.stall"));
+    if path.exists() {
+        return path;
+    }
+    let host = HostInfo {
+        hostname: "bench".into(),
+        kernel: "6.12.0".into(),
+        cpus: 4,
+        interval: Duration::from_secs(1),
+        netns: Some(NetnsId(1)),
+        ..HostInfo::default()
+    };
+    let begun = clock::mono();
+    let part = path.with_extension("making");
+    let out = std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(&part).unwrap());
+    let mut w = Writer::new(out, &host).unwrap();
+    let mut rows = rows(sockets as usize);
+    let n = hours * 3600;
+    for t in 0..n {
+        let tick = tick(t, &mut rows);
+        let on = t % 1800 > 1500;
+        let f = FindingNote {
+            rule: "tcp-silent-rto".into(),
+            subject: "x".into(),
+            severity: "crit".into(),
+        };
+        let figures = vec![("sockets.tcp".into(), sockets as f64)];
+        let note = Note { figures, findings: if on { vec![f] } else { Vec::new() } };
+        w.tick(&tick, &note).unwrap();
+    }
+    w.seal().unwrap();
+    std::fs::rename(&part, &path).unwrap();
+    println!("made in {:?}", clock::mono().since(begun));
+    path
+}
+
+fn rows(n: usize) -> InetRows {
+    let mut r = InetRows::default();
+    for i in 0..n {
+        r.cookie.push(1 + i as u64);
+        r.proto.push(Proto::Tcp);
+        r.state.push(SockState::ESTAB);
+        r.timer.push(SockTimer(0));
+        r.retrans.push(0);
+        r.expires_ms.push(0);
+        r.rqueue.push(0);
+        r.wqueue.push(0);
+        r.local.push(map_v4([10, 0, 0, 1]));
+        r.remote.push(map_v4([10, (i >> 16) as u8, (i >> 8) as u8, i as u8]));
+        r.lport.push(443);
+        r.rport.push(32_768 + (i % 28_000) as u16);
+        r.ifindex.push(0);
+        r.uid.push(1000);
+        r.inode.push(100_000 + i as u32);
+        r.cgroup.push(0);
+        r.skmem.push([0, 131_072, 0, 87_040, 0, 0, 0, 0, 0]);
+        r.skmem_words.push(9);
+        r.info.push(i as u32);
+        r.infos.push(TcpInfo::from_bytes(&[0; 248]));
+    }
+    r
+}
+
+fn tick(t: u64, r: &mut InetRows) -> Tick {
+    let mono = MonoNs((1000 + t) * 1_000_000_000 + t * 7919 % 900_000);
+    let n = r.cookie.len() as u64;
+    let field = |name: &str| TcpInfo::FIELDS.iter().find(|f| f.0 == name).copied();
+    for k in 0..n * 12 / 100 {
+        let i = ((t * 7919 + k * 31) % n) as usize;
+        let mut info = r.infos[i];
+        for (name, by) in [
+            ("tcpi_bytes_acked", 1448 * (1 + k % 9)),
+            ("tcpi_segs_out", 1 + k % 9),
+            ("tcpi_rtt", 1),
+        ] {
+            if let Some((_, at, size)) =
+                field(name).or_else(|| field(name.trim_start_matches("tcpi_")))
+            {
+                let v = (t * by).to_ne_bytes();
+                info = info.with(at, &v[..size.min(8)]);
+            }
+        }
+        r.infos[i] = info;
+        r.wqueue[i] = ((t + k) % 5 * 1448) as u32;
+    }
+    let table = NetnsTable {
+        netns: NetnsId(1),
+        label: "host".into(),
+        span: Span::at(mono),
+        inet: r.clone(),
+        ..NetnsTable::default()
+    };
+    let sample = SocketsSample { spaces: vec![Arc::new(table)], unread: Vec::new() };
+    let cpus = (0..4).map(|c| {
+        (CpuId(c), CpuTimes { user: t * 10 + u64::from(c), idle: t * 90, ..CpuTimes::default() })
+    });
+    let cpu = CpuSample { cpus: cpus.collect(), user_hz: 100, ..CpuSample::default() };
+    let samples = Samples {
+        sockets: Some(Arc::new(Stamped {
+            span: Span::at(mono),
+            cpu: Duration::ZERO,
+            data: sample,
+        })),
+        cpu: Some(Arc::new(Stamped { span: Span::at(mono), cpu: Duration::ZERO, data: cpu })),
+        ..Samples::default()
+    };
+    let wall = WallNs(1_700_000_000_000_000_000 + mono.0 as i64);
+    Tick { seq: Seq(t), mono, wall, samples, ..Tick::default() }
+}

@@ -1,0 +1,259 @@
+//! The built program over a recording: `check FILE`, `export`, `replay` on a pseudo-terminal.
+//!
+//! Screens are polled with a deadline; nothing here waits for a fixed time.
+#![allow(clippy::disallowed_methods)]
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use portable_pty::{Child, CommandBuilder, PtySize, native_pty_system};
+use serde_json::Value;
+
+use crate::support::long;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn program() -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_stallscope"));
+    c.stdin(Stdio::null()).env_remove("RUST_BACKTRACE").env("TZ", "UTC");
+    c
+}
+
+/// The long run as a file.
+fn file(dir: &Path) -> PathBuf {
+    let path = dir.join("long.stall");
+    std::fs::write(&path, &long().0.bytes).unwrap();
+    path
+}
+
+fn json(o: &Output) -> Value {
+    serde_json::from_slice(&o.stdout).unwrap_or_else(|e| panic!("{e}: {o:?}"))
+}
+
+#[test]
+fn check_tells_everything_that_came_and_went() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path());
+    let o = program().args(["check", "--format", "json"]).arg(&path).output().unwrap();
+    assert_eq!(o.status.code(), Some(1), "{o:?}");
+    let v = json(&o);
+    assert_eq!(v["source"], "recording");
+    assert_eq!(v["host"], "long");
+    assert_eq!(v["ticks"].as_u64(), Some(long().1.len() as u64));
+    assert_eq!(v["unread"], serde_json::json!([]));
+    assert!(v["findings"].as_array().unwrap().len() > 20, "{v}");
+    // The same through a pipe, as text.
+    let mut child = program()
+        .args(["check", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&long().0.bytes).unwrap();
+    let o = child.wait_with_output().unwrap();
+    assert_eq!(o.status.code(), Some(1));
+    let text = String::from_utf8(o.stdout).unwrap();
+    assert!(text.starts_with("stallscope check  long  6.12.0"), "{text}");
+}
+
+#[test]
+fn a_part_and_a_redacted_part_are_recordings() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path());
+    for redact in [false, true] {
+        let out = dir.path().join(format!("part-{redact}.stall"));
+        let mut c = program();
+        c.arg("export")
+            .arg(&path)
+            .args(["--from", &clock(400), "--to", &clock(700), "-o"])
+            .arg(&out);
+        if redact {
+            c.arg("--redact");
+        }
+        let o = c.output().unwrap();
+        assert_eq!(o.status.code(), Some(0), "{o:?}");
+        assert!(String::from_utf8_lossy(&o.stdout).contains("groups"), "{o:?}");
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(&out).unwrap().permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+        let v = json(&program().args(["check", "--format", "json"]).arg(&out).output().unwrap());
+        let ticks = v["ticks"].as_u64().unwrap();
+        assert!((300..=420).contains(&ticks), "{ticks}");
+        assert_eq!(v["host"] == "long", !redact);
+        // Never over what is there.
+        let o = c.output().unwrap();
+        assert_eq!(o.status.code(), Some(3), "{o:?}");
+    }
+}
+
+#[test]
+fn what_is_no_recording_is_one_clear_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = &long().0.bytes;
+    let write = |name: &str, bytes: &[u8]| {
+        let p = dir.path().join(name);
+        std::fs::write(&p, bytes).unwrap();
+        p.to_str().unwrap().to_owned()
+    };
+    let mut newer = made[..200].to_vec();
+    newer[12] = 9;
+    let cases = [
+        (write("empty", b""), "is empty"),
+        (
+            write("text", b"not a recording, but long enough to look like something"),
+            "is not a recording",
+        ),
+        (write("short", &made[..40]), "ends before its first block"),
+        (write("newer", &newer), "has format version 9"),
+        (dir.path().to_str().unwrap().to_owned(), "is a directory"),
+        (dir.path().join("none").to_str().unwrap().to_owned(), "No such file"),
+        ("/dev/null".to_owned(), "is no regular file"),
+    ];
+    for (path, says) in &cases {
+        for command in [&["check"][..], &["export", "-o", "/nonexistent/x"]] {
+            let o = program().args(command).arg(path).output().unwrap();
+            let err = String::from_utf8(o.stderr.clone()).unwrap();
+            assert_eq!(o.status.code(), Some(3), "{path}: {err}");
+            assert_eq!(err.lines().count(), 1, "{err}");
+            assert!(err.contains(says) && err.contains(path.as_str()), "{path}: {err}");
+            assert!(o.stdout.is_empty());
+        }
+    }
+    let o = program().arg("replay").arg(&cases[0].0).output().unwrap();
+    assert_eq!(o.status.code(), Some(2), "no terminal: {o:?}");
+}
+
+/// The program on a terminal.
+struct Session {
+    child: Box<dyn Child + Send + Sync>,
+    writer: Box<dyn Write + Send>,
+    screen: Arc<Mutex<vt100::Parser>>,
+}
+
+impl Session {
+    fn start(args: &[&str]) -> Self {
+        let size = PtySize { rows: 36, cols: 120, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).unwrap();
+        let mut cmd = CommandBuilder::new(env!("CARGO_BIN_EXE_stallscope"));
+        cmd.arg("replay");
+        cmd.args(args);
+        for (k, v) in [("TERM", "xterm-256color"), ("LANG", "C.UTF-8"), ("TZ", "UTC")] {
+            cmd.env(k, v);
+        }
+        let child = pair.slave.spawn_command(cmd).unwrap();
+        drop(pair.slave);
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        let writer = pair.master.take_writer().unwrap();
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(36, 120, 0)));
+        let s = screen.clone();
+        std::thread::spawn(move || {
+            // Held, or the terminal hangs up.
+            let _master = pair.master;
+            let mut buf = vec![0; 65_536];
+            while let Ok(n) = reader.read(&mut buf) {
+                if n == 0 {
+                    break;
+                }
+                s.lock().unwrap().process(&buf[..n]);
+            }
+        });
+        Self { child, writer, screen }
+    }
+    fn keys(&mut self, s: &str) -> &mut Self {
+        self.writer.write_all(s.as_bytes()).unwrap();
+        self.writer.flush().unwrap();
+        self
+    }
+    fn text(&self) -> String {
+        self.screen.lock().unwrap().screen().contents()
+    }
+    #[track_caller]
+    fn shows(&mut self, text: &str) -> &mut Self {
+        let end = Instant::now() + DEADLINE;
+        while !self.text().contains(text) {
+            assert!(Instant::now() < end, "no {text:?}:\n{}", self.text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self
+    }
+    #[track_caller]
+    fn hides(&mut self, text: &str) -> &mut Self {
+        let end = Instant::now() + DEADLINE;
+        while self.text().contains(text) {
+            assert!(Instant::now() < end, "still {text:?}:\n{}", self.text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Time of day of a tick of the long run, UTC.
+fn clock(tick: usize) -> String {
+    let wall = long().1[tick].wall.0;
+    let t = jiff::Timestamp::from_nanosecond(i128::from(wall)).unwrap();
+    t.strftime("%H:%M:%S").to_string()
+}
+
+#[test]
+fn replay_goes_to_times_findings_and_ends_and_says_where_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path());
+    let path = path.to_str().unwrap();
+    let n = long().1.len();
+    let mut s = Session::start(&["--at", &clock(700), path]);
+    s.shows("REPLAY paused").shows(&clock(700)).shows("long");
+    s.keys("]").shows(&clock(701));
+    s.keys("[[").shows(&clock(699));
+    s.keys("\x1b[F").shows(&clock(n - 1));
+    s.keys("\x1b[H").shows(&clock(0));
+    s.keys(&format!("t{}\r", clock(1200))).shows(&clock(1200));
+    s.keys("t-5m\r").hides(&clock(1200));
+    s.keys("tnonsense\r").shows("is no time such as");
+    // The findings of the whole run rest on all of it in the end.
+    s.keys(&format!("t{}\r", clock(1000))).shows(&clock(1000)).hides("judged since");
+    s.keys("}").hides(&clock(1000)).shows("FINDINGS");
+    s.keys("q");
+    let end = Instant::now() + DEADLINE;
+    while s.child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < end, "still running");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn replay_plays_at_a_speed_pauses_and_stops_at_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path());
+    let n = long().1.len();
+    let mut s = Session::start(&["--speed", "64", path.to_str().unwrap()]);
+    s.shows("REPLAY 64x").shows(&clock(100)[..7]);
+    s.keys(" ").shows("REPLAY paused");
+    s.keys("-").shows("speed 32x");
+    s.keys(&format!("t{}\r", clock(n - 20))).shows(&clock(n - 20));
+    s.keys("+ ").shows("end of the recording").shows(&clock(n - 1)).shows("REPLAY paused");
+}
+
+#[test]
+fn a_file_that_is_being_written_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("growing.stall");
+    let bytes = &long().0.bytes;
+    let half = bytes.len() / 2;
+    let mut f = std::fs::File::create(&path).unwrap();
+    f.write_all(&bytes[..half]).unwrap();
+    let mut s = Session::start(&["--follow", path.to_str().unwrap()]);
+    s.shows("REPLAY 1x");
+    f.write_all(&bytes[half..]).unwrap();
+    s.keys("\x1b[F").shows(&clock(long().1.len() - 1)[..5]);
+}

@@ -1,0 +1,16 @@
+//! Replay equals live: the same findings and the same frames, from the beginning and from any
+//! place, whole files and hurt ones.
+#![allow(clippy::unwrap_used)]
+
+mod console;
+mod hurt;
+#[allow(dead_code, reason = "shared with the scenario tests")]
+#[path = "../scenarios/incident.rs"]
+mod incident;
+#[path = "../scenarios/links.rs"]
+mod links;
+mod same;
+mod seek;
+mod support;
+#[path = "../scenarios/ticks.rs"]
+mod ticks;
