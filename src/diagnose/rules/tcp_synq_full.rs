@@ -114,7 +114,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, severity: Severity, queue: Option<&SynQu
             f.evidence.push(Evidence::new("ListenOverflows", n as f64, "", text));
         }
         None => {
-            f.missing.push("whether the accept queue overflows (no ListenOverflows)".to_owned())
+            f.missing.push("whether the accept queue overflows (no ListenOverflows)".to_owned());
         }
     }
     let because = "this kernel counted them itself: no firewall or path";

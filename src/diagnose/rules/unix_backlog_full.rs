@@ -64,9 +64,10 @@ fn fire(w: &Window<'_>, netns: NetnsId, u: &UnixFull) -> Fire {
     f.evidence.push(Evidence::new("Recv-Q", u.waiting.into(), "", text).over(u.backlog.into()));
     f.ruled_out.push(RuledOut::new("burst", "it was as full at an earlier look"));
     let enter = enter(w, netns);
-    f.next.push(match u.path.is_empty() {
-        true => format!("{enter}ss -xlp | grep -w {}", u.inode),
-        false => format!("{enter}ss -xlp src {}", sh(&u.path)),
+    f.next.push(if u.path.is_empty() {
+        format!("{enter}ss -xlp | grep -w {}", u.inode)
+    } else {
+        format!("{enter}ss -xlp src {}", sh(&u.path))
     });
     if let Some(o) = &u.owner {
         f.next.push(format!("cat /proc/{0}/wchan /proc/{0}/stack; strace -fp {0}", o.pid));
