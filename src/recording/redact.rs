@@ -372,10 +372,10 @@ impl Redactor {
             "name" if id == "net_bpf" => s.to_owned(),
             "holes" => self.text(s),
             // Numbers, choices and words of the kernel.
-            "irq" | "scheduler" | "write_cache" | "state" | "operstate" | "allowed" | "wchan"
-            | "rps_cpus" | "kind" | "class" | "source" | "op" | "place" | "vectors"
-            | "softirqs" | "reasons" | "tier" | "exceeded" | "qdisc" | "line" | "lines"
-            | "model" | "policy" | "unit" => s.to_owned(),
+            "dm_kind" | "level" | "sync_action" | "irq" | "scheduler" | "write_cache" | "state"
+            | "operstate" | "allowed" | "wchan" | "rps_cpus" | "kind" | "class" | "source"
+            | "op" | "place" | "vectors" | "softirqs" | "reasons" | "tier" | "exceeded"
+            | "qdisc" | "line" | "lines" | "model" | "policy" | "unit" => s.to_owned(),
             "comm" => self.name(Kind::Process, s),
             "path" | "mount" | "cgroup" => self.path(Kind::Cgroup, s),
             "dev" => self.name(Kind::Device, s),
