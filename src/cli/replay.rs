@@ -10,7 +10,7 @@ use crate::model::moment::Moment;
 /// `stallscope replay`: the console over a recording, with the same screens and keys.
 ///
 /// It needs no root and may run on another machine than the recording. The line of time is the
-/// whole recording. Space pauses and plays, [ and ] step, { and } go from finding to finding, t
+/// whole recording. Space pauses and plays, `[` and `]` step, `{` and `}` go from finding to finding, t
 /// goes to a time of day.
 #[derive(Args, Debug)]
 pub struct ReplayArgs {

@@ -1,7 +1,7 @@
 //! A sample as the difference from the one before it, and back. Lossless.
 //!
 //! Samples of one shape differ in few numbers; how those of two shapes compare is found by
-//! [`super::reshape`]. Rows of a table with a key are compared with the
+//! `reshape`. Rows of a table with a key are compared with the
 //! row of the same key, wide rows (`tcp_info`) with the most similar one near by, all others by
 //! position. Where most cells of a column moved by the same amount (ages, counters at a steady
 //! rate), that amount is written once and only the exceptions follow.

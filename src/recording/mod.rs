@@ -1,4 +1,4 @@
-//! Recordings: ticks in a file, and back. [`format`] is the specification; [`writer`] makes
+//! Recordings: ticks in a file, and back. [`mod@format`] is the specification; [`writer`] makes
 //! blocks, [`reader`] finds them again whatever happened to the file. Neither knows of rules or
 //! screens: what a timeline shows of a tick comes in as a [`index::Note`].
 

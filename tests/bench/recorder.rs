@@ -1,6 +1,6 @@
 //! What `stallscope record` costs, beside `atop -w` in the same run on the same box.
 //!
-//! `cargo bench --bench recorder [-- SECONDS [SOCKETS]]`: SECONDS (default 60) of 1 Hz on this
+//! `cargo bench --bench recorder [-- SECONDS [SOCKETS]]`: SECONDS (60, or a multiple) of 1 Hz on this
 //! box as it is, then the same with SOCKETS (default 10,000) loopback sockets of which 12% are
 //! active each second. `-- 600 100000` is the big one. As root everything happens in a network
 //! namespace of its own.
@@ -39,7 +39,8 @@ fn main() {
         "{:<22} {:<11} {:>7} {:>8} {:>8} {:>9} {:>9} {:>7}  stores",
         "box", "program", "CPU %", "RSS MiB", "peak", "B/tick", "B/socket", "missed"
     );
-    let span = Duration::from_secs(span as u64);
+    // Whole groups of 60 ticks: each holds one keyframe, which is most of the bytes.
+    let span = Duration::from_secs(span.div_ceil(60).max(1) as u64 * 60);
     for n in [0, sockets] {
         let held = children(n);
         measure(n, span);

@@ -12,6 +12,7 @@
 #![allow(unreachable_pub, reason = "a test binary has no users of its items")]
 
 mod cpu;
+mod demo;
 mod disks;
 mod disks_more;
 #[allow(dead_code, reason = "the differential tests use the rest of it")]

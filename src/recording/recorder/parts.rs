@@ -61,9 +61,9 @@ impl Parts {
 
     /// Gives `file` its name as a part.
     pub(super) fn set_aside(file: &Path, first: WallNs) -> io::Result<PathBuf> {
+        use rustix::io::Errno;
         for n in 1..=TRIES {
             let to = part_name(file, first, n);
-            use rustix::io::Errno;
             match rustix::fs::renameat_with(CWD, file, CWD, &to, RenameFlags::NOREPLACE) {
                 Ok(()) => return Ok(to),
                 // File systems that cannot: nobody else makes files of this name.
