@@ -146,6 +146,7 @@ pub(super) async fn run(
     };
     let line = c.terminal.line.clone();
     c.play_changed();
+    c.judge_whole();
     loop {
         c.draw();
         if c.done.is_some() {

@@ -154,6 +154,17 @@ impl Console {
         self.dirty = true;
     }
 
+    /// Has what is shown at first judged as if played from the beginning, where it is not.
+    pub(super) fn judge_whole(&mut self) {
+        let since = self.view.reel.as_ref().and_then(|r| r.since);
+        let (Some(_), Some(head)) = (since, self.analysis.latest().map(|m| m.tick.seq)) else {
+            return;
+        };
+        if let Some(player) = &mut self.player {
+            self.playing.ticket = player.seek(head.0);
+        }
+    }
+
     /// The place that was asked for last is not wanted any more. What the findings in memory
     /// rest on is still wanted.
     fn drop_question(&mut self) {

@@ -1,0 +1,47 @@
+//! The recording of the README's tour says what the tour says, on any machine.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.stall");
+
+fn said(args: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
+        .args(args)
+        .args([DEMO, "--format", "json"])
+        .output()
+        .unwrap();
+    (out.status.code(), serde_json::from_slice(&out.stdout).unwrap())
+}
+
+/// Made by `tests/lab/demo.rs` on 6.18: a peer that swallows everything, a disk limited to 500
+/// requests/s, three busy loops on CPU 0 of two.
+#[test]
+fn three_faults_and_nothing_else() {
+    let (code, report) = said(&["check"]);
+    assert_eq!(code, Some(1));
+    let all = report["findings"].as_array().unwrap();
+    let alarms: BTreeSet<&str> = all
+        .iter()
+        .filter(|f| f["severity"] != "info")
+        .map(|f| f["rule"].as_str().unwrap())
+        .collect();
+    let want = ["disk-capped-cloud", "runq-latency-idle-elsewhere", "tcp-rto-storm"];
+    assert_eq!(alarms, BTreeSet::from(want), "{all:?}");
+    let summary = |rule: &str| {
+        let f = all.iter().find(|f| f["rule"] == rule).unwrap();
+        f["summary"].as_str().unwrap().to_owned()
+    };
+    assert!(summary("disk-capped-cloud").contains("capped at 500 IOPS"));
+    assert!(summary("tcp-rto-storm").contains("3 connections to 10.9.0.2:5000"));
+    assert!(summary("runq-latency-idle-elsewhere").contains("for cpu0 while cpu1 idles"));
+}
+
+#[test]
+fn whole_and_small() {
+    let (code, info) = said(&["info"]);
+    assert_eq!((code, &info["sealed"]), (Some(0), &serde_json::Value::Bool(true)));
+    assert_eq!(info["damage"].as_array().map(Vec::len), Some(0));
+    assert!(std::fs::metadata(DEMO).unwrap().len() < 300_000);
+}
