@@ -123,14 +123,21 @@ fn a_reader_that_stands_still_holds_up_nobody() {
     assert_eq!((end.state, end.ticks + end.lost), (State::Ended(End::Closed), total));
     let path = dir.path().join("copy.stall");
     std::fs::write(&path, reader.join().unwrap()).unwrap();
+    // Where the holes are depends on how fast the thread is until the pipe is full; that each is
+    // told does not.
     let all = seqs(&path);
-    let kept = total - 1 - lost;
-    assert_eq!(all, (0..kept).chain([total - 1]).collect::<Vec<_>>());
-    let dropped: Vec<_> = remarks(&path)
+    assert_eq!((all.first(), all.last()), (Some(&0), Some(&(total - 1))));
+    assert_eq!(all.len() as u64, total - lost);
+    let holes: Vec<u64> =
+        all.windows(2).map(|w| w[1] - w[0] - 1).filter(|missing| *missing > 0).collect();
+    let told: Vec<u64> = remarks(&path)
         .into_iter()
-        .filter(|r| matches!(r, Remark::Dropped { ticks, .. } if *ticks == lost))
+        .filter_map(|r| match r {
+            Remark::Dropped { ticks, .. } => Some(ticks),
+            _ => None,
+        })
         .collect();
-    assert_eq!(dropped.len(), 1);
+    assert_eq!(told, holes);
 }
 
 #[test]
