@@ -24,7 +24,7 @@ use crate::recording::{ReadAt, ReadError, Reader, Spool};
 use crate::source::replay::{Played, Tape};
 
 /// Ticks before a place that give it rates: the first picture.
-const GLANCE: u64 = 3;
+const GLANCE: u64 = 1;
 /// Ticks before a place that give it most of its findings, where the pass is not there yet.
 const LOOK: u64 = 120;
 /// Ticks that are judged at once without a first picture.
