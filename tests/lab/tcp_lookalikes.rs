@@ -1,12 +1,17 @@
 //! TCP faults that forge each other's picture: the numbers that everybody looks at say one
 //! thing, one number says what it is.
 
-use rustix::net::sockopt::set_socket_send_buffer_size;
+use std::io::{Read, Write};
+
+use rustix::net::sockopt::{
+    set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
+    set_socket_send_buffer_size_force,
+};
 
 use crate::kit::gate::lab;
 use crate::kit::net::{Pair, fill};
 use crate::kit::product::check;
-use crate::kit::{secs, wait_for};
+use crate::kit::{pause, secs, wait_for};
 
 const PORT: u16 = 5000;
 const TO_PORT: &str = "dport = :5000";
@@ -20,7 +25,7 @@ fn k5_shrunk_buffer_before_a_black_hole() {
         let (mut tx, _rx) = net.connect(PORT);
         net.b.drop_tcp_to("input", PORT);
         // Beyond net.core.wmem_max, so that the queue is megabytes long; needs CAP_NET_ADMIN.
-        rustix::net::sockopt::set_socket_send_buffer_size_force(&tx, 4 << 20).unwrap();
+        set_socket_send_buffer_size_force(&tx, 4 << 20).unwrap();
         fill(&mut tx);
         set_socket_send_buffer_size(&tx, 4096).unwrap();
         let seen = wait_for("backoff >= 2", secs(10), || {
@@ -75,4 +80,63 @@ fn k2_own_firewall_closes_in_mid_flight() {
         let report = check("k2-mid", "14s", &[]);
         report.exactly(net.affected(), &["tcp-local-egress-drop"], &[]);
     });
+}
+
+/// A kernel with the fix still refuses to cut a segment of an overfull queue, and counts it as the
+/// broken one does: a long queue, a burst of loss, a send buffer and a path MTU that shrink. But
+/// the next segment goes, so the counter alone says nothing.
+#[test]
+fn k6_the_counter_moves_and_nothing_is_stuck() {
+    lab(&["ip", "nft", "ss", "nstat"], || {
+        let net = Pair::new();
+        let (tx, rx) = net.connect(PORT);
+        set_socket_send_buffer_size_force(&tx, 8 << 20).unwrap();
+        set_socket_recv_buffer_size_force(&rx, 16 << 20).unwrap();
+        let report = std::thread::scope(|s| {
+            let _end = HangUp(&tx);
+            let (mut out, mut back) = (&tx, &rx);
+            s.spawn(move || {
+                let block = vec![7; 1 << 16];
+                while out.write_all(&block).is_ok() {}
+            });
+            s.spawn(move || {
+                let mut block = vec![0; 1 << 18];
+                while back.read(&mut block).is_ok_and(|n| n > 0) {}
+            });
+            let session = s.spawn(|| check("k6", "14s", &[]));
+            wait_for("100 MB have passed", secs(10), || {
+                net.a.ss_one(TO_PORT).filter(|s| s.num("bytes_acked") > Some(1e8))
+            });
+            // After the first ticks, so that the growth is seen.
+            pause(3_000);
+            for line in [
+                "add table inet l",
+                "add chain inet l c { type filter hook prerouting priority 0; }",
+                "add rule inet l c tcp dport 5000 numgen random mod 100 lt 60 drop",
+            ] {
+                net.b.exec(&["nft", line]);
+            }
+            pause(50);
+            net.b.exec(&["nft", "delete table inet l"]);
+            set_socket_send_buffer_size(&tx, 4096).unwrap();
+            net.a.exec(&["ip", "route", "change", "10.9.0.0/24", "dev", "v0", "mtu", "600"]);
+            wait_for("the kernel refuses to cut a segment", secs(8), || {
+                (net.a.counter("TcpExtTCPWqueueTooBig") > 0).then_some(())
+            });
+            session.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
+        });
+        // The loss was real while it lasted.
+        let loss = ["tcp-retrans-rate", "tcp-spurious-rto", "tcp-rto-storm"];
+        report.exactly(net.affected(), &[], &loss);
+    });
+}
+
+/// Ends both directions when dropped, so that the pumping threads end even after a failed
+/// assertion.
+struct HangUp<'a>(&'a std::net::TcpStream);
+
+impl Drop for HangUp<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
+    }
 }
