@@ -78,9 +78,21 @@ pub struct Running {
     path: PathBuf,
 }
 
+/// True when whoever started the tests ignores hangups (`nohup` does): programs inherit that.
+fn ignores_hangups() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 1
+}
+
 /// Starts one into `path`, light: no eBPF, one namespace.
 pub fn record(path: &Path, args: &[&str]) -> Running {
     let mut c = program();
+    if ignores_hangups() {
+        c = Command::new("env");
+        c.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_stallscope")]).stdin(Stdio::null());
+        c.env_remove("RUST_BACKTRACE");
+    }
     c.args(["record", "--no-bpf", "--netns", "self", "-o"]).arg(path).args(args);
     Running::start(c, path)
 }
@@ -116,6 +128,11 @@ impl Running {
     }
     /// Exit code (`None`: killed) and what it said.
     pub fn end(&mut self) -> (Option<i32>, String) {
+        let begun = clock::mono();
+        while self.child().try_wait().unwrap().is_none() {
+            assert!(clock::mono().since(begun) < DEADLINE, "never: its end");
+            pause(Duration::from_millis(5));
+        }
         let o = self.child.take().unwrap().wait_with_output().unwrap();
         (o.status.code(), stderr(&o))
     }
