@@ -11,6 +11,8 @@
 mod incident;
 #[path = "scenarios/links.rs"]
 mod links;
+#[path = "scenarios/prompt.rs"]
+mod prompt;
 #[path = "scenarios/properties.rs"]
 mod properties;
 #[path = "scenarios/ticks.rs"]

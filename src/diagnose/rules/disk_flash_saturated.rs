@@ -7,13 +7,14 @@ use super::super::{
     Verdicts, Window,
 };
 use super::common::disks::{
-    Reference, against, leaves, local_flash, not_measured, reference, spins, subject, swing,
-    swing_of, title,
+    Reference, against, lately, leaves, local_flash, not_measured, reference, spins, subject,
+    swing, swing_of, title,
 };
 use super::common::text::{ms, rate, sh};
 use super::disk_capped_cloud::capped;
 use super::disk_writeback_storm;
 use crate::collect::CollectorId;
+use crate::model::derive::MIN_SPAN;
 use crate::model::derive::disks::DiskFigures;
 
 /// See [`DOC`].
@@ -47,7 +48,7 @@ static DOC: RuleDoc = RuleDoc {
     sources: "Field: SATA flash under load varies by a coefficient of 0.6 in latency, a capped \
         volume by 0.1 to 0.35; a local NVMe serves 32k writes/s at a queue of 1.3 and is far from \
         this.",
-    hold: Hold::of(8, 10),
+    hold: Hold::events(20),
     needs_time: Duration::from_secs(10),
 };
 
@@ -74,13 +75,23 @@ impl Rule for DiskFlashSaturated {
             let bytes = swing_of(w, d, QUEUE, DiskFigures::kb_s);
             let flat = bytes.is_some_and(|cv| cv <= FLAT_BYTES);
             let swings = cv.map_or(t.single_sample, |cv| cv > SWINGS && !flat);
-            if swings && beyond(1.0) {
+            // Both look at the same ten seconds: one after the other they would take twenty.
+            let lasts = t.single_sample || held(w, d, WAITING * reference.ms);
+            if swings && lasts && beyond(1.0) {
                 out.fire(subject(d), fire(d, r, reference, cv));
             } else {
                 out.linger(subject(d));
             }
         }
     }
+}
+
+/// Was the queue there, and its requests as slow as `slow` ms, for 8 of the last 10 s?
+fn held(w: &Window<'_>, d: &DiskFigures, slow: f64) -> bool {
+    let is_full = |p: &&DiskFigures| p.aqu_sz >= QUEUE && p.await_ms.is_some_and(|r| r >= slow);
+    let each = w.host.interval.max(MIN_SPAN).as_secs_f64();
+    // Give or take the length of a tick.
+    lately(w, d, 10).filter(is_full).count() as f64 * each >= 7.75
 }
 
 fn flash(d: &DiskFigures, t: &Thresholds) -> bool {
