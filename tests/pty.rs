@@ -360,6 +360,47 @@ fn record_of_the_console_is_open_before_the_screen() {
     s.shows("--append");
 }
 
+/// `m` marks what is being recorded; before and after it says how to record.
+#[test]
+fn m_marks_the_recording() {
+    use stallscope::recording::{Reader, Remark};
+    let dir = tempfile::tempdir().unwrap();
+    let mut cmd = CommandBuilder::new(env!("CARGO_BIN_EXE_stallscope"));
+    cmd.args(["--interval", "200ms", "--no-bpf"]);
+    cmd.cwd(dir.path());
+    let mut s = Session::spawn(36, 160, &[], cmd);
+    s.shows("watched for ");
+    s.keys("m");
+    s.shows("r starts a recording");
+    s.keys("r");
+    s.shows("REC ");
+    s.keys("m");
+    s.shows(" as console 1");
+    s.keys("m");
+    s.shows(" as console 2");
+    // A mark is gone back to from a later tick.
+    let clock = |s: &Session| {
+        let text = s.text();
+        text.lines().next().and_then(|l| l.split_whitespace().last()).map(str::to_owned)
+    };
+    let then = clock(&s);
+    s.until("a later tick", |s| clock(s) != then);
+    s.keys("(");
+    s.shows("mark: console ");
+    s.keys("q");
+    assert!(s.exit().success());
+    let file = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    let mut r = Reader::file(&file).unwrap();
+    let marks = r.remarks().unwrap().into_iter().filter_map(|m| match m.remark {
+        Remark::Mark { text } => Some((text, m.at)),
+        _ => None,
+    });
+    let marks: Vec<_> = marks.collect();
+    assert_eq!(marks.len(), 2);
+    assert_eq!((marks[0].0.as_str(), marks[1].0.as_str()), ("console 1", "console 2"));
+    assert!(marks[0].1.mono < marks[1].1.mono);
+}
+
 #[test]
 fn y_copies_through_the_terminal() {
     let mut s = Session::start(24, 80, &[], &[]);

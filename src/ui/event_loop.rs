@@ -280,6 +280,10 @@ impl Console {
                 update::notify(&mut self.view, &self.analysis, says);
                 self.look_at_recordings();
             }
+            Some(Effect::Mark) => match self.recordings.mark() {
+                Ok(name) => update::marked(&mut self.view, &self.analysis, &name),
+                Err(why) => update::notify(&mut self.view, &self.analysis, why),
+            },
             Some(Effect::Copy(text)) => {
                 let sent = self.terminal.canvas.copy(&text);
                 self.done = sent.err().map(|_| ExitReason::Hangup);

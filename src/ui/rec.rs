@@ -21,11 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Recordings {
     running: Option<Recorder>,
     closing: Vec<Recorder>,
+    /// Marks so far.
+    marks: u64,
 }
 
 impl Recordings {
     pub(super) fn new(running: Option<Recorder>) -> Self {
-        Self { running, closing: Vec::new() }
+        Self { running, ..Self::default() }
     }
 
     /// Hands a tick over.
@@ -57,6 +59,23 @@ impl Recordings {
                 format!("recording to {}, the last {n} ticks first", path.display())
             }
             Err(e) => format!("cannot record: {e}"),
+        }
+    }
+
+    /// Puts a mark of the user into the running one: its text, or why there is none.
+    pub(super) fn mark(&mut self) -> Result<String, String> {
+        let Some(r) = &mut self.running else {
+            return Err("nothing is recorded: r starts a recording".to_owned());
+        };
+        match r.status().state {
+            State::Paused { why, .. } => Err(format!("no mark: the recording is paused, {why}")),
+            State::Ended(_) => Err("no mark: the recording has ended".to_owned()),
+            State::Opening | State::Recording => {
+                self.marks += 1;
+                let name = format!("console {}", self.marks);
+                r.mark(name.as_str());
+                Ok(name)
+            }
         }
     }
 

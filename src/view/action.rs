@@ -134,6 +134,8 @@ pub enum Action {
     Help,
     /// Start or stop recording.
     Record,
+    /// Put a mark into the recording.
+    Mark,
     /// Stop this program as the shell's Ctrl-Z does.
     Suspend,
     /// Draw everything anew.
@@ -158,6 +160,8 @@ pub enum Effect {
     },
     /// Start or stop recording.
     Record,
+    /// Put a mark into the recording.
+    Mark,
     /// Stop this program.
     Suspend,
     /// Draw everything anew.

@@ -158,7 +158,13 @@ pub(super) fn timeline(a: &Analysis, cx: &Cx<'_>, v: &ViewState, w: u16) -> Line
     let span = newest.since(oldest).as_secs();
     let span = SPANS.into_iter().find(|s| *s >= span).unwrap_or(86_400);
     let b = Buckets::new(newest, Duration::from_secs(span), a.host().interval, n);
-    let slots = slots(a, cx, &b);
+    let mut slots = slots(a, cx, &b);
+    let marked = v.marks.iter().filter_map(|m| a.history().get(m.seq));
+    for at in marked.filter_map(|m| b.index(m.tick.mono)) {
+        if let Some(slot) = slots.get_mut(at) {
+            *slot = Slot::Mark;
+        }
+    }
     let cursor = b.index(cx.mono());
     let mut line = Line::of(format!(" {} ", clock_minutes(cx.wall_of(b.start), cx.tz)), Tone::Dim);
     for (i, slot) in slots.iter().enumerate() {

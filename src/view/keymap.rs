@@ -89,8 +89,11 @@ fn not_live(v: &ViewState) -> bool {
 fn in_past(v: &ViewState) -> bool {
     v.reel.is_some() || matches!(v.when, When::Rewound(_))
 }
-fn in_recording(v: &ViewState) -> bool {
-    v.reel.is_some()
+fn has_marks(v: &ViewState) -> bool {
+    v.reel.is_some() || !v.marks.is_empty()
+}
+fn recording(v: &ViewState) -> bool {
+    v.rec.is_some()
 }
 
 use Key::{
@@ -164,11 +167,11 @@ pub const KEYMAP: &[Binding] = &[
     bind(&[Char('<')], Action::Time(TimeStep::Seconds(-10)), "Time", "10 s back"),
     bind(&[Char('>')], Action::Time(TimeStep::Seconds(10)), "Time", "10 s forward"),
     bind(&[Char('(')], Action::Time(TimeStep::MarkBack), "Time", "back to a mark")
-        .hint(9, "mark")
-        .when(in_recording),
+        .hint(9, "to mark")
+        .when(has_marks),
     bind(&[Char(')')], Action::Time(TimeStep::MarkForward), "Time", "forward to a mark")
-        .hint(9, "mark")
-        .when(in_recording),
+        .hint(9, "to mark")
+        .when(has_marks),
     bind(&[Char('t')], Action::Goto, "Time", "go to a time: 14:03:20, -5m, 2026-05-01 14:03")
         .hint(6, "time")
         .when(in_past),
@@ -190,6 +193,9 @@ pub const KEYMAP: &[Binding] = &[
         "record into a new file here, what is in memory first; again: stop",
     )
     .hint(9, "record"),
+    bind(&[Char('m')], Action::Mark, "Program", "put a mark into the recording that is being made")
+        .hint(5, "mark")
+        .when(recording),
     bind(&[Ctrl('l')], Action::Repaint, "Program", "draw everything anew"),
     bind(&[Ctrl('z')], Action::Suspend, "Program", "stop; `fg` brings it back")
         .within(Context::Always),

@@ -364,6 +364,15 @@ pub struct Rec {
     pub state: RecState,
 }
 
+/// A mark that the user has put into the recording that is being made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserMark {
+    /// The tick before it.
+    pub seq: Seq,
+    /// Its text.
+    pub name: String,
+}
+
 /// How a recording does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecState {
@@ -406,6 +415,8 @@ pub struct ViewState {
     pub flow: Flow,
     /// The recording that is being made.
     pub rec: Option<Rec>,
+    /// Marks of the user, oldest first.
+    pub marks: Vec<UserMark>,
     /// For times of day.
     pub tz: TimeZone,
     /// Waits per tick, folded for the heat map.
@@ -437,6 +448,7 @@ impl ViewState {
             link: Link::Fast,
             flow: Flow::Ticking,
             rec: None,
+            marks: Vec::new(),
             tz,
             waits: WaitLog::default(),
         }

@@ -161,12 +161,18 @@ pub(super) fn wanted(v: &mut ViewState, a: &Analysis) {
 }
 
 fn to_mark(v: &mut ViewState, a: &Analysis, here: Seq, back: bool) -> Option<Effect> {
-    let mark = v.reel.as_ref().and_then(|r| r.outline.as_ref()).and_then(|o| o.mark(here.0, back));
-    let Some(mark) = mark else {
+    let mark = if let Some(r) = &v.reel {
+        r.outline.as_ref().and_then(|o| o.mark(here.0, back)).map(|p| (p.tick, &p.text))
+    } else {
+        let mut known = v.marks.iter().filter(|m| a.at(m.seq).is_some());
+        let mark = if back { known.rfind(|m| m.seq < here) } else { known.find(|m| m.seq > here) };
+        mark.map(|m| (m.seq.0, &m.name))
+    };
+    let Some((tick, text)) = mark else {
         notify(v, a, if back { "no earlier mark" } else { "no later mark" });
         return None;
     };
-    let (tick, text) = (mark.tick, format!("mark: {}", mark.text));
+    let text = format!("mark: {text}");
     notify(v, a, text);
     goal(v, a, Goal::Tick(tick))
 }

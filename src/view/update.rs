@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::action::{Action, Effect, Key, Step, TimeStep};
 use super::build::{held, shown};
 use super::chrome;
-use super::context::Cx;
+use super::context::{Cx, clock};
 use super::filter::Filter;
 use super::layout::{PaneArea, focused_pane, in_overview, places};
 use super::panes::{self, PANES, PaneCx};
 use super::state::{
     Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, PaneId,
-    SORT_HOLD, SPEEDS, Sort, SortHold, ViewState, When,
+    SORT_HOLD, SPEEDS, Sort, SortHold, UserMark, ViewState, When,
 };
 use super::table::HIDDEN;
 use super::vm::{FrameKind, Size, to_text};
@@ -25,6 +25,8 @@ use crate::model::time::Seq;
 const MAX_DETAILS: usize = 8;
 /// Longest filter, characters.
 const MAX_FILTER: usize = 200;
+/// Marks that can be gone to; the oldest are forgotten.
+const MAX_MARKS: usize = 200;
 /// Longest time, characters.
 const MAX_TIME: usize = 40;
 /// How long a message stays.
@@ -74,6 +76,18 @@ pub fn notify(v: &mut ViewState, a: &Analysis, text: impl Into<String>) {
     v.notice = Some(Notice { text: text.into(), until: chrome::newest(a) + NOTICE });
 }
 
+/// A mark was put into the recording, behind the newest tick.
+pub fn marked(v: &mut ViewState, a: &Analysis, name: &str) {
+    let Some(latest) = a.latest() else { return };
+    if v.marks.len() >= MAX_MARKS {
+        v.marks.remove(0);
+    }
+    v.marks.push(UserMark { seq: latest.tick.seq, name: name.to_owned() });
+    let past = if v.when == When::Live { "" } else { ": the present, not the moment shown" };
+    let text = format!("marked {} as {name}{past}", clock(latest.tick.wall, &v.tz));
+    notify(v, a, text);
+}
+
 /// Carries out an action.
 pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Option<Effect> {
     match action {
@@ -81,6 +95,10 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
         Action::Suspend => return Some(Effect::Suspend),
         Action::Repaint => return Some(Effect::Repaint),
         Action::Record => return Some(Effect::Record),
+        Action::Mark if v.reel.is_some() => {
+            notify(v, a, "marks are put into a live recording, not into one that is replayed");
+        }
+        Action::Mark => return Some(Effect::Mark),
         Action::Back => back(v),
         Action::Open => open(v, a, size),
         Action::Zoom => zoom(v),

@@ -7,7 +7,7 @@ use stallscope::view::click::click;
 use stallscope::view::layout::OVERVIEW;
 use stallscope::view::panes::PANES;
 use stallscope::view::state::{
-    Cursor, Detail, Flow, Focus, Layout, Mode, PaneId, RowKey, Sort, When,
+    Cursor, Detail, Flow, Focus, Layout, Mode, PaneId, Rec, RecState, RowKey, Sort, When,
 };
 use stallscope::view::vm::{LineStyle, Node, Size};
 use stallscope::view::{overlay, update};
@@ -163,6 +163,46 @@ fn findings_are_stops_in_time() {
     assert!(c.view.finding.is_some());
     c.keys("}}}");
     assert_eq!(c.view.when, When::Live);
+}
+
+/// The key only asks for a mark: the recorder takes it or says why not.
+#[test]
+fn marks_of_the_user_are_stops_in_time_and_on_its_line() {
+    let mut c = faults();
+    c.keys("(");
+    assert!(c.text().contains("no earlier mark"));
+    c.keys("m");
+    assert_eq!(c.effects, [Effect::Mark]);
+    let at = |c: &Console| c.analysis.latest().unwrap().tick.seq;
+    let first = at(&c);
+    update::marked(&mut c.view, &c.analysis, "console 1");
+    assert!(c.text().contains("marked 14:15:59 as console 1"), "{}", c.text());
+    c.ticks(10);
+    c.keys("[");
+    let second = at(&c);
+    update::marked(&mut c.view, &c.analysis, "console 2");
+    assert!(c.text().contains("as console 2: the present, not the moment shown"));
+    c.keys("0").ticks(10);
+    let text = c.text();
+    let line = text.lines().find(|l| l.starts_with(" 14:1") && l.contains('┃')).unwrap();
+    assert_eq!(line.matches('m').count(), 2, "{line}");
+    c.keys("((");
+    assert_eq!(c.view.when, When::Rewound(first));
+    assert!(c.text().contains("mark: console 1"));
+    c.keys(")");
+    assert_eq!(c.view.when, When::Rewound(second));
+    c.keys(")");
+    assert!(c.text().contains("no later mark"));
+    assert_eq!(c.view.when, When::Rewound(second));
+}
+
+#[test]
+fn the_footer_offers_marks_while_it_records() {
+    let mut c = Console::after(Script::healthy(), Size::new(160, 36), 5);
+    assert!(!c.text().contains("m mark"));
+    c.view.rec =
+        Some(Rec { size: 1, latency: std::time::Duration::from_millis(1), state: RecState::Ok });
+    assert!(c.text().contains("m mark"), "{}", c.text());
 }
 
 #[test]
