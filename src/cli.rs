@@ -152,8 +152,8 @@ pub struct ExplainArgs {
 /// `stallscope info`.
 #[derive(Args, Debug)]
 pub struct InfoArgs {
-    /// The recording.
-    #[arg(value_name = "FILE")]
+    /// The recording; - for a pipe.
+    #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]

@@ -13,8 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::analysis::Analysis;
 use crate::cli::{
-    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, ExplainArgs, Format, InfoArgs, LiveArgs,
-    RulesArgs, netns_scope,
+    CheckArgs, Cli, Command, ConsoleArgs, DoctorArgs, ExplainArgs, Format, LiveArgs, RulesArgs,
+    netns_scope,
 };
 use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
 use crate::config::{self, Environment};
@@ -23,8 +23,6 @@ use crate::model::history::DEFAULT_BUDGET;
 use crate::model::text::sanitize;
 use crate::model::tick::Tick;
 use crate::recording::Recorder;
-use crate::recording::info::Info;
-use crate::recording::{ReadError, Reader};
 use crate::report::{self, CheckReport, Observed};
 use crate::source::{Event, Feed, Source, live, paste};
 use crate::ui::{self, ExitReason};
@@ -79,7 +77,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Export(args)) => replay::export(&args),
         Some(Command::Doctor(args)) => doctor(&args),
         Some(Command::Explain(args)) => explain(&args),
-        Some(Command::Info(args)) => info(&args),
+        Some(Command::Info(args)) => replay::info(&args),
         Some(Command::Rules(args)) => rules(&args),
     }
 }
@@ -275,18 +273,6 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
         Format::Json => {
             print(&report::json::text(&report::doctor::json(&feed.host, &tick.health)))?;
         }
-    }
-    Ok(Exit::Ok)
-}
-
-fn info(args: &InfoArgs) -> anyhow::Result<Exit> {
-    let name = args.file.to_string_lossy();
-    let cannot = |e: ReadError| Stop::cannot(format!("{name}: {e}"));
-    let mut reader = Reader::file(&args.file).map_err(cannot)?;
-    let info = Info::gather(&mut reader, &name).map_err(cannot)?;
-    match args.format {
-        Format::Text => print(&info.text())?,
-        Format::Json => print(&report::json::text(&serde_json::to_value(&info)?))?,
     }
     Ok(Exit::Ok)
 }

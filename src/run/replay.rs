@@ -1,4 +1,4 @@
-//! What is done with recordings: `replay`, `check FILE`, `export`.
+//! What is done with recordings: `replay`, `check FILE`, `export`, `info`.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 
 use super::{Exit, Stop, print};
 use crate::analysis::Analysis;
-use crate::cli::{ExportArgs, Format, ReplayArgs};
+use crate::cli::{ExportArgs, Format, InfoArgs, ReplayArgs};
 use crate::clock;
 use crate::config::{self, Environment};
 use crate::diagnose::Engine;
@@ -19,6 +19,7 @@ use crate::model::text::sanitize;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::WallNs;
 use crate::recording::export::{self, ExportError};
+use crate::recording::info::Info;
 use crate::recording::{Note, ReadAt as _, ReadError, Reader, Spool};
 use crate::replay::player::{Origin, Player};
 use crate::replay::whole::whole;
@@ -90,6 +91,18 @@ pub(super) fn check(file: &Path, format: Format) -> anyhow::Result<Exit> {
         Format::Json => print(&report::json::text(&report::json::render(&report)))?,
     }
     Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })
+}
+
+/// `info FILE`: what is inside, down to the last block.
+pub(super) fn info(args: &InfoArgs) -> anyhow::Result<Exit> {
+    let (_, mut reader) = open(&args.file, |_| false)?;
+    let name = named(&args.file);
+    let info = Info::gather(&mut reader, &name).map_err(|e| wrong(&args.file, &e))?;
+    match args.format {
+        Format::Text => print(&info.text())?,
+        Format::Json => print(&report::json::text(&serde_json::to_value(&info)?))?,
+    }
+    Ok(Exit::Ok)
 }
 
 /// `replay FILE`: the console over a recording.

@@ -1,7 +1,8 @@
 //! `stallscope info`: the program itself, over good and bad files.
 
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -48,6 +49,55 @@ fn it_tells_what_is_inside() {
         "3 of 3 groups verified",
     ] {
         assert!(text.contains(want), "{want} in\n{text}");
+    }
+}
+
+fn piped(args: &[&str], bytes: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stallscope"))
+        .args(args)
+        .arg("-")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    std::thread::scope(|s| {
+        // What is refused early is not read to its end.
+        s.spawn(move || _ = input.write_all(bytes));
+        child.wait_with_output().unwrap()
+    })
+}
+
+#[test]
+fn a_pipe_tells_the_same_as_a_file() {
+    for (ticks, sealed) in [(130, true), (70, false)] {
+        let (bytes, _) = recording(&script(), ticks, sealed);
+        let f = file(&bytes);
+        for args in [&["info"][..], &["info", "--format", "json"]] {
+            let of_file = info(&args[1..], f.path());
+            let of_pipe = piped(args, &bytes);
+            assert_eq!(of_pipe.status.code(), Some(0), "{of_pipe:?}");
+            let name = f.path().to_str().unwrap();
+            let want = String::from_utf8(of_file.stdout).unwrap().replace(name, "standard input");
+            assert_eq!(String::from_utf8(of_pipe.stdout).unwrap(), want);
+        }
+    }
+    let (good, _) = recording(&script(), 1, false);
+    for (bytes, want) in [
+        (&b""[..], "is empty"),
+        (b"#!/bin/sh\necho secret, and enough of it to look like something\n", "not a recording"),
+        (&good[..40], "ends before its first block"),
+    ] {
+        for command in ["info", "check"] {
+            let out = piped(&[command], bytes);
+            let text = String::from_utf8(out.stderr).unwrap();
+            assert_eq!(out.status.code(), Some(3), "{command}: {text}");
+            assert!(out.stdout.is_empty());
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert!(text.contains(want) && text.contains("standard input"), "{command}: {text}");
+            assert!(!text.contains("secret"), "{text}");
+        }
     }
 }
 
