@@ -137,7 +137,7 @@ impl Info {
                 h.hostname,
                 h.kernel,
                 h.cpus,
-                h.boot_id.get(..8).unwrap_or("unknown"),
+                boot(&h.boot_id),
                 h.tool,
                 s.ticks,
                 h.interval,
@@ -201,6 +201,15 @@ fn sections(c: &Survey, o: &mut String) {
 }
 
 fn missing(r: &Remark) -> u64 {
+/// Enough of the kernel's id to tell boots apart; a pseudonym is short as it is.
+fn boot(id: &str) -> &str {
+    match id.get(..8) {
+        _ if id.is_empty() => "unknown",
+        Some(start) if !id.starts_with(super::redact::BOOT) => start,
+        _ => id,
+    }
+}
+
     match r {
         Remark::Gap { ticks } => u64::from(*ticks),
         Remark::Dropped { ticks, .. } => *ticks,

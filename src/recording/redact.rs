@@ -23,6 +23,9 @@ use crate::collect::sockets::{
 use crate::collect::{Samples, Shared, SignalStatus, Stamped};
 use crate::model::tick::{HealthState, HostInfo, Tick};
 
+/// What the pseudonym of a boot begins with.
+pub(super) const BOOT: &str = "boot-";
+
 /// What a text is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -41,7 +44,7 @@ impl Kind {
     fn prefix(self) -> &'static str {
         match self {
             Self::Host => "host-",
-            Self::Boot => "boot-",
+            Self::Boot => BOOT,
             Self::Process => "proc-",
             Self::Cgroup => "group-",
             Self::Netns => "ns-",

@@ -9,7 +9,8 @@ use stallscope::diagnose::Engine;
 use stallscope::model::tick::{HostInfo, Tick};
 use stallscope::model::time::WallNs;
 use stallscope::recording::export::{copy, redacted};
-use stallscope::recording::{Note, ReadAt, Reader};
+use stallscope::recording::info::Info;
+use stallscope::recording::{Note, ReadAt, Reader, Writer};
 use stallscope::replay::Judge;
 use stallscope::replay::outline::outline;
 use stallscope::source::replay::{Played, Tape};
@@ -259,6 +260,35 @@ fn nothing_of_the_original_is_left_after_redaction() {
         n += 1;
     });
     assert_eq!(n, ticks.len());
+}
+
+/// Two runs of one boot are still seen to be of one, and another boot is another.
+#[test]
+fn boots_stay_apart_under_redaction() {
+    let (made, ticks) = long();
+    let host = |boot: &str| HostInfo { boot_id: boot.into(), ..made.host.clone() };
+    let boots = ["5f2b6c1e-one", "5f2b6c1e-one", "0a9d8e7f-two", "5f2b6c1e-one"];
+    let mut w = Writer::new(Vec::new(), &host(boots[0])).unwrap();
+    for (i, boot) in boots.into_iter().enumerate() {
+        if i > 0 {
+            w.segment(&host(boot)).unwrap();
+        }
+        for t in &ticks[i * 10..i * 10 + 10] {
+            w.tick(t, &Note::default()).unwrap();
+        }
+        w.end_group().unwrap();
+    }
+    let bytes = w.seal().unwrap();
+    let mut r = reader(&bytes);
+    let (from, to) = (WallNs(i64::MIN), WallNs(i64::MAX));
+    let (bytes, _) = redacted(&mut r, Vec::new(), from, to, |_, _| Note::default()).unwrap();
+    let mut again = reader(&bytes);
+    let kept: Vec<_> = again.segments().iter().map(|s| s.1.host.boot_id.clone()).collect();
+    assert_eq!(kept, ["boot-1", "boot-1", "boot-2", "boot-1"]);
+    let text = Info::gather(&mut again, "x").unwrap().text();
+    assert_eq!(text.matches(", boot boot-1, ").count(), 3, "{text}");
+    assert_eq!(text.matches(", boot boot-2, ").count(), 1, "{text}");
+    assert!(!text.contains("unknown"), "{text}");
 }
 
 /// A source that nobody can read further.
