@@ -2,12 +2,11 @@
 
 use stallscope::clock;
 
-use crate::kit::block::{Dir, Loop, writer};
+use crate::kit::block::{Dir, FrozenDisk, Loop, writer};
 use crate::kit::cgroup::Cgroup;
 use crate::kit::gate::lab;
 use crate::kit::product::{Found, check};
-use crate::kit::sh::{Held, run};
-use crate::kit::undo::Undo;
+use crate::kit::sh::Held;
 use crate::kit::{secs, wait_for};
 
 /// Columns of `/proc/diskstats` after the name.
@@ -20,31 +19,12 @@ const IO_TICKS: usize = 9;
 #[test]
 fn k9_write_that_never_completes() {
     lab(&["losetup", "mkfs.ext4", "mount", "fsfreeze", "dd"], || {
-        // Dropped in reverse order: thaw first, or nothing below can end.
-        let dir = Dir::new();
-        let lower = dir.image("lower.img", 64);
-        let mut mount = Undo::default();
-        let hung;
-        let mut dd;
-        let mut thaw = Undo::default();
-
-        let mnt = dir.path.join("mnt").to_str().unwrap().to_owned();
-        std::fs::create_dir(&mnt).unwrap();
-        run(&["mkfs.ext4", "-q", "-F", &lower]);
-        run(&["mount", "-o", "loop", &lower, &mnt]);
-        mount.command(&["umount", &mnt]);
-        let upper = format!("{mnt}/upper.img");
-        run(&["dd", "if=/dev/zero", &format!("of={upper}"), "bs=1M", "count=16", "status=none"]);
-        run(&["sync", "-f", &upper]);
-        hung = Loop::new(&upper, false);
-        run(&["fsfreeze", "-f", &mnt]);
-        thaw.command(&["fsfreeze", "-u", &mnt]);
-        let target = format!("of={}", hung.dev);
-        dd = Held::start(&["dd", "if=/dev/zero", &target, "bs=4k", "count=1", "oflag=direct"]);
+        let mut frozen = FrozenDisk::new();
+        frozen.write(0);
 
         let mut before: Option<Vec<u64>> = None;
         wait_for("a write in flight without completion", secs(10), || {
-            let now = hung.counters();
+            let now = frozen.disk.counters();
             let old = before.get_or_insert_with(|| now.clone());
             let stuck = now[IN_FLIGHT] >= 1
                 && old[IN_FLIGHT] >= 1
@@ -56,8 +36,8 @@ fn k9_write_that_never_completes() {
             stuck.then_some(())
         });
         let report = check("k9", "9s", &[]);
-        dd.assert_running();
-        let disk = |f: Found<'_>| f.disk() == Some(hung.name());
+        frozen.writers.iter_mut().for_each(Held::assert_running);
+        let disk = |f: Found<'_>| f.disk() == Some(frozen.disk.name());
         report.exactly(disk, &["disk-hung"], &[]);
         assert_eq!(report.the("disk-hung", disk).severity(), "crit", "longer than 5 s");
         // The disks below have nothing to do and must not be blamed.

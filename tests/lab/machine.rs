@@ -4,12 +4,11 @@ use std::io::{Read, Write};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::kit::block::{Dir, Loop};
+use crate::kit::block::{Dir, FrozenDisk};
 use crate::kit::cgroup::Cgroup;
 use crate::kit::gate::lab;
 use crate::kit::product::{Found, check};
-use crate::kit::sh::{Held, run};
-use crate::kit::undo::Undo;
+use crate::kit::sh::Held;
 use crate::kit::{secs, wait_for};
 
 fn about_the_host(f: Found<'_>) -> bool {
@@ -68,39 +67,16 @@ fn spinners_on_every_cpu() {
 #[test]
 fn k9_many_writers() {
     lab(&["losetup", "mkfs.ext4", "mount", "fsfreeze", "dd"], || {
-        // Dropped in reverse order: thaw first, or nothing below can end.
-        let dir = Dir::new();
-        let lower = dir.image("lower.img", 64);
-        let mut mount = Undo::default();
-        let hung;
-        let mut writers = Vec::new();
-        let mut thaw = Undo::default();
-
-        let mnt = dir.path.join("mnt").to_str().unwrap().to_owned();
-        std::fs::create_dir(&mnt).unwrap();
-        run(&["mkfs.ext4", "-q", "-F", &lower]);
-        run(&["mount", "-o", "loop", &lower, &mnt]);
-        mount.command(&["umount", &mnt]);
-        let upper = format!("{mnt}/upper.img");
-        run(&["dd", "if=/dev/zero", &format!("of={upper}"), "bs=1M", "count=16", "status=none"]);
-        run(&["sync", "-f", &upper]);
-        hung = Loop::new(&upper, false);
-        run(&["fsfreeze", "-f", &mnt]);
-        thaw.command(&["fsfreeze", "-u", &mnt]);
-        let target = format!("of={}", hung.dev);
-        for i in 0..8 * cpus() {
-            let seek = format!("seek={i}");
-            let dd = ["dd", "if=/dev/zero", &target, "bs=4k", "count=1", &seek, "oflag=direct"];
-            writers.push(Held::start(&dd));
-        }
+        let mut frozen = FrozenDisk::new();
+        (0..8 * cpus()).for_each(|i| frozen.write(i));
         let enough = 2.2 * cpus() as f64;
         wait_for("a load of two per CPU", secs(90), || {
             (number_after("/proc/loadavg", "") >= enough).then_some(())
         });
         let report = check("k9-many", "14s", &[]);
-        writers.iter_mut().for_each(Held::assert_running);
+        frozen.writers.iter_mut().for_each(Held::assert_running);
         report.exactly(|f| f.kind() == "host", &["load-without-cpu"], &[]);
-        report.exactly(|f| f.disk() == Some(hung.name()), &["disk-hung"], &[]);
+        report.exactly(|f| f.disk() == Some(frozen.disk.name()), &["disk-hung"], &[]);
         let f = report.the("load-without-cpu", |_| true);
         assert!(f.text().contains("tasks in "), "names what they wait in: {}", f.text());
     });

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::{Pane, PaneCx, PaneVm};
+use super::{ListPane, PaneCx, PaneVm};
 use crate::collect::CollectorId;
 use crate::collect::disks::DiskClass;
 use crate::diagnose::Severity;
@@ -14,7 +14,7 @@ use crate::model::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::series;
 use crate::view::state::{Cursor, PaneId, RowKey};
-use crate::view::table::{self, Cell, Column, ColumnInfo, HIDDEN, Table, Unit, Value};
+use crate::view::table::{self, Cell, Column, HIDDEN, Table, Unit, Value};
 use crate::view::vm::{Line, Piece, Size, Tone};
 use crate::view::{text, units};
 
@@ -303,28 +303,11 @@ fn chart_lines(cx: &Cx<'_>, id: DiskId, name: &str, inner: Size) -> Vec<Line> {
     vec![line, pressure]
 }
 
-impl Pane for Disks {
-    fn id(&self) -> PaneId {
-        PaneId::Disks
-    }
-    fn name(&self) -> &'static str {
-        "disks"
-    }
-    fn title(&self) -> &'static str {
-        "Disks"
-    }
-    fn columns(&self) -> Vec<ColumnInfo> {
-        COLUMNS.iter().map(ColumnInfo::from).collect()
-    }
-    fn count(&self, p: &PaneCx<'_>) -> usize {
-        super::count(self, p)
-    }
-    fn place(&self, p: &PaneCx<'_>, key: RowKey) -> Option<usize> {
-        super::place_of(self, p, key)
-    }
-    fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
-        super::key_at(self, p, place)
-    }
+impl ListPane for Disks {
+    const ID: PaneId = PaneId::Disks;
+    const NAME: &'static str = "disks";
+    const TITLE: &'static str = "Disks";
+
     fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1 + charts(inner))).max(1)
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{Pane, PaneCx, PaneVm, sockets};
+use super::{ListPane, PaneCx, PaneVm, sockets};
 use crate::collect::bpf::net::NetEventKind;
 use crate::collect::sockets::{Owner, SockState};
 use crate::collect::{CollectorId, SignalStatus};
@@ -15,7 +15,7 @@ use crate::model::derive::bpf::{EventKey, EventRow, NetFigures};
 use crate::model::subject::Endpoint;
 use crate::view::context::Cx;
 use crate::view::state::{PaneId, RowKey};
-use crate::view::table::{Cell, Column, ColumnInfo, First, HIDDEN, Table, Unit, Value};
+use crate::view::table::{Cell, Column, First, HIDDEN, Table, Unit, Value};
 use crate::view::vm::{Line, Size, Tone};
 use crate::view::{text, units};
 
@@ -347,28 +347,11 @@ fn notes_line(cx: &Cx<'_>, f: &NetFigures) -> Line {
     line
 }
 
-impl Pane for Events {
-    fn id(&self) -> PaneId {
-        PaneId::Events
-    }
-    fn name(&self) -> &'static str {
-        "events"
-    }
-    fn title(&self) -> &'static str {
-        "Events"
-    }
-    fn columns(&self) -> Vec<ColumnInfo> {
-        COLUMNS.iter().map(ColumnInfo::from).collect()
-    }
-    fn count(&self, p: &PaneCx<'_>) -> usize {
-        super::count(self, p)
-    }
-    fn place(&self, p: &PaneCx<'_>, key: RowKey) -> Option<usize> {
-        super::place_of(self, p, key)
-    }
-    fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
-        super::key_at(self, p, place)
-    }
+impl ListPane for Events {
+    const ID: PaneId = PaneId::Events;
+    const NAME: &'static str = "events";
+    const TITLE: &'static str = "Events";
+
     fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(summary_rows(inner) + 1)).max(1)
     }

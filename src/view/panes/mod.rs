@@ -79,6 +79,52 @@ pub trait Pane: Sync {
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm;
 }
 
+/// A pane that is a list: the rest of what a [`Pane`] says follows from its [`Table`].
+trait ListPane: Table {
+    /// Its id.
+    const ID: PaneId;
+    /// Stable name, kebab-case: file names, tests.
+    const NAME: &'static str;
+    /// Title.
+    const TITLE: &'static str;
+    /// Rows of the list that fit into a pane of this inner size.
+    fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize;
+    /// Draws it into an inner size.
+    fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm;
+}
+
+impl<T: ListPane> Pane for T {
+    fn id(&self) -> PaneId {
+        T::ID
+    }
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+    fn title(&self) -> &'static str {
+        T::TITLE
+    }
+    fn columns(&self) -> Vec<ColumnInfo> {
+        Table::columns(self).iter().map(ColumnInfo::from).collect()
+    }
+    fn count(&self, p: &PaneCx<'_>) -> usize {
+        ordered(self, p).len()
+    }
+    fn place(&self, p: &PaneCx<'_>, key: RowKey) -> Option<usize> {
+        let cx = order_cx(p);
+        ordered(self, p).rank(|r| self.key(cx, r) == key)
+    }
+    fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
+        let cx = order_cx(p);
+        ordered(self, p).slice(place, 1).first().map(|r| self.key(cx, *r))
+    }
+    fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
+        ListPane::list_rows(self, p, inner)
+    }
+    fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
+        ListPane::build(self, p, inner)
+    }
+}
+
 /// The rows that are on the screen.
 pub(super) struct Window<R> {
     /// Rows.
@@ -98,23 +144,6 @@ fn order_cx<'a>(p: &'a PaneCx<'_>) -> &'a Cx<'a> {
 
 fn ordered<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>) -> Ordered<T::Row> {
     Ordered::new(t, order_cx(p), p.st.sort, &p.st.filter)
-}
-
-/// Place of a row.
-pub(super) fn place_of<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>, key: RowKey) -> Option<usize> {
-    let cx = order_cx(p);
-    ordered(t, p).rank(|r| t.key(cx, r) == key)
-}
-
-/// The row at a place.
-pub(super) fn key_at<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
-    let cx = order_cx(p);
-    ordered(t, p).slice(place, 1).first().map(|r| t.key(cx, *r))
-}
-
-/// Number of rows that pass the filter.
-pub(super) fn count<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>) -> usize {
-    ordered(t, p).len()
 }
 
 /// The `n` rows to show: around the cursor, near the place where the list stood before.

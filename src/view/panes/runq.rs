@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{Pane, PaneCx, PaneVm};
+use super::{ListPane, PaneCx, PaneVm};
 use crate::collect::CollectorId;
 use crate::collect::bpf::runq::RunqTier;
 use crate::diagnose::Severity;
@@ -17,7 +17,7 @@ use crate::model::subject::TaskId;
 use crate::view::context::Cx;
 use crate::view::series::{self, Buckets, LatencyRows, WAIT_ROWS, Waits};
 use crate::view::state::{PaneId, RowKey};
-use crate::view::table::{Cell, Column, ColumnInfo, HIDDEN, Table, Unit, Value};
+use crate::view::table::{Cell, Column, HIDDEN, Table, Unit, Value};
 use crate::view::vm::{Line, Piece, Size, Tone};
 use crate::view::{text, units};
 
@@ -327,28 +327,11 @@ fn cgroup_line(cx: &Cx<'_>, inner: Size) -> Option<Line> {
     (!b.value.cgroups.is_empty()).then_some(line)
 }
 
-impl Pane for RunQueue {
-    fn id(&self) -> PaneId {
-        PaneId::RunQueue
-    }
-    fn name(&self) -> &'static str {
-        "run-queue"
-    }
-    fn title(&self) -> &'static str {
-        "Run queue"
-    }
-    fn columns(&self) -> Vec<ColumnInfo> {
-        COLUMNS.iter().map(ColumnInfo::from).collect()
-    }
-    fn count(&self, p: &PaneCx<'_>) -> usize {
-        super::count(self, p)
-    }
-    fn place(&self, p: &PaneCx<'_>, key: RowKey) -> Option<usize> {
-        super::place_of(self, p, key)
-    }
-    fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
-        super::key_at(self, p, place)
-    }
+impl ListPane for RunQueue {
+    const ID: PaneId = PaneId::RunQueue;
+    const NAME: &'static str = "run-queue";
+    const TITLE: &'static str = "Run queue";
+
     fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
         let other = heat_rows(inner) + summary_rows(p.cx, inner) + 1;
         usize::from(inner.h.saturating_sub(other)).max(1)

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Pane, PaneCx, PaneVm};
+use super::{ListPane, PaneCx, PaneVm};
 use crate::collect::CollectorId;
 use crate::diagnose::Severity;
 use crate::model::derive::bpf::IrqFigures;
@@ -13,7 +13,7 @@ use crate::model::subject::CpuId;
 use crate::view::context::Cx;
 use crate::view::series::{self, Buckets};
 use crate::view::state::{PaneId, RowKey};
-use crate::view::table::{self, Cell, Column, ColumnInfo, HIDDEN, Table, Unit, Value};
+use crate::view::table::{self, Cell, Column, HIDDEN, Table, Unit, Value};
 use crate::view::vm::{Line, Size, Tone};
 use crate::view::{text, units};
 
@@ -299,28 +299,11 @@ fn softnet_line(cx: &Cx<'_>) -> Line {
     line
 }
 
-impl Pane for Softirq {
-    fn id(&self) -> PaneId {
-        PaneId::Softirq
-    }
-    fn name(&self) -> &'static str {
-        "softirq"
-    }
-    fn title(&self) -> &'static str {
-        "SoftIRQ"
-    }
-    fn columns(&self) -> Vec<ColumnInfo> {
-        COLUMNS.iter().map(ColumnInfo::from).collect()
-    }
-    fn count(&self, p: &PaneCx<'_>) -> usize {
-        super::count(self, p)
-    }
-    fn place(&self, p: &PaneCx<'_>, key: RowKey) -> Option<usize> {
-        super::place_of(self, p, key)
-    }
-    fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
-        super::key_at(self, p, place)
-    }
+impl ListPane for Softirq {
+    const ID: PaneId = PaneId::Softirq;
+    const NAME: &'static str = "softirq";
+    const TITLE: &'static str = "SoftIRQ";
+
     fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1 + footer(p.cx, inner))).max(1)
     }

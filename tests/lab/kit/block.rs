@@ -106,6 +106,48 @@ impl Loop {
     }
 }
 
+/// A loop device whose file lies on a frozen file system: a write goes in and never comes out.
+///
+/// Dropped in the order of its fields: thawed first, or no writer can end.
+pub struct FrozenDisk {
+    _thaw: Undo,
+    /// Those who write to it.
+    pub writers: Vec<Held>,
+    /// The device.
+    pub disk: Loop,
+    _mount: Undo,
+    /// Below it.
+    _dir: Dir,
+}
+
+impl FrozenDisk {
+    pub fn new() -> Self {
+        let dir = Dir::new();
+        let lower = dir.image("lower.img", 64);
+        let mnt = dir.path.join("mnt").to_str().unwrap().to_owned();
+        std::fs::create_dir(&mnt).unwrap();
+        run(&["mkfs.ext4", "-q", "-F", &lower]);
+        run(&["mount", "-o", "loop", &lower, &mnt]);
+        let mut mount = Undo::default();
+        mount.command(&["umount", &mnt]);
+        let upper = format!("{mnt}/upper.img");
+        run(&["dd", "if=/dev/zero", &format!("of={upper}"), "bs=1M", "count=16", "status=none"]);
+        run(&["sync", "-f", &upper]);
+        let disk = Loop::new(&upper, false);
+        run(&["fsfreeze", "-f", &mnt]);
+        let mut thaw = Undo::default();
+        thaw.command(&["fsfreeze", "-u", &mnt]);
+        Self { _thaw: thaw, writers: Vec::new(), disk, _mount: mount, _dir: dir }
+    }
+
+    /// Writes 4 KiB at block `at`, past the page cache.
+    pub fn write(&mut self, at: usize) {
+        let (of, seek) = (format!("of={}", self.disk.dev), format!("seek={at}"));
+        let dd = ["dd", "if=/dev/zero", &of, "bs=4k", "count=1", &seek, "oflag=direct"];
+        self.writers.push(Held::start(&dd));
+    }
+}
+
 /// What is under writeback now, bytes.
 pub fn writeback() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();

@@ -5,7 +5,7 @@ mod unix;
 
 use std::fmt::Write as _;
 
-use super::{Pane, PaneCx, PaneVm};
+use super::{ListPane, PaneCx, PaneVm};
 use crate::collect::CollectorId;
 use crate::collect::sockets::{NetnsTable, Owner, Proto, SockState, SocketSource, TcpInfo};
 use crate::diagnose::Severity;
@@ -13,7 +13,7 @@ use crate::model::derive::sockets::{Suspect, trouble};
 use crate::model::subject::SockId;
 use crate::view::context::Cx;
 use crate::view::state::{PaneId, RowKey};
-use crate::view::table::{Cell, Column, ColumnInfo, HIDDEN, Table, Unit, Value, format_value};
+use crate::view::table::{Cell, Column, HIDDEN, Table, Unit, Value, format_value};
 use crate::view::vm::{Size, Tone};
 use crate::view::{text, units};
 
@@ -480,28 +480,11 @@ impl Table for Sockets {
     }
 }
 
-impl Pane for Sockets {
-    fn id(&self) -> PaneId {
-        PaneId::Sockets
-    }
-    fn name(&self) -> &'static str {
-        "sockets"
-    }
-    fn title(&self) -> &'static str {
-        "Sockets"
-    }
-    fn columns(&self) -> Vec<ColumnInfo> {
-        COLUMNS.iter().map(ColumnInfo::from).collect()
-    }
-    fn count(&self, p: &PaneCx<'_>) -> usize {
-        super::count(self, p)
-    }
-    fn place(&self, p: &PaneCx<'_>, key: RowKey) -> Option<usize> {
-        super::place_of(self, p, key)
-    }
-    fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey> {
-        super::key_at(self, p, place)
-    }
+impl ListPane for Sockets {
+    const ID: PaneId = PaneId::Sockets;
+    const NAME: &'static str = "sockets";
+    const TITLE: &'static str = "Sockets";
+
     fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1)).max(1)
     }
