@@ -24,7 +24,7 @@ pub mod registry;
 pub mod sched;
 pub mod sockets;
 pub mod softirq;
-mod tasks;
+pub mod tasks;
 
 use std::borrow::Cow;
 use std::sync::Arc;

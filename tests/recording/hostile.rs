@@ -3,42 +3,15 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stallscope::recording::format::{BlockHeader, HEADER, Kind, MAX_PAYLOAD, Stamp, end};
+use stallscope::recording::format::{BlockHeader, HEADER, Kind, MAX_PAYLOAD, end};
 use stallscope::recording::{ReadError, Reader};
 
 use super::{open, recording, script};
 
-fn block(kind: Kind, raw: u32, frame: &[u8], back: u32, link: u32) -> Vec<u8> {
-    let h = BlockHeader {
-        kind,
-        features: 0,
-        at: Stamp::default(),
-        raw,
-        stored: frame.len() as u32,
-        back,
-        link,
-        crc: crc32fast::hash(frame),
-        size: HEADER as u32,
-    };
-    [&h.to_bytes()[..], frame].concat()
-}
+#[path = "../fuzz/src/recording.rs"]
+mod fuzz;
 
-fn zip(payload: &[u8]) -> Vec<u8> {
-    zstd::bulk::compress(payload, 3).unwrap()
-}
-
-/// Reads all that can be read.
-fn exercise(bytes: Vec<u8>) {
-    let Ok(mut r) = open(bytes) else { return };
-    for i in 0..r.len().min(200) {
-        let _ = (r.tick_ref(i), r.tick(i));
-    }
-    for g in 0..r.groups().len().min(20) {
-        let _ = (r.index(g), r.raw_group(g), r.segment_of(g));
-    }
-    let _ = r.survey();
-    let _ = (r.host(), r.resume(), r.refresh(), r.at_wall(stallscope::model::time::WallNs(0)));
-}
+use fuzz::{block, exercise, zip};
 
 #[test]
 fn what_is_no_recording_is_named() {

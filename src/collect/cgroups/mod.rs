@@ -13,7 +13,8 @@ mod tree;
 
 pub use collector::CgroupsCollector;
 pub use parse::{
-    parse_cpu_max, parse_cpu_stat, parse_io_max, parse_io_stat, parse_v1_io, parse_v1_limits,
+    V1Counters, parse_cpu_max, parse_cpu_stat, parse_io_max, parse_io_stat, parse_v1_io,
+    parse_v1_limits,
 };
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 //! running them.
 
 mod dir;
-pub(in crate::collect) mod stat;
+pub mod stat;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;

@@ -4,29 +4,29 @@ use crate::collect::parse::{fields, number, signed};
 
 /// Of a stat line, what we use. Numbers in brackets are the fields of proc(5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::collect) struct Stat<'a> {
+pub struct Stat<'a> {
     /// (2) Raw; may hold any byte but NUL, parentheses and newlines too.
     pub comm: &'a [u8],
-    /// (3)
+    /// (3) One letter.
     pub state: char,
     /// (9) PF_KTHREAD is set.
     pub kernel_thread: bool,
-    /// (19)
+    /// (19) -20 to 19.
     pub nice: Option<i8>,
     /// (20) Threads of the process.
     pub num_threads: u32,
     /// (22) Clock ticks since boot.
     pub start: u64,
-    /// (39)
+    /// (39) Where it ran last.
     pub last_cpu: Option<u32>,
-    /// (41)
+    /// (41) `SCHED_*`.
     pub policy: Option<u32>,
 }
 
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// Parses a stat line; `None` when it is cut before the start time.
-pub(in crate::collect) fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
+pub fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
     // Only comm can hold parentheses: it reaches from the first to the last.
     let open = bytes.iter().position(|b| *b == b'(')?;
     let close = bytes.iter().rposition(|b| *b == b')')?;
@@ -73,14 +73,17 @@ pub(in crate::collect) fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
 
 /// `run_ns run_delay_ns slices`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::collect) struct Schedstat {
+pub struct Schedstat {
+    /// Time on a CPU.
     pub run_ns: u64,
+    /// Time that it waited for one.
     pub run_delay_ns: u64,
+    /// How often it was put on one.
     pub slices: u64,
 }
 
 /// Parses a schedstat line; `None` when it is cut.
-pub(in crate::collect) fn parse_schedstat(bytes: &[u8]) -> Option<Schedstat> {
+pub fn parse_schedstat(bytes: &[u8]) -> Option<Schedstat> {
     let mut f = fields(bytes.strip_suffix(b"\n")?).map(number);
     Some(Schedstat { run_ns: f.next()??, run_delay_ns: f.next()??, slices: f.next()?? })
 }
