@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use record::{RecordArgs, RecordTo, RotateArg, SyncArg};
+pub use record::{RecordArgs, RecordTo, RotateArg, SyncArg, ThinArg};
 pub use replay::{ExportArgs, ReplayArgs};
 
 /// Shows where the work on this Linux box is stuck, and why: sockets, disks, softirqs, run

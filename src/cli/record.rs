@@ -45,6 +45,19 @@ pub struct RecordArgs {
     /// written becomes the part FILE-STEM.TIME.EXT.
     #[arg(long, value_name = "SIZE|TIME", value_parser = rotate)]
     pub rotate: Option<RotateArg>,
+    /// Keep older ticks in coarser steps, and delete what is older than the last AGE: all ticks
+    /// for an hour, one in 10 s for a day, one in 60 s for a week if nothing else is said. Ages
+    /// are least ages.
+    #[arg(
+        long,
+        value_name = "STEP:AGE,..",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "all:1h,10s:1d,60s:7d",
+        value_parser = thin,
+        conflicts_with_all = ["rotate", "max_size", "max_age"]
+    )]
+    pub thin: Option<ThinArg>,
 }
 
 /// `--record` of the console and of `check`.
@@ -77,6 +90,10 @@ pub enum RotateArg {
     /// At this age.
     Age(Duration),
 }
+
+/// `--thin`: steps (zero: all ticks) with the ages until which they hold, both ascending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThinArg(pub Vec<(Duration, Duration)>);
 
 const MIB: u64 = 1 << 20;
 const LONG: Duration = Duration::from_secs(366 * 86_400);
@@ -136,6 +153,25 @@ fn rotate(text: &str) -> Result<RotateArg, String> {
     }
 }
 
+fn thin(text: &str) -> Result<ThinArg, String> {
+    let mut out: Vec<(Duration, Duration)> = Vec::new();
+    for pair in text.split(',') {
+        let (step, until) = pair
+            .split_once(':')
+            .ok_or_else(|| format!("'{pair}' is not STEP:AGE, as in 10s:1d"))?;
+        let step = match step.trim() {
+            "all" => Duration::ZERO,
+            t => time(t, Duration::from_secs(1), Duration::from_secs(3600), "all, or 1s to 1h")?,
+        };
+        let until = age(until)?;
+        if out.last().is_some_and(|l| step <= l.0 || until <= l.1) {
+            return Err("steps and ages must grow, as in all:1h,10s:1d".to_owned());
+        }
+        out.push((step, until));
+    }
+    if out.len() > 5 { Err("more than 5 steps".to_owned()) } else { Ok(ThinArg(out)) }
+}
+
 /// Bytes: `K`, `M`, `G`, `T` and `KiB` are powers of 1024, `kB`, `MB` of 1000.
 fn size(text: &str) -> Option<u64> {
     let text = text.trim();
@@ -182,6 +218,31 @@ mod tests {
         assert_eq!(age("2w"), Ok(Duration::from_secs(14 * 86_400)));
         assert!(age("59s").is_err() && age("99999999999999999999d").is_err());
         assert_eq!(long_time("90s"), Ok(Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn steps_and_ages_grow() {
+        let s = Duration::from_secs;
+        let want = vec![(s(0), s(3600)), (s(10), s(86_400)), (s(60), s(7 * 86_400))];
+        assert_eq!(thin("all:1h,10s:1d,60s:7d"), Ok(ThinArg(want)));
+        assert_eq!(thin("1s:1h"), Ok(ThinArg(vec![(s(1), s(3600))])));
+        for bad in [
+            "",
+            "1s",
+            "all",
+            "1h:",
+            ":1h",
+            "10s:1d,all:1h",
+            "10s:1d,60s:1h",
+            "10s:1d,10s:2d",
+            "500ms:1h",
+            "2h:1d",
+            "all:30s",
+            "all:1h,",
+            "1s:1m,2s:2m,3s:3m,4s:4m,5s:5m,6s:6m,7s:7m",
+        ] {
+            assert!(thin(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

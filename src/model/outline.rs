@@ -21,6 +21,8 @@ pub struct Stretch {
     pub from: i64,
     /// End of that place.
     pub to: i64,
+    /// Nominal distance of two ticks, ns.
+    pub step: i64,
     /// The recorder's notes of it are known: what was found is in the outline.
     pub noted: bool,
 }

@@ -94,6 +94,9 @@ pub struct HostInfo {
     pub wall_offset_ns: i64,
     /// Nominal distance of two ticks.
     pub interval: Duration,
+    /// The distance with which ticks were taken, where most of them were left out later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinned_from: Option<Duration>,
     /// Effective user id.
     pub uid: u32,
     /// Our own network namespace, for `host` labels.

@@ -133,7 +133,7 @@ impl Info {
             let h = &s.host;
             let _ = writeln!(
                 o,
-                "  host      {}, kernel {}, {} CPUs, boot {}, by {}: {} ticks, each {:?}, from {}",
+                "  host      {}, kernel {}, {} CPUs, boot {}, by {}: {} ticks, each {:?}{}, from {}",
                 h.hostname,
                 h.kernel,
                 h.cpus,
@@ -141,6 +141,7 @@ impl Info {
                 h.tool,
                 s.ticks,
                 h.interval,
+                h.thinned_from.map_or_else(String::new, |d| format!(" (thinned from {d:?})")),
                 s.first.as_deref().unwrap_or("-")
             );
         }
@@ -200,7 +201,6 @@ fn sections(c: &Survey, o: &mut String) {
     }
 }
 
-fn missing(r: &Remark) -> u64 {
 /// Enough of the kernel's id to tell boots apart; a pseudonym is short as it is.
 fn boot(id: &str) -> &str {
     match id.get(..8) {
@@ -210,6 +210,7 @@ fn boot(id: &str) -> &str {
     }
 }
 
+fn missing(r: &Remark) -> u64 {
     match r {
         Remark::Gap { ticks } => u64::from(*ticks),
         Remark::Dropped { ticks, .. } => *ticks,

@@ -16,6 +16,7 @@ mod reshape;
 pub mod source;
 mod state;
 mod survey;
+pub mod thin;
 mod undelta;
 pub mod writer;
 

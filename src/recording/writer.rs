@@ -6,15 +6,19 @@
 //! to it, seek there, and go on; the next tick begins a new group, and the ticks of the broken
 //! one that did get through are indexed first.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::flat::FlatError;
 use super::format::{
     BlockHeader, FEATURES, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, Segment, Stamp, end,
 };
-use super::index::{GroupEntry, GroupIndex, Note, Remark, RemarkAt, TickRef, Trailer, drift};
+use super::index::{
+    Figure, GroupEntry, GroupFinding, GroupIndex, Note, Remark, RemarkAt, TickRef, Trailer, drift,
+};
 use super::state::Encoder;
 use crate::model::tick::{HealthState, HostInfo, Tick};
+use crate::model::time::Seq;
 
 /// Difference of wall and monotonic clock between two ticks that counts as a step: no slewing
 /// does that much.
@@ -332,6 +336,56 @@ impl<W: Write> Writer<W> {
         });
         self.last = Some(entry.last);
         Ok(())
+    }
+
+    /// Goes on behind the last tick of another writer, whose recording this one is a copy of.
+    pub fn follow<V: Write>(&mut self, other: &Writer<V>) {
+        self.last = other.last;
+        self.failed.clone_from(&other.failed);
+    }
+
+    /// Ticks of the group that is open.
+    #[must_use]
+    pub fn open_ticks(&self) -> usize {
+        self.group.as_ref().map_or(0, |g| g.index.ticks.len())
+    }
+
+    /// Writes a tick of another recording that is thinned: the remarks that follow from it were
+    /// written there.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn coarse_tick(&mut self, tick: &Tick) -> io::Result<()> {
+        let at = Stamp { seq: tick.seq, mono: tick.mono, wall: tick.wall };
+        self.tick_block(tick, at, &Note::default(), self.group.is_none())?;
+        self.last = Some(at);
+        Ok(())
+    }
+
+    /// Ends a group of such ticks, with what is known of all ticks that it stands for.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn end_coarse(
+        &mut self,
+        figures: BTreeMap<String, Figure>,
+        findings: Vec<GroupFinding>,
+    ) -> io::Result<()> {
+        if let Some(g) = &mut self.group {
+            let ticks = &g.index.ticks;
+            // A finding began at a tick that is left, or behind one.
+            let left = |seq: Seq| {
+                let i = ticks.partition_point(|t| t.at.seq <= seq).saturating_sub(1);
+                ticks.get(i).map_or(seq, |t| t.at.seq)
+            };
+            let findings = findings.into_iter().map(|f| {
+                let (first, last) = (left(f.first), left(f.last));
+                GroupFinding { first, last, ..f }
+            });
+            let findings: Vec<_> = findings.collect();
+            (g.index.figures, g.index.findings) = (figures, findings);
+        }
+        self.end_group()
     }
 
     /// The chain of differences has a hole: no more deltas in this group.

@@ -33,7 +33,9 @@ pub fn outline(reader: &mut Reader) -> Outline {
             open.clear();
         }
         let Some(base) = &base else { continue };
+        let host = reader.segments().get(entry.segment as usize).map(|s| &s.1.host);
         let stretch = Stretch {
+            step: host.map_or(0, |h| i64::try_from(h.interval.as_nanos()).unwrap_or(0)),
             tick: first,
             ticks: u64::from(entry.ticks),
             segment: entry.segment,

@@ -24,6 +24,7 @@ use crate::recording::Recorder;
 use crate::recording::recorder::{
     End, Existing, Options, Rotate, State, Status, SyncPolicy, Target, default_file,
 };
+use crate::recording::thin::{Tier, Tiers};
 use crate::source::{Event, Feed, live};
 use crate::view::units;
 
@@ -44,8 +45,9 @@ pub(super) fn record(args: &RecordArgs) -> anyhow::Result<Exit> {
         None => Target::File(default_file(Path::new("."), &host.hostname, clock::wall())),
     };
     let options = options(args);
-    if target == Target::Stdout && (options.rotates() || args.append) {
-        return Err(Stop::usage("--append, --rotate, --max-size and --max-age need a file"));
+    if target == Target::Stdout && (options.rotates() || options.thin.is_some() || args.append) {
+        let what = "--append, --rotate, --max-size, --max-age and --thin need a file";
+        return Err(Stop::usage(what));
     }
     let recorder = open(target, &host, options)?;
     let feed = feed(&args.live)?;
@@ -66,6 +68,11 @@ fn options(args: &RecordArgs) -> Options {
         }),
         max_size: args.max_size,
         max_age: args.max_age,
+        thin: args.thin.as_ref().and_then(|t| {
+            let tiers: Vec<Tier> =
+                t.0.iter().map(|(step, until)| Tier { step: *step, until: *until }).collect();
+            Tiers::new(&tiers)
+        }),
     }
 }
 

@@ -369,6 +369,7 @@ pub fn host_info(host: &HostFs, interval: Duration) -> HostInfo {
         page_size: rustix::param::page_size() as u32,
         wall_offset_ns: clock::wall().0 - clock::mono().0 as i64,
         interval,
+        thinned_from: None,
         uid: rustix::process::geteuid().as_raw(),
         netns: namespaces::own(host),
         tool: format!("stallscope {}", env!("CARGO_PKG_VERSION")),

@@ -6,6 +6,7 @@
 //! new segment is another run, perhaps of another boot: whoever judges starts anew there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::collect::sockets::{NetnsTable, SocketsSample};
 use crate::collect::{Shared, Stamped};
@@ -33,8 +34,10 @@ pub struct Tape {
     at: u64,
     /// Segment of the tick that was read last.
     segment: Option<u32>,
-    /// Number in its own run of the tick before the next one.
-    before: Option<Seq>,
+    /// The tick before the next one, in its own run.
+    before: Option<Stamp>,
+    /// In the segment the ticks are so far apart, and their numbers further.
+    step: Option<Duration>,
     /// The tick that was read last.
     last: Option<Arc<Tick>>,
 }
@@ -43,7 +46,7 @@ impl Tape {
     /// At the beginning.
     #[must_use]
     pub fn new(reader: Reader) -> Self {
-        Self { reader, at: 0, segment: None, before: None, last: None }
+        Self { reader, at: 0, segment: None, before: None, step: None, last: None }
     }
 
     /// The recording.
@@ -79,8 +82,9 @@ impl Tape {
         // What is missing before this tick is told wherever the playing begins.
         if let Some(before) = tick.checked_sub(1).filter(|b| self.segment(*b) == self.segment(tick))
         {
-            self.before = self.stamp(before).map(|s| s.seq);
+            self.before = self.stamp(before);
             self.segment = self.segment(tick);
+            self.step = self.segment.and_then(|s| step(&self.host(s)));
         }
     }
 
@@ -131,7 +135,9 @@ impl Tape {
         let Some(segment) = self.segment(self.at) else { return Played::End };
         if self.segment != Some(segment) {
             (self.segment, self.before, self.last) = (Some(segment), None, None);
-            return Played::Segment(self.host(segment));
+            let host = self.host(segment);
+            self.step = step(&host);
+            return Played::Segment(host);
         }
         let n = self.at;
         self.at += 1;
@@ -147,10 +153,15 @@ impl Tape {
 
     /// The recorded tick as the source gives it.
     fn dress(&mut self, n: u64, raw: &Arc<Tick>) -> Arc<Tick> {
-        let own = raw.seq;
+        let own = Stamp { seq: raw.seq, mono: raw.mono, wall: raw.wall };
         let old = self.last.take();
-        let missing = self.before.map_or(0, |seq| {
-            own.0.saturating_sub(seq.0.saturating_add(1)).min(u64::from(u32::MAX)) as u32
+        let missing = self.before.map_or(0, |before| {
+            // Thinned ticks are the first of each step: two steps may lie between two of them.
+            let apart = match self.step {
+                Some(d) => own.mono.since(before.mono).as_nanos() / d.as_nanos().max(1),
+                None => u128::from(own.seq.0.saturating_sub(before.seq.0)),
+            };
+            u32::try_from(apart.saturating_sub(1)).unwrap_or(u32::MAX)
         });
         let mut tick = (**raw).clone();
         tick.seq = Seq(n);
@@ -167,6 +178,11 @@ impl Tape {
         (self.before, self.last) = (Some(own), Some(tick.clone()));
         tick
     }
+}
+
+/// Distance of the ticks of a segment that was thinned.
+fn step(host: &HostInfo) -> Option<Duration> {
+    host.thinned_from.map(|_| host.interval)
 }
 
 /// A namespace that was not due is the reading before: as in a live run, it is there once.

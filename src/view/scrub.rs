@@ -91,6 +91,7 @@ fn slots(a: &Analysis, o: &Outline, scale: &Scale) -> Vec<Slot> {
     // A pause between two groups that is longer than ticks are apart is a hole.
     for (i, s) in o.stretches.iter().enumerate() {
         let apart = (s.to - s.from) / i64::try_from(s.ticks.max(2) - 1).unwrap_or(1);
+        let apart = apart.max(s.step);
         let next = o.stretches.get(i + 1).map(|n| n.from);
         let close = next.filter(|n| n - s.to <= apart.saturating_mul(3).max(3_000_000_000));
         let to = close.map_or(s.to, |n| n - 1);

@@ -82,6 +82,7 @@ fn limits_need_a_file() {
         &["record", "-o", "-", "--rotate", "1h"][..],
         &["record", "-o", "-", "--max-size", "10M"],
         &["record", "-o", "-", "--append"],
+        &["record", "-o", "-", "--thin"],
         &["record", "--rotate", "10"],
         &["record", "--max-size", "10k"],
         &["record", "--sync", "sometimes"],

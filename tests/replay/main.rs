@@ -12,5 +12,6 @@ mod links;
 mod same;
 mod seek;
 mod support;
+mod thin;
 #[path = "../scenarios/ticks.rs"]
 mod ticks;

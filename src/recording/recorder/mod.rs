@@ -12,6 +12,8 @@ mod worker;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod thin_tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use crate::clock;
 use crate::model::history::tick_bytes;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, WallNs};
+use crate::recording::thin::Tiers;
 use crate::recording::{Note, Stamp};
 
 pub use target::{Existing, Target};
@@ -79,6 +82,8 @@ pub struct Options {
     pub max_size: Option<u64>,
     /// Age from which parts are deleted.
     pub max_age: Option<Duration>,
+    /// Steps of older ticks. Not together with parts.
+    pub thin: Option<Tiers>,
 }
 
 impl Options {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
+use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
 use crate::recording::format::marker;
 use crate::recording::{ReadAt, ReadError, Reader, Resume};
@@ -53,6 +54,14 @@ pub(super) struct Opened {
     pub resume: Resume,
     /// Wall clock of its first tick.
     pub since: Option<WallNs>,
+    /// Hosts of its segments.
+    pub hosts: Vec<HostInfo>,
+}
+
+impl Opened {
+    fn fresh(sink: Sink) -> Self {
+        Self { sink, resume: Resume::default(), since: None, hosts: Vec::new() }
+    }
 }
 
 /// The writing end.
@@ -73,6 +82,10 @@ impl Sink {
     /// The same file once more.
     pub(super) fn twin(&self) -> io::Result<Self> {
         Ok(Self { file: self.file.try_clone()?, base: self.base })
+    }
+    /// The file itself, for reading what was written.
+    pub(super) fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
     }
     /// Bytes of the recording; `None` of a pipe.
     pub(super) fn size(&self) -> Option<u64> {
@@ -132,7 +145,7 @@ pub(super) fn open(target: &Target, existing: Existing) -> Result<Opened, String
     match target {
         Target::Stdout => stdout(),
         Target::File(path) => match create(path) {
-            Ok(sink) => Ok(Opened { sink, resume: Resume::default(), since: None }),
+            Ok(sink) => Ok(Opened::fresh(sink)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => open_existing(path, existing),
             Err(e) => Err(explain(path, &e)),
         },
@@ -143,6 +156,38 @@ pub(super) fn open(target: &Target, existing: Existing) -> Result<Opened, String
 pub(super) fn create(path: &Path) -> io::Result<Sink> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(Sink::regular(file, 0))
+}
+
+/// Makes a file that is to take another's place, or takes the one that a killed recorder left
+/// behind; nothing else is touched.
+pub(super) fn create_scratch(path: &Path) -> io::Result<Sink> {
+    match create(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        other => return other,
+    }
+    let mut sink = left_behind(path)?;
+    sink.rewind(0)?;
+    Ok(sink)
+}
+
+/// Removes such a file, if it is one.
+pub(super) fn remove_scratch(path: &Path) {
+    if left_behind(path).is_ok() {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// A file that a recorder began, and that no other one writes to.
+fn left_behind(path: &Path) -> io::Result<Sink> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.len() > 0 && !begins_like_ours(&file) {
+        let what = format!("{} is in the way", path.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+    }
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(Sink::regular(file, 0))
 }
@@ -211,17 +256,20 @@ fn append(file: File) -> Result<Opened, String> {
         Err(e) => return Err(format!("cannot lock: {}", io::Error::from(e))),
     }
     let twin = file.try_clone().map_err(|e| e.to_string())?;
-    let (resume, since) = match Reader::new(Arc::new(twin)) {
-        Ok(r) => (r.resume(), r.groups().first().map(|g| g.first.wall)),
-        Err(ReadError::Empty) => (Resume::default(), None),
+    let (resume, since, hosts) = match Reader::new(Arc::new(twin)) {
+        Ok(r) => {
+            let hosts = r.segments().iter().map(|s| s.1.host.clone()).collect();
+            (r.resume(), r.groups().first().map(|g| g.first.wall), hosts)
+        }
+        Err(ReadError::Empty) => Default::default(),
         // Killed within its first block: ours, and nothing in it.
-        Err(ReadError::Truncated) if begins_like_ours(&file) => (Resume::default(), None),
+        Err(ReadError::Truncated) if begins_like_ours(&file) => Default::default(),
         Err(ReadError::Truncated) => return Err(ReadError::NotARecording.to_string()),
         Err(e) => return Err(e.to_string()),
     };
     let mut sink = Sink::regular(file, 0);
     sink.rewind(resume.offset).map_err(|e| e.to_string())?;
-    Ok(Opened { sink, resume, since })
+    Ok(Opened { sink, resume, since, hosts })
 }
 
 /// Is what there is of the first block the beginning of one?
@@ -247,7 +295,7 @@ fn stream(path: &Path, nobody: &str) -> Result<Opened, String> {
         Err(e) => return Err(io::Error::from(e).to_string()),
     };
     refuse_terminal(&file)?;
-    Ok(Opened { sink: Sink { file, base: None }, resume: Resume::default(), since: None })
+    Ok(Opened::fresh(Sink { file, base: None }))
 }
 
 fn refuse_terminal(fd: &impl AsFd) -> Result<(), String> {
@@ -272,5 +320,5 @@ fn stdout() -> Result<Opened, String> {
     } else {
         Sink { file, base: None }
     };
-    Ok(Opened { sink, resume: Resume::default(), since: None })
+    Ok(Opened::fresh(sink))
 }

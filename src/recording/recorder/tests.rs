@@ -12,9 +12,9 @@ use super::*;
 use crate::model::time::Seq;
 use crate::recording::{ReadError, Reader, Remark};
 
-const WAIT: Duration = Duration::from_secs(20);
+pub(super) const WAIT: Duration = Duration::from_secs(20);
 
-fn host(boot: &str) -> HostInfo {
+pub(super) fn host(boot: &str) -> HostInfo {
     HostInfo { hostname: "db7".into(), boot_id: boot.into(), ..HostInfo::default() }
 }
 
@@ -32,7 +32,7 @@ fn start(path: &Path, options: Options) -> Recorder {
 }
 
 /// Polls until `look` says yes.
-fn until(what: &str, mut look: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut look: impl FnMut() -> bool) {
     let begun = clock::mono();
     while !look() {
         assert!(clock::mono().since(begun) < WAIT, "never: {what}");

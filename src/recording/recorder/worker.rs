@@ -1,6 +1,8 @@
 //! The recorder's thread: writes, syncs, pauses on a full disk and goes on, begins new files
 //! and deletes old parts. The only place that waits for the disk.
 
+mod thinning;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -52,6 +54,13 @@ pub(super) struct Worker {
     no_rotation: MonoNs,
     ticks: u64,
     written: u64,
+    /// Hosts of the file's segments.
+    hosts: Vec<HostInfo>,
+    /// The last tick ended its group.
+    group_end: bool,
+    thinning: Option<thinning::Job>,
+    /// No thinning before this: the last try failed.
+    no_thinning: MonoNs,
 }
 
 struct Pause {
@@ -72,17 +81,18 @@ impl Worker {
             tell.send_modify(|s| s.state = State::Ended(end.clone()));
             end
         };
-        let Opened { sink, resume, since } =
+        let Opened { sink, resume, since, mut hosts } =
             target::open(&target, options.existing).map_err(|why| ended(End::Failed(why)))?;
         let stream = !sink.is_regular();
         let writer = Writer::resume(sink, &host, resume).map_err(|e| ended(broken(stream, &e)))?;
+        hosts.push(host.clone());
         let parts = match &target {
             Target::File(p) if options.rotates() => Parts::find(p),
             _ => Parts::default(),
         };
         let now = clock::mono();
         let age = since.map_or(0, |s| clock::wall() - s).max(0);
-        let out = Self {
+        let mut out = Self {
             target,
             host,
             options,
@@ -102,7 +112,13 @@ impl Worker {
             no_rotation: MonoNs(0),
             ticks: 0,
             written: 0,
+            hosts,
+            group_end: false,
+            thinning: None,
+            no_thinning: MonoNs(0),
         };
+        // What a killed one left behind.
+        out.stop_thinning();
         out.tell.send_modify(|s| s.state = State::Recording);
         Ok(out)
     }
@@ -163,6 +179,8 @@ impl Worker {
             s.worst = s.worst.max(took);
             (s.size, s.ticks, s.written) = (size, ticks, written);
         });
+        // The tick is written: nobody waits for what comes now.
+        self.thin();
     }
 
     fn offset(&self) -> u64 {
@@ -185,6 +203,10 @@ impl Worker {
                 Ok(w) => return self.wrote(tick, w),
                 Err(e) if self.is_stream() => return self.broken_pipe(&e),
                 Err(e) => {
+                    if is_space(&e) && self.stop_thinning() {
+                        self.rewind();
+                        continue;
+                    }
                     if is_space(&e) && self.options.may_delete() && self.parts.drop_oldest() {
                         self.rewind();
                         continue;
@@ -226,6 +248,7 @@ impl Worker {
         let Target::File(path) = &self.target else { return Ok(()) };
         let sink = target::create(path)?;
         self.writer = Some(Writer::new(sink, &self.host)?);
+        self.hosts = vec![self.host.clone()];
         self.begun = clock::mono();
         (self.age_before, self.first) = (Duration::ZERO, None);
         Ok(())
@@ -246,6 +269,7 @@ impl Worker {
         if w.keyframe {
             self.keyframe = w.bytes;
         }
+        self.group_end = w.group_end;
         let whole = w.bytes > 0;
         if whole && self.pause.take().is_some() {
             self.tell.send_modify(|s| s.state = State::Recording);
@@ -432,6 +456,7 @@ impl Worker {
         }
         self.looked = now;
         if self.writer.as_ref().is_some_and(|w| w.get_ref().is_deleted()) {
+            self.stop_thinning();
             self.writer = None;
             let made = self.reopen();
             let says = "the file was deleted; recording goes on in a new one".to_owned();
@@ -444,6 +469,7 @@ impl Worker {
 
     /// The end: says what is missing, closes the file.
     fn close(&mut self) {
+        self.stop_thinning();
         if self.missing > 0
             && let Some(w) = self.writer.as_mut()
             && let Some(at) = w.last()

@@ -1,0 +1,116 @@
+//! A recording whose older part was thinned: it plays as one that was recorded in longer steps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stallscope::analysis::Analysis;
+use stallscope::diagnose::Engine;
+use stallscope::model::tick::{HostInfo, Tick};
+use stallscope::recording::thin::{Thinning, Tier, Tiers};
+use stallscope::replay::outline::outline;
+use stallscope::source::replay::{Played, Tape};
+
+use crate::support::{BUDGET, Recorded, all, long, reader, record, same};
+
+const STEP: u64 = 10;
+
+/// All of it in steps of ten seconds.
+fn thinned(made: &Recorded) -> Vec<u8> {
+    let from = reader(&made.bytes);
+    let now = from.groups().last().unwrap().last;
+    let year = Duration::from_secs(366 * 86_400);
+    let tiers = Tiers::new(&[Tier { step: Duration::from_secs(STEP), until: year }]).unwrap();
+    let mut t = Thinning::start(from, Vec::new(), tiers, now, &made.host).unwrap();
+    while t.left() > 0 {
+        t.step().unwrap();
+    }
+    t.finish().unwrap().0.seal().unwrap()
+}
+
+/// The first tick of each ten seconds.
+fn kept(ticks: &[Arc<Tick>]) -> Vec<Arc<Tick>> {
+    let bucket = |t: &Tick| t.mono.0 / (STEP * 1_000_000_000);
+    let mut out: Vec<Arc<Tick>> = Vec::new();
+    for t in ticks {
+        if out.last().is_none_or(|l| bucket(l) != bucket(t)) {
+            out.push(t.clone());
+        }
+    }
+    out
+}
+
+fn coarse(host: &HostInfo) -> HostInfo {
+    let thinned_from = Some(host.interval);
+    HostInfo { interval: Duration::from_secs(STEP), thinned_from, ..host.clone() }
+}
+
+#[test]
+fn it_says_what_a_recording_in_longer_steps_would() {
+    let (made, ticks) = long();
+    let bytes = thinned(made);
+    let want = record(&coarse(&made.host), &kept(ticks));
+    let mut run: Option<Analysis> = None;
+    let mut n = 0;
+    let mut tape = Tape::new(reader(&bytes));
+    loop {
+        match tape.play() {
+            // The last segment is for what is recorded next.
+            Played::Segment(h) => run = Some(Analysis::new(h, Engine::default(), BUDGET)),
+            Played::Tick(t) => {
+                let run = run.as_mut().unwrap();
+                assert_eq!(run.host().interval, Duration::from_secs(STEP));
+                run.push(t);
+                same(&all(run.latest().unwrap().findings), &want.said[n], &format!("tick {n}"));
+                n += 1;
+            }
+            Played::Lost(d) => panic!("{d}"),
+            Played::End => break,
+        }
+    }
+    assert_eq!(n, want.said.len());
+    assert!(bytes.len() < made.bytes.len() / 2, "{} of {}", bytes.len(), made.bytes.len());
+}
+
+/// Rates are over the time that passed, not over the nominal interval.
+#[test]
+fn rates_are_those_of_the_longer_steps() {
+    let bytes = thinned(&long().0);
+    let mut r = reader(&bytes);
+    let mut run = Analysis::new(r.host(), Engine::default(), BUDGET);
+    let mut before: Option<Arc<Tick>> = None;
+    let mut compared = 0;
+    for n in 0..r.len() {
+        let tick = r.tick(n).unwrap();
+        run.push(tick.clone());
+        let disks = |t: &Tick| t.samples.disks.clone();
+        let now = disks(&tick);
+        let then = before.as_deref().and_then(disks);
+        if let (Some(a), Some(b), Some(f)) = (then, now, &run.latest().unwrap().derived.disks) {
+            let dt = b.span.mid().since(a.span.mid()).as_secs_f64();
+            for row in &b.data.disks {
+                let old = a.data.disks.iter().find(|o| o.id == row.id);
+                let fig = f.iter().find(|f| f.id == row.id);
+                let (Some(old), Some(fig)) = (old, fig) else { continue };
+                let ios = row.stat.wr_ios.checked_sub(old.stat.wr_ios);
+                if let Some(ios) = ios.filter(|n| *n > 0) {
+                    let want = ios as f64 / dt;
+                    assert!((fig.w_s - want).abs() <= want * 0.01, "{} is not {want}", fig.w_s);
+                    compared += 1;
+                }
+            }
+        }
+        before = Some(tick);
+    }
+    assert!(compared > 50, "{compared}");
+}
+
+/// The line of time has no hole where ticks were thinned.
+#[test]
+fn the_line_of_time_goes_on() {
+    let (made, ticks) = long();
+    let bytes = thinned(&record(&made.host, &ticks[..300]));
+    let o = outline(&mut reader(&bytes));
+    assert!(o.posts.iter().all(|p| p.sign != stallscope::model::outline::Sign::Hole));
+    assert_eq!(o.ticks, kept(&ticks[..300]).len() as u64);
+    assert!(!o.spells.is_empty());
+}
