@@ -13,7 +13,7 @@ use super::format::{
     BlockHeader, FEATURES, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, Segment, Stamp, end,
 };
 use super::index::{GroupEntry, GroupIndex, Note, Remark, RemarkAt, TickRef, Trailer, drift};
-use super::state::Encoder;
+use super::state::{Encoder, SPARE};
 use crate::model::tick::{HealthState, HostInfo, Tick};
 
 /// Difference of wall and monotonic clock between two ticks that counts as a step: no slewing
@@ -95,13 +95,12 @@ impl<W: Write> Writer<W> {
             offset: resume.offset,
             segment,
             encoder: Encoder::default(),
-            zip: zstd::bulk::Compressor::new(LEVEL)?,
+            zip: compressor()?,
             trailer: Trailer { groups: resume.groups, segments: resume.segments },
             group: None,
             last: None,
             failed: Vec::new(),
         };
-        w.zip.include_checksum(false)?;
         let mut json = serde_json::to_vec(&w.segment)?;
         json.push(b'\n');
         let block = w.block(Kind::Segment, Stamp::default(), 0, 0, &json)?;
@@ -199,6 +198,11 @@ impl<W: Write> Writer<W> {
         let kind = if keyframe { Kind::Keyframe } else { Kind::Delta };
         let back = (self.offset - start) as u32;
         let block = self.block(kind, at, back, place, &payload)?;
+        if payload.len() > SPARE {
+            // A compressor keeps what its largest input took.
+            self.zip = compressor()?;
+        }
+        self.encoder.recycle(payload);
         self.write(&block)?;
         let stored = block.len() as u32;
         let g = self.group.get_or_insert_with(|| Group {
@@ -375,6 +379,12 @@ impl<W: Write> Writer<W> {
         self.offset += block.len() as u64;
         Ok(())
     }
+}
+
+fn compressor() -> io::Result<zstd::bulk::Compressor<'static>> {
+    let mut zip = zstd::bulk::Compressor::new(LEVEL)?;
+    zip.include_checksum(false)?;
+    Ok(zip)
 }
 
 fn other(e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {

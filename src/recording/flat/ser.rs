@@ -62,7 +62,10 @@ impl Names {
 pub fn to_flat<T: Serialize + ?Sized>(value: &T, names: &mut Names) -> Result<Flat, FlatError> {
     let mut out = Ser { flat: Flat::default(), names, depth: 0 };
     value.serialize(&mut out)?;
-    Ok(out.flat)
+    let mut flat = out.flat;
+    // The numbers of the largest column passed through here.
+    flat.nums.shrink_to_fit();
+    Ok(flat)
 }
 
 struct Ser<'n> {
@@ -325,13 +328,15 @@ impl ser::SerializeSeq for Seq<'_, '_> {
     fn end(mut self) -> Result<(), FlatError> {
         let f = &mut self.ser.flat;
         if self.alike {
-            let data = f.nums.split_off(self.start.nums);
+            let data = f.nums.get(self.start.nums..).unwrap_or_default();
             let width = data.len().checked_div(self.len).unwrap_or(0);
+            let column = Column::of(width, data);
+            f.nums.truncate(self.start.nums);
             f.shape.insert(self.start.shape, token::COLUMN);
             if self.len == 0 {
                 f.shape.push(token::UNIT);
             }
-            f.columns.push(Column { width, data });
+            f.columns.push(column);
         } else {
             self.head.push(token::SEQ);
             put_varint(&mut self.head, self.len as u64);
@@ -449,7 +454,7 @@ impl Struct<'_, '_> {
         if let (Some(key), true) = (self.key, self.flat) {
             // Siblings of another length (a pool that rows point into) are not of the table.
             let rows = f.columns.get(key).map_or(0, Column::rows);
-            let same = |c: &Column| c.rows() == rows && c.width > 0;
+            let same = |c: &Column| c.rows() == rows && c.width() > 0;
             let end = (key..f.columns.len())
                 .find(|i| !f.columns.get(*i).is_some_and(same))
                 .unwrap_or(f.columns.len());
