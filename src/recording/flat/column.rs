@@ -31,6 +31,8 @@ macro_rules! each {
     };
 }
 
+// One of the widths is that of the result.
+#[allow(clippy::useless_conversion)]
 impl Part {
     /// Of these numbers.
     #[must_use]
@@ -95,7 +97,9 @@ impl Part {
             _ => {
                 let mut all = Vec::new();
                 self.unpack(rows, &mut all);
-                all.iter_mut().for_each(|n| *n = n.wrapping_add(by));
+                for n in &mut all {
+                    *n = n.wrapping_add(by);
+                }
                 *self = Self::of(&all);
             }
         }

@@ -222,7 +222,7 @@ fn column<'de, V: Visitor<'de>>(de: &mut De<'_>, v: V) -> Result<V::Value, FlatE
     let begin = de.at;
     if rows == 0 {
         skip(&de.flat.shape, &mut de.at, de.depth)?;
-        return v.visit_seq(Rows { de, number, shape: begin..begin, next: 0, rows });
+        return v.visit_seq(Rows { de, number, shape: begin..begin, next: 0, len: 0 });
     }
     let mut end = begin;
     skip(&de.flat.shape, &mut end, de.depth)?;
@@ -234,7 +234,7 @@ fn column<'de, V: Visitor<'de>>(de: &mut De<'_>, v: V) -> Result<V::Value, FlatE
     if de.row.is_some() {
         return Err(FlatError("a column inside a column".to_owned()));
     }
-    let out = v.visit_seq(Rows { de, number, shape: begin..end, next: 0, rows });
+    let out = v.visit_seq(Rows { de, number, shape: begin..end, next: 0, len: rows });
     de.row = None;
     de.at = end;
     out
@@ -364,7 +364,7 @@ struct Rows<'a, 'f> {
     number: usize,
     shape: Range<usize>,
     next: usize,
-    rows: usize,
+    len: usize,
 }
 
 impl<'de> de::SeqAccess<'de> for Rows<'_, '_> {
@@ -373,7 +373,7 @@ impl<'de> de::SeqAccess<'de> for Rows<'_, '_> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, FlatError> {
-        if self.next >= self.rows {
+        if self.next >= self.len {
             return Ok(None);
         }
         self.de.at = self.shape.start;
@@ -382,7 +382,7 @@ impl<'de> de::SeqAccess<'de> for Rows<'_, '_> {
         seed.deserialize(&mut *self.de).map(Some)
     }
     fn size_hint(&self) -> Option<usize> {
-        Some(self.rows - self.next)
+        Some(self.len - self.next)
     }
 }
 

@@ -163,12 +163,12 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
     }
     fn serialize_bytes(self, v: &[u8]) -> Result<(), FlatError> {
         self.head(token::BYTES, v.len());
-        for word in v.chunks(4) {
-            let mut bytes = [0; 4];
-            for (to, from) in bytes.iter_mut().zip(word) {
-                *to = *from;
-            }
-            self.flat.nums.push(u32::from_le_bytes(bytes).into());
+        let (words, rest) = v.as_chunks::<4>();
+        let word = |w: &[u8; 4]| u64::from(u32::from_le_bytes(*w));
+        self.flat.nums.extend(words.iter().map(word));
+        if !rest.is_empty() {
+            let last = rest.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+            self.flat.nums.push(last);
         }
         Ok(())
     }
@@ -288,6 +288,15 @@ struct Seq<'a, 'n> {
 }
 
 impl Seq<'_, '_> {
+    /// Has the element whose shape begins there the shape of the first one?
+    fn is_like_first(&self, last: usize) -> bool {
+        let shape = &self.ser.flat.shape;
+        match (shape.get(self.start.shape..self.first), shape.get(last..)) {
+            // Mostly a single token, not worth a call.
+            (Some([a]), Some([b])) => a == b,
+            (a, b) => a == b,
+        }
+    }
     /// Elements are no longer alike: the ones so far get their shapes back.
     fn part(&mut self, last: usize) {
         let shape = &mut self.ser.flat.shape;
@@ -317,8 +326,8 @@ impl ser::SerializeSeq for Seq<'_, '_> {
         if self.len == 1 {
             self.first = f.shape.len();
             self.alike = plain;
-        } else if plain && f.shape.get(before.shape..) == f.shape.get(self.start.shape..self.first)
-        {
+        } else if plain && self.is_like_first(before.shape) {
+            let f = &mut self.ser.flat;
             f.shape.truncate(before.shape);
         } else {
             self.part(before.shape);
