@@ -17,6 +17,7 @@ pub mod namespaces;
 pub mod net_counters;
 pub mod netdev;
 pub mod own;
+pub mod packed;
 pub mod parse;
 pub mod processes;
 pub mod psi;

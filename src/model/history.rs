@@ -39,6 +39,8 @@ pub struct History {
     moments: VecDeque<Moment>,
     bytes: usize,
     budget: usize,
+    /// Of past ticks only what rules look at.
+    lean: bool,
 }
 
 /// Default budget: 64 MiB.
@@ -65,7 +67,13 @@ impl History {
     /// An empty history that holds about `budget` bytes.
     #[must_use]
     pub fn new(budget: usize) -> Self {
-        Self { moments: VecDeque::new(), bytes: 0, budget }
+        Self { moments: VecDeque::new(), bytes: 0, budget, lean: false }
+    }
+
+    /// One that nobody looks back in but rules: past ticks are without what is large in them.
+    #[must_use]
+    pub fn lean(budget: usize) -> Self {
+        Self { lean: true, ..Self::new(budget) }
     }
 
     /// Adds the newest moment and drops the oldest beyond the budget.
@@ -78,6 +86,11 @@ impl History {
             + estimate(&tick.samples)
             + followed(&derived, before.map(|m| &*m.derived))
             + bpf_figures(&derived, before.map(|m| &*m.derived));
+        if self.lean
+            && let Some(past) = self.moments.back_mut()
+        {
+            self.bytes -= past.forget();
+        }
         self.bytes += bytes;
         self.moments.push_back(Moment { tick, derived, bytes, tables, raw });
         // Kernel histograms go first: their figures stay, and nothing else looks back at them.
@@ -165,6 +178,24 @@ impl Moment {
         (s.runq_bpf, s.irq_bpf, s.block_bpf, s.net_bpf) = (None, None, None, None);
         self.tick = Arc::new(tick);
         let freed = std::mem::take(&mut self.raw);
+        self.bytes -= freed;
+        freed
+    }
+
+    /// Keeps of the raw samples those that rules look back at; returns the bytes that this
+    /// frees at least.
+    fn forget(&mut self) -> usize {
+        let s = &self.tick.samples;
+        let samples = Samples {
+            net_counters: s.net_counters.clone(),
+            softirq: s.softirq.clone(),
+            memory: s.memory.clone(),
+            cgroups: s.cgroups.clone(),
+            processes: s.processes.clone(),
+            ..Samples::default()
+        };
+        self.tick = Arc::new(Tick { samples, health: Vec::new(), ..*self.tick });
+        let freed = std::mem::take(&mut self.raw) + std::mem::take(&mut self.tables);
         self.bytes -= freed;
         freed
     }
@@ -457,6 +488,21 @@ mod tests {
         let oldest = &h.first().unwrap().tick;
         assert!(oldest.samples.sockets.is_none());
         assert!(matches!(&oldest.health[0].state, HealthState::Off { .. }));
+    }
+
+    /// A recorder holds one table of sockets, not one per second.
+    #[test]
+    fn a_lean_history_keeps_what_rules_look_at_and_the_newest_moment_whole() {
+        let mut h = History::lean(4 << 20);
+        for seq in 0..60 {
+            let (tick, derived) = moment(seq, 10_000);
+            h.push(tick, derived);
+        }
+        assert_eq!(h.len(), 60);
+        let whole = |m: &&Moment| m.tick.samples.sockets.is_some();
+        assert_eq!(h.iter().filter(whole).map(|m| m.tick.seq).collect::<Vec<_>>(), [Seq(59)]);
+        assert_eq!(h.iter().map(|m| m.bytes).sum::<usize>(), h.bytes());
+        assert!(h.bytes() < 2 << 20, "{}", h.bytes());
     }
 
     /// 64 CPUs whose softirqs use all their buckets: the raw histograms of an hour would be

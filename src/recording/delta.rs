@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use super::flat::{Column, Flat, FlatError, TableOf, put_varint};
+use super::flat::{Column, Flat, FlatError, Part, TableOf, put_varint};
 use super::reshape::{self, Mapping};
 use super::undelta::{number, read_full, read_next, read_reshaped, torn};
 
@@ -127,10 +127,11 @@ fn full(now: &Flat, out: &mut Vec<u8>) {
         out.extend_from_slice(t);
     }
     put_varint(out, now.columns.len() as u64);
+    let mut room = Room::default();
     for c in &now.columns {
-        put_varint(out, c.width as u64);
+        put_varint(out, c.width() as u64);
         put_varint(out, c.rows() as u64);
-        cells(c, None, &[Run { from: None, len: c.rows() }], out);
+        room.cells(c, None, &[Run { from: None, len: c.rows() }], out);
     }
     put_tables(&now.tables, out);
 }
@@ -169,24 +170,35 @@ fn delta(prev: &Flat, now: &Flat, map: Option<&Mapping>, out: &mut Vec<u8>) {
     let column = |i: usize| before(columns, i).and_then(|i| prev.columns.get(i));
     let mut runs: Vec<Option<Vec<Run>>> = vec![None; now.columns.len()];
     for t in &now.tables {
-        let keys = column(t.key).map_or(&[][..], |c| &c.data);
         // A key is one number wide: it is a column of cookies.
-        let by_key = align_keys(keys, now.columns.get(t.key).map_or(&[][..], |c| &c.data));
+        let by_key = match (column(t.key), now.columns.get(t.key)) {
+            (Some(old), Some(new)) if old == new => unmoved(new.rows()),
+            (old, new) => align_keys(&keys(old), &keys(new)),
+        };
         put_runs(&by_key, out);
         for slot in runs.get_mut(t.first..t.end).unwrap_or_default() {
             *slot = Some(by_key.clone());
         }
     }
+    let mut room = Room::default();
     for (i, (c, known)) in now.columns.iter().zip(runs).enumerate() {
         let before = column(i);
-        put_varint(out, c.width as u64);
+        put_varint(out, c.width() as u64);
         let runs = known.unwrap_or_else(|| {
             let runs = align(before.unwrap_or(&Column::default()), c);
             put_runs(&runs, out);
             runs
         });
-        cells(c, before, &runs, out);
+        room.cells(c, before, &runs, out);
     }
+}
+
+fn keys(c: Option<&Column>) -> Vec<u64> {
+    c.map(Column::firsts).unwrap_or_default()
+}
+
+fn unmoved(len: usize) -> Vec<Run> {
+    if len == 0 { Vec::new() } else { vec![Run { from: Some(0), len }] }
 }
 
 fn reshaped(prev: &Flat, now: &Flat, out: &mut Vec<u8>) {
@@ -242,14 +254,13 @@ pub(super) fn extend(runs: &mut Vec<Run>, from: Option<usize>) {
 
 /// The first number of each row, if they ascend.
 fn ascending(c: &Column) -> Option<Vec<u64>> {
-    let keys: Vec<u64> = c.data.iter().step_by(c.width.max(1)).copied().collect();
+    let keys = c.firsts();
     keys.windows(2).all(|w| w[0] < w[1]).then_some(keys)
 }
 
 fn align_keys(prev: &[u64], now: &[u64]) -> Vec<Run> {
     if prev == now {
-        let len = now.len();
-        return if len == 0 { Vec::new() } else { vec![Run { from: Some(0), len }] };
+        return unmoved(now.len());
     }
     let mut places: Option<HashMap<u64, usize>> = None;
     let (mut runs, mut next) = (Vec::new(), 0usize);
@@ -268,13 +279,13 @@ fn align_keys(prev: &[u64], now: &[u64]) -> Vec<Run> {
 
 fn align(prev: &Column, now: &Column) -> Vec<Run> {
     let (before, rows) = (prev.rows(), now.rows());
-    if prev.width != now.width {
+    if prev.width() != now.width() {
         return if rows == 0 { Vec::new() } else { vec![Run { from: None, len: rows }] };
     }
-    if now.width >= WIDE && before != rows {
+    if now.width() >= WIDE && before != rows {
         return align_similar(prev, now);
     }
-    if now.width > 1
+    if now.width() > 1
         && let (Some(old), Some(new)) = (ascending(prev), ascending(now))
     {
         // Buckets of a histogram, rows by CPU: the first number says which.
@@ -292,22 +303,23 @@ fn align(prev: &Column, now: &Column) -> Vec<Run> {
 }
 
 fn align_similar(prev: &Column, now: &Column) -> Vec<Run> {
-    let row =
-        |c: &Column, i: usize| c.data.get(i * c.width..(i + 1) * c.width).map(<[u64]>::to_vec);
+    let width = now.width();
     let (mut runs, mut next) = (Vec::new(), 0usize);
     for i in 0..now.rows() {
-        let Some(mine) = row(now, i) else { break };
+        let mine = now.row(i);
         let alike = |p: usize| {
-            row(prev, p)
-                .map_or(0, |theirs| mine.iter().zip(&theirs).filter(|(a, b)| a == b).count())
+            if p >= prev.rows() {
+                return 0;
+            }
+            mine.iter().zip(prev.parts()).filter(|(a, b)| b.get(p) == Some(**a)).count()
         };
         let mut best = (alike(next), next);
-        if best.0 * 2 < now.width {
+        if best.0 * 2 < width {
             for p in next.saturating_sub(NEAR)..(next + NEAR).min(prev.rows()) {
                 best = best.max((alike(p), p));
             }
         }
-        let from = (best.0 * 4 >= now.width).then_some(best.1);
+        let from = (best.0 * 4 >= width).then_some(best.1);
         extend(&mut runs, from);
         next = from.map_or(next, |f| f + 1);
     }
@@ -326,33 +338,73 @@ fn put_runs(runs: &[Run], out: &mut Vec<u8>) {
     }
 }
 
-/// The numbers of a column, one component after the other: differences of the copied rows,
-/// then the new rows, each as the difference from the new row before it.
-fn cells(now: &Column, prev: Option<&Column>, runs: &[Run], out: &mut Vec<u8>) {
-    let prev = prev.filter(|p| p.width == now.width);
-    for c in 0..now.width {
-        let cell =
-            |col: &Column, row: usize| col.data.get(row * now.width + c).copied().unwrap_or(0);
-        let (mut copied, mut fresh) = (Vec::new(), Vec::new());
+/// Room for the numbers of one part of a column.
+#[derive(Debug, Default)]
+struct Room {
+    now: Vec<u64>,
+    old: Vec<u64>,
+    copied: Vec<u64>,
+    fresh: Vec<u64>,
+}
+
+impl Room {
+    /// The numbers of a column, one part after the other: differences of the copied rows, then
+    /// the new rows, each as the difference from the new row before it.
+    fn cells(&mut self, now: &Column, prev: Option<&Column>, runs: &[Run], out: &mut Vec<u8>) {
+        let prev = prev.filter(|p| p.width() == now.width());
+        // Columns of a table that was another one before may be shorter than its keys.
+        let need = runs.iter().filter_map(|r| Some(r.from? + r.len)).max().unwrap_or(0);
+        let only_copies = runs.iter().all(|r| r.from.is_some()) && !runs.is_empty();
+        let whole = only_copies && prev.is_some_and(|p| need <= p.rows());
+        let rows = runs.iter().map(|r| r.len).sum();
+        let unmoved = *runs == [Run { from: Some(0), len: now.rows() }];
+        for (c, n) in now.parts().iter().enumerate() {
+            let p = prev.and_then(|p| Some((p, p.parts().get(c)?)));
+            let moved = match (n, p) {
+                (Part::Same(n), Some((_, Part::Same(p)))) if whole => Some(n.wrapping_sub(*p)),
+                (n, Some((_, p))) if whole && unmoved && n == p => Some(0),
+                _ => None,
+            };
+            if let Some(by) = moved {
+                // All rows moved by that much, none by another amount, none is new.
+                put_varint(out, zigzag(by));
+                put_varint(out, 0);
+                put_varint(out, 0);
+                continue;
+            }
+            n.unpack(now.rows(), &mut self.now);
+            self.now.resize(rows, 0);
+            if let Some((prev, p)) = p {
+                p.unpack(prev.rows(), &mut self.old);
+                self.old.resize(need.max(prev.rows()), 0);
+            }
+            self.part(p.is_some(), runs, out);
+        }
+    }
+
+    fn part(&mut self, copies: bool, runs: &[Run], out: &mut Vec<u8>) {
+        self.copied.clear();
+        self.fresh.clear();
         let (mut row, mut last) = (0, 0u64);
         for r in runs {
-            for k in 0..r.len {
-                let n = cell(now, row);
-                if let (Some(from), Some(p)) = (r.from, prev) {
-                    copied.push(n.wrapping_sub(cell(p, from + k)));
-                } else {
-                    fresh.push(n.wrapping_sub(last));
-                    last = n;
+            let new = self.now.get(row..row + r.len).unwrap_or_default();
+            row += r.len;
+            if let (Some(from), true) = (r.from, copies) {
+                let old = self.old.get(from..from + r.len).unwrap_or_default();
+                self.copied.extend(new.iter().zip(old).map(|(n, o)| n.wrapping_sub(*o)));
+            } else {
+                for n in new {
+                    self.fresh.push(n.wrapping_sub(last));
+                    last = *n;
                 }
-                row += 1;
             }
         }
-        if prev.is_some() {
-            let bias = bias(&copied);
+        if copies {
+            let bias = bias(&self.copied);
             put_varint(out, zigzag(bias));
-            sparse(copied.iter().map(|d| d.wrapping_sub(bias)), out);
+            sparse(self.copied.iter().map(|d| d.wrapping_sub(bias)), out);
         }
-        sparse(fresh.iter().copied(), out);
+        sparse(self.fresh.iter().copied(), out);
     }
 }
 

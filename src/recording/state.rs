@@ -20,6 +20,8 @@ const SIGNALS: &str = "signals";
 const MAX_SECTIONS: usize = 1024;
 /// Names of fields in one group: there are some hundreds.
 const MAX_NAMES: usize = 1 << 16;
+/// Bytes of memory that wait for the next payload at most.
+pub(super) const SPARE: usize = 256 << 10;
 
 /// State and gap of a tick. Collectors by name: a reader passes over those that it lacks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -88,7 +90,6 @@ pub(super) struct Encoder {
     before: Samples,
     health: (Health, Signals),
     out: Vec<u8>,
-    scratch: Vec<u8>,
     /// End of the reading in the section before.
     last_end: u64,
 }
@@ -97,6 +98,14 @@ impl Encoder {
     /// Begins a group.
     pub(super) fn restart(&mut self) {
         *self = Self { out: std::mem::take(&mut self.out), ..Self::default() };
+    }
+
+    /// Takes a payload back, to write the next one into its memory. That of a keyframe of many
+    /// sockets is given up: none of its size comes for a minute.
+    pub(super) fn recycle(&mut self, payload: Vec<u8>) {
+        if payload.capacity() <= SPARE {
+            self.out = payload;
+        }
     }
 
     /// The payload of the next tick of the group; with the host, of a keyframe.
@@ -110,7 +119,9 @@ impl Encoder {
         self.last_end = tick.mono.0;
         if let Some(segment) = host {
             let json = serde_json::to_vec(segment).map_err(|e| FlatError(e.to_string()))?;
-            self.put(HOST, false, &json);
+            let (_, start) = self.open(HOST, false);
+            self.out.extend_from_slice(&json);
+            self.close(start);
         }
         let (health, signals) = taken_apart(tick);
         if self.tick > 1 && health == self.health.0 {
@@ -127,16 +138,16 @@ impl Encoder {
         let before = std::mem::take(&mut self.before);
         tick.samples.visit(&before, self)?;
         self.before = tick.samples.clone();
-        let mut payload = Vec::with_capacity(self.out.len() + 64);
+        let mut head = Vec::new();
         let fresh = self.names.list().get(self.told..).unwrap_or_default();
-        put_varint(&mut payload, fresh.len() as u64);
+        put_varint(&mut head, fresh.len() as u64);
         for name in fresh {
-            put_varint(&mut payload, name.len() as u64);
-            payload.extend_from_slice(name.as_bytes());
+            put_varint(&mut head, name.len() as u64);
+            head.extend_from_slice(name.as_bytes());
         }
         self.told = self.names.list().len();
-        payload.extend_from_slice(&self.out);
-        Ok(payload)
+        self.out.splice(0..0, head);
+        Ok(std::mem::take(&mut self.out))
     }
 
     /// State of the last tick.
@@ -157,7 +168,8 @@ impl Encoder {
         self.sections.len() - 1
     }
 
-    fn put(&mut self, name: &str, sample: bool, bytes: &[u8]) {
+    /// Begins a section; its number, and where its bytes begin.
+    fn open(&mut self, name: &str, sample: bool) -> (usize, usize) {
         let known = self.sections.len();
         let i = self.section(name);
         let number = if i < known { i as u64 + 1 } else { 0 };
@@ -166,39 +178,37 @@ impl Encoder {
             put_varint(&mut self.out, name.len() as u64);
             self.out.extend_from_slice(name.as_bytes());
         }
-        put_varint(&mut self.out, bytes.len() as u64);
-        self.out.extend_from_slice(bytes);
         if let Some(s) = self.sections.get_mut(i) {
             s.present = self.tick;
         }
+        (i, self.out.len())
+    }
+
+    /// Ends a section: puts its length before its bytes.
+    fn close(&mut self, start: usize) {
+        let mut len = Vec::new();
+        put_varint(&mut len, self.out.len().saturating_sub(start) as u64);
+        self.out.splice(start..start, len);
     }
 
     fn same(&mut self, name: &str, sample: bool) {
-        self.put(name, sample, &[]);
+        let (_, start) = self.open(name, sample);
+        self.close(start);
     }
 
     fn value<T: Serialize>(&mut self, name: &str, v: &T) -> Result<(), FlatError> {
         let flat = to_flat(v, &mut self.names)?;
-        let mut bytes = std::mem::take(&mut self.scratch);
-        bytes.clear();
-        self.encode(name, false, flat, bytes);
+        let (i, start) = self.open(name, false);
+        self.encode(i, flat);
+        self.close(start);
         Ok(())
     }
 
-    /// Appends a sample to what `bytes` begins with.
-    fn encode(&mut self, name: &str, sample: bool, flat: super::flat::Flat, mut bytes: Vec<u8>) {
-        // The section is numbered by `put`: it must not be made here for the first time.
-        let known = self.sections.iter().position(|s| s.name == name);
-        let mut recent = known.and_then(|i| self.sections.get_mut(i));
-        let mut fresh = Recent::default();
-        recent.as_mut().map_or(&mut fresh, |s| &mut s.recent).encode(flat, &mut bytes);
-        self.put(name, sample, &bytes);
-        if known.is_none()
-            && let Some(s) = self.sections.last_mut()
-        {
-            s.recent = fresh;
+    /// Appends a sample.
+    fn encode(&mut self, section: usize, flat: super::flat::Flat) {
+        if let Some(s) = self.sections.get_mut(section) {
+            s.recent.encode(flat, &mut self.out);
         }
-        self.scratch = bytes;
     }
 }
 
@@ -215,15 +225,15 @@ impl SampleVisitor for Encoder {
             return Ok(());
         }
         let flat = to_flat(&sample.data, &mut self.names)?;
-        let mut bytes = std::mem::take(&mut self.scratch);
-        bytes.clear();
         let (span, cpu) = (sample.span, sample.cpu);
         let took = span.end.0.wrapping_sub(span.start.0);
-        put_varint(&mut bytes, zigzag(span.start.0.wrapping_sub(self.last_end)));
-        put_varint(&mut bytes, zigzag(took));
-        put_varint(&mut bytes, zigzag(took.wrapping_sub(nanos(cpu))));
+        let (section, start) = self.open(id.name(), true);
+        put_varint(&mut self.out, zigzag(span.start.0.wrapping_sub(self.last_end)));
+        put_varint(&mut self.out, zigzag(took));
+        put_varint(&mut self.out, zigzag(took.wrapping_sub(nanos(cpu))));
         self.last_end = span.end.0;
-        self.encode(id.name(), true, flat, bytes);
+        self.encode(section, flat);
+        self.close(start);
         Ok(())
     }
 }

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::delta::Run;
-use super::flat::{Column, Flat, FlatError, TableOf, varint};
+use super::flat::{Column, Flat, FlatError, Part, TableOf, varint};
 use super::reshape::{self, Mapping};
 
 pub(super) fn torn<T>() -> Result<T, FlatError> {
     Err(FlatError("the sample ends too early".to_owned()))
 }
 
+#[inline]
 pub(super) fn number(bytes: &[u8], at: &mut usize) -> Result<u64, FlatError> {
     varint(bytes, at).map_or_else(torn, Ok)
 }
@@ -41,11 +42,13 @@ pub(super) fn read_full(bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError>
     for len in lens {
         out.texts.push(slice(bytes, at, len)?);
     }
+    let mut room = Room::default();
     for _ in 0..count(bytes, at, 0)? {
         let width = count(bytes, at, 1 << 12)?;
         let rows = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX);
         afford(&mut left, rows, width)?;
-        out.columns.push(read_cells(None, width, &[Run { from: None, len: rows }], bytes, at)?);
+        let fresh = [Run { from: None, len: rows }];
+        out.columns.push(room.read_cells(None, width, &fresh, bytes, at)?);
     }
     out.tables = read_tables(out.columns.len(), bytes, at)?;
     Ok(out)
@@ -98,17 +101,18 @@ pub(super) fn read_next(prev: Flat, bytes: &[u8], at: &mut usize) -> Result<Flat
         }
     }
     let tables = read_tables(columns.len(), bytes, at)?;
-    let rows = |t: &TableOf| columns.get(t.key).map_or(0, |c| c.data.len());
+    let rows = |t: &TableOf| columns.get(t.key).map_or(0, Column::cells);
     let known = read_table_runs(&tables, rows, columns.len(), bytes, at)?;
-    let mut left = MOST_CELLS;
+    let (mut left, mut room) = (MOST_CELLS, Room::default());
     let mut out = Flat { shape, nums, texts, columns: Vec::new(), tables };
     for (before, known) in columns.into_iter().zip(known) {
         let (width, runs) = read_column_head(before.rows(), known, &mut left, bytes, at)?;
         let still = matches!(*runs, [Run { from: Some(0), len }] if len == before.rows());
-        out.columns.push(if still && width == before.width {
+        out.columns.push(if still && width == before.width() {
             read_cells_in_place(before, bytes, at)?
         } else {
-            read_cells(Some(&before).filter(|b| b.width == width), width, &runs, bytes, at)?
+            let before = Some(&before).filter(|b| b.width() == width);
+            room.read_cells(before, width, &runs, bytes, at)?
         });
     }
     Ok(out)
@@ -184,15 +188,15 @@ fn read_mapped(
     let columns = map.columns.len();
     let column = |i: usize| map.columns.get(i).copied().flatten().and_then(|i| prev.columns.get(i));
     out.tables = read_tables(columns, bytes, at)?;
-    let rows = |t: &TableOf| column(t.key).map_or(0, |c| c.data.len());
+    let rows = |t: &TableOf| column(t.key).map_or(0, Column::cells);
     let known = read_table_runs(&out.tables, rows, columns, bytes, at)?;
-    let mut left = MOST_CELLS;
+    let (mut left, mut room) = (MOST_CELLS, Room::default());
     for (i, known) in known.into_iter().enumerate() {
         let before = column(i);
         let rows = before.map_or(0, Column::rows);
         let (width, runs) = read_column_head(rows, known, &mut left, bytes, at)?;
-        let before = before.filter(|b| b.width == width);
-        out.columns.push(read_cells(before, width, &runs, bytes, at)?);
+        let before = before.filter(|b| b.width() == width);
+        out.columns.push(room.read_cells(before, width, &runs, bytes, at)?);
     }
     Ok(out)
 }
@@ -209,7 +213,39 @@ pub(super) fn read_reshaped(prev: &Flat, bytes: &[u8], at: &mut usize) -> Result
 
 /// Adds what [`sparse`] wrote to `to`.
 fn read_sparse(to: &mut [u64], bytes: &[u8], at: &mut usize) -> Result<(), FlatError> {
-    Cells { data: to, first: 0, step: 1 }.read_sparse(bytes, at)
+    let mut add =
+        |i: usize, v: u64| to.get_mut(i).map(|cell| *cell = cell.wrapping_add(v)).is_some();
+    each_sparse(bytes, at, &mut add)
+}
+
+/// Where `n` numbers from `at` on end.
+fn behind(bytes: &[u8], at: usize, n: usize) -> Result<usize, FlatError> {
+    let Some(last) = n.checked_sub(1) else { return Ok(at) };
+    let rest = bytes.get(at..).unwrap_or_default().iter().enumerate();
+    let end = rest.filter(|(_, b)| **b < 0x80).nth(last);
+    end.map_or_else(torn, |(i, _)| Ok(at + i + 1))
+}
+
+/// What [`sparse`] wrote, one by one: place and number. `take` says whether there is such a
+/// place.
+fn each_sparse(
+    bytes: &[u8],
+    at: &mut usize,
+    take: &mut impl FnMut(usize, u64) -> bool,
+) -> Result<(), FlatError> {
+    let n = count(bytes, at, 0)?;
+    let mut gaps = *at;
+    *at = behind(bytes, *at, n)?;
+    let mut place = 0usize;
+    for _ in 0..n {
+        let gap = usize::try_from(number(bytes, &mut gaps)?).unwrap_or(usize::MAX);
+        place = place.saturating_add(gap);
+        let v = unzigzag(number(bytes, at)?);
+        if !take(place, v) {
+            return torn();
+        }
+    }
+    Ok(())
 }
 
 fn read_runs(before: usize, bytes: &[u8], at: &mut usize) -> Result<Vec<Run>, FlatError> {
@@ -235,13 +271,10 @@ fn read_runs(before: usize, bytes: &[u8], at: &mut usize) -> Result<Vec<Run>, Fl
 
 /// The numbers of a column whose rows are the ones from before: only what changed is touched.
 fn read_cells_in_place(mut c: Column, bytes: &[u8], at: &mut usize) -> Result<Column, FlatError> {
-    for part in 0..c.width {
-        let bias = unzigzag(number(bytes, at)?);
-        let mut cells = Cells { data: &mut c.data, first: part, step: c.width };
-        if bias != 0 {
-            cells.add_to_all(bias);
-        }
-        cells.read_sparse(bytes, at)?;
+    let rows = c.rows();
+    for part in c.parts_mut() {
+        part.add_to_all(rows, unzigzag(number(bytes, at)?));
+        each_sparse(bytes, at, &mut |row, by| part.add(rows, row, by))?;
         // New rows: there are none.
         if number(bytes, at)? != 0 {
             return torn();
@@ -250,84 +283,70 @@ fn read_cells_in_place(mut c: Column, bytes: &[u8], at: &mut usize) -> Result<Co
     Ok(c)
 }
 
-/// One component of a column.
-struct Cells<'c> {
-    data: &'c mut [u64],
-    first: usize,
-    step: usize,
+/// Room for the numbers of one part of a column.
+#[derive(Debug, Default)]
+struct Room {
+    now: Vec<u64>,
+    old: Vec<u64>,
+    copied: Vec<u64>,
+    fresh: Vec<u64>,
 }
 
-impl Cells<'_> {
-    fn add_to_all(&mut self, n: u64) {
-        for cell in self.data.iter_mut().skip(self.first).step_by(self.step.max(1)) {
-            *cell = cell.wrapping_add(n);
+impl Room {
+    fn read_cells(
+        &mut self,
+        prev: Option<&Column>,
+        width: usize,
+        runs: &[Run],
+        bytes: &[u8],
+        at: &mut usize,
+    ) -> Result<Column, FlatError> {
+        // Afforded by the caller.
+        let rows: usize = runs.iter().map(|r| r.len).sum();
+        let copies = runs.iter().filter(|r| r.from.is_some() && prev.is_some());
+        let copies: usize = copies.map(|r| r.len).sum();
+        let mut parts = Vec::new();
+        for c in 0..width {
+            let old = prev.and_then(|p| Some((p, p.parts().get(c)?)));
+            if let Some((prev, part)) = old {
+                part.unpack(prev.rows(), &mut self.old);
+                fill(&mut self.copied, copies, unzigzag(number(bytes, at)?));
+                read_sparse(&mut self.copied, bytes, at)?;
+            } else if bytes.get(*at) == Some(&0) {
+                // The same as in the row before, in all of them: zero.
+                *at += 1;
+                parts.push(Part::Same(0));
+                continue;
+            }
+            fill(&mut self.fresh, rows - copies, 0);
+            read_sparse(&mut self.fresh, bytes, at)?;
+            parts.push(self.part(old.is_some(), runs));
         }
+        Ok(Column::from_parts(rows, parts))
     }
-    /// Adds what [`sparse`] wrote.
-    fn read_sparse(&mut self, bytes: &[u8], at: &mut usize) -> Result<(), FlatError> {
-        let n = count(bytes, at, 0)?;
-        let mut gaps = *at;
-        for _ in 0..n {
-            number(bytes, at)?;
-        }
-        let mut place = 0usize;
-        for _ in 0..n {
-            let gap = usize::try_from(number(bytes, &mut gaps)?).unwrap_or(usize::MAX);
-            place = place.saturating_add(gap);
-            let v = unzigzag(number(bytes, at)?);
-            let i = place.saturating_mul(self.step).saturating_add(self.first);
-            let Some(cell) = self.data.get_mut(i) else { return torn() };
-            *cell = cell.wrapping_add(v);
-        }
-        Ok(())
-    }
-}
 
-fn read_cells(
-    prev: Option<&Column>,
-    width: usize,
-    runs: &[Run],
-    bytes: &[u8],
-    at: &mut usize,
-) -> Result<Column, FlatError> {
-    // Afforded by the caller.
-    let rows: usize = runs.iter().map(|r| r.len).sum();
-    let mut data = Vec::with_capacity(rows * width);
-    let is_copy = |r: &Run| r.from.is_some() && prev.is_some();
-    let copies: usize = runs.iter().filter(|r| is_copy(r)).map(|r| r.len).sum();
-    // Rows from before as they were; the new ones are set below.
-    for r in runs {
-        let end = data.len() + r.len * width;
-        if let (Some(from), Some(p)) = (r.from, prev) {
-            // Columns of a table that was another one before may be shorter than its keys.
-            let old = p.data.get(from.saturating_mul(width)..).unwrap_or_default();
-            data.extend_from_slice(old.get(..r.len * width).unwrap_or(old));
-        }
-        data.resize(end, 0);
-    }
-    let (mut copied, mut fresh) = (vec![0u64; copies], vec![0u64; rows - copies]);
-    for c in 0..width {
-        copied.fill(0);
-        fresh.fill(0);
-        if prev.is_some() {
-            copied.fill(unzigzag(number(bytes, at)?));
-            read_sparse(&mut copied, bytes, at)?;
-        }
-        read_sparse(&mut fresh, bytes, at)?;
-        let (mut copied, mut fresh) = (copied.iter(), fresh.iter());
-        let mut cells = data.iter_mut().skip(c).step_by(width);
+    fn part(&mut self, copies: bool, runs: &[Run]) -> Part {
+        self.now.clear();
+        let (mut copied, mut fresh) = (self.copied.iter(), self.fresh.iter());
         let mut last = 0u64;
         for r in runs {
-            let copy = is_copy(r);
-            for cell in cells.by_ref().take(r.len) {
-                if copy {
-                    *cell = cell.wrapping_add(copied.next().copied().unwrap_or(0));
-                } else {
-                    last = last.wrapping_add(fresh.next().copied().unwrap_or(0));
-                    *cell = last;
-                }
+            if let (Some(from), true) = (r.from, copies) {
+                // Columns of a table that was another one before may be shorter than its keys.
+                let old = self.old.get(from..).unwrap_or_default().iter().copied();
+                let old = old.chain(std::iter::repeat(0)).take(r.len);
+                self.now.extend(old.zip(copied.by_ref()).map(|(o, by)| o.wrapping_add(*by)));
+            } else {
+                self.now.extend(fresh.by_ref().take(r.len).map(|by| {
+                    last = last.wrapping_add(*by);
+                    last
+                }));
             }
         }
+        Part::of(&self.now)
     }
-    Ok(Column { width, data })
+}
+
+fn fill(room: &mut Vec<u64>, len: usize, n: u64) {
+    room.clear();
+    room.resize(len, n);
 }

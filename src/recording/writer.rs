@@ -16,7 +16,7 @@ use super::format::{
 use super::index::{
     Figure, GroupEntry, GroupFinding, GroupIndex, Note, Remark, RemarkAt, TickRef, Trailer, drift,
 };
-use super::state::Encoder;
+use super::state::{Encoder, SPARE};
 use crate::model::tick::{HealthState, HostInfo, Tick};
 use crate::model::time::Seq;
 
@@ -99,13 +99,12 @@ impl<W: Write> Writer<W> {
             offset: resume.offset,
             segment,
             encoder: Encoder::default(),
-            zip: zstd::bulk::Compressor::new(LEVEL)?,
+            zip: compressor()?,
             trailer: Trailer { groups: resume.groups, segments: resume.segments },
             group: None,
             last: None,
             failed: Vec::new(),
         };
-        w.zip.include_checksum(false)?;
         let mut json = serde_json::to_vec(&w.segment)?;
         json.push(b'\n');
         let block = w.block(Kind::Segment, Stamp::default(), 0, 0, &json)?;
@@ -203,6 +202,11 @@ impl<W: Write> Writer<W> {
         let kind = if keyframe { Kind::Keyframe } else { Kind::Delta };
         let back = (self.offset - start) as u32;
         let block = self.block(kind, at, back, place, &payload)?;
+        if payload.len() > SPARE {
+            // A compressor keeps what its largest input took.
+            self.zip = compressor()?;
+        }
+        self.encoder.recycle(payload);
         self.write(&block)?;
         let stored = block.len() as u32;
         let g = self.group.get_or_insert_with(|| Group {
@@ -429,6 +433,12 @@ impl<W: Write> Writer<W> {
         self.offset += block.len() as u64;
         Ok(())
     }
+}
+
+fn compressor() -> io::Result<zstd::bulk::Compressor<'static>> {
+    let mut zip = zstd::bulk::Compressor::new(LEVEL)?;
+    zip.include_checksum(false)?;
+    Ok(zip)
 }
 
 fn other(e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {

@@ -155,7 +155,7 @@ pub(super) async fn hangup(s: &mut Option<Signal>) {
 
 async fn watch(mut feed: Feed, mut recorder: Recorder, args: &RecordArgs) -> anyhow::Result<Exit> {
     let mut signals = Signals::watch().context("signals")?;
-    let mut analysis = Analysis::new(feed.host.clone(), Engine::default(), BUDGET);
+    let mut analysis = Analysis::lean(feed.host.clone(), Engine::default(), BUDGET);
     let mut ended = recorder.watch();
     let mut screen = Screen::new(recorder.target().name());
     let mut start = None;

@@ -72,22 +72,30 @@ pub fn open(bytes: Vec<u8>) -> Result<Reader, ReadError> {
 
 /// The first place where two ticks differ, and what the reader says.
 pub fn same(r: &Reader, a: &Tick, b: &Tick) {
-    let (a, b) = (text(a), text(b));
+    same_text(r, &text(a), &text(b));
+}
+
+fn same_text(r: &Reader, a: &str, b: &str) {
     if a != b {
         let at = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
         let part = |s: &str| s.chars().skip(at.saturating_sub(60)).take(160).collect::<String>();
         let damage: Vec<_> = r.damage().collect();
-        panic!("differ at {at}:\n{}\n{}\n{damage:?}", part(&a), part(&b));
+        panic!("differ at {at}:\n{}\n{}\n{damage:?}", part(a), part(b));
     }
 }
 
 /// The ticks that can be read; each equals the one that was recorded under its number.
 pub fn readable(r: &mut Reader, all: &[Tick]) -> Vec<u64> {
+    readable_texts(r, &all.iter().map(text).collect::<Vec<_>>())
+}
+
+/// The same for whoever asks often.
+pub fn readable_texts(r: &mut Reader, all: &[String]) -> Vec<u64> {
     let mut out = Vec::new();
     for i in 0..r.len() {
         match r.tick(i) {
             Ok(t) => {
-                same(r, &t, &all[t.seq.0 as usize]);
+                same_text(r, &text(&t), &all[t.seq.0 as usize]);
                 out.push(t.seq.0);
             }
             Err(ReadError::Damaged(_)) => {}

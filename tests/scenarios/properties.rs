@@ -48,6 +48,27 @@ fn claims(moments: &[(f64, Arc<Findings>)]) -> Vec<BTreeSet<(String, String, Sev
     moments.iter().map(|(_, f)| f.all().map(|f| claim(f)).collect()).collect()
 }
 
+/// The recorder keeps of the past only what rules look at.
+#[test]
+fn a_lean_history_changes_no_finding() {
+    for (name, i) in files() {
+        let host = || ticks::host(&i, 1.0);
+        let mut lean = Analysis::lean(host(), Engine::default(), 4 << 20);
+        let mut whole = Analysis::new(host(), Engine::default(), 64 << 20);
+        let mut before = incident::State::new();
+        for (seq, (t, state)) in play(&i, 1.0).into_iter().enumerate() {
+            let tick = Arc::new(ticks::tick(&i, seq, t, &before, &state));
+            let said = [&mut lean, &mut whole].map(|a| {
+                a.push(tick.clone());
+                let all = a.latest().unwrap().findings.clone();
+                all.all().map(|f| (claim(f), f.fire.summary.clone())).collect::<Vec<_>>()
+            });
+            assert_eq!(said[0], said[1], "{name}, tick {seq}");
+            before = state;
+        }
+    }
+}
+
 fn reversed(incident: &Incident) -> Incident {
     let mut i = incident.clone();
     i.sockets.reverse();

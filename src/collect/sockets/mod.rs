@@ -23,6 +23,7 @@ pub mod sockstat;
 pub mod suspects;
 pub mod tcp_info;
 pub mod unix_diag;
+mod unix_rows;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::diag::InetMsg;
 pub use super::tcp_info::{TCP_INFO_MAX, TcpInfo};
+pub use super::unix_rows::UnixRows;
+use crate::collect::packed::{self, Packed, split};
 use crate::model::subject::{Endpoint, NetnsId, SockId};
 use crate::model::time::Span;
 
@@ -237,44 +239,63 @@ pub const NO_INFO: u32 = u32::MAX;
 #[serde(default)]
 pub struct InetRows {
     /// `idiag_cookie`.
+    #[serde(deserialize_with = "packed::column")]
     pub cookie: Vec<u64>,
     /// Protocol.
     pub proto: Vec<Proto>,
     /// State.
+    #[serde(deserialize_with = "packed::column")]
     pub state: Vec<SockState>,
     /// Timer.
+    #[serde(deserialize_with = "packed::column")]
     pub timer: Vec<SockTimer>,
     /// `idiag_retrans`: `icsk_retransmits` (timer on) or `icsk_probes_out` (keepalive, persist).
+    #[serde(deserialize_with = "packed::column")]
     pub retrans: Vec<u8>,
     /// `idiag_expires`, ms to the next firing; 0 when overdue.
+    #[serde(deserialize_with = "packed::column")]
     pub expires_ms: Vec<u32>,
     /// Receive queue: unread bytes; LISTEN: accept queue length.
+    #[serde(deserialize_with = "packed::column")]
     pub rqueue: Vec<u32>,
     /// Send queue: unacknowledged and unsent bytes; LISTEN: accept queue limit.
+    #[serde(deserialize_with = "packed::column")]
     pub wqueue: Vec<u32>,
     /// Local address, v4 as v4-mapped v6.
+    #[serde(deserialize_with = "packed::column")]
     pub local: Vec<[u8; 16]>,
     /// Remote address, v4 as v4-mapped v6.
+    #[serde(deserialize_with = "packed::column")]
     pub remote: Vec<[u8; 16]>,
     /// Local port.
+    #[serde(deserialize_with = "packed::column")]
     pub lport: Vec<u16>,
     /// Remote port.
+    #[serde(deserialize_with = "packed::column")]
     pub rport: Vec<u16>,
     /// Bound interface, 0 for none.
+    #[serde(deserialize_with = "packed::column")]
     pub ifindex: Vec<u32>,
     /// Owner's uid.
+    #[serde(deserialize_with = "packed::column")]
     pub uid: Vec<u32>,
     /// Socket inode, 0 for orphans and TIME_WAIT.
+    #[serde(deserialize_with = "packed::column")]
     pub inode: Vec<u32>,
     /// cgroup2 directory inode, [`NO_CGROUP`] when not sent (before 5.8).
+    #[serde(deserialize_with = "packed::column")]
     pub cgroup: Vec<u64>,
     /// `SK_MEMINFO_*`: r rb t tb f w o bl d in the kernel's order (see [`SkMem`]).
+    #[serde(deserialize_with = "packed::column")]
     pub skmem: Vec<[u32; 9]>,
     /// How many of the nine words the kernel sent; 0 for no skmem.
+    #[serde(deserialize_with = "packed::column")]
     pub skmem_words: Vec<u8>,
     /// Index into `infos`, [`NO_INFO`] when none was read.
+    #[serde(deserialize_with = "packed::column")]
     pub info: Vec<u32>,
     /// `tcp_info` blocks.
+    #[serde(deserialize_with = "packed::column")]
     pub infos: Vec<TcpInfo>,
 }
 
@@ -444,6 +465,19 @@ impl InetRows {
     }
 }
 
+impl Packed for SockState {
+    const NAME: &'static str = <u8 as Packed>::NAME;
+    fn all(bytes: &[u8]) -> Option<Vec<Self>> {
+        split(bytes, |b: [u8; 1]| Self(b[0]))
+    }
+}
+impl Packed for SockTimer {
+    const NAME: &'static str = <u8 as Packed>::NAME;
+    fn all(bytes: &[u8]) -> Option<Vec<Self>> {
+        split(bytes, |b: [u8; 1]| Self(b[0]))
+    }
+}
+
 fn set<T>(column: &mut [T], i: usize, value: T) {
     if let Some(cell) = column.get_mut(i) {
         *cell = value;
@@ -494,54 +528,6 @@ skmem_words! {
     bl = 7;
     /// Drops (since 4.7).
     d = 8;
-}
-
-/// UNIX rows. All columns have the same length.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct UnixRows {
-    /// `udiag_cookie`.
-    pub cookie: Vec<u64>,
-    /// Inode.
-    pub inode: Vec<u32>,
-    /// `SOCK_STREAM` 1, `SOCK_DGRAM` 2, `SOCK_SEQPACKET` 5.
-    pub kind: Vec<u8>,
-    /// TCP state numbers: 1 connected, 7 unconnected, 10 listening.
-    pub state: Vec<SockState>,
-    /// Bytes (or connections, when listening) that wait to be read.
-    pub rqueue: Vec<u32>,
-    /// Bytes that wait to be taken by the peer; listening: backlog limit.
-    pub wqueue: Vec<u32>,
-    /// Inode of the peer, 0 for none.
-    pub peer: Vec<u32>,
-    /// End of the row's name in `names`.
-    pub name_end: Vec<u32>,
-    /// All names, one after the other, raw; an abstract name begins with NUL.
-    pub names: Vec<u8>,
-}
-
-impl UnixRows {
-    /// Number of rows.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.inode.len()
-    }
-    /// No rows?
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.inode.is_empty()
-    }
-    /// The raw name of a row.
-    #[must_use]
-    pub fn name(&self, i: usize) -> &[u8] {
-        let start = if i == 0 { 0 } else { self.name_end[i - 1] as usize };
-        self.names.get(start..self.name_end[i] as usize).unwrap_or_default()
-    }
-    /// Bytes of memory that the columns hold, for the history budget.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.len() * (8 + 4 * 5 + 2) + self.names.len()
-    }
 }
 
 impl NetnsTable {

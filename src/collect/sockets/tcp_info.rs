@@ -2,7 +2,10 @@
 //! because distributions backport fields. A field that the block is too short for is `None`:
 //! a missing `snd_wnd` must not read as a closed window.
 
+use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+
+use crate::collect::packed::Packed;
 
 /// Largest `tcp_info` that is kept; a newer kernel's extra bytes are cut.
 pub const TCP_INFO_MAX: usize = 304;
@@ -58,8 +61,41 @@ impl Serialize for TcpInfo {
 
 impl<'de> Deserialize<'de> for TcpInfo {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let bytes: Vec<u8> = Vec::deserialize(d)?;
-        Ok(Self::from_bytes(&bytes))
+        d.deserialize_bytes(Block)
+    }
+}
+
+/// A block as bytes, or as a list of numbers.
+struct Block;
+
+impl<'de> Visitor<'de> for Block {
+    type Value = TcpInfo;
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the bytes of a tcp_info")
+    }
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<TcpInfo, E> {
+        Ok(TcpInfo::from_bytes(bytes))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<TcpInfo, A::Error> {
+        let mut bytes = Vec::new();
+        while let Some(b) = seq.next_element()? {
+            bytes.push(b);
+        }
+        Ok(TcpInfo::from_bytes(&bytes))
+    }
+}
+
+impl Packed for TcpInfo {
+    const NAME: &'static str = "packed blocks";
+    fn all(bytes: &[u8]) -> Option<Vec<Self>> {
+        let (len, blocks) = bytes.split_first_chunk()?;
+        let len = u32::from_le_bytes(*len) as usize;
+        let stride = len.checked_next_multiple_of(4).filter(|s| *s > 0)?;
+        if !blocks.len().is_multiple_of(stride) {
+            return None;
+        }
+        let one = |b: &[u8]| Self::from_bytes(b.get(..len).unwrap_or(b));
+        Some(blocks.chunks_exact(stride).map(one).collect())
     }
 }
 

@@ -185,10 +185,22 @@ impl Deriver {
         out.sockets = Arc::new(self.push_sockets(tick));
         out.events = s.net_bpf.as_ref().map(|n| Arc::new(self.events.push(n, &out.sockets)));
         out.net = s.net_counters.as_ref().map(|n| self.push_counters(n)).unwrap_or_default();
-        // Without the socket tables: they are large, and the trackers have read them.
-        let kept = Samples { sockets: None, netns_sockets: None, ..s.clone() };
+        // What rates are taken of; the rest, such as socket tables, the trackers have read.
+        let kept = Samples {
+            cpu: s.cpu.clone(),
+            softirq: s.softirq.clone(),
+            psi: s.psi.clone(),
+            own: s.own.clone(),
+            disks: s.disks.clone(),
+            sched: s.sched.clone(),
+            runq_bpf: s.runq_bpf.clone(),
+            irq_bpf: s.irq_bpf.clone(),
+            block_bpf: s.block_bpf.clone(),
+            net_bpf: s.net_bpf.clone(),
+            ..Samples::default()
+        };
         self.recent.push_back((tick.mono, kept));
-        self.forget_histograms();
+        self.forget_bases();
         // Rates need one reading that is old enough; collectors may be late by several ticks.
         while self.recent.len() > 2
             && self.recent.front().is_some_and(|t| tick.mono.since(t.0) > Duration::from_secs(20))
@@ -198,9 +210,9 @@ impl Deriver {
         out
     }
 
-    /// Lets go of eBPF samples that no figure begins with any more: on a big host each holds
-    /// half a megabyte of histograms.
-    fn forget_histograms(&mut self) {
+    /// Lets go of samples that no figure begins with any more: on a big host each holds half a
+    /// megabyte of histograms, or thousands of threads.
+    fn forget_bases(&mut self) {
         macro_rules! forget {
             ($($field:ident)+) => { $(
                 let newest = self.recent.iter().rev().find_map(|t| t.1.$field.as_ref());
@@ -216,7 +228,7 @@ impl Deriver {
                 }
             )+ };
         }
-        forget!(runq_bpf irq_bpf block_bpf net_bpf);
+        forget!(cpu softirq psi own disks sched runq_bpf irq_bpf block_bpf net_bpf);
     }
 
     fn push_sockets(&mut self, tick: &Tick) -> sockets::SocketFigures {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
 
 use super::ser::Names;
-use super::{Flat, FlatError, token, varint};
+use super::{Flat, FlatError, Part, token, varint};
+use crate::collect::packed::{self, Form};
 
 /// Deeper values are refused.
 const MAX_DEPTH: u32 = 80;
@@ -27,8 +28,8 @@ struct De<'f> {
     num: usize,
     text: usize,
     column: usize,
-    /// Inside a column: its number and the next of its numbers.
-    row: Option<(usize, usize)>,
+    /// Inside a column: its number, the element, and the next of the element's numbers.
+    row: Option<(usize, usize, usize)>,
     depth: u32,
 }
 
@@ -60,16 +61,16 @@ impl<'f> De<'f> {
         name.ok_or_else(|| FlatError("a name that is not in the list".to_owned()))
     }
     fn num(&mut self) -> Result<u64, FlatError> {
-        let (list, at) = match &mut self.row {
-            Some((column, at)) => {
-                let Some(c) = self.flat.columns.get(*column) else { return torn() };
-                (&c.data, at)
-            }
-            None => (&self.flat.nums, &mut self.num),
+        let n = if let Some((column, row, part)) = &mut self.row {
+            let n = self.flat.columns.get(*column).and_then(|c| c.get(*row, *part));
+            *part += 1;
+            n
+        } else {
+            let n = self.flat.nums.get(self.num).copied();
+            self.num += 1;
+            n
         };
-        let Some(n) = list.get(*at) else { return torn() };
-        *at += 1;
-        Ok(*n)
+        n.map_or_else(torn, Ok)
     }
     fn text(&mut self) -> Result<&'f [u8], FlatError> {
         let Some(t) = self.flat.texts.get(self.text) else { return torn() };
@@ -89,6 +90,20 @@ impl<'f> De<'f> {
         }
         out.truncate(len);
         Ok(out)
+    }
+    /// A column as a whole, when its elements are of the form that is asked for.
+    fn packed(&mut self, form: Form) -> Result<Option<Vec<u8>>, FlatError> {
+        let column = self.flat.columns.get(self.column).filter(|c| c.rows() > 0);
+        let (Some(column), Some(token::COLUMN), None) = (column, self.peek(), self.row) else {
+            return Ok(None);
+        };
+        let (begin, mut end) = (self.at + 1, self.at + 1);
+        skip(&self.flat.shape, &mut end, self.depth)?;
+        let len = element(self.flat.shape.get(begin..end).unwrap_or_default(), form);
+        let Some(bytes) = len.and_then(|len| column.bytes(form, len)) else { return Ok(None) };
+        self.at = end;
+        self.column += 1;
+        Ok(Some(bytes))
     }
     fn nested<T>(
         &mut self,
@@ -179,9 +194,14 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
     }
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         v: V,
     ) -> Result<V::Value, FlatError> {
+        if let Some(form) = packed::form(name)
+            && let Some(bytes) = self.packed(form)?
+        {
+            return v.visit_bytes(&bytes);
+        }
         self.nested(|d| v.visit_newtype_struct(d))
     }
     fn is_human_readable(&self) -> bool {
@@ -198,24 +218,23 @@ fn column<'de, V: Visitor<'de>>(de: &mut De<'_>, v: V) -> Result<V::Value, FlatE
     let number = de.column;
     de.column += 1;
     let Some(column) = de.flat.columns.get(number) else { return torn() };
-    let rows = if column.data.is_empty() { 0 } else { column.rows() };
+    let rows = if column.width() == 0 { 0 } else { column.rows() };
     let begin = de.at;
     if rows == 0 {
         skip(&de.flat.shape, &mut de.at, de.depth)?;
-        return v.visit_seq(Rows { de, shape: begin..begin, left: 0 });
+        return v.visit_seq(Rows { de, number, shape: begin..begin, next: 0, len: 0 });
     }
     let mut end = begin;
     skip(&de.flat.shape, &mut end, de.depth)?;
-    if let (1, Some(kind)) = (column.width, scalar(de.flat.shape.get(begin..end))) {
-        // Most columns of large tables: one number per row, nothing to walk over.
+    if let ([part], Some(kind)) = (column.parts(), scalar(de.flat.shape.get(begin..end))) {
+        // One number per row, nothing to walk over.
         de.at = end;
-        return v.visit_seq(Scalars { data: column.data.iter(), kind, names: de.names });
+        return v.visit_seq(Scalars { part, next: 0, rows, kind, names: de.names });
     }
-    let outer = de.row.replace((number, 0));
-    if outer.is_some() {
+    if de.row.is_some() {
         return Err(FlatError("a column inside a column".to_owned()));
     }
-    let out = v.visit_seq(Rows { de, shape: begin..end, left: rows });
+    let out = v.visit_seq(Rows { de, number, shape: begin..end, next: 0, len: rows });
     de.row = None;
     de.at = end;
     out
@@ -251,6 +270,23 @@ fn skip(shape: &[u8], at: &mut usize, depth: u32) -> Result<(), FlatError> {
     }
 }
 
+/// Is this the shape of elements of that form? Length of a block, else 0.
+fn element(shape: &[u8], form: Form) -> Option<usize> {
+    let whole = |t: &u8| (token::U8..=token::U64).contains(t);
+    match (form, shape) {
+        (Form::Words { width: 1, .. }, [t]) => whole(t).then_some(0),
+        (Form::Words { word: 8, width }, [token::PACKED, len]) => {
+            (usize::from(*len) == 8 * width && *len < 0x80).then_some(0)
+        }
+        (Form::Words { width, .. }, [token::TUPLE, len, each @ ..]) => {
+            let right = usize::from(*len) == width && each.len() == width;
+            (right && each.iter().all(whole)).then_some(0)
+        }
+        (Form::Blocks, [token::BYTES, ..]) => usize::try_from(varint(shape, &mut 1)?).ok(),
+        _ => None,
+    }
+}
+
 /// The token of a shape that is one number.
 fn scalar(shape: Option<&[u8]>) -> Option<u8> {
     match shape {
@@ -260,7 +296,9 @@ fn scalar(shape: Option<&[u8]>) -> Option<u8> {
 }
 
 struct Scalars<'f> {
-    data: std::slice::Iter<'f, u64>,
+    part: &'f Part,
+    next: usize,
+    rows: usize,
     kind: u8,
     names: &'f Names,
 }
@@ -271,11 +309,14 @@ impl<'de> de::SeqAccess<'de> for Scalars<'_> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, FlatError> {
-        let Some(n) = self.data.next() else { return Ok(None) };
-        seed.deserialize(Scalar { n: *n, kind: self.kind, names: self.names }).map(Some)
+        let Some(n) = self.part.get(self.next).filter(|_| self.next < self.rows) else {
+            return Ok(None);
+        };
+        self.next += 1;
+        seed.deserialize(Scalar { n, kind: self.kind, names: self.names }).map(Some)
     }
     fn size_hint(&self) -> Option<usize> {
-        Some(self.data.len())
+        Some(self.rows - self.next)
     }
 }
 
@@ -319,8 +360,11 @@ impl<'de> de::Deserializer<'de> for Scalar<'_> {
 
 struct Rows<'a, 'f> {
     de: &'a mut De<'f>,
+    /// Of the column.
+    number: usize,
     shape: Range<usize>,
-    left: usize,
+    next: usize,
+    len: usize,
 }
 
 impl<'de> de::SeqAccess<'de> for Rows<'_, '_> {
@@ -329,16 +373,16 @@ impl<'de> de::SeqAccess<'de> for Rows<'_, '_> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, FlatError> {
-        if self.left == 0 {
+        if self.next >= self.len {
             return Ok(None);
         }
-        self.left -= 1;
         self.de.at = self.shape.start;
+        self.de.row = Some((self.number, self.next, 0));
+        self.next += 1;
         seed.deserialize(&mut *self.de).map(Some)
     }
     fn size_hint(&self) -> Option<usize> {
-        // There are that many numbers in memory.
-        Some(self.left)
+        Some(self.len - self.next)
     }
 }
 

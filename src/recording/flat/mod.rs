@@ -6,11 +6,13 @@
 //! alike and purely numeric becomes a [`Column`]. Two readings of a collector mostly have the
 //! same shape, so that the second is a few changed numbers; see [`super::delta`].
 
+mod column;
 mod de;
 mod ser;
 #[cfg(test)]
 mod tests;
 
+pub use column::{Column, Part};
 pub use de::from_flat;
 pub use ser::{Names, to_flat};
 
@@ -33,7 +35,7 @@ impl Flat {
     /// Numbers that it holds.
     #[must_use]
     pub fn cells(&self) -> usize {
-        self.columns.iter().fold(self.nums.len(), |n, c| n.saturating_add(c.data.len()))
+        self.columns.iter().fold(self.nums.len(), |n, c| n.saturating_add(c.cells()))
     }
     /// Hash of everything, to verify what was rebuilt from differences.
     #[must_use]
@@ -43,29 +45,12 @@ impl Flat {
             let x = (u64::from(h) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             h = (x >> 32) as u32 ^ x as u32;
         };
-        let columns = self.columns.iter().flat_map(|c| &c.data);
-        self.nums.iter().chain(columns).for_each(|n| mix(*n));
+        let columns = self.columns.iter().flat_map(Column::numbers);
+        self.nums.iter().copied().chain(columns).for_each(&mut mix);
         for text in self.texts.iter() {
             mix(u64::from(crc32fast::hash(text)));
         }
         h
-    }
-}
-
-/// A sequence of like elements.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Column {
-    /// Numbers per element; 0 for an empty sequence.
-    pub width: usize,
-    /// All numbers, element by element.
-    pub data: Vec<u64>,
-}
-
-impl Column {
-    /// Number of elements.
-    #[must_use]
-    pub fn rows(&self) -> usize {
-        self.data.len().checked_div(self.width).unwrap_or(0)
     }
 }
 
@@ -183,7 +168,19 @@ pub fn put_varint(out: &mut Vec<u8>, mut n: u64) {
 
 /// Reads a LEB128 number at `at`, which moves on.
 #[must_use]
+#[inline]
 pub fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    // Most are small.
+    match bytes.get(*at) {
+        Some(b) if *b < 0x80 => {
+            *at += 1;
+            Some(u64::from(*b))
+        }
+        _ => long_varint(bytes, at),
+    }
+}
+
+fn long_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut n = 0u64;
     for shift in (0..64).step_by(7) {
         let b = *bytes.get(*at)?;

@@ -62,7 +62,10 @@ impl Names {
 pub fn to_flat<T: Serialize + ?Sized>(value: &T, names: &mut Names) -> Result<Flat, FlatError> {
     let mut out = Ser { flat: Flat::default(), names, depth: 0 };
     value.serialize(&mut out)?;
-    Ok(out.flat)
+    let mut flat = out.flat;
+    // The numbers of the largest column passed through here.
+    flat.nums.shrink_to_fit();
+    Ok(flat)
 }
 
 struct Ser<'n> {
@@ -160,12 +163,12 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
     }
     fn serialize_bytes(self, v: &[u8]) -> Result<(), FlatError> {
         self.head(token::BYTES, v.len());
-        for word in v.chunks(4) {
-            let mut bytes = [0; 4];
-            for (to, from) in bytes.iter_mut().zip(word) {
-                *to = *from;
-            }
-            self.flat.nums.push(u32::from_le_bytes(bytes).into());
+        let (words, rest) = v.as_chunks::<4>();
+        let word = |w: &[u8; 4]| u64::from(u32::from_le_bytes(*w));
+        self.flat.nums.extend(words.iter().map(word));
+        if !rest.is_empty() {
+            let last = rest.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+            self.flat.nums.push(last);
         }
         Ok(())
     }
@@ -285,6 +288,15 @@ struct Seq<'a, 'n> {
 }
 
 impl Seq<'_, '_> {
+    /// Has the element whose shape begins there the shape of the first one?
+    fn is_like_first(&self, last: usize) -> bool {
+        let shape = &self.ser.flat.shape;
+        match (shape.get(self.start.shape..self.first), shape.get(last..)) {
+            // Mostly a single token, not worth a call.
+            (Some([a]), Some([b])) => a == b,
+            (a, b) => a == b,
+        }
+    }
     /// Elements are no longer alike: the ones so far get their shapes back.
     fn part(&mut self, last: usize) {
         let shape = &mut self.ser.flat.shape;
@@ -314,8 +326,8 @@ impl ser::SerializeSeq for Seq<'_, '_> {
         if self.len == 1 {
             self.first = f.shape.len();
             self.alike = plain;
-        } else if plain && f.shape.get(before.shape..) == f.shape.get(self.start.shape..self.first)
-        {
+        } else if plain && self.is_like_first(before.shape) {
+            let f = &mut self.ser.flat;
             f.shape.truncate(before.shape);
         } else {
             self.part(before.shape);
@@ -325,13 +337,15 @@ impl ser::SerializeSeq for Seq<'_, '_> {
     fn end(mut self) -> Result<(), FlatError> {
         let f = &mut self.ser.flat;
         if self.alike {
-            let data = f.nums.split_off(self.start.nums);
+            let data = f.nums.get(self.start.nums..).unwrap_or_default();
             let width = data.len().checked_div(self.len).unwrap_or(0);
+            let column = Column::of(width, data);
+            f.nums.truncate(self.start.nums);
             f.shape.insert(self.start.shape, token::COLUMN);
             if self.len == 0 {
                 f.shape.push(token::UNIT);
             }
-            f.columns.push(Column { width, data });
+            f.columns.push(column);
         } else {
             self.head.push(token::SEQ);
             put_varint(&mut self.head, self.len as u64);
@@ -449,7 +463,7 @@ impl Struct<'_, '_> {
         if let (Some(key), true) = (self.key, self.flat) {
             // Siblings of another length (a pool that rows point into) are not of the table.
             let rows = f.columns.get(key).map_or(0, Column::rows);
-            let same = |c: &Column| c.rows() == rows && c.width > 0;
+            let same = |c: &Column| c.rows() == rows && c.width() > 0;
             let end = (key..f.columns.len())
                 .find(|i| !f.columns.get(*i).is_some_and(same))
                 .unwrap_or(f.columns.len());

@@ -98,10 +98,10 @@ fn like_rows_become_columns_and_tables() {
     };
     let mut names = Names::default();
     let flat = to_flat(&v, &mut names).unwrap();
-    assert_eq!(flat.columns[0], Column { width: 1, data: vec![7, 8, 9] });
-    assert_eq!((flat.columns[1].width, flat.columns[1].rows()), (2, 3));
+    assert_eq!(flat.columns[0], Column::of(1, &[7, 8, 9]));
+    assert_eq!((flat.columns[1].width(), flat.columns[1].rows()), (2, 3));
     assert_eq!(flat.tables, [TableOf { key: 0, first: 0, end: 2 }]);
-    assert_eq!((flat.columns[3].width, flat.columns[3].rows()), (3, 2));
+    assert_eq!((flat.columns[3].width(), flat.columns[3].rows()), (3, 2));
     // Another reading with more rows has the same shape.
     let more = Sample { cookie: vec![7; 9], addr: vec![[2; 16]; 9], ..v };
     assert_eq!(to_flat(&more, &mut names).unwrap().shape, flat.shape);
