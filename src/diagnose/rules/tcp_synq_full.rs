@@ -57,6 +57,11 @@ impl Rule for TcpSynqFull {
                 (false, true) => Severity::Warn,
                 (false, false) => continue,
             };
+            // A counter that went backwards since: how much it grew cannot be told.
+            let counter = if severity == Severity::Crit { DROPS } else { COOKIES };
+            if grown(w, netns, counter).is_none_or(|n| n == 0) {
+                continue;
+            }
             let queue = w.derived.sockets.space(netns).and_then(|s| s.syn_queues.first());
             let listener = queue.and_then(|q| q.listener);
             let whole = Subject::Netns { netns };
