@@ -11,6 +11,7 @@ use super::{
     Unavailable,
 };
 use crate::clock;
+use crate::model::time::STAMP_NS;
 
 /// One reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +48,8 @@ impl Collector for OwnCollector {
         let page = if self.live { rustix::param::page_size() as u64 } else { CAPTURED_PAGE };
         let rss_bytes = self.statm.read().ok().and_then(|b| resident(b)?.checked_mul(page));
         let cpu = if self.live {
-            clock::process_cpu()
+            let ns = clock::process_cpu().as_nanos() as u64;
+            Duration::from_nanos(ns - ns % STAMP_NS)
         } else {
             let stat = self.stat.read().map_err(|e| CollectError::read("proc/self/stat", e))?;
             used_ticks(stat)

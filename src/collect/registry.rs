@@ -11,7 +11,7 @@ use super::{
     Unavailable,
 };
 use crate::clock;
-use crate::model::time::Span;
+use crate::model::time::{MonoNs, Span};
 
 macro_rules! collectors {
     ($( $(#[$doc:meta])* $variant:ident, $field:ident, $name:literal => $ty:ty; )+) => {
@@ -159,8 +159,9 @@ impl<C: Collector> Running for Slot<C> {
     fn run(&mut self, cx: &SampleContext<'_>, out: &mut Samples) -> Result<(), CollectError> {
         let (start, cpu) = (clock::mono(), clock::thread_cpu());
         let data = self.inner.sample(cx)?;
-        let span = Span { start, end: clock::mono() };
-        let cpu = clock::thread_cpu().saturating_sub(cpu);
+        let span = Span::between(start, clock::mono());
+        let cpu = clock::thread_cpu().saturating_sub(cpu).as_nanos() as u64;
+        let cpu = Duration::from_nanos(MonoNs(cpu).stamp().0);
         (self.put)(out, Arc::new(Stamped { span, cpu, data }));
         Ok(())
     }

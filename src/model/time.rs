@@ -31,7 +31,16 @@ pub struct WallNs(pub i64);
 #[serde(transparent)]
 pub struct Seq(pub u64);
 
+/// Readings are stamped in steps of so many ns. Rates span 900 ms and more and do not show it;
+/// a recording would keep the noise below of every reading.
+pub const STAMP_NS: u64 = 10_000;
+
 impl MonoNs {
+    /// To the nearest [`STAMP_NS`].
+    #[must_use]
+    pub fn stamp(self) -> Self {
+        Self(self.0.saturating_add(STAMP_NS / 2) / STAMP_NS * STAMP_NS)
+    }
     /// Time from `earlier` to `self`; zero when `earlier` is in fact later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
@@ -80,6 +89,11 @@ impl Span {
     pub fn at(t: MonoNs) -> Self {
         Self { start: t, end: t }
     }
+    /// A reading between two looks at the clock, each to the nearest [`STAMP_NS`].
+    #[must_use]
+    pub fn between(start: MonoNs, end: MonoNs) -> Self {
+        Self { start: start.stamp(), end: end.stamp() }
+    }
     /// The moment the reading stands for.
     #[must_use]
     pub fn mid(self) -> MonoNs {
@@ -89,5 +103,18 @@ impl Span {
     #[must_use]
     pub fn cost(self) -> Duration {
         self.end.since(self.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_are_stamped_in_steps_of_10_us() {
+        let of = |ns| MonoNs(ns).stamp().0;
+        assert_eq!((of(0), of(4_999), of(5_000), of(14_999)), (0, 0, 10_000, 10_000));
+        let s = Span::between(MonoNs(14_999), MonoNs(25_000));
+        assert_eq!((s.start, s.end), (MonoNs(10_000), MonoNs(30_000)));
     }
 }

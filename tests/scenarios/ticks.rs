@@ -398,6 +398,7 @@ fn sched(i: &Incident, v: View<'_>) -> SchedSample {
                 run_ns: g("run_ns"),
                 run_delay_ns: g("run_delay_ns"),
                 slices: g("slices"),
+                still_ms: 0,
                 last_cpu: Some(CpuId(t.cpu)),
                 allowed: t.allowed.clone(),
                 cgroup: t.cgroup.clone(),

@@ -335,7 +335,7 @@ fn read(
         out.holes.push(format!("messages that could not be read: {bad}"));
     }
     out.conntrack = conntrack::read(place.host, place.net, &mut shared.file);
-    out.span = Span { start, end: clock::mono() };
+    out.span = Span::between(start, clock::mono());
     *socket = usable.then_some(link);
     Ok(out)
 }

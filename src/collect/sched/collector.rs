@@ -80,18 +80,21 @@ impl Collector for SchedCollector {
         }
         let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(500));
         let existing = out.tasks.map(|t| t.1);
-        let mut waiting = Vec::new();
-        out.threads.reserve(64);
+        let mut rows: Vec<(ThreadSched, f64)> = Vec::with_capacity(64);
         let round = self
             .scan
             .round(cx.at, budget, existing, |t| {
-                if t.wait_share() >= WAITS_MUCH {
-                    waiting.push((out.threads.len(), t.wait_share()));
+                if t.moved {
+                    rows.push((row(t), t.wait_share()));
                 }
-                out.threads.push(row(t));
             })
             .map_err(|e| CollectError::read("proc", e))?;
         (out.unread_threads, self.unread) = (round.unread, round.unread);
+        // Always in the same order: the next sample is a small difference to this one.
+        rows.sort_unstable_by_key(|r| r.0.task);
+        let much = rows.iter().enumerate().filter(|(_, r)| r.1 >= WAITS_MUCH);
+        let waiting = much.map(|(i, r)| (i, r.1)).collect();
+        out.threads = rows.into_iter().map(|r| r.0).collect();
         self.add_details(cx.at, waiting, &mut out.threads);
         Ok(out)
     }
@@ -158,13 +161,16 @@ fn read_detail(host: &HostFs, task: TaskId, at: MonoNs) -> Detail {
 }
 
 fn row(t: &Thread) -> ThreadSched {
+    // Below a us is nothing that any rate shows, and half of what a recording would hold.
+    let whole_us = |ns: u64| ns - ns % 1000;
     ThreadSched {
         task: t.task,
         comm: t.comm.clone(),
         state: t.state,
-        run_ns: t.sched.run_ns,
-        run_delay_ns: t.sched.run_delay_ns,
+        run_ns: whole_us(t.sched.run_ns),
+        run_delay_ns: whole_us(t.sched.run_delay_ns),
         slices: t.sched.slices,
+        still_ms: t.still.map_or(0, |d| u32::try_from(d.as_millis()).unwrap_or(u32::MAX)),
         last_cpu: t.last_cpu.map(CpuId),
         allowed: None,
         cgroup: None,
@@ -200,8 +206,9 @@ mod tests {
         let first = sample(&mut c, MonoNs(0));
         let s = sample(&mut c, MonoNs(1_000_000_000));
         assert_eq!((s.load, s.tasks), (Some([1.5, 0.5, 0.25]), Some((2, 5))));
-        assert_eq!(first.threads.len(), 3);
-        assert_eq!(s.threads.len(), 5);
+        let tids = |s: &SchedSample| s.threads.iter().map(|t| t.task.tid).collect::<Vec<_>>();
+        assert_eq!((tids(&first).len(), tids(&s).len()), (3, 2), "only what is new or moved");
+        assert!(tids(&first).is_sorted() && tids(&s).is_sorted());
         let w = s.threads.iter().find(|t| t.task.tid == 101).unwrap();
         assert_eq!((w.task.pid, w.task.start), (100, 4200));
         assert_eq!((w.comm.as_str(), w.state), ("w) S (x\n", 'R'));

@@ -3,7 +3,8 @@
 //! load.
 //!
 //! Threads are read within a CPU budget, those that lately ran or waited first; every thread in
-//! the sample has been read for it. `run_delay` includes time throttled by CFS bandwidth control,
+//! the sample has been read for it. Those that neither ran nor waited since the reading before
+//! are left out: most of a host sleeps. `run_delay` includes time throttled by CFS bandwidth control,
 //! so threads that wait much carry their cgroup, whose `cpu.stat` tells the two apart.
 
 mod collector;
@@ -26,7 +27,8 @@ pub struct SchedSample {
     pub tasks: Option<(u32, u32)>,
     /// `/proc/schedstat` per CPU (CONFIG_SCHEDSTATS).
     pub cpus: Vec<CpuSchedstat>,
-    /// Threads that were read in this round.
+    /// Threads that were read in this round and had moved, or were read for the first time;
+    /// by process and thread.
     pub threads: Vec<ThreadSched>,
     /// Threads that exist but were not read for lack of budget.
     pub unread_threads: u32,
@@ -55,12 +57,15 @@ pub struct ThreadSched {
     pub comm: String,
     /// State letter of `/proc/PID/stat`.
     pub state: char,
-    /// ns on a CPU.
+    /// ns on a CPU, in whole us.
     pub run_ns: u64,
-    /// ns runnable and waiting; includes time throttled by CFS bandwidth control.
+    /// ns runnable and waiting, in whole us; includes time throttled by CFS bandwidth control.
     pub run_delay_ns: u64,
     /// Times scheduled in.
     pub slices: u64,
+    /// It was read this many ms before this reading, and had not moved since its last row: what
+    /// it grew by, it grew by in this time. 0: the reading before was its last row.
+    pub still_ms: u32,
     /// CPU it last ran on.
     pub last_cpu: Option<CpuId>,
     /// `Cpus_allowed_list`, read only for threads that wait much.

@@ -250,7 +250,7 @@ impl NetnsReader {
         }
         self.detail(links, scratch, interest, &mut table);
         self.unix(host, links, modules, scratch, unix_expected, &mut table);
-        table.span = Span { start, end: clock::mono() };
+        table.span = Span::between(start, clock::mono());
         match failed {
             Some(e) if table.inet.is_empty() && table.unix.is_empty() => {
                 Err(CollectError::Netlink { what: "sock_diag".to_owned(), source: e.into_io() })

@@ -52,6 +52,10 @@ pub(super) struct Thread {
     pub sched: Schedstat,
     /// What the counters grew by since the reading before, and over what time.
     pub grown: Option<(Duration, Schedstat)>,
+    /// It ran or waited since the reading before, or this is the first one.
+    pub moved: bool,
+    /// Time since the reading before, if that one found it unmoved.
+    pub still: Option<Duration>,
     read_at: Option<MonoNs>,
     file: Option<File>,
     hot: u8,
@@ -359,6 +363,9 @@ impl ThreadScan {
             None if matches!(thread.state, 'R' | 'D') => HOT_ROUNDS,
             _ => thread.hot.saturating_sub(1),
         };
+        let unmoved = thread.read_at.filter(|_| !thread.moved);
+        thread.still = unmoved.map(|then| at.since(then));
+        thread.moved = first || now != thread.sched;
         (thread.sched, thread.read_at) = (now, Some(at));
         Ok(())
     }
@@ -385,6 +392,8 @@ impl Thread {
             policy: None,
             sched: Schedstat::default(),
             grown: None,
+            moved: true,
+            still: None,
             read_at: None,
             file: None,
             hot: 0,

@@ -115,6 +115,25 @@ fn growth_is_measured_between_two_readings_of_the_same_thread() {
 }
 
 #[test]
+fn what_did_not_move_says_so_and_for_how_long() {
+    let dir = tempfile::tempdir().unwrap();
+    put(dir.path(), 10, 10, "a", 'S', "1000 500 7", 1);
+    let mut scan = ThreadScan::new(&HostFs::at(dir.path()), 64);
+    let mut go = |t| {
+        let mut seen = None;
+        scan.round(at(t), AMPLE, None, |th| seen = Some((th.moved, th.still))).unwrap();
+        seen.unwrap()
+    };
+    assert_eq!(go(0), (true, None), "the first reading is a baseline");
+    assert!(!go(1).0);
+    assert!(!go(3).0);
+    put(dir.path(), 10, 10, "a", 'S', "1001 500 8", 1);
+    assert_eq!(go(5), (true, Some(2 * SECOND)));
+    put(dir.path(), 10, 10, "a", 'S', "1002 500 9", 1);
+    assert_eq!(go(6), (true, None), "it was read and had moved a second ago");
+}
+
+#[test]
 fn a_small_budget_reads_what_is_hot_and_takes_turns_with_the_rest() {
     let dir = tempfile::tempdir().unwrap();
     for pid in 1..=100 {

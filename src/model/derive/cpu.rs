@@ -277,6 +277,9 @@ impl SchedTracker {
         for t in &now.data.threads {
             let new = [t.run_ns, t.run_delay_ns, t.slices];
             let past = self.last.entry(t.task).or_default();
+            if let Some(until) = stood_until(past, t, at) {
+                past.stood(until, at);
+            }
             let Some((delta, dt)) = past.push(at, new, |a, b, dt| {
                 let grown = |i: usize| grown(a[i], b[i]);
                 (grown(0).zip(grown(1)).zip(grown(2)), dt)
@@ -292,11 +295,7 @@ impl SchedTracker {
         threads.sort_by(|a, b| {
             b.wait_ms_s().total_cmp(&a.wait_ms_s()).then(a.thread.task.cmp(&b.thread.task))
         });
-        // Threads that ended leave their last reading behind: drop what is a minute old.
-        if self.last.len() > 2 * now.data.threads.len() + 1024 {
-            let fresh = |t: MonoNs| at.since(t) < Duration::from_secs(60);
-            self.last.retain(|_, r| r.last_at().is_some_and(fresh));
-        }
+        self.forget(now.data.tasks.map_or(0, |t| t.1 as usize).max(now.data.threads.len()));
         let cpus = prev.map_or_else(Vec::new, |p| {
             let dt = at.since(p.span.mid());
             now.data
@@ -312,6 +311,34 @@ impl SchedTracker {
         });
         SchedFigures { load: now.data.load, threads, cpus, unread_threads: now.data.unread_threads }
     }
+
+    /// Threads that ended leave their last reading behind, and so do those that sleep: of many
+    /// more than exist, the ones that moved last are kept.
+    fn forget(&mut self, existing: usize) {
+        if self.last.len() <= 2 * existing + SPARE {
+            return;
+        }
+        let mut moved: Vec<MonoNs> = self.last.values().filter_map(Readings::last_at).collect();
+        moved.sort_unstable();
+        let old = moved.len().saturating_sub(existing + SPARE / 2);
+        let since = moved.get(old).copied().unwrap_or_default();
+        self.last.retain(|_, r| r.last_at().is_some_and(|t| t >= since));
+    }
+}
+
+/// Readings of threads beyond those that exist: short-lived ones should not push out sleepers.
+const SPARE: usize = 8192;
+
+/// Until when a thread did not move since its last row, where its new row says so.
+fn stood_until(past: &Readings<[u64; 3]>, row: &ThreadSched, at: MonoNs) -> Option<MonoNs> {
+    let still = Duration::from_millis(row.still_ms.into());
+    if still.is_zero() {
+        return None;
+    }
+    let ran = grown(past.last()?[0], row.run_ns)?;
+    // It cannot have run longer than that: rows in between were lost with their ticks.
+    let fits = Duration::from_nanos(ran) <= still + Duration::from_millis(10);
+    fits.then(|| at.back(still))
 }
 
 /// Share of the interval in which tasks were stalled, %.
@@ -404,6 +431,68 @@ mod tests {
         assert!((t.wait_share().unwrap() - 0.67).abs() < 1e-9);
         assert!((t.wait_per_slice_ms().unwrap() - 7.882).abs() < 1e-3);
         assert_eq!(t.wait_ms_s(), 670.0);
+    }
+
+    fn row(run_ns: u64, still_ms: u32) -> SchedSample {
+        let task = TaskId { pid: 7, tid: 7, start: 1 };
+        let t = ThreadSched {
+            task,
+            run_ns: run_ns * 1_000_000,
+            run_delay_ns: run_ns * 500_000,
+            slices: run_ns,
+            still_ms,
+            ..Default::default()
+        };
+        SchedSample { threads: vec![t], ..Default::default() }
+    }
+
+    /// A thread that sleeps has no rows; what it does then is not spread over its sleep.
+    #[test]
+    fn a_thread_that_wakes_up_is_rated_since_it_was_last_seen_asleep() {
+        let mut tracker = SchedTracker::default();
+        let none = SchedSample::default();
+        tracker.push(None, &at(0, row(100, 0)));
+        for s in 1..59 {
+            assert!(tracker.push(None, &at(s * 1000, none.clone())).threads.is_empty());
+        }
+        // Read in turn: 4 s ago it still slept.
+        let f = tracker.push(None, &at(60_000, row(300, 4000)));
+        let t = &f.threads[0];
+        assert_eq!((t.dt, t.run_ns), (Duration::from_secs(4), 200_000_000));
+        assert_eq!(t.wait_ms_s(), 25.0);
+        // In the sample before: since then.
+        let f = tracker.push(None, &at(61_000, row(400, 0)));
+        assert_eq!(f.threads[0].dt, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn at_short_intervals_a_waking_thread_is_rated_over_the_least_span() {
+        let mut tracker = SchedTracker::default();
+        tracker.push(None, &at(0, row(100, 0)));
+        let f = tracker.push(None, &at(20_000, row(110, 100)));
+        assert_eq!(f.threads[0].dt, super::super::MIN_SPAN);
+        let f = tracker.push(None, &at(20_100, row(120, 0)));
+        assert_eq!((f.threads[0].dt.as_millis(), f.threads[0].run_ns), (1000, 20_000_000));
+    }
+
+    #[test]
+    fn a_row_that_was_lost_makes_no_rate_that_cannot_be() {
+        let mut tracker = SchedTracker::default();
+        tracker.push(None, &at(0, row(0, 0)));
+        // It ran 5 s in ticks that were dropped, stood still, and ran again.
+        let f = tracker.push(None, &at(20_000, row(5100, 1000)));
+        assert_eq!(f.threads[0].dt, Duration::from_secs(20));
+    }
+
+    #[test]
+    fn short_lived_threads_do_not_pile_up() {
+        let mut tracker = SchedTracker::default();
+        for i in 0..30_000_u32 {
+            let mut s = row(1, 0);
+            s.threads[0].task.tid = i;
+            tracker.push(None, &at(u64::from(i), s));
+        }
+        assert!(tracker.last.len() < 9000, "{}", tracker.last.len());
     }
 
     #[test]

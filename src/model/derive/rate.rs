@@ -93,6 +93,26 @@ impl<T> Readings<T> {
         }
         out
     }
+    /// Nothing moved from the last reading to `until`: a reading that was left out. At `at` comes
+    /// the next one.
+    pub fn stood(&mut self, until: MonoNs, at: MonoNs)
+    where
+        T: Clone,
+    {
+        let Some((last, value)) = self.0.back().cloned() else { return };
+        // All readings in between would have been the same: the one that is compared with too.
+        let far = at.back(super::MIN_SPAN);
+        for t in [far.min(until), until] {
+            if self.0.back().is_some_and(|(before, _)| *before < t) && t > last {
+                self.0.push_back((t, value.clone()));
+            }
+        }
+    }
+    /// The last reading.
+    #[must_use]
+    pub fn last(&self) -> Option<&T> {
+        self.0.back().map(|r| &r.1)
+    }
     /// When the last reading was taken.
     #[must_use]
     pub fn last_at(&self) -> Option<MonoNs> {
