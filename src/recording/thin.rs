@@ -8,13 +8,15 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::format::{GROUP_TICKS, Stamp};
 use super::index::{Figure, GroupEntry, GroupFinding};
 use super::reader::{ReadError, Reader};
 use super::writer::Writer;
-use crate::model::tick::HostInfo;
+use crate::collect::{Samples, Stamped};
+use crate::model::tick::{HostInfo, Tick};
 
 /// Steps that can be asked for.
 pub const MAX_TIERS: usize = 5;
@@ -255,7 +257,7 @@ impl<W: Write> Thinning<W> {
             if self.out.open_ticks() >= GROUP_TICKS as usize {
                 self.flush()?;
             }
-            self.out.coarse_tick(&tick)?;
+            self.out.coarse_tick(&lonely(tick))?;
             self.last = Some(at);
         }
         for (name, f) in &index.figures {
@@ -302,5 +304,44 @@ fn failed(e: ReadError) -> io::Error {
     match e {
         ReadError::Io(e) => e,
         e => io::Error::other(e.to_string()),
+    }
+}
+
+/// The tick without what its rows say of ticks that are left out: that a thread stood still until
+/// a moment before. Its rate is then the mean since its last row that is kept.
+fn lonely(tick: Arc<Tick>) -> Arc<Tick> {
+    let Some(sched) = &tick.samples.sched else { return tick };
+    if sched.data.threads.iter().all(|t| t.still_ms == 0) {
+        return tick;
+    }
+    let mut sched = Stamped::clone(sched);
+    for t in &mut sched.data.threads {
+        t.still_ms = 0;
+    }
+    let samples = Samples { sched: Some(Arc::new(sched)), ..tick.samples.clone() };
+    Arc::new(Tick { samples, ..Tick::clone(&tick) })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::collect::sched::{SchedSample, ThreadSched};
+    use crate::model::time::Span;
+
+    fn tick(still_ms: u32) -> Arc<Tick> {
+        let thread = ThreadSched { run_ns: 7_000, still_ms, ..ThreadSched::default() };
+        let data = SchedSample { threads: vec![thread], ..SchedSample::default() };
+        let sched = Stamped { span: Span::default(), cpu: Duration::ZERO, data };
+        let samples = Samples { sched: Some(Arc::new(sched)), ..Samples::default() };
+        Arc::new(Tick { samples, ..Tick::default() })
+    }
+
+    #[test]
+    fn a_kept_tick_says_nothing_of_those_between() {
+        let data = |t: Arc<Tick>| t.samples.sched.as_ref().unwrap().data.clone();
+        assert_eq!(data(lonely(tick(4000))), data(tick(0)));
+        let before = tick(0);
+        assert!(Arc::ptr_eq(&before, &lonely(before.clone())), "nothing to change, nothing made");
     }
 }
