@@ -81,8 +81,9 @@ fn three_on_one_cpu(name: &str, duration: &str, extra: &[&str]) {
         let p99 = f.evidence("runq-p99").unwrap();
         let longest = f.evidence("longest-wait").unwrap();
         eprintln!("lab: {name}: share {share:.0}%, p99 {p99:.2} ms, longest {longest:.2} ms");
-        // Each waits while two others have their slice, of 3 ms or more.
-        assert!(p99 >= 5.0 && longest >= 0.9 * p99, "p99 {p99} ms, longest {longest} ms");
+        // Each waits while two others have their slice, of 3 ms or more. The longest is that of
+        // the last 64 long waits, of some 250 a second: p99 may be of others.
+        assert!(p99 >= 5.0 && longest >= 5.0, "p99 {p99} ms, longest {longest} ms");
     }
 }
 
