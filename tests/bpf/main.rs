@@ -7,6 +7,7 @@
 #[allow(dead_code, unreachable_pub, reason = "the lab uses all of it")]
 mod kit;
 
+mod agree;
 mod block;
 mod irq;
 mod lab;
@@ -14,6 +15,7 @@ mod load;
 mod net;
 mod product;
 mod runq;
+mod sleepers;
 
 use stallscope::collect::bpf::map_bytes;
 

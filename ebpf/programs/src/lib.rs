@@ -165,6 +165,14 @@ macro_rules! at {
     };
 }
 
+/// The same without the mask, for programs that need 5.5 anyway (BTF tracepoints).
+#[macro_export]
+macro_rules! exact {
+    ($name:ident) => {
+        $name.load() as usize
+    };
+}
+
 /// The kernel lets only programs under a licence it knows use all helpers.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]

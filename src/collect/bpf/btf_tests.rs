@@ -1,7 +1,7 @@
 //! BTF of captured and constructed kernels, and of torn ones.
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::collect::bpf::offsets;
+use crate::collect::bpf::offsets::{self, Averages};
 use proptest::prelude::*;
 
 const K6_1: &[u8] = include_bytes!("../../../tests/fixtures/btf/6.1.btf");
@@ -128,8 +128,14 @@ fn drop_reasons_are_named_per_kernel() {
 fn every_object_finds_its_offsets_in_captured_kernels() {
     for blob in [K6_1, K6_12, K6_18] {
         let btf = Btf::parse(blob.to_vec()).unwrap();
-        let runq = offsets::runq(&btf).unwrap();
+        let runq = offsets::runq(&btf, Averages::Kept).unwrap();
         assert!(runq.contains(&("CGROUP_KNOWN", 1)));
+        // Tasks that sleep stay queued since 6.12.
+        let delays = blob != K6_1;
+        assert_eq!(runq.contains(&("DELAYED_KNOWN", 1)), delays);
+        assert_eq!(runq.contains(&("THROTTLE_KNOWN", 1)), delays);
+        let stale = offsets::runq(&btf, Averages::Stale).unwrap();
+        assert!(!stale.contains(&("DELAYED_KNOWN", 1)));
         let (block, splits) = offsets::block(&btf).unwrap();
         assert!(splits);
         for shape in ["ISSUE_SECOND", "REQUEUE_SECOND", "SPLIT_SECOND", "DISK_IN_RQ", "DISK_IN_BIO"]
@@ -239,7 +245,7 @@ fn constructed_network_events_have_what_their_arguments_say() {
 fn a_missing_member_is_named() {
     let mut b = Builder::new();
     b.structure("task_struct", &[("pid", 0, 8)]);
-    let e = offsets::runq(&Btf::parse(b.build()).unwrap()).unwrap_err();
+    let e = offsets::runq(&Btf::parse(b.build()).unwrap(), Averages::Kept).unwrap_err();
     assert_eq!(e.reason, "this kernel's BTF has no task_struct.sched_info.last_queued");
 }
 
@@ -270,7 +276,7 @@ fn other_data_is_refused() {
 }
 
 fn ask(btf: &Btf) {
-    let _ = (offsets::runq(btf), offsets::block(btf), offsets::net(btf));
+    let _ = (offsets::runq(btf, Averages::Kept), offsets::block(btf), offsets::net(btf));
     let _ = (btf.enumeration("skb_drop_reason"), btf.tracepoint_args("kfree_skb"));
 }
 

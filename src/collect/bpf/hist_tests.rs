@@ -1,7 +1,9 @@
 //! Buckets and quantiles against plain arithmetic.
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::collect::bpf::layout::{HIST_MAX_NS, block, bucket_of};
+use crate::collect::bpf::layout::{
+    HIST_MAX_NS, SHORT_NS, block, bucket_of, bucket_of_short, bucket_table,
+};
 use proptest::prelude::*;
 
 #[test]
@@ -13,6 +15,14 @@ fn buckets_are_without_gaps() {
     }
     assert_eq!(bucket_of(HIST_MAX_NS), LAST_BUCKET);
     assert_eq!(bucket_of(u64::MAX), LAST_BUCKET);
+}
+
+#[test]
+fn the_table_of_short_waits_says_the_same() {
+    let table = bucket_table();
+    for ns in 0..SHORT_NS {
+        assert_eq!(bucket_of_short(&table, ns), bucket_of(ns), "{ns}");
+    }
 }
 
 #[test]

@@ -61,6 +61,34 @@ pub fn bucket_of(ns: u64) -> usize {
     (octave - 3) * 8 + sub as usize + 1
 }
 
+/// Durations below this have their bucket from [`bucket_table`]: 1.05 ms.
+pub const SHORT_NS: u64 = 1 << 20;
+
+/// The buckets of 0 to 8 us, a byte for each 8 ns.
+#[must_use]
+pub const fn bucket_table() -> [u8; 1024] {
+    let mut out = [0; 1024];
+    let mut i = 0;
+    while i < out.len() {
+        let mut bucket = 0;
+        while bucket_range(bucket + 1).0 <= (i as u64) << 3 {
+            bucket += 1;
+        }
+        out[i] = bucket as u8;
+        i += 1;
+    }
+    out
+}
+
+/// [`bucket_of`] for durations below [`SHORT_NS`], by the table: two steps in place of seven.
+#[inline(always)]
+#[must_use]
+pub fn bucket_of_short(table: &[u8; 1024], ns: u64) -> usize {
+    // Seven octaves up the buckets are the same, 128 times as wide.
+    let (i, above) = if ns < 1 << 13 { (ns >> 3, 0) } else { (ns >> 10, 7 * 8) };
+    table[(i & 1023) as usize] as usize + above
+}
+
 /// The values that fall into a bucket: from the first, up to and without the second, ns.
 #[must_use]
 pub const fn bucket_range(bucket: usize) -> (u64, u64) {
@@ -104,6 +132,8 @@ pub mod runq {
     pub const LONG: usize = 10;
     /// Long waits whose cgroup found no free row.
     pub const CGROUP_FULL: usize = 11;
+    /// Waits left out: the task slept in them, see [`SLEEP_NS`] (tier A only).
+    pub const SLEPT: usize = 12;
     /// First word of the histogram.
     pub const HIST: usize = 32;
     /// First word of the cgroup table: [`CGROUPS`] rows of id, count, ns.
@@ -121,6 +151,10 @@ pub mod runq {
     pub const RING_WORDS: usize = 6;
     /// Waits from here on are attributed to a task and a cgroup, ns.
     pub const LONG_NS: u64 = 1_000_000;
+    /// Waits from here on are checked for sleep: since 6.12 a task that fell asleep stays queued
+    /// for a while ("delayed dequeue"), and when it is moved to another CPU in that time, the
+    /// scheduler stamps it as waiting and forgets the stamp until it wakes.
+    pub const SLEEP_NS: u64 = 1 << 25;
     /// Length of the window of the clock offset, ns.
     pub const WINDOW_NS: u64 = 1 << 26;
     /// After this time without a sample the offset starts anew, ns.

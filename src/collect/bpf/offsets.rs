@@ -36,8 +36,17 @@ fn second(btf: &Btf, tracepoint: &str, short: usize) -> Option<u32> {
     btf.tracepoint_args(tracepoint).map(|n| u32::from(n > short))
 }
 
+/// Whether the scheduler keeps the averages of its tasks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Averages {
+    /// It does.
+    Kept,
+    /// Another scheduler runs, and leaves them as they were.
+    Stale,
+}
+
 /// Offsets of the run-queue program.
-pub(super) fn runq(btf: &Btf) -> Result<Globals, Unavailable> {
+pub(super) fn runq(btf: &Btf, averages: Averages) -> Result<Globals, Unavailable> {
     let mut out = Globals::new();
     require(
         btf,
@@ -67,7 +76,24 @@ pub(super) fn runq(btf: &Btf) -> Result<Globals, Unavailable> {
         offer(btf, "STATE_KNOWN", &[("TASK_STATE", "task_struct", &["state"])], &mut out);
     }
     offer(btf, "COMM_KNOWN", &[("TASK_COMM", "task_struct", &["comm"])], &mut out);
+    if averages == Averages::Kept {
+        offer_sleep_check(btf, &mut out);
+    }
     Ok(out)
+}
+
+/// What tells sleep from waiting, where a task that sleeps may stay queued (6.12).
+fn offer_sleep_check(btf: &Btf, out: &mut Globals) {
+    if btf.offset("task_struct", &["se", "sched_delayed"]).is_none() {
+        return;
+    }
+    let task: [Wanted; 2] = [
+        ("TASK_PRIO", "task_struct", &["prio"]),
+        ("TASK_RUNNABLE", "task_struct", &["se", "avg", "runnable_avg"]),
+    ];
+    offer(btf, "DELAYED_KNOWN", &task, out);
+    let throttled: [Wanted; 1] = [("CFS_THROTTLED", "cfs_rq", &["throttled_clock_pelt_time"])];
+    offer(btf, "THROTTLE_KNOWN", &throttled, out);
 }
 
 /// Fields of the classic scheduler records.

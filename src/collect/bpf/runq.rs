@@ -70,6 +70,8 @@ pub struct RunqCpu {
     pub waits: Hist,
     /// Waits left out because their stamp makes no sense.
     pub discarded: u64,
+    /// Waits left out because the task slept in them (6.12 counts such sleep as waiting).
+    pub slept: u64,
     /// Switches after which the clock offset was learned anew: their wait may be short.
     pub unsure: u64,
     /// Stamps lost to another task (tier B).
@@ -144,7 +146,7 @@ impl Collector for RunqBpf {
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;
-        match tier_a(&kernel) {
+        match tier_a(host, &kernel) {
             Ok(loaded) => Self::with(host, opts, &kernel, loaded, RunqTier::SchedInfo, None),
             Err(a) => match tier_b() {
                 Ok(plan) => {
@@ -220,9 +222,12 @@ pub(super) fn sizes(cpus: usize, stamps: u32) -> [(&'static str, u32); 2] {
     [("RUNQ", cpus as u32), ("RUNQ_STAMPS", stamps)]
 }
 
-fn tier_a(kernel: &Kernel) -> Result<Loaded, Unavailable> {
+fn tier_a(host: &HostFs, kernel: &Kernel) -> Result<Loaded, Unavailable> {
     let types = kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), load::NO_BTF))?;
-    let globals = offsets::runq(&types.own)?;
+    // A scheduler of sched_ext (6.12) keeps none of the averages that tell sleep from waiting.
+    let ext = host.read_trimmed("sys/kernel/sched_ext/state").is_ok_and(|s| s != "disabled");
+    let averages = if ext { offsets::Averages::Stale } else { offsets::Averages::Kept };
+    let globals = offsets::runq(&types.own, averages)?;
     let mut loaded = Loaded::new(kernel, objects::SCHED, &globals, &sizes(kernel.cpus, 1))?;
     loaded.attach(kernel, "runq", Hook::Btf("sched_switch"))?;
     Ok(loaded)
@@ -350,6 +355,7 @@ impl RunqBpf {
             wait_ns: word(l::WAIT_NS),
             waits: Hist::gather(self.stripes.words(cpu, l::HIST, BUCKETS)),
             discarded: word(l::DISCARDED),
+            slept: word(l::SLEPT),
             unsure: word(l::UNSURE),
             collided: word(l::COLLIDED),
             long: word(l::LONG),

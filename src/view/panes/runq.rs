@@ -299,7 +299,9 @@ fn summary_line(p: &PaneCx<'_>, inner: Size) -> Line {
     let psi = psi.map(|cpu| format!(" cpu psi {}%", units::pct(cpu)));
     let unread = p.cx.sched.map(|s| s.value.unread_threads).filter(|n| *n > 0);
     let unread = unread.map(|n| format!(" {n} unread"));
-    for part in psi.into_iter().chain(unread) {
+    let slept = p.cx.runq_bpf.map(|b| b.value.slept).filter(|n| *n > 0);
+    let slept = slept.map(|n| format!(" {n} slept, left out"));
+    for part in psi.into_iter().chain(unread).chain(slept) {
         // Half a number is a wrong number.
         if line.width() + part.len() <= usize::from(inner.w) {
             line.add(part, Tone::Dim);

@@ -38,6 +38,8 @@ pub struct RunqFigures {
     pub long_unlisted: u64,
     /// How much of what happened is in here.
     pub coverage: Coverage,
+    /// Waits left out because the task slept in them: how long it waited is not known.
+    pub slept: u64,
 }
 
 /// Waits on one CPU.
@@ -134,6 +136,7 @@ pub fn derive<'a>(
             .lost
             .saturating_add(lost(|c| c.discarded))
             .saturating_add(lost(|c| c.collided));
+        out.slept = out.slept.saturating_add(lost(|c| c.slept));
         out.coverage.unsure = out.coverage.unsure.saturating_add(lost(|c| c.unsure));
         out.long = out.long.saturating_add(long);
         switches = switches.saturating_add(switched);
@@ -297,12 +300,13 @@ mod tests {
     #[test]
     fn what_was_not_counted_is_coverage() {
         let mut after = cpu(0, 200, &[5_000; 90]);
-        (after.discarded, after.collided, after.unsure) = (4, 5, 3);
+        (after.discarded, after.collided, after.unsure, after.slept) = (4, 5, 3, 2);
         let p = at(0, RunqBpfSample { missed: Some(2), ..Default::default() });
         let n =
             at(1000, RunqBpfSample { cpus: vec![after], missed: Some(3), ..Default::default() });
-        let c = derive(&p, &n, std::iter::empty()).unwrap().coverage;
-        assert_eq!((c.counted, c.lost, c.unsure), (90, 10, 3));
+        let f = derive(&p, &n, std::iter::empty()).unwrap();
+        let c = f.coverage;
+        assert_eq!((c.counted, c.lost, c.unsure, f.slept), (90, 10, 3, 2));
         assert_eq!(c.share(), Some(0.9));
     }
 

@@ -1,0 +1,169 @@
+//! Sleep is no waiting, however the scheduler counts it; and a wait after a sleep is one.
+//!
+//! Threads sleep for a known time on an overloaded box and see themselves how late they woke.
+//! No wait that ends with a sleep can be longer than that.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, setpriority_process};
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+use stallscope::clock;
+use stallscope::collect::bpf::runq::{LongWait, RunqBpf};
+use stallscope::model::time::MonoNs;
+
+use crate::kit::gate::lab;
+use crate::kit::sh::Held;
+use crate::lab::{open, run_for, sample};
+
+/// Of the programs themselves, and of reading the clock.
+const SLACK: Duration = Duration::from_millis(4);
+
+/// One sleep of a thread.
+struct Nap {
+    begun: MonoNs,
+    woke: MonoNs,
+    /// How much later than asked.
+    late: Duration,
+    /// By how much the scheduler says that the thread waited.
+    run_delay: Duration,
+}
+
+struct Sleeper {
+    tid: u32,
+    naps: Vec<Nap>,
+}
+
+/// How a thread sleeps.
+#[derive(Clone, Copy)]
+struct Habit {
+    nap: Duration,
+    work: Duration,
+    nice: i32,
+    cpu: Option<usize>,
+}
+
+fn run_delay(tid: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap();
+    Duration::from_nanos(text.split_whitespace().nth(1).unwrap().parse().unwrap())
+}
+
+fn sleeper(habit: Habit, stop: &AtomicBool) -> Sleeper {
+    let tid = gettid();
+    setpriority_process(Pid::from_raw(tid.as_raw_nonzero().get()), habit.nice).unwrap();
+    if let Some(cpu) = habit.cpu {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(None, &set).unwrap();
+    }
+    let tid = tid.as_raw_nonzero().get() as u32;
+    let mut naps = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let (before, begun) = (run_delay(tid), clock::mono());
+        clock::sleep_until(begun + habit.nap);
+        let woke = clock::mono();
+        let late = woke.since(begun).saturating_sub(habit.nap);
+        naps.push(Nap { begun, woke, late, run_delay: run_delay(tid) - before });
+        while clock::mono().since(woke) < habit.work {
+            std::hint::spin_loop();
+        }
+    }
+    Sleeper { tid, naps }
+}
+
+/// Lets threads sleep for ten seconds; returns them, their long waits, and how many waits the
+/// program left out for sleep.
+fn watch(habits: &[Habit]) -> (Vec<Sleeper>, Vec<LongWait>, u64) {
+    let stop = AtomicBool::new(false);
+    let mut runq: RunqBpf = open();
+    std::thread::scope(|s| {
+        let threads: Vec<_> = habits.iter().map(|h| s.spawn(|| sleeper(*h, &stop))).collect();
+        let mut waits = sample(&mut runq).long_waits;
+        waits.clear();
+        for _ in 0..100 {
+            run_for(Duration::from_millis(100));
+            waits.extend(sample(&mut runq).long_waits);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let sleepers = threads.into_iter().map(|t| t.join().unwrap()).collect();
+        let last = sample(&mut runq);
+        waits.extend(last.long_waits);
+        (sleepers, waits, last.cpus.iter().map(|c| c.slept).sum())
+    })
+}
+
+/// The nap that this wait ended.
+fn nap<'a>(sleepers: &'a [Sleeper], wait: &LongWait) -> Option<&'a Nap> {
+    let s = sleepers.iter().find(|s| s.tid == wait.tid)?;
+    s.naps.iter().find(|n| n.begun <= wait.at && wait.at <= n.woke)
+}
+
+fn spinners(n: usize) -> Vec<Held> {
+    (0..n).map(|_| Held::start(&["sh", "-c", "while :; do :; done"])).collect()
+}
+
+#[test]
+fn sleep_is_no_wait() {
+    lab(&[], || {
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        // One more than CPUs: the balancer has something to do.
+        let _load = spinners(cpus + 1);
+        let habit = |i: u64| Habit {
+            nap: Duration::from_millis(120 + i * 53 % 320),
+            work: Duration::from_millis(i % 3 * 2),
+            nice: 0,
+            cpu: None,
+        };
+        let habits: Vec<Habit> = (0..20 * cpus as u64).map(habit).collect();
+        let (sleepers, waits, slept) = watch(&habits);
+        let naps = || sleepers.iter().flat_map(|s| &s.naps);
+        let fooled = naps().filter(|n| n.run_delay > n.late + 2 * SLACK).count();
+        // By arithmetic those who woke within an eighth of the sleep are all found: at half the
+        // speed of the clock of averages 120 ms of sleep leave 279 of 1024, and 15 ms of waiting
+        // after them make that 390; the limit is 480.
+        let wrong = waits.iter().filter_map(|w| {
+            let (n, wait) = (nap(&sleepers, w)?, Duration::from_nanos(w.wait_ns));
+            (wait > n.late + 2 * SLACK && n.late < wait / 8).then_some((w, n.late))
+        });
+        let wrong: Vec<_> = wrong.collect();
+        println!(
+            "{} naps, {fooled} that the scheduler counts as waiting, {slept} waits left out, \
+             {} wrong of {}",
+            naps().count(),
+            wrong.len(),
+            waits.len(),
+        );
+        assert!(naps().count() > 500 && waits.len() > 100);
+        assert!(fooled < 5 || slept > 0, "{fooled} {slept}");
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    });
+}
+
+/// The same sleeps, but a task of higher weight has the CPU when they end.
+#[test]
+fn a_wait_after_a_sleep_is_one() {
+    lab(&["taskset"], || {
+        const CPU: usize = 1;
+        let line = format!("exec taskset -c {CPU} sh -c 'while :; do :; done'");
+        let _load = Held::start(&["sh", "-c", &line]);
+        let habit = Habit {
+            nap: Duration::from_millis(150),
+            work: Duration::from_millis(3),
+            nice: 19,
+            cpu: Some(CPU),
+        };
+        let (sleepers, waits, slept) = watch(&[habit; 4]);
+        let late = |n: &&Nap| n.late > Duration::from_millis(40);
+        let naps: Vec<&Nap> = sleepers.iter().flat_map(|s| &s.naps).filter(late).collect();
+        let seen = |n: &&&Nap| {
+            let near = |w: &LongWait| Duration::from_nanos(w.wait_ns).abs_diff(n.late) < 2 * SLACK;
+            waits.iter().any(|w| nap(&sleepers, w).is_some_and(|m| m.woke == n.woke) && near(w))
+        };
+        let found = naps.iter().filter(seen).count();
+        let longest = naps.iter().map(|n| n.late).max();
+        println!("{} late naps, longest {longest:?}, {found} seen, {slept} left out", naps.len());
+        assert!(naps.len() >= 10, "{}", naps.len());
+        // The kernel runs no program at all for up to 3 switches in 1000.
+        assert!(found * 100 >= naps.len() * 97, "{found} of {}", naps.len());
+    });
+}
