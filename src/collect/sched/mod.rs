@@ -5,7 +5,10 @@
 //! Threads are read within a CPU budget, those that lately ran or waited first; every thread in
 //! the sample has been read for it. Those that neither ran nor waited since the reading before
 //! are left out: most of a host sleeps. `run_delay` includes time throttled by CFS bandwidth control,
-//! so threads that wait much carry their cgroup, whose `cpu.stat` tells the two apart.
+//! so threads that wait much carry their cgroup, whose `cpu.stat` tells the two apart. Since 6.12
+//! it may hold sleep as well: a thread that falls asleep stays queued for a while, and when it is
+//! moved to another CPU in that time, it counts as waiting until it wakes (1.7 % of the sleeps of
+//! 40 threads on an overloaded 6.18). Nothing in the file tells; eBPF does.
 
 mod collector;
 mod parse;

@@ -10,6 +10,7 @@ use super::super::{
     Verdicts, Window,
 };
 use super::common::measured::run_queue;
+use super::common::tasks::slices_s;
 use super::common::text::{count, ms, sh};
 use crate::collect::CollectorId;
 use crate::model::derive::bpf::RunqFigures;
@@ -29,6 +30,9 @@ const CLEAR: f64 = 0.2;
 const SLICE_MS: f64 = 3.0;
 /// A thread that waited less than this, ms per second, is not worth a word.
 const LEAST_MS_S: f64 = 100.0;
+/// Waits as long and as seldom as this, ms and per second, may be sleep that the kernel counts.
+const SLEEP_MS: f64 = 64.0;
+const SLEEP_SLICES_S: f64 = 5.0;
 /// A CPU counts as idle from here, %.
 const IDLE: f64 = 80.0;
 /// A CPU on which threads queue is not idle by more than this, %.
@@ -52,7 +56,9 @@ static DOC: RuleDoc = RuleDoc {
         Clears below 20%.",
     look_alikes: "A CPU quota: throttled time counts as run_delay too (cfs-throttle), but the CPU \
         is idle meanwhile. All CPUs busy: nowhere to go. Niced and SCHED_IDLE threads wait by \
-        their nature and are left out. One long wait, or a few. Isolated CPUs \
+        their nature and are left out. One long wait, or a few. Sleep: since 6.12 run_delay \
+        holds the sleep of a thread that was moved while falling asleep, so waits of 64 ms and \
+        more, fewer than 5 a second, count only when eBPF saw them. Isolated CPUs \
         (isolcpus) idle on purpose and do not count.",
     remedy: "Look at what keeps the threads there: Cpus_allowed_list, taskset, cpuset.cpus, \
         worker_cpu_affinity, thread pools pinned to the same cores by two programs. Widen the \
@@ -98,13 +104,13 @@ impl Rule for RunqLatencyIdleElsewhere {
                 queues.entry(cpu).or_default().push(waiter);
             }
         }
-        let hidden = |x: &Waiter<'_>| x.slice_ms < SLICE_MS && bpf.is_none();
+        let hidden = |x: &Waiter<'_>| x.doubt.filter(|_| bpf.is_none());
         for (cpu, waiters) in &mut queues {
-            // A mean hides the long waits of a thread that is woken often.
-            if waiters.iter().any(|x| hidden(x) && x.share >= WARN) {
-                out.unknown(Subject::Cpu { cpu: *cpu }, NO_DISTRIBUTION);
+            let doubt = waiters.iter().filter(|x| x.share >= WARN).find_map(hidden);
+            if let Some(doubt) = doubt {
+                out.unknown(Subject::Cpu { cpu: *cpu }, doubt);
             }
-            waiters.retain(|x| !hidden(x));
+            waiters.retain(|x| hidden(x).is_none());
         }
         queues.retain(|_, waiters| !waiters.is_empty());
         for (cpu, mut waiters) in queues {
@@ -127,6 +133,8 @@ impl Rule for RunqLatencyIdleElsewhere {
 }
 
 const NO_DISTRIBUTION: &str = "how long the waits are, their mean is short: eBPF measures each";
+const SLEPT: &str = "whether threads waited or slept: kernels from 6.12 on count the sleep of a \
+    thread as run_delay when it is moved while falling asleep; eBPF tells";
 const NO_SOURCE: &str = "waits for a CPU: no /proc/PID/schedstat (CONFIG_SCHED_INFO), and no eBPF";
 
 /// A thread that waits without its quota being the reason.
@@ -134,6 +142,8 @@ struct Waiter<'a> {
     wait: &'a ThreadWait,
     share: f64,
     slice_ms: f64,
+    /// Why run_delay alone does not convict it.
+    doubt: Option<&'static str>,
     /// Throttled time of its cgroups was known and small.
     throttle_known: bool,
 }
@@ -172,16 +182,35 @@ fn waiter<'a>(
     if cpus.cpu(home).is_some_and(|s| s.idle + s.iowait > BUSY) {
         return None;
     }
-    let short = slice_ms < SLICE_MS;
-    if short && bpf.is_some_and(|b| !measured::waits_long(b, home, t.thread.task.tid)) {
+    let doubt = doubt(w, t, slice_ms);
+    if doubt.is_some() && bpf.is_some_and(|b| !measured::waits_long(b, home, t.thread.task.tid)) {
         return None;
     }
     let throttled = t.thread.cgroup.as_deref().and_then(|path| throttled_ns(w, path, t.dt));
     if throttled.is_some_and(|ns| ns >= THROTTLED * t.run_delay_ns as f64) {
         return None;
     }
-    let waiter = Waiter { wait: t, share, slice_ms, throttle_known: throttled.is_some() };
+    let waiter = Waiter { wait: t, share, slice_ms, doubt, throttle_known: throttled.is_some() };
     Some((home, waiter))
+}
+
+/// What run_delay of this thread may be other than one long wait after the other.
+fn doubt(w: &Window<'_>, t: &ThreadWait, slice_ms: f64) -> Option<&'static str> {
+    if slice_ms < SLICE_MS {
+        // A mean hides the long waits of a thread that is woken often.
+        return Some(NO_DISTRIBUTION);
+    }
+    let seldom = slice_ms >= SLEEP_MS && slices_s(t) < SLEEP_SLICES_S;
+    (seldom && counts_sleep(&w.host.kernel)).then_some(SLEPT)
+}
+
+/// Whether tasks of this kernel may stay queued while they sleep: since 6.12.
+fn counts_sleep(release: &str) -> bool {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 12),
+        _ => true,
+    }
 }
 
 /// Throttled time of a cgroup and those above it, ns, scaled to an interval of `dt`. `None`:
