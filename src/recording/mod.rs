@@ -2,6 +2,8 @@
 //! blocks, [`reader`] finds them again whatever happened to the file. Neither knows of rules or
 //! screens: what a timeline shows of a tick comes in as a [`index::Note`].
 
+mod ahead;
+mod cursor;
 pub mod delta;
 pub mod export;
 pub mod flat;

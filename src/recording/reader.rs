@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::flat::FlatError;
-use super::format::{Kind, Segment, Stamp, VERSION};
+use super::ahead::{Ahead, Made, Place};
+use super::cursor::Cursor;
+use super::format::{Segment, Stamp, VERSION};
 use super::index::{GroupEntry, GroupIndex, RemarkAt, TickRef};
 use super::layout::{Blocks, Layout};
 use super::source::{ReadAt, open};
@@ -82,18 +83,18 @@ pub struct Reader {
     /// Ticks before each group.
     before: Vec<u64>,
     indexes: HashMap<u64, Arc<GroupIndex>>,
+    /// Where decoding stands; none while the next tick is made ahead of time.
     cursor: Option<Cursor>,
+    last: Option<Last>,
+    ahead: Option<Ahead>,
     damage: Vec<Damage>,
 }
 
-/// Where decoding stands: stepping forward costs one difference.
-struct Cursor {
-    group: u64,
-    /// Ticks that have been taken in.
-    done: usize,
-    decoder: Decoder,
-    /// The tick that was made last.
-    tick: Option<Arc<Tick>>,
+/// The tick that was made last.
+struct Last {
+    number: u64,
+    place: Place,
+    tick: Arc<Tick>,
 }
 
 impl Reader {
@@ -119,6 +120,8 @@ impl Reader {
             before: Vec::new(),
             indexes: HashMap::new(),
             cursor: None,
+            last: None,
+            ahead: None,
             damage: Vec::new(),
         };
         out.count();
@@ -335,51 +338,59 @@ impl Reader {
     pub fn tick(&mut self, tick: u64) -> Result<Arc<Tick>, ReadError> {
         let (group, place) = self.locate(tick).ok_or(ReadError::NoSuchTick)?;
         let entry = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
-        let index = self.index(group)?;
-        let usable = |c: &Cursor| c.group == entry.offset && c.done <= place + 1 && c.done > 0;
-        let mut cursor = match self.cursor.take().filter(usable) {
-            Some(c) => c,
-            None => {
-                Cursor { group: entry.offset, done: 0, decoder: Decoder::default(), tick: None }
-            }
-        };
-        if cursor.done == place + 1
-            && let Some(tick) = &cursor.tick
-        {
-            let tick = tick.clone();
-            self.cursor = Some(cursor);
-            return Ok(tick);
+        let here = (entry.offset, place);
+        if let Some(last) = self.last.as_ref().filter(|l| l.place == here) {
+            return Ok(last.tick.clone());
         }
+        let stepped = self.last.take().is_some_and(|l| l.number + 1 == tick);
+        let made = match self.ahead.as_mut().and_then(|a| a.take(here)) {
+            Some(made) => made,
+            None => self.decode(group, here)?,
+        };
+        for what in made.broken {
+            let _ = self.hurt(Damage::at(entry.offset, 0, what));
+        }
+        self.cursor = Some(made.cursor);
+        self.last = Some(Last { number: tick, place: here, tick: made.tick.clone() });
+        if stepped {
+            self.look_ahead(tick + 1);
+        }
+        Ok(made.tick)
+    }
+
+    fn decode(&mut self, group: usize, (offset, place): Place) -> Result<Made, ReadError> {
+        let index = self.index(group)?;
+        let usable = |c: &Cursor| c.group == offset && c.done <= place;
+        let mut cursor = self.cursor.take().filter(usable).unwrap_or_else(|| Cursor::at(offset));
         while cursor.done <= place {
             let at = index.ticks.get(cursor.done).ok_or(ReadError::NoSuchTick)?;
-            if let Err(mut d) = self.step(&mut cursor, at) {
+            let mut blocks = Blocks { src: &*self.src, zip: &mut self.zip };
+            if let Err(mut d) = cursor.step(&mut blocks, at) {
                 let last = cursor.done.checked_sub(1).and_then(|n| index.ticks.get(n));
                 d.after = last.map(|t| t.at);
                 return Err(self.hurt(d));
             }
-            cursor.done += 1;
         }
-        let tick = Arc::new(cursor.decoder.make());
-        let broken: Vec<String> =
-            cursor.decoder.errors().map(|(name, why)| format!("{name}: {why}")).collect();
-        for what in broken {
-            let _ = self.hurt(Damage::at(entry.offset, 0, what));
-        }
-        cursor.tick = Some(tick.clone());
-        self.cursor = Some(cursor);
-        Ok(tick)
+        let (tick, broken) = cursor.make();
+        Ok(Made { cursor, tick, broken })
     }
 
-    /// Takes in one more tick of the cursor's group.
-    fn step(&mut self, c: &mut Cursor, t: &TickRef) -> Result<(), Damage> {
-        let offset = c.group + u64::from(t.offset);
-        let hurt = |what: &str| Damage::at(offset, 0, what);
-        let payload = self.tick_payload(offset, t, c.done);
-        let payload = payload.map_err(|e| match e {
-            ReadError::Damaged(d) => d,
-            e => hurt(&e.to_string()),
-        })?;
-        c.decoder.apply(t.at, &payload).map_err(|FlatError(e)| hurt(&e))
+    /// From now on a thread has the next tick ready for whoever goes on tick by tick.
+    pub fn read_ahead(&mut self) {
+        self.ahead = Ahead::start(self.src.clone());
+    }
+
+    fn look_ahead(&mut self, tick: u64) {
+        if self.ahead.is_none() {
+            return;
+        }
+        let Some((group, place)) = self.locate(tick) else { return };
+        let Some(offset) = self.layout.groups.get(group).map(|g| g.offset) else { return };
+        let Ok(index) = self.index(group) else { return };
+        let Some(at) = index.ticks.get(place) else { return };
+        if let (Some(a), Some(cursor)) = (&mut self.ahead, self.cursor.take()) {
+            a.begin((offset, place), *at, cursor);
+        }
     }
 
     pub(super) fn tick_payload(
@@ -388,14 +399,7 @@ impl Reader {
         t: &TickRef,
         place: usize,
     ) -> Result<Vec<u8>, ReadError> {
-        let mut b = Blocks { src: &*self.src, zip: &mut self.zip };
-        let hurt = |what: &str| ReadError::Damaged(Damage::at(offset, 0, what));
-        let h = b.header(offset)?.map_err(|e| hurt(&e.to_string()))?;
-        let kind = if place == 0 { Kind::Keyframe } else { Kind::Delta };
-        if h.kind != kind || h.link as usize != place || h.back != t.offset || h.at != t.at {
-            return Err(hurt("not the tick that the index names"));
-        }
-        b.payload(offset, &h)
+        Blocks { src: &*self.src, zip: &mut self.zip }.tick(offset, t, place)
     }
 
     /// Host of a group, by its keyframe.

@@ -125,7 +125,8 @@ impl Player {
     /// # Errors
     /// When it is no recording, or there is no thread to be had.
     pub fn open(origin: Origin, name: String, follow: bool) -> Result<Self, ReadError> {
-        let tape = Tape::new(origin.open()?);
+        let mut tape = Tape::new(origin.open()?);
+        tape.reader_mut().read_ahead();
         let (questions, inbox) = channel();
         let (out, answers) = unbounded_channel();
         let source = origin.clone();

@@ -97,13 +97,14 @@ fn seeks(file: &Path) {
         took.push(clock::mono().since(begun));
     }
     percentiles("seek to a tick, warm", took);
-    let (mut took, from) = (Vec::new(), n / 3 / 60 * 60 + 1);
-    for t in from..(from + 300).min(n) {
-        let begun = clock::mono();
-        r.tick(t).unwrap();
-        took.push(clock::mono().since(begun));
-    }
-    percentiles("step", took);
+    let from = n / 3 / 60 * 60 + 1;
+    let far = (from + STEPS).min(n);
+    percentiles("step, as `check` does", steps(&mut r, from..far, None));
+    // As the console does: with the next group's first tick decoded ahead of time.
+    r.read_ahead();
+    percentiles("step, back to back", steps(&mut r, from..far, None));
+    percentiles("step, 30 a second", steps(&mut r, from..far, Some(KEY_REPEAT)));
+    percentiles("step back, back to back", steps(&mut r, (from..far).rev(), None));
     // What the console shows first: the tick with rates and a first judgement.
     let mut judge = Judge::new(Tape::new(Reader::file(file).unwrap()), Engine::default());
     let mut took = Vec::new();
@@ -114,6 +115,31 @@ fn seeks(file: &Path) {
         took.push(clock::mono().since(begun));
     }
     percentiles("seek to a first picture", took);
+}
+
+/// Ticks of some groups.
+const STEPS: u64 = 600;
+/// A key that is held down.
+const KEY_REPEAT: Duration = Duration::from_millis(33);
+
+/// Goes to those ticks one by one; how long each took. `pace`: one in so long.
+fn steps(
+    r: &mut Reader,
+    ticks: impl Iterator<Item = u64>,
+    pace: Option<Duration>,
+) -> Vec<Duration> {
+    let mut took = Vec::new();
+    let mut due = clock::mono();
+    for t in ticks {
+        let begun = clock::mono();
+        r.tick(t).unwrap();
+        took.push(clock::mono().since(begun));
+        if let Some(pace) = pace {
+            due = due + pace;
+            clock::sleep_until(due);
+        }
+    }
+    took
 }
 
 fn cut(file: &Path) {

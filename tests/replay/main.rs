@@ -2,6 +2,7 @@
 //! place, whole files and hurt ones.
 #![allow(clippy::unwrap_used)]
 
+mod ahead;
 mod console;
 mod hurt;
 #[allow(dead_code, reason = "shared with the scenario tests")]

@@ -1,0 +1,71 @@
+//! Decoding stands somewhere in a group: the next tick costs one difference, any other one its
+//! group from the keyframe on.
+
+use std::sync::Arc;
+
+use super::ahead::Place;
+use super::flat::FlatError;
+use super::format::Kind;
+use super::index::TickRef;
+use super::layout::Blocks;
+use super::reader::{Damage, ReadError};
+use super::state::Decoder;
+use crate::model::tick::Tick;
+
+/// A place in a group.
+pub(super) struct Cursor {
+    /// Where the group begins.
+    pub(super) group: u64,
+    /// Ticks that have been taken in.
+    pub(super) done: usize,
+    decoder: Decoder,
+}
+
+impl Cursor {
+    pub(super) fn at(group: u64) -> Self {
+        Self { group, done: 0, decoder: Decoder::default() }
+    }
+
+    /// Is that tick the next one?
+    pub(super) fn is_before(&self, (group, place): Place) -> bool {
+        self.group == group && self.done == place
+    }
+
+    /// Takes in one more tick of the group.
+    pub(super) fn step(&mut self, b: &mut Blocks<'_>, t: &TickRef) -> Result<(), Damage> {
+        let offset = self.group + u64::from(t.offset);
+        let hurt = |what: &str| Damage::at(offset, 0, what);
+        let payload = b.tick(offset, t, self.done).map_err(|e| match e {
+            ReadError::Damaged(d) => d,
+            e => hurt(&e.to_string()),
+        })?;
+        self.decoder.apply(t.at, &payload).map_err(|FlatError(e)| hurt(&e))?;
+        self.done += 1;
+        Ok(())
+    }
+
+    /// Makes the tick that was taken in last; what of it cannot be decoded, by section.
+    pub(super) fn make(&mut self) -> (Arc<Tick>, Vec<String>) {
+        let tick = Arc::new(self.decoder.make());
+        let broken = self.decoder.errors().map(|(name, why)| format!("{name}: {why}"));
+        (tick, broken.collect())
+    }
+}
+
+impl Blocks<'_> {
+    /// The payload of a tick, which has this place in its group.
+    pub(super) fn tick(
+        &mut self,
+        offset: u64,
+        t: &TickRef,
+        place: usize,
+    ) -> Result<Vec<u8>, ReadError> {
+        let hurt = |what: &str| ReadError::Damaged(Damage::at(offset, 0, what));
+        let h = self.header(offset)?.map_err(|e| hurt(&e.to_string()))?;
+        let kind = if place == 0 { Kind::Keyframe } else { Kind::Delta };
+        if h.kind != kind || h.link as usize != place || h.back != t.offset || h.at != t.at {
+            return Err(hurt("not the tick that the index names"));
+        }
+        self.payload(offset, &h)
+    }
+}
