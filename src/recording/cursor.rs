@@ -35,11 +35,11 @@ impl Cursor {
     pub(super) fn step(&mut self, b: &mut Blocks<'_>, t: &TickRef) -> Result<(), Damage> {
         let offset = self.group + u64::from(t.offset);
         let hurt = |what: &str| Damage::at(offset, 0, what);
-        let payload = b.tick(offset, t, self.done).map_err(|e| match e {
+        let (features, payload) = b.tick(offset, t, self.done).map_err(|e| match e {
             ReadError::Damaged(d) => d,
             e => hurt(&e.to_string()),
         })?;
-        self.decoder.apply(t.at, &payload).map_err(|FlatError(e)| hurt(&e))?;
+        self.decoder.apply(t.at, features, &payload).map_err(|FlatError(e)| hurt(&e))?;
         self.done += 1;
         Ok(())
     }
@@ -53,19 +53,19 @@ impl Cursor {
 }
 
 impl Blocks<'_> {
-    /// The payload of a tick, which has this place in its group.
+    /// Features and payload of a tick, for [`Decoder::apply`], which has this place in its group.
     pub(super) fn tick(
         &mut self,
         offset: u64,
         t: &TickRef,
         place: usize,
-    ) -> Result<Vec<u8>, ReadError> {
+    ) -> Result<(u16, Vec<u8>), ReadError> {
         let hurt = |what: &str| ReadError::Damaged(Damage::at(offset, 0, what));
         let h = self.header(offset)?.map_err(|e| hurt(&e.to_string()))?;
         let kind = if place == 0 { Kind::Keyframe } else { Kind::Delta };
         if h.kind != kind || h.link as usize != place || h.back != t.offset || h.at != t.at {
             return Err(hurt("not the tick that the index names"));
         }
-        self.payload(offset, &h)
+        Ok((h.features, self.payload(offset, &h)?))
     }
 }

@@ -5,21 +5,30 @@
 //! row of the same key, wide rows (`tcp_info`) with the most similar one near by, all others by
 //! position. Where most cells of a column moved by the same amount (ages, counters at a steady
 //! rate), that amount is written once and only the exceptions follow.
+//!
+//! A sample is written whole, or as the difference from the last one of the same shape (of the
+//! last four), from the last one whatever its shape, or from what the last ones had
+//! together: a row that was gone for a while is a difference from what it was. What a difference
+//! looks like is in `compact` and `uncompact`; `undelta` reads the layout from before.
 
 use std::collections::HashMap;
 
 use super::flat::{Column, Flat, FlatError, Part, TableOf, put_varint};
-use super::reshape::{self, Mapping};
 use super::undelta::{number, read_full, read_next, read_reshaped, torn};
+use super::{compact, memory, reshape, uncompact};
 
 /// Earlier samples that a difference may refer to: the last ones of different shapes.
 #[derive(Debug, Default)]
 pub struct Recent {
     samples: Vec<Flat>,
+    /// The rows of lists that were seen lately, of small samples.
+    memory: Option<Flat>,
 }
 
 /// Shapes that are remembered: a collector that reads in turns has several.
 const SHAPES: usize = 4;
+/// A difference of up to so many bytes is not worth to look for another one.
+const WORTH: usize = 16;
 /// Numbers that the older ones of them may hold together.
 const OLDER_CELLS: usize = 1 << 16;
 
@@ -27,24 +36,32 @@ const OLDER_CELLS: usize = 1 << 16;
 mod how {
     /// Whole.
     pub(super) const FULL: u64 = 0;
+    /// As the difference from the last one, which has another shape. No longer written.
+    pub(super) const OLD_RESHAPED: u64 = 1;
+    /// Plus the number of the earlier sample with the same shape, from the last one back. No
+    /// longer written.
+    pub(super) const OLD_SAME_SHAPE: u64 = 2;
     /// As the difference from the last one, which has another shape.
-    pub(super) const RESHAPED: u64 = 1;
+    pub(super) const RESHAPED: u64 = 8;
+    /// As the difference from what the last ones had together.
+    pub(super) const REMEMBERED: u64 = 9;
     /// Plus the number of the earlier sample with the same shape, from the last one back.
-    pub(super) const SAME_SHAPE: u64 = 2;
+    pub(super) const SAME_SHAPE: u64 = 16;
 }
 
 impl Recent {
     /// Writes `now` and remembers it.
     pub fn encode(&mut self, now: Flat, out: &mut Vec<u8>) {
-        let mut same = self.samples.iter().position(|p| p.shape == now.shape);
+        let mut same = self.of_shape(&now);
         if same.is_some_and(|i| i > 0) && now.cells() > OLDER_CELLS {
             // More has changed since then than another shape costs.
             same = None;
         }
+        let start = out.len();
         match (same.and_then(|i| Some((i, self.samples.get(i)?))), self.samples.first()) {
             (Some((i, prev)), _) => {
                 put_varint(out, how::SAME_SHAPE + i as u64);
-                delta(prev, &now, None, out);
+                compact::put(prev, &now, None, out);
             }
             (None, Some(prev)) => {
                 put_varint(out, how::RESHAPED);
@@ -53,6 +70,20 @@ impl Recent {
             (None, None) => {
                 put_varint(out, how::FULL);
                 full(&now, out);
+            }
+        }
+        // A memory of the shape of the last sample has no row more than that.
+        let more = |m: &&Flat| same != Some(0) || m.shape != now.shape;
+        if let Some(memory) = self.memory.as_ref().filter(more)
+            && out.len() - start > WORTH
+        {
+            let mut other = Vec::new();
+            put_varint(&mut other, how::REMEMBERED);
+            reshaped(memory, &now, &mut other);
+            if other.len() < out.len() - start {
+                out.truncate(start);
+                out.append(&mut other);
+                same = self.of_shape(&now);
             }
         }
         self.keep(same, now);
@@ -67,14 +98,24 @@ impl Recent {
         let lacking = || FlatError("a difference without its sample".to_owned());
         let (now, same) = match how {
             how::FULL => (read_full(bytes, at)?, None),
-            how::RESHAPED => {
+            how::OLD_RESHAPED | how::RESHAPED => {
                 let prev = self.samples.first().ok_or_else(lacking)?;
-                (read_reshaped(prev, bytes, at)?, None)
+                (read_reshaped(prev, how == how::RESHAPED, bytes, at)?, None)
+            }
+            how::REMEMBERED => {
+                let prev = self.memory.as_ref().ok_or_else(lacking)?;
+                let now = read_reshaped(prev, true, bytes, at)?;
+                let same = self.of_shape(&now);
+                (now, same)
             }
             n => {
-                let i = usize::try_from(n - how::SAME_SHAPE).unwrap_or(usize::MAX);
-                let prev = (i < self.samples.len()).then(|| self.samples.remove(i));
-                (read_next(prev.ok_or_else(lacking)?, bytes, at)?, None)
+                let is_old = n < how::RESHAPED;
+                let first = if is_old { how::OLD_SAME_SHAPE } else { how::SAME_SHAPE };
+                let i = n.checked_sub(first).and_then(|i| usize::try_from(i).ok());
+                let i = i.filter(|i| *i < self.samples.len()).ok_or_else(lacking)?;
+                let prev = self.samples.remove(i);
+                let read = if is_old { read_next } else { uncompact::read_next };
+                (read(prev, bytes, at)?, None)
             }
         };
         self.keep(same, now);
@@ -87,7 +128,13 @@ impl Recent {
         self.samples.first()
     }
 
+    fn of_shape(&self, now: &Flat) -> Option<usize> {
+        self.samples.iter().position(|p| p.shape == now.shape)
+    }
+
+    /// Remembers a sample, in the place of the `same` earlier one.
     fn keep(&mut self, same: Option<usize>, now: Flat) {
+        self.memory = memory::after(self.memory.take(), &now);
         if let Some(i) = same {
             self.samples.remove(i);
         }
@@ -107,7 +154,7 @@ const WIDE: usize = 8;
 /// How far the most similar row may be.
 const NEAR: usize = 8;
 
-fn zigzag(d: u64) -> u64 {
+pub(super) fn zigzag(d: u64) -> u64 {
     let d = d.cast_signed();
     ((d << 1) ^ (d >> 63)).cast_unsigned()
 }
@@ -127,16 +174,18 @@ fn full(now: &Flat, out: &mut Vec<u8>) {
         out.extend_from_slice(t);
     }
     put_varint(out, now.columns.len() as u64);
-    let mut room = Room::default();
+    let mut room = Vec::new();
     for c in &now.columns {
         put_varint(out, c.width() as u64);
         put_varint(out, c.rows() as u64);
-        room.cells(c, None, &[Run { from: None, len: c.rows() }], out);
+        for part in c.parts() {
+            fresh(part, c.rows(), &mut room, out);
+        }
     }
     put_tables(&now.tables, out);
 }
 
-fn put_tables(tables: &[TableOf], out: &mut Vec<u8>) {
+pub(super) fn put_tables(tables: &[TableOf], out: &mut Vec<u8>) {
     put_varint(out, tables.len() as u64);
     for t in tables {
         put_varint(out, t.key as u64);
@@ -146,58 +195,15 @@ fn put_tables(tables: &[TableOf], out: &mut Vec<u8>) {
 }
 
 /// Where a leaf of the new sample was in the one before.
-fn before(map: Option<&[Option<usize>]>, i: usize) -> Option<usize> {
+pub(super) fn before(map: Option<&[Option<usize>]>, i: usize) -> Option<usize> {
     map.map_or(Some(i), |m| m.get(i).copied().flatten())
 }
 
-fn delta(prev: &Flat, now: &Flat, map: Option<&Mapping>, out: &mut Vec<u8>) {
-    let nums = map.map(|m| &m.nums[..]);
-    let old = |i: usize| before(nums, i).and_then(|i| prev.nums.get(i)).copied().unwrap_or(0);
-    sparse(now.nums.iter().enumerate().map(|(i, n)| n.wrapping_sub(old(i))), out);
-    let from = map.map(|m| &m.texts[..]);
-    let old = |i: usize| before(from, i).and_then(|i| prev.texts.get(i));
-    let texts = || now.texts.iter().enumerate().filter(|(i, t)| old(*i) != Some(*t));
-    put_varint(out, texts().count() as u64);
-    let mut last = 0;
-    for (i, text) in texts() {
-        put_varint(out, (i - last) as u64);
-        last = i;
-        put_varint(out, text.len() as u64);
-        out.extend_from_slice(text);
-    }
-    put_tables(&now.tables, out);
-    let columns = map.map(|m| &m.columns[..]);
-    let column = |i: usize| before(columns, i).and_then(|i| prev.columns.get(i));
-    let mut runs: Vec<Option<Vec<Run>>> = vec![None; now.columns.len()];
-    for t in &now.tables {
-        // A key is one number wide: it is a column of cookies.
-        let by_key = match (column(t.key), now.columns.get(t.key)) {
-            (Some(old), Some(new)) if old == new => unmoved(new.rows()),
-            (old, new) => align_keys(&keys(old), &keys(new)),
-        };
-        put_runs(&by_key, out);
-        for slot in runs.get_mut(t.first..t.end).unwrap_or_default() {
-            *slot = Some(by_key.clone());
-        }
-    }
-    let mut room = Room::default();
-    for (i, (c, known)) in now.columns.iter().zip(runs).enumerate() {
-        let before = column(i);
-        put_varint(out, c.width() as u64);
-        let runs = known.unwrap_or_else(|| {
-            let runs = align(before.unwrap_or(&Column::default()), c);
-            put_runs(&runs, out);
-            runs
-        });
-        room.cells(c, before, &runs, out);
-    }
-}
-
-fn keys(c: Option<&Column>) -> Vec<u64> {
+pub(super) fn keys(c: Option<&Column>) -> Vec<u64> {
     c.map(Column::firsts).unwrap_or_default()
 }
 
-fn unmoved(len: usize) -> Vec<Run> {
+pub(super) fn unmoved(len: usize) -> Vec<Run> {
     if len == 0 { Vec::new() } else { vec![Run { from: Some(0), len }] }
 }
 
@@ -212,7 +218,7 @@ fn reshaped(prev: &Flat, now: &Flat, out: &mut Vec<u8>) {
     // Both shapes are of our own making: there is always a mapping.
     let map = map.unwrap_or_default();
     out.extend_from_slice(&lists);
-    delta(prev, now, Some(&map), out);
+    compact::put(prev, now, Some(&map), out);
 }
 
 /// Numbers of which most are zero: how many are not, how far apart, and which.
@@ -258,7 +264,7 @@ fn ascending(c: &Column) -> Option<Vec<u64>> {
     keys.windows(2).all(|w| w[0] < w[1]).then_some(keys)
 }
 
-fn align_keys(prev: &[u64], now: &[u64]) -> Vec<Run> {
+pub(super) fn align_keys(prev: &[u64], now: &[u64]) -> Vec<Run> {
     if prev == now {
         return unmoved(now.len());
     }
@@ -277,7 +283,7 @@ fn align_keys(prev: &[u64], now: &[u64]) -> Vec<Run> {
     runs
 }
 
-fn align(prev: &Column, now: &Column) -> Vec<Run> {
+pub(super) fn align(prev: &Column, now: &Column) -> Vec<Run> {
     let (before, rows) = (prev.rows(), now.rows());
     if prev.width() != now.width() {
         return if rows == 0 { Vec::new() } else { vec![Run { from: None, len: rows }] };
@@ -326,7 +332,7 @@ fn align_similar(prev: &Column, now: &Column) -> Vec<Run> {
     runs
 }
 
-fn put_runs(runs: &[Run], out: &mut Vec<u8>) {
+pub(super) fn put_runs(runs: &[Run], out: &mut Vec<u8>) {
     put_varint(out, runs.len() as u64);
     let mut expected = 0;
     for r in runs {
@@ -338,78 +344,19 @@ fn put_runs(runs: &[Run], out: &mut Vec<u8>) {
     }
 }
 
-/// Room for the numbers of one part of a column.
-#[derive(Debug, Default)]
-struct Room {
-    now: Vec<u64>,
-    old: Vec<u64>,
-    copied: Vec<u64>,
-    fresh: Vec<u64>,
-}
-
-impl Room {
-    /// The numbers of a column, one part after the other: differences of the copied rows, then
-    /// the new rows, each as the difference from the new row before it.
-    fn cells(&mut self, now: &Column, prev: Option<&Column>, runs: &[Run], out: &mut Vec<u8>) {
-        let prev = prev.filter(|p| p.width() == now.width());
-        // Columns of a table that was another one before may be shorter than its keys.
-        let need = runs.iter().filter_map(|r| Some(r.from? + r.len)).max().unwrap_or(0);
-        let only_copies = runs.iter().all(|r| r.from.is_some()) && !runs.is_empty();
-        let whole = only_copies && prev.is_some_and(|p| need <= p.rows());
-        let rows = runs.iter().map(|r| r.len).sum();
-        let unmoved = *runs == [Run { from: Some(0), len: now.rows() }];
-        for (c, n) in now.parts().iter().enumerate() {
-            let p = prev.and_then(|p| Some((p, p.parts().get(c)?)));
-            let moved = match (n, p) {
-                (Part::Same(n), Some((_, Part::Same(p)))) if whole => Some(n.wrapping_sub(*p)),
-                (n, Some((_, p))) if whole && unmoved && n == p => Some(0),
-                _ => None,
-            };
-            if let Some(by) = moved {
-                // All rows moved by that much, none by another amount, none is new.
-                put_varint(out, zigzag(by));
-                put_varint(out, 0);
-                put_varint(out, 0);
-                continue;
-            }
-            n.unpack(now.rows(), &mut self.now);
-            self.now.resize(rows, 0);
-            if let Some((prev, p)) = p {
-                p.unpack(prev.rows(), &mut self.old);
-                self.old.resize(need.max(prev.rows()), 0);
-            }
-            self.part(p.is_some(), runs, out);
-        }
+/// The numbers of one part of a column, each as the difference from the row before it.
+fn fresh(part: &Part, rows: usize, room: &mut Vec<u64>, out: &mut Vec<u8>) {
+    if *part == Part::Same(0) {
+        put_varint(out, 0);
+        return;
     }
-
-    fn part(&mut self, copies: bool, runs: &[Run], out: &mut Vec<u8>) {
-        self.copied.clear();
-        self.fresh.clear();
-        let (mut row, mut last) = (0, 0u64);
-        for r in runs {
-            let new = self.now.get(row..row + r.len).unwrap_or_default();
-            row += r.len;
-            if let (Some(from), true) = (r.from, copies) {
-                let old = self.old.get(from..from + r.len).unwrap_or_default();
-                self.copied.extend(new.iter().zip(old).map(|(n, o)| n.wrapping_sub(*o)));
-            } else {
-                for n in new {
-                    self.fresh.push(n.wrapping_sub(last));
-                    last = *n;
-                }
-            }
-        }
-        if copies {
-            let bias = bias(&self.copied);
-            put_varint(out, zigzag(bias));
-            sparse(self.copied.iter().map(|d| d.wrapping_sub(bias)), out);
-        }
-        sparse(self.fresh.iter().copied(), out);
-    }
+    part.unpack(rows, room);
+    let before = std::iter::once(&0).chain(room.iter());
+    sparse(room.iter().zip(before).map(|(n, last)| n.wrapping_sub(*last)), out);
 }
 
 /// By what most cells moved, if more of them moved by that than stood still.
-fn bias(diffs: &[u64]) -> u64 {
+pub(super) fn bias(diffs: &[u64]) -> u64 {
     let (mut candidate, mut votes) = (0, 0u32);
     for d in diffs {
         if votes == 0 {

@@ -159,3 +159,45 @@ fn a_row_more_costs_that_row() {
         assert_eq!(told.decode(&bytes, &mut 0).unwrap(), &flat);
     }
 }
+
+#[test]
+fn rows_that_come_and_go_come_back_and_cost_little() {
+    #[derive(serde::Serialize)]
+    struct Thread {
+        tid: u32,
+        comm: String,
+        ran: u64,
+    }
+    #[derive(serde::Serialize)]
+    struct Ran {
+        threads: Vec<Thread>,
+    }
+    let mut x = 1u32;
+    let mut dice = |of: u32| {
+        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (x >> 16) % of
+    };
+    let mut names = Names::default();
+    let (mut recent, mut told) = (Recent::default(), Recent::default());
+    let mut ran = [0; 30];
+    let (mut all, mut without, mut forgets) = (0, 0, Recent::default());
+    for n in 0..300 {
+        let mut threads = Vec::new();
+        for (tid, ran) in (0..).zip(&mut ran) {
+            if dice(3) == 0 {
+                *ran += u64::from(dice(9));
+                threads.push(Thread { tid, comm: format!("the thread {tid}"), ran: *ran });
+            }
+        }
+        let flat = to_flat(&Ran { threads }, &mut names).unwrap();
+        let mut bytes = Vec::new();
+        recent.encode(flat.clone(), &mut bytes);
+        assert_eq!(told.decode(&bytes, &mut 0).unwrap(), &flat, "reading {n}");
+        all += bytes.len();
+        bytes.clear();
+        forgets.memory = None;
+        forgets.encode(flat, &mut bytes);
+        without += bytes.len();
+    }
+    assert!(all * 3 < without * 2, "{all} bytes, {without} without memory");
+}

@@ -32,6 +32,13 @@
 //! | 5 trailer | JSON [`Trailer`](super::index::Trailer): all groups. Only in a file that was closed; never needed |
 //! | 6 remark | JSON [`Remark`](super::index::Remark): gap, clock step, dropped ticks, collector error, mark of the user |
 //!
+//! | feature | means |
+//! |---|---|
+//! | 1 compact | differences and stamps of this tick are in the second layout (see [`delta`](super::delta)) |
+//!
+//! Blocks without features are those of the first programs of this version. All kinds but ticks
+//! have none.
+//!
 //! A *group* is a keyframe, up to 59 deltas, the remarks between them, and its index. It stands
 //! for itself: the keyframe holds the host, so that a group can be copied into another file as
 //! it is, and a flipped bit costs at most the rest of its group. Behind the trailer is the
@@ -46,12 +53,13 @@
 //! as length and text), length, bytes. Numbers are LEB128. Sections are `host` (keyframes: JSON
 //! of the host), `health`, `signals`, and one per collector that has a sample, by its stable
 //! name. No section: no sample. A section of no bytes: the same as in the tick before. A
-//! collector's section begins with three stamps: start of the reading as zigzag distance from
-//! the end of the one in the section before it (the first: from the tick's `mono`), its length,
-//! and the zigzag difference of length and CPU time, in ns; then the sample as
-//! [`delta`](super::delta) writes it. Gaps of the source are in `health`. Unknown sections are
-//! skipped by their length; unknown fields by their shape, missing ones take their defaults
-//! ([`flat`](super::flat)).
+//! collector's section begins with its stamps: 1 when all three are in steps of 10 us, 0 when they
+//! are in ns; start of the reading as distance from the end of the one in the section before it
+//! (the first: from the tick's `mono`; rounded down to a step), its length, and its CPU time, all
+//! zigzag. (Without the feature *compact*: no flag, ns, no rounding, and the difference of length
+//! and CPU time in place of the latter.) Then the sample as [`delta`](super::delta) writes it.
+//! Gaps of the source are in `health`. Unknown sections are skipped by their length; unknown
+//! fields by their shape, missing ones take their defaults ([`flat`](super::flat)).
 //!
 //! Everything is stored exactly. Ages that all moved by the same amount cost one number for the
 //! column; the few that did not cost theirs, so that nothing has to be rounded, and a replay
@@ -81,8 +89,10 @@ pub const MAX_PAYLOAD: usize = 256 << 20;
 pub const MAX_FRAME: usize = MAX_PAYLOAD + (MAX_PAYLOAD >> 7) + 1024;
 /// Ticks of a group.
 pub const GROUP_TICKS: u32 = 60;
+/// Feature: the second layout of differences and stamps.
+pub const COMPACT: u16 = 1;
 /// Features that this program knows.
-pub const FEATURES: u16 = 0;
+pub const FEATURES: u16 = COMPACT;
 
 const MAGIC: u32 = 0x184D_2A5B;
 const MARK: [u8; 4] = *b"stl\xF1";

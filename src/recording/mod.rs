@@ -3,6 +3,7 @@
 //! screens: what a timeline shows of a tick comes in as a [`index::Note`].
 
 mod ahead;
+mod compact;
 mod cursor;
 pub mod delta;
 pub mod export;
@@ -11,6 +12,7 @@ pub mod format;
 pub mod index;
 pub mod info;
 mod layout;
+mod memory;
 pub mod reader;
 pub mod recorder;
 pub mod redact;
@@ -19,6 +21,7 @@ pub mod source;
 mod state;
 mod survey;
 pub mod thin;
+mod uncompact;
 mod undelta;
 pub mod writer;
 

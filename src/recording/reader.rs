@@ -393,12 +393,13 @@ impl Reader {
         }
     }
 
+    /// Features and payload of a tick, for [`Decoder::apply`].
     pub(super) fn tick_payload(
         &mut self,
         offset: u64,
         t: &TickRef,
         place: usize,
-    ) -> Result<Vec<u8>, ReadError> {
+    ) -> Result<(u16, Vec<u8>), ReadError> {
         Blocks { src: &*self.src, zip: &mut self.zip }.tick(offset, t, place)
     }
 
@@ -409,13 +410,14 @@ impl Reader {
     pub fn segment_of(&mut self, group: usize) -> Result<Option<Segment>, ReadError> {
         let g = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
         let t = TickRef { at: g.first, offset: 0 };
-        let payload = match self.tick_payload(g.offset, &t, 0) {
+        let (features, payload) = match self.tick_payload(g.offset, &t, 0) {
             Ok(p) => p,
             Err(ReadError::Io(e)) => return Err(e.into()),
             Err(_) => return Ok(None),
         };
         let mut d = Decoder::default();
-        Ok(d.apply(g.first, &payload).ok().and_then(|()| d.segment().cloned()))
+        let taken = d.apply(g.first, features, &payload);
+        Ok(taken.ok().and_then(|()| d.segment().cloned()))
     }
 
     /// The bytes of a group as they are in the file, for [`super::Writer::copy_group`].

@@ -25,11 +25,11 @@ pub(super) struct Mapping {
 
 /// A place in a sample.
 #[derive(Clone, Copy, Debug, Default)]
-struct At {
-    shape: usize,
-    num: usize,
-    text: usize,
-    column: usize,
+pub(super) struct At {
+    pub(super) shape: usize,
+    pub(super) num: usize,
+    pub(super) text: usize,
+    pub(super) column: usize,
 }
 
 /// Where the elements of two lists are.
@@ -69,7 +69,7 @@ impl Lists<'_> {
 }
 
 /// Hashes of the first leaf, and of the first two.
-fn keys(f: &Flat, at: At) -> (u64, u64) {
+pub(super) fn keys(f: &Flat, at: At) -> (u64, u64) {
     let mut hash = DefaultHasher::new();
     let (mut a, mut leaves) = (0, 0);
     let (mut num, mut text, mut shape) = (at.num, at.text, at.shape);
@@ -221,7 +221,7 @@ fn number(shape: &[u8], at: &mut At) -> Result<usize, FlatError> {
 }
 
 /// Begins of the elements of a list whose length is next.
-fn elements(shape: &[u8], at: &mut At, depth: u32) -> Result<Vec<At>, FlatError> {
+pub(super) fn elements(shape: &[u8], at: &mut At, depth: u32) -> Result<Vec<At>, FlatError> {
     let len = number(shape, at)?;
     let mut out = Vec::new();
     for _ in 0..len {
@@ -232,7 +232,7 @@ fn elements(shape: &[u8], at: &mut At, depth: u32) -> Result<Vec<At>, FlatError>
 }
 
 /// Moves over one value. Each takes at least a byte of the shape, so that hostile lengths end.
-fn skip(shape: &[u8], at: &mut At, depth: u32) -> Result<(), FlatError> {
+pub(super) fn skip(shape: &[u8], at: &mut At, depth: u32) -> Result<(), FlatError> {
     if depth > MAX_DEPTH {
         return Err(FlatError("nested too deep".to_owned()));
     }
@@ -276,24 +276,36 @@ fn skip(shape: &[u8], at: &mut At, depth: u32) -> Result<(), FlatError> {
 
 /// Bytes that are looked for as one.
 const WORD: usize = 6;
+/// Bytes that go on as before so far are not looked for elsewhere.
+const LONG: usize = 48;
 
 /// A shape as pieces of the one before and literals: literal length, literals, piece's begin
 /// and length, until a piece of no length.
 pub(super) fn put_shape(prev: &[u8], now: &[u8], out: &mut Vec<u8>) {
-    let mut places: HashMap<&[u8], usize> = HashMap::new();
-    for (i, w) in prev.windows(WORD).enumerate() {
-        places.entry(w).or_insert(i);
-    }
+    let mut places: Option<HashMap<&[u8], usize>> = None;
     let equal = |p: usize, n: usize| {
         let (a, b) = (prev.get(p..).unwrap_or_default(), now.get(n..).unwrap_or_default());
         a.iter().zip(b).take_while(|(a, b)| a == b).count()
     };
     let (mut at, mut literal, mut next) = (0, 0, 0);
     while at < now.len() {
-        // Going on behind the last piece keeps lists of like rows in step.
-        let word = now.get(at..at + WORD);
-        let found = word.and_then(|w| places.get(w)).map(|p| (equal(*p, at), *p));
-        let best = found.max(Some((equal(next, at), next)));
+        // Going on behind the last piece keeps lists of like rows in step; behind it may stand
+        // another number, such as the length of a list.
+        let skipped = next + (at - literal);
+        let ahead = [next, skipped, skipped + 1].map(|p| (equal(p, at), p));
+        let mut best = ahead.into_iter().max();
+        let rest = now.len() - at;
+        if best.is_none_or(|b| b.0 < LONG.min(rest)) {
+            let places = places.get_or_insert_with(|| {
+                let mut all = HashMap::new();
+                for (i, w) in prev.windows(WORD).enumerate() {
+                    all.entry(w).or_insert(i);
+                }
+                all
+            });
+            let word = now.get(at..at + WORD);
+            best = best.max(word.and_then(|w| places.get(w)).map(|p| (equal(*p, at), *p)));
+        }
         let Some((len, from)) = best.filter(|b| b.0 >= WORD) else {
             at += 1;
             continue;

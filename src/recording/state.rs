@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::delta::Recent;
 use super::flat::{FlatError, Names, from_flat, put_varint, to_flat, varint};
-use super::format::{Segment, Stamp};
+use super::format::{COMPACT, Segment, Stamp};
 use crate::collect::registry::{AnySample, SampleMaker, SampleVisitor};
 use crate::collect::{CollectorId, Samples, Shared, Signal, Stamped};
 use crate::model::tick::{CollectorHealth, Gap, HealthState, Tick};
@@ -228,14 +228,27 @@ impl SampleVisitor for Encoder {
         let (span, cpu) = (sample.span, sample.cpu);
         let took = span.end.0.wrapping_sub(span.start.0);
         let (section, start) = self.open(id.name(), true);
-        put_varint(&mut self.out, zigzag(span.start.0.wrapping_sub(self.last_end)));
-        put_varint(&mut self.out, zigzag(took));
-        put_varint(&mut self.out, zigzag(took.wrapping_sub(nanos(cpu))));
+        // Of the first one from the tick: it ends in steps too.
+        let from = step_of(self.last_end);
+        let stamps = [span.start.0.wrapping_sub(from), took, nanos(cpu)];
+        let whole = stamps.iter().all(|d| d.cast_signed() % STEP == 0);
+        let unit = if whole { STEP } else { 1 };
+        put_varint(&mut self.out, u64::from(whole));
+        for d in stamps {
+            put_varint(&mut self.out, zigzag((d.cast_signed() / unit).cast_unsigned()));
+        }
         self.last_end = span.end.0;
         self.encode(section, flat);
         self.close(start);
         Ok(())
     }
+}
+
+/// The steps in which collectors stamp, as the format has them.
+const STEP: i64 = 10_000;
+
+fn step_of(ns: u64) -> u64 {
+    ns - ns % STEP.unsigned_abs()
 }
 
 /// Nanoseconds of a CPU time: 584 years fit.
@@ -326,8 +339,15 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Takes in the next tick's payload. Cheap: no sample is made.
-    pub(super) fn apply(&mut self, at: Stamp, payload: &[u8]) -> Result<(), FlatError> {
+    /// Takes in the next tick's payload, of a block with these features. Cheap: no sample is
+    /// made.
+    pub(super) fn apply(
+        &mut self,
+        at: Stamp,
+        features: u16,
+        payload: &[u8],
+    ) -> Result<(), FlatError> {
+        let in_steps = features & COMPACT != 0;
         self.tick += 1;
         self.at = at;
         let (names, sections) = cut(payload)?;
@@ -356,7 +376,7 @@ impl Decoder {
             s.changed = self.tick;
             let mut from = 0;
             if raw.sample {
-                s.stamps(raw.bytes, &mut from, &mut last_end)?;
+                s.stamps(in_steps, raw.bytes, &mut from, &mut last_end)?;
             }
             if s.name == HOST {
                 self.segment = serde_json::from_slice(raw.bytes).ok();
@@ -420,11 +440,21 @@ impl Section {
     fn is_known(&self) -> bool {
         self.name == HEALTH || self.name == SIGNALS || CollectorId::named(&self.name).is_some()
     }
-    fn stamps(&mut self, b: &[u8], at: &mut usize, last_end: &mut u64) -> Result<(), FlatError> {
-        let mut next = || varint(b, at).map(unzigzag).ok_or_else(torn);
-        let start = last_end.wrapping_add(next()?);
+    fn stamps(
+        &mut self,
+        in_steps: bool,
+        b: &[u8],
+        at: &mut usize,
+        last_end: &mut u64,
+    ) -> Result<(), FlatError> {
+        let whole = in_steps && varint(b, at).ok_or_else(torn)? == 1;
+        let unit = if whole { STEP.unsigned_abs() } else { 1 };
+        let from = if in_steps { step_of(*last_end) } else { *last_end };
+        let mut next = || varint(b, at).map(|z| unzigzag(z).wrapping_mul(unit)).ok_or_else(torn);
+        let start = from.wrapping_add(next()?);
         let took = next()?;
-        let cpu = took.wrapping_sub(next()?);
+        let cpu = next()?;
+        let cpu = if in_steps { cpu } else { took.wrapping_sub(cpu) };
         let end = start.wrapping_add(took);
         self.span = Span { start: MonoNs(start), end: MonoNs(end) };
         self.cpu = Duration::from_nanos(cpu);

@@ -63,7 +63,7 @@ impl Reader {
         let mut decoder = Decoder::default();
         for (n, t) in index.ticks.iter().enumerate() {
             let offset = entry.offset + u64::from(t.offset);
-            let payload = match self.tick_payload(offset, t, n) {
+            let (features, payload) = match self.tick_payload(offset, t, n) {
                 Ok(p) => p,
                 Err(ReadError::Io(e)) => return Err(e.into()),
                 Err(ReadError::Damaged(d)) => {
@@ -72,7 +72,7 @@ impl Reader {
                 }
                 Err(_) => return Ok(()),
             };
-            if let Err(e) = decoder.apply(t.at, &payload) {
+            if let Err(e) = decoder.apply(t.at, features, &payload) {
                 self.lost(Damage::at(offset, 0, e.0), index.ticks.len() - n, out);
                 return Ok(());
             }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::delta::Run;
 use super::flat::{Column, Flat, FlatError, Part, TableOf, varint};
 use super::reshape::{self, Mapping};
+use super::uncompact;
 
 pub(super) fn torn<T>() -> Result<T, FlatError> {
     Err(FlatError("the sample ends too early".to_owned()))
@@ -23,7 +24,7 @@ pub(super) fn count(bytes: &[u8], at: &mut usize, most: usize) -> Result<usize, 
     if n > most.max(bytes.len().saturating_sub(*at)) { torn() } else { Ok(n) }
 }
 
-fn unzigzag(z: u64) -> u64 {
+pub(super) fn unzigzag(z: u64) -> u64 {
     (z >> 1) ^ (z & 1).wrapping_neg()
 }
 
@@ -59,7 +60,7 @@ pub(super) fn read_full(bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError>
 pub(super) const MOST_CELLS: usize = 1 << 25;
 
 /// Takes `rows` of `width` numbers off what is left of [`MOST_CELLS`].
-fn afford(left: &mut usize, rows: usize, width: usize) -> Result<(), FlatError> {
+pub(super) fn afford(left: &mut usize, rows: usize, width: usize) -> Result<(), FlatError> {
     let cells = rows.checked_mul(width.max(1)).and_then(|c| left.checked_sub(c));
     *left = cells.ok_or_else(|| FlatError("a sample that is too large".to_owned()))?;
     Ok(())
@@ -76,7 +77,11 @@ pub(super) fn slice<'b>(
     Ok(part)
 }
 
-fn read_tables(columns: usize, bytes: &[u8], at: &mut usize) -> Result<Vec<TableOf>, FlatError> {
+pub(super) fn read_tables(
+    columns: usize,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Vec<TableOf>, FlatError> {
     let mut out = Vec::new();
     for _ in 0..count(bytes, at, 0)? {
         let mut next = || number(bytes, at).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
@@ -119,7 +124,7 @@ pub(super) fn read_next(prev: Flat, bytes: &[u8], at: &mut usize) -> Result<Flat
 }
 
 /// Texts that are new, by their place.
-fn read_texts<'b>(
+pub(super) fn read_texts<'b>(
     texts: usize,
     bytes: &'b [u8],
     at: &mut usize,
@@ -201,14 +206,21 @@ fn read_mapped(
     Ok(out)
 }
 
-pub(super) fn read_reshaped(prev: &Flat, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
+/// A sample of another shape; compact, or in the older layout.
+pub(super) fn read_reshaped(
+    prev: &Flat,
+    is_compact: bool,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Flat, FlatError> {
     let shape = reshape::read_shape(&prev.shape, bytes, at)?;
     let map = reshape::map(&prev.shape, &shape, &mut |l| {
         let runs = read_runs(l.before(), bytes, at)?;
         let len = runs.iter().fold(0usize, |n, r| n.saturating_add(r.len));
         if len == l.len() { Ok(runs) } else { torn() }
     })?;
-    read_mapped(prev, shape, &map, bytes, at)
+    let read = if is_compact { uncompact::read_mapped } else { read_mapped };
+    read(prev, shape, &map, bytes, at)
 }
 
 /// Adds what [`sparse`] wrote to `to`.
@@ -219,7 +231,7 @@ fn read_sparse(to: &mut [u64], bytes: &[u8], at: &mut usize) -> Result<(), FlatE
 }
 
 /// Where `n` numbers from `at` on end.
-fn behind(bytes: &[u8], at: usize, n: usize) -> Result<usize, FlatError> {
+pub(super) fn behind(bytes: &[u8], at: usize, n: usize) -> Result<usize, FlatError> {
     let Some(last) = n.checked_sub(1) else { return Ok(at) };
     let rest = bytes.get(at..).unwrap_or_default().iter().enumerate();
     let end = rest.filter(|(_, b)| **b < 0x80).nth(last);
@@ -248,7 +260,11 @@ fn each_sparse(
     Ok(())
 }
 
-fn read_runs(before: usize, bytes: &[u8], at: &mut usize) -> Result<Vec<Run>, FlatError> {
+pub(super) fn read_runs(
+    before: usize,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Vec<Run>, FlatError> {
     let (mut out, mut expected) = (Vec::new(), 0u64);
     for _ in 0..count(bytes, at, 0)? {
         let head = number(bytes, at)?;
@@ -346,7 +362,7 @@ impl Room {
     }
 }
 
-fn fill(room: &mut Vec<u64>, len: usize, n: u64) {
+pub(super) fn fill(room: &mut Vec<u64>, len: usize, n: u64) {
     room.clear();
     room.resize(len, n);
 }

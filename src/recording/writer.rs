@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 use super::flat::FlatError;
 use super::format::{
-    BlockHeader, FEATURES, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, Segment, Stamp, end,
+    BlockHeader, COMPACT, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, Segment, Stamp, end,
 };
 use super::index::{
     Figure, GroupEntry, GroupFinding, GroupIndex, Note, Remark, RemarkAt, TickRef, Trailer, drift,
@@ -413,7 +413,7 @@ impl<W: Write> Writer<W> {
         let frame = self.zip.compress(payload)?;
         let header = BlockHeader {
             kind,
-            features: FEATURES,
+            features: if kind.is_tick() { COMPACT } else { 0 },
             at,
             raw: payload.len() as u32,
             stored: frame.len() as u32,

@@ -1,14 +1,16 @@
-//! One small recording per version of the format, made when it was new, opens for ever.
-//! `STALLSCOPE_BLESS=1` makes the one of this version where there is none.
+//! One small recording per layout of the format, made when it was new, opens for ever.
+//! `STALLSCOPE_BLESS=1` makes the one of the newest layout where there is none.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
-use stallscope::recording::{Reader, format::VERSION};
+use stallscope::recording::Reader;
 
 use super::{Script, recording, script, text};
 
 const TICKS: u64 = 64;
+/// Version 1 as it was first, and with the feature `compact`.
+const LAYOUTS: [&str; 2] = ["v1", "v1-compact"];
 
 fn make() -> (Vec<u8>, Vec<u8>) {
     let script = Script { connections: 4, unix: 2, ..script() };
@@ -37,17 +39,17 @@ fn keeps(old: &Value, new: &Value, path: &str) {
 }
 
 #[test]
-fn golden_files_of_all_versions_open() {
+fn golden_files_of_all_layouts_open() {
     let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recording/golden"));
-    let this = dir.join(format!("v{VERSION}.stall"));
+    let this = dir.join(format!("{}.stall", LAYOUTS.last().unwrap()));
     if std::env::var("STALLSCOPE_BLESS").is_ok() && !this.exists() {
         let (file, ticks) = make();
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(&this, file).unwrap();
         std::fs::write(this.with_extension("json.zst"), ticks).unwrap();
     }
-    for version in 1..=VERSION {
-        let path = dir.join(format!("v{version}.stall"));
+    for layout in LAYOUTS {
+        let path = dir.join(format!("{layout}.stall"));
         let expected = std::fs::read(path.with_extension("json.zst")).unwrap();
         let expected = String::from_utf8(zstd::decode_all(&expected[..]).unwrap()).unwrap();
         let mut r = Reader::file(&path).unwrap();
@@ -55,7 +57,7 @@ fn golden_files_of_all_versions_open() {
         for line in expected.lines() {
             let old: Value = serde_json::from_str(line).unwrap();
             let tick = r.tick(old["seq"].as_u64().unwrap()).unwrap();
-            keeps(&old, &serde_json::to_value(&*tick).unwrap(), &format!("v{version}"));
+            keeps(&old, &serde_json::to_value(&*tick).unwrap(), layout);
         }
         assert_eq!(r.index(0).unwrap().remarks.len(), 1);
         assert_eq!(r.index(1).unwrap().figures["runq.p99-us"].max, 63.0);

@@ -11,7 +11,7 @@ use super::{open, recording, script};
 #[path = "../fuzz/src/recording.rs"]
 mod fuzz;
 
-use fuzz::{block, exercise, zip};
+use fuzz::{block, exercise, featured, zip};
 
 #[test]
 fn what_is_no_recording_is_named() {
@@ -57,18 +57,22 @@ fn bombs_are_refused() {
 #[test]
 fn lengths_that_promise_more_than_there_is_are_refused() {
     // Every number of a payload as large as it gets: counts, lengths, widths, rows.
-    let (bytes, _) = recording(&script(), 1, false);
-    let first = BlockHeader::parse(&bytes).unwrap().total() as usize;
-    let h = BlockHeader::parse(&bytes[first..]).unwrap();
-    let frame = &bytes[first + HEADER..first + h.total() as usize];
-    let payload = zstd::bulk::decompress(frame, h.raw as usize).unwrap();
-    for at in 0..payload.len().min(4000) {
-        let mut hurt = payload[..at].to_vec();
-        hurt.extend([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F]);
-        hurt.extend(&payload[at + 1..]);
-        let bad = block(Kind::Keyframe, hurt.len() as u32, &zip(&hurt), 0, 0);
-        let mut r = open([&bytes[..first], &bad].concat()).unwrap();
-        let _ = r.tick(0);
+    let (bytes, _) = recording(&script(), 2, false);
+    let mut at = BlockHeader::parse(&bytes).unwrap().total() as usize;
+    for most in [4000, 1000] {
+        let h = BlockHeader::parse(&bytes[at..]).unwrap();
+        let frame = &bytes[at + HEADER..at + h.total() as usize];
+        let payload = zstd::bulk::decompress(frame, h.raw as usize).unwrap();
+        for i in 0..payload.len().min(most) {
+            let mut hurt = payload[..i].to_vec();
+            hurt.extend([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F]);
+            hurt.extend(&payload[i + 1..]);
+            let raw = hurt.len() as u32;
+            let bad = featured(h.kind, h.features, raw, &zip(&hurt), h.back, h.link);
+            let mut r = open([&bytes[..at], &bad].concat()).unwrap();
+            let _ = r.tick(r.len() - 1);
+        }
+        at += h.total() as usize;
     }
 }
 
@@ -116,7 +120,7 @@ fn blocks_sections_and_features_of_later_versions_are_skipped() {
     let mut odd = payload.clone();
     odd.extend([0, 3, b'n', b'e', b'w', 5, 1, 2, 3, 4, 5]);
     let mut key = BlockHeader::parse(&block(Kind::Keyframe, 0, &zip(&odd), 0, 0)).unwrap();
-    key.at = h.at;
+    (key.at, key.features) = (h.at, h.features);
     key.raw = odd.len() as u32;
     let file = [&bytes[..first], &key.to_bytes(), &zip(&odd)].concat();
     let mut r = open(file).unwrap();
@@ -153,11 +157,12 @@ proptest! {
                 let i = i.index(payload.len());
                 payload[i] = *b;
             }
-            let mut b = block(h.kind, payload.len() as u32, &zip(&payload), h.back, h.link);
+            let (raw, frame) = (payload.len() as u32, zip(&payload));
+            let mut b = featured(h.kind, h.features, raw, &frame, h.back, h.link);
             if h.kind.is_tick() && h.back > 0 {
                 // Its keyframe may have another length now.
                 let back = file.len() - BlockHeader::parse(&file).unwrap().total() as usize;
-                b = block(h.kind, payload.len() as u32, &zip(&payload), back as u32, h.link);
+                b = featured(h.kind, h.features, raw, &frame, back as u32, h.link);
             }
             file.extend(b);
             at += h.total() as usize;

@@ -7,8 +7,11 @@ use stallscope::model::time::WallNs;
 use stallscope::recording::Reader;
 use stallscope::recording::format::{BlockHeader, HEADER, Kind, Stamp};
 
-/// A recording of the first version, to begin with.
-const GOOD: &[u8] = include_bytes!("../../recording/golden/v1.stall");
+/// Recordings of the first layout and of the newest, to begin with.
+const GOOD: [&[u8]; 2] = [
+    include_bytes!("../../recording/golden/v1.stall"),
+    include_bytes!("../../recording/golden/v1-compact.stall"),
+];
 
 /// Reads all that can be read.
 pub fn exercise(bytes: Vec<u8>) {
@@ -27,43 +30,60 @@ pub fn exercise(bytes: Vec<u8>) {
 /// The bytes as a file, and as the rest of a file that begins well.
 pub fn whole(data: &[u8]) {
     exercise(data.to_vec());
-    exercise([blocks(1), data].concat());
-    exercise([blocks(3), data].concat());
+    exercise([blocks(GOOD[0], 1), data].concat());
+    exercise([blocks(GOOD[1], 3), data].concat());
 }
 
 /// The bytes as the payload of a block of every kind.
 pub fn payload(data: &[u8]) {
     let raw = data.len() as u32;
     let frame = zip(data);
-    let keyframe = blocks(1).len();
-    let back = (blocks(2).len() - keyframe) as u32;
-    for (good, kind, back, link) in [
-        (0, Kind::Segment, 0, 0),
-        (1, Kind::Keyframe, 0, 0),
-        (2, Kind::Delta, back, 1),
-        (2, Kind::Index, back, 0),
-        (2, Kind::Remark, 0, 0),
-        (2, Kind::Trailer, 0, 0),
-    ] {
-        exercise([blocks(good), &block(kind, raw, &frame, back, link)].concat());
+    for good in GOOD {
+        let features = BlockHeader::parse(blocks(good, 2).get(blocks(good, 1).len()..).unwrap());
+        let features = features.unwrap().features;
+        let back = (blocks(good, 2).len() - blocks(good, 1).len()) as u32;
+        for (n, kind, back, link) in [(1, Kind::Keyframe, 0, 0), (2, Kind::Delta, back, 1)] {
+            exercise(
+                [blocks(good, n), &featured(kind, features, raw, &frame, back, link)].concat(),
+            );
+        }
+    }
+    let good = GOOD[0];
+    let back = (blocks(good, 2).len() - blocks(good, 1).len()) as u32;
+    for (n, kind, back) in
+        [(0, Kind::Segment, 0), (2, Kind::Index, back), (2, Kind::Remark, 0), (2, Kind::Trailer, 0)]
+    {
+        exercise([blocks(good, n), &block(kind, raw, &frame, back, 0)].concat());
     }
 }
 
-/// The first blocks of the good recording.
-fn blocks(n: usize) -> &'static [u8] {
+/// The first blocks of a good recording.
+fn blocks(good: &[u8], n: usize) -> &[u8] {
     let mut at = 0;
     for _ in 0..n {
-        let Ok(h) = BlockHeader::parse(&GOOD[at..]) else { break };
+        let Ok(h) = BlockHeader::parse(&good[at..]) else { break };
         at += h.total() as usize;
     }
-    &GOOD[..at]
+    &good[..at]
 }
 
 /// A block with the CRCs that it should have.
 pub fn block(kind: Kind, raw: u32, frame: &[u8], back: u32, link: u32) -> Vec<u8> {
+    featured(kind, 0, raw, frame, back, link)
+}
+
+/// One that needs features of the format.
+pub fn featured(
+    kind: Kind,
+    features: u16,
+    raw: u32,
+    frame: &[u8],
+    back: u32,
+    link: u32,
+) -> Vec<u8> {
     let h = BlockHeader {
         kind,
-        features: 0,
+        features,
         at: Stamp::default(),
         raw,
         stored: frame.len() as u32,
