@@ -239,13 +239,18 @@ impl Write for Disk {
 #[test]
 fn after_a_full_disk_the_next_tick_counts() {
     let s = Script { connections: 3, ..script() };
-    let (whole, _) = recording(&s, 30, false);
-    // A recording begins with what its samples look like; without that there is none.
+    // A recording begins with what its samples look like; without that there is none. It ends
+    // with its index, which no tick comes after.
     let disk = Disk { bytes: Vec::new(), full: usize::MAX };
-    let begin = Writer::new(disk, &s.host()).unwrap().offset();
+    let mut w = Writer::new(disk, &s.host()).unwrap();
+    let begin = w.offset();
+    for n in 0..30 {
+        w.tick(&s.tick(n), &note(n)).unwrap();
+    }
+    let end = w.offset();
     let mut dice = Dice(3);
     for _ in 0..40 {
-        let full = (begin + dice.below(whole.len() as u64 - begin)) as usize;
+        let full = (begin + dice.below(end - begin)) as usize;
         let mut w = Writer::new(Disk { bytes: Vec::new(), full }, &s.host()).unwrap();
         let (mut want, mut all) = (Vec::new(), Vec::new());
         for n in 0..30 {
