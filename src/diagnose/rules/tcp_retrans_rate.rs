@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::super::{
     Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
 };
-use super::common::counters::{SPAN, grown, spaces, watched};
+use super::common::counters::{SPAN, SURE, grown, spaces, watched, watched_in_full};
 use super::common::peers::enter;
 use super::common::text::sh;
-use super::tcp_spurious_rto::spurious;
+use super::tcp_spurious_rto::{Spurious, spurious};
 use crate::collect::CollectorId;
 use crate::model::subject::{NetnsId, Subject};
 
@@ -30,9 +30,11 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-retrans-rate"),
     title: "a path loses packets: many segments are sent twice",
     condition: "Of 1000 segments or more sent by a namespace in 10 s, 2% or more (critical: 5%) \
-        are retransmissions, after 5 s of watching at least. Retransmitted SYNs, loss probes that found no loss, and the share \
-        of recoveries that turned out needless, or segments that peers report as duplicates \
-        (TCPDSACKRecv), whichever is more, do not count. Clears below 1%.",
+        are retransmissions, after 5 s of watching at least. Retransmitted SYNs, loss probes that \
+        found no loss, and the share of recoveries that turned out needless, or segments that \
+        peers report as duplicates (TCPDSACKRecv), whichever is more, do not count. What is \
+        estimated must be so with 99% confidence: the share before 10 s are full, and the needless \
+        part from few recoveries. Clears below 1%.",
     look_alikes: "Delay or reordering taken for loss: the kernel undoes it (tcp-spurious-rto). \
         Probes at the end of a burst (TLP) are retransmissions without loss. A peer that is gone \
         retransmits little (tcp-rto-storm); unanswered SYNs are tcp-connect-stuck.",
@@ -57,7 +59,7 @@ impl Rule for TcpRetransRate {
         for netns in spaces(w) {
             let Some(loss) = Loss::of(w, netns) else { continue };
             let subject = Subject::Netns { netns };
-            if loss.pct() >= WARN {
+            if loss.sure_pct() >= WARN {
                 out.fire(subject, fire(w, netns, &loss));
             } else if loss.pct() >= CLEAR {
                 out.linger(subject);
@@ -73,8 +75,12 @@ struct Loss {
     syns: u64,
     /// Probes that found no loss.
     probes: u64,
-    /// Part of the recoveries that was undone, 0 to 1.
+    /// Part of the recoveries that was undone, 0 to 1 ...
     needless: f64,
+    /// ... and what it is at most, by their number.
+    needless_at_most: f64,
+    /// Have the 10 s been seen?
+    full: bool,
     /// Duplicates that peers reported: these had arrived before.
     twice: u64,
 }
@@ -85,30 +91,40 @@ impl Loss {
         let sent = n("TcpOutSegs").filter(|n| *n >= MIN_SEGS)?;
         watched(w, netns, "TcpOutSegs").then_some(())?;
         let probes = n("TcpExtTCPLossProbes").unwrap_or(0);
+        let spurious = spurious(w, netns);
         Some(Self {
             sent,
             again: n("TcpRetransSegs")?,
             syns: n("TcpExtTCPSynRetrans").unwrap_or(0),
             probes: probes.saturating_sub(n("TcpExtTCPLossProbeRecovery").unwrap_or(0)),
             twice: n("TcpExtTCPDSACKRecv").unwrap_or(0),
-            needless: spurious(w, netns).map_or(0.0, |s| s.share()),
+            needless: spurious.as_ref().map_or(0.0, Spurious::share),
+            needless_at_most: spurious.as_ref().map_or(0.0, Spurious::share_at_most),
+            full: watched_in_full(w, netns, "TcpOutSegs"),
         })
     }
-    /// Retransmissions that stand for a lost segment.
-    fn lost(&self) -> f64 {
+    /// Retransmissions that stand for a lost segment, when that part of all is needless.
+    fn lost(&self, needless: f64) -> f64 {
         let real = self.again.saturating_sub(self.syns).saturating_sub(self.probes);
         let arrived_once = real.saturating_sub(self.twice) as f64;
-        arrived_once.min(real as f64 * (1.0 - self.needless))
+        arrived_once.min(real as f64 * (1.0 - needless))
     }
     fn pct(&self) -> f64 {
-        100.0 * self.lost() / self.sent.max(1) as f64
+        100.0 * self.lost(self.needless) / self.sent.max(1) as f64
+    }
+    /// What it is at least. Counters are exact, and over 10 s they are what is asked for; half
+    /// of that time tells of the whole only as well as so many events can.
+    fn sure_pct(&self) -> f64 {
+        let lost = self.lost(self.needless_at_most);
+        let less = if self.full { 0.0 } else { SURE * lost.sqrt() };
+        100.0 * (lost - less).max(0.0) / self.sent.max(1) as f64
     }
 }
 
 fn fire(w: &Window<'_>, netns: NetnsId, loss: &Loss) -> Fire {
     let pct = loss.pct();
     let (severity, limit) =
-        if pct >= CRIT { (Severity::Crit, CRIT) } else { (Severity::Warn, WARN) };
+        if loss.sure_pct() >= CRIT { (Severity::Crit, CRIT) } else { (Severity::Warn, WARN) };
     let peers = by_peer(w, netns);
     let all: u64 = peers.iter().map(|p| u64::from(p.1)).sum();
     let worst = peers.first().filter(|p| u64::from(p.1) * 2 > all);

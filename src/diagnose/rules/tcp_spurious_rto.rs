@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::{
     Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
 };
-use super::common::counters::{SPAN, grown, spaces, sum, watched};
+use super::common::counters::{SPAN, SURE, grown, spaces, sum, watched};
 use super::common::peers::enter;
 use super::common::text::count;
 use crate::collect::CollectorId;
@@ -61,6 +61,16 @@ impl Spurious {
     /// Part that was taken back, 0 to 1.
     pub(super) fn share(&self) -> f64 {
         (self.undone as f64 / self.believed.max(1) as f64).min(1.0)
+    }
+    /// The largest part of which so many would have been undone, with 99% confidence (Wilson's
+    /// bound). Where none was, nothing is.
+    pub(super) fn share_at_most(&self) -> f64 {
+        if self.undone == 0 {
+            return 0.0;
+        }
+        let (n, p, z2) = (self.believed.max(1) as f64, self.share(), SURE * SURE);
+        let spread = SURE * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
+        ((p + z2 / (2.0 * n) + spread) / (1.0 + z2 / n)).min(1.0)
     }
 }
 

@@ -38,6 +38,16 @@ pub(crate) fn watched(w: &Window<'_>, netns: NetnsId, name: &str) -> bool {
     w.counter(netns, name, LOOK).is_some_and(|c| c.dt >= ENOUGH)
 }
 
+/// Have they been watched for nearly all of the last [`SPAN`]? Long intervals do not fill it.
+pub(crate) fn watched_in_full(w: &Window<'_>, netns: NetnsId, name: &str) -> bool {
+    w.counter(netns, name, LOOK).is_some_and(|c| c.dt >= NEARLY)
+}
+
+/// Standard deviations within which an estimate is with 99% confidence, on one side.
+pub(crate) const SURE: f64 = 2.326;
+
+const NEARLY: Duration = Duration::from_secs(8);
+
 /// Was something true of a namespace's counters for `need` of the last `of` seconds? A
 /// namespace that is read in turn stands for its own intervals; however long, one of them is
 /// one event.
