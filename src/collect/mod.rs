@@ -87,9 +87,16 @@ pub trait Collector: Send + Sized + 'static {
     /// [`CollectError`] when nothing could be read this time.
     fn sample(&mut self, cx: &SampleContext<'_>) -> Result<Self::Sample, CollectError>;
 
+    /// Empties what the kernel fills and loses from when it is full, into the next reading.
+    /// Called every [`RELIEF`] at least.
+    fn relieve(&mut self) {}
+
     /// What this collector offers right now, one entry per signal a user knows by name.
     fn signals(&self, out: &mut Vec<Signal>);
 }
+
+/// Longest time between two looks at buffers of the kernel, whatever the interval.
+pub const RELIEF: Duration = Duration::from_millis(500);
 
 /// What a collector is told for one reading.
 pub struct SampleContext<'a> {

@@ -146,6 +146,8 @@ pub trait Running: Send {
     /// # Errors
     /// As [`Collector::sample`].
     fn run(&mut self, cx: &SampleContext<'_>, out: &mut Samples) -> Result<(), CollectError>;
+    /// As [`Collector::relieve`].
+    fn relieve(&mut self);
     /// As [`Collector::signals`].
     fn signals(&self, out: &mut Vec<Signal>);
 }
@@ -164,6 +166,9 @@ impl<C: Collector> Running for Slot<C> {
         let cpu = Duration::from_nanos(MonoNs(cpu).stamp().0);
         (self.put)(out, Arc::new(Stamped { span, cpu, data }));
         Ok(())
+    }
+    fn relieve(&mut self) {
+        self.inner.relieve();
     }
     fn signals(&self, out: &mut Vec<Signal>) {
         self.inner.signals(out);

@@ -18,7 +18,8 @@ use super::{Event, Feed};
 use crate::clock;
 use crate::collect::registry::{Running, open_role};
 use crate::collect::{
-    CollectOptions, CollectorId, HostFs, Interest, Role, SampleContext, Samples, Signal, namespaces,
+    CollectOptions, CollectorId, HostFs, Interest, RELIEF, Role, SampleContext, Samples, Signal,
+    namespaces,
 };
 use crate::model::tick::{CollectorHealth, Gap, HealthState, HostInfo, Tick};
 use crate::model::time::{MonoNs, Seq};
@@ -108,7 +109,7 @@ impl RoleThread {
         }
         let mut k: u64 = 0;
         loop {
-            clock::sleep_until(deadline(self.base, self.interval, k));
+            self.wait(&mut collectors, deadline(self.base, self.interval, k));
             let begun = clock::mono();
             let (samples, failed, signals) = self.read(&mut collectors, begun);
             self.adapt(clock::mono().since(begun));
@@ -119,6 +120,20 @@ impl RoleThread {
                 return;
             }
         }
+    }
+
+    /// Until the next reading, or not quite: programs in the kernel go on filling their buffers.
+    fn wait(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], until: MonoNs) {
+        while self.role == Role::Bpf {
+            let next = clock::mono() + RELIEF;
+            // A reading that is due just after it does the same.
+            if next + RELIEF / 5 >= until {
+                break;
+            }
+            clock::sleep_until(next);
+            collectors.iter_mut().for_each(|c| c.1.relieve());
+        }
+        clock::sleep_until(until);
     }
 
     fn read(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], at: MonoNs) -> Reading {

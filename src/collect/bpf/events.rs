@@ -8,16 +8,28 @@ use aya::maps::perf::{PerfEvent, PerfEventArrayBuffer};
 use aya::maps::{Map, MapData, PerfEventArray, RingBuf};
 
 use super::layout::net::{EVENT_BYTES, RING_BYTES};
-use crate::collect::Unavailable;
+use crate::collect::{RELIEF, Unavailable};
 
-/// Kernel memory: the ring, or all perf buffers together.
-pub(super) const BYTES_FIXED: usize = RING_BYTES as usize;
+/// Kernel memory: all perf buffers together, one for each CPU that is online; of many CPUs one is
+/// busy. The ring serves all of them and takes half of it: it is mapped twice over, so that our
+/// resident memory shows it twice, and it is emptied every half second at least, by when 10,000
+/// records a second have filled two fifths of it.
+pub(super) const BYTES_FIXED: usize = 2 << 20;
 /// The page at the head of a CPU's perf buffer.
 pub(super) const BYTES_PER_CPU: usize = PAGE;
 /// Only to share out [`BYTES_FIXED`]: larger pages make larger buffers.
 const PAGE: usize = 4096;
-/// Records taken at one reading: all that the buffers can hold.
-const MOST: usize = RING_BYTES as usize / EVENT_BYTES;
+/// Records taken at one reading: all that the ring can hold.
+const MOST: usize = RING_BYTES as usize / RECORD_BYTES;
+/// A record in the ring, with its head.
+const RECORD_BYTES: usize = EVENT_BYTES + 8;
+/// Records a second that must not be lost.
+const GOAL: u128 = 10_000;
+const _: () = {
+    // Between two looks, and half as many again.
+    let due = GOAL * RELIEF.as_millis() / 1000;
+    assert!(MOST as u128 * 2 >= due * 3);
+};
 
 /// Where records come from.
 pub(super) enum Events {

@@ -335,7 +335,7 @@ pub mod net {
     /// Words per CPU: two pages would waste; one is enough.
     pub const WORDS: usize = 512;
     /// Bytes of the ring buffer.
-    pub const RING_BYTES: u32 = 2 << 20;
+    pub const RING_BYTES: u32 = 1 << 20;
     /// Records per second and CPU, and the largest burst.
     pub const RATE: u64 = 20_000;
     const _: () = assert!(PLACE + PLACES * PLACE_WORDS <= WORDS);

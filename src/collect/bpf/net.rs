@@ -144,6 +144,7 @@ pub struct NetBpf {
     loaded: Loaded,
     stripes: Stripes<{ l::WORDS }>,
     events: Events,
+    held: Held,
     /// Why a kind is not counted, by kind; drops last.
     off: [Option<String>; l::KINDS],
     reasons: Vec<(u32, Arc<str>)>,
@@ -208,6 +209,10 @@ impl Collector for NetBpf {
         Ok(out)
     }
 
+    fn relieve(&mut self) {
+        self.held.take_in(&mut self.events);
+    }
+
     fn signals(&self, out: &mut Vec<Signal>) {
         out.push(self.coverage.signal("TCP events"));
         let names = [
@@ -251,6 +256,7 @@ impl NetBpf {
             loaded,
             stripes,
             events,
+            held: Held::default(),
             off,
             reasons: reason_names(types.own.enumeration("skb_drop_reason")),
             places: BTreeMap::new(),
@@ -269,33 +275,17 @@ impl NetBpf {
         Self::with(host, &*load::kernel(host, opts)?, objects::NET_PERF)
     }
 
-    /// Empties the ring; returns how many records there were.
+    /// Empties the ring; returns how many records there were since the reading before.
     fn take_events(&mut self, out: &mut NetBpfSample) -> u64 {
-        let mut flows: BTreeMap<FlowKey, FlowEvents> = BTreeMap::new();
-        let mut taken = 0;
-        self.events.drain(|record| {
-            taken += 1;
-            let Some(e) = decode(record) else {
-                out.unlisted += 1;
-                return;
-            };
-            let key = (e.kind, e.netns, e.ends, e.ends.is_none().then_some(e.detail));
-            if let Some(f) = flows.get_mut(&key) {
-                let count = f.count + 1;
-                *f = FlowEvents { count, ..e };
-            } else if flows.len() >= LISTED * 16 {
-                // Bounded: a flood from everywhere must not eat our memory.
-                out.unlisted += 1;
-            } else {
-                flows.insert(key, e);
-            }
-        });
-        out.flows = flows.into_values().collect();
+        self.held.take_in(&mut self.events);
+        let held = std::mem::take(&mut self.held);
+        out.unlisted = held.unlisted;
+        out.flows = held.flows.into_values().collect();
         out.flows.sort_by_key(|f| std::cmp::Reverse(f.count));
         let rest = out.flows.get(LISTED..).unwrap_or_default();
         out.unlisted += rest.iter().map(|f| f.count).sum::<u64>();
         out.flows.truncate(LISTED);
-        taken
+        held.taken
     }
 
     fn take_drops(&mut self, out: &mut NetBpfSample) {
@@ -336,6 +326,37 @@ impl NetBpf {
                 count,
             })
             .collect();
+    }
+}
+
+/// Events since the last reading.
+#[derive(Default)]
+struct Held {
+    flows: BTreeMap<FlowKey, FlowEvents>,
+    unlisted: u64,
+    /// Records.
+    taken: u64,
+}
+
+impl Held {
+    fn take_in(&mut self, events: &mut Events) {
+        events.drain(|record| {
+            self.taken += 1;
+            let Some(e) = decode(record) else {
+                self.unlisted += 1;
+                return;
+            };
+            let key = (e.kind, e.netns, e.ends, e.ends.is_none().then_some(e.detail));
+            if let Some(f) = self.flows.get_mut(&key) {
+                let count = f.count + 1;
+                *f = FlowEvents { count, ..e };
+            } else if self.flows.len() >= LISTED * 16 {
+                // Bounded: a flood from everywhere must not eat our memory.
+                self.unlisted += 1;
+            } else {
+                self.flows.insert(key, e);
+            }
+        });
     }
 }
 

@@ -14,7 +14,7 @@ mod net_programs;
 #[map]
 static NET_EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 
-/// Do not wake the reader: it looks once per tick.
+/// Do not wake the reader: it looks twice a second.
 const NO_WAKEUP: u64 = 1;
 
 /// Hands a record to the reader; false when there is no room.
