@@ -5,6 +5,7 @@
 //! line of time. A place far from what is judged already is shown at once from its last few
 //! ticks, then again when its findings are known in full.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -20,6 +21,7 @@ pub use crate::model::outline::Goal;
 use crate::model::outline::Outline;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, Seq, WallNs};
+use crate::recording::source::open;
 use crate::recording::{ReadAt, ReadError, Reader, Spool};
 use crate::source::replay::{Played, Tape};
 
@@ -41,16 +43,33 @@ pub enum Origin {
     Pipe(Arc<Spool>),
 }
 
+impl Source {
+    /// The console's tape, and a reader for the thread.
+    fn readers(&self) -> Result<(Tape, Reader), ReadError> {
+        let mut tape = Tape::new(Reader::new(self.bytes.clone())?);
+        tape.reader_mut().read_ahead();
+        Ok((tape, Reader::new(self.bytes.clone())?))
+    }
+}
+
 impl Origin {
     /// Opens it.
     ///
     /// # Errors
     /// When it is no recording.
     pub fn open(&self) -> Result<Reader, ReadError> {
-        match self {
-            Self::File(path) => Reader::file(path),
-            Self::Pipe(spool) => Reader::new(spool.clone()),
-        }
+        Reader::new(self.source()?.bytes)
+    }
+
+    fn source(&self) -> Result<Source, ReadError> {
+        Ok(match self {
+            Self::File(path) => {
+                let file = open(path)?;
+                let inode = Some(inode(&file.metadata()?));
+                Source { bytes: Arc::new(file), inode }
+            }
+            Self::Pipe(spool) => Source { bytes: spool.clone(), inode: None },
+        })
     }
     /// May more come?
     #[must_use]
@@ -60,6 +79,18 @@ impl Origin {
             Self::Pipe(spool) => spool.may_grow(),
         }
     }
+}
+
+/// What was opened: the same bytes for the console and for the thread, whatever the path means
+/// by then.
+struct Source {
+    bytes: Arc<dyn ReadAt>,
+    /// Device and inode of a file.
+    inode: Option<(u64, u64)>,
+}
+
+fn inode(of: &std::fs::Metadata) -> (u64, u64) {
+    (of.dev(), of.ino())
 }
 
 /// How much of the recording the findings rest on.
@@ -93,6 +124,8 @@ enum Question {
     },
     /// The console shows this place and needs nothing more of an older question.
     Forget,
+    /// Another file took the place of the recording.
+    Reopen(Box<Reader>),
 }
 
 /// What comes after a tick.
@@ -117,6 +150,7 @@ pub struct Player {
     /// More ticks are waited for at the end.
     pub follow: bool,
     origin: Origin,
+    source: Source,
 }
 
 impl Player {
@@ -125,19 +159,25 @@ impl Player {
     /// # Errors
     /// When it is no recording, or there is no thread to be had.
     pub fn open(origin: Origin, name: String, follow: bool) -> Result<Self, ReadError> {
-        let mut tape = Tape::new(origin.open()?);
-        tape.reader_mut().read_ahead();
+        let source = origin.source()?;
+        let (tape, reader) = source.readers()?;
         let (questions, inbox) = channel();
         let (out, answers) = unbounded_channel();
-        let source = origin.clone();
+        let judge = Judge::new(Tape::new(reader), Engine::default());
+        let bytes = source.bytes.clone();
         std::thread::Builder::new().name("judge".into()).spawn(move || {
-            // The console has opened the same bytes: what fails here fails there, too.
-            if let Ok(reader) = source.open() {
-                let judge = Judge::new(Tape::new(reader), Engine::default());
-                Worker { judge, inbox, out, follow, origin: source, told: 0, wanted: None }.run();
-            }
+            Worker { judge, inbox, out, follow, bytes, told: 0, wanted: None }.run();
         })?;
-        Ok(Self { name, answers: Some(answers), tape, questions, ticket: 0, follow, origin })
+        Ok(Self {
+            name,
+            answers: Some(answers),
+            tape,
+            questions,
+            ticket: 0,
+            follow,
+            origin,
+            source,
+        })
     }
 
     /// Ticks so far.
@@ -153,6 +193,25 @@ impl Player {
     /// Looks for more ticks; true when there are. A recording that broke off looks finished.
     pub fn refresh(&mut self) -> bool {
         self.tape.refresh().unwrap_or(false)
+    }
+    /// Opens what has taken the place of the recording since, as a thinned one does; true when
+    /// there was something. Its ticks are numbered anew: whoever shows one must ask for it again.
+    pub fn reopen(&mut self) -> bool {
+        let (true, Origin::File(path)) = (self.follow, &self.origin) else { return false };
+        let there = std::fs::metadata(path).ok().map(|m| inode(&m));
+        if there.is_none() || there == self.source.inode {
+            return false;
+        }
+        // What is not whole yet is looked at again.
+        let Ok(source) = self.origin.source() else { return false };
+        let Ok((tape, reader)) = source.readers() else { return false };
+        if tape.is_empty() {
+            return false;
+        }
+        (self.tape, self.source) = (tape, source);
+        self.ticket += 1;
+        let _ = self.questions.send(Question::Reopen(Box::new(reader)));
+        true
     }
     /// May more ticks come?
     #[must_use]
@@ -206,7 +265,7 @@ impl Player {
     /// # Errors
     /// When nothing around it can be read.
     pub fn glance(&mut self, tick: u64) -> Option<(Analysis, Judged)> {
-        let reader = self.origin.open().ok()?;
+        let reader = Reader::new(self.source.bytes.clone()).ok()?;
         let mut judge = Judge::new(Tape::new(reader), Engine::default());
         glance(&mut judge, tick, GLANCE)
     }
@@ -257,7 +316,7 @@ struct Worker {
     inbox: Receiver<Question>,
     out: UnboundedSender<Answer>,
     follow: bool,
-    origin: Origin,
+    bytes: Arc<dyn ReadAt>,
     /// Ticks of the outline that was told last, plus 1.
     told: u64,
     wanted: Option<(u64, u64, Stage)>,
@@ -276,7 +335,7 @@ impl Worker {
         loop {
             match self.inbox.try_recv() {
                 Ok(q) => {
-                    self.ask(&q);
+                    self.ask(q);
                     continue;
                 }
                 Err(TryRecvError::Disconnected) => return,
@@ -297,10 +356,10 @@ impl Worker {
             if self.judge.advance(1) {
                 continue;
             }
-            let growing = self.follow && self.origin.may_grow();
+            let growing = self.follow && self.bytes.may_grow();
             let patience = if growing { REFRESH } else { Duration::from_secs(3600) };
             match self.inbox.recv_timeout(patience) {
-                Ok(q) => self.ask(&q),
+                Ok(q) => self.ask(q),
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) if growing => {
                     let _ = self.judge.tape_mut().refresh();
@@ -310,10 +369,15 @@ impl Worker {
         }
     }
 
-    fn ask(&mut self, q: &Question) {
+    fn ask(&mut self, q: Question) {
         self.wanted = match q {
-            Question::Seek { ticket, tick } => Some((*ticket, *tick, Stage::New)),
+            Question::Seek { ticket, tick } => Some((ticket, tick, Stage::New)),
             Question::Forget => None,
+            Question::Reopen(reader) => {
+                self.judge = Judge::new(Tape::new(*reader), Engine::default());
+                self.told = 0;
+                None
+            }
         };
         if let Some((_, tick, _)) = self.wanted
             && tick >= self.judge.tape().len()
@@ -361,7 +425,7 @@ impl Worker {
             Err(_) => false,
         });
         if let Some(q) = put_off {
-            self.ask(&q);
+            self.ask(q);
         } else if let Some(run) = run {
             self.reply(ticket, run, Judged::Whole);
         }

@@ -99,6 +99,10 @@ impl Console {
             return false;
         };
         let grew = player.refresh();
+        if !grew && self.reopen() {
+            return false;
+        }
+        let Some(player) = &mut self.player else { return false };
         let len = player.len();
         if !grew && !player.may_grow() {
             self.view.play.on = false;
@@ -109,6 +113,27 @@ impl Console {
             r.len = len;
         }
         false
+    }
+
+    /// Goes on with what has taken the place of the recording, at the same time of day: the
+    /// older ticks of a recording that was thinned are fewer, and all of them numbered anew.
+    fn reopen(&mut self) -> bool {
+        let Some(here) = self.analysis.latest().map(|m| m.tick.wall) else { return false };
+        let Some(player) = self.player.as_mut().filter(|_| self.playing.asked.is_none()) else {
+            return false;
+        };
+        if !player.reopen() {
+            return false;
+        }
+        let Some(tick) = player.resolve(Goal::Wall(here)) else { return false };
+        let ticket = player.seek(tick);
+        self.playing.ticket = ticket;
+        self.playing.asked = Some((ticket, tick));
+        if let Some(r) = &mut self.view.reel {
+            (r.len, r.seeking, r.since) = (player.len(), true, None);
+        }
+        self.dirty = true;
+        true
     }
 
     /// Takes the next tick of the recording into memory.

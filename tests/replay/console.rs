@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use portable_pty::{Child, CommandBuilder, PtySize, native_pty_system};
 use serde_json::Value;
 
-use crate::support::long;
+use crate::support::{long, reader, record};
+use crate::thin::thinned_but;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -257,4 +258,25 @@ fn a_file_that_is_being_written_is_followed() {
     s.shows("REPLAY 1x");
     f.write_all(&bytes[half..]).unwrap();
     s.keys("\x1b[F").shows(&clock(long().1.len() - 1)[..5]);
+}
+
+/// The older ticks of the new file are fewer: what is followed goes on where it was.
+#[test]
+fn a_file_that_was_thinned_meanwhile_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, beside) = (dir.path().join("box.stall"), dir.path().join("box.new"));
+    let (made, ticks) = long();
+    std::fs::write(&path, record(&made.host, &ticks[..400]).bytes).unwrap();
+    let mut s = Session::start(&["--follow", "--speed", "16", path.to_str().unwrap()]);
+    s.shows("REPLAY 16x").shows(&clock(399));
+    let bytes = thinned_but(&record(&made.host, &ticks[..430]), Duration::from_secs(120));
+    assert!(reader(&bytes).len() < 300, "thinned");
+    // Its last group is still to come.
+    let torn = reader(&bytes).groups().last().unwrap().offset as usize;
+    std::fs::write(&beside, &bytes[..torn]).unwrap();
+    std::fs::rename(&beside, &path).unwrap();
+    s.shows(&clock(419));
+    let mut new = std::fs::File::options().append(true).open(&path).unwrap();
+    new.write_all(&bytes[torn..]).unwrap();
+    s.shows(&clock(429)).shows("REPLAY");
 }

@@ -16,10 +16,19 @@ const STEP: u64 = 10;
 
 /// All of it in steps of ten seconds.
 fn thinned(made: &Recorded) -> Vec<u8> {
+    thinned_but(made, Duration::ZERO)
+}
+
+/// All that is older in steps of ten seconds.
+pub(crate) fn thinned_but(made: &Recorded, whole: Duration) -> Vec<u8> {
     let from = reader(&made.bytes);
     let now = from.groups().last().unwrap().last;
     let year = Duration::from_secs(366 * 86_400);
-    let tiers = Tiers::new(&[Tier { step: Duration::from_secs(STEP), until: year }]).unwrap();
+    let tiers = [
+        Tier { step: Duration::ZERO, until: whole },
+        Tier { step: Duration::from_secs(STEP), until: year },
+    ];
+    let tiers = Tiers::new(if whole.is_zero() { &tiers[1..] } else { &tiers }).unwrap();
     let mut t = Thinning::start(from, Vec::new(), tiers, now, &made.host).unwrap();
     while t.left() > 0 {
         t.step().unwrap();
