@@ -10,7 +10,7 @@ use stallscope::recording::thin::{Thinning, Tier, Tiers};
 use stallscope::replay::outline::outline;
 use stallscope::source::replay::{Played, Tape};
 
-use crate::support::{BUDGET, Recorded, all, long, reader, record, same};
+use crate::support::{BUDGET, Recorded, all, incidents, long, reader, record, run_of, same};
 
 const STEP: u64 = 10;
 
@@ -78,6 +78,46 @@ fn it_says_what_a_recording_in_longer_steps_would() {
     }
     assert_eq!(n, want.said.len());
     assert!(bytes.len() < made.bytes.len() / 2, "{} of {}", bytes.len(), made.bytes.len());
+}
+
+/// Near misses whose difference is not in the ticks that are left.
+fn cannot_be_told(name: &str, rule: &str) -> bool {
+    match name {
+        // Over both steps that hold the burst, more than 10% was stolen.
+        "cpu-steal-little" => rule == "cpu-steal",
+        // The window is closed at times, between the ticks.
+        "tcp-limited-by-something-else" => rule == "tcp-window-or-buffer-limited",
+        // All timeouts but one lie in one step: a suspicion.
+        "tcp-silent-rto-unknown" => rule == "tcp-tb-lt-w-stall",
+        _ => false,
+    }
+}
+
+/// A burst within a long step is no lasting trouble: what is quiet at a tick a second is quiet in
+/// a recording that was thinned.
+#[test]
+fn what_was_no_finding_does_not_become_one() {
+    let mut loud = Vec::new();
+    for (name, i) in incidents().iter().filter(|(_, i)| !i.quiet.is_empty()) {
+        // Steps begin where they do by chance.
+        for skip in [0, 3, 7] {
+            let (host, ticks) = run_of(i, 1.0);
+            let kept = |n: &usize| *n == 0 || *n as u64 % STEP == skip;
+            let ticks = ticks.into_iter().enumerate().filter(|(n, _)| kept(n)).map(|t| t.1);
+            let mut run = Analysis::new(coarse(&host), Engine::default(), BUDGET);
+            for t in ticks {
+                run.push(t);
+                for f in run.latest().unwrap().findings.all() {
+                    let rule = f.rule.0.to_owned();
+                    if i.quiet.contains(&rule) && !loud.contains(&(name.clone(), rule.clone())) {
+                        loud.push((name.clone(), rule));
+                    }
+                }
+            }
+        }
+    }
+    loud.retain(|(name, rule)| !cannot_be_told(name, rule));
+    assert_eq!(loud, [], "near misses that fire in steps of {STEP} s");
 }
 
 /// Rates are over the time that passed, not over the nominal interval.

@@ -8,6 +8,9 @@ use super::super::{Confidence, Finding, Fire, Rule, Verdict};
 use crate::model::subject::Subject;
 use crate::model::time::{MonoNs, WallNs};
 
+/// Intervals up to this are taken for what happened in all of them.
+const LONG: Duration = Duration::from_secs(6);
+
 /// The moment that is judged.
 pub(super) struct Moment {
     pub(super) mono: MonoNs,
@@ -70,7 +73,13 @@ impl Track {
         let credit = now.credit(self.judged_at);
         // A quarter of a tick of slack: five ticks of 0.999 s are five seconds.
         let slack = credit / 4;
-        let window = Duration::from_secs(u64::from(hold.of));
+        // What a long interval says is a mean: five seconds at four times the threshold look like
+        // twenty at the threshold. Another one must say the same.
+        let long = credit > LONG && hold.need > 0;
+        let (window, times) = match Duration::from_secs(u64::from(hold.of)) {
+            of if long => (of.max(2 * credit), 2),
+            of => (of, 1),
+        };
         if !matches!(verdict, Verdict::Unknown(_)) {
             self.judged_at = Some(now.mono);
             self.recent.push_back((now.mono, credit, matches!(verdict, Verdict::Fire(_))));
@@ -84,8 +93,10 @@ impl Track {
             Verdict::Fire(fire) => {
                 self.calm = Duration::ZERO;
                 let begun = self.begin(&fire, now);
-                let held: Duration = self.recent.iter().filter(|r| r.2).map(|r| r.1).sum();
-                let enough = held + slack >= Duration::from_secs(u64::from(hold.need));
+                let fired = self.recent.iter().filter(|r| r.2);
+                let held: Duration = fired.clone().map(|r| r.1).sum();
+                let enough = held + slack >= Duration::from_secs(u64::from(hold.need))
+                    && fired.count() >= times;
                 if now.alone || enough || self.finding.is_some() {
                     self.finding = Some(Arc::new(self.finding(rule, subject, *fire, begun, now)));
                 }
