@@ -35,10 +35,11 @@ impl Cursor {
     pub(super) fn step(&mut self, b: &mut Blocks<'_>, t: &TickRef) -> Result<(), Damage> {
         let offset = self.group + u64::from(t.offset);
         let hurt = |what: &str| Damage::at(offset, 0, what);
-        let (features, payload) = b.tick(offset, t, self.done).map_err(|e| match e {
+        let (features, stored) = b.tick(offset, t, self.done).map_err(|e| match e {
             ReadError::Damaged(d) => d,
             e => hurt(&e.to_string()),
         })?;
+        let payload = self.decoder.open(features, stored).map_err(|FlatError(e)| hurt(&e))?;
         self.decoder.apply(t.at, features, &payload).map_err(|FlatError(e)| hurt(&e))?;
         self.done += 1;
         Ok(())
@@ -53,7 +54,8 @@ impl Cursor {
 }
 
 impl Blocks<'_> {
-    /// Features and payload of a tick, for [`Decoder::apply`], which has this place in its group.
+    /// Features of a tick, and what is stored of it, for [`Decoder::open`]. The tick has this
+    /// place in its group.
     pub(super) fn tick(
         &mut self,
         offset: u64,

@@ -2,7 +2,7 @@
 //!
 //! A recording is a series of blocks. Each block is a zstd *skippable frame* with a header of
 //! [`HEADER`] bytes and, right behind it, one zstd frame with the payload: the whole file is a
-//! legal zstd stream, and `zstd -dc FILE` prints its payloads. All integers are little endian.
+//! legal zstd stream, and `zstd -dc FILE` prints its payloads (some are packed once more). All integers are little endian.
 //!
 //! ```text
 //!  0  u32    magic of a skippable frame, 0x184D2A5B
@@ -35,6 +35,7 @@
 //! | feature | means |
 //! |---|---|
 //! | 1 compact | differences and stamps of this tick are in the second layout (see [`delta`](super::delta)) |
+//! | 2 squeezed | the payload of this tick is packed before zstd gets it: its length, then of a keyframe another zstd frame, which needs the primer of the format; of a difference an arithmetic code, whose model learns over the squeezed differences of the group. Small ticks only: keyframes to 256 KiB, differences to 2 KiB |
 //!
 //! Blocks without features are those of the first programs of this version. All kinds but ticks
 //! have none.
@@ -91,8 +92,10 @@ pub const MAX_FRAME: usize = MAX_PAYLOAD + (MAX_PAYLOAD >> 7) + 1024;
 pub const GROUP_TICKS: u32 = 60;
 /// Feature: the second layout of differences and stamps.
 pub const COMPACT: u16 = 1;
+/// Feature: the payload of a tick is packed.
+pub const SQUEEZED: u16 = 2;
 /// Features that this program knows.
-pub const FEATURES: u16 = COMPACT;
+pub const FEATURES: u16 = COMPACT | SQUEEZED;
 
 const MAGIC: u32 = 0x184D_2A5B;
 const MARK: [u8; 4] = *b"stl\xF1";

@@ -18,6 +18,7 @@ pub mod recorder;
 pub mod redact;
 mod reshape;
 pub mod source;
+mod squeeze;
 mod state;
 mod survey;
 pub mod thin;

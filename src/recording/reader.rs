@@ -393,7 +393,7 @@ impl Reader {
         }
     }
 
-    /// Features and payload of a tick, for [`Decoder::apply`].
+    /// Features of a tick, and what is stored of it, for [`Decoder::open`].
     pub(super) fn tick_payload(
         &mut self,
         offset: u64,
@@ -410,13 +410,14 @@ impl Reader {
     pub fn segment_of(&mut self, group: usize) -> Result<Option<Segment>, ReadError> {
         let g = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
         let t = TickRef { at: g.first, offset: 0 };
-        let (features, payload) = match self.tick_payload(g.offset, &t, 0) {
+        let (features, stored) = match self.tick_payload(g.offset, &t, 0) {
             Ok(p) => p,
             Err(ReadError::Io(e)) => return Err(e.into()),
             Err(_) => return Ok(None),
         };
         let mut d = Decoder::default();
-        let taken = d.apply(g.first, features, &payload);
+        let payload = d.open(features, stored);
+        let taken = payload.and_then(|p| d.apply(g.first, features, &p));
         Ok(taken.ok().and_then(|()| d.segment().cloned()))
     }
 

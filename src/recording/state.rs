@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::delta::Recent;
 use super::flat::{FlatError, Names, from_flat, put_varint, to_flat, varint};
-use super::format::{COMPACT, Segment, Stamp};
+use super::format::{COMPACT, SQUEEZED, Segment, Stamp};
+use super::squeeze::{self, Model};
 use crate::collect::registry::{AnySample, SampleMaker, SampleVisitor};
 use crate::collect::{CollectorId, Samples, Shared, Signal, Stamped};
 use crate::model::tick::{CollectorHealth, Gap, HealthState, Tick};
@@ -92,6 +93,8 @@ pub(super) struct Encoder {
     out: Vec<u8>,
     /// End of the reading in the section before.
     last_end: u64,
+    /// Of small differences.
+    model: Option<Box<Model>>,
 }
 
 impl Encoder {
@@ -148,6 +151,17 @@ impl Encoder {
         self.told = self.names.list().len();
         self.out.splice(0..0, head);
         Ok(std::mem::take(&mut self.out))
+    }
+
+    /// The payload of the last tick in the form that it is stored in, when it is a small one.
+    pub(super) fn squeeze(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
+        if self.tick == 1 {
+            return squeeze::pack_keyframe(payload);
+        }
+        if !squeeze::is_small(payload) {
+            return None;
+        }
+        self.model.get_or_insert_default().pack(payload)
     }
 
     /// State of the last tick.
@@ -336,9 +350,20 @@ pub(super) struct Decoder {
     segment: Option<Segment>,
     health: (Health, Signals),
     made: Samples,
+    /// Of squeezed differences.
+    model: Option<Box<Model>>,
 }
 
 impl Decoder {
+    /// The payload of the next tick, of what a block with these features stores.
+    pub(super) fn open(&mut self, features: u16, stored: Vec<u8>) -> Result<Vec<u8>, FlatError> {
+        match self.tick {
+            _ if features & SQUEEZED == 0 => Ok(stored),
+            0 => squeeze::unpack_keyframe(&stored),
+            _ => self.model.get_or_insert_default().unpack(&stored),
+        }
+    }
+
     /// Takes in the next tick's payload, of a block with these features. Cheap: no sample is
     /// made.
     pub(super) fn apply(

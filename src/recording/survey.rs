@@ -63,7 +63,7 @@ impl Reader {
         let mut decoder = Decoder::default();
         for (n, t) in index.ticks.iter().enumerate() {
             let offset = entry.offset + u64::from(t.offset);
-            let (features, payload) = match self.tick_payload(offset, t, n) {
+            let (features, stored) = match self.tick_payload(offset, t, n) {
                 Ok(p) => p,
                 Err(ReadError::Io(e)) => return Err(e.into()),
                 Err(ReadError::Damaged(d)) => {
@@ -72,10 +72,15 @@ impl Reader {
                 }
                 Err(_) => return Ok(()),
             };
-            if let Err(e) = decoder.apply(t.at, features, &payload) {
-                self.lost(Damage::at(offset, 0, e.0), index.ticks.len() - n, out);
-                return Ok(());
-            }
+            let opened = decoder.open(features, stored);
+            let taken = opened.and_then(|p| decoder.apply(t.at, features, &p).map(|()| p));
+            let payload = match taken {
+                Ok(p) => p,
+                Err(e) => {
+                    self.lost(Damage::at(offset, 0, e.0), index.ticks.len() - n, out);
+                    return Ok(());
+                }
+            };
             out.ticks += 1;
             out.raw_bytes += payload.len() as u64;
             let next = index.ticks.get(n + 1).map_or_else(

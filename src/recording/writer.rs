@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 use super::flat::FlatError;
 use super::format::{
-    BlockHeader, COMPACT, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, Segment, Stamp, end,
+    BlockHeader, COMPACT, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, SQUEEZED, Segment, Stamp, end,
 };
 use super::index::{
     Figure, GroupEntry, GroupFinding, GroupIndex, Note, Remark, RemarkAt, TickRef, Trailer, drift,
@@ -66,6 +66,8 @@ pub struct Writer<W: Write> {
     last: Option<Stamp>,
     /// Collectors that failed in the last tick.
     failed: Vec<String>,
+    /// Small ticks are packed.
+    squeezes: bool,
 }
 
 #[derive(Debug, Default)]
@@ -104,6 +106,8 @@ impl<W: Write> Writer<W> {
             group: None,
             last: None,
             failed: Vec::new(),
+            // Where nothing is optimised it takes twenty times as long.
+            squeezes: !cfg!(debug_assertions),
         };
         let mut json = serde_json::to_vec(&w.segment)?;
         json.push(b'\n');
@@ -129,6 +133,12 @@ impl<W: Write> Writer<W> {
         self.trailer.segments.push(at);
         self.last = None;
         Ok(())
+    }
+
+    /// Whether small ticks are packed from now on; at first they are, except in debug builds. It
+    /// halves what an idle host takes, for some 0.2 us of CPU time per byte.
+    pub fn set_squeeze(&mut self, on: bool) {
+        self.squeezes = on;
     }
 
     /// Bytes of whole blocks so far: the good end of the file.
@@ -201,7 +211,11 @@ impl<W: Write> Writer<W> {
         };
         let kind = if keyframe { Kind::Keyframe } else { Kind::Delta };
         let back = (self.offset - start) as u32;
-        let block = self.block(kind, at, back, place, &payload)?;
+        let packed = if self.squeezes { self.encoder.squeeze(&payload) } else { None };
+        let block = match packed {
+            Some(packed) => self.featured(kind, COMPACT | SQUEEZED, at, back, place, &packed)?,
+            None => self.featured(kind, COMPACT, at, back, place, &payload)?,
+        };
         if payload.len() > SPARE {
             // A compressor keeps what its largest input took.
             self.zip = compressor()?;
@@ -407,13 +421,25 @@ impl<W: Write> Writer<W> {
         link: u32,
         payload: &[u8],
     ) -> io::Result<Vec<u8>> {
+        self.featured(kind, 0, at, back, link, payload)
+    }
+
+    fn featured(
+        &mut self,
+        kind: Kind,
+        features: u16,
+        at: Stamp,
+        back: u32,
+        link: u32,
+        payload: &[u8],
+    ) -> io::Result<Vec<u8>> {
         if payload.len() > MAX_PAYLOAD {
             return Err(other("a tick that is too large to record"));
         }
         let frame = self.zip.compress(payload)?;
         let header = BlockHeader {
             kind,
-            features: if kind.is_tick() { COMPACT } else { 0 },
+            features,
             at,
             raw: payload.len() as u32,
             stored: frame.len() as u32,

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use serde_json::Value;
 use stallscope::recording::Reader;
 
-use super::{Script, recording, script, text};
+use super::{Script, script, squeezed, text};
 
 const TICKS: u64 = 64;
-/// Version 1 as it was first, and with the feature `compact`.
-const LAYOUTS: [&str; 2] = ["v1", "v1-compact"];
+/// Version 1 as it was first, with the feature `compact`, and with `squeezed` too.
+const LAYOUTS: [&str; 3] = ["v1", "v1-compact", "v1-squeezed"];
 
 fn make() -> (Vec<u8>, Vec<u8>) {
     let script = Script { connections: 4, unix: 2, ..script() };
-    let (bytes, all) = recording(&script, TICKS, true);
+    let (bytes, all) = squeezed(&script, TICKS, true);
     let some: Vec<String> = [0, 1, 59, 63].iter().map(|n: &usize| text(&all[*n])).collect();
     (bytes, zstd::bulk::compress(some.join("\n").as_bytes(), 19).unwrap())
 }

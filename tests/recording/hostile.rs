@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use stallscope::recording::format::{BlockHeader, HEADER, Kind, MAX_PAYLOAD, end};
 use stallscope::recording::{ReadError, Reader};
 
-use super::{open, recording, script};
+use super::{open, plain, recording, script, squeezed};
 
 #[path = "../fuzz/src/recording.rs"]
 mod fuzz;
@@ -57,7 +57,7 @@ fn bombs_are_refused() {
 #[test]
 fn lengths_that_promise_more_than_there_is_are_refused() {
     // Every number of a payload as large as it gets: counts, lengths, widths, rows.
-    let (bytes, _) = recording(&script(), 2, false);
+    let (bytes, _) = plain(&script(), 2);
     let mut at = BlockHeader::parse(&bytes).unwrap().total() as usize;
     for most in [4000, 1000] {
         let h = BlockHeader::parse(&bytes[at..]).unwrap();
@@ -106,7 +106,7 @@ fn chains_and_trailers_that_lie_are_not_believed() {
 
 #[test]
 fn blocks_sections_and_features_of_later_versions_are_skipped() {
-    let (bytes, all) = recording(&script(), 3, false);
+    let (bytes, all) = plain(&script(), 3);
     let json = b"something new";
     let odd = block(Kind::Unknown(99), json.len() as u32, &zip(json), 0, 0);
     let mut r = open([&bytes[..], &odd].concat()).unwrap();
@@ -143,8 +143,9 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..400),
         kind in prop_oneof![Just(Kind::Segment), Just(Kind::Keyframe), Just(Kind::Index), Just(Kind::Remark)],
         places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        packed: bool,
     ) {
-        let (good, _) = recording(&script(), 2, false);
+        let (good, _) = if packed { squeezed(&script(), 2, false) } else { plain(&script(), 2) };
         let raw = bytes.len() as u32;
         exercise([&good[..], &block(kind, raw, &zip(&bytes), 0, 0)].concat());
         // A real keyframe and a real delta with some bytes changed.

@@ -7,10 +7,11 @@ use stallscope::model::time::WallNs;
 use stallscope::recording::Reader;
 use stallscope::recording::format::{BlockHeader, HEADER, Kind, Stamp};
 
-/// Recordings of the first layout and of the newest, to begin with.
-const GOOD: [&[u8]; 2] = [
+/// Recordings of all layouts, to begin with.
+const GOOD: [&[u8]; 3] = [
     include_bytes!("../../recording/golden/v1.stall"),
     include_bytes!("../../recording/golden/v1-compact.stall"),
+    include_bytes!("../../recording/golden/v1-squeezed.stall"),
 ];
 
 /// Reads all that can be read.
@@ -31,7 +32,7 @@ pub fn exercise(bytes: Vec<u8>) {
 pub fn whole(data: &[u8]) {
     exercise(data.to_vec());
     exercise([blocks(GOOD[0], 1), data].concat());
-    exercise([blocks(GOOD[1], 3), data].concat());
+    exercise([blocks(GOOD[2], 3), data].concat());
 }
 
 /// The bytes as the payload of a block of every kind.
