@@ -124,14 +124,16 @@ impl RoleThread {
 
     /// Until the next reading, or not quite: programs in the kernel go on filling their buffers.
     fn wait(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], until: MonoNs) {
-        while self.role == Role::Bpf {
-            let next = clock::mono() + RELIEF;
+        if self.role == Role::Bpf {
+            let mut next = clock::mono() + RELIEF;
             // A reading that is due just after it does the same.
-            if next + RELIEF / 5 >= until {
-                break;
+            while next + RELIEF / 5 < until {
+                clock::sleep_until(next);
+                for c in collectors.iter_mut() {
+                    c.1.relieve();
+                }
+                next = clock::mono() + RELIEF;
             }
-            clock::sleep_until(next);
-            collectors.iter_mut().for_each(|c| c.1.relieve());
         }
         clock::sleep_until(until);
     }
