@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,6 +83,23 @@ pub fn open(path: &Path) -> io::Result<File> {
         ));
     }
     Ok(file)
+}
+
+/// Which file it is: device and inode.
+pub type Inode = (u64, u64);
+
+/// Of an open file.
+///
+/// # Errors
+/// What the kernel says.
+pub fn inode(file: &File) -> io::Result<Inode> {
+    file.metadata().map(|m| (m.dev(), m.ino()))
+}
+
+/// Of the file that a path means now; none where there is none.
+#[must_use]
+pub fn inode_at(path: &Path) -> Option<Inode> {
+    std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
 /// A pipe, kept in an unlinked temporary file: what came so far can be read again.

@@ -5,7 +5,6 @@
 //! line of time. A place far from what is judged already is shown at once from its last few
 //! ticks, then again when its findings are known in full.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -21,7 +20,7 @@ pub use crate::model::outline::Goal;
 use crate::model::outline::Outline;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, Seq, WallNs};
-use crate::recording::source::open;
+use crate::recording::source::{Inode, inode, inode_at, open};
 use crate::recording::{ReadAt, ReadError, Reader, Spool};
 use crate::source::replay::{Played, Tape};
 
@@ -65,7 +64,7 @@ impl Origin {
         Ok(match self {
             Self::File(path) => {
                 let file = open(path)?;
-                let inode = Some(inode(&file.metadata()?));
+                let inode = Some(inode(&file)?);
                 Source { bytes: Arc::new(file), inode }
             }
             Self::Pipe(spool) => Source { bytes: spool.clone(), inode: None },
@@ -86,11 +85,7 @@ impl Origin {
 struct Source {
     bytes: Arc<dyn ReadAt>,
     /// Device and inode of a file.
-    inode: Option<(u64, u64)>,
-}
-
-fn inode(of: &std::fs::Metadata) -> (u64, u64) {
-    (of.dev(), of.ino())
+    inode: Option<Inode>,
 }
 
 /// How much of the recording the findings rest on.
@@ -198,7 +193,7 @@ impl Player {
     /// there was something. Its ticks are numbered anew: whoever shows one must ask for it again.
     pub fn reopen(&mut self) -> bool {
         let (true, Origin::File(path)) = (self.follow, &self.origin) else { return false };
-        let there = std::fs::metadata(path).ok().map(|m| inode(&m));
+        let there = inode_at(path);
         if there.is_none() || there == self.source.inode {
             return false;
         }

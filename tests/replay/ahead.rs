@@ -65,7 +65,7 @@ fn over_damage() {
 #[test]
 fn what_comes_later_is_read_then() {
     let bytes = sample();
-    let mut whole = reader(&bytes);
+    let mut whole = reader(bytes);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("growing.stall");
     let mut file = std::fs::File::create(&path).unwrap();
