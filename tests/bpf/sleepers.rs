@@ -63,7 +63,7 @@ fn sleeper(habit: Habit, stop: &AtomicBool) -> Sleeper {
         clock::sleep_until(begun + habit.nap);
         let woke = clock::mono();
         let late = woke.since(begun).saturating_sub(habit.nap);
-        naps.push(Nap { begun, woke, late, run_delay: run_delay(tid) - before });
+        naps.push(Nap { begun, woke, late, run_delay: run_delay(tid).saturating_sub(before) });
         while clock::mono().since(woke) < habit.work {
             std::hint::spin_loop();
         }
