@@ -1,3 +1,4 @@
+//! Packed and unpacked again: like ticks, noise, hostile bytes; and how the primer was made.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
