@@ -88,15 +88,23 @@ pub trait Collector: Send + Sized + 'static {
     fn sample(&mut self, cx: &SampleContext<'_>) -> Result<Self::Sample, CollectError>;
 
     /// Empties what the kernel fills and loses from when it is full, into the next reading.
-    /// Called every [`RELIEF`] at least.
+    /// Called every [`RELIEF`] at least while `is_filling`, or where readings are far apart.
     fn relieve(&mut self) {}
+
+    /// Did the last reading find so much that the kernel's buffers may be full before the next?
+    fn is_filling(&self) -> bool {
+        false
+    }
 
     /// What this collector offers right now, one entry per signal a user knows by name.
     fn signals(&self, out: &mut Vec<Signal>);
 }
 
-/// Longest time between two looks at buffers of the kernel, whatever the interval.
+/// Longest time between two looks at buffers of the kernel that fill, or might: a wakeup more
+/// costs an idle box as much as a small collector.
 pub const RELIEF: Duration = Duration::from_millis(500);
+/// Buffers hold what is promised for as long as this without a look.
+pub const UNRELIEVED: Duration = Duration::from_secs(1);
 
 /// What a collector is told for one reading.
 pub struct SampleContext<'a> {

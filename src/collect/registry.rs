@@ -148,6 +148,8 @@ pub trait Running: Send {
     fn run(&mut self, cx: &SampleContext<'_>, out: &mut Samples) -> Result<(), CollectError>;
     /// As [`Collector::relieve`].
     fn relieve(&mut self);
+    /// As [`Collector::is_filling`].
+    fn is_filling(&self) -> bool;
     /// As [`Collector::signals`].
     fn signals(&self, out: &mut Vec<Signal>);
 }
@@ -169,6 +171,9 @@ impl<C: Collector> Running for Slot<C> {
     }
     fn relieve(&mut self) {
         self.inner.relieve();
+    }
+    fn is_filling(&self) -> bool {
+        self.inner.is_filling()
     }
     fn signals(&self, out: &mut Vec<Signal>) {
         self.inner.signals(out);

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::collect::registry::{Running, open_role};
 use crate::collect::{
     CollectOptions, CollectorId, HostFs, Interest, RELIEF, Role, SampleContext, Samples, Signal,
-    namespaces,
+    UNRELIEVED, namespaces,
 };
 use crate::model::tick::{CollectorHealth, Gap, HealthState, HostInfo, Tick};
 use crate::model::time::{MonoNs, Seq};
@@ -124,7 +124,8 @@ impl RoleThread {
 
     /// Until the next reading, or not quite: programs in the kernel go on filling their buffers.
     fn wait(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], until: MonoNs) {
-        if self.role == Role::Bpf {
+        let filling = self.interval > UNRELIEVED || collectors.iter().any(|c| c.1.is_filling());
+        if self.role == Role::Bpf && filling {
             let mut next = clock::mono() + RELIEF;
             // A reading that is due just after it does the same.
             while next + RELIEF / 5 < until {

@@ -8,12 +8,12 @@ use aya::maps::perf::{PerfEvent, PerfEventArrayBuffer};
 use aya::maps::{Map, MapData, PerfEventArray, RingBuf};
 
 use super::layout::net::{EVENT_BYTES, RING_BYTES};
-use crate::collect::{RELIEF, Unavailable};
+use crate::collect::{RELIEF, UNRELIEVED, Unavailable};
 
 /// Kernel memory: all perf buffers together, one for each CPU that is online; of many CPUs one is
 /// busy. The ring serves all of them and takes half of it: it is mapped twice over, so that our
-/// resident memory shows it twice, and it is emptied every half second at least, by when 10,000
-/// records a second have filled two fifths of it.
+/// resident memory shows it twice. It holds 10,000 records a second for 1.3 s; once there are many
+/// it is emptied every half second.
 pub(super) const BYTES_FIXED: usize = 2 << 20;
 /// The page at the head of a CPU's perf buffer.
 pub(super) const BYTES_PER_CPU: usize = PAGE;
@@ -26,10 +26,12 @@ const RECORD_BYTES: usize = EVENT_BYTES + 8;
 /// Records a second that must not be lost.
 const GOAL: u128 = 10_000;
 const _: () = {
-    // Between two looks, and half as many again.
-    let due = GOAL * RELIEF.as_millis() / 1000;
-    assert!(MOST as u128 * 2 >= due * 3);
+    // Between two looks, and half as many again; and before anybody knows that there are many.
+    assert!(MOST as u128 * 2 >= GOAL * RELIEF.as_millis() / 1000 * 3);
+    assert!(MOST as u128 >= GOAL * UNRELIEVED.as_millis() / 1000);
 };
+/// So many records of one reading call for looks between two readings: an eighth of the ring.
+pub(super) const MANY: u64 = MOST as u64 / 8;
 
 /// Where records come from.
 pub(super) enum Events {

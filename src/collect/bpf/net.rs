@@ -145,6 +145,8 @@ pub struct NetBpf {
     stripes: Stripes<{ l::WORDS }>,
     events: Events,
     held: Held,
+    /// Records of the last reading.
+    taken: u64,
     /// Why a kind is not counted, by kind; drops last.
     off: [Option<String>; l::KINDS],
     reasons: Vec<(u32, Arc<str>)>,
@@ -213,6 +215,10 @@ impl Collector for NetBpf {
         self.held.take_in(&mut self.events);
     }
 
+    fn is_filling(&self) -> bool {
+        self.taken >= events::MANY
+    }
+
     fn signals(&self, out: &mut Vec<Signal>) {
         out.push(self.coverage.signal("TCP events"));
         let names = [
@@ -257,6 +263,7 @@ impl NetBpf {
             stripes,
             events,
             held: Held::default(),
+            taken: 0,
             off,
             reasons: reason_names(types.own.enumeration("skb_drop_reason")),
             places: BTreeMap::new(),
@@ -285,6 +292,7 @@ impl NetBpf {
         let rest = out.flows.get(LISTED..).unwrap_or_default();
         out.unlisted += rest.iter().map(|f| f.count).sum::<u64>();
         out.flows.truncate(LISTED);
+        self.taken = held.taken;
         held.taken
     }
 
