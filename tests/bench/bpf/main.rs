@@ -61,9 +61,13 @@ fn rounds() -> usize {
     std::env::var("ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(11)
 }
 
-/// One line of the verdict.
+/// One line of the verdict. A cost below nothing is noise, and so is what is divided by it.
 fn goal(what: &str, value: f64, most: f64, unit: &str) {
-    let verdict = if value <= most { "reached" } else { "NOT REACHED" };
+    let verdict = match value {
+        v if v > most => "NOT REACHED",
+        v if v > 0.0 => "reached",
+        _ => "NOT KNOWN: noise, more ROUNDS",
+    };
     println!("  {what:<58} {value:>8.2} {unit:<4} goal {most:>6.2}  {verdict}");
 }
 
