@@ -56,7 +56,8 @@ pub struct IrqCpu {
     pub hard: Hist,
     /// Time by interrupt.
     pub lines: Vec<LineTime>,
-    /// Exits without an entry: the programs were attached in between.
+    /// Exits without an entry since all programs are attached: the run began before that, or
+    /// the kernel ran no program at its entry. Such a run is in no other number here.
     pub unpaired: u64,
     /// Handlers whose interrupt did not fit into the table.
     pub table_full: u64,
@@ -102,6 +103,8 @@ pub struct IrqBpf {
     last: IrqBpfSample,
     samples: u32,
     coverage: Coverage,
+    /// Exits of each CPU counted before its entries were: nothing is lost there.
+    before_entries: Vec<u64>,
 }
 
 const MISSED_EVERY: u32 = 60;
@@ -128,8 +131,11 @@ impl Collector for IrqBpf {
             ("softirq_entry", "softirq_entry"),
         );
         soft?;
+        let mut stripes = loaded.stripes("IRQ", kernel.cpus)?;
+        stripes.refresh().map_err(|e| Unavailable::new(format!("cannot read IRQ: {e}"), ""))?;
         Ok(Self {
-            stripes: loaded.stripes("IRQ", kernel.cpus)?,
+            before_entries: (0..stripes.count()).map(|c| stripes.get(c, l::UNPAIRED)).collect(),
+            stripes,
             loaded,
             softirqs: true,
             no_hard: hard.err().map(|u| u.reason),
@@ -209,7 +215,8 @@ impl IrqBpf {
             cpu: CpuId(cpu as u32),
             hard_count: word(l::HARD_COUNT),
             hard_ns: word(l::HARD_NS),
-            unpaired: word(l::UNPAIRED),
+            unpaired: word(l::UNPAIRED)
+                .saturating_sub(self.before_entries.get(cpu).copied().unwrap_or(0)),
             table_full: word(l::TABLE_FULL),
             ..IrqCpu::default()
         };
