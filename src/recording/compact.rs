@@ -21,6 +21,7 @@
 
 use std::rc::Rc;
 
+use super::cells::Room;
 use super::delta::{
     Run, align, align_keys, before, bias, keys, put_runs, put_tables, unmoved, zigzag,
 };
@@ -95,7 +96,7 @@ fn put_columns<'p>(prev: &dyn Fn(usize) -> Option<&'p Column>, now: &Flat, out: 
         put_varint(out, (i - last) as u64);
         last = i;
         let old = prev(i).unwrap_or(&none);
-        room.column(old, new, runs.get_mut(i).and_then(Option::take), out);
+        room.put_column(old, new, runs.get_mut(i).and_then(Option::take), out);
     }
 }
 
@@ -108,17 +109,14 @@ pub(super) fn is_whole(runs: &[Run], rows: usize) -> bool {
     }
 }
 
-/// Room for one number of all rows.
-#[derive(Debug, Default)]
-struct Room {
-    now: Vec<u64>,
-    old: Vec<u64>,
-    copied: Vec<u64>,
-    fresh: Vec<u64>,
-}
-
 impl Room {
-    fn column(&mut self, old: &Column, new: &Column, known: Option<Rc<[Run]>>, out: &mut Vec<u8>) {
+    fn put_column(
+        &mut self,
+        old: &Column,
+        new: &Column,
+        known: Option<Rc<[Run]>>,
+        out: &mut Vec<u8>,
+    ) {
         let in_table = known.is_some();
         let runs = known.unwrap_or_else(|| align(old, new).into());
         let (width, in_place) = (new.width(), is_whole(&runs, old.rows()));

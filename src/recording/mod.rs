@@ -3,6 +3,7 @@
 //! screens: what a timeline shows of a tick comes in as a [`index::Note`].
 
 mod ahead;
+mod cells;
 mod compact;
 mod cursor;
 pub mod delta;

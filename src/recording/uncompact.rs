@@ -2,13 +2,14 @@
 
 use std::rc::Rc;
 
+use super::cells::{Room, copies};
 use super::compact::{FEW_ROWS, FIRST, MOST_WIDTH, WHOLE, is_whole};
 use super::delta::{Run, unmoved};
 use super::flat::{Column, Flat, FlatError, Part, TableOf};
 use super::reshape::Mapping;
 use super::undelta::{
-    MOST_CELLS, afford, behind, count, fill, number, read_runs, read_tables, read_texts, torn,
-    unzigzag,
+    MOST_CELLS, afford, behind, column_of, count, number, read_head, read_runs, read_tables,
+    read_texts_over, torn, unzigzag,
 };
 
 /// Reads what [`put_difference`] wrote.
@@ -70,15 +71,9 @@ pub(super) fn add_sparse(to: &mut [u64], bytes: &[u8], at: &mut usize) -> Result
 
 /// A sample of the same shape, made of the one before in place.
 pub(super) fn read_next(prev: Flat, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
-    let Flat { shape, mut nums, mut texts, columns, tables } = prev;
+    let Flat { shape, mut nums, texts, columns, tables } = prev;
     add_sparse(&mut nums, bytes, at)?;
-    let changed = read_texts(texts.len(), bytes, at)?;
-    if !changed.is_empty() {
-        let old = std::mem::take(&mut texts);
-        for (i, t) in old.iter().enumerate() {
-            texts.push(changed.get(&i).copied().unwrap_or(t));
-        }
-    }
+    let texts = read_texts_over(texts, bytes, at)?;
     let tables = tables_or(tables, columns.len(), bytes, at)?;
     let keys = |t: &TableOf| columns.get(t.key).map_or(0, Column::cells);
     let runs = read_rows(&tables, keys, columns.len(), bytes, at)?;
@@ -94,18 +89,10 @@ pub(super) fn read_mapped(
     bytes: &[u8],
     at: &mut usize,
 ) -> Result<Flat, FlatError> {
-    let mut out = Flat { shape, ..Flat::default() };
-    let old = |i: &Option<usize>| i.and_then(|i| prev.nums.get(i)).copied().unwrap_or(0);
-    out.nums.extend(map.nums.iter().map(old));
-    add_sparse(&mut out.nums, bytes, at)?;
-    let changed = read_texts(map.texts.len(), bytes, at)?;
-    for (i, from) in map.texts.iter().enumerate() {
-        let old = from.and_then(|i| prev.texts.get(i));
-        out.texts.push(changed.get(&i).copied().or(old).unwrap_or_default());
-    }
+    let mut out = read_head(prev, shape, map, add_sparse, bytes, at)?;
     let n = map.columns.len();
     out.tables = tables_or(prev.tables.clone(), n, bytes, at)?;
-    let column = |i: usize| map.columns.get(i).copied().flatten().and_then(|i| prev.columns.get(i));
+    let column = |i| column_of(prev, map, i);
     let keys = |t: &TableOf| column(t.key).map_or(0, Column::cells);
     let runs = read_rows(&out.tables, keys, n, bytes, at)?;
     let before = (0..n).map(|i| column(i).cloned().unwrap_or_default());
@@ -164,7 +151,7 @@ fn read_columns(
             out.push(old);
             continue;
         }
-        out.push(room.column(old, known, &mut left_cells, bytes, at)?);
+        out.push(room.read_column(old, known, &mut left_cells, bytes, at)?);
         left -= 1;
         if left > 0 {
             let gap = number(bytes, at)?;
@@ -174,17 +161,8 @@ fn read_columns(
     if left > 0 { torn() } else { Ok(out) }
 }
 
-/// Room for one number of all rows.
-#[derive(Debug, Default)]
-struct Room {
-    now: Vec<u64>,
-    old: Vec<u64>,
-    copied: Vec<u64>,
-    fresh: Vec<u64>,
-}
-
 impl Room {
-    fn column(
+    fn read_column(
         &mut self,
         mut old: Column,
         known: Option<Rc<[Run]>>,
@@ -223,7 +201,7 @@ impl Room {
         for c in 0..width {
             let p = old.and_then(|o| Some((o, o.parts().get(c)?)));
             let is_changed = next == Some(c);
-            parts.push(self.part(p, rows, &runs, is_changed, bytes, at)?);
+            parts.push(self.read_part(p, rows, &runs, is_changed, bytes, at)?);
             if is_changed {
                 next = changed.next(bytes, at)?;
             }
@@ -232,7 +210,7 @@ impl Room {
     }
 
     /// One number of all rows, some of which are not where they were.
-    fn part(
+    fn read_part(
         &mut self,
         old: Option<(&Column, &Part)>,
         rows: usize,
@@ -241,13 +219,11 @@ impl Room {
         bytes: &[u8],
         at: &mut usize,
     ) -> Result<Part, FlatError> {
-        let is_copy = |r: &Run| r.from.is_some() && old.is_some();
-        let copies: usize = runs.iter().filter(|r| is_copy(r)).map(|r| r.len).sum();
+        let copies = copies(old.is_some(), runs);
         if !is_changed && copies == 0 {
             return Ok(Part::Same(0));
         }
-        fill(&mut self.copied, copies, 0);
-        fill(&mut self.fresh, rows - copies, 0);
+        self.clear(copies, rows - copies);
         if is_changed {
             read_copied(&mut self.copied, bytes, at)?;
             if !self.fresh.is_empty() {
@@ -257,23 +233,7 @@ impl Room {
         if let Some((column, old)) = old {
             old.unpack(column.rows(), &mut self.old);
         }
-        self.now.clear();
-        let (mut copied, mut fresh) = (self.copied.iter(), self.fresh.iter());
-        let mut last = 0u64;
-        for r in runs {
-            if let Some(from) = r.from.filter(|_| old.is_some()) {
-                // Columns of a table that was another one before may be shorter than its keys.
-                let old = self.old.get(from..).unwrap_or_default().iter().copied();
-                let old = old.chain(std::iter::repeat(0)).take(r.len);
-                self.now.extend(old.zip(copied.by_ref()).map(|(o, by)| o.wrapping_add(*by)));
-            } else {
-                self.now.extend(fresh.by_ref().take(r.len).map(|by| {
-                    last = last.wrapping_add(*by);
-                    last
-                }));
-            }
-        }
-        Ok(Part::of(&self.now))
+        Ok(self.part(old.is_some(), runs))
     }
 }
 

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::cells::{self, Room};
 use super::delta::Run;
-use super::flat::{Column, Flat, FlatError, Part, TableOf, varint};
+use super::flat::{Column, Flat, FlatError, Part, TableOf, Texts, varint};
 use super::reshape::{self, Mapping};
 use super::uncompact;
 
@@ -49,7 +50,7 @@ pub(super) fn read_full(bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError>
         let rows = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX);
         afford(&mut left, rows, width)?;
         let fresh = [Run { from: None, len: rows }];
-        out.columns.push(room.read_cells(None, width, &fresh, bytes, at)?);
+        out.columns.push(read_cells(&mut room, None, width, &fresh, bytes, at)?);
     }
     out.tables = read_tables(out.columns.len(), bytes, at)?;
     Ok(out)
@@ -96,15 +97,9 @@ pub(super) fn read_tables(
 
 /// A sample of the same shape, made of the one before in place: most of it stays.
 pub(super) fn read_next(prev: Flat, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
-    let Flat { shape, mut nums, mut texts, columns, .. } = prev;
+    let Flat { shape, mut nums, texts, columns, .. } = prev;
     read_sparse(&mut nums, bytes, at)?;
-    let changed = read_texts(texts.len(), bytes, at)?;
-    if !changed.is_empty() {
-        let old = std::mem::take(&mut texts);
-        for (i, t) in old.iter().enumerate() {
-            texts.push(changed.get(&i).copied().unwrap_or(t));
-        }
-    }
+    let texts = read_texts_over(texts, bytes, at)?;
     let tables = read_tables(columns.len(), bytes, at)?;
     let rows = |t: &TableOf| columns.get(t.key).map_or(0, Column::cells);
     let known = read_table_runs(&tables, rows, columns.len(), bytes, at)?;
@@ -117,14 +112,14 @@ pub(super) fn read_next(prev: Flat, bytes: &[u8], at: &mut usize) -> Result<Flat
             read_cells_in_place(before, bytes, at)?
         } else {
             let before = Some(&before).filter(|b| b.width() == width);
-            room.read_cells(before, width, &runs, bytes, at)?
+            read_cells(&mut room, before, width, &runs, bytes, at)?
         });
     }
     Ok(out)
 }
 
 /// Texts that are new, by their place.
-pub(super) fn read_texts<'b>(
+fn read_texts<'b>(
     texts: usize,
     bytes: &'b [u8],
     at: &mut usize,
@@ -136,6 +131,23 @@ pub(super) fn read_texts<'b>(
         changed.insert(last, slice(bytes, at, len)?);
     }
     Ok(changed)
+}
+
+/// Texts of a sample of the same shape: the ones before, but for those that are new.
+pub(super) fn read_texts_over(
+    before: Texts,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Texts, FlatError> {
+    let changed = read_texts(before.len(), bytes, at)?;
+    if changed.is_empty() {
+        return Ok(before);
+    }
+    let mut out = Texts::default();
+    for (i, t) in before.iter().enumerate() {
+        out.push(changed.get(&i).copied().unwrap_or(t));
+    }
+    Ok(out)
 }
 
 /// Rows of the tables: one list for all columns of a table.
@@ -174,6 +186,36 @@ fn read_column_head(
     Ok((width, runs))
 }
 
+/// Adds sparse differences to the numbers they belong to.
+pub(super) type Sparse = fn(&mut [u64], &[u8], &mut usize) -> Result<(), FlatError>;
+
+/// Numbers and texts of a sample of another shape: those that it has in common with the one
+/// before it, and what changed.
+pub(super) fn read_head(
+    prev: &Flat,
+    shape: Vec<u8>,
+    map: &Mapping,
+    sparse: Sparse,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Flat, FlatError> {
+    let mut out = Flat { shape, ..Flat::default() };
+    let old = |i: &Option<usize>| i.and_then(|i| prev.nums.get(i)).copied().unwrap_or(0);
+    out.nums.extend(map.nums.iter().map(old));
+    sparse(&mut out.nums, bytes, at)?;
+    let changed = read_texts(map.texts.len(), bytes, at)?;
+    for (i, from) in map.texts.iter().enumerate() {
+        let old = from.and_then(|i| prev.texts.get(i));
+        out.texts.push(changed.get(&i).copied().or(old).unwrap_or_default());
+    }
+    Ok(out)
+}
+
+/// The column that column `i` of another shape was before.
+pub(super) fn column_of<'p>(prev: &'p Flat, map: &Mapping, i: usize) -> Option<&'p Column> {
+    map.columns.get(i).copied().flatten().and_then(|i| prev.columns.get(i))
+}
+
 fn read_mapped(
     prev: &Flat,
     shape: Vec<u8>,
@@ -181,17 +223,9 @@ fn read_mapped(
     bytes: &[u8],
     at: &mut usize,
 ) -> Result<Flat, FlatError> {
-    let mut out = Flat { shape, ..Flat::default() };
-    let old = |i: &Option<usize>| i.and_then(|i| prev.nums.get(i)).copied().unwrap_or(0);
-    out.nums.extend(map.nums.iter().map(old));
-    read_sparse(&mut out.nums, bytes, at)?;
-    let changed = read_texts(map.texts.len(), bytes, at)?;
-    for (i, from) in map.texts.iter().enumerate() {
-        let old = from.and_then(|i| prev.texts.get(i));
-        out.texts.push(changed.get(&i).copied().or(old).unwrap_or_default());
-    }
+    let mut out = read_head(prev, shape, map, read_sparse, bytes, at)?;
     let columns = map.columns.len();
-    let column = |i: usize| map.columns.get(i).copied().flatten().and_then(|i| prev.columns.get(i));
+    let column = |i| column_of(prev, map, i);
     out.tables = read_tables(columns, bytes, at)?;
     let rows = |t: &TableOf| column(t.key).map_or(0, Column::cells);
     let known = read_table_runs(&out.tables, rows, columns, bytes, at)?;
@@ -201,7 +235,7 @@ fn read_mapped(
         let rows = before.map_or(0, Column::rows);
         let (width, runs) = read_column_head(rows, known, &mut left, bytes, at)?;
         let before = before.filter(|b| b.width() == width);
-        out.columns.push(room.read_cells(before, width, &runs, bytes, at)?);
+        out.columns.push(read_cells(&mut room, before, width, &runs, bytes, at)?);
     }
     Ok(out)
 }
@@ -299,70 +333,33 @@ fn read_cells_in_place(mut c: Column, bytes: &[u8], at: &mut usize) -> Result<Co
     Ok(c)
 }
 
-/// Room for the numbers of one part of a column.
-#[derive(Debug, Default)]
-struct Room {
-    now: Vec<u64>,
-    old: Vec<u64>,
-    copied: Vec<u64>,
-    fresh: Vec<u64>,
-}
-
-impl Room {
-    fn read_cells(
-        &mut self,
-        prev: Option<&Column>,
-        width: usize,
-        runs: &[Run],
-        bytes: &[u8],
-        at: &mut usize,
-    ) -> Result<Column, FlatError> {
-        // Afforded by the caller.
-        let rows: usize = runs.iter().map(|r| r.len).sum();
-        let copies = runs.iter().filter(|r| r.from.is_some() && prev.is_some());
-        let copies: usize = copies.map(|r| r.len).sum();
-        let mut parts = Vec::new();
-        for c in 0..width {
-            let old = prev.and_then(|p| Some((p, p.parts().get(c)?)));
-            if let Some((prev, part)) = old {
-                part.unpack(prev.rows(), &mut self.old);
-                fill(&mut self.copied, copies, unzigzag(number(bytes, at)?));
-                read_sparse(&mut self.copied, bytes, at)?;
-            } else if bytes.get(*at) == Some(&0) {
-                // The same as in the row before, in all of them: zero.
-                *at += 1;
-                parts.push(Part::Same(0));
-                continue;
-            }
-            fill(&mut self.fresh, rows - copies, 0);
-            read_sparse(&mut self.fresh, bytes, at)?;
-            parts.push(self.part(old.is_some(), runs));
+fn read_cells(
+    room: &mut Room,
+    prev: Option<&Column>,
+    width: usize,
+    runs: &[Run],
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Column, FlatError> {
+    // Afforded by the caller.
+    let rows: usize = runs.iter().map(|r| r.len).sum();
+    let copies = cells::copies(prev.is_some(), runs);
+    let mut parts = Vec::new();
+    for c in 0..width {
+        let old = prev.and_then(|p| Some((p, p.parts().get(c)?)));
+        if let Some((prev, part)) = old {
+            part.unpack(prev.rows(), &mut room.old);
+            cells::fill(&mut room.copied, copies, unzigzag(number(bytes, at)?));
+            read_sparse(&mut room.copied, bytes, at)?;
+        } else if bytes.get(*at) == Some(&0) {
+            // The same as in the row before, in all of them: zero.
+            *at += 1;
+            parts.push(Part::Same(0));
+            continue;
         }
-        Ok(Column::from_parts(rows, parts))
+        cells::fill(&mut room.fresh, rows - copies, 0);
+        read_sparse(&mut room.fresh, bytes, at)?;
+        parts.push(room.part(old.is_some(), runs));
     }
-
-    fn part(&mut self, copies: bool, runs: &[Run]) -> Part {
-        self.now.clear();
-        let (mut copied, mut fresh) = (self.copied.iter(), self.fresh.iter());
-        let mut last = 0u64;
-        for r in runs {
-            if let (Some(from), true) = (r.from, copies) {
-                // Columns of a table that was another one before may be shorter than its keys.
-                let old = self.old.get(from..).unwrap_or_default().iter().copied();
-                let old = old.chain(std::iter::repeat(0)).take(r.len);
-                self.now.extend(old.zip(copied.by_ref()).map(|(o, by)| o.wrapping_add(*by)));
-            } else {
-                self.now.extend(fresh.by_ref().take(r.len).map(|by| {
-                    last = last.wrapping_add(*by);
-                    last
-                }));
-            }
-        }
-        Part::of(&self.now)
-    }
-}
-
-pub(super) fn fill(room: &mut Vec<u64>, len: usize, n: u64) {
-    room.clear();
-    room.resize(len, n);
+    Ok(Column::from_parts(rows, parts))
 }
