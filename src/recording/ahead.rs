@@ -1,6 +1,7 @@
 //! Decodes the next tick before it is asked for, on a thread of its own: whoever steps through a
 //! recording at the pace of a key finds it made. A tick with many sockets takes megabytes of
-//! fresh memory, and the first one of a group its keyframe; either takes several milliseconds.
+//! fresh memory, the first one of a group its keyframe, and one step back the whole group up to
+//! there; each takes several milliseconds.
 //! One tick is made in advance, never more, and with the same decoder as without: what is read
 //! does not depend on whether it was ready.
 
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::cursor::Cursor;
-use super::index::TickRef;
+use super::index::GroupIndex;
 use super::layout::Blocks;
 use super::source::ReadAt;
 use crate::model::tick::Tick;
@@ -18,8 +19,8 @@ pub(super) type Place = (u64, usize);
 
 struct Job {
     place: Place,
-    at: TickRef,
-    /// Where decoding stands: before this tick, or in another group.
+    index: Arc<GroupIndex>,
+    /// Where decoding stands: anywhere.
     cursor: Cursor,
 }
 
@@ -59,11 +60,11 @@ impl Ahead {
         Some(Self { jobs, made, pending: None })
     }
 
-    /// Has a tick made. `cursor` stands before it, or in another group.
-    pub(super) fn begin(&mut self, place: Place, at: TickRef, cursor: Cursor) {
+    /// Has a tick made, of the group that `index` is of.
+    pub(super) fn begin(&mut self, place: Place, index: Arc<GroupIndex>, cursor: Cursor) {
         // What nobody came for.
         while self.made.try_recv().is_ok() {}
-        self.pending = self.jobs.send(Job { place, at, cursor }).ok().map(|()| place);
+        self.pending = self.jobs.send(Job { place, index, cursor }).ok().map(|()| place);
     }
 
     /// The tick that was made in advance, waited for where it is being made just now. `None`: it
@@ -80,11 +81,8 @@ impl Ahead {
 }
 
 fn make(job: Job, b: &mut Blocks<'_>) -> Option<Made> {
-    let mut cursor = match job {
-        Job { cursor, place, .. } if cursor.is_before(place) => cursor,
-        Job { place, .. } => Cursor::at(place.0),
-    };
-    cursor.step(b, &job.at).ok()?;
+    let mut cursor = Cursor::towards(job.place, Some(job.cursor));
+    cursor.go(b, &job.index, job.place.1).ok()?;
     let (tick, broken) = cursor.make();
     Some(Made { cursor, tick, broken })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::ahead::Place;
 use super::flat::FlatError;
 use super::format::Kind;
-use super::index::TickRef;
+use super::index::{GroupIndex, TickRef};
 use super::layout::Blocks;
 use super::reader::{Damage, ReadError};
 use super::state::Decoder;
@@ -26,9 +26,24 @@ impl Cursor {
         Self { group, done: 0, decoder: Decoder::default() }
     }
 
-    /// Is that tick the next one?
-    pub(super) fn is_before(&self, (group, place): Place) -> bool {
-        self.group == group && self.done == place
+    /// The one at hand, if it stands before that tick in its group; else the group's begin.
+    pub(super) fn towards((group, place): Place, at_hand: Option<Self>) -> Self {
+        let usable = |c: &Self| c.group == group && c.done <= place;
+        at_hand.filter(usable).unwrap_or_else(|| Self::at(group))
+    }
+
+    /// Takes in the ticks up to that place of the group.
+    pub(super) fn go(
+        &mut self,
+        b: &mut Blocks<'_>,
+        index: &GroupIndex,
+        place: usize,
+    ) -> Result<(), ReadError> {
+        while self.done <= place {
+            let t = index.ticks.get(self.done).ok_or(ReadError::NoSuchTick)?;
+            self.step(b, t).map_err(ReadError::Damaged)?;
+        }
+        Ok(())
     }
 
     /// Takes in one more tick of the group.

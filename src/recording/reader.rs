@@ -342,7 +342,11 @@ impl Reader {
         if let Some(last) = self.last.as_ref().filter(|l| l.place == here) {
             return Ok(last.tick.clone());
         }
-        let stepped = self.last.take().is_some_and(|l| l.number + 1 == tick);
+        let next = self.last.take().and_then(|l| match tick {
+            t if t == l.number + 1 => Some(t + 1),
+            t if t + 1 == l.number => t.checked_sub(1),
+            _ => None,
+        });
         let made = match self.ahead.as_mut().and_then(|a| a.take(here)) {
             Some(made) => made,
             None => self.decode(group, here)?,
@@ -352,30 +356,30 @@ impl Reader {
         }
         self.cursor = Some(made.cursor);
         self.last = Some(Last { number: tick, place: here, tick: made.tick.clone() });
-        if stepped {
-            self.look_ahead(tick + 1);
+        if let Some(next) = next {
+            self.look_ahead(next);
         }
         Ok(made.tick)
     }
 
     fn decode(&mut self, group: usize, (offset, place): Place) -> Result<Made, ReadError> {
         let index = self.index(group)?;
-        let usable = |c: &Cursor| c.group == offset && c.done <= place;
-        let mut cursor = self.cursor.take().filter(usable).unwrap_or_else(|| Cursor::at(offset));
-        while cursor.done <= place {
-            let at = index.ticks.get(cursor.done).ok_or(ReadError::NoSuchTick)?;
-            let mut blocks = Blocks { src: &*self.src, zip: &mut self.zip };
-            if let Err(mut d) = cursor.step(&mut blocks, at) {
+        let mut cursor = Cursor::towards((offset, place), self.cursor.take());
+        let mut blocks = Blocks { src: &*self.src, zip: &mut self.zip };
+        match cursor.go(&mut blocks, &index, place) {
+            Err(ReadError::Damaged(mut d)) => {
                 let last = cursor.done.checked_sub(1).and_then(|n| index.ticks.get(n));
                 d.after = last.map(|t| t.at);
                 return Err(self.hurt(d));
             }
+            gone => gone?,
         }
         let (tick, broken) = cursor.make();
         Ok(Made { cursor, tick, broken })
     }
 
-    /// From now on a thread has the next tick ready for whoever goes on tick by tick.
+    /// From now on a thread has the next tick ready for whoever goes on tick by tick, in either
+    /// direction.
     pub fn read_ahead(&mut self) {
         self.ahead = Ahead::start(self.src.clone());
     }
@@ -387,9 +391,8 @@ impl Reader {
         let Some((group, place)) = self.locate(tick) else { return };
         let Some(offset) = self.layout.groups.get(group).map(|g| g.offset) else { return };
         let Ok(index) = self.index(group) else { return };
-        let Some(at) = index.ticks.get(place) else { return };
         if let (Some(a), Some(cursor)) = (&mut self.ahead, self.cursor.take()) {
-            a.begin((offset, place), *at, cursor);
+            a.begin((offset, place), index, cursor);
         }
     }
 

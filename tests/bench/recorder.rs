@@ -1,9 +1,9 @@
 //! What `stallscope record` costs, beside `atop -w` in the same run on the same box.
 //!
-//! `cargo bench --bench recorder [-- SECONDS [SOCKETS]]`: SECONDS (60, or a multiple) of 1 Hz on this
-//! box as it is, then the same with SOCKETS (default 10,000) loopback sockets of which 12% are
-//! active each second. `-- 600 100000` is the big one. As root everything happens in a network
-//! namespace of its own.
+//! `cargo bench --bench recorder [-- SECONDS [SOCKETS]]`: 60 seconds of 1 Hz on this box as it
+//! is, then SECONDS (60, or a multiple) with SOCKETS (default 10,000) loopback sockets of which
+//! 12% are active each second. `-- 600 100000` is the big one. As root everything happens in a
+//! network namespace of its own.
 //!
 //! After a warm-up: CPU time (`/proc/PID/schedstat`, all threads), resident memory (now and at
 //! most), growth of the file, and what the recording says of missed ticks. Prints, asserts
@@ -40,10 +40,10 @@ fn main() {
         "box", "program", "CPU %", "RSS MiB", "peak", "B/tick", "B/socket", "missed"
     );
     // Whole groups of 60 ticks: each holds one keyframe, which is most of the bytes.
-    let span = Duration::from_secs(span.div_ceil(60).max(1) as u64 * 60);
-    for n in [0, sockets] {
+    let groups = span.div_ceil(60).max(1) as u64;
+    for (n, groups) in [(0, 1), (sockets, groups)] {
         let held = children(n);
-        measure(n, span);
+        measure(n, Duration::from_secs(groups * 60));
         drop(held);
     }
 }

@@ -105,6 +105,7 @@ fn seeks(file: &Path) {
     percentiles("step, back to back", steps(&mut r, from..far, None));
     percentiles("step, 30 a second", steps(&mut r, from..far, Some(KEY_REPEAT)));
     percentiles("step back, back to back", steps(&mut r, (from..far).rev(), None));
+    percentiles("step back, 30 a second", steps(&mut r, (from..far).rev(), Some(KEY_REPEAT)));
     // What the console shows first: the tick with rates and a first judgement.
     let mut judge = Judge::new(Tape::new(Reader::file(file).unwrap()), Engine::default());
     let mut took = Vec::new();

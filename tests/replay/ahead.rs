@@ -40,7 +40,8 @@ fn sample() -> &'static [u8] {
 fn tick_by_tick_and_back_and_forth() {
     let bytes = sample();
     compare(bytes, 0..203);
-    compare(bytes, (50..70).rev());
+    compare(bytes, (0..130).rev());
+    compare(bytes, (50..70).rev().chain(52..75).chain((40..73).rev()));
     // Steps, the same once more, over the edge of a group, away while the next one is made.
     let walk = [57, 58, 59, 60, 61, 61, 62, 61, 62, 63, 7, 8, 9, 10, 65, 66, 11, 12, 13, 14, 13];
     compare(bytes, walk.into_iter().chain([119, 120, 121, 122, 300, 123, 124, 124, 199, 200]));
@@ -58,6 +59,7 @@ fn over_damage() {
         hurt += u64::from(from.is_some());
         let from = from.unwrap_or(0);
         compare(&bytes, (from.saturating_sub(9)..from + 9).chain(from + 50..from + 70));
+        compare(&bytes, (from.saturating_sub(9)..from + 70).rev());
     }
     assert!(hurt == 2, "{hurt} files were damaged where their ticks are");
 }
