@@ -7,6 +7,8 @@ use std::time::Duration;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use stallscope::clock;
 
+use super::median;
+
 const CPU: usize = 1;
 
 fn pin() {
@@ -15,37 +17,44 @@ fn pin() {
     sched_setaffinity(None, &set).unwrap();
 }
 
+/// Trips of one slice: some 10 ms.
+const SLICE: u32 = 2000;
+
 /// Switches tasks `2 * trips` times on one CPU; CPU time per switch, ns. The time of both
-/// threads holds all of the switch, and nothing of what others do on the CPU.
+/// threads holds all of the switch, and nothing of what others do on the CPU, but for the
+/// caches that they spoil: what comes back is the median of slices.
 pub(crate) fn ping_pong(trips: u32) -> f64 {
     let (mut a_rx, mut b_tx) = std::io::pipe().unwrap();
     let (mut b_rx, mut a_tx) = std::io::pipe().unwrap();
+    // A byte that is 1 ends a slice; the first one says that both are there.
     let echo = std::thread::spawn(move || {
         pin();
-        let mut byte = [0];
-        // The first byte says that both are there.
-        let mut begun = Duration::ZERO;
+        let (mut byte, mut edges) = ([0], Vec::new());
         while b_rx.read_exact(&mut byte).is_ok() && b_tx.write_all(&byte).is_ok() {
             if byte == [1] {
-                begun = clock::thread_cpu();
+                edges.push(clock::thread_cpu());
             }
         }
-        clock::thread_cpu().saturating_sub(begun)
+        edges
     });
     let ping = std::thread::spawn(move || {
         pin();
-        let mut byte = [1];
-        let mut trip = |b: u8| {
-            a_tx.write_all(&[b]).unwrap();
+        let (mut byte, mut edges) = ([1], Vec::new());
+        for n in 0..=trips {
+            let edge = n % SLICE == 0;
+            a_tx.write_all(&[u8::from(edge)]).unwrap();
             a_rx.read_exact(&mut byte).unwrap();
-        };
-        trip(1);
-        let begun = clock::thread_cpu();
-        (0..trips).for_each(|_| trip(0));
-        clock::thread_cpu().saturating_sub(begun)
+            if edge {
+                edges.push(clock::thread_cpu());
+            }
+        }
+        edges
     });
-    let took = ping.join().unwrap() + echo.join().unwrap();
-    took.as_nanos() as f64 / f64::from(trips * 2)
+    let (ping, echo) = (ping.join().unwrap(), echo.join().unwrap());
+    let took = |w: &[Duration]| w[1].saturating_sub(w[0]);
+    let slices = ping.windows(2).zip(echo.windows(2)).map(|(p, e)| took(p) + took(e));
+    let per_switch = |d: Duration| d.as_nanos() as f64 / f64::from(SLICE * 2);
+    median(&mut slices.map(per_switch).collect::<Vec<_>>())
 }
 
 /// Softirqs of the network.
