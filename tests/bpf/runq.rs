@@ -1,7 +1,9 @@
 //! Run-queue latency where arithmetic says what it must be.
 
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use stallscope::clock;
 use stallscope::collect::HostFs;
 use stallscope::collect::bpf::Hist;
@@ -196,6 +198,53 @@ fn both_tiers_agree() {
         println!("waits {counts:?}, waited {sums:?} ns, {:.2} % apart", outliers * 100.0);
         assert!(counts[0] > 1000.0 && (counts[1] / counts[0] - 1.0).abs() < 0.02, "{counts:?}");
         assert!((sums[1] / sums[0] - 1.0).abs() < 0.05, "{sums:?}");
+        assert!(outliers <= OUTLIERS, "{outliers}\n{a:?}\n{b:?}");
+    });
+}
+
+/// Passes a byte on until it is not 0, on one CPU.
+fn pass_on(mut from: PipeReader, mut to: PipeWriter) {
+    let mut set = CpuSet::new();
+    set.set(CPU as usize);
+    sched_setaffinity(None, &set).unwrap();
+    let mut byte = [0];
+    while byte == [0] && from.read_exact(&mut byte).is_ok() && to.write_all(&byte).is_ok() {}
+}
+
+/// Two threads that wake each other make so many short waits that tier A measures a few of them
+/// only. All count.
+#[test]
+fn waits_that_are_passed_over_count() {
+    lab(&[], || {
+        let (a_rx, b_tx) = std::io::pipe().unwrap();
+        let (b_rx, a_tx) = std::io::pipe().unwrap();
+        let mut stir = a_tx.try_clone().unwrap();
+        let threads = [
+            std::thread::spawn(|| pass_on(a_rx, a_tx)),
+            std::thread::spawn(|| pass_on(b_rx, b_tx)),
+        ];
+        let mut a: RunqBpf = open();
+        let mut b = RunqBpf::open_tier_b(&HostFs::live(), &options()).unwrap();
+        stir.write_all(&[0]).unwrap();
+        let before = (sample(&mut a), sample(&mut b));
+        run_for(secs(2));
+        let after = (sample(&mut a), sample(&mut b));
+        stir.write_all(&[1]).unwrap();
+        for t in threads {
+            t.join().unwrap();
+        }
+        let of = |before: &RunqBpfSample, after: &RunqBpfSample| {
+            let switches = cpu(after).switches - cpu(before).switches;
+            (switches as f64, cpu(after).waits.since(&cpu(before).waits).unwrap())
+        };
+        let ((switches, a), (_, b)) = (of(&before.0, &after.0), of(&before.1, &after.1));
+        let counts = [a.count() as f64, b.count() as f64];
+        let outliers = apart(&rows(&a), &rows(&b), later);
+        println!("{switches} switches, waits {counts:?}, {:.2} % apart", outliers * 100.0);
+        // Nobody else runs there, and it never idles: each switch ends a wait.
+        assert!(switches > 100_000.0, "{switches}");
+        assert!((counts[0] / switches - 1.0).abs() < 0.02, "{counts:?} of {switches}");
+        assert!((counts[1] / counts[0] - 1.0).abs() < 0.02, "{counts:?}");
         assert!(outliers <= OUTLIERS, "{outliers}\n{a:?}\n{b:?}");
     });
 }

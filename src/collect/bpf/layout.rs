@@ -134,6 +134,10 @@ pub mod runq {
     pub const CGROUP_FULL: usize = 11;
     /// Waits left out: the task slept in them, see [`SLEEP_NS`] (tier A only).
     pub const SLEPT: usize = 12;
+    /// Waits that have not been measured: the next one that is counts for them (tier A only).
+    pub const UNREAD: usize = 13;
+    /// When a wait was measured last though the rq clock stood still, in that clock, ns.
+    pub const READ_AT: usize = 14;
     /// First word of the histogram.
     pub const HIST: usize = 32;
     /// First word of the cgroup table: [`CGROUPS`] rows of id, count, ns.
@@ -155,6 +159,9 @@ pub mod runq {
     /// for a while ("delayed dequeue"), and when it is moved to another CPU in that time, the
     /// scheduler stamps it as waiting and forgets the stamp until it wakes.
     pub const SLEEP_NS: u64 = 1 << 25;
+    /// Waits that need a reading of CLOCK_MONOTONIC are measured once in so long per CPU, ns.
+    /// Those that began in between count as much as the one that is.
+    pub const READ_NS: u64 = 1 << 17;
     /// Length of the window of the clock offset, ns.
     pub const WINDOW_NS: u64 = 1 << 26;
     /// After this time without a sample the offset starts anew, ns.

@@ -3,6 +3,10 @@
 //!
 //! Tier A needs BTF and CONFIG_SCHED_INFO (which taskstats and schedstats turn on): a wait
 //! that a migration splits counts as two. Tier B stamps wakeups and needs tracefs.
+//!
+//! Where wakeups make a CPU switch more often than every 131 us, tier A measures one of these
+//! waits in that time and counts it for the others, which were short: reading the clock costs
+//! five times as much as all the rest.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

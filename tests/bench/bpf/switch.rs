@@ -53,7 +53,7 @@ pub(crate) fn all() {
         medians[v] = median(d);
         let quartile = |q: usize| d.get(d.len() * q / 4).copied().unwrap_or(f64::NAN);
         println!(
-            "  {:<22} +{:.0} ns (quartiles {:.0} to {:.0})",
+            "  {:<22} {:+.0} ns (quartiles {:.0} to {:.0})",
             VARIANTS[v],
             medians[v],
             quartile(1),
