@@ -131,7 +131,13 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
         Action::Faster => pace(v, a, 2.0),
         Action::Slower => pace(v, a, 0.5),
         Action::Goto => v.mode = Mode::Goto { input: Input::default() },
-        Action::Time(step) => return travel::travel(v, a, step),
+        Action::Time(step) => {
+            // Whoever goes tick by tick looks closely: the picture stays until it plays again.
+            if matches!(step, TimeStep::TickBack | TimeStep::TickForward) {
+                v.play.on = false;
+            }
+            return travel::travel(v, a, step);
+        }
         Action::Live => return travel::travel(v, a, TimeStep::End),
         Action::Copy => return copy(v, a, size),
         Action::Save => return save(v, a),

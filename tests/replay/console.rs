@@ -242,6 +242,8 @@ fn replay_plays_at_a_speed_pauses_and_stops_at_the_end() {
     s.shows("REPLAY 64x").shows(&clock(100)[..7]);
     s.keys(" ").shows("REPLAY paused");
     s.keys("-").shows("speed 32x");
+    // A step stops it, too.
+    s.keys(" ").shows("REPLAY 32x").keys("[").shows("REPLAY paused");
     s.keys(&format!("t{}\r", clock(n - 20))).shows(&clock(n - 20));
     s.keys("+ ").shows("end of the recording").shows(&clock(n - 1)).shows("REPLAY paused");
 }
