@@ -7,6 +7,7 @@ pub mod gate;
 pub mod net;
 pub mod product;
 pub mod sh;
+pub mod steal;
 pub mod undo;
 
 use std::time::Duration;
