@@ -5,8 +5,9 @@
 //! that a migration splits counts as two. Tier B stamps wakeups and needs tracefs.
 //!
 //! Where wakeups make a CPU switch more often than every 131 us, tier A measures one of these
-//! waits in that time and counts it for the others, which were short: reading the clock costs
-//! five times as much as all the rest.
+//! waits in that time and counts it for the others: reading the clock costs five times as much
+//! as all the rest. The others ended within the 131 us, but for the last of them: a wait of up to
+//! a tick can be passed over there, and is then missing from the long ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
