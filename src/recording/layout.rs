@@ -14,6 +14,8 @@ use super::source::ReadAt;
 const WINDOW: usize = 1 << 20;
 /// How far a file is searched for a first block before it is no recording.
 const SEARCH: u64 = 64 << 20;
+/// Chains of indexes that are followed: each costs a window.
+const CHAINS: usize = 64;
 
 /// Access to blocks.
 pub(super) struct Blocks<'s> {
@@ -94,13 +96,13 @@ impl Blocks<'_> {
         Ok(None)
     }
 
-    /// The last index block of the file: windows from the end.
-    fn last_index(&self, size: u64) -> Result<Option<u64>, ReadError> {
+    /// The last index block in `least..size`: windows from the end.
+    fn last_index(&self, least: u64, size: u64) -> Result<Option<u64>, ReadError> {
         let marker = marker();
         let mut to = size;
         let mut buf = vec![0; WINDOW];
-        while to > 0 {
-            let from = to.saturating_sub(WINDOW as u64);
+        while to > least {
+            let from = to.saturating_sub(WINDOW as u64).max(least);
             let want = (to - from) as usize;
             let n = self.src.read_at(buf.get_mut(..want).unwrap_or_default(), from)?;
             let mut found: Vec<usize> = places(buf.get(..n).unwrap_or_default(), &marker).collect();
@@ -110,7 +112,7 @@ impl Blocks<'_> {
                     return Ok(Some(at));
                 }
             }
-            if from == 0 {
+            if from == least {
                 break;
             }
             to = from + marker.len() as u64 - 1;
@@ -135,7 +137,7 @@ fn ordered(ticks: &[TickRef], back: u32) -> bool {
 }
 
 /// Where everything is.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     pub(super) groups: Vec<GroupEntry>,
     /// Ticks of groups without an index, by the group's offset.
@@ -348,11 +350,27 @@ fn by_trailer(b: &mut Blocks<'_>, size: u64) -> Result<Option<Vec<GroupEntry>>, 
     Ok(Some(trailer.groups.into_iter().filter(|g| g.index.is_some()).collect()))
 }
 
-/// The groups by the chain of their indexes, from the last one back; a chain that breaks leaves
-/// the rest to hopping.
+/// The groups by the chains of their indexes, from the last one back; what no chain reaches is
+/// left to hopping.
 fn by_chain(b: &mut Blocks<'_>, size: u64) -> Result<Vec<GroupEntry>, ReadError> {
     let mut out = Vec::new();
-    let mut next = b.last_index(size)?;
+    let mut next = b.last_index(0, size)?;
+    // A file that was put together from several has a chain in each, and a damaged index breaks
+    // one: the next one may end right before. Hopping costs less than reading everything.
+    for _ in 0..CHAINS {
+        let Some(at) = next else { break };
+        let known = out.len();
+        chain(b, at, &mut out)?;
+        let to = out.get(known..).and_then(<[_]>::last).map_or(at, |g: &GroupEntry| g.offset);
+        next = b.last_index(to.saturating_sub(WINDOW as u64), to)?;
+    }
+    out.reverse();
+    Ok(out)
+}
+
+/// The groups of the chain that ends with the index at `at`, the last one first.
+fn chain(b: &mut Blocks<'_>, at: u64, out: &mut Vec<GroupEntry>) -> Result<(), ReadError> {
+    let mut next = Some(at);
     while let Some(at) = next {
         let Some((h, index)) = b.index(at)? else { break };
         let Some(offset) = at.checked_sub(u64::from(h.back)) else { break };
@@ -375,6 +393,5 @@ fn by_chain(b: &mut Blocks<'_>, size: u64) -> Result<Vec<GroupEntry>, ReadError>
             break;
         }
     }
-    out.reverse();
-    Ok(out)
+    Ok(())
 }

@@ -129,6 +129,24 @@ impl Reader {
         Ok(out)
     }
 
+    /// Another reader of the same bytes, which need not be searched again.
+    ///
+    /// # Errors
+    /// When there is no memory for a decoder.
+    pub fn again(&self) -> Result<Self, ReadError> {
+        Ok(Self {
+            src: self.src.clone(),
+            zip: zstd::bulk::Decompressor::new()?,
+            layout: self.layout.clone(),
+            before: self.before.clone(),
+            indexes: self.indexes.clone(),
+            cursor: None,
+            last: None,
+            ahead: None,
+            damage: self.damage.clone(),
+        })
+    }
+
     /// A file whose segment headers are all damaged: the keyframes know the host, too.
     fn adopt_host(&mut self) -> Result<(), ReadError> {
         if !self.layout.segments.is_empty() {

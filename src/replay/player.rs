@@ -46,8 +46,9 @@ impl Source {
     /// The console's tape, and a reader for the thread.
     fn readers(&self) -> Result<(Tape, Reader), ReadError> {
         let mut tape = Tape::new(Reader::new(self.bytes.clone())?);
+        let other = tape.reader().again()?;
         tape.reader_mut().read_ahead();
-        Ok((tape, Reader::new(self.bytes.clone())?))
+        Ok((tape, other))
     }
 }
 
@@ -260,7 +261,7 @@ impl Player {
     /// # Errors
     /// When nothing around it can be read.
     pub fn glance(&mut self, tick: u64) -> Option<(Analysis, Judged)> {
-        let reader = Reader::new(self.source.bytes.clone()).ok()?;
+        let reader = self.tape.reader().again().ok()?;
         let mut judge = Judge::new(Tape::new(reader), Engine::default());
         glance(&mut judge, tick, GLANCE)
     }

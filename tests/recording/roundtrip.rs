@@ -3,11 +3,12 @@
 use std::fs::OpenOptions;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stallscope::collect::CollectorId;
 use stallscope::model::tick::{Gap, HealthState, Tick};
 use stallscope::model::time::{Seq, WallNs};
-use stallscope::recording::{Note, Reader, Remark, Resume, Spool, Writer};
+use stallscope::recording::{Note, ReadAt, Reader, Remark, Resume, Spool, Writer};
 
 use super::{Dice, Script, note, open, plain, readable, recording, same, script, squeezed, stamp};
 
@@ -40,6 +41,57 @@ fn a_file_that_was_not_closed_holds_the_same() {
     assert_eq!(r.groups().len(), 3);
     assert_eq!(r.groups()[2].index, None);
     assert_eq!(r.damage().count(), 0);
+}
+
+/// Counts what is asked of the kernel.
+struct Counted {
+    bytes: Vec<u8>,
+    reads: AtomicUsize,
+}
+
+impl ReadAt for Counted {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes.read_at(buf, offset)
+    }
+    fn size(&self) -> io::Result<u64> {
+        self.bytes.size()
+    }
+}
+
+#[test]
+fn opening_reads_groups_and_not_ticks() {
+    // Closed in front, broken off behind: a chain of indexes in each.
+    let (closed, _) = recording(&script(), 300, true);
+    let (torn, all) = recording(&script(), 301, false);
+    let whole = [&closed[..], &torn].concat();
+    let groups = open(whole.clone()).unwrap().groups().to_vec();
+    assert!(groups.len() == 11 && groups[5].offset > closed.len() as u64);
+    let cost = |bytes: Vec<u8>| {
+        let src = Arc::new(Counted { bytes, reads: AtomicUsize::new(0) });
+        let mut r = Reader::new(src.clone()).unwrap();
+        let reads = src.reads.load(Ordering::Relaxed);
+        let (ticks, found) = (r.len(), r.groups().to_vec());
+        let mut again = r.again().unwrap();
+        assert_eq!(src.reads.load(Ordering::Relaxed), reads, "nothing is looked for twice");
+        assert_eq!((again.len(), again.groups()), (ticks, &found[..]));
+        for i in [0, 299, ticks - 1] {
+            let got = again.tick(i).unwrap();
+            same(&again, &got, &all[got.seq.0 as usize]);
+            assert_eq!(r.tick_ref(i).unwrap(), again.tick_ref(i).unwrap());
+        }
+        (reads, ticks, found)
+    };
+    let (reads, ticks, found) = cost(whole.clone());
+    assert_eq!((ticks, &found), (601, &groups));
+    assert!(reads <= 60, "{reads} reads for 11 groups");
+    // An index that cannot be read costs its group: a read a tick for finding the one before,
+    // two for hopping from block to block.
+    let mut hurt = whole;
+    hurt[groups[7].index.unwrap() as usize + 70] ^= 1;
+    let (reads, ticks, found) = cost(hurt);
+    assert_eq!((ticks, found.len(), found[7].index), (601, 11, None));
+    assert!(reads <= 60 + 3 * 62, "{reads} reads");
 }
 
 #[test]

@@ -106,10 +106,10 @@ impl SsLine {
     pub fn send_q(&self) -> u64 {
         self.word(2).parse().unwrap()
     }
-    /// Number after `key:`; `ss` leaves zero fields out.
+    /// Number after `key:`, without the share of `61ms(58.7%)`; `ss` leaves zero fields out.
     pub fn num(&self, key: &str) -> Option<f64> {
         let value = self.0.split_whitespace().find_map(|w| w.strip_prefix(key)?.strip_prefix(':'));
-        value?.trim_end_matches("ms").parse().ok()
+        value?.split("ms").next()?.parse().ok()
     }
     /// Lifetime total of `retrans:out/total`.
     pub fn retrans_total(&self) -> u64 {
