@@ -57,6 +57,12 @@ impl<'a> Found<'a> {
         let all = self.0["evidence"].as_array()?;
         all.iter().find(|e| e["field"] == field)?["value"].as_f64()
     }
+    /// Each figure that crossed a threshold, with it: how close a run was to another verdict.
+    fn margins(self) -> impl Iterator<Item = String> {
+        let all = self.0["evidence"].as_array().into_iter().flatten();
+        all.filter(|e| !e["threshold"].is_null())
+            .map(|e| format!("{} {} at {}", e["field"], e["value"], e["threshold"]))
+    }
     /// Does any evidence come from eBPF?
     pub fn uses_ebpf(self) -> bool {
         let all = self.0["evidence"].as_array();
@@ -132,6 +138,7 @@ impl Report {
                 f.rule(),
                 f.kind()
             );
+            f.margins().for_each(|m| eprintln!("lab: {}:     {m}", self.name));
         }
     }
 
