@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use aya::programs::loaded_programs;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use stallscope::clock;
 use stallscope::collect::HostFs;
@@ -179,8 +180,11 @@ fn looks_between_two_readings_lose_nothing() {
 }
 
 /// Thousands of connections whose peer falls silent, with the shortest timeout the kernel has:
-/// over 10,000 retransmits in a second, each counted and each with its connection, against the
-/// namespace's own counter. Looked at as often as the product does once there are many.
+/// over 10,000 retransmits in a second, each counted and each with its connection. Looked at as
+/// often as the product does once there are many.
+///
+/// For some the kernel runs no program at all (see `block::nearly`): mostly for none or a few,
+/// once for 991 of the namespace's 18,999. How many is not ours to say, but each run counts.
 #[test]
 fn ten_thousand_retransmits_a_second_lose_nothing() {
     // Timeouts double: six of them come within the first half second.
@@ -207,7 +211,14 @@ fn ten_thousand_retransmits_a_second_lose_nothing() {
             let one = || (TcpStream::connect((B, 4002)).unwrap(), listener.accept().unwrap().0);
             (0..CONNECTIONS).map(|_| one()).collect()
         });
+        let _stats = aya::sys::enable_stats(aya::sys::Stats::RunTime).unwrap();
         let mut net: NetBpf = open();
+        let mine = loaded_programs().filter_map(Result::ok);
+        let mine = mine.filter(|p| p.name_as_str() == Some("tcp_retransmit")).map(|p| p.id()).max();
+        let runs = || {
+            let all = loaded_programs().filter_map(Result::ok);
+            all.filter(|p| Some(p.id()) == mine).map(|p| p.run_count()).sum::<u64>()
+        };
         pair.b.drop_tcp_to("input", 4002);
         let before = sample(&mut net);
         let base = pair.a.counter("TcpRetransSegs");
@@ -229,17 +240,20 @@ fn ten_thousand_retransmits_a_second_lose_nothing() {
             last = (at, n);
         }
         let least = pair.a.counter("TcpRetransSegs") - base;
+        let first = runs();
         let s2 = sample(&mut net);
+        let ran = first..=runs();
         records += s2.flows.iter().map(|f| f.count).sum::<u64>() + s2.unlisted;
         let both = |s: &NetBpfSample| s.retransmits.unwrap() + s.retransmits_failed.unwrap();
         let counted = both(&s2) - both(&before);
         let lost = s2.limited + s2.ring_full - before.limited - before.ring_full;
         println!(
-            "{counted} retransmits, nstat {least}; {records} records, {lost} lost; up to {fastest}/s"
+            "{counted} retransmits in {ran:?} runs, nstat {least}; {records} records, {lost} lost; \
+            up to {fastest}/s"
         );
         assert!(fastest >= 10_000, "the load made only {fastest}/s");
-        // The kernel counts what the programs see, but for `block::nearly` of them.
-        assert!(counted + least / 200 + 8 >= least, "{counted} of {least}");
+        assert!(ran.contains(&both(&s2)), "{} of {ran:?} runs", both(&s2));
+        assert!(counted >= least / 2, "{counted} of {least}");
         assert_eq!((lost, s2.missed), (0, Some(0)));
         assert!(records >= counted, "{records} records of {counted}");
         assert!(s.flows.iter().all(|f| f.netns.0 != pair.a.inode || f.ends.is_some()));
