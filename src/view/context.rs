@@ -201,6 +201,17 @@ impl<'a> Cx<'a> {
         }
     }
 
+    /// The same for a pane that has nothing to show. A recording by another version may hold
+    /// nothing of a collector at all.
+    #[must_use]
+    pub fn why_empty(&self, id: CollectorId) -> String {
+        let health = &self.now.tick.health;
+        if !health.is_empty() && health.iter().all(|h| h.id != id) {
+            return "not in this recording".to_owned();
+        }
+        self.why_missing(id).unwrap_or_else(|| "collecting".to_owned())
+    }
+
     /// `no eBPF: no CAP_BPF (run as root)`: why a better source is not there.
     #[must_use]
     pub fn no_ebpf(&self, id: CollectorId) -> Option<String> {

@@ -1,6 +1,7 @@
 //! What keys do, on the state and on the screen.
 
 use proptest::prelude::*;
+use stallscope::collect::CollectorId;
 use stallscope::model::time::Seq;
 use stallscope::view::action::Effect;
 use stallscope::view::click::click;
@@ -373,6 +374,18 @@ fn a_silent_source_is_told() {
     assert!(c.text().contains("ENDED") && c.text().contains("ended: the reader died"));
     c.ticks(1);
     assert!(c.text().contains("LIVE"));
+}
+
+/// As of a version that did not read it yet.
+#[test]
+fn what_a_recording_does_not_hold_is_told() {
+    let script = Script { off: vec![(CollectorId::Disks, "")], ..Script::healthy() };
+    let mut c = Console::new(script, BIG);
+    let mut tick = c.script.tick(0);
+    tick.health.retain(|h| h.id != CollectorId::Disks);
+    c.analysis.push(std::sync::Arc::new(tick));
+    update::tick(&mut c.view, &c.analysis);
+    assert!(c.text().contains("not in this recording"), "{}", c.text());
 }
 
 #[test]

@@ -250,7 +250,7 @@ pub(super) fn order_title<T: Table + ?Sized>(
 
 /// Fills in what stands in an empty pane: why it is empty.
 pub(super) fn empty_lines(p: &PaneCx<'_>, id: crate::collect::CollectorId, w: u16) -> Vec<Line> {
-    let why = p.cx.why_missing(id).unwrap_or_else(|| "collecting".to_owned());
+    let why = p.cx.why_empty(id);
     let why = super::text::clean(&why).into_owned();
     super::text::wrap(&why, usize::from(w.saturating_sub(2)).max(1))
         .into_iter()
