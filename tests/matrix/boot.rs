@@ -88,7 +88,10 @@ impl Boot {
 
 fn start(image: &Path, cmdline: &str, dir: &Path) -> Guest {
     let mut qemu = Command::new("qemu-system-x86_64");
-    qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024"])
+    // One thread for all CPUs: with one for each, qemu may run an instruction that the kernel is
+    // patching on another CPU (seen: the NOP of a tracepoint in __schedule, entered at its second
+    // byte), and the guest dies when a program is attached.
+    qemu.args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", "1024"])
         .args(["-display", "none", "-no-reboot", "-nodefaults", "-monitor", "none"])
         .arg("-serial")
         .arg(format!("file:{}", dir.join("console").display()))

@@ -335,13 +335,13 @@ fn tcp_events(net: &mut NetBpf) {
     let end = clock::mono() + Duration::from_secs(20);
     let mut listed = 0;
     let (ours, kernel) = loop {
-        let s = sample(net);
+        // Before ours, so that ours has at least as many.
         let kernel = snmp("Tcp", "RetransSegs") - base;
+        let s = sample(net);
         let to = s.flows.iter().filter(|f| f.ends.is_some_and(|(_, r)| r.port == 4000));
         listed += to.map(|f| f.count).sum::<u64>();
         if kernel >= 3 {
-            // After the kernel's counter, so that ours has at least as many.
-            break (sample(net).retransmits.unwrap() - before, kernel);
+            break (s.retransmits.unwrap() - before, kernel);
         }
         assert!(clock::mono() < end, "no retransmit within 20 s");
         clock::sleep_until(clock::mono() + Duration::from_millis(100));
