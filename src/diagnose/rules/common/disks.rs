@@ -111,7 +111,8 @@ pub(crate) fn lately<'a>(
 }
 
 /// Coefficient of variation of IOPS over the samples of the last ten seconds that had a queue
-/// like this one; `None` for fewer than five of them.
+/// like this one, but for those in which it came: they are part of what was before. `None` for
+/// fewer than four of them.
 pub(crate) fn swing(w: &Window<'_>, d: &DiskFigures, queue: f64) -> Option<f64> {
     swing_of(w, d, queue, DiskFigures::iops)
 }
@@ -123,8 +124,10 @@ pub(crate) fn swing_of(
     queue: f64,
     figure: fn(&DiskFigures) -> f64,
 ) -> Option<f64> {
-    let all: Vec<f64> = lately(w, d, 10).filter(|p| p.aqu_sz >= queue).map(figure).collect();
+    let recent: Vec<&DiskFigures> = lately(w, d, 11).collect();
+    let within = recent.windows(2).filter(|p| p.iter().all(|p| p.aqu_sz >= queue));
+    let all: Vec<f64> = within.filter_map(|p| p.first().copied()).map(figure).collect();
     // A sample over several seconds has averaged its variation away by the root of their number.
     let averaged = d.dt.as_secs_f64().max(1.0).sqrt();
-    (all.len() >= 5).then(|| variation(&all)).flatten().map(|cv| cv * averaged)
+    (all.len() >= 4).then(|| variation(&all)).flatten().map(|cv| cv * averaged)
 }
