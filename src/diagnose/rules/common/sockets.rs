@@ -16,6 +16,7 @@ use super::super::super::{Confidence, Window};
 use super::release::{Release, tb_lt_w_bug};
 use crate::collect::sockets::{RouteOutcome, SockTimer};
 use crate::model::derive::sockets::{Suspect, TimerEvent, TimerKind};
+use crate::model::tick::Tick;
 use crate::model::time::MonoNs;
 
 /// Events that must agree before a verdict is certain.
@@ -154,6 +155,32 @@ fn silent(e: &TimerEvent) -> bool {
     e.data_segs_out.or(e.segs_out) == Some(0) && e.total_retrans == Some(0)
 }
 
+/// The kernel counted no refusal to fragment around this event, and was asked after it.
+fn never_too_big(e: &TimerEvent) -> bool {
+    e.net.is_settled() && e.net.wqueue_too_big == Some(0)
+}
+
+/// Is it still open whether the kernel refuses to fragment? It may have the bug and counts
+/// refusals, but was not asked since an RTO that left nothing.
+fn waits(w: &Window<'_>, s: &Suspect) -> bool {
+    if tb_lt_w_bug(&w.host.kernel) == Release::Fixed || too_big_ever(w, s) == Some(0) {
+        return false;
+    }
+    let mut silent = s.events.iter().filter(|e| silent(e)).peekable();
+    match silent.peek() {
+        None => too_big_ever(w, s).is_none() && counted_lately(w, s),
+        Some(_) => {
+            silent.clone().any(|e| e.net.wqueue_too_big.is_some())
+                && !silent.any(|e| e.net.is_settled())
+        }
+    }
+}
+
+/// Was the counter of refusals read in the last ticks?
+fn counted_lately(w: &Window<'_>, s: &Suspect) -> bool {
+    w.history.back_from(w.tick.seq).take(30).any(|m| too_big_at(&m.tick, s).is_some())
+}
+
 fn left(e: &TimerEvent) -> bool {
     e.total_retrans.is_some_and(|n| n > 0)
 }
@@ -161,18 +188,18 @@ fn left(e: &TimerEvent) -> bool {
 fn rto_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
     let quiet: Vec<&TimerEvent> = s.trailing(TimerKind::Rto, silent).collect();
     if quiet.iter().map(|e| e.count).sum::<u32>() >= EVENTS {
-        return Some(silent_cause(s, &quiet));
+        return silent_cause(w, s, &quiet);
     }
     let leaving = s.trailing(TimerKind::Rto, |_| true).take(2).any(left);
     if leaving && s.retransmits() >= STORM_RTOS {
-        return Some(match refused(s) {
+        return match refused(w, s) {
             None => storm(w, s),
-            Some((drop, events)) if events >= EVENTS => Case::sure(s, Cause::LocalDrop(drop)),
+            Some((drop, events)) if events >= EVENTS => Some(Case::sure(s, Cause::LocalDrop(drop))),
             Some((drop, _)) => {
                 let why = "whether all RTOs fail on this host: one was seen";
-                Case::suspected(s, Cause::LocalDrop(drop), why)
+                Some(Case::suspected(s, Cause::LocalDrop(drop), why))
             }
-        });
+        };
     }
     if s.retransmits() < STORM_RTOS || leaving {
         return None;
@@ -184,35 +211,47 @@ fn rto_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
     one_sample(w, s)
 }
 
-/// Retransmissions leave and no answer comes. It is only suspected while the counters do not
-/// tell yet whether this host refuses them: around an early RTO they cover others, too.
-fn storm<'a>(w: &Window<'_>, s: &'a Suspect) -> Case<'a> {
-    let Some(last) = s.trailing(TimerKind::Rto, |_| true).next() else {
-        return Case::sure(s, Cause::Storm);
-    };
+/// Do the counters around this event tell all they ever will? They were read after it; or they
+/// are not read at all, which two ticks show.
+fn is_ripe(w: &Window<'_>, e: &TimerEvent) -> bool {
+    let unread = e.net.retrans_fail.is_none() && w.tick.mono.since(e.at) > w.host.interval * 2;
+    e.net.is_settled() || unread
+}
+
+/// Retransmissions leave and no answer comes. Nothing is said while the counters do not tell yet
+/// whether this host refuses them, and it is only suspected while it refuses some: around an
+/// early RTO they cover others, too.
+fn storm<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
+    let mut all = s.trailing(TimerKind::Rto, |_| true).peekable();
+    if all.peek().is_none() {
+        return Some(Case::sure(s, Cause::Storm));
+    }
+    let last = all.find(|e| is_ripe(w, e))?;
     let why = "whether this host refuses some of them (TCPRetransFail)";
-    let young = w.tick.mono.since(last.at) <= w.host.interval * 2;
     match (last.net.retrans_fail, last.net.retrans_segs) {
-        (None, _) if young => Case::suspected(s, Cause::Storm, why),
         (Some(failed), Some(all)) if failed > 0 && failed.saturating_mul(MIXED) >= all => {
-            Case::suspected(s, Cause::Storm, why)
+            Some(Case::suspected(s, Cause::Storm, why))
         }
         (known, _) => {
             let mut case = Case::sure(s, Cause::Storm);
             if known.is_none() {
                 case.missing.push(why);
             }
-            case
+            Some(case)
         }
     }
 }
 
 /// Two or more RTOs left nothing.
-fn silent_cause<'a>(s: &'a Suspect, quiet: &[&TimerEvent]) -> Case<'a> {
+fn silent_cause<'a>(w: &Window<'_>, s: &'a Suspect, quiet: &[&TimerEvent]) -> Option<Case<'a>> {
     let grown = |f: fn(&TimerEvent) -> Option<u64>| quiet.iter().filter_map(|e| f(e)).max();
     let too_big = grown(|e| e.net.wqueue_too_big);
-    if over_half(s) && s.skmem.t() == Some(0) && too_big.is_some_and(|n| n > 0) {
-        return Case::sure(s, Cause::Frozen { too_big });
+    let frozen = over_half(s) && s.skmem.t() == Some(0);
+    if frozen && too_big.is_some_and(|n| n > 0) {
+        return Some(Case::sure(s, Cause::Frozen { too_big }));
+    }
+    if frozen && waits(w, s) {
+        return None;
     }
     let in_host = grown(|e| e.net.host_queues).is_some_and(|n| n > 0);
     let mut case = Case::sure(s, Cause::Silent(silence(s, in_host)));
@@ -222,7 +261,7 @@ fn silent_cause<'a>(s: &'a Suspect, quiet: &[&TimerEvent]) -> Case<'a> {
     if case.cause == Cause::Silent(Silence::Unknown) && s.route.is_none() {
         case.missing.push("whether a route to the peer exists (no route lookup)");
     }
-    case
+    Some(case)
 }
 
 fn silence(s: &Suspect, in_host: bool) -> Silence {
@@ -241,12 +280,13 @@ fn over_half(s: &Suspect) -> bool {
 /// Do the retransmissions of this socket fail on their way out? The counter belongs to the
 /// whole namespace, so it must account for most of what is retransmitted there. With the
 /// number of RTOs on end for which it does.
-fn refused(s: &Suspect) -> Option<(LocalDrop, u32)> {
+fn refused(w: &Window<'_>, s: &Suspect) -> Option<(LocalDrop, u32)> {
     let fails = |e: &TimerEvent| {
         let (failed, all) = (e.net.retrans_fail.unwrap_or(0), e.net.retrans_segs.unwrap_or(0));
         left(e) && failed > 0 && failed.saturating_mul(2) >= all
     };
-    let run: Vec<&TimerEvent> = s.trailing(TimerKind::Rto, fails).collect();
+    let ripe = s.trailing(TimerKind::Rto, |_| true).filter(|e| is_ripe(w, e));
+    let run: Vec<&TimerEvent> = ripe.take_while(|e| fails(e)).collect();
     let events: u32 = run.iter().map(|e| e.count).sum();
     let failed = run.iter().filter_map(|e| e.net.retrans_fail).max()?;
     Some((LocalDrop::Retransmit { failed }, events))
@@ -260,10 +300,16 @@ fn one_sample<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
         let all_left = total >= u32::from(s.retransmits());
         return all_left.then(|| Case::suspected(s, Cause::Storm, why));
     }
-    let counted = s.events.iter().any(|e| silent(e) && e.net.wqueue_too_big == Some(0))
-        || too_big_ever(w, s) == Some(0);
-    let release = tb_lt_w_bug(&w.host.kernel);
-    if over_half(s) && s.skmem.t() == Some(0) && !counted && release != Release::Fixed {
+    let frozen =
+        over_half(s) && s.skmem.t() == Some(0) && tb_lt_w_bug(&w.host.kernel) != Release::Fixed;
+    if frozen && waits(w, s) {
+        return None;
+    }
+    let counted = || {
+        let asked = s.events.iter().any(|e| silent(e) && never_too_big(e));
+        asked || too_big_over_rtos(w, s) == Some(0)
+    };
+    if frozen && !counted() {
         return Some(Case::suspected(s, Cause::Frozen { too_big: None }, why));
     }
     Some(Case::suspected(s, Cause::Silent(silence(s, false)), why))
@@ -271,9 +317,24 @@ fn one_sample<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
 
 /// `TCPWqueueTooBig` since boot: while it is 0, no retransmission was ever refused for it.
 pub(crate) fn too_big_ever(w: &Window<'_>, s: &Suspect) -> Option<i64> {
-    let counters = w.tick.samples.net_counters.as_ref()?;
+    too_big_at(w.tick, s)
+}
+
+fn too_big_at(tick: &Tick, s: &Suspect) -> Option<i64> {
+    let counters = tick.samples.net_counters.as_ref()?;
     let space = counters.data.spaces.iter().find(|n| n.netns == s.id.netns)?;
     space.get("TcpExtTCPWqueueTooBig")
+}
+
+/// Its growth since before the RTOs of this socket began, were they watched or not; since boot
+/// where nothing was read that early.
+fn too_big_over_rtos(w: &Window<'_>, s: &Suspect) -> Option<i64> {
+    let before = elapsed_of_backoff(s).and_then(|elapsed| {
+        let began = s.as_of().back(elapsed);
+        let mut earlier = w.history.back_from(w.tick.seq).filter(|m| m.tick.mono < began);
+        earlier.find_map(|m| too_big_at(&m.tick, s))
+    });
+    too_big_ever(w, s)?.checked_sub(before.unwrap_or(0))
 }
 
 /// Did the last RTO send anything? The timer was set `rto - expires` ago; what it sends

@@ -69,6 +69,12 @@ impl NetGrowth {
         "TcpExtTCPSpuriousRtxHostQueues",
         "TcpRetransSegs",
     ];
+
+    /// Were the counters read after the event? Until then they may still grow.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.settled
+    }
 }
 
 /// One firing (or several between two ticks) of a socket's timer, with what left the host in
