@@ -127,8 +127,10 @@ pub(super) fn storm(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> Option<S
         return t.single_sample.then_some(Storm { pages: None, writeback: 0, fell: 0 });
     };
     // The queue is filled in gulps: while the one before is written, little is under writeback.
-    let writeback = most(w, LATELY, "vmstat.nr_writeback").max(pages.writeback);
-    let dirty = most(w, Duration::from_secs(3), "vmstat.nr_dirty");
+    // And over lost ticks the disk's figures are of a longer time.
+    let span = |least: Duration| least.max(d.dt + w.host.interval / 2);
+    let writeback = most(w, span(LATELY), "vmstat.nr_writeback").max(pages.writeback);
+    let dirty = most(w, span(Duration::from_secs(3)), "vmstat.nr_dirty");
     let fell = dirty.saturating_sub(pages.dirty);
     (writeback >= WRITEBACK || fell >= FALL).then_some(Storm {
         pages: Some(pages),

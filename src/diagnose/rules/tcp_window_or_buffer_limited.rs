@@ -49,8 +49,8 @@ static DOC: RuleDoc = RuleDoc {
     sources: "tcp_info chronographs busy, rwnd_limited, sndbuf_limited (since 4.10), \
         net/ipv4/tcp_output.c tcp_chrono_start(); measured on 6.18 over loopback with a peer's \
         SO_RCVBUF of 32768: rwnd_limited 63% with snd_wnd 32768 throughout (8192: 44%), and 58 \
-        to 61% where ACKs took 2 ms and nothing but the window was the limit. The kernel counts sndbuf_limited only while the write queue is empty: with SO_SNDBUF 16384 \
-        it stayed 0.",
+        to 61% where ACKs took 2 ms and nothing but the window was the limit. The kernel counts \
+        sndbuf_limited only while the write queue is empty: with SO_SNDBUF 16384 it stayed 0.",
     hold: Hold::events(10),
     needs_time: Duration::from_secs(12),
 };
