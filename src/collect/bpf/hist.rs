@@ -4,6 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::{BUCKETS, LAST_BUCKET, bucket_range};
 
+/// A time of the kernel's in whole us: what is below no figure shows, and a recording would hold
+/// noise.
+pub(super) fn whole_us(ns: u64) -> u64 {
+    ns - ns % 1000
+}
+
 /// Buckets that are not empty, in order, with their counts since the program was attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

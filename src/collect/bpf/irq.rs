@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::hist::Hist;
+use super::hist::{Hist, whole_us};
 use super::layout::BUCKETS;
 use super::layout::irq as l;
 use super::load::{self, Hook, Kernel, Loaded};
@@ -50,7 +50,7 @@ pub struct IrqCpu {
     pub vectors: Vec<VectorTime>,
     /// Hard interrupt handlers run.
     pub hard_count: u64,
-    /// Time in them, ns.
+    /// Time in them, ns, in whole us.
     pub hard_ns: u64,
     /// How long each took.
     pub hard: Hist,
@@ -71,7 +71,7 @@ pub struct VectorTime {
     pub vector: u8,
     /// Runs.
     pub count: u64,
-    /// Time, ns.
+    /// Time, ns, in whole us.
     pub ns: u64,
     /// The longest run since attach, ns.
     pub max_ns: u64,
@@ -87,7 +87,7 @@ pub struct LineTime {
     pub irq: u32,
     /// Handlers run: a shared interrupt calls several.
     pub count: u64,
-    /// Time, ns.
+    /// Time, ns, in whole us.
     pub ns: u64,
     /// The longest since attach, ns.
     pub max_ns: u64,
@@ -214,7 +214,7 @@ impl IrqBpf {
         let mut row = IrqCpu {
             cpu: CpuId(cpu as u32),
             hard_count: word(l::HARD_COUNT),
-            hard_ns: word(l::HARD_NS),
+            hard_ns: whole_us(word(l::HARD_NS)),
             unpaired: word(l::UNPAIRED)
                 .saturating_sub(self.before_entries.get(cpu).copied().unwrap_or(0)),
             table_full: word(l::TABLE_FULL),
@@ -232,7 +232,7 @@ impl IrqBpf {
             row.vectors.push(same.cloned().unwrap_or_else(|| VectorTime {
                 vector: v as u8,
                 count,
-                ns: word(at + 1),
+                ns: whole_us(word(at + 1)),
                 max_ns: word(at + 2),
                 hist: hist(l::SOFT_HIST + v * BUCKETS),
             }));
@@ -251,7 +251,7 @@ impl IrqBpf {
                 let at = l::LINE + i * l::LINE_WORDS;
                 let word = |w| self.stripes.get(cpu, at + w);
                 let irq = word(0).checked_sub(1)? as u32;
-                Some(LineTime { irq, count: word(1), ns: word(2), max_ns: word(3) })
+                Some(LineTime { irq, count: word(1), ns: whole_us(word(2)), max_ns: word(3) })
             })
             .collect();
         out.sort_by_key(|l| l.irq);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::hist::Hist;
+use super::hist::{Hist, whole_us};
 use super::layout::BUCKETS;
 use super::layout::runq as l;
 use super::load::{self, Hook, Kernel, Loaded};
@@ -69,7 +69,7 @@ pub struct RunqCpu {
     pub cpu: CpuId,
     /// Context switches.
     pub switches: u64,
-    /// Sum of the waits, ns.
+    /// Sum of the waits, ns, in whole us.
     pub wait_ns: u64,
     /// The waits.
     pub waits: Hist,
@@ -91,11 +91,11 @@ pub struct RunqCpu {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LongWait {
-    /// When it ended.
+    /// When it ended, in whole us.
     pub at: MonoNs,
     /// Where.
     pub cpu: CpuId,
-    /// How long, ns.
+    /// How long, ns, in whole us.
     pub wait_ns: u64,
     /// Process id (as the host sees it); 0 in tier B.
     pub pid: u32,
@@ -114,7 +114,7 @@ pub struct CgroupWaits {
     pub id: CgroupId,
     /// How many.
     pub count: u64,
-    /// Sum, ns.
+    /// Sum, ns, in whole us.
     pub wait_ns: u64,
 }
 
@@ -192,7 +192,7 @@ impl Collector for RunqBpf {
         }
         out.cgroups = cgroups
             .into_iter()
-            .map(|(id, (count, wait_ns))| CgroupWaits { id, count, wait_ns })
+            .map(|(id, (count, ns))| CgroupWaits { id, count, wait_ns: whole_us(ns) })
             .collect();
         out.long_waits.sort_by_key(|w| std::cmp::Reverse(w.wait_ns));
         out.long_unlisted += out.long_waits.len().saturating_sub(LISTED) as u64;
@@ -357,7 +357,7 @@ impl RunqBpf {
         RunqCpu {
             cpu: CpuId(cpu as u32),
             switches,
-            wait_ns: word(l::WAIT_NS),
+            wait_ns: whole_us(word(l::WAIT_NS)),
             waits: Hist::gather(self.stripes.words(cpu, l::HIST, BUCKETS)),
             discarded: word(l::DISCARDED),
             slept: word(l::SLEPT),
@@ -392,9 +392,9 @@ impl RunqBpf {
             let word = |w| self.stripes.get(cpu, row + w);
             let (pids, cgroup) = (word(2), word(3));
             out.long_waits.push(LongWait {
-                at: MonoNs(word(0)),
+                at: MonoNs(whole_us(word(0))),
                 cpu: CpuId(cpu as u32),
-                wait_ns: word(1),
+                wait_ns: whole_us(word(1)),
                 pid: (pids >> 32) as u32,
                 tid: pids as u32,
                 comm: name([word(4), word(5)]),

@@ -19,6 +19,11 @@ const BUDGET: f64 = 0.002;
 const MAX_FILES: usize = 256;
 /// Affinity and cgroup are read for threads that wait this share of the time.
 const WAITS_MUCH: f64 = 0.1;
+/// Kernel workers that ran or waited for this part of the time are named with their work: 1 ms a
+/// second.
+const WORKS_MUCH: f64 = 0.001;
+/// Times of threads are kept in steps of 10 us.
+const GRAIN_NS: u64 = 10_000;
 /// They are read again after this time while the thread still waits, and forgotten after
 /// this time when it does not.
 const DETAIL_AGE: Duration = Duration::from_secs(10);
@@ -31,6 +36,8 @@ pub struct SchedCollector {
     loadavg: HotFile,
     schedstat: Option<HotFile>,
     scan: ThreadScan,
+    /// This process, as that `/proc` numbers it; captured files have none.
+    own: Option<u32>,
     details: HashMap<TaskId, Detail>,
     /// Of the last round.
     unread: u32,
@@ -61,6 +68,7 @@ impl Collector for SchedCollector {
             loadavg,
             schedstat: has_cpus.then_some(schedstat),
             scan: ThreadScan::new(host, MAX_FILES),
+            own: host.link("proc/self").ok().and_then(|pid| pid.parse().ok()),
             details: HashMap::new(),
             unread: 0,
         })
@@ -81,10 +89,11 @@ impl Collector for SchedCollector {
         let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(500));
         let existing = out.tasks.map(|t| t.1);
         let mut rows: Vec<(ThreadSched, f64)> = Vec::with_capacity(64);
+        let own = self.own;
         let round = self
             .scan
             .round(cx.at, budget, existing, |t| {
-                if t.moved {
+                if t.moved && Some(t.task.pid) != own {
                     rows.push((row(t), t.wait_share()));
                 }
             })
@@ -160,15 +169,25 @@ fn read_detail(host: &HostFs, task: TaskId, at: MonoNs) -> Detail {
     }
 }
 
+/// The name of a kernel worker without the work at hand, which the kernel appends, unless it did
+/// much of it: of an idle host most workers do something else each second.
+fn own_name(comm: &str, active_share: f64) -> &str {
+    let worker = comm.strip_prefix("kworker/").filter(|_| active_share < WORKS_MUCH);
+    // A rescuer (`kworker/R-name`) has no other name.
+    let pool = worker.filter(|w| w.starts_with(|c: char| c == 'u' || c.is_ascii_digit()));
+    let end = pool.and_then(|w| w.find(['-', '+'])).map(|at| "kworker/".len() + at);
+    end.and_then(|n| comm.get(..n)).unwrap_or(comm)
+}
+
 fn row(t: &Thread) -> ThreadSched {
-    // Below a us is nothing that any rate shows, and half of what a recording would hold.
-    let whole_us = |ns: u64| ns - ns % 1000;
+    // Below that is nothing that any rate shows, and half of what a recording would hold.
+    let whole = |ns: u64| ns - ns % GRAIN_NS;
     ThreadSched {
         task: t.task,
-        comm: t.comm.clone(),
+        comm: own_name(&t.comm, t.active_share()).to_owned(),
         state: t.state,
-        run_ns: whole_us(t.sched.run_ns),
-        run_delay_ns: whole_us(t.sched.run_delay_ns),
+        run_ns: whole(t.sched.run_ns),
+        run_delay_ns: whole(t.sched.run_delay_ns),
         slices: t.sched.slices,
         still_ms: t.still.map_or(0, |d| u32::try_from(d.as_millis()).unwrap_or(u32::MAX)),
         last_cpu: t.last_cpu.map(CpuId),
@@ -219,6 +238,16 @@ mod tests {
         assert_eq!(s.cpus[1].run_delay_ns, 8_000_000);
     }
 
+    #[test]
+    fn a_worker_is_named_with_its_work_when_it_does_much() {
+        assert_eq!(own_name("kworker/u8:2+flush-254:0", 0.0009), "kworker/u8:2");
+        assert_eq!(own_name("kworker/u8:2+flush-254:0", 0.001), "kworker/u8:2+flush-254:0");
+        assert_eq!(own_name("kworker/1:0H-kblockd", 0.0), "kworker/1:0H");
+        assert_eq!(own_name("kworker/R-slub_flushwq", 0.0), "kworker/R-slub_flushwq");
+        assert_eq!(own_name("my-program", 0.0), "my-program");
+        assert_eq!(own_name("kworker/0:0", 0.0), "kworker/0:0");
+    }
+
     /// Two spinners share CPU 0: each waits half of the time.
     #[test]
     fn live_spinners_on_one_cpu_wait_for_each_other() {
@@ -236,6 +265,8 @@ mod tests {
         let found = loop {
             clock::sleep_until(clock::mono() + Duration::from_millis(200));
             let s = sample(&mut c, clock::mono());
+            let own = std::process::id();
+            assert!(s.threads.iter().all(|t| t.task.pid != own), "the reader is not in it");
             let of = |pid| s.threads.iter().find(|t| t.task.pid == pid && t.allowed.is_some());
             if let (Some(x), Some(_)) = (of(a.id()), of(b.id())) {
                 break Some(x.clone());

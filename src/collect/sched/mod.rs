@@ -4,11 +4,15 @@
 //!
 //! Threads are read within a CPU budget, those that lately ran or waited first; every thread in
 //! the sample has been read for it. Those that neither ran nor waited since the reading before
-//! are left out: most of a host sleeps. `run_delay` includes time throttled by CFS bandwidth control,
-//! so threads that wait much carry their cgroup, whose `cpu.stat` tells the two apart. Since 6.12
-//! it may hold sleep as well: a thread that falls asleep stays queued for a while, and when it is
-//! moved to another CPU in that time, it counts as waiting until it wakes (1.7 % of the sleeps of
-//! 40 threads on an overloaded 6.18). Nothing in the file tells; eBPF does.
+//! are left out: most of a host sleeps. So are this program's own: they wake up together once a
+//! tick and wait for each other, which is of the looking and not of what is looked at (its CPU time
+//! is in the section `self`).
+//!
+//! `run_delay` includes time throttled by CFS bandwidth control, so threads that wait much carry
+//! their cgroup, whose `cpu.stat` tells the two apart. Since 6.12 it may hold sleep as well: a
+//! thread that falls asleep stays queued for a while, and when it is moved to another CPU in that
+//! time, it counts as waiting until it wakes (1.7 % of the sleeps of 40 threads on an overloaded
+//! 6.18). Nothing in the file tells; eBPF does.
 
 mod collector;
 mod parse;
@@ -31,7 +35,7 @@ pub struct SchedSample {
     /// `/proc/schedstat` per CPU (CONFIG_SCHEDSTATS).
     pub cpus: Vec<CpuSchedstat>,
     /// Threads that were read in this round and had moved, or were read for the first time;
-    /// by process and thread.
+    /// by process and thread. None of this program.
     pub threads: Vec<ThreadSched>,
     /// Threads that exist but were not read for lack of budget.
     pub unread_threads: u32,
@@ -56,13 +60,14 @@ pub struct CpuSchedstat {
 pub struct ThreadSched {
     /// The thread.
     pub task: TaskId,
-    /// Its `comm`, raw.
+    /// Its `comm`, raw; a `kworker`'s without its work (`kworker/0:2-events`) unless it ran or
+    /// waited for 1 ms a second or more.
     pub comm: String,
     /// State letter of `/proc/PID/stat`.
     pub state: char,
-    /// ns on a CPU, in whole us.
+    /// ns on a CPU, in steps of 10 us.
     pub run_ns: u64,
-    /// ns runnable and waiting, in whole us; includes time throttled by CFS bandwidth control.
+    /// ns runnable and waiting, in steps of 10 us; includes time throttled by CFS bandwidth control.
     pub run_delay_ns: u64,
     /// Times scheduled in.
     pub slices: u64,

@@ -414,6 +414,11 @@ impl Thread {
     pub(super) fn wait_share(&self) -> f64 {
         self.grown.map_or(0.0, |(dt, g)| g.run_delay_ns as f64 / (dt.as_nanos() as f64).max(1.0))
     }
+
+    /// The same of running and waiting.
+    pub(super) fn active_share(&self) -> f64 {
+        self.grown.map_or(0.0, |(dt, g)| g.active_share(dt))
+    }
 }
 
 impl Schedstat {
