@@ -30,6 +30,8 @@ const KIND_ENUM64: u8 = 19;
 
 /// Types, modifiers or anonymous members that are followed in a row at most.
 const MAX_DEPTH: u32 = 16;
+/// Bytes of the header of version 1.
+const HEADER: u32 = 24;
 /// Bytes of a type before what its kind adds.
 const TYPE_BYTES: usize = 12;
 
@@ -155,6 +157,34 @@ impl Btf {
             return None;
         }
         proto.vlen.checked_sub(1)
+    }
+
+    /// Type information of the tracepoints alone: each `btf_trace_NAME` with the id that it has
+    /// here, and nothing where other types are.
+    #[must_use]
+    pub fn tracepoints(&self) -> Vec<u8> {
+        let mut types: Vec<[u32; 3]> = vec![[0, u32::from(KIND_FWD) << 24, 0]];
+        let mut strings = vec![0];
+        for (_, label, id) in self.named.iter().filter(|n| n.0 == KIND_TYPEDEF) {
+            let Some(name) = self.string(*label).filter(|n| n.starts_with(b"btf_trace_")) else {
+                continue;
+            };
+            types.resize(*id as usize, [0, u32::from(KIND_FWD) << 24, 0]);
+            types.push([strings.len() as u32, u32::from(KIND_TYPEDEF) << 24, 0]);
+            strings.extend_from_slice(name);
+            strings.push(0);
+        }
+        // Type 0 is not written down.
+        types.remove(0);
+        let bytes = (types.len() * TYPE_BYTES) as u32;
+        let header = [HEADER, 0, bytes, bytes, strings.len() as u32];
+        let words = header.iter().chain(types.iter().flatten());
+        let mut out = Vec::with_capacity(HEADER as usize + bytes as usize + strings.len());
+        out.extend_from_slice(&MAGIC.to_ne_bytes());
+        out.extend_from_slice(&[1, 0]);
+        words.for_each(|w| out.extend_from_slice(&w.to_ne_bytes()));
+        out.extend(strings);
+        out
     }
 
     /// The values of an enumeration with their names, in the order of declaration.

@@ -64,6 +64,32 @@ impl Builder {
     }
 }
 
+#[test]
+fn tracepoints_keep_their_ids() {
+    let mut b = Builder::new();
+    b.structure("task_struct", &[("pid", 0, 4)]);
+    b.tracepoint("sched_switch", 4);
+    b.structure("btf_trace_none", &[]);
+    b.tracepoint("softirq_entry", 1);
+    let constructed = b.build();
+    let blobs = [K6_1, K6_12, K6_18, &constructed];
+    for blob in blobs {
+        let whole = Btf::parse(blob.to_vec()).unwrap();
+        let few = Btf::parse(whole.tracepoints()).unwrap();
+        let name = |btf: &Btf, (_, label, id): &(u8, u32, u32)| {
+            (String::from_utf8_lossy(btf.string(*label).unwrap()).into_owned(), *id)
+        };
+        let mut all: Vec<_> =
+            whole.named.iter().filter(|n| n.0 == KIND_TYPEDEF).map(|n| name(&whole, n)).collect();
+        all.retain(|(name, _)| name.starts_with("btf_trace_"));
+        assert!(all.len() >= 2, "{all:?}");
+        assert_eq!(few.named.iter().map(|n| name(&few, n)).collect::<Vec<_>>(), all);
+        assert!(aya::Btf::parse(&whole.tracepoints(), aya::Endianness::default()).is_ok());
+    }
+    let none = Btf::parse(Builder::new().build()).unwrap();
+    assert!(Btf::parse(none.tracepoints()).unwrap().named.is_empty());
+}
+
 /// Member by member as `bpftool btf dump format raw` of the whole BTF says.
 #[test]
 fn captured_kernels_agree_with_bpftool() {

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint, TracePoint};
 use aya::{Ebpf, EbpfLoader, Endianness};
 use rustix::io::Errno;
+use rustix::process::chroot;
 
 use super::btf::Btf;
-use super::maps::Stripes;
+use super::maps::{Stripes, unshare_root};
 use super::objects;
 use super::rights::refused;
 use super::tracefs;
@@ -41,22 +42,32 @@ pub(super) struct Kernel {
     pub(super) cpus: usize,
     /// The kernel's types, or why there are none.
     pub(super) types: Result<Types, String>,
-    /// One for all objects: making one parses the kernel's types, 11 ms each time.
+    /// One for all objects.
     loader: Mutex<EbpfLoader<'static>>,
 }
 
 impl Kernel {
-    /// `types` runs beside the making of the loader: both parse the kernel's types.
-    fn new(cpus: usize, types: impl FnOnce() -> Result<Types, String> + Send) -> Self {
-        std::thread::scope(|s| {
-            let types = s.spawn(types);
-            let mut loader = EbpfLoader::new();
-            // Our objects have nothing to relocate: free the types that the loader parsed.
-            loader.btf(None);
-            let types = types.join().unwrap_or_else(|_| Err("the types cannot be parsed".into()));
-            Self { cpus, types, loader: Mutex::new(loader) }
-        })
+    fn new(cpus: usize, types: Result<Types, String>) -> Self {
+        Self { cpus, types, loader: Mutex::new(loader()) }
     }
+}
+
+/// A loader without the kernel's types: our objects have nothing to relocate. All constructors
+/// of aya parse them, 5 MB that become 20 for a moment, when memory may be what the host is
+/// short of. So one is made where that file is not to be found, in a thread with another root;
+/// where that is not allowed, they are parsed and freed.
+fn loader() -> EbpfLoader<'static> {
+    let make = || {
+        let mut loader = EbpfLoader::new();
+        loader.btf(None);
+        loader
+    };
+    let elsewhere = move || {
+        // A directory that is always there and has none of a root's.
+        let _ = unshare_root().and_then(|()| Ok(chroot("/proc/self/fdinfo")?));
+        make()
+    };
+    std::thread::scope(|s| s.spawn(elsewhere).join()).unwrap_or_else(|_| make())
 }
 
 /// The kernel's type information, for us and for the loader.
@@ -79,7 +90,7 @@ pub(super) fn kernel(host: &HostFs, opts: &CollectOptions) -> Result<Arc<Kernel>
     if let Some(k) = &*cached {
         return Ok(k.clone());
     }
-    let k = Arc::new(Kernel::new(possible_cpus(host), || types(host)));
+    let k = Arc::new(Kernel::new(possible_cpus(host), types(host)));
     *cached = Some(k.clone());
     Ok(k)
 }
@@ -107,8 +118,10 @@ fn types(host: &HostFs) -> Result<Types, String> {
 }
 
 fn types_of(blob: Vec<u8>) -> Result<Types, String> {
-    let loader = aya::Btf::parse(&blob, Endianness::default()).map_err(|e| e.to_string())?;
     let own = Btf::parse(blob).map_err(|e| e.to_string())?;
+    // aya makes an object of every type; all that it looks up is the number of a tracepoint's.
+    let loader = aya::Btf::parse(&own.tracepoints(), Endianness::default());
+    let loader = loader.map_err(|e| e.to_string())?;
     Ok(Types { own, loader })
 }
 

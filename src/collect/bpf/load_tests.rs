@@ -26,7 +26,7 @@ fn objects_are_small_and_lose_the_mmap_flag() {
 
 #[test]
 fn errors_name_what_to_do() {
-    let kernel = Kernel::new(2, || Err("no /sys/kernel/btf/vmlinux".into()));
+    let kernel = Kernel::new(2, Err("no /sys/kernel/btf/vmlinux".into()));
     let e = Loaded::new(&kernel, b"no object at all", &Vec::new(), &[]).err().unwrap();
     assert_eq!(e, damaged());
     let typo = vec![("TASK_PIDS", 8)];
@@ -133,7 +133,7 @@ fn torn_objects_never_panic() {
         let near = prop::collection::vec((0..64usize, any::<u8>()), 0..3);
         (Just(i), flips, near, prop_oneof![Just(len), 0..=len])
     });
-    let kernel = Kernel::new(2, || Err("none".into()));
+    let kernel = Kernel::new(2, Err("none".into()));
     TestRunner::new(Config::with_cases(400))
         .run(&torn, |(i, flips, near, len)| {
             let mut object = all[i].to_vec();

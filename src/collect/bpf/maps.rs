@@ -141,3 +141,10 @@ pub(super) fn unshare_mounts() -> io::Result<()> {
     // of this thread, which nothing here uses) become our own.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.map_err(Into::into)
 }
+
+/// Gives the calling thread a root and a working directory of its own.
+pub(super) fn unshare_root() -> io::Result<()> {
+    // SAFETY: file descriptors stay shared; nothing in this program uses relative paths of
+    // another thread.
+    unsafe { unshare_unsafe(UnshareFlags::FS) }.map_err(Into::into)
+}
