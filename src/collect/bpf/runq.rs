@@ -40,10 +40,13 @@ pub struct RunqBpfSample {
     pub tier: RunqTier,
     /// CPUs that switched tasks at least once.
     pub cpus: Vec<RunqCpu>,
-    /// Waits of 1 ms and more since the reading before, the last ones of each CPU.
+    /// Waits of 1 ms and more since the reading before, the last ones of each CPU; none of this
+    /// program, whose threads wake up together and wait for each other.
     pub long_waits: Vec<LongWait>,
-    /// Such waits since the reading before that are not in the list.
+    /// Such waits since the reading before that are not in the list, but for our own.
     pub long_unlisted: u64,
+    /// Our own since the reading before.
+    pub long_own: u64,
     /// Waits of 1 ms and more by cgroup.
     pub cgroups: Vec<CgroupWaits>,
     /// Switches that no program ran for (5.12); `None` where the kernel does not tell.
@@ -142,7 +145,12 @@ pub struct RunqBpf {
     missed: Option<u64>,
     samples: u32,
     coverage: Coverage,
+    /// This process, as the programs see it; `None` in a namespace of processes of its own.
+    own: Option<u32>,
 }
+
+/// Inode of the host's namespace of processes (`PROC_PID_INIT_INO`, 3.8).
+const HOST_PIDS: &str = "pid:[4026531836]";
 
 impl Collector for RunqBpf {
     type Sample = RunqBpfSample;
@@ -194,6 +202,9 @@ impl Collector for RunqBpf {
             .into_iter()
             .map(|(id, (count, ns))| CgroupWaits { id, count, wait_ns: whole_us(ns) })
             .collect();
+        let listed = out.long_waits.len();
+        out.long_waits.retain(|w| self.own != Some(w.pid));
+        out.long_own = (listed - out.long_waits.len()) as u64;
         out.long_waits.sort_by_key(|w| std::cmp::Reverse(w.wait_ns));
         out.long_unlisted += out.long_waits.len().saturating_sub(LISTED) as u64;
         out.long_waits.truncate(LISTED);
@@ -283,6 +294,10 @@ impl RunqBpf {
             missed: None,
             samples: 0,
             coverage: Coverage::default(),
+            own: host
+                .link("proc/self/ns/pid")
+                .is_ok_and(|ns| ns == HOST_PIDS)
+                .then(std::process::id),
         })
     }
 

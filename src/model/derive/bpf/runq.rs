@@ -34,7 +34,7 @@ pub struct RunqFigures {
     pub cgroups: Vec<CgroupWaited>,
     /// Waits of 1 ms and more.
     pub long: u64,
-    /// Of these, the ones that no entry of `tasks` counts.
+    /// Of these, the ones that no entry of `tasks` counts, but for our own.
     pub long_unlisted: u64,
     /// How much of what happened is in here.
     pub coverage: Coverage,
@@ -160,8 +160,12 @@ pub fn derive<'a>(
         out.coverage.lost.saturating_add(grown_missed(prev.data.missed, now.data.missed));
     out.switches_s = per_second(switches as f64, dt)?;
     out.waiting = per_second(wait_ns as f64 / 1e9, dt)?;
-    let listed: Vec<&LongWait> = later.flat_map(|s| &s.data.long_waits).collect();
-    out.long_unlisted = out.long.saturating_sub(listed.len() as u64);
+    let (mut listed, mut own): (Vec<&LongWait>, u64) = (Vec::new(), 0);
+    for s in later {
+        listed.extend(&s.data.long_waits);
+        own = own.saturating_add(s.data.long_own);
+    }
+    out.long_unlisted = out.long.saturating_sub(own.saturating_add(listed.len() as u64));
     let longest = listed.iter().map(|w| w.wait_ns).max();
     out.latency = Latency::of(&out.waits).map(|l| l.with_exact_max(&out.waits, longest));
     out.tasks = tasks(&listed);
@@ -315,7 +319,7 @@ mod tests {
     fn long_waits_of_all_readings_in_the_interval() {
         let cpus = |n: u64| vec![cpu(0, n, &vec![2_000_000; n as usize])];
         let p = at(0, RunqBpfSample { cpus: cpus(0), ..Default::default() });
-        let list: Vec<_> = (1..=3)
+        let mut list: Vec<_> = (1..=3)
             .map(|i| {
                 let long_waits = vec![long(5, 2, Some("a"))];
                 at(i * 300, RunqBpfSample { cpus: cpus(i), long_waits, ..Default::default() })
@@ -323,5 +327,9 @@ mod tests {
             .collect();
         let f = derive(&p, list.last().unwrap(), list.iter()).unwrap();
         assert_eq!((f.long, f.long_unlisted, f.tasks[0].count), (3, 0, 3));
+        // Our own are counted, and in no list.
+        list.push(at(1200, RunqBpfSample { cpus: cpus(5), long_own: 1, ..Default::default() }));
+        let f = derive(&p, list.last().unwrap(), list.iter()).unwrap();
+        assert_eq!((f.long, f.long_unlisted, f.tasks[0].count), (5, 1, 3));
     }
 }
