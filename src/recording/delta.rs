@@ -18,7 +18,7 @@ use super::undelta::{number, read_full, read_next, read_reshaped, torn};
 use super::{compact, memory, reshape, uncompact};
 
 /// Earlier samples that a difference may refer to: the last ones of different shapes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Recent {
     samples: Vec<Flat>,
     /// The rows of lists that were seen lately, of small samples.
@@ -126,6 +126,11 @@ impl Recent {
     #[must_use]
     pub fn current(&self) -> Option<&Flat> {
         self.samples.first()
+    }
+
+    /// Numbers that are remembered.
+    pub(super) fn cells(&self) -> usize {
+        self.samples.iter().chain(&self.memory).map(Flat::cells).sum()
     }
 
     fn of_shape(&self, now: &Flat) -> Option<usize> {

@@ -55,7 +55,7 @@ fn put_together(health: &Health, signals: &Signals) -> Vec<CollectorHealth> {
 }
 
 /// A part of the ticks of a group.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Section {
     name: String,
     recent: Recent,
@@ -341,7 +341,7 @@ fn text<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b str, Flat
 }
 
 /// Reads payloads of one group.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Decoder {
     names: Names,
     sections: Vec<Section>,
@@ -411,6 +411,11 @@ impl Decoder {
             }
         }
         Ok(())
+    }
+
+    /// Numbers that it remembers.
+    pub(super) fn cells(&self) -> usize {
+        self.sections.iter().map(|s| s.recent.cells()).sum()
     }
 
     /// The tick that was taken in last.
