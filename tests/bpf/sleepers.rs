@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use stallscope::clock;
-use stallscope::collect::bpf::runq::{LongWait, RunqBpf};
+use stallscope::collect::bpf::runq::{LongWait, RunqBpf, RunqBpfSample};
 use stallscope::model::time::MonoNs;
 
 use crate::kit::gate::lab;
@@ -76,6 +76,8 @@ fn sleeper(habit: Habit, stop: &AtomicBool) -> Sleeper {
 fn watch(habits: &[Habit]) -> (Vec<Sleeper>, Vec<LongWait>, u64) {
     let stop = AtomicBool::new(false);
     let mut runq: RunqBpf = open();
+    // The sleepers are threads of this process.
+    runq.list_own();
     std::thread::scope(|s| {
         let threads: Vec<_> = habits.iter().map(|h| s.spawn(|| sleeper(*h, &stop))).collect();
         let mut waits = sample(&mut runq).long_waits;
@@ -165,5 +167,38 @@ fn a_wait_after_a_sleep_is_one() {
         assert!(naps.len() >= 10, "{}", naps.len());
         // The kernel runs no program at all for up to 3 switches in 1000.
         assert!(found * 100 >= naps.len() * 97, "{found} of {}", naps.len());
+    });
+}
+
+/// The product's threads wait for each other; what they wait is counted, and in no list.
+#[test]
+fn our_own_threads_are_in_no_list() {
+    lab(&["taskset"], || {
+        const CPU: usize = 1;
+        let line = format!("exec taskset -c {CPU} sh -c 'while :; do :; done'");
+        let _load = Held::start(&["sh", "-c", &line]);
+        let habit = Habit {
+            nap: Duration::from_millis(50),
+            work: Duration::from_millis(3),
+            nice: 19,
+            cpu: Some(CPU),
+        };
+        let stop = AtomicBool::new(false);
+        let mut runq: RunqBpf = open();
+        let before = sample(&mut runq);
+        let after = std::thread::scope(|s| {
+            s.spawn(|| sleeper(habit, &stop));
+            run_for(Duration::from_secs(4));
+            let after = sample(&mut runq);
+            stop.store(true, Ordering::Relaxed);
+            after
+        });
+        let own = after.long_waits.iter().filter(|w| w.pid == std::process::id()).count();
+        println!("{} waits listed, {} of our own", after.long_waits.len(), after.long_own);
+        assert_eq!(own, 0, "{:?}", after.long_waits);
+        assert!(after.long_own >= 10, "{}", after.long_own);
+        let long = |s: &RunqBpfSample| s.cpus.iter().map(|c| c.long).sum::<u64>();
+        let told = after.long_waits.len() as u64 + after.long_unlisted + after.long_own;
+        assert_eq!(long(&after) - long(&before), told, "each is told or counted");
     });
 }

@@ -301,6 +301,13 @@ impl RunqBpf {
         })
     }
 
+    /// From now on lists the waits of this process too: the tests' own threads are what they look
+    /// at.
+    #[doc(hidden)]
+    pub fn list_own(&mut self) {
+        self.own = None;
+    }
+
     /// Opens tier B even where tier A would work: the benchmark and the tests compare them.
     ///
     /// # Errors
