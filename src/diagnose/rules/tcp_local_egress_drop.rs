@@ -54,8 +54,8 @@ impl Rule for TcpLocalEgressDrop {
     fn explains(&self) -> &'static [Explains] {
         const { &[Explains::new("tcp-connect-stuck", Scope::Same)] }
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let dropped = cases(w).filter(|c| matches!(c.cause, Cause::LocalDrop(_)));
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        let dropped = cases(w, t).filter(|c| matches!(c.cause, Cause::LocalDrop(_)));
         for g in by_peer(dropped, w) {
             out.fire(g.subject.clone(), fire(w, &g));
         }

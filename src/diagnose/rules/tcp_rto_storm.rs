@@ -66,8 +66,8 @@ impl Rule for TcpRtoStorm {
             ]
         }
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for g in by_peer(cases(w).filter(|c| c.cause == Cause::Storm), w) {
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        for g in by_peer(cases(w, t).filter(|c| c.cause == Cause::Storm), w) {
             out.fire(g.subject.clone(), fire(w, &g));
         }
     }

@@ -57,8 +57,8 @@ impl Rule for TcpSilentRto {
             ]
         }
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let silent = cases(w).filter(|c| matches!(c.cause, Cause::Silent(_)));
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        let silent = cases(w, t).filter(|c| matches!(c.cause, Cause::Silent(_)));
         for g in by_peer(silent, w) {
             out.fire(g.subject.clone(), fire(w, &g));
         }

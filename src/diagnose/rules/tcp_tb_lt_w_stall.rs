@@ -50,8 +50,8 @@ impl Rule for TcpTbLtWStall {
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Sockets]
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let frozen = cases(w).filter(|c| matches!(c.cause, Cause::Frozen { .. }));
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        let frozen = cases(w, t).filter(|c| matches!(c.cause, Cause::Frozen { .. }));
         for g in by_peer(frozen, w) {
             out.fire(g.subject.clone(), fire(w, &g));
         }

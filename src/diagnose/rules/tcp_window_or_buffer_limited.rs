@@ -62,12 +62,12 @@ impl Rule for TcpWindowOrBufferLimited {
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Sockets]
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         let all = w.derived.sockets.suspects.iter().filter(|s| !is_gone(w, s));
         let limited = all.filter_map(|s| {
             let case = case(s)?;
             // A connection that stands still has another cause.
-            classify(w, s).is_none().then_some(case)
+            classify(w, t, s).is_none().then_some(case)
         });
         for g in by_peer(limited, w) {
             out.fire(g.subject.clone(), fire(w, &g));

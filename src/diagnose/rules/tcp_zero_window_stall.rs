@@ -50,8 +50,8 @@ impl Rule for TcpZeroWindowStall {
     fn explains(&self) -> &'static [Explains] {
         const { &[Explains::new("tcp-mem-pressure", Scope::Same)] }
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let closed = cases(w).filter(|c| matches!(c.cause, Cause::ZeroWindow { .. }));
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        let closed = cases(w, t).filter(|c| matches!(c.cause, Cause::ZeroWindow { .. }));
         for g in by_peer(closed, w) {
             out.fire(g.subject.clone(), fire(w, &g));
         }

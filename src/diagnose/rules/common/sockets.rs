@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::super::super::{Confidence, Window};
+use super::super::super::{Confidence, Thresholds, Window};
 use super::release::{Release, tb_lt_w_bug};
 use crate::collect::sockets::{RouteOutcome, SockTimer};
 use crate::model::derive::sockets::{Suspect, TimerEvent, TimerKind};
@@ -128,18 +128,18 @@ impl<'a> Case<'a> {
 }
 
 /// The causes of all sockets that are stuck, in the order of their ids.
-pub(crate) fn cases<'a>(w: &Window<'a>) -> impl Iterator<Item = Case<'a>> {
+pub(crate) fn cases<'a>(w: &Window<'a>, t: &'a Thresholds) -> impl Iterator<Item = Case<'a>> {
     let w = *w;
-    w.derived.sockets.suspects.iter().filter_map(move |s| classify(&w, s))
+    w.derived.sockets.suspects.iter().filter_map(move |s| classify(&w, t, s))
 }
 
 /// The cause of one socket.
-pub(crate) fn classify<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
+pub(crate) fn classify<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<'a>> {
     if !s.state.may_send() || is_gone(w, s) {
         return None;
     }
     match s.timer {
-        SockTimer::ON => rto_cause(w, s),
+        SockTimer::ON => rto_cause(w, t, s),
         SockTimer::PERSIST => persist_cause(w, s),
         _ => None,
     }
@@ -161,9 +161,12 @@ fn never_too_big(e: &TimerEvent) -> bool {
 }
 
 /// Is it still open whether the kernel refuses to fragment? It may have the bug and counts
-/// refusals, but was not asked since an RTO that left nothing.
-fn waits(w: &Window<'_>, s: &Suspect) -> bool {
-    if tb_lt_w_bug(&w.host.kernel) == Release::Fixed || too_big_ever(w, s) == Some(0) {
+/// refusals, but was not asked since an RTO that left nothing. Pasted text has no later answer.
+fn waits(w: &Window<'_>, t: &Thresholds, s: &Suspect) -> bool {
+    if t.single_sample
+        || tb_lt_w_bug(&w.host.kernel) == Release::Fixed
+        || too_big_ever(w, s) == Some(0)
+    {
         return false;
     }
     let mut silent = s.events.iter().filter(|e| silent(e)).peekable();
@@ -185,15 +188,15 @@ fn left(e: &TimerEvent) -> bool {
     e.total_retrans.is_some_and(|n| n > 0)
 }
 
-fn rto_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
+fn rto_cause<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<'a>> {
     let quiet: Vec<&TimerEvent> = s.trailing(TimerKind::Rto, silent).collect();
     if quiet.iter().map(|e| e.count).sum::<u32>() >= EVENTS {
-        return silent_cause(w, s, &quiet);
+        return silent_cause(s, &quiet, waits(w, t, s));
     }
     let leaving = s.trailing(TimerKind::Rto, |_| true).take(2).any(left);
     if leaving && s.retransmits() >= STORM_RTOS {
-        return match refused(w, s) {
-            None => storm(w, s),
+        return match refused(t, s) {
+            None => storm(w, t, s),
             Some((drop, events)) if events >= EVENTS => Some(Case::sure(s, Cause::LocalDrop(drop))),
             Some((drop, _)) => {
                 let why = "whether all RTOs fail on this host: one was seen";
@@ -208,49 +211,50 @@ fn rto_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
         let why = "whether retransmissions leave this host (no tcp_info)";
         return Some(Case::suspected(s, Cause::Storm, why));
     }
-    one_sample(w, s)
+    one_sample(w, t, s)
 }
 
-/// Do the counters around this event tell all they ever will? They were read after it; or they
-/// are not read at all, which two ticks show.
-fn is_ripe(w: &Window<'_>, e: &TimerEvent) -> bool {
-    let unread = e.net.retrans_fail.is_none() && w.tick.mono.since(e.at) > w.host.interval * 2;
-    e.net.is_settled() || unread
+/// Do the counters around this event tell all they ever will? They were read after it, or there
+/// are none, or nothing follows.
+fn is_ripe(t: &Thresholds, e: &TimerEvent) -> bool {
+    t.single_sample || e.net.is_settled() || e.net.retrans_fail.is_none()
 }
 
 /// Retransmissions leave and no answer comes. Nothing is said while the counters do not tell yet
-/// whether this host refuses them, and it is only suspected while it refuses some: around an
-/// early RTO they cover others, too.
-fn storm<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
+/// whether this host refuses them. It is only suspected where they are not read, or while it
+/// refuses some: around an early RTO they cover others, too.
+fn storm<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<'a>> {
     let mut all = s.trailing(TimerKind::Rto, |_| true).peekable();
     if all.peek().is_none() {
         return Some(Case::sure(s, Cause::Storm));
     }
-    let last = all.find(|e| is_ripe(w, e))?;
+    let last = all.find(|e| is_ripe(t, e))?;
     let why = "whether this host refuses some of them (TCPRetransFail)";
-    match (last.net.retrans_fail, last.net.retrans_segs) {
+    let young = w.tick.mono.since(last.at) <= w.host.interval * 2;
+    Some(match (last.net.retrans_fail, last.net.retrans_segs) {
+        (None, _) if young => Case::suspected(s, Cause::Storm, why),
         (Some(failed), Some(all)) if failed > 0 && failed.saturating_mul(MIXED) >= all => {
-            Some(Case::suspected(s, Cause::Storm, why))
+            Case::suspected(s, Cause::Storm, why)
         }
         (known, _) => {
             let mut case = Case::sure(s, Cause::Storm);
             if known.is_none() {
                 case.missing.push(why);
             }
-            Some(case)
+            case
         }
-    }
+    })
 }
 
 /// Two or more RTOs left nothing.
-fn silent_cause<'a>(w: &Window<'_>, s: &'a Suspect, quiet: &[&TimerEvent]) -> Option<Case<'a>> {
+fn silent_cause<'a>(s: &'a Suspect, quiet: &[&TimerEvent], waits: bool) -> Option<Case<'a>> {
     let grown = |f: fn(&TimerEvent) -> Option<u64>| quiet.iter().filter_map(|e| f(e)).max();
     let too_big = grown(|e| e.net.wqueue_too_big);
     let frozen = over_half(s) && s.skmem.t() == Some(0);
     if frozen && too_big.is_some_and(|n| n > 0) {
         return Some(Case::sure(s, Cause::Frozen { too_big }));
     }
-    if frozen && waits(w, s) {
+    if frozen && waits {
         return None;
     }
     let in_host = grown(|e| e.net.host_queues).is_some_and(|n| n > 0);
@@ -280,12 +284,12 @@ fn over_half(s: &Suspect) -> bool {
 /// Do the retransmissions of this socket fail on their way out? The counter belongs to the
 /// whole namespace, so it must account for most of what is retransmitted there. With the
 /// number of RTOs on end for which it does.
-fn refused(w: &Window<'_>, s: &Suspect) -> Option<(LocalDrop, u32)> {
+fn refused(t: &Thresholds, s: &Suspect) -> Option<(LocalDrop, u32)> {
     let fails = |e: &TimerEvent| {
         let (failed, all) = (e.net.retrans_fail.unwrap_or(0), e.net.retrans_segs.unwrap_or(0));
         left(e) && failed > 0 && failed.saturating_mul(2) >= all
     };
-    let ripe = s.trailing(TimerKind::Rto, |_| true).filter(|e| is_ripe(w, e));
+    let ripe = s.trailing(TimerKind::Rto, |_| true).filter(|e| is_ripe(t, e));
     let run: Vec<&TimerEvent> = ripe.take_while(|e| fails(e)).collect();
     let events: u32 = run.iter().map(|e| e.count).sum();
     let failed = run.iter().filter_map(|e| e.net.retrans_fail).max()?;
@@ -293,7 +297,7 @@ fn refused(w: &Window<'_>, s: &Suspect) -> Option<(LocalDrop, u32)> {
 }
 
 /// No event has been seen, or one: what the socket's own clocks say.
-fn one_sample<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
+fn one_sample<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<'a>> {
     let why = "fewer than two RTOs fired while watching; told from last_data_sent";
     if last_rto_sent(s)? {
         let total = s.info?.total_retrans()?;
@@ -302,7 +306,7 @@ fn one_sample<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
     }
     let frozen =
         over_half(s) && s.skmem.t() == Some(0) && tb_lt_w_bug(&w.host.kernel) != Release::Fixed;
-    if frozen && waits(w, s) {
+    if frozen && waits(w, t, s) {
         return None;
     }
     let counted = || {
