@@ -132,6 +132,8 @@ fn pin(cpu: usize) {
 
 /// Threads pinned to CPU 1: one runs, the others wait.
 fn spinners_wait(runq: &mut RunqBpf, tier: RunqTier) {
+    // The spinners are threads of this process.
+    runq.list_own();
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
         let (tell, tids) = std::sync::mpsc::channel();
