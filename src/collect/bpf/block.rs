@@ -303,18 +303,13 @@ impl BlockBpf {
     fn op(&self, row: usize, i: usize, op: BlockOpKind, count: u64, bytes: u64) -> BlockOp {
         let hist = |stage| {
             let at = l::HIST + (i * l::STAGES + stage) * BUCKETS;
-            Hist::gather(self.stripes.words(row, at, BUCKETS))
+            Hist::gather(&self.stripes, row, at)
         };
-        let sizes = self.stripes.words(row, l::OP + i * l::OP_WORDS + 2, l::SIZES).enumerate();
-        BlockOp {
-            op,
-            count,
-            bytes,
-            sizes: sizes.filter(|(_, n)| *n > 0).map(|(c, n)| (c as u8, n)).collect(),
-            queued: hist(0),
-            device: hist(1),
-            total: hist(2),
-        }
+        let mut sizes = Vec::new();
+        self.stripes.used(row, l::OP + i * l::OP_WORDS + 2, l::SIZES, |class, n| {
+            sizes.push((class as u8, n));
+        });
+        BlockOp { op, count, bytes, sizes, queued: hist(0), device: hist(1), total: hist(2) }
     }
 }
 

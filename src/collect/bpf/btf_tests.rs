@@ -94,7 +94,9 @@ fn tracepoints_keep_their_ids() {
 #[test]
 fn captured_kernels_agree_with_bpftool() {
     type Row = (&'static str, &'static [&'static str], [u32; 3]);
-    let rows: [Row; 17] = [
+    let rows: [Row; 19] = [
+        ("task_struct", &["thread_info", "cpu"], [20, 20, 20]),
+        ("task_struct", &["__state"], [24, 24, 24]),
         ("task_struct", &["sched_info", "last_queued"], [2184, 2216, 1048]),
         ("task_struct", &["se", "cfs_rq"], [248, 288, 296]),
         ("cfs_rq", &["rq"], [304, 312, 312]),
@@ -154,13 +156,13 @@ fn drop_reasons_are_named_per_kernel() {
 fn every_object_finds_its_offsets_in_captured_kernels() {
     for blob in [K6_1, K6_12, K6_18] {
         let btf = Btf::parse(blob.to_vec()).unwrap();
-        let runq = offsets::runq(&btf, Averages::Kept).unwrap();
+        let (runq, _) = offsets::runq(&btf, Averages::Kept).unwrap();
         assert!(runq.contains(&("CGROUP_KNOWN", 1)));
         // Tasks that sleep stay queued since 6.12.
         let delays = blob != K6_1;
         assert_eq!(runq.contains(&("DELAYED_KNOWN", 1)), delays);
         assert_eq!(runq.contains(&("THROTTLE_KNOWN", 1)), delays);
-        let stale = offsets::runq(&btf, Averages::Stale).unwrap();
+        let (stale, _) = offsets::runq(&btf, Averages::Stale).unwrap();
         assert!(!stale.contains(&("DELAYED_KNOWN", 1)));
         let (block, splits) = offsets::block(&btf).unwrap();
         assert!(splits);
@@ -272,7 +274,38 @@ fn a_missing_member_is_named() {
     let mut b = Builder::new();
     b.structure("task_struct", &[("pid", 0, 8)]);
     let e = offsets::runq(&Btf::parse(b.build()).unwrap(), Averages::Kept).unwrap_err();
-    assert_eq!(e.reason, "this kernel's BTF has no task_struct.sched_info.last_queued");
+    assert_eq!(e.reason, "this kernel's BTF has no task_struct.thread_info.cpu");
+}
+
+/// Constructed as before 5.16 and 5.14: the CPU and the state under their older names.
+#[test]
+fn fields_of_the_switch_have_had_other_names() {
+    use crate::collect::bpf::layout::field;
+    let mut b = Builder::new();
+    let info = b.structure("sched_info", &[("last_queued", 0, 24)]);
+    let entity = b.structure("sched_entity", &[("cfs_rq", 0, 96)]);
+    let members = [
+        ("state", 0, 16),
+        ("cpu", 0, 68),
+        ("se", entity, 128),
+        ("pid", 0, 1224),
+        ("tgid", 0, 1228),
+        ("sched_info", info, 904),
+    ];
+    b.structure("task_struct", &members);
+    b.structure("cfs_rq", &[("rq", 0, 240)]);
+    b.structure("rq", &[("clock", 0, 2376)]);
+    let btf = Btf::parse(b.build()).unwrap();
+    let (_, fields) = offsets::runq(&btf, Averages::Kept).unwrap();
+    let want = vec![
+        (field::TASK_CPU, 68),
+        (field::TASK_LAST_QUEUED, 928),
+        (field::TASK_CFS_RQ, 224),
+        (field::TASK_STATE, 16),
+        (field::CFS_RQ_RQ, 240),
+        (field::RQ_CLOCK, 2376),
+    ];
+    assert_eq!(fields, want);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::layout::{BUCKETS, LAST_BUCKET, bucket_range};
+use super::maps::Stripes;
 
 /// A time of the kernel's in whole us: what is below no figure shows, and a recording would hold
 /// noise.
@@ -103,10 +104,18 @@ impl Hist {
             .fold(0, |sum, (_, n)| sum.wrapping_add(*n))
     }
 
-    /// Takes the counts of a histogram in a map.
-    pub(super) fn gather(words: impl Iterator<Item = u64>) -> Self {
-        let all = words.take(BUCKETS).enumerate();
-        Self(all.filter(|(_, n)| *n > 0).map(|(b, n)| (b as u16, n)).collect())
+    /// Takes the counts of a histogram in a map, which begins at word `at` of the stripe.
+    pub(super) fn gather<const W: usize>(map: &Stripes<W>, stripe: usize, at: usize) -> Self {
+        let mut buckets = [(0, 0); BUCKETS];
+        let mut len = 0;
+        map.used(stripe, at, BUCKETS, |bucket, n| {
+            if let Some(to) = buckets.get_mut(len) {
+                *to = (bucket as u16, n);
+                len += 1;
+            }
+        });
+        // One allocation, of what is needed.
+        Self(buckets.get(..len).unwrap_or_default().to_vec())
     }
 }
 

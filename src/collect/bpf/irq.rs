@@ -210,7 +210,7 @@ impl IrqBpf {
     /// Reads a CPU; histograms whose count did not change are taken from the reading before.
     fn cpu(&self, cpu: usize, old: Option<&IrqCpu>) -> IrqCpu {
         let word = |w| self.stripes.get(cpu, w);
-        let hist = |at| Hist::gather(self.stripes.words(cpu, at, BUCKETS));
+        let hist = |at| Hist::gather(&self.stripes, cpu, at);
         let mut row = IrqCpu {
             cpu: CpuId(cpu as u32),
             hard_count: word(l::HARD_COUNT),
@@ -239,22 +239,42 @@ impl IrqBpf {
         }
         let same = old.filter(|o| o.hard_count == row.hard_count);
         (row.hard, row.lines) = same.map_or_else(
-            || (hist(l::HARD_HIST), self.lines(cpu)),
+            || {
+                let known = old.map_or(&[][..], |o| &o.lines);
+                let lines = self.known_lines(
+                    cpu,
+                    known,
+                    row.hard_count - row.table_full.min(row.hard_count),
+                );
+                (hist(l::HARD_HIST), lines.unwrap_or_else(|| self.lines(cpu)))
+            },
             |o| (o.hard.clone(), o.lines.clone()),
         );
         row
     }
 
+    /// A row of the table of interrupts; `None` when it is free.
+    fn line(&self, cpu: usize, row: usize) -> Option<LineTime> {
+        let at = l::LINE + row % l::LINES * l::LINE_WORDS;
+        let word = |w| self.stripes.get(cpu, at + w);
+        let irq = word(0).checked_sub(1)? as u32;
+        Some(LineTime { irq, count: word(1), ns: whole_us(word(2)), max_ns: word(3) })
+    }
+
     fn lines(&self, cpu: usize) -> Vec<LineTime> {
-        let mut out: Vec<LineTime> = (0..l::LINES)
-            .filter_map(|i| {
-                let at = l::LINE + i * l::LINE_WORDS;
-                let word = |w| self.stripes.get(cpu, at + w);
-                let irq = word(0).checked_sub(1)? as u32;
-                Some(LineTime { irq, count: word(1), ns: whole_us(word(2)), max_ns: word(3) })
-            })
-            .collect();
+        let mut out: Vec<_> = (0..l::LINES).filter_map(|row| self.line(cpu, row)).collect();
         out.sort_by_key(|l| l.irq);
         out
+    }
+
+    /// The rows of the interrupts in `known` alone, when these are all that ran: `None` when
+    /// they do not add up to `runs`. Rows stay where they are.
+    fn known_lines(&self, cpu: usize, known: &[LineTime], runs: u64) -> Option<Vec<LineTime>> {
+        let find = |k: &LineTime| {
+            let home = k.irq as usize + 1;
+            (home..home + l::PROBES).find_map(|r| self.line(cpu, r).filter(|n| n.irq == k.irq))
+        };
+        let out: Vec<_> = known.iter().map(find).collect::<Option<_>>()?;
+        (out.iter().map(|l| l.count).sum::<u64>() == runs).then_some(out)
     }
 }

@@ -110,36 +110,51 @@ pub const fn bucket_range(bucket: usize) -> (u64, u64) {
 pub mod runq {
     /// Words per CPU: whole pages, so that no two CPUs share a cache line.
     pub const WORDS: usize = 1024;
-    /// Largest (rq clock - CLOCK_MONOTONIC) in the running window, ns, signed.
-    pub const OFF_NOW: usize = 0;
-    /// The same for the window before.
-    pub const OFF_BEFORE: usize = 1;
-    /// When the running window began, ns.
-    pub const WINDOW: usize = 2;
-    /// When the offset was sampled last, in the rq clock, ns.
-    pub const SAMPLED: usize = 3;
-    /// Context switches seen.
+    /// Waits passed over: the next one that is measured counts for them (tier A only).
+    pub const UNREAD: usize = 0;
+    /// How many of these have been counted so.
+    pub const READ: usize = 1;
+    /// Until when such waits are passed over, in the rq clock, ns.
+    pub const READ_UNTIL: usize = 2;
+    /// Until when no sample of the clock offset is needed, in the rq clock, ns.
+    pub const SAMPLE_UNTIL: usize = 3;
+    /// Context switches, but for those in [`UNREAD`] and in the bins.
     pub const SWITCHES: usize = 4;
     /// Sum of the waits in the histogram, ns.
-    pub const WAIT_NS: usize = 6;
+    pub const WAIT_NS: usize = 5;
+    /// The bins: word `wait / 32` counts the waits of that length that took the shortest way
+    /// through the program, from [`BIN_FROM`] to [`BIN_TO`] (tier A only). They fill no more
+    /// of the cache than the buckets would, and need no logarithm.
+    pub const BIN_FROM: u64 = 256;
+    /// First wait past the bins, ns.
+    pub const BIN_TO: u64 = 4096;
+    /// Width of a bin is 2 to the power of this, ns: that of a bucket of 256 ns, so a bin
+    /// lies within one bucket.
+    pub const BIN_SHIFT: u32 = 5;
+    /// First word of a bin.
+    pub const BIN: usize = (BIN_FROM >> BIN_SHIFT) as usize;
+    /// Bins.
+    pub const BINS: usize = (BIN_TO >> BIN_SHIFT) as usize - BIN;
+    /// Largest (rq clock - CLOCK_MONOTONIC) in the running window, ns, signed.
+    pub const OFF_NOW: usize = BIN + BINS;
+    /// The same for the window before.
+    pub const OFF_BEFORE: usize = OFF_NOW + 1;
+    /// When the running window began, ns.
+    pub const WINDOW: usize = OFF_NOW + 2;
     /// Waits left out: their stamp lies in the future or over 68 s back.
-    pub const DISCARDED: usize = 7;
+    pub const DISCARDED: usize = OFF_NOW + 3;
     /// Waits counted while the clock offset was not settled (CPU idle for over 2 s).
-    pub const UNSURE: usize = 8;
+    pub const UNSURE: usize = OFF_NOW + 4;
     /// Stamps lost to another task in the same slot (tier B only).
-    pub const COLLIDED: usize = 9;
+    pub const COLLIDED: usize = OFF_NOW + 5;
     /// Long waits written to the ring, ever; the ring keeps the last [`RING`].
-    pub const LONG: usize = 10;
+    pub const LONG: usize = OFF_NOW + 6;
     /// Long waits whose cgroup found no free row.
-    pub const CGROUP_FULL: usize = 11;
+    pub const CGROUP_FULL: usize = OFF_NOW + 7;
     /// Waits left out: the task slept in them, see [`SLEEP_NS`] (tier A only).
-    pub const SLEPT: usize = 12;
-    /// Waits that have not been measured: the next one that is counts for them (tier A only).
-    pub const UNREAD: usize = 13;
-    /// When a wait was measured last though the rq clock stood still, in that clock, ns.
-    pub const READ_AT: usize = 14;
+    pub const SLEPT: usize = OFF_NOW + 8;
     /// First word of the histogram.
-    pub const HIST: usize = 32;
+    pub const HIST: usize = 160;
     /// First word of the cgroup table: [`CGROUPS`] rows of id, count, ns.
     pub const CGROUP: usize = HIST + super::BUCKETS;
     /// Rows of the cgroup table.
@@ -164,11 +179,34 @@ pub mod runq {
     pub const READ_NS: u64 = 1 << 17;
     /// Length of the window of the clock offset, ns.
     pub const WINDOW_NS: u64 = 1 << 26;
+    /// How far apart two samples of the clock offset are at least when nothing else needs one, ns.
+    pub const SAMPLE_NS: u64 = 1 << 20;
     /// After this time without a sample the offset starts anew, ns.
     pub const STALE_NS: u64 = 2_000_000_000;
     /// Slots of the stamps of tier B.
     pub const STAMPS: u32 = 65_536;
     const _: () = assert!(RING_AT + RING * RING_WORDS <= WORDS);
+    const _: () = assert!(WAIT_NS < BIN && SLEPT < HIST);
+}
+
+/// Fields of the kernel's structures that a program loads at every event: it names these
+/// distances, and the loader writes the running kernel's into the instructions. A variable
+/// would cost a load of its own and an addition. No structure of the kernel is that large.
+pub mod field {
+    /// First of them.
+    pub const FIRST: usize = 0x7f00;
+    /// `task_struct.thread_info.cpu` (`task_struct.cpu` before 5.16).
+    pub const TASK_CPU: usize = FIRST;
+    /// `task_struct.sched_info.last_queued`.
+    pub const TASK_LAST_QUEUED: usize = FIRST + 8;
+    /// `task_struct.se.cfs_rq`.
+    pub const TASK_CFS_RQ: usize = FIRST + 16;
+    /// `task_struct.__state` (`state` before 5.14).
+    pub const TASK_STATE: usize = FIRST + 24;
+    /// `cfs_rq.rq`.
+    pub const CFS_RQ_RQ: usize = FIRST + 32;
+    /// `rq.clock`.
+    pub const RQ_CLOCK: usize = FIRST + 40;
 }
 
 /// Bits of a packed stamp that hold the time; the rest is the tag.

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::process::chroot;
 
 use super::btf::Btf;
+use super::fields::{self, FieldError, Fields};
 use super::maps::{Stripes, unshare_root};
 use super::objects;
 use super::rights::refused;
@@ -141,9 +142,30 @@ impl Loaded {
         globals: &Globals,
         sizes: &[(&'static str, u32)],
     ) -> Result<Self, Unavailable> {
+        Self::with_fields(kernel, object, globals, &Fields::new(), sizes)
+    }
+
+    /// The same for an object whose instructions hold offsets too.
+    pub(super) fn with_fields(
+        kernel: &Kernel,
+        object: &[u8],
+        globals: &Globals,
+        fields: &Fields,
+        sizes: &[(&'static str, u32)],
+    ) -> Result<Self, Unavailable> {
         if !objects::whole(object) {
             return Err(damaged());
         }
+        let object = &fields::set(object, fields).map_err(|e| match e {
+            FieldError::NotLoaded(field) => {
+                let reason = format!("the object does not load field {field:#x}");
+                Unavailable::new(reason, REINSTALL)
+            }
+            FieldError::TooFar(offset) => {
+                let reason = format!("a structure of this kernel has a field at byte {offset}");
+                Unavailable::new(reason, UNKNOWN_KERNEL)
+            }
+        })?;
         if let Some((name, _)) = globals.iter().find(|(name, _)| !names(object, name)) {
             let reason = format!("the object has no variable {name}");
             return Err(Unavailable::new(reason, REINSTALL));

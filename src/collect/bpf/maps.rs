@@ -99,29 +99,71 @@ impl<const W: usize> Stripes<W> {
         }
     }
 
-    /// `len` words from `from` on.
-    pub(super) fn words(
+    /// The words that are not 0 of the `len` from `from` on, each with its place among them.
+    pub(super) fn used(
         &self,
         stripe: usize,
         from: usize,
         len: usize,
-    ) -> impl Iterator<Item = u64> + '_ {
+        mut each: impl FnMut(usize, u64),
+    ) {
         let from = from.min(W);
         let range = from..from.saturating_add(len).min(W);
-        let inside = stripe < self.count;
-        let (mapped, copied): (&[AtomicU64], &[u64]) = match &self.source {
-            // SAFETY: `count * W` words are mapped for as long as `self` lives, and the range
-            // lies within stripe `stripe` of them. Atomics may be written while we read.
-            Source::Mapped { memory: m, .. } if inside => unsafe {
-                let first = m.at.add(stripe * W + range.start).as_ptr();
-                (std::slice::from_raw_parts(first, range.len()), &[])
-            },
-            Source::Copied { words, .. } => {
-                (&[], words.get(stripe).and_then(|s| s.get(range)).unwrap_or_default())
+        if stripe >= self.count {
+            return;
+        }
+        match &self.source {
+            Source::Mapped { memory: m, .. } => {
+                // SAFETY: `count * W` words are mapped for as long as `self` lives, and the range
+                // lies within stripe `stripe` of them. Atomics may be written while we read.
+                let words = unsafe {
+                    let first = m.at.add(stripe * W + range.start).as_ptr();
+                    std::slice::from_raw_parts(first, range.len())
+                };
+                used(words, |w| w.load(Ordering::Relaxed), each);
             }
-            Source::Mapped { .. } => (&[], &[]),
-        };
-        mapped.iter().map(|w| w.load(Ordering::Relaxed)).chain(copied.iter().copied())
+            Source::Copied { words, .. } => {
+                let words = words.get(stripe).and_then(|s| s.get(range)).unwrap_or_default();
+                used(words, |w| *w, &mut each);
+            }
+        }
+    }
+}
+
+/// The words that are not 0. Nearly all of a histogram are: they are looked at a cache line at
+/// a time.
+fn used<T>(words: &[T], load: impl Fn(&T) -> u64, mut each: impl FnMut(usize, u64)) {
+    const LINE: usize = 8;
+    for (i, line) in words.chunks(LINE).enumerate() {
+        let mut loaded = [0; LINE];
+        loaded.iter_mut().zip(line).for_each(|(to, w)| *to = load(w));
+        if loaded.iter().fold(0, |all, w| all | w) == 0 {
+            continue;
+        }
+        for (k, w) in loaded.into_iter().enumerate().filter(|(_, w)| *w > 0) {
+            each(i * LINE + k, w);
+        }
+    }
+}
+
+/// A counter from reading to reading: whether what its events write is all in the map.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Still {
+    value: u64,
+    readings: u8,
+}
+
+impl Still {
+    /// True when the counter said the same in the two readings before as well: an event writes
+    /// its tables after it was counted, but not for that long. They are as they were then.
+    pub(super) fn stands(&mut self, value: u64) -> bool {
+        if self.value != value || self.readings == 0 {
+            *self = Self { value, readings: 1 };
+            return false;
+        }
+        let stood = self.readings >= 2;
+        self.readings = 2;
+        stood
     }
 }
 
@@ -147,4 +189,27 @@ pub(super) fn unshare_root() -> io::Result<()> {
     // SAFETY: file descriptors stay shared; nothing in this program uses relative paths of
     // another thread.
     unsafe { unshare_unsafe(UnshareFlags::FS) }.map_err(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_are_used_are_told_with_their_place() {
+        let mut words = [0; 27];
+        (words[0], words[7], words[8], words[26]) = (5, 6, u64::MAX, 1);
+        let mut told = Vec::new();
+        used(&words, |w| *w, |i, w| told.push((i, w)));
+        assert_eq!(told, [(0, 5), (7, 6), (8, u64::MAX), (26, 1)]);
+        used(&[] as &[u64], |w| *w, |_, _| panic!("no words"));
+    }
+
+    #[test]
+    fn a_counter_stands_still_from_the_third_reading_on() {
+        let mut c = Still::default();
+        let said = [0, 0, 0, 0, 7, 7, 8, 8, 8, 0, 0, 0].map(|v| c.stands(v));
+        let want = [0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 1].map(|v| v == 1);
+        assert_eq!(said, want);
+    }
 }

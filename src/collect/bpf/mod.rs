@@ -10,9 +10,11 @@
 //! through mapped memory: no system call per tick, no event missed because of us. What a
 //! program could not count is counted too, and told as coverage.
 
+mod bins;
 pub mod block;
 pub mod btf;
 mod events;
+mod fields;
 pub mod format;
 pub mod hist;
 pub mod irq;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::events::Events;
 use super::layout::net as l;
 use super::load::{self, Hook, Kernel, Loaded};
-use super::maps::Stripes;
+use super::maps::{Still, Stripes};
 use super::{Coverage, events, objects, offsets, symbols};
 use crate::collect::{
     CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
@@ -151,6 +151,8 @@ pub struct NetBpf {
     off: [Option<String>; l::KINDS],
     reasons: Vec<(u32, Arc<str>)>,
     places: BTreeMap<u64, Arc<str>>,
+    /// All drops, and their reasons and places as they were read last.
+    dropped: (Still, Vec<DropReason>, Vec<DropPlace>),
     missed: Option<u64>,
     samples: u32,
     coverage: Coverage,
@@ -207,7 +209,12 @@ impl Collector for NetBpf {
         self.coverage.counted = self.coverage.counted.saturating_add(taken);
         self.coverage.lost =
             out.limited.saturating_add(out.ring_full).saturating_add(out.missed.unwrap_or(0));
-        self.take_drops(&mut out);
+        if self.dropped.0.stands(sum(l::DROPS)) {
+            (out.reasons, out.places) = (self.dropped.1.clone(), self.dropped.2.clone());
+        } else {
+            self.take_drops(&mut out);
+            (self.dropped.1, self.dropped.2) = (out.reasons.clone(), out.places.clone());
+        }
         Ok(out)
     }
 
@@ -267,6 +274,7 @@ impl NetBpf {
             off,
             reasons: reason_names(types.own.enumeration("skb_drop_reason")),
             places: BTreeMap::new(),
+            dropped: (Still::default(), Vec::new(), Vec::new()),
             missed: None,
             samples: 0,
             coverage: Coverage::default(),

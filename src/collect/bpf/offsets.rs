@@ -1,7 +1,9 @@
 //! Which offsets each object needs, and where the running kernel keeps them.
 
 use super::btf::Btf;
+use super::fields::Fields;
 use super::format::Format;
+use super::layout::field;
 use super::load::{Globals, UNKNOWN_KERNEL};
 use crate::collect::Unavailable;
 
@@ -10,13 +12,16 @@ type Wanted = (&'static str, &'static str, &'static [&'static str]);
 
 fn require(btf: &Btf, wanted: &[Wanted], out: &mut Globals) -> Result<(), Unavailable> {
     for (variable, structure, path) in wanted {
-        let offset = btf.offset(structure, path).ok_or_else(|| {
-            let reason = format!("this kernel's BTF has no {structure}.{}", path.join("."));
-            Unavailable::new(reason, UNKNOWN_KERNEL)
-        })?;
+        let offset =
+            btf.offset(structure, path).ok_or_else(|| no_field(structure, &path.join(".")))?;
         out.push((variable, offset));
     }
     Ok(())
+}
+
+fn no_field(structure: &str, path: &str) -> Unavailable {
+    let reason = format!("this kernel's BTF has no {structure}.{path}");
+    Unavailable::new(reason, UNKNOWN_KERNEL)
 }
 
 /// Sets `flag` to 1 when all of `wanted` are there.
@@ -45,19 +50,31 @@ pub(super) enum Averages {
     Stale,
 }
 
+/// A field by each of the names that kernels gave it, the latest first.
+type Renamed = (usize, &'static str, &'static [&'static [&'static str]]);
+
+/// What the run-queue program loads at every switch.
+const AT_SWITCHES: [Renamed; 6] = [
+    (field::TASK_CPU, "task_struct", &[&["thread_info", "cpu"], &["cpu"]]),
+    (field::TASK_LAST_QUEUED, "task_struct", &[&["sched_info", "last_queued"]]),
+    (field::TASK_CFS_RQ, "task_struct", &[&["se", "cfs_rq"]]),
+    (field::TASK_STATE, "task_struct", &[&["__state"], &["state"]]),
+    (field::CFS_RQ_RQ, "cfs_rq", &[&["rq"]]),
+    (field::RQ_CLOCK, "rq", &[&["clock"]]),
+];
+
 /// Offsets of the run-queue program.
-pub(super) fn runq(btf: &Btf, averages: Averages) -> Result<Globals, Unavailable> {
+pub(super) fn runq(btf: &Btf, averages: Averages) -> Result<(Globals, Fields), Unavailable> {
+    let mut fields = Fields::new();
+    for (field, structure, names) in AT_SWITCHES {
+        let offset = names.iter().find_map(|path| btf.offset(structure, path));
+        let name = || names.first().map(|path| path.join(".")).unwrap_or_default();
+        fields.push((field, offset.ok_or_else(|| no_field(structure, &name()))?));
+    }
     let mut out = Globals::new();
     require(
         btf,
-        &[
-            ("TASK_LAST_QUEUED", "task_struct", &["sched_info", "last_queued"]),
-            ("TASK_CFS_RQ", "task_struct", &["se", "cfs_rq"]),
-            ("CFS_RQ_RQ", "cfs_rq", &["rq"]),
-            ("RQ_CLOCK", "rq", &["clock"]),
-            ("TASK_PID", "task_struct", &["pid"]),
-            ("TASK_TGID", "task_struct", &["tgid"]),
-        ],
+        &[("TASK_PID", "task_struct", &["pid"]), ("TASK_TGID", "task_struct", &["tgid"])],
         &mut out,
     )?;
     offer(
@@ -71,15 +88,11 @@ pub(super) fn runq(btf: &Btf, averages: Averages) -> Result<Globals, Unavailable
         ],
         &mut out,
     );
-    if !offer(btf, "STATE_KNOWN", &[("TASK_STATE", "task_struct", &["__state"])], &mut out) {
-        out.pop();
-        offer(btf, "STATE_KNOWN", &[("TASK_STATE", "task_struct", &["state"])], &mut out);
-    }
     offer(btf, "COMM_KNOWN", &[("TASK_COMM", "task_struct", &["comm"])], &mut out);
     if averages == Averages::Kept {
         offer_sleep_check(btf, &mut out);
     }
-    Ok(out)
+    Ok((out, fields))
 }
 
 /// What tells sleep from waiting, where a task that sleeps may stay queued (6.12).

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::bins::Bins;
 use super::hist::{Hist, whole_us};
-use super::layout::BUCKETS;
 use super::layout::runq as l;
 use super::load::{self, Hook, Kernel, Loaded};
-use super::maps::Stripes;
+use super::maps::{Still, Stripes};
 use super::{Coverage, objects, offsets, rights, tracefs};
 use crate::collect::{
     CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
@@ -72,7 +72,7 @@ pub struct RunqCpu {
     pub cpu: CpuId,
     /// Context switches.
     pub switches: u64,
-    /// Sum of the waits, ns, in whole us.
+    /// Sum of the waits, ns, in whole us; waits of 0.25 to 4.1 us to 16 ns.
     pub wait_ns: u64,
     /// The waits.
     pub waits: Hist,
@@ -142,6 +142,8 @@ pub struct RunqBpf {
     stripes: Stripes<{ l::WORDS }>,
     /// `LONG` of each CPU at the reading before.
     seen: Vec<u64>,
+    /// The same counter, and the table of cgroups as it was read last.
+    cgroups: Vec<(Still, Vec<CgroupWaits>)>,
     missed: Option<u64>,
     samples: u32,
     coverage: Coverage,
@@ -194,7 +196,7 @@ impl Collector for RunqBpf {
             }
             self.coverage.counted += row.waits.count();
             self.coverage.lost += row.discarded + row.collided;
-            self.take_cgroups(cpu, &mut cgroups);
+            self.take_cgroups(cpu, row.long, &mut cgroups);
             self.take_long(cpu, row.long, &mut out);
             out.cpus.push(row);
         }
@@ -243,8 +245,9 @@ fn tier_a(host: &HostFs, kernel: &Kernel) -> Result<Loaded, Unavailable> {
     // A scheduler of sched_ext (6.12) keeps none of the averages that tell sleep from waiting.
     let ext = host.read_trimmed("sys/kernel/sched_ext/state").is_ok_and(|s| s != "disabled");
     let averages = if ext { offsets::Averages::Stale } else { offsets::Averages::Kept };
-    let globals = offsets::runq(&types.own, averages)?;
-    let mut loaded = Loaded::new(kernel, objects::SCHED, &globals, &sizes(kernel.cpus, 1))?;
+    let (globals, fields) = offsets::runq(&types.own, averages)?;
+    let sizes = sizes(kernel.cpus, 1);
+    let mut loaded = Loaded::with_fields(kernel, objects::SCHED, &globals, &fields, &sizes)?;
     loaded.attach(kernel, "runq", Hook::Btf("sched_switch"))?;
     Ok(loaded)
 }
@@ -290,6 +293,7 @@ impl RunqBpf {
             attached: None,
             loaded,
             seen: vec![0; stripes.count()],
+            cgroups: vec![Default::default(); stripes.count()],
             stripes,
             missed: None,
             samples: 0,
@@ -340,13 +344,12 @@ impl RunqBpf {
             return;
         }
         let all = || 0..self.stripes.count();
-        let switches: u64 = all().map(|c| self.stripes.get(c, l::SWITCHES)).sum();
+        let switches: u64 = all().map(|c| self.cpu(c).switches).sum();
         if switches <= CHECK_SWITCHES {
             return;
         }
         self.checked = true;
-        let waits = all().any(|c| self.stripes.words(c, l::HIST, BUCKETS).any(|n| n > 0));
-        if waits {
+        if all().any(|c| !self.cpu(c).waits.0.is_empty()) {
             rights::fallback_possible(false);
             return;
         }
@@ -361,6 +364,7 @@ impl RunqBpf {
         match opened {
             Ok((stripes, loaded)) => {
                 self.seen = vec![0; stripes.count()];
+                self.cgroups = vec![Default::default(); stripes.count()];
                 self.stripes = stripes;
                 self.loaded = loaded;
                 self.tier = RunqTier::Wakeup;
@@ -372,15 +376,19 @@ impl RunqBpf {
 
     fn cpu(&self, cpu: usize) -> RunqCpu {
         let word = |w| self.stripes.get(cpu, w);
-        let switches = word(l::SWITCHES);
+        let bins = Bins::gather(&self.stripes, cpu);
+        let elsewhere = word(l::SWITCHES).wrapping_add(word(l::UNREAD));
+        let switches = elsewhere.wrapping_add(bins.count);
         if switches == 0 {
             return RunqCpu::default();
         }
+        let mut waits = Hist::gather(&self.stripes, cpu, l::HIST);
+        waits.merge(&bins.waits);
         RunqCpu {
             cpu: CpuId(cpu as u32),
             switches,
-            wait_ns: whole_us(word(l::WAIT_NS)),
-            waits: Hist::gather(self.stripes.words(cpu, l::HIST, BUCKETS)),
+            wait_ns: whole_us(word(l::WAIT_NS).wrapping_add(bins.ns)),
+            waits,
             discarded: word(l::DISCARDED),
             slept: word(l::SLEPT),
             unsure: word(l::UNSURE),
@@ -390,15 +398,22 @@ impl RunqBpf {
         }
     }
 
-    fn take_cgroups(&self, cpu: usize, into: &mut BTreeMap<CgroupId, (u64, u64)>) {
-        for i in 0..l::CGROUPS {
-            let row = l::CGROUP + i * l::CGROUP_WORDS;
-            let id = self.stripes.get(cpu, row);
-            if id != 0 {
-                let sums = into.entry(CgroupId(id)).or_default();
-                sums.0 = sums.0.wrapping_add(self.stripes.get(cpu, row + 1));
-                sums.1 = sums.1.wrapping_add(self.stripes.get(cpu, row + 2));
-            }
+    fn take_cgroups(&mut self, cpu: usize, long: u64, into: &mut BTreeMap<CgroupId, (u64, u64)>) {
+        let Some((still, rows)) = self.cgroups.get_mut(cpu) else { return };
+        if !still.stands(long) {
+            let word = |row: usize, w| self.stripes.get(cpu, l::CGROUP + row * l::CGROUP_WORDS + w);
+            rows.clear();
+            let used = (0..l::CGROUPS).filter(|row| word(*row, 0) != 0);
+            rows.extend(used.map(|row| CgroupWaits {
+                id: CgroupId(word(row, 0)),
+                count: word(row, 1),
+                wait_ns: word(row, 2),
+            }));
+        }
+        for row in rows.iter() {
+            let sums = into.entry(row.id).or_default();
+            sums.0 = sums.0.wrapping_add(row.count);
+            sums.1 = sums.1.wrapping_add(row.wait_ns);
         }
     }
 

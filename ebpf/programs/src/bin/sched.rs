@@ -17,21 +17,30 @@
 //! the last of them ended within it: they were short. So a CPU reads CLOCK_MONOTONIC for them
 //! 7,600 times a second at most, whatever its tasks do.
 //!
+//! Most switches of a busy CPU are one of two kinds: passed over, or a wait of up to 4 us by a
+//! fresh clock. `runq` itself does no more than these, in 300 bytes of machine code and two
+//! lines of the map; each further line of either costs as much as ten instructions, for the
+//! kernel has pushed them out of the caches by the next switch. All else is in `seldom`.
+//!
 //! Since 6.12 the scheduler's stamp can be wrong: see `slept`.
 //!
 //! Tier B, for kernels without BTF: stamps at wakeup, taken at the switch.
 #![no_std]
 #![no_main]
 
+use core::ffi::c_void;
+
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use aya_ebpf::macros::{btf_tracepoint, map, tracepoint};
 use aya_ebpf::maps::Array;
 use aya_ebpf::programs::{BtfTracePointContext, TracePointContext};
 use aya_ebpf::{EbpfContext, Global};
+use stallscope_bpf::layout::field;
 use stallscope_bpf::layout::runq::{
-    CGROUP, CGROUP_FULL, CGROUP_WORDS, CGROUPS, COLLIDED, DISCARDED, HIST, LONG, LONG_NS, OFF_BEFORE,
-    OFF_NOW, READ_AT, READ_NS, RING, RING_AT, RING_WORDS, SAMPLED, SLEEP_NS, SLEPT, STALE_NS, STAMPS,
-    SWITCHES, UNREAD, UNSURE, WAIT_NS, WINDOW, WINDOW_NS, WORDS,
+    BIN, BIN_FROM, BIN_SHIFT, BIN_TO, BINS, CGROUP, CGROUP_FULL, CGROUP_WORDS, CGROUPS, COLLIDED, DISCARDED,
+    HIST, LONG, LONG_NS, OFF_BEFORE, OFF_NOW, READ, READ_NS, READ_UNTIL, RING, RING_AT, RING_WORDS,
+    SAMPLE_NS, SAMPLE_UNTIL, SLEEP_NS, SLEPT, STALE_NS, STAMPS, SWITCHES, UNREAD, UNSURE, WAIT_NS, WINDOW,
+    WINDOW_NS, WORDS,
 };
 use stallscope_bpf::layout::{
     BUCKETS, HIST_MAX_NS, STAMP_BITS, STAMP_MASK, bucket_of_short, bucket_table,
@@ -45,17 +54,6 @@ static RUNQ: Array<[u64; WORDS]> = Array::with_max_entries(1, MMAPABLE);
 static RUNQ_STAMPS: Array<u64> = Array::with_max_entries(STAMPS, 0);
 
 offsets! {
-    /// `task_struct.sched_info.last_queued`.
-    TASK_LAST_QUEUED,
-    /// `task_struct.se.cfs_rq`.
-    TASK_CFS_RQ,
-    /// `cfs_rq.rq`.
-    CFS_RQ_RQ,
-    /// `rq.clock`.
-    RQ_CLOCK,
-    /// `task_struct.__state` (`state` before 5.14), and not 0 where it is known.
-    TASK_STATE,
-    STATE_KNOWN,
     /// `task_struct.pid` and `.tgid`.
     TASK_PID,
     TASK_TGID,
@@ -88,18 +86,32 @@ offsets! {
     TP_PREEMPTED,
 }
 
-/// How far apart two samples of the clock offset are at least when nothing else needs one.
-const SAMPLE_NS: u64 = 1 << 20;
-
 #[btf_tracepoint(function = "sched_switch")]
 pub fn runq(ctx: BtfTracePointContext) -> i32 {
     let ctx = ctx.as_ptr();
-    // Asked to sleep by itself: neither preempted, nor idle (whose state is "running").
-    switch_in(Kernel::arg(ctx, 2), || {
-        STATE_KNOWN.load() != 0
-            && arg(ctx, 0) & 1 == 0
-            && Kernel::arg(ctx, 1).read::<u32>(exact!(TASK_STATE)) != 0
-    });
+    let next = Kernel::arg(ctx, 2);
+    let Some(s) = Stripe::of(&RUNQ, next.read(field::TASK_CPU)) else { return 0 };
+    let queued: u64 = next.read(field::TASK_LAST_QUEUED);
+    let rq = next.follow(field::TASK_CFS_RQ).follow(field::CFS_RQ_RQ);
+    let clock: u64 = rq.read(field::RQ_CLOCK);
+    let wait = clock.wrapping_sub(queued);
+    if wait == 0 {
+        if s.get(READ_UNTIL).wrapping_sub(clock) > READ_NS - 1 {
+            seldom(ctx, s, clock, queued);
+            return 0;
+        }
+        s.add(UNREAD, 1);
+        return 0;
+    }
+    // The idle task does not wait (0), and its state is "running", as that of a preempted task.
+    if wait.wrapping_sub(BIN_FROM) > BIN_TO - BIN_FROM - 1
+        || s.get(SAMPLE_UNTIL).wrapping_sub(clock) > SAMPLE_NS - 1
+        || Kernel::arg(ctx, 1).read::<u32>(field::TASK_STATE) == 0
+    {
+        seldom(ctx, s, clock, queued);
+        return 0;
+    }
+    s.add(bounded::<{ (BIN + BINS) as u64 - 1 }>(wait >> BIN_SHIFT), 1);
     0
 }
 
@@ -109,25 +121,21 @@ pub fn empty(_ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-#[inline(always)]
-fn switch_in(next: Kernel, gave_up: impl FnOnce() -> bool) {
-    let Some(s) = Stripe::of(&RUNQ, cpu()) else { return };
+/// What most switches need not do.
+#[cold]
+#[inline(never)]
+fn seldom(ctx: *mut c_void, s: Stripe, clock: u64, queued: u64) {
     s.add(SWITCHES, 1);
-    let queued: u64 = next.read(exact!(TASK_LAST_QUEUED));
-    let clock: u64 = next.follow(exact!(TASK_CFS_RQ)).follow(exact!(CFS_RQ_RQ)).read(exact!(RQ_CLOCK));
     let mut waits = 1;
     if clock == queued {
-        if clock.wrapping_sub(s.get(READ_AT)) < READ_NS {
-            s.add(UNREAD, 1);
-            return;
-        }
-        s.set(READ_AT, clock);
-        waits = s.get(UNREAD).wrapping_add(1);
+        s.set(READ_UNTIL, clock.wrapping_add(READ_NS));
+        let unread = s.get(UNREAD);
+        waits = unread.wrapping_sub(s.get(READ)).wrapping_add(1);
+        s.set(READ, unread);
     }
-    // A fresh clock serves as it is, but for a sample of its offset now and then. The idle
-    // task does not wait.
-    let fresh = clock.wrapping_sub(s.get(SAMPLED)) < SAMPLE_NS
-        && (queued == 0 || clock != queued && gave_up());
+    // A fresh clock serves as it is, but for a sample of its offset now and then.
+    let fresh = s.get(SAMPLE_UNTIL).wrapping_sub(clock) < SAMPLE_NS
+        && (queued == 0 || clock != queued && gave_up(ctx));
     let mut moment = clock;
     if !fresh {
         let t = now();
@@ -137,16 +145,18 @@ fn switch_in(next: Kernel, gave_up: impl FnOnce() -> bool) {
         return;
     }
     let wait = moment.wrapping_sub(queued);
-    // Nearly all are short: these take the shortest way.
     if wait < LONG_NS {
         s.add(WAIT_NS, wait.wrapping_mul(waits));
         s.add(HIST + bounded::<{ BUCKETS as u64 - 1 }>(bucket_of_short(&SHORT, wait) as u64), waits);
-        if waits > 1 {
-            s.set(UNREAD, 0);
-        }
         return;
     }
-    waited_long(s, next, wait);
+    waited_long(s, Kernel::arg(ctx, 2), wait);
+}
+
+/// Asked to sleep by itself: neither preempted, nor idle (whose state is "running").
+#[inline(always)]
+fn gave_up(ctx: *mut c_void) -> bool {
+    arg(ctx, 0) & 1 == 0 && Kernel::arg(ctx, 1).read::<u32>(field::TASK_STATE) != 0
 }
 
 /// The buckets of short waits.
@@ -199,7 +209,7 @@ fn slept(next: Kernel, wait: u64) -> bool {
     }
     // While a group is throttled the clock of its averages stands still.
     if THROTTLE_KNOWN.load() != 0
-        && next.follow(exact!(TASK_CFS_RQ)).read::<u64>(exact!(CFS_THROTTLED)) != 0
+        && next.follow(field::TASK_CFS_RQ).read::<u64>(exact!(CFS_THROTTLED)) != 0
     {
         return false;
     }
@@ -225,7 +235,7 @@ struct Long {
 #[inline(always)]
 fn rq_clock_offset(s: Stripe, t: u64, clock: u64) -> u64 {
     let off = clock.wrapping_sub(t);
-    s.set(SAMPLED, clock);
+    s.set(SAMPLE_UNTIL, clock.wrapping_add(SAMPLE_NS));
     let age = t.wrapping_sub(s.get(WINDOW));
     let mut current = s.get(OFF_NOW);
     let mut before = s.get(OFF_BEFORE);

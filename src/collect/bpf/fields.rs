@@ -1,0 +1,127 @@
+//! Writes the running kernel's offsets into the instructions of an object: see
+//! [`layout::field`](super::layout::field).
+
+use super::layout::field;
+
+/// Fields of the kernel's structures: the distance that stands for one in the object, and the
+/// running kernel's.
+pub(super) type Fields = Vec<(usize, u32)>;
+
+/// Why an object cannot have its fields set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FieldError {
+    /// The object is none, or no program of it loads this field.
+    NotLoaded(usize),
+    /// The structure is larger than any that this version knows, bytes.
+    TooFar(u32),
+}
+
+/// The object with all loads of `fields` at the running kernel's offsets.
+pub(super) fn set(object: &[u8], fields: &Fields) -> Result<Vec<u8>, FieldError> {
+    let mut out = object.to_vec();
+    for &(field, offset) in fields {
+        let to = u16::try_from(offset).ok().filter(|o| usize::from(*o) < field::FIRST);
+        let to = to.ok_or(FieldError::TooFar(offset))?.to_le_bytes();
+        let mut loads = 0;
+        for section in code(object) {
+            let instructions = out.get_mut(section).unwrap_or_default().chunks_exact_mut(8);
+            for load in instructions.filter(|i| loads_at(i) == Some(field)) {
+                load.iter_mut().skip(2).zip(to).for_each(|(byte, new)| *byte = new);
+                loads += 1;
+            }
+        }
+        if loads == 0 {
+            return Err(FieldError::NotLoaded(field));
+        }
+    }
+    Ok(out)
+}
+
+/// The distance at which an instruction loads from what a register points to; `None` for other
+/// instructions (`BPF_LDX | BPF_MEM`, `Documentation/bpf/standardization/instruction-set.rst`).
+fn loads_at(instruction: &[u8]) -> Option<usize> {
+    match instruction {
+        [0x61 | 0x69 | 0x71 | 0x79, _, low, high, 0, 0, 0, 0] => {
+            Some(usize::from(u16::from_le_bytes([*low, *high])))
+        }
+        _ => None,
+    }
+}
+
+/// Where the sections with instructions lie in the file (64-bit little-endian ELF).
+fn code(object: &[u8]) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+    const HEADER: usize = 64;
+    const EXECUTABLE: u64 = 4;
+    let number = |at: usize, bytes: usize| {
+        let read = object.get(at..at.checked_add(bytes)?)?;
+        Some(read.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
+    };
+    let headers = number(0x28, 8).unwrap_or(0) as usize;
+    let count = number(0x3c, 2).unwrap_or(0) as usize;
+    (0..count).filter_map(move |i| {
+        let header = headers.checked_add(i * HEADER)?;
+        let field = |at: usize| number(header.checked_add(at)?, 8);
+        let (start, len) = (field(0x18)? as usize, field(0x20)? as usize);
+        (field(0x08)? & EXECUTABLE != 0).then_some(start..start.checked_add(len)?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::bpf::objects;
+
+    fn all() -> Fields {
+        vec![
+            (field::TASK_CPU, 20),
+            (field::TASK_LAST_QUEUED, 1048),
+            (field::TASK_CFS_RQ, 296),
+            (field::TASK_STATE, 24),
+            (field::CFS_RQ_RQ, 312),
+            (field::RQ_CLOCK, 2776),
+        ]
+    }
+
+    fn fields_in(object: &[u8]) -> Vec<usize> {
+        let loads = code(object).flat_map(|s| object[s].chunks_exact(8).filter_map(loads_at));
+        loads.filter(|at| (field::FIRST..0x8000).contains(at)).collect()
+    }
+
+    /// Whatever loads a field is found, nothing else is touched, and nothing is left.
+    #[test]
+    fn every_load_of_a_field_gets_its_offset() {
+        let found = fields_in(objects::SCHED);
+        assert!(found.len() >= 6 && found.iter().all(|f| all().iter().any(|(a, _)| a == f)));
+        let out = set(objects::SCHED, &all()).expect("all six");
+        assert!(fields_in(&out).is_empty());
+        let old = objects::SCHED.chunks_exact(8).zip(out.chunks_exact(8));
+        let changed: Vec<_> = old.filter(|(a, b)| a != b).collect();
+        assert_eq!(changed.len(), found.len());
+        for (was, is) in changed {
+            let field = loads_at(was).expect("a load");
+            let offset = all().iter().find(|(f, _)| *f == field).expect("a field").1;
+            assert_eq!(loads_at(is), Some(offset as usize));
+            assert_eq!((was[..2].to_vec(), &was[4..]), (is[..2].to_vec(), &is[4..]));
+        }
+        for other in [objects::IRQ, objects::BLOCK, objects::NET, objects::NET_PERF] {
+            assert!(fields_in(other).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_an_error() {
+        assert_eq!(
+            set(objects::IRQ, &all()),
+            Err(FieldError::NotLoaded(field::TASK_CPU)),
+            "no load of it"
+        );
+        for offset in [field::FIRST as u32, 0x1_0008, u32::MAX] {
+            let far = vec![(field::TASK_CPU, offset)];
+            assert_eq!(set(objects::SCHED, &far), Err(FieldError::TooFar(offset)));
+        }
+        for torn in [&b""[..], b"\x7fELF", &[0xff; 256], &objects::SCHED[..64]] {
+            assert_eq!(set(torn, &all()), Err(FieldError::NotLoaded(field::TASK_CPU)));
+        }
+        assert_eq!(set(b"", &Fields::new()), Ok(Vec::new()));
+    }
+}
