@@ -1,8 +1,8 @@
 //! Run-queue latency per CPU: the time from when a task could run to when it ran, and who
 //! waited long. Measured at `sched_switch`; see `ebpf/programs/src/bin/sched.rs`.
 //!
-//! Tier A needs BTF and CONFIG_SCHED_INFO (which taskstats and schedstats turn on): a wait
-//! that a migration splits counts as two. Tier B stamps wakeups and needs tracefs.
+//! Tier A needs BTF, CONFIG_SMP and CONFIG_SCHED_INFO (which taskstats and schedstats turn on): a
+//! wait that a migration splits counts as two. Tier B stamps wakeups and needs tracefs.
 //!
 //! Where wakeups make a CPU switch more often than every 131 us, tier A measures one of these
 //! waits in that time and counts it for the others: reading the clock costs five times as much

@@ -13,7 +13,7 @@ use stallscope_bpf::layout::irq::{
     HARD_COUNT, HARD_HIST, HARD_NS, HARD_START, LINE, LINE_WORDS, LINES, PROBES, SOFT_HARD, SOFT_HIST,
     SOFT_START, TABLE_FULL, UNPAIRED, VECTOR, VECTOR_WORDS, VECTORS, WORDS,
 };
-use stallscope_bpf::layout::{BUCKETS, SHORT_NS, bucket_of, bucket_of_short, bucket_table};
+use stallscope_bpf::layout::{BUCKETS, bucket_of};
 use stallscope_bpf::{MMAPABLE, Stripe, arg, bounded, cpu, now};
 
 #[map]
@@ -61,16 +61,10 @@ pub fn softirq_exit(ctx: RawTracePointContext) -> i32 {
     if ns > s.get(row + 2) {
         s.set(row + 2, ns);
     }
-    // Nearly all are short.
-    let bucket = if ns < SHORT_NS { bucket_of_short(&SHORT, ns) } else { bucket_of(ns) };
-    let b = bounded::<{ BUCKETS as u64 - 1 }>(bucket as u64);
+    let b = bounded::<{ BUCKETS as u64 - 1 }>(bucket_of(ns) as u64);
     s.add(SOFT_HIST + vector * BUCKETS + b, 1);
     0
 }
-
-/// The buckets of short softirqs.
-#[unsafe(no_mangle)]
-static SHORT: [u8; 1024] = bucket_table();
 
 #[raw_tracepoint(tracepoint = "irq_handler_entry")]
 pub fn hardirq_entry(_ctx: RawTracePointContext) -> i32 {

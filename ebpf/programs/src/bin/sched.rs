@@ -9,7 +9,8 @@
 //! Reading CLOCK_MONOTONIC costs more than all the rest. A task that gives up its CPU by
 //! itself leaves a fresh clock behind, as no preemption is due; then the clock is taken as it
 //! is. Only where a preempting wakeup comes while the task is already on its way to sleep, and
-//! a third task is picked, its wait is short by the time from that wakeup to the switch.
+//! a third task is picked, its wait is short by the time from that wakeup to the switch. (A
+//! task that is preempted there is told apart in `seldom` only: bins hold short waits.)
 //!
 //! A clock that shows the moment of queueing stood still since: less than a tick ago the task
 //! was woken, and the CPU told to switch. Of such waits one in `READ_NS` is measured and
@@ -103,7 +104,8 @@ pub fn runq(ctx: BtfTracePointContext) -> i32 {
         s.add(UNREAD, 1);
         return 0;
     }
-    // The idle task does not wait (0), and its state is "running", as that of a preempted task.
+    // Idle's stamp is 0, and its state is "running"; so is that of a preempted task, but for one
+    // that was on its way to sleep.
     if wait.wrapping_sub(BIN_FROM) > BIN_TO - BIN_FROM - 1
         || s.get(SAMPLE_UNTIL).wrapping_sub(clock) > SAMPLE_NS - 1
         || Kernel::arg(ctx, 1).read::<u32>(field::TASK_STATE) == 0
@@ -129,9 +131,7 @@ fn seldom(ctx: *mut c_void, s: Stripe, clock: u64, queued: u64) {
     let mut waits = 1;
     if clock == queued {
         s.set(READ_UNTIL, clock.wrapping_add(READ_NS));
-        let unread = s.get(UNREAD);
-        waits = unread.wrapping_sub(s.get(READ)).wrapping_add(1);
-        s.set(READ, unread);
+        waits = s.get(UNREAD).wrapping_sub(s.get(READ)).wrapping_add(1);
     }
     // A fresh clock serves as it is, but for a sample of its offset now and then.
     let fresh = s.get(SAMPLE_UNTIL).wrapping_sub(clock) < SAMPLE_NS
@@ -148,6 +148,10 @@ fn seldom(ctx: *mut c_void, s: Stripe, clock: u64, queued: u64) {
     if wait < LONG_NS {
         s.add(WAIT_NS, wait.wrapping_mul(waits));
         s.add(HIST + bounded::<{ BUCKETS as u64 - 1 }>(bucket_of_short(&SHORT, wait) as u64), waits);
+        // A long one does not stand for those passed over: they were short.
+        if waits > 1 {
+            s.set(READ, s.get(UNREAD));
+        }
         return;
     }
     waited_long(s, Kernel::arg(ctx, 2), wait);
