@@ -241,11 +241,8 @@ impl IrqBpf {
         (row.hard, row.lines) = same.map_or_else(
             || {
                 let known = old.map_or(&[][..], |o| &o.lines);
-                let lines = self.known_lines(
-                    cpu,
-                    known,
-                    row.hard_count - row.table_full.min(row.hard_count),
-                );
+                let in_table = row.hard_count.saturating_sub(row.table_full);
+                let lines = self.known_lines(cpu, known, in_table);
                 (hist(l::HARD_HIST), lines.unwrap_or_else(|| self.lines(cpu)))
             },
             |o| (o.hard.clone(), o.lines.clone()),
