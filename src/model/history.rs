@@ -259,7 +259,7 @@ fn table_bytes(s: &Samples, before: Option<&Samples>) -> usize {
 
 /// Bytes of the raw eBPF samples.
 fn bpf_bytes(s: &Samples) -> usize {
-    let hist = |h: &Hist| size_of_val(h.0.as_slice());
+    let hist = Hist::bytes;
     let runq = s.runq_bpf.as_ref().map_or(0, |r| {
         let cpus = r.data.cpus.iter().map(|c| size_of_val(c) + hist(&c.waits)).sum::<usize>();
         cpus + r.data.long_waits.len() * 96 + r.data.cgroups.len() * 24
@@ -509,7 +509,7 @@ mod tests {
     /// gigabytes, but the figures of the past remain on the screen.
     #[test]
     fn raw_histograms_of_a_big_host_go_before_moments_do() {
-        let hist = Hist((0..200).map(|b| (b, 1)).collect());
+        let hist: Hist = (0..200).map(|b| (b, 1)).collect();
         let vector = VectorTime { hist, count: 200, ..VectorTime::default() };
         let cpu = IrqCpu { vectors: vec![vector; 10], ..IrqCpu::default() };
         let data = IrqBpfSample { cpus: vec![cpu; 64], ..IrqBpfSample::default() };
@@ -520,7 +520,8 @@ mod tests {
             let tick = Tick { seq: Seq(seq), samples, ..Tick::default() };
             h.push(Arc::new(tick), Arc::new(Derived { seq: Seq(seq), ..Derived::default() }));
         }
-        assert!(bpf_bytes(&h.last().unwrap().tick.samples) > 2_000_000);
+        // 640 histograms of 25 lines of 64 bytes.
+        assert!(bpf_bytes(&h.last().unwrap().tick.samples) > 640 * 25 * 64);
         assert!(h.bytes() <= DEFAULT_BUDGET, "{}", h.bytes());
         assert_eq!(h.len(), 600);
         assert!(h.first().unwrap().tick.samples.irq_bpf.is_none());

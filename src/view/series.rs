@@ -121,10 +121,10 @@ fn wait_row(secs: f64) -> usize {
 
 /// Adds a kernel histogram to the rows, each bucket where its middle lies.
 pub fn fold_hist(h: &Hist, rows: &mut LatencyRows) {
-    for (bucket, n) in &h.0 {
-        let (low, high) = bucket_range(usize::from(*bucket));
+    for (bucket, n) in h.buckets() {
+        let (low, high) = bucket_range(usize::from(bucket));
         let row = wait_row(f64::midpoint(low as f64, high as f64) / 1e9);
-        rows[row] = rows[row].saturating_add(*n);
+        rows[row] = rows[row].saturating_add(n);
     }
 }
 
@@ -302,7 +302,7 @@ mod tests {
         let mut c = LatencyRows::default();
         // 20 us, 3 ms, 30 s.
         for ns in [20_000, 3_000_000, 30_000_000_000] {
-            fold_hist(&Hist(vec![(bucket_of(ns) as u16, 1)]), &mut c);
+            fold_hist(&[(bucket_of(ns) as u16, 1)].into(), &mut c);
         }
         assert_eq!(c, [0, 1, 0, 0, 1, 0, 0, 0, 1]);
         c[1] = 5000;

@@ -15,7 +15,7 @@ pub(crate) type Rows = Vec<(f64, f64, f64)>;
 /// The buckets of one of our histograms.
 pub(crate) fn rows(hist: &Hist) -> Rows {
     let range = |b: u16| bucket_range(usize::from(b));
-    hist.0.iter().map(|&(b, n)| (range(b).0 as f64, range(b).1 as f64, n as f64)).collect()
+    hist.buckets().map(|(b, n)| (range(b).0 as f64, range(b).1 as f64, n as f64)).collect()
 }
 
 /// The smallest share of waits that must differ by more than `stretch` allows (the longest a

@@ -106,10 +106,10 @@ fn queue_and_device_add_up() {
         assert_eq!(timed + d.no_issue, write.count);
         assert!(timed > ios / 2, "{timed} of {ios} have a time of issue");
         let mean = |h: &Hist| {
-            let sum: f64 =
-                h.0.iter()
-                    .map(|(b, n)| Hist(vec![(*b, 1)]).quantile(0.5).unwrap() as f64 * *n as f64)
-                    .sum();
+            let sum: f64 = h
+                .buckets()
+                .map(|(b, n)| Hist::from([(b, 1)]).quantile(0.5).unwrap() as f64 * n as f64)
+                .sum();
             sum / h.count() as f64
         };
         let (q, dev, all) = (mean(&write.queued), mean(&write.device), mean(&write.total));

@@ -94,9 +94,8 @@ fn arithmetic(seen: &Seen) {
     // Sum and histogram tell the same: each bucket's middle is at most 6.25 % off.
     let by_hist: f64 = seen
         .waits
-        .0
-        .iter()
-        .map(|(b, n)| Hist(vec![(*b, 1)]).quantile(0.5).unwrap() as f64 * *n as f64)
+        .buckets()
+        .map(|(b, n)| Hist::from([(b, 1)]).quantile(0.5).unwrap() as f64 * n as f64)
         .sum();
     let ratio = by_hist / seen.wait_ns as f64;
     assert!((ratio - 1.0).abs() < 0.0625, "histogram {by_hist}, sum {}", seen.wait_ns);

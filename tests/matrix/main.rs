@@ -123,7 +123,7 @@ fn kernel_6_12_without_root_says_what_is_missing() {
     matrix(|| without_root(on_6_12()));
 }
 
-/// Typed programs read no memory through helpers, so that even this lockdown allows them.
+/// There are no helpers that read memory; typed loads are allowed in this lockdown too.
 #[test]
 fn kernel_6_12_under_lockdown_counts() {
     matrix(|| {

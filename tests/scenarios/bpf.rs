@@ -19,7 +19,7 @@ fn lengths(v: View<'_>, prefix: &str) -> Vec<(u64, u64)> {
 fn hist(lengths: &[(u64, u64)]) -> Hist {
     let mut h = Hist::default();
     for (ns, n) in lengths.iter().filter(|(_, n)| *n > 0) {
-        h.merge(&Hist(vec![(bucket_of(*ns) as u16, *n)]));
+        h.merge(&[(bucket_of(*ns) as u16, *n)].into());
     }
     h
 }

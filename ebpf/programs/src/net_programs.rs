@@ -14,11 +14,11 @@ use aya_ebpf::macros::{btf_tracepoint, map};
 use aya_ebpf::maps::Array;
 use aya_ebpf::programs::BtfTracePointContext;
 use stallscope_bpf::layout::net::{
-    DROP_SUBSYS, DROPS, Event, FILLED, KIND, LIMITED, PLACE, PLACE_FULL, PLACE_WORDS, PLACES, PROBES,
-    RATE, RCVQUEUE_FULL, REASON, REASONS, RECEIVE_RESET, RETRANSMIT, RETRANSMIT_FAILED, RING_FULL,
-    SEND_RESET, TOKENS, WORDS,
+    DROP_SUBSYS, DROPS, Event, FILLED, KIND, LIMITED, PLACE, PLACE_FULL, PLACE_WORDS, PLACES,
+    PROBES, RATE, RCVQUEUE_FULL, REASON, REASONS, RECEIVE_RESET, RETRANSMIT, RETRANSMIT_FAILED,
+    RING_FULL, SEND_RESET, TOKENS, WORDS,
 };
-use stallscope_bpf::{Kernel, MMAPABLE, Stripe, arg, at, bounded, cpu, now, offsets};
+use stallscope_bpf::{Kernel, MMAPABLE, Place, Stripe, arg, at, bounded, cpu, now, offsets};
 
 #[map]
 static NET: Array<[u64; WORDS]> = Array::with_max_entries(1, MMAPABLE);
@@ -43,6 +43,8 @@ offsets! {
     RETRANSMIT_HAS_ERR,
     /// Not 0: `tcp_send_reset` tells the reason.
     RESET_HAS_REASON,
+    /// Not 0: read with the helper what is read seldom, see `stallscope_bpf::Address`.
+    BY_HELPER,
     /// Not 0: `kfree_skb` tells the reason.
     DROP_HAS_REASON,
 }
@@ -160,7 +162,7 @@ fn describe(sk: Kernel, e: &mut Event) {
     e.sport = sk.read(at!(SK_NUM));
     e.dport = sk.read(at!(SK_DPORT));
     e.cookie = sk.read(at!(SK_COOKIE));
-    e.netns = sk.follow(at!(SK_NET)).read(at!(NET_INUM));
+    e.netns = if BY_HELPER.load() != 0 { netns(sk.untyped()) } else { netns(sk) };
     if e.family == AF_INET {
         copy4(&mut e.saddr, sk.read(at!(SK_RCV_SADDR)));
         copy4(&mut e.daddr, sk.read(at!(SK_DADDR)));
@@ -168,6 +170,11 @@ fn describe(sk: Kernel, e: &mut Event) {
         copy16(&mut e.saddr, sk, at!(SK_V6_RCV_SADDR));
         copy16(&mut e.daddr, sk, at!(SK_V6_DADDR));
     }
+}
+
+#[inline(always)]
+fn netns(sk: impl Place) -> u32 {
+    sk.follow(at!(SK_NET)).read(at!(NET_INUM))
 }
 
 #[inline(always)]
@@ -181,12 +188,8 @@ fn copy4(to: &mut [u8; 16], v: u32) {
 
 #[inline(always)]
 fn copy16(to: &mut [u8; 16], from: Kernel, offset: usize) {
-    let words: [u32; 4] = [
-        from.read(offset),
-        from.read(offset + 4),
-        from.read(offset + 8),
-        from.read(offset + 12),
-    ];
+    let words: [u32; 4] =
+        [from.read(offset), from.read(offset + 4), from.read(offset + 8), from.read(offset + 12)];
     // SAFETY: same size.
     *to = unsafe { core::mem::transmute::<[u32; 4], [u8; 16]>(words) };
 }

@@ -1,46 +1,58 @@
 //! The bins of the run-queue program, see [`layout::runq`](super::layout::runq).
 
-use super::hist::Hist;
-use super::layout::bucket_of;
+use super::hist::Counts;
+use super::layout::bucket_range;
 use super::layout::runq::{BIN, BIN_SHIFT, BINS};
-use super::maps::Stripes;
+use super::maps::{LINE, Stripes};
 
-/// What the bins of a CPU count.
+/// How many waits the bins of a CPU count, and their sum.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Bins {
-    /// The waits, by bucket.
-    pub(super) waits: Hist,
-    /// How many.
     pub(super) count: u64,
-    /// Their sum, ns: each taken as long as the middle of its bin.
+    /// ns: each taken as long as the middle of its bin.
     pub(super) ns: u64,
 }
 
 impl Bins {
-    /// Takes the counts of the bins of a CPU.
-    pub(super) fn gather<const W: usize>(map: &Stripes<W>, cpu: usize) -> Self {
+    /// Takes the counts of the bins of a CPU, and adds them to their buckets.
+    pub(super) fn gather<const W: usize>(map: &Stripes<W>, cpu: usize, to: &mut Counts) -> Self {
         let mut out = Self::default();
-        map.used(cpu, BIN, BINS, |bin, count| out.add(bin, count));
+        map.lines(cpu, BIN, BINS / LINE, |i, line| {
+            let bins = line.iter().zip(BUCKET_OF.iter().skip(i * LINE)).enumerate();
+            bins.for_each(|(k, (n, bucket))| out.add(i * LINE + k, *n, *bucket, to));
+        });
         out
     }
 
-    /// Adds a bin; they come in order.
-    fn add(&mut self, bin: usize, count: u64) {
+    fn add(&mut self, bin: usize, count: u64, bucket: u8, to: &mut Counts) {
         let from = ((BIN + bin) as u64) << BIN_SHIFT;
         let middle = from + (1 << BIN_SHIFT >> 1);
         self.count = self.count.wrapping_add(count);
         self.ns = self.ns.wrapping_add(middle.wrapping_mul(count));
-        let bucket = bucket_of(from) as u16;
-        match self.waits.0.last_mut().filter(|(last, _)| *last == bucket) {
-            Some((_, n)) => *n = n.wrapping_add(count),
-            None => self.waits.0.push((bucket, count)),
-        }
+        to.add(usize::from(bucket), count);
     }
 }
+
+/// The bucket in which each bin lies.
+static BUCKET_OF: [u8; BINS] = {
+    let mut out = [0; BINS];
+    let (mut bin, mut bucket) = (0, 0);
+    while bin < BINS {
+        while bucket_range(bucket).1 <= ((BIN + bin) as u64) << BIN_SHIFT {
+            bucket += 1;
+        }
+        out[bin] = bucket as u8;
+        bin += 1;
+    }
+    out
+};
+const _: () = assert!(BINS.is_multiple_of(LINE));
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collect::bpf::hist::Hist;
+    use crate::collect::bpf::layout::bucket_of;
     use crate::collect::bpf::layout::runq::{BIN_FROM, BIN_TO};
 
     /// Every wait that the program puts into a bin comes out in the bucket of that wait, and
@@ -50,9 +62,9 @@ mod tests {
         for wait in BIN_FROM..BIN_TO {
             let word = (wait >> BIN_SHIFT) as usize;
             assert!((BIN..BIN + BINS).contains(&word), "{wait}");
-            let mut bins = Bins::default();
-            bins.add(word - BIN, 1);
-            assert_eq!(bins.waits, Hist(vec![(bucket_of(wait) as u16, 1)]), "{wait}");
+            let (mut bins, mut counts) = (Bins::default(), Counts::default());
+            bins.add(word - BIN, 1, BUCKET_OF[word - BIN], &mut counts);
+            assert_eq!(Hist::from(counts), [(bucket_of(wait) as u16, 1)].into(), "{wait}");
             assert!(bins.ns.abs_diff(wait) <= 16, "{wait}: {bins:?}");
         }
     }
@@ -60,13 +72,13 @@ mod tests {
     #[test]
     fn bins_of_one_bucket_are_one() {
         // 2048 to 2303 ns is one bucket of eight bins.
-        let mut bins = Bins::default();
+        let (mut bins, mut counts) = (Bins::default(), Counts::default());
         for (from, count) in [(2048, 2), (2272, 3), (2304, 1)] {
-            bins.add((from >> BIN_SHIFT) - BIN, count);
+            let bin = (from >> BIN_SHIFT) - BIN;
+            bins.add(bin, count, BUCKET_OF[bin], &mut counts);
         }
         let (a, b) = (bucket_of(2048) as u16, bucket_of(2304) as u16);
-        let want =
-            Bins { waits: Hist(vec![(a, 5), (b, 1)]), count: 6, ns: 2 * 2064 + 3 * 2288 + 2320 };
-        assert_eq!(bins, want);
+        assert_eq!(bins, Bins { count: 6, ns: 2 * 2064 + 3 * 2288 + 2320 });
+        assert_eq!(Hist::from(counts), [(a, 5), (b, 1)].into());
     }
 }

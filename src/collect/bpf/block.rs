@@ -113,15 +113,17 @@ pub struct BlockBpf {
     opts: CollectOptions,
     loaded: Loaded,
     stripes: Stripes<{ l::WORDS }>,
-    /// The device of each row.
-    rows: Vec<u32>,
+    /// The disk of each row, as it was read last.
+    rows: Vec<BlockDisk>,
     unknown: u64,
     stamps_issue: bool,
     /// Why the time of issue cannot be stamped; not tried again then.
     no_stamps: Option<String>,
     no_splits: Option<String>,
     no_requeues: Option<String>,
-    last: BlockBpfSample,
+    /// Requests at the reading before, and those without time of issue.
+    requests: (u64, u64),
+    missed: Option<u64>,
     samples: u32,
     coverage: Coverage,
 }
@@ -137,7 +139,8 @@ impl Collector for BlockBpf {
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;
         let types = kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), load::NO_BTF))?;
-        let (globals, splits) = offsets::block(&types.own)?;
+        let (mut globals, splits) = offsets::block(&types.own)?;
+        globals.push(("BY_HELPER", types.by_helper));
         let mut loaded = Loaded::new(&kernel, objects::BLOCK, &globals, &[])?;
         let mut this = Self {
             stripes: loaded.stripes("BLOCK", l::DISKS + 1)?,
@@ -150,7 +153,8 @@ impl Collector for BlockBpf {
             no_stamps: None,
             no_splits: None,
             no_requeues: None,
-            last: BlockBpfSample::default(),
+            requests: (0, 0),
+            missed: None,
             samples: 0,
             coverage: Coverage::default(),
         };
@@ -171,34 +175,33 @@ impl Collector for BlockBpf {
     fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<BlockBpfSample, CollectError> {
         load::forget_kernel();
         self.stripes.refresh().map_err(|e| CollectError::read("map BLOCK", e))?;
+        if self.samples.is_multiple_of(MISSED_EVERY) {
+            self.missed = self.loaded.missed();
+        }
+        self.samples = self.samples.wrapping_add(1);
         let mut out = BlockBpfSample {
             unknown: self.stripes.get(l::UNKNOWN, 0),
             collided: self.stripes.get(l::UNKNOWN, 1),
             splits: self.no_splits.is_none(),
             requeues: self.no_requeues.is_none(),
-            missed: self.last.missed,
+            missed: self.missed,
             ..BlockBpfSample::default()
         };
-        if self.samples.is_multiple_of(MISSED_EVERY) {
-            out.missed = self.loaded.missed();
-        }
-        self.samples = self.samples.wrapping_add(1);
         self.coverage =
             Coverage { counted: 0, lost: out.missed.unwrap_or(0).saturating_add(out.unknown) };
-        for (row, id) in self.rows.iter().copied().enumerate() {
-            let id = DiskId { major: id >> 20, minor: id & 0xf_ffff };
-            let old = self.last.disks.iter().find(|d| d.id == id);
-            let disk = self.disk(row, id, old);
+        let mut rows = std::mem::take(&mut self.rows);
+        for (row, disk) in rows.iter_mut().enumerate() {
+            self.read(row, disk);
             self.coverage.counted += disk.ops.iter().map(|o| o.count).sum::<u64>();
             self.coverage.lost += disk.discarded + disk.no_start;
             if !disk.ops.is_empty() || disk.requeues + disk.splits + disk.errors > 0 {
-                out.disks.push(disk);
+                out.disks.push(disk.clone());
             }
         }
+        self.rows = rows;
         out.disks.sort_by_key(|d| d.id);
         self.adapt(&out);
         out.stamps_issue = self.stamps_issue;
-        self.last = out.clone();
         Ok(out)
     }
 
@@ -231,12 +234,10 @@ impl BlockBpf {
             // A failure shows as events of unknown disks.
             let _ = self.name_disks();
         }
-        let requests = |s: &BlockBpfSample| -> u64 {
-            s.disks.iter().flat_map(|d| &d.ops).map(|o| o.count).sum()
-        };
-        let no_issue = |s: &BlockBpfSample| -> u64 { s.disks.iter().map(|d| d.no_issue).sum() };
-        let without = no_issue(now).saturating_sub(no_issue(&self.last));
-        let all = requests(now).saturating_sub(requests(&self.last));
+        let requests: u64 = now.disks.iter().flat_map(|d| &d.ops).map(|o| o.count).sum();
+        let no_issue = now.disks.iter().map(|d| d.no_issue).sum();
+        let before = std::mem::replace(&mut self.requests, (requests, no_issue));
+        let (all, without) = (requests.saturating_sub(before.0), no_issue.saturating_sub(before.1));
         // Single requests lack it everywhere (parts of a flush); a disk that lacks it lacks it
         // for all.
         let lacking = without >= 8 && without > all / 8;
@@ -257,9 +258,9 @@ impl BlockBpf {
     /// Gives every disk a row that the program finds.
     fn name_disks(&mut self) -> Result<(), Unavailable> {
         let before = self.rows.len();
-        for dev in disks(&self.host) {
-            if self.rows.len() < l::DISKS && !self.rows.contains(&dev) {
-                self.rows.push(dev);
+        for id in disks(&self.host) {
+            if self.rows.len() < l::DISKS && !self.rows.iter().any(|r| r.id == id) {
+                self.rows.push(BlockDisk { id, ..BlockDisk::default() });
             }
         }
         if self.rows.len() == before {
@@ -268,53 +269,55 @@ impl BlockBpf {
         let failed = |e: &dyn std::fmt::Display| Unavailable::new(format!("{TABLE}: {e}"), "");
         let map = self.loaded.ebpf.map_mut(TABLE).ok_or_else(|| failed(&"no such map"))?;
         let mut map = Array::<_, [u64; l::SLOTS]>::try_from(map).map_err(|e| failed(&e))?;
-        rights::raised(|| map.set(0, table(&self.rows), 0)).map_err(|e| failed(&e))
+        rights::raised(|| map.set(0, table(self.rows.iter().map(|r| r.id)), 0))
+            .map_err(|e| failed(&e))
     }
 
-    fn disk(&self, row: usize, id: DiskId, old: Option<&BlockDisk>) -> BlockDisk {
+    /// Reads a disk; what did not change stays as it was.
+    fn read(&self, row: usize, disk: &mut BlockDisk) {
         let word = |w| self.stripes.get(row, w);
-        let mut disk = BlockDisk {
-            id,
-            ops: Vec::new(),
-            requeues: word(l::REQUEUES),
-            splits: word(l::SPLITS),
-            errors: word(l::ERRORS),
-            no_issue: word(l::NO_ISSUE),
-            no_start: word(l::NO_START),
-            discarded: word(l::DISCARDED),
-        };
+        disk.requeues = word(l::REQUEUES);
+        disk.splits = word(l::SPLITS);
+        disk.errors = word(l::ERRORS);
+        disk.no_issue = word(l::NO_ISSUE);
+        disk.no_start = word(l::NO_START);
+        disk.discarded = word(l::DISCARDED);
         for (i, kind) in OP_KINDS.into_iter().enumerate() {
             let at = l::OP + i * l::OP_WORDS;
             let (count, bytes) = (word(at), word(at + 1));
             if count == 0 && bytes == 0 {
                 continue;
             }
-            // The count is added before the times: only one that stood still twice is settled.
-            let same = old.and_then(|o| {
-                let op = o.ops.iter().find(|x| x.op == kind)?;
-                let settled = op.count == count && op.total.count() >= count;
-                settled.then(|| op.clone())
-            });
-            disk.ops.push(same.unwrap_or_else(|| self.op(row, i, kind, count, bytes)));
+            let place = disk.ops.partition_point(|o| o.op < kind);
+            if disk.ops.get(place).is_none_or(|o| o.op != kind) {
+                disk.ops.insert(place, BlockOp { op: kind, ..BlockOp::default() });
+            }
+            let Some(op) = disk.ops.get_mut(place) else { continue };
+            // The count is added before the times: only when these are there too is it settled.
+            if (op.count, op.bytes) != (count, bytes) || op.total.count() < count {
+                (op.count, op.bytes) = (count, bytes);
+                self.read_op(row, i, op);
+            }
         }
-        disk
     }
 
-    fn op(&self, row: usize, i: usize, op: BlockOpKind, count: u64, bytes: u64) -> BlockOp {
-        let hist = |stage| {
+    /// Reads the distributions of kind `i` of the disk in `row`.
+    fn read_op(&self, row: usize, i: usize, op: &mut BlockOp) {
+        for (stage, hist) in [&mut op.queued, &mut op.device, &mut op.total].into_iter().enumerate()
+        {
             let at = l::HIST + (i * l::STAGES + stage) * BUCKETS;
-            Hist::gather(&self.stripes, row, at)
-        };
-        let mut sizes = Vec::new();
-        self.stripes.used(row, l::OP + i * l::OP_WORDS + 2, l::SIZES, |class, n| {
-            sizes.push((class as u8, n));
-        });
-        BlockOp { op, count, bytes, sizes, queued: hist(0), device: hist(1), total: hist(2) }
+            // All requests are in all histograms, but for those that lack a time.
+            *hist = hist.gather_again(&self.stripes, row, at, op.count);
+        }
+        let sizes = l::SIZE + i * l::SIZE_WORDS;
+        let size = |class| (class as u8, self.stripes.get(row, sizes + class));
+        op.sizes.clear();
+        op.sizes.extend((0..l::SIZES).map(size).filter(|(_, n)| *n > 0));
     }
 }
 
 /// Device numbers of the whole disks, those that matter most first.
-fn disks(host: &HostFs) -> Vec<u32> {
+fn disks(host: &HostFs) -> Vec<DiskId> {
     let mut names = host.list("sys/block").unwrap_or_default();
     let minor =
         |n: &str| ["loop", "ram", "zram", "fd", "sr", "dm-", "md"].iter().any(|p| n.starts_with(p));
@@ -325,20 +328,21 @@ fn disks(host: &HostFs) -> Vec<u32> {
             let dev = host.read_trimmed(format!("sys/block/{n}/dev")).ok()?;
             let (major, minor) = dev.split_once(':')?;
             let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
-            (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
+            (major < 1 << 12 && minor < 1 << 20).then_some(DiskId { major, minor })
         })
         .collect()
 }
 
 /// The table in which the program finds the row of a device.
-fn table(rows: &[u32]) -> [u64; l::SLOTS] {
+fn table(rows: impl Iterator<Item = DiskId>) -> [u64; l::SLOTS] {
     let mut table = [0; l::SLOTS];
-    for (row, dev) in rows.iter().enumerate() {
+    for (row, id) in rows.enumerate() {
+        let dev = id.major << 20 | id.minor;
         for i in 0..l::PROBES {
             // A device whose slots are all taken is left out, and counted as unknown.
-            let Some(slot) = table.get_mut((l::home(*dev) + i) % l::SLOTS) else { break };
+            let Some(slot) = table.get_mut((l::home(dev) + i) % l::SLOTS) else { break };
             if *slot == 0 {
-                *slot = (u64::from(*dev) + 1) << 8 | row as u64;
+                *slot = (u64::from(dev) + 1) << 8 | row as u64;
                 break;
             }
         }

@@ -159,6 +159,13 @@ impl Btf {
         proto.vlen.checked_sub(1)
     }
 
+    /// True when something here has that name: a type, a member or a function.
+    #[must_use]
+    pub fn names(&self, name: &str) -> bool {
+        let with_ends = [b"\0", name.as_bytes(), b"\0"].concat();
+        memchr::memmem::find(self.strings(), &with_ends).is_some()
+    }
+
     /// Type information of the tracepoints alone: each `btf_trace_NAME` with the id that it has
     /// here, and nothing where other types are.
     #[must_use]

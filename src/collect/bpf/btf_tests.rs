@@ -306,6 +306,8 @@ fn fields_of_the_switch_have_had_other_names() {
         (field::RQ_CLOCK, 2376),
     ];
     assert_eq!(fields, want);
+    assert!(btf.names("last_queued") && btf.names("rq"));
+    assert!(!btf.names("queued") && !btf.names("last_"));
 }
 
 #[test]

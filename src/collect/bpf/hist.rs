@@ -1,9 +1,14 @@
 //! Histograms as they come out of the kernel: sparse, cumulative, 8 buckets per octave.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{Error as _, SeqAccess, Unexpected, Visitor};
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::layout::{BUCKETS, LAST_BUCKET, bucket_range};
-use super::maps::Stripes;
+use super::maps::{LINE, Stripes};
 
 /// A time of the kernel's in whole us: what is below no figure shows, and a recording would hold
 /// noise.
@@ -11,60 +16,146 @@ pub(super) fn whole_us(ns: u64) -> u64 {
     ns - ns % 1000
 }
 
-/// Buckets that are not empty, in order, with their counts since the program was attached.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Hist(pub Vec<(u16, u64)>);
+/// The counts of buckets since the program was attached.
+///
+/// Kept as they are in the map, a cache line of buckets at a time and without lines that are
+/// empty. Copies share them: what did not change is in two readings at least. Outside of memory
+/// it is the list of [`Hist::buckets`].
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Hist {
+    /// Which lines there are.
+    lines: u32,
+    /// One for each bit of `lines`; none is all 0.
+    counts: Arc<[Line]>,
+}
+
+/// Counts of buckets side by side.
+type Line = [u64; LINE];
+/// Lines of a histogram.
+const LINES: usize = BUCKETS / LINE;
+const ALL_LINES: u32 = u32::MAX;
+const _: () = assert!(LINES == 32);
+
+impl FromIterator<(u16, u64)> for Hist {
+    /// Buckets that do not exist are left out.
+    fn from_iter<I: IntoIterator<Item = (u16, u64)>>(buckets: I) -> Self {
+        let mut counts = Counts::default();
+        buckets.into_iter().for_each(|(bucket, n)| counts.add(usize::from(bucket), n));
+        counts.into()
+    }
+}
+
+impl<const N: usize> From<[(u16, u64); N]> for Hist {
+    fn from(buckets: [(u16, u64); N]) -> Self {
+        buckets.into_iter().collect()
+    }
+}
+
+impl fmt::Debug for Hist {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.buckets()).finish()
+    }
+}
+
+impl Serialize for Hist {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut seq = s.serialize_seq(Some(self.buckets().count()))?;
+        for bucket in self.buckets() {
+            seq.serialize_element(&bucket)?;
+        }
+        seq.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Hist {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Buckets;
+        impl<'de> Visitor<'de> for Buckets {
+            type Value = Hist;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "buckets below {BUCKETS} with their counts")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Hist, A::Error> {
+                let mut counts = Counts::default();
+                while let Some((bucket, n)) = seq.next_element::<(u16, u64)>()? {
+                    if usize::from(bucket) >= BUCKETS {
+                        let got = Unexpected::Unsigned(bucket.into());
+                        return Err(A::Error::invalid_value(got, &self));
+                    }
+                    counts.add(usize::from(bucket), n);
+                }
+                Ok(counts.into())
+            }
+        }
+        d.deserialize_seq(Buckets)
+    }
+}
 
 impl Hist {
+    /// The buckets that are not empty, in order, with their counts.
+    pub fn buckets(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
+        self.lines().flat_map(|(i, line)| {
+            let used = line.iter().enumerate().filter(|(_, n)| **n > 0);
+            used.map(move |(k, n)| ((i * LINE + k) as u16, *n))
+        })
+    }
+
+    /// The lines with their places.
+    fn lines(&self) -> impl Iterator<Item = (usize, &Line)> {
+        ones(self.lines).zip(self.counts.iter())
+    }
+
+    /// The highest bucket that is not empty.
+    #[must_use]
+    pub fn top(&self) -> Option<u16> {
+        let line = self.counts.last()?;
+        let k = line.iter().rposition(|n| *n > 0)?;
+        Some((self.lines.ilog2() as usize * LINE + k) as u16)
+    }
+
+    /// True when nothing was counted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lines == 0
+    }
+
+    /// Memory that it takes besides its own size, bytes; copies share it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.counts)
+    }
+
     /// Sum of all counts.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.0.iter().fold(0, |sum, (_, n)| sum.wrapping_add(*n))
+        self.counts.as_flattened().iter().fold(0, |sum, n| sum.wrapping_add(*n))
     }
 
     /// What was added since `older`. `None` when a count went backwards: the program was
     /// attached anew in between.
     #[must_use]
     pub fn since(&self, older: &Self) -> Option<Self> {
-        let mut old = older.0.iter().peekable();
-        let mut out = Vec::new();
-        for &(bucket, count) in &self.0 {
-            let mut before = 0;
-            while let Some(&&(b, n)) = old.peek() {
-                if b > bucket {
-                    break;
-                }
-                old.next();
-                if b == bucket {
-                    before = n;
-                } else if n > 0 {
-                    return None;
-                }
-            }
-            match count.checked_sub(before)? {
-                0 => {}
-                n => out.push((bucket, n)),
-            }
-        }
-        if old.any(|(_, n)| *n > 0) {
+        if older.lines & !self.lines != 0 {
             return None;
         }
-        Some(Self(out))
+        let mut out = Counts::from(self);
+        for (i, line) in older.lines() {
+            for (k, n) in line.iter().enumerate().filter(|(_, n)| **n > 0) {
+                out.take(i, k, *n)?;
+            }
+        }
+        Some(out.into())
     }
 
     /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Self) {
-        for &(bucket, count) in &other.0 {
-            match self.0.binary_search_by_key(&bucket, |(b, _)| *b) {
-                Ok(i) => {
-                    if let Some((_, n)) = self.0.get_mut(i) {
-                        *n = n.wrapping_add(count);
-                    }
-                }
-                Err(i) => self.0.insert(i, (bucket, count)),
-            }
+        if self.is_empty() {
+            *self = other.clone();
+            return;
         }
+        let mut sum = Counts::from(&*self);
+        other.buckets().for_each(|(bucket, n)| sum.add(usize::from(bucket), n));
+        *self = sum.into();
     }
 
     /// The value in ns below which the share `q` (0 to 1) of the counts lies: the middle of
@@ -77,7 +168,7 @@ impl Hist {
         }
         let rank = ((q.clamp(0.0, 1.0) * total as f64).ceil() as u64).clamp(1, total);
         let mut seen = 0u64;
-        for &(bucket, count) in &self.0 {
+        for (bucket, count) in self.buckets() {
             seen = seen.saturating_add(count);
             if seen >= rank {
                 return Some(middle(bucket));
@@ -90,32 +181,131 @@ impl Hist {
     /// when something was over 68 s.
     #[must_use]
     pub fn bound(&self) -> Option<u64> {
-        let (bucket, _) = self.0.iter().rev().find(|(_, n)| *n > 0)?;
-        let (_, high) = bucket_range(usize::from(*bucket));
-        (usize::from(*bucket) < LAST_BUCKET).then_some(high)
+        let bucket = usize::from(self.top()?);
+        (bucket < LAST_BUCKET).then_some(bucket_range(bucket).1)
     }
 
     /// How many counts lie in buckets that begin at `ns` or later.
     #[must_use]
     pub fn at_least(&self, ns: u64) -> u64 {
-        self.0
-            .iter()
+        self.buckets()
             .filter(|(b, _)| bucket_range(usize::from(*b)).0 >= ns)
-            .fold(0, |sum, (_, n)| sum.wrapping_add(*n))
+            .fold(0, |sum, (_, n)| sum.wrapping_add(n))
     }
 
     /// Takes the counts of a histogram in a map, which begins at word `at` of the stripe.
     pub(super) fn gather<const W: usize>(map: &Stripes<W>, stripe: usize, at: usize) -> Self {
-        let mut buckets = [(0, 0); BUCKETS];
-        let mut len = 0;
-        map.used(stripe, at, BUCKETS, |bucket, n| {
-            if let Some(to) = buckets.get_mut(len) {
-                *to = (bucket as u16, n);
-                len += 1;
+        Counts::read(map, stripe, at, ALL_LINES).into()
+    }
+
+    /// The same where `self` was read before and the counts are `total` now: other lines of the
+    /// map are read only when those of `self` do not add up to that.
+    pub(super) fn gather_again<const W: usize>(
+        &self,
+        map: &Stripes<W>,
+        stripe: usize,
+        at: usize,
+        total: u64,
+    ) -> Self {
+        let now = Self::from(Counts::read(map, stripe, at, self.lines));
+        if now.count() == total { now } else { Self::gather(map, stripe, at) }
+    }
+}
+
+/// The places of the bits that are set, from the lowest on.
+fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = bits.trailing_zeros();
+        bits &= bits.wrapping_sub(1);
+        (place < u32::BITS).then_some(place as usize)
+    })
+}
+
+/// A histogram that is being added up.
+pub(super) struct Counts {
+    lines: [Line; LINES],
+    /// Which of them may have counts.
+    used: u32,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self { lines: [[0; LINE]; LINES], used: 0 }
+    }
+}
+
+impl From<&Hist> for Counts {
+    fn from(hist: &Hist) -> Self {
+        let mut out = Self { used: hist.lines, ..Self::default() };
+        for (i, line) in hist.lines() {
+            out.lines.iter_mut().skip(i).take(1).for_each(|to| *to = *line);
+        }
+        out
+    }
+}
+
+impl Counts {
+    /// Takes those lines of a histogram in a map that have a bit in `wanted`.
+    fn read<const W: usize>(map: &Stripes<W>, stripe: usize, at: usize, wanted: u32) -> Self {
+        let mut out = Self::default();
+        let mut left = wanted;
+        while left != 0 {
+            // Lines side by side are read in one go.
+            let first = left.trailing_zeros();
+            let run = (left >> first).trailing_ones();
+            let begin = first as usize;
+            map.lines(stripe, at + begin * LINE, run as usize, |i, line| {
+                if let Some(to) = out.lines.get_mut(begin + i) {
+                    *to = line;
+                    out.used |= 1 << (begin + i);
+                }
+            });
+            left &= ALL_LINES.checked_shl(first + run).unwrap_or(0);
+        }
+        out
+    }
+
+    /// Takes a histogram of a map.
+    pub(super) fn read_all<const W: usize>(map: &Stripes<W>, stripe: usize, at: usize) -> Self {
+        Self::read(map, stripe, at, ALL_LINES)
+    }
+
+    /// Adds to a bucket.
+    pub(super) fn add(&mut self, bucket: usize, n: u64) {
+        let line = bucket / LINE;
+        if let Some(to) = self.lines.get_mut(line).and_then(|l| l.get_mut(bucket % LINE)) {
+            *to = to.wrapping_add(n);
+            self.used |= u32::from(n > 0) << line;
+        }
+    }
+
+    /// Takes from a bucket; `None` when there is less.
+    fn take(&mut self, line: usize, k: usize, n: u64) -> Option<()> {
+        let from = self.lines.get_mut(line)?.get_mut(k)?;
+        *from = from.checked_sub(n)?;
+        Some(())
+    }
+}
+
+impl From<Counts> for Hist {
+    fn from(mut counts: Counts) -> Self {
+        // Moved together on the stack: one allocation, of what is needed.
+        let (mut lines, mut len) = (0, 0);
+        for i in ones(counts.used) {
+            let Some(line) = counts.lines.get(i).copied() else { break };
+            if line.iter().fold(0, |all, n| all | n) == 0 {
+                continue;
             }
-        });
-        // One allocation, of what is needed.
-        Self(buckets.get(..len).unwrap_or_default().to_vec())
+            if let Some(to) = counts.lines.get_mut(len) {
+                *to = line;
+            }
+            lines |= 1 << i;
+            len += 1;
+        }
+        if len == 0 {
+            return Self::default();
+        }
+        Self { lines, counts: counts.lines.get(..len).unwrap_or_default().into() }
     }
 }
 

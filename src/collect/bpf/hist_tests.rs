@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::collect::bpf::layout::{
-    HIST_MAX_NS, SHORT_NS, block, bucket_of, bucket_of_short, bucket_table,
+    HIST_MAX_NS, SHORT_NS, block, bucket_by_table, bucket_of, bucket_of_short, bucket_table,
 };
 use proptest::prelude::*;
 
@@ -22,13 +22,25 @@ fn the_table_of_short_waits_says_the_same() {
     let table = bucket_table();
     for ns in 0..SHORT_NS {
         assert_eq!(bucket_of_short(&table, ns), bucket_of(ns), "{ns}");
+        assert_eq!(bucket_by_table(&table, ns), bucket_of(ns), "{ns}");
     }
+}
+
+#[test]
+fn the_table_says_the_same_at_every_border() {
+    let table = bucket_table();
+    for border in (0..=LAST_BUCKET).map(|b| bucket_range(b).0) {
+        for ns in border.saturating_sub(2)..border + 2 {
+            assert_eq!(bucket_by_table(&table, ns), bucket_of(ns), "{ns}");
+        }
+    }
+    assert_eq!(bucket_by_table(&table, u64::MAX), LAST_BUCKET);
 }
 
 #[test]
 fn quantiles_and_bounds() {
     let b = |ns| bucket_of(ns) as u16;
-    let h = Hist(vec![(b(1000), 90), (b(1_000_000), 9), (b(10_000_000), 1)]);
+    let h = Hist::from([(b(1000), 90), (b(1_000_000), 9), (b(10_000_000), 1)]);
     let near = |got: Option<u64>, want: u64| {
         let got = got.unwrap();
         assert!(got.abs_diff(want) * 16 <= want, "{got} is more than 6.25 % off {want}");
@@ -41,16 +53,16 @@ fn quantiles_and_bounds() {
     assert_eq!(h.at_least(500_000), 10);
     assert_eq!(Hist::default().quantile(0.5), None);
     assert_eq!(Hist::default().bound(), None);
-    assert_eq!(Hist(vec![(LAST_BUCKET as u16, 1)]).bound(), None, "over 68 s: no bound");
+    assert_eq!(Hist::from([(LAST_BUCKET as u16, 1)]).bound(), None, "over 68 s: no bound");
 }
 
 #[test]
 fn differences_of_two_readings() {
-    let old = Hist(vec![(3, 5), (7, 1)]);
-    let new = Hist(vec![(1, 2), (3, 5), (7, 4)]);
-    assert_eq!(new.since(&old), Some(Hist(vec![(1, 2), (7, 3)])));
+    let old = Hist::from([(3, 5), (7, 1)]);
+    let new = Hist::from([(1, 2), (3, 5), (7, 4)]);
+    assert_eq!(new.since(&old), Some(Hist::from([(1, 2), (7, 3)])));
     assert_eq!(old.since(&new), None, "backwards: attached anew");
-    assert_eq!(Hist(vec![(3, 9)]).since(&old), None, "a bucket is gone");
+    assert_eq!(Hist::from([(3, 9)]).since(&old), None, "a bucket is gone");
     assert_eq!(new.since(&Hist::default()), Some(new.clone()));
 }
 
@@ -68,6 +80,19 @@ fn sizes_fall_into_the_class_that_holds_them() {
     }
 }
 
+#[test]
+fn what_is_written_are_the_buckets() {
+    let h = Hist::from([(0, 1), (7, 2), (8, 3), (241, u64::MAX)]);
+    let text = serde_json::to_string(&h).unwrap();
+    assert_eq!(text, "[[0,1],[7,2],[8,3],[241,18446744073709551615]]");
+    assert_eq!(serde_json::from_str::<Hist>(&text).unwrap(), h);
+    assert_eq!((h.top(), h.lines, h.counts.len()), (Some(241), 1 | 2 | 1 << 30, 3));
+    assert_eq!(serde_json::from_str::<Hist>("[[9,0]]").unwrap(), Hist::default(), "none is 0");
+    let error = serde_json::from_str::<Hist>("[[256,1]]").unwrap_err().to_string();
+    assert!(error.contains("expected buckets below 256"), "{error}");
+    assert_eq!(Hist::default().top(), None);
+}
+
 proptest! {
     #[test]
     fn a_buckets_middle_is_at_most_a_sixteenth_off(ns in 64u64..HIST_MAX_NS) {
@@ -81,10 +106,13 @@ proptest! {
         a in prop::collection::btree_map(0u16..242, 1u64..1000, 0..20),
         b in prop::collection::btree_map(0u16..242, 1u64..1000, 0..20),
     ) {
-        let (a, b) = (Hist(a.into_iter().collect()), Hist(b.into_iter().collect()));
+        let (a, b) = (Hist::from_iter(a), Hist::from_iter(b));
         let mut sum = a.clone();
         sum.merge(&b);
         prop_assert_eq!(sum.count(), a.count() + b.count());
-        prop_assert_eq!(sum.since(&a), Some(b));
+        prop_assert_eq!(sum.since(&a), Some(b.clone()));
+        prop_assert!(b.is_empty() || a.since(&sum).is_none());
+        prop_assert_eq!(sum.buckets().map(|(b, _)| b).max(), sum.top());
+        prop_assert_eq!(sum.buckets().collect::<Hist>(), sum);
     }
 }

@@ -100,7 +100,9 @@ pub struct IrqBpf {
     softirqs: bool,
     /// Why hard interrupts are not measured.
     no_hard: Option<String>,
-    last: IrqBpfSample,
+    /// Each CPU as it was read last.
+    cpus: Vec<IrqCpu>,
+    missed: Option<u64>,
     samples: u32,
     coverage: Coverage,
     /// Exits of each CPU counted before its entries were: nothing is lost there.
@@ -135,11 +137,14 @@ impl Collector for IrqBpf {
         stripes.refresh().map_err(|e| Unavailable::new(format!("cannot read IRQ: {e}"), ""))?;
         Ok(Self {
             before_entries: (0..stripes.count()).map(|c| stripes.get(c, l::UNPAIRED)).collect(),
+            cpus: (0..stripes.count() as u32)
+                .map(|c| IrqCpu { cpu: CpuId(c), ..IrqCpu::default() })
+                .collect(),
+            missed: None,
             stripes,
             loaded,
             softirqs: true,
             no_hard: hard.err().map(|u| u.reason),
-            last: IrqBpfSample::default(),
             samples: 0,
             coverage: Coverage::default(),
         })
@@ -148,31 +153,29 @@ impl Collector for IrqBpf {
     fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<IrqBpfSample, CollectError> {
         load::forget_kernel();
         self.stripes.refresh().map_err(|e| CollectError::read("map IRQ", e))?;
+        if self.samples.is_multiple_of(MISSED_EVERY) {
+            self.missed = self.loaded.missed();
+        }
+        self.samples = self.samples.wrapping_add(1);
         let mut out = IrqBpfSample {
             softirqs: self.softirqs,
             hardirqs: self.no_hard.is_none(),
-            missed: self.last.missed,
+            missed: self.missed,
             ..IrqBpfSample::default()
         };
-        if self.samples.is_multiple_of(MISSED_EVERY) {
-            out.missed = self.loaded.missed();
-        }
-        self.samples = self.samples.wrapping_add(1);
         self.coverage = Coverage { counted: 0, lost: out.missed.unwrap_or(0) };
-        let mut before = self.last.cpus.iter().peekable();
-        for cpu in 0..self.stripes.count() {
-            let id = CpuId(cpu as u32);
-            let old = before.next_if(|c| c.cpu == id);
-            let row = self.cpu(cpu, old);
+        let mut cpus = std::mem::take(&mut self.cpus);
+        for (cpu, row) in cpus.iter_mut().enumerate() {
+            self.read(cpu, row);
             if row.vectors.is_empty() && row.hard_count == 0 {
                 continue;
             }
             // Each event is two: an entry and an exit.
             let runs = row.vectors.iter().map(|v| v.count).sum::<u64>() + row.hard_count;
             self.coverage.counted += 2 * runs;
-            out.cpus.push(row);
+            out.cpus.push(row.clone());
         }
-        self.last = out.clone();
+        self.cpus = cpus;
         Ok(out)
     }
 
@@ -207,47 +210,41 @@ impl IrqBpf {
         self.loaded.missed()
     }
 
-    /// Reads a CPU; histograms whose count did not change are taken from the reading before.
-    fn cpu(&self, cpu: usize, old: Option<&IrqCpu>) -> IrqCpu {
+    /// Reads a CPU; what did not change stays as it was.
+    fn read(&self, cpu: usize, row: &mut IrqCpu) {
         let word = |w| self.stripes.get(cpu, w);
-        let hist = |at| Hist::gather(&self.stripes, cpu, at);
-        let mut row = IrqCpu {
-            cpu: CpuId(cpu as u32),
-            hard_count: word(l::HARD_COUNT),
-            hard_ns: whole_us(word(l::HARD_NS)),
-            unpaired: word(l::UNPAIRED)
-                .saturating_sub(self.before_entries.get(cpu).copied().unwrap_or(0)),
-            table_full: word(l::TABLE_FULL),
-            ..IrqCpu::default()
-        };
+        row.unpaired =
+            word(l::UNPAIRED).saturating_sub(self.before_entries.get(cpu).copied().unwrap_or(0));
         for v in 0..l::VECTORS {
             let at = l::VECTOR + v * l::VECTOR_WORDS;
             let count = word(at);
-            if count == 0 {
+            let place = row.vectors.partition_point(|x| usize::from(x.vector) < v);
+            let known = row.vectors.get(place).filter(|x| usize::from(x.vector) == v);
+            let before = known.map_or(0, |x| x.count);
+            if count == before {
                 continue;
             }
-            let same = old.and_then(|o| {
-                o.vectors.iter().find(|x| usize::from(x.vector) == v && x.count == count)
-            });
-            row.vectors.push(same.cloned().unwrap_or_else(|| VectorTime {
-                vector: v as u8,
-                count,
-                ns: whole_us(word(at + 1)),
-                max_ns: word(at + 2),
-                hist: hist(l::SOFT_HIST + v * BUCKETS),
-            }));
+            if known.is_none() {
+                row.vectors.insert(place, VectorTime { vector: v as u8, ..VectorTime::default() });
+            }
+            let Some(x) = row.vectors.get_mut(place) else { continue };
+            x.count = count;
+            x.ns = whole_us(word(at + 1));
+            x.max_ns = word(at + 2);
+            let hist = l::SOFT_HIST + v * BUCKETS;
+            x.hist = x.hist.gather_again(&self.stripes, cpu, hist, count);
         }
-        let same = old.filter(|o| o.hard_count == row.hard_count);
-        (row.hard, row.lines) = same.map_or_else(
-            || {
-                let known = old.map_or(&[][..], |o| &o.lines);
-                let in_table = row.hard_count.saturating_sub(row.table_full);
-                let lines = self.known_lines(cpu, known, in_table);
-                (hist(l::HARD_HIST), lines.unwrap_or_else(|| self.lines(cpu)))
-            },
-            |o| (o.hard.clone(), o.lines.clone()),
-        );
-        row
+        // The count first: the program adds it after the time.
+        let hard_count = word(l::HARD_COUNT);
+        row.hard_ns = whole_us(word(l::HARD_NS));
+        row.table_full = word(l::TABLE_FULL);
+        if hard_count != row.hard_count {
+            row.hard_count = hard_count;
+            row.hard = row.hard.gather_again(&self.stripes, cpu, l::HARD_HIST, hard_count);
+            let in_table = hard_count.saturating_sub(row.table_full);
+            let known = self.known_lines(cpu, &row.lines, in_table);
+            row.lines = known.unwrap_or_else(|| self.lines(cpu));
+        }
     }
 
     /// A row of the table of interrupts; `None` when it is free.

@@ -9,8 +9,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint, TracePoint};
+use aya::programs::{BtfTracePoint, Program, ProgramError, ProgramType, RawTracePoint, TracePoint};
+use aya::sys::{BpfHelper, is_helper_supported};
 use aya::{Ebpf, EbpfLoader, Endianness};
+use memchr::memmem;
 use rustix::io::Errno;
 use rustix::process::chroot;
 
@@ -74,6 +76,8 @@ fn loader() -> EbpfLoader<'static> {
 /// The kernel's type information, for us and for the loader.
 pub(super) struct Types {
     pub(super) own: Btf,
+    /// Not 0: programs read with a helper what they read seldom.
+    pub(super) by_helper: u32,
     loader: aya::Btf,
 }
 
@@ -118,12 +122,24 @@ fn types(host: &HostFs) -> Result<Types, String> {
     types_of(blob).map_err(|e| format!("/{path}: {e}"))
 }
 
+/// What makes it slow to load a program that follows a pointer of an argument (6.3): the verifier
+/// looks for types of certain names with this function of its own.
+const SEARCH: &str = "btf_nested_type_is_trusted";
+
+/// Programs may read the kernel's memory with a helper: not in lockdown (since 5.14 the helper is
+/// not there then; before that it would read zeros, but those kernels do not search).
+fn helper_allowed() -> bool {
+    let helper = BpfHelper::BPF_FUNC_probe_read_kernel;
+    is_helper_supported(ProgramType::RawTracePoint, helper).unwrap_or(false)
+}
+
 fn types_of(blob: Vec<u8>) -> Result<Types, String> {
     let own = Btf::parse(blob).map_err(|e| e.to_string())?;
     // aya makes an object of every type; all that it looks up is the number of a tracepoint's.
     let loader = aya::Btf::parse(&own.tracepoints(), Endianness::default());
     let loader = loader.map_err(|e| e.to_string())?;
-    Ok(Types { own, loader })
+    let by_helper = u32::from(own.names(SEARCH) && helper_allowed());
+    Ok(Types { own, by_helper, loader })
 }
 
 /// An object in the kernel, with the programs that attached and those that did not.
@@ -274,7 +290,7 @@ fn damaged() -> Unavailable {
 /// True when the object has a symbol of that name.
 fn names(object: &[u8], symbol: &str) -> bool {
     let with_ends = [b"\0", symbol.as_bytes(), b"\0"].concat();
-    object.windows(with_ends.len()).any(|w| w == with_ends)
+    memmem::find(object, &with_ends).is_some()
 }
 
 fn attach_btf(p: &mut Program, tracepoint: &str, btf: &aya::Btf) -> Result<(), ProgramError> {

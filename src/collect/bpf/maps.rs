@@ -16,6 +16,9 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::rights::raised;
 
+/// Words of a cache line.
+pub(super) const LINE: usize = 8;
+
 /// Stripes of `W` words in a map.
 pub(super) struct Stripes<const W: usize> {
     source: Source<W>,
@@ -99,16 +102,16 @@ impl<const W: usize> Stripes<W> {
         }
     }
 
-    /// The words that are not 0 of the `len` from `from` on, each with its place among them.
-    pub(super) fn used(
+    /// Cache lines from word `from` on, without those that are all 0; each with its place.
+    pub(super) fn lines(
         &self,
         stripe: usize,
         from: usize,
-        len: usize,
-        mut each: impl FnMut(usize, u64),
+        count: usize,
+        each: impl FnMut(usize, [u64; LINE]),
     ) {
         let from = from.min(W);
-        let range = from..from.saturating_add(len).min(W);
+        let range = from..from.saturating_add(count.saturating_mul(LINE)).min(W);
         if stripe >= self.count {
             return;
         }
@@ -124,24 +127,19 @@ impl<const W: usize> Stripes<W> {
             }
             Source::Copied { words, .. } => {
                 let words = words.get(stripe).and_then(|s| s.get(range)).unwrap_or_default();
-                used(words, |w| *w, &mut each);
+                used(words, |w| *w, each);
             }
         }
     }
 }
 
-/// The words that are not 0. Nearly all of a histogram are: they are looked at a cache line at
-/// a time.
-fn used<T>(words: &[T], load: impl Fn(&T) -> u64, mut each: impl FnMut(usize, u64)) {
-    const LINE: usize = 8;
+/// The lines that are not all 0: nearly all of a histogram are.
+fn used<T>(words: &[T], load: impl Fn(&T) -> u64, mut each: impl FnMut(usize, [u64; LINE])) {
     for (i, line) in words.chunks(LINE).enumerate() {
         let mut loaded = [0; LINE];
         loaded.iter_mut().zip(line).for_each(|(to, w)| *to = load(w));
-        if loaded.iter().fold(0, |all, w| all | w) == 0 {
-            continue;
-        }
-        for (k, w) in loaded.into_iter().enumerate().filter(|(_, w)| *w > 0) {
-            each(i * LINE + k, w);
+        if loaded.iter().fold(0, |all, w| all | w) != 0 {
+            each(i, loaded);
         }
     }
 }
@@ -196,12 +194,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_are_used_are_told_with_their_place() {
+    fn lines_that_are_used_are_told_with_their_place() {
         let mut words = [0; 27];
-        (words[0], words[7], words[8], words[26]) = (5, 6, u64::MAX, 1);
+        (words[0], words[7], words[16], words[26]) = (5, 6, u64::MAX, 1);
         let mut told = Vec::new();
-        used(&words, |w| *w, |i, w| told.push((i, w)));
-        assert_eq!(told, [(0, 5), (7, 6), (8, u64::MAX), (26, 1)]);
+        used(&words, |w| *w, |i, line| told.push((i, line)));
+        let want = [
+            (0, [5, 0, 0, 0, 0, 0, 0, 6]),
+            (2, [u64::MAX, 0, 0, 0, 0, 0, 0, 0]),
+            (3, [0, 0, 1, 0, 0, 0, 0, 0]),
+        ];
+        assert_eq!(told, want);
         used(&[] as &[u64], |w| *w, |_, _| panic!("no words"));
     }
 

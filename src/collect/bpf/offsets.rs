@@ -105,7 +105,10 @@ fn offer_sleep_check(btf: &Btf, out: &mut Globals) {
         ("TASK_RUNNABLE", "task_struct", &["se", "avg", "runnable_avg"]),
     ];
     offer(btf, "DELAYED_KNOWN", &task, out);
-    let throttled: [Wanted; 1] = [("CFS_THROTTLED", "cfs_rq", &["throttled_clock_pelt_time"])];
+    let throttled: [Wanted; 2] = [
+        ("TASK_CFS", "task_struct", &["se", "cfs_rq"]),
+        ("CFS_THROTTLED", "cfs_rq", &["throttled_clock_pelt_time"]),
+    ];
     offer(btf, "THROTTLE_KNOWN", &throttled, out);
 }
 

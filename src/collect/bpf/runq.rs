@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::bins::Bins;
-use super::hist::{Hist, whole_us};
+use super::hist::{Counts, Hist, whole_us};
 use super::layout::runq as l;
 use super::load::{self, Hook, Kernel, Loaded};
 use super::maps::{Still, Stripes};
@@ -245,7 +245,8 @@ fn tier_a(host: &HostFs, kernel: &Kernel) -> Result<Loaded, Unavailable> {
     // A scheduler of sched_ext (6.12) keeps none of the averages that tell sleep from waiting.
     let ext = host.read_trimmed("sys/kernel/sched_ext/state").is_ok_and(|s| s != "disabled");
     let averages = if ext { offsets::Averages::Stale } else { offsets::Averages::Kept };
-    let (globals, fields) = offsets::runq(&types.own, averages)?;
+    let (mut globals, fields) = offsets::runq(&types.own, averages)?;
+    globals.push(("BY_HELPER", types.by_helper));
     let sizes = sizes(kernel.cpus, 1);
     let mut loaded = Loaded::with_fields(kernel, objects::SCHED, &globals, &fields, &sizes)?;
     loaded.attach(kernel, "runq", Hook::Btf("sched_switch"))?;
@@ -349,7 +350,7 @@ impl RunqBpf {
             return;
         }
         self.checked = true;
-        if all().any(|c| !self.cpu(c).waits.0.is_empty()) {
+        if all().any(|c| !self.cpu(c).waits.is_empty()) {
             rights::fallback_possible(false);
             return;
         }
@@ -376,19 +377,18 @@ impl RunqBpf {
 
     fn cpu(&self, cpu: usize) -> RunqCpu {
         let word = |w| self.stripes.get(cpu, w);
-        let bins = Bins::gather(&self.stripes, cpu);
+        let mut waits = Counts::read_all(&self.stripes, cpu, l::HIST);
+        let bins = Bins::gather(&self.stripes, cpu, &mut waits);
         let elsewhere = word(l::SWITCHES).wrapping_add(word(l::UNREAD));
         let switches = elsewhere.wrapping_add(bins.count);
         if switches == 0 {
             return RunqCpu::default();
         }
-        let mut waits = Hist::gather(&self.stripes, cpu, l::HIST);
-        waits.merge(&bins.waits);
         RunqCpu {
             cpu: CpuId(cpu as u32),
             switches,
             wait_ns: whole_us(word(l::WAIT_NS).wrapping_add(bins.ns)),
-            waits,
+            waits: waits.into(),
             discarded: word(l::DISCARDED),
             slept: word(l::SLEPT),
             unsure: word(l::UNSURE),

@@ -28,7 +28,7 @@ pub const IDS: [(CollectorId, &str); 4] = [
 fn hist(values: &[(u64, u64)]) -> Hist {
     let mut h = Hist::default();
     for (ns, n) in values.iter().filter(|v| v.1 > 0) {
-        h.merge(&Hist(vec![(bucket_of(*ns) as u16, *n)]));
+        h.merge(&[(bucket_of(*ns) as u16, *n)].into());
     }
     h
 }

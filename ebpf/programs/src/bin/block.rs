@@ -16,11 +16,13 @@ use aya_ebpf::macros::{btf_tracepoint, map};
 use aya_ebpf::maps::Array;
 use aya_ebpf::programs::BtfTracePointContext;
 use stallscope_bpf::layout::block::{
-    DISCARDED, DISKS, ERRORS, HIST, NO_ISSUE, NO_START, OP, OP_WORDS, PROBES, REQUEUES, SLOTS, SPLITS,
-    STAGES, STAMPS, UNKNOWN, WORDS, home, size_class,
+    DISCARDED, DISKS, ERRORS, HIST, NO_ISSUE, NO_START, OP, OP_WORDS, PROBES, REQUEUES, SIZE,
+    SIZE_WORDS, SLOTS, SPLITS, STAGES, STAMPS, UNKNOWN, WORDS, home, size_class,
 };
-use stallscope_bpf::layout::{BUCKETS, HIST_MAX_NS, STAMP_BITS, STAMP_MASK};
-use stallscope_bpf::{Kernel, MMAPABLE, Stripe, at, bounded, now, offsets};
+use stallscope_bpf::layout::{
+    BUCKETS, HIST_MAX_NS, STAMP_BITS, STAMP_MASK, bucket_by_table, bucket_table,
+};
+use stallscope_bpf::{Kernel, MMAPABLE, Place, Stripe, at, bounded, now, offsets};
 
 #[map]
 static BLOCK: Array<[u64; WORDS]> = Array::with_max_entries(DISKS as u32 + 1, MMAPABLE);
@@ -49,6 +51,8 @@ offsets! {
     BDEV_DISK,
     BIO_DISK,
     DISK_IN_BIO,
+    /// Not 0: read with the helper what is read seldom, see `stallscope_bpf::Address`.
+    BY_HELPER,
     /// Not 0: the request (or bio) is the second argument, after the queue.
     REQUEUE_SECOND,
     ISSUE_SECOND,
@@ -70,7 +74,8 @@ fn complete(ctx: *mut c_void) {
     let rq = Kernel::arg(ctx, 0);
     let failed = stallscope_bpf::arg(ctx, 1) as u32 != 0;
     let done = stallscope_bpf::arg(ctx, 2) & 0xffff_ffff;
-    let Some(s) = row(device(rq_disk(rq))) else { return };
+    // With loads, not helpers: this is for every request.
+    let Some(s) = row(disk_of_request(rq)) else { return };
     let op = match rq.read::<u32>(at!(RQ_CMD_FLAGS)) & REQ_OP_MASK {
         op @ 0..=REQ_OP_FLUSH => u64::from(op),
         _ => 3,
@@ -86,7 +91,7 @@ fn complete(ctx: *mut c_void) {
         return; // A part of it; the request goes on.
     }
     s.add_shared(counts, 1);
-    s.add_shared(counts + 2 + bounded::<15>(size_class(left) as u64), 1);
+    s.add_shared(SIZE + op * SIZE_WORDS + bounded::<15>(size_class(left) as u64), 1);
     let t = now();
     let start: u64 = rq.read(at!(RQ_START));
     let mut issue: u64 = rq.read(at!(RQ_IO_START));
@@ -101,7 +106,7 @@ fn complete(ctx: *mut c_void) {
         let device = t.wrapping_sub(issue);
         sane = device < HIST_MAX_NS;
         if sane {
-            s.observe_shared(hist + BUCKETS, device);
+            observe(s, hist + BUCKETS, device);
         }
     }
     if start == 0 {
@@ -109,11 +114,11 @@ fn complete(ctx: *mut c_void) {
     } else {
         let total = t.wrapping_sub(start);
         if total < HIST_MAX_NS && sane {
-            s.observe_shared(hist + 2 * BUCKETS, total);
+            observe(s, hist + 2 * BUCKETS, total);
             if issue != 0 {
                 // The kernel may take both from one cached time, or in the other order.
                 let queued = if issue > start { issue - start } else { 0 };
-                s.observe_shared(hist, queued);
+                observe(s, hist, queued);
             }
         } else {
             sane = false;
@@ -122,6 +127,16 @@ fn complete(ctx: *mut c_void) {
     if !sane {
         s.add_shared(DISCARDED, 1);
     }
+}
+
+/// The buckets, see [`bucket_table`].
+#[unsafe(no_mangle)]
+static SHORT: [u8; 1024] = bucket_table();
+
+/// Counts a duration in the histogram that begins at `hist`.
+#[inline(always)]
+fn observe(s: Stripe, hist: usize, ns: u64) {
+    s.add_shared(hist + bounded::<{ BUCKETS as u64 - 1 }>(bucket_by_table(&SHORT, ns) as u64), 1);
 }
 
 #[btf_tracepoint(function = "block_rq_issue")]
@@ -146,7 +161,9 @@ pub fn block_requeue(ctx: BtfTracePointContext) -> i32 {
     } else {
         Kernel::arg(ctx.as_ptr(), 0)
     };
-    if let Some(s) = row(device(rq_disk(rq))) {
+    let disk =
+        if BY_HELPER.load() != 0 { disk_of_request(rq.untyped()) } else { disk_of_request(rq) };
+    if let Some(s) = row(disk) {
         s.add_shared(REQUEUES, 1);
     }
     0
@@ -159,12 +176,8 @@ pub fn block_split(ctx: BtfTracePointContext) -> i32 {
     } else {
         Kernel::arg(ctx.as_ptr(), 0)
     };
-    let disk = if DISK_IN_BIO.load() != 0 {
-        bio.follow(at!(BIO_DISK))
-    } else {
-        bio.follow(at!(BIO_BDEV)).follow(at!(BDEV_DISK))
-    };
-    if let Some(s) = row(device(disk)) {
+    let disk = if BY_HELPER.load() != 0 { disk_of_bio(bio.untyped()) } else { disk_of_bio(bio) };
+    if let Some(s) = row(disk) {
         s.add_shared(SPLITS, 1);
     }
     0
@@ -176,18 +189,28 @@ pub fn empty_block(_ctx: BtfTracePointContext) -> i32 {
     0
 }
 
+/// The kernel's device number of the whole disk; 0 for none.
 #[inline(always)]
-fn rq_disk(rq: Kernel) -> Kernel {
+fn disk_of_request(rq: impl Place) -> u32 {
     if DISK_IN_RQ.load() != 0 {
-        rq.follow(at!(RQ_DISK))
+        device(rq.follow(at!(RQ_DISK)))
     } else {
-        rq.follow(at!(RQ_Q)).follow(at!(QUEUE_DISK))
+        device(rq.follow(at!(RQ_Q)).follow(at!(QUEUE_DISK)))
     }
 }
 
-/// The kernel's device number of the whole disk; 0 for none.
+/// The same of a bio.
 #[inline(always)]
-fn device(disk: Kernel) -> u32 {
+fn disk_of_bio(bio: impl Place) -> u32 {
+    if DISK_IN_BIO.load() != 0 {
+        device(bio.follow(at!(BIO_DISK)))
+    } else {
+        device(bio.follow(at!(BIO_BDEV)).follow(at!(BDEV_DISK)))
+    }
+}
+
+#[inline(always)]
+fn device(disk: impl Place) -> u32 {
     disk.read::<u32>(at!(DISK_MAJOR)) << 20 | disk.read::<u32>(at!(DISK_MINOR)) & 0xf_ffff
 }
 
@@ -196,20 +219,26 @@ fn device(disk: Kernel) -> u32 {
 fn row(dev: u32) -> Option<Stripe> {
     let table = BLOCK_DISKS.get_ptr(0)?.cast::<u64>();
     let first = home(dev) as u64;
+    let mut row = UNKNOWN as u64;
     let mut i = 0;
     while i < PROBES as u64 {
         let at = bounded::<{ SLOTS as u64 - 1 }>(first.wrapping_add(i));
         // SAFETY: bounded by the size of the table.
         let have = unsafe { core::ptr::read_volatile(table.add(at)) };
         if have >> 8 == u64::from(dev) + 1 {
-            return Stripe::of(&BLOCK, have as u32 & 0xff);
+            row = have;
+            break;
         }
         i += 1;
     }
-    if let Some(s) = Stripe::of(&BLOCK, UNKNOWN as u32) {
+    // One lookup for all: what follows is verified for each place that makes one.
+    let row = bounded::<{ SLOTS as u64 - 1 }>(row) as u32;
+    let s = Stripe::of(&BLOCK, row)?;
+    if row == UNKNOWN as u32 {
         s.add_shared(0, 1);
+        return None;
     }
-    None
+    Some(s)
 }
 
 /// Slot and tag of a request. The verifier does not let its address be hashed; its start and

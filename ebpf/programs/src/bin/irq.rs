@@ -10,8 +10,8 @@ use aya_ebpf::macros::{map, raw_tracepoint};
 use aya_ebpf::maps::Array;
 use aya_ebpf::programs::RawTracePointContext;
 use stallscope_bpf::layout::irq::{
-    HARD_COUNT, HARD_HIST, HARD_NS, HARD_START, LINE, LINE_WORDS, LINES, PROBES, SOFT_HARD, SOFT_HIST,
-    SOFT_START, TABLE_FULL, UNPAIRED, VECTOR, VECTOR_WORDS, VECTORS, WORDS,
+    HARD_COUNT, HARD_HIST, HARD_NS, HARD_START, LINE, LINE_WORDS, LINES, PROBES, SOFT_HARD,
+    SOFT_HIST, SOFT_START, TABLE_FULL, UNPAIRED, VECTOR, VECTOR_WORDS, VECTORS, WORDS,
 };
 use stallscope_bpf::layout::{BUCKETS, bucket_of};
 use stallscope_bpf::{MMAPABLE, Stripe, arg, bounded, cpu, now};

@@ -38,15 +38,15 @@ use aya_ebpf::programs::{BtfTracePointContext, TracePointContext};
 use aya_ebpf::{EbpfContext, Global};
 use stallscope_bpf::layout::field;
 use stallscope_bpf::layout::runq::{
-    BIN, BIN_FROM, BIN_SHIFT, BIN_TO, BINS, CGROUP, CGROUP_FULL, CGROUP_WORDS, CGROUPS, COLLIDED, DISCARDED,
-    HIST, LONG, LONG_NS, OFF_BEFORE, OFF_NOW, READ, READ_NS, READ_UNTIL, RING, RING_AT, RING_WORDS,
-    SAMPLE_NS, SAMPLE_UNTIL, SLEEP_NS, SLEPT, STALE_NS, STAMPS, SWITCHES, UNREAD, UNSURE, WAIT_NS, WINDOW,
-    WINDOW_NS, WORDS,
+    BIN, BIN_FROM, BIN_SHIFT, BIN_TO, BINS, CGROUP, CGROUP_FULL, CGROUP_WORDS, CGROUPS, COLLIDED,
+    DISCARDED, HIST, LONG, LONG_NS, OFF_BEFORE, OFF_NOW, READ, READ_NS, READ_UNTIL, RING, RING_AT,
+    RING_WORDS, SAMPLE_NS, SAMPLE_UNTIL, SLEEP_NS, SLEPT, STALE_NS, STAMPS, SWITCHES, UNREAD,
+    UNSURE, WAIT_NS, WINDOW, WINDOW_NS, WORDS,
 };
 use stallscope_bpf::layout::{
     BUCKETS, HIST_MAX_NS, STAMP_BITS, STAMP_MASK, bucket_of_short, bucket_table,
 };
-use stallscope_bpf::{Kernel, MMAPABLE, Stripe, arg, bounded, cpu, exact, now, offsets};
+use stallscope_bpf::{Kernel, MMAPABLE, Place, Stripe, arg, bounded, cpu, exact, now, offsets};
 
 #[map]
 static RUNQ: Array<[u64; WORDS]> = Array::with_max_entries(1, MMAPABLE);
@@ -70,9 +70,13 @@ offsets! {
     TASK_PRIO,
     TASK_RUNNABLE,
     DELAYED_KNOWN,
-    /// `cfs_rq.throttled_clock_pelt_time`, and not 0 where there is bandwidth control.
+    /// `task_struct.se.cfs_rq`, `cfs_rq.throttled_clock_pelt_time`, and not 0 where there is
+    /// bandwidth control.
+    TASK_CFS,
     CFS_THROTTLED,
     THROTTLE_KNOWN,
+    /// Not 0: read with the helper what is read seldom, see `stallscope_bpf::Address`.
+    BY_HELPER,
     /// `task_struct.comm`, and not 0 where it is known.
     TASK_COMM,
     COMM_KNOWN,
@@ -147,7 +151,10 @@ fn seldom(ctx: *mut c_void, s: Stripe, clock: u64, queued: u64) {
     let wait = moment.wrapping_sub(queued);
     if wait < LONG_NS {
         s.add(WAIT_NS, wait.wrapping_mul(waits));
-        s.add(HIST + bounded::<{ BUCKETS as u64 - 1 }>(bucket_of_short(&SHORT, wait) as u64), waits);
+        s.add(
+            HIST + bounded::<{ BUCKETS as u64 - 1 }>(bucket_of_short(&SHORT, wait) as u64),
+            waits,
+        );
         // A long one does not stand for those passed over: they were short.
         if waits > 1 {
             s.set(READ, s.get(UNREAD));
@@ -178,21 +185,31 @@ fn waited_long(s: Stripe, next: Kernel, wait: u64) {
         return;
     }
     count(s, wait);
-    let pids =
-        u64::from(next.read::<u32>(exact!(TASK_TGID))) << 32 | u64::from(next.read::<u32>(exact!(TASK_PID)));
+    let pids = u64::from(next.read::<u32>(exact!(TASK_TGID))) << 32
+        | u64::from(next.read::<u32>(exact!(TASK_PID)));
     let mut cgroup = 0;
     if CGROUP_KNOWN.load() != 0 {
-        cgroup = next
-            .follow(exact!(TASK_GROUP))
-            .follow(exact!(GROUP_CGROUP))
-            .follow(exact!(CGROUP_KN))
-            .read::<u64>(exact!(KN_ID));
+        cgroup = if BY_HELPER.load() != 0 { cgroup_of(next.untyped()) } else { cgroup_of(next) };
     }
     let mut comm = [0; 2];
     if COMM_KNOWN.load() != 0 {
         comm = [next.read(exact!(TASK_COMM)), next.read(exact!(TASK_COMM) + 8)];
     }
     long_wait(s, &Long { t: now(), wait, pids, cgroup, comm });
+}
+
+#[inline(always)]
+fn cgroup_of(task: impl Place) -> u64 {
+    task.follow(exact!(TASK_GROUP))
+        .follow(exact!(GROUP_CGROUP))
+        .follow(exact!(CGROUP_KN))
+        .read(exact!(KN_ID))
+}
+
+/// Not 0: the task's group is throttled.
+#[inline(always)]
+fn throttled(task: impl Place) -> u64 {
+    task.follow(exact!(TASK_CFS)).read(exact!(CFS_THROTTLED))
 }
 
 /// Whether the task slept in what the scheduler's stamp says it waited.
@@ -212,10 +229,11 @@ fn slept(next: Kernel, wait: u64) -> bool {
         return false;
     }
     // While a group is throttled the clock of its averages stands still.
-    if THROTTLE_KNOWN.load() != 0
-        && next.follow(field::TASK_CFS_RQ).read::<u64>(exact!(CFS_THROTTLED)) != 0
-    {
-        return false;
+    if THROTTLE_KNOWN.load() != 0 {
+        let clock = if BY_HELPER.load() != 0 { throttled(next.untyped()) } else { throttled(next) };
+        if clock != 0 {
+            return false;
+        }
     }
     let ms = wait >> 20;
     let least = if ms < 176 { ms * 4 } else { 704 };
@@ -311,7 +329,9 @@ macro_rules! record {
     ($ctx:expr, $ty:ty, $usual:expr, $offset:ident) => {
         if TP_KNOWN.load() != 0 {
             // SAFETY: inside the record, which the verifier checks.
-            unsafe { core::ptr::read_volatile($ctx.as_ptr().cast::<u8>().add($usual).cast::<$ty>()) }
+            unsafe {
+                core::ptr::read_volatile($ctx.as_ptr().cast::<u8>().add($usual).cast::<$ty>())
+            }
         } else {
             helper_read::<$ty>(&$ctx, &$offset)
         }

@@ -85,9 +85,8 @@ impl DiskLatency {
         // Each value as the middle of its bucket, as in the sum.
         let squares: f64 = self
             .device
-            .0
-            .iter()
-            .map(|(b, n)| *n as f64 * (sum_ns(&Hist(vec![(*b, 1)])) - mean).powi(2))
+            .buckets()
+            .map(|(b, n)| n as f64 * (sum_ns(&[(b, 1)].into()) - mean).powi(2))
             .sum();
         ratio((squares / n).sqrt(), mean)
     }

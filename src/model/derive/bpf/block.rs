@@ -79,8 +79,8 @@ impl BlockFigures {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let op = |o: &BlockOpFigures| {
-            let buckets = o.queued.0.len() + o.device.0.len() + o.total.0.len() + o.sizes.len();
-            size_of::<BlockOpFigures>() + buckets * size_of::<(u16, u64)>()
+            let hists = o.queued.bytes() + o.device.bytes() + o.total.bytes();
+            size_of::<BlockOpFigures>() + hists + size_of_val(o.sizes.as_slice())
         };
         let disk = |d: &BlockDiskFigures| {
             size_of::<BlockDiskFigures>() + d.ops.iter().map(op).sum::<usize>()

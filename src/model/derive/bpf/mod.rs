@@ -55,7 +55,7 @@ impl Latency {
 
     /// Takes over an exact maximum, when it lies where the histogram says that it must.
     fn with_exact_max(mut self, h: &Hist, exact: Option<u64>) -> Self {
-        let top = h.0.iter().rev().find(|(_, n)| *n > 0).map(|(b, _)| usize::from(*b));
+        let top = h.top().map(usize::from);
         let fits = |ns: u64| {
             top.is_some_and(|b| {
                 let (low, high) = bucket_range(b);
@@ -78,7 +78,7 @@ pub fn sum_ns(h: &Hist) -> f64 {
             f64::midpoint(low as f64, high as f64)
         }
     };
-    h.0.iter().map(|(b, n)| middle(*b) * *n as f64).sum()
+    h.buckets().map(|(b, n)| middle(b) * n as f64).sum()
 }
 
 /// Events counted in an interval, and events that happened but could not be.
@@ -117,7 +117,7 @@ mod tests {
     pub(super) fn hist(values: &[u64]) -> Hist {
         let mut h = Hist::default();
         for v in values {
-            h.merge(&Hist(vec![(bucket_of(*v) as u16, 1)]));
+            h.merge(&[(bucket_of(*v) as u16, 1)].into());
         }
         h
     }

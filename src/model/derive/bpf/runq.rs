@@ -100,7 +100,7 @@ impl RunqFigures {
     /// Bytes that it holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.waits.0.len() * size_of::<(u16, u64)>()
+        self.waits.bytes()
             + self.cpus.len() * size_of::<CpuWaits>()
             + self.tasks.len() * (size_of::<TaskWaits>() + 16)
             + self.cgroups.len() * size_of::<CgroupWaited>()
