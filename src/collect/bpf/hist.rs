@@ -193,13 +193,9 @@ impl Hist {
             .fold(0, |sum, (_, n)| sum.wrapping_add(n))
     }
 
-    /// Takes the counts of a histogram in a map, which begins at word `at` of the stripe.
-    pub(super) fn gather<const W: usize>(map: &Stripes<W>, stripe: usize, at: usize) -> Self {
-        Counts::read(map, stripe, at, ALL_LINES).into()
-    }
-
-    /// The same where `self` was read before and the counts are `total` now: other lines of the
-    /// map are read only when those of `self` do not add up to that.
+    /// Takes the counts of a histogram in a map, which begins at word `at` of the stripe, where
+    /// `self` was read before and the counts are `total` now: other lines of the map are read only
+    /// when those of `self` do not add up to that.
     pub(super) fn gather_again<const W: usize>(
         &self,
         map: &Stripes<W>,
@@ -207,8 +203,12 @@ impl Hist {
         at: usize,
         total: u64,
     ) -> Self {
-        let now = Self::from(Counts::read(map, stripe, at, self.lines));
-        if now.count() == total { now } else { Self::gather(map, stripe, at) }
+        self.again(total, |lines| Counts::read(map, stripe, at, lines).into())
+    }
+
+    fn again(&self, total: u64, read: impl Fn(u32) -> Self) -> Self {
+        let now = read(self.lines);
+        if now.count() == total { now } else { read(ALL_LINES) }
     }
 }
 
@@ -218,6 +218,16 @@ fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
         let place = bits.trailing_zeros();
         bits &= bits.wrapping_sub(1);
         (place < u32::BITS).then_some(place as usize)
+    })
+}
+
+/// Bits side by side that are set: the first, and how many. Such lines are read in one go.
+fn runs(mut bits: u32) -> impl Iterator<Item = (usize, usize)> {
+    std::iter::from_fn(move || {
+        let first = bits.trailing_zeros();
+        let len = bits.checked_shr(first)?.trailing_ones();
+        bits &= ALL_LINES.checked_shl(first + len).unwrap_or(0);
+        Some((first as usize, len as usize))
     })
 }
 
@@ -248,19 +258,13 @@ impl Counts {
     /// Takes those lines of a histogram in a map that have a bit in `wanted`.
     fn read<const W: usize>(map: &Stripes<W>, stripe: usize, at: usize, wanted: u32) -> Self {
         let mut out = Self::default();
-        let mut left = wanted;
-        while left != 0 {
-            // Lines side by side are read in one go.
-            let first = left.trailing_zeros();
-            let run = (left >> first).trailing_ones();
-            let begin = first as usize;
-            map.lines(stripe, at + begin * LINE, run as usize, |i, line| {
-                if let Some(to) = out.lines.get_mut(begin + i) {
+        for (first, len) in runs(wanted) {
+            map.lines(stripe, at + first * LINE, len, |i, line| {
+                if let Some(to) = out.lines.get_mut(first + i) {
                     *to = line;
-                    out.used |= 1 << (begin + i);
+                    out.used |= 1 << (first + i);
                 }
             });
-            left &= ALL_LINES.checked_shl(first + run).unwrap_or(0);
         }
         out
     }

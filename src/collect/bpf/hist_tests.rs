@@ -81,6 +81,33 @@ fn sizes_fall_into_the_class_that_holds_them() {
 }
 
 #[test]
+fn bits_side_by_side_are_one_run() {
+    let got = |bits| runs(bits).collect::<Vec<_>>();
+    assert_eq!(got(0), []);
+    assert_eq!(got(u32::MAX), [(0, 32)]);
+    assert_eq!(got(1 | 2 | 1 << 30 | 1 << 31), [(0, 2), (30, 2)]);
+    assert_eq!(got(0b1011_0100), [(2, 1), (4, 2), (7, 1)]);
+}
+
+/// Buckets in a line that had none before are found, for the known ones do not add up then.
+#[test]
+fn only_lines_that_had_counts_are_read_unless_some_are_missing() {
+    let map = Hist::from([(3, 5), (70, 2), (241, 1)]);
+    let asked = std::cell::RefCell::new(Vec::new());
+    let read = |lines: u32| -> Hist {
+        asked.borrow_mut().push(lines);
+        map.buckets().filter(|(b, _)| lines >> (b / 8) & 1 == 1).collect()
+    };
+    let known = Hist::from([(1, 1), (70, 1), (240, 1)]);
+    assert_eq!(known.again(8, read), map);
+    assert_eq!(asked.take(), [1 | 1 << 8 | 1 << 30], "they add up");
+    assert_eq!(Hist::from([(3, 5), (70, 2)]).again(8, read), map);
+    assert_eq!(asked.take(), [1 | 1 << 8, ALL_LINES], "one is missing");
+    assert_eq!(Hist::default().again(8, read), map);
+    assert_eq!(asked.take(), [0, ALL_LINES], "read for the first time");
+}
+
+#[test]
 fn what_is_written_are_the_buckets() {
     let h = Hist::from([(0, 1), (7, 2), (8, 3), (241, u64::MAX)]);
     let text = serde_json::to_string(&h).unwrap();
