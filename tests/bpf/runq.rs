@@ -211,7 +211,7 @@ fn pass_on(mut from: PipeReader, mut to: PipeWriter) {
 }
 
 /// Two threads that wake each other make so many short waits that tier A measures a few of them
-/// only. All count.
+/// only. All count, whether the program holds the address of its map or looks it up.
 #[test]
 fn waits_that_are_passed_over_count() {
     lab(&[], || {
@@ -224,10 +224,13 @@ fn waits_that_are_passed_over_count() {
         ];
         let mut a: RunqBpf = open();
         let mut b = RunqBpf::open_tier_b(&HostFs::live(), &options()).unwrap();
+        let mut c = RunqBpf::open_by_lookup(&HostFs::live(), &options()).unwrap();
+        // No host of this suite has more CPUs than the one value of a map has room for.
+        assert_eq!([a.programs(), c.programs()], [["runq"], ["runq_lookup"]]);
         stir.write_all(&[0]).unwrap();
-        let before = (sample(&mut a), sample(&mut b));
+        let before = (sample(&mut a), sample(&mut b), sample(&mut c));
         run_for(secs(2));
-        let after = (sample(&mut a), sample(&mut b));
+        let after = (sample(&mut a), sample(&mut b), sample(&mut c));
         stir.write_all(&[1]).unwrap();
         for t in threads {
             t.join().unwrap();
@@ -237,14 +240,20 @@ fn waits_that_are_passed_over_count() {
             (switches as f64, cpu(after).waits.since(&cpu(before).waits).unwrap())
         };
         let ((switches, a), (_, b)) = (of(&before.0, &after.0), of(&before.1, &after.1));
+        let (found, c) = of(&before.2, &after.2);
         let counts = [a.count() as f64, b.count() as f64];
         let outliers = apart(&rows(&a), &rows(&b), later);
         println!("{switches} switches, waits {counts:?}, {:.2} % apart", outliers * 100.0);
+        println!("by lookup {found} and {}", c.count());
         // Nobody else runs there, and it never idles: each switch ends a wait.
         assert!(switches > 100_000.0, "{switches}");
         assert!((counts[0] / switches - 1.0).abs() < 0.02, "{counts:?} of {switches}");
         assert!((counts[1] / counts[0] - 1.0).abs() < 0.02, "{counts:?}");
         assert!(outliers <= OUTLIERS, "{outliers}\n{a:?}\n{b:?}");
+        assert!((found / switches - 1.0).abs() < 0.02, "{found}");
+        assert!((c.count() as f64 / found - 1.0).abs() < 0.02, "{} of {found}", c.count());
+        let outliers = apart(&rows(&c), &rows(&b), later);
+        assert!(outliers <= OUTLIERS, "{outliers}\n{c:?}\n{b:?}");
     });
 }
 

@@ -66,10 +66,16 @@ fn counts() {
         let mut irq: IrqBpf = opened();
         let mut block: BlockBpf = opened();
         let mut net: NetBpf = opened();
+        assert_eq!(runq.programs(), ["runq"]);
+        // Now, as looking gives up the right to load.
+        let opts = CollectOptions::default();
+        let mut by_lookup = RunqBpf::open_by_lookup(&HostFs::live(), &opts).unwrap();
+        assert_eq!(by_lookup.programs(), ["runq_lookup"]);
         spinners_wait(&mut runq, RunqTier::SchedInfo);
         softirqs(&mut irq);
         requests(&mut block);
         tcp_events(&mut net);
+        spinners_wait(&mut by_lookup, RunqTier::SchedInfo);
         works(&runq);
         works(&irq);
         works(&block);

@@ -13,7 +13,7 @@ use aya_ebpf::helpers::generated::{
     bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel,
 };
 use aya_ebpf::maps::Array;
-use layout::BUCKETS;
+use layout::{BUCKETS, placed};
 
 /// Flag of arrays that user space maps into its memory.
 pub const MMAPABLE: u32 = 1 << 10;
@@ -52,7 +52,7 @@ pub fn cpu() -> u32 {
     unsafe { bpf_get_smp_processor_id() as u32 }
 }
 
-/// A stripe of words in a map. `WORDS` is known to the verifier as the size of the value, so
+/// A stripe of words in a map. Its end is known to the verifier as that of the value, so
 /// every offset used with it must be a constant, or bounded by [`bounded`].
 #[derive(Clone, Copy)]
 pub struct Stripe(*mut u64);
@@ -63,6 +63,48 @@ impl Stripe {
     #[must_use]
     pub fn of<const WORDS: usize>(map: &Array<[u64; WORDS]>, index: u32) -> Option<Self> {
         map.get_ptr_mut(index).map(|p| Self(p.cast()))
+    }
+    /// The stripe at `index` of the map that the loader places in the program.
+    #[inline(always)]
+    #[must_use]
+    pub fn placed<const WORDS: usize>(index: u32) -> Option<Self> {
+        let index = u64::from(index);
+        if index >= placed::STRIPES {
+            return None;
+        }
+        Some(Self::address()?.after(index * (WORDS * size_of::<u64>()) as u64))
+    }
+    /// What the loader replaces by the address of a map.
+    #[inline(always)]
+    fn address() -> Option<Self> {
+        #[cfg(target_arch = "bpf")]
+        {
+            let at: *mut u64;
+            // SAFETY: sets one register.
+            unsafe {
+                core::arch::asm!("{0} = {1} ll", out(reg) at, const placed::ADDRESS, options(pure, nomem, nostack));
+            }
+            Some(Self(at))
+        }
+        #[cfg(not(target_arch = "bpf"))]
+        None
+    }
+    /// What lies `bytes` further: added as it is, where the compiler would rather turn the words
+    /// of each access into bytes again.
+    #[inline(always)]
+    #[must_use]
+    pub fn after(self, bytes: u64) -> Self {
+        let mut at = self.0;
+        // SAFETY: one register in and out, no memory; the verifier checks what is done with it.
+        #[cfg(target_arch = "bpf")]
+        unsafe {
+            core::arch::asm!("{0} += {1}", inout(reg) at, in(reg) bytes, options(pure, nomem, nostack));
+        }
+        #[cfg(not(target_arch = "bpf"))]
+        {
+            at = at.wrapping_byte_add(bytes as usize);
+        }
+        Self(at)
     }
     /// Reads a word.
     #[inline(always)]

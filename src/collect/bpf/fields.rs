@@ -1,7 +1,10 @@
-//! Writes the running kernel's offsets into the instructions of an object: see
-//! [`layout::field`](super::layout::field).
+//! Writes into the instructions of an object what is known when it is loaded: the running
+//! kernel's offsets, see [`layout::field`](super::layout::field), and the address of a map, see
+//! [`layout::placed`](super::layout::placed).
 
-use super::layout::field;
+use std::os::fd::RawFd;
+
+use super::layout::{field, placed};
 
 /// Fields of the kernel's structures: the distance that stands for one in the object, and the
 /// running kernel's.
@@ -14,6 +17,8 @@ pub(super) enum FieldError {
     NotLoaded(usize),
     /// The structure is larger than any that this version knows, bytes.
     TooFar(u32),
+    /// No program of the object asks for the address of a map, or for its stripes.
+    NotPlaced,
 }
 
 /// The object with all loads of `fields` at the running kernel's offsets.
@@ -23,18 +28,52 @@ pub(super) fn set(object: &[u8], fields: &Fields) -> Result<Vec<u8>, FieldError>
         let to = u16::try_from(offset).ok().filter(|o| usize::from(*o) < field::FIRST);
         let to = to.ok_or(FieldError::TooFar(offset))?.to_le_bytes();
         let mut loads = 0;
-        for section in code(object) {
-            let instructions = out.get_mut(section).unwrap_or_default().chunks_exact_mut(8);
-            for load in instructions.filter(|i| loads_at(i) == Some(field)) {
+        each_instruction(object, &mut out, |load| {
+            if loads_at(load) == Some(field) {
                 load.iter_mut().skip(2).zip(to).for_each(|(byte, new)| *byte = new);
                 loads += 1;
             }
-        }
+        });
         if loads == 0 {
             return Err(FieldError::NotLoaded(field));
         }
     }
     Ok(out)
+}
+
+/// The object with the address of the only value of a map, an array of so many stripes.
+pub(super) fn place(object: &[u8], map: RawFd, stripes: u32) -> Result<Vec<u8>, FieldError> {
+    const LOAD: u8 = 0x18; // BPF_LD | BPF_IMM | BPF_DW: an instruction for each half
+    const MAP_VALUE: u8 = 2 << 4; // BPF_PSEUDO_MAP_VALUE as its source
+    let mut out = object.to_vec();
+    let (mut addresses, mut comparisons) = (0, 0);
+    let mut in_value = false;
+    each_instruction(object, &mut out, |i| {
+        let [code, registers, _, _, constant @ ..] = i else { return };
+        let number = constant.iter().rev().fold(0, |n, b| n << 8 | u32::from(*b));
+        if std::mem::take(&mut in_value) {
+            constant.fill(0); // from the beginning of the value
+        } else if *code == LOAD && number == placed::ADDRESS as u32 {
+            *registers |= MAP_VALUE;
+            constant.copy_from_slice(&map.to_le_bytes());
+            in_value = true;
+            addresses += 1;
+        } else if let Some(given) = compares(*code, number, stripes) {
+            constant.copy_from_slice(&given.to_le_bytes());
+            comparisons += 1;
+        }
+    });
+    if addresses == 0 || comparisons != addresses {
+        return Err(FieldError::NotPlaced);
+    }
+    Ok(out)
+}
+
+/// What a comparison has in place of [`placed::STRIPES`], or of one less; `None` for others.
+fn compares(code: u8, number: u32, stripes: u32) -> Option<u32> {
+    // BPF_JMP | BPF_K, unsigned: BPF_JGT, BPF_JGE, BPF_JLT, BPF_JLE.
+    let less = (placed::STRIPES as u32).checked_sub(number).filter(|less| *less <= 1)?;
+    matches!(code, 0x25 | 0x35 | 0xa5 | 0xb5).then(|| stripes.saturating_sub(less))
 }
 
 /// The distance at which an instruction loads from what a register points to; `None` for other
@@ -45,6 +84,13 @@ fn loads_at(instruction: &[u8]) -> Option<usize> {
             Some(usize::from(u16::from_le_bytes([*low, *high])))
         }
         _ => None,
+    }
+}
+
+/// Calls `change` for the instructions of `object`, in its copy.
+fn each_instruction(object: &[u8], copy: &mut [u8], mut change: impl FnMut(&mut [u8])) {
+    for section in code(object) {
+        copy.get_mut(section).unwrap_or_default().chunks_exact_mut(8).for_each(&mut change);
     }
 }
 
@@ -108,6 +154,35 @@ mod tests {
         }
     }
 
+    /// One program asks for the map: its address takes two instructions, its size one.
+    #[test]
+    fn the_map_is_placed() {
+        let out = place(objects::SCHED, 0x1234_5678, 96).expect("placed");
+        let pairs = objects::SCHED.chunks_exact(8).zip(out.chunks_exact(8));
+        let changed: Vec<_> = pairs.filter(|(a, b)| a != b).collect();
+        let [(limit, few), (low, map), (high, start)] = changed[..] else {
+            panic!("{changed:?}");
+        };
+        let constant = |i: &[u8]| u32::from_le_bytes(i[4..].try_into().expect("four bytes"));
+        assert_eq!((limit[0], constant(limit)), (0x25, placed::STRIPES as u32 - 1), "if above");
+        assert_eq!((&few[..4], constant(few)), (&limit[..4], 95));
+        let whole = u64::from(constant(high)) << 32 | u64::from(constant(low));
+        assert_eq!((low[0], low[1] >> 4, whole), (0x18, 0, placed::ADDRESS));
+        assert_eq!((map[0], map[1], constant(map)), (0x18, low[1] | 2 << 4, 0x1234_5678));
+        assert_eq!(start, [0; 8]);
+        assert_eq!(place(objects::IRQ, 3, 2), Err(FieldError::NotPlaced));
+    }
+
+    #[test]
+    fn comparisons_keep_their_meaning() {
+        let n = placed::STRIPES as u32;
+        for code in [0x25, 0x35, 0xa5, 0xb5] {
+            assert_eq!([n - 1, n].map(|c| compares(code, c, 8)), [Some(7), Some(8)]);
+            assert_eq!([0, n - 2, n + 1, u32::MAX].map(|c| compares(code, c, 8)), [None; 4]);
+        }
+        assert_eq!([0x15, 0x55, 0x65, 0xb7].map(|code| compares(code, n, 8)), [None; 4]);
+    }
+
     #[test]
     fn what_cannot_be_set_is_an_error() {
         assert_eq!(
@@ -121,6 +196,7 @@ mod tests {
         }
         for torn in [&b""[..], b"\x7fELF", &[0xff; 256], &objects::SCHED[..64]] {
             assert_eq!(set(torn, &all()), Err(FieldError::NotLoaded(field::TASK_CPU)));
+            assert_eq!(place(torn, 3, 2), Err(FieldError::NotPlaced));
         }
         assert_eq!(set(b"", &Fields::new()), Ok(Vec::new()));
     }

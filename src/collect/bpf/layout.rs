@@ -3,8 +3,8 @@
 //! `no_std`, holds plain numbers and structs only, and uses nothing of this crate.
 //!
 //! Every map that is read each tick is an array of fixed-size *stripes* of 8-byte words,
-//! mapped read-only into our memory. A stripe starts with named words, then tables and
-//! histograms at fixed word offsets.
+//! mapped read-only into our memory. A stripe has named words, tables and histograms at fixed
+//! word offsets.
 
 #![allow(dead_code, reason = "each kernel program uses a part of this file")]
 #![allow(clippy::inline_always, reason = "kernel programs must not call functions they can inline")]
@@ -131,20 +131,30 @@ pub const fn bucket_range(bucket: usize) -> (u64, u64) {
 pub mod runq {
     /// Words per CPU: whole pages, so that no two CPUs share a cache line.
     pub const WORDS: usize = 1024;
+    /// First word of the histogram.
+    pub const HIST: usize = 0;
+    /// First word of what most switches need, a cache line and the bins. The first lines of a page
+    /// compete with those of all that begins with a page.
+    pub const HOT: usize = HIST + super::BUCKETS;
     /// Waits passed over: the next one that is measured counts for them (tier A only).
-    pub const UNREAD: usize = 0;
+    pub const UNREAD: usize = HOT;
     /// How many of these have been counted so.
-    pub const READ: usize = 1;
-    /// Until when such waits are passed over, in the rq clock, ns.
-    pub const READ_UNTIL: usize = 2;
-    /// Until when no sample of the clock offset is needed, in the rq clock, ns.
-    pub const SAMPLE_UNTIL: usize = 3;
+    pub const READ: usize = HOT + 1;
+    /// Until when such waits are passed over, in the rq clock, ns; [`SAMPLE_NS`] later a sample
+    /// of the clock offset is due.
+    pub const READ_UNTIL: usize = HOT + 2;
     /// Context switches, but for those in [`UNREAD`] and in the bins.
-    pub const SWITCHES: usize = 4;
+    pub const SWITCHES: usize = HOT + 3;
     /// Sum of the waits in the histogram, ns.
-    pub const WAIT_NS: usize = 5;
-    /// The bins: word `wait / 32` counts the waits of that length that took the shortest way
-    /// through the program, from [`BIN_FROM`] to [`BIN_TO`] (tier A only). They fill no more
+    pub const WAIT_NS: usize = HOT + 4;
+    /// Largest (rq clock - CLOCK_MONOTONIC) in the running window, ns, signed.
+    pub const OFF_NOW: usize = HOT + 5;
+    /// The same for the window before.
+    pub const OFF_BEFORE: usize = HOT + 6;
+    /// When the running window began, ns.
+    pub const WINDOW: usize = HOT + 7;
+    /// The bins: word [`HOT`]` + wait / 32` counts the waits of that length that took the shortest
+    /// way through the program, from [`BIN_FROM`] to [`BIN_TO`] (tier A only). They fill no more
     /// of the cache than the buckets would, and need no logarithm.
     pub const BIN_FROM: u64 = 256;
     /// First wait past the bins, ns.
@@ -153,31 +163,23 @@ pub mod runq {
     /// lies within one bucket.
     pub const BIN_SHIFT: u32 = 5;
     /// First word of a bin.
-    pub const BIN: usize = (BIN_FROM >> BIN_SHIFT) as usize;
+    pub const BIN: usize = HOT + (BIN_FROM >> BIN_SHIFT) as usize;
     /// Bins.
-    pub const BINS: usize = (BIN_TO >> BIN_SHIFT) as usize - BIN;
-    /// Largest (rq clock - CLOCK_MONOTONIC) in the running window, ns, signed.
-    pub const OFF_NOW: usize = BIN + BINS;
-    /// The same for the window before.
-    pub const OFF_BEFORE: usize = OFF_NOW + 1;
-    /// When the running window began, ns.
-    pub const WINDOW: usize = OFF_NOW + 2;
+    pub const BINS: usize = ((BIN_TO - BIN_FROM) >> BIN_SHIFT) as usize;
     /// Waits left out: their stamp lies in the future or over 68 s back.
-    pub const DISCARDED: usize = OFF_NOW + 3;
+    pub const DISCARDED: usize = BIN + BINS;
     /// Waits counted while the clock offset was not settled (CPU idle for over 2 s).
-    pub const UNSURE: usize = OFF_NOW + 4;
+    pub const UNSURE: usize = DISCARDED + 1;
     /// Stamps lost to another task in the same slot (tier B only).
-    pub const COLLIDED: usize = OFF_NOW + 5;
+    pub const COLLIDED: usize = DISCARDED + 2;
     /// Long waits written to the ring, ever; the ring keeps the last [`RING`].
-    pub const LONG: usize = OFF_NOW + 6;
+    pub const LONG: usize = DISCARDED + 3;
     /// Long waits whose cgroup found no free row.
-    pub const CGROUP_FULL: usize = OFF_NOW + 7;
+    pub const CGROUP_FULL: usize = DISCARDED + 4;
     /// Waits left out: the task slept in them, see [`SLEEP_NS`] (tier A only).
-    pub const SLEPT: usize = OFF_NOW + 8;
-    /// First word of the histogram.
-    pub const HIST: usize = 160;
+    pub const SLEPT: usize = DISCARDED + 5;
     /// First word of the cgroup table: [`CGROUPS`] rows of id, count, ns.
-    pub const CGROUP: usize = HIST + super::BUCKETS;
+    pub const CGROUP: usize = (SLEPT + 1).next_multiple_of(8);
     /// Rows of the cgroup table.
     pub const CGROUPS: usize = 64;
     /// Words per row of the cgroup table.
@@ -195,19 +197,47 @@ pub mod runq {
     /// for a while ("delayed dequeue"), and when it is moved to another CPU in that time, the
     /// scheduler stamps it as waiting and forgets the stamp until it wakes.
     pub const SLEEP_NS: u64 = 1 << 25;
-    /// Waits that need a reading of CLOCK_MONOTONIC are measured once in so long per CPU, ns.
-    /// Those that began in between count as much as the one that is.
-    pub const READ_NS: u64 = 1 << 17;
+    /// Waits that need a reading of CLOCK_MONOTONIC are measured once in so long per CPU, ns,
+    /// where there are many. Those that began in between count as much as the one that is.
+    pub const READ_NS: u64 = 1 << 19;
+    /// The same where not more than [`FEW`] were passed over, ns.
+    pub const READ_FEW_NS: u64 = 1 << 17;
+    /// How many that is.
+    pub const FEW: u64 = 16;
     /// Length of the window of the clock offset, ns.
     pub const WINDOW_NS: u64 = 1 << 26;
-    /// How far apart two samples of the clock offset are at least when nothing else needs one, ns.
+    /// A sample of the clock offset is due so long after [`READ_UNTIL`], if nothing has needed one
+    /// since, ns.
     pub const SAMPLE_NS: u64 = 1 << 20;
     /// After this time without a sample the offset starts anew, ns.
     pub const STALE_NS: u64 = 2_000_000_000;
     /// Slots of the stamps of tier B.
     pub const STAMPS: u32 = 65_536;
     const _: () = assert!(RING_AT + RING * RING_WORDS <= WORDS);
-    const _: () = assert!(WAIT_NS < BIN && SLEPT < HIST);
+    const _: () = assert!(WINDOW < BIN && HOT.is_multiple_of(8));
+    const _: () = assert!(UNREAD == HOT && (BIN + BINS - HOT).is_power_of_two());
+    const _: () =
+        assert!(READ_FEW_NS < READ_NS && READ_NS < LONG_NS && READ_NS + SAMPLE_NS < WINDOW_NS / 16);
+
+    /// Until when waits are passed over after one that stood for so many, in the rq clock, ns.
+    #[inline(always)]
+    #[must_use]
+    pub const fn read_until(clock: u64, waits: u64) -> u64 {
+        clock.wrapping_add(if waits > FEW { READ_NS } else { READ_FEW_NS })
+    }
+    /// Whether a wait is measured: what is left of the time in which they are passed over is
+    /// negative, or more than there ever was.
+    #[inline(always)]
+    #[must_use]
+    pub const fn read_due(left: u64) -> bool {
+        left > READ_NS
+    }
+    /// Whether that time ended so long ago that a sample of the clock offset is due.
+    #[inline(always)]
+    #[must_use]
+    pub const fn sample_due(left: u64) -> bool {
+        left.wrapping_add(SAMPLE_NS) > READ_NS + SAMPLE_NS
+    }
 }
 
 /// Fields of the kernel's structures that a program loads at every event: it names these
@@ -228,6 +258,15 @@ pub mod field {
     pub const CFS_RQ_RQ: usize = FIRST + 32;
     /// `rq.clock`.
     pub const RQ_CLOCK: usize = FIRST + 40;
+}
+
+/// A map of one value, an array of stripes, whose address the loader writes into the instructions,
+/// as a lookup costs a dozen of them.
+pub mod placed {
+    /// Stands for the address.
+    pub const ADDRESS: u64 = 0x7ffe_0001_7ffe_0000;
+    /// Stands for the number of stripes in comparisons.
+    pub const STRIPES: u64 = 0x7ffe_0002;
 }
 
 /// Bits of a packed stamp that hold the time; the rest is the tag.

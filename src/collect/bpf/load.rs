@@ -9,9 +9,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use aya::maps::{Map, MapData};
 use aya::programs::{BtfTracePoint, Program, ProgramError, ProgramType, RawTracePoint, TracePoint};
 use aya::sys::{BpfHelper, is_helper_supported};
 use aya::{Ebpf, EbpfLoader, Endianness};
+use aya_obj::generated::bpf_map_type;
 use memchr::memmem;
 use rustix::io::Errno;
 use rustix::process::chroot;
@@ -147,7 +149,27 @@ pub(super) struct Loaded {
     pub(super) ebpf: Ebpf,
     /// True when array maps may be mapped into memory.
     pub(super) mmap: bool,
+    /// The map whose address the programs hold, until it is taken.
+    placed: Option<Map>,
     attached: Vec<&'static str>,
+}
+
+/// An array of stripes in the one value of a map: programs can hold its address.
+pub(super) struct Placed {
+    map: MapData,
+    stripes: u32,
+}
+
+impl Placed {
+    /// Creates it. Many kernels allow 4 MiB for a value.
+    pub(super) fn new<const W: usize>(name: &str, stripes: usize) -> Result<Self, Unavailable> {
+        const MMAPABLE: u32 = 1 << 10;
+        let bytes = u32::try_from(stripes * W * size_of::<u64>()).unwrap_or(u32::MAX);
+        let kind = bpf_map_type::BPF_MAP_TYPE_ARRAY as u32;
+        let map = aya_obj::Map::new_from_params(kind, 4, bytes, 1, MMAPABLE);
+        let map = MapData::create(map, name, None).map_err(|e| explain(&e))?;
+        Ok(Self { map, stripes: stripes as u32 })
+    }
 }
 
 impl Loaded {
@@ -158,41 +180,39 @@ impl Loaded {
         globals: &Globals,
         sizes: &[(&'static str, u32)],
     ) -> Result<Self, Unavailable> {
-        Self::with_fields(kernel, object, globals, &Fields::new(), sizes)
+        Self::with_fields(kernel, object, globals, &Fields::new(), sizes, None)
     }
 
-    /// The same for an object whose instructions hold offsets too.
+    /// The same for an object whose instructions hold offsets too, and the address of a map.
     pub(super) fn with_fields(
         kernel: &Kernel,
         object: &[u8],
         globals: &Globals,
         fields: &Fields,
         sizes: &[(&'static str, u32)],
+        placed: Option<Placed>,
     ) -> Result<Self, Unavailable> {
         if !objects::whole(object) {
             return Err(damaged());
         }
-        let object = &fields::set(object, fields).map_err(|e| match e {
-            FieldError::NotLoaded(field) => {
-                let reason = format!("the object does not load field {field:#x}");
-                Unavailable::new(reason, REINSTALL)
-            }
-            FieldError::TooFar(offset) => {
-                let reason = format!("a structure of this kernel has a field at byte {offset}");
-                Unavailable::new(reason, UNKNOWN_KERNEL)
-            }
-        })?;
+        let mut object = fields::set(object, fields).map_err(no_field)?;
+        if let Some(Placed { map, stripes }) = &placed {
+            let fd = map.fd().as_fd().as_raw_fd();
+            object = fields::place(&object, fd, *stripes).map_err(no_field)?;
+        }
+        let object = &object;
+        let placed = placed.map(|p| Map::Array(p.map));
         if let Some((name, _)) = globals.iter().find(|(name, _)| !names(object, name)) {
             let reason = format!("the object has no variable {name}");
             return Err(Unavailable::new(reason, REINSTALL));
         }
         match create(kernel, object, globals, sizes) {
-            Ok(ebpf) => Ok(Self { ebpf, mmap: true, attached: Vec::new() }),
+            Ok(ebpf) => Ok(Self { ebpf, mmap: true, placed, attached: Vec::new() }),
             // Kernels before 5.5 do not know the flag for mappable arrays.
-            Err(e) if os_error(&e) == Some(Errno::INVAL) => {
+            Err(e) if os_error(&e) == Some(Errno::INVAL) && placed.is_none() => {
                 let plain = without_mmap(object);
                 let ebpf = create(kernel, &plain, globals, sizes).map_err(|e| explain(&e))?;
-                Ok(Self { ebpf, mmap: false, attached: Vec::new() })
+                Ok(Self { ebpf, mmap: false, placed, attached: Vec::new() })
             }
             Err(e) => Err(explain(&e)),
         }
@@ -232,12 +252,17 @@ impl Loaded {
         map: &str,
         count: usize,
     ) -> Result<Stripes<W>, Unavailable> {
-        let taken = self
-            .ebpf
-            .take_map(map)
-            .ok_or_else(|| Unavailable::new(format!("the object has no map {map}"), REINSTALL))?;
+        let taken =
+            self.placed.take().or_else(|| self.ebpf.take_map(map)).ok_or_else(|| {
+                Unavailable::new(format!("the object has no map {map}"), REINSTALL)
+            })?;
         Stripes::new(taken, count, self.mmap)
             .map_err(|e| Unavailable::new(format!("cannot map {map}: {e}"), ""))
+    }
+
+    /// The programs that are attached.
+    pub(super) fn attached(&self) -> &[&'static str] {
+        &self.attached
     }
 
     /// Events that the kernel did not run a program for, because it or another one ran on the
@@ -281,6 +306,21 @@ fn create(
         loader.map_max_entries(name, *entries);
     }
     loader.load(object)
+}
+
+fn no_field(e: FieldError) -> Unavailable {
+    match e {
+        FieldError::NotLoaded(field) => {
+            Unavailable::new(format!("the object does not load field {field:#x}"), REINSTALL)
+        }
+        FieldError::NotPlaced => {
+            Unavailable::new("no program of the object asks for its map", REINSTALL)
+        }
+        FieldError::TooFar(offset) => {
+            let reason = format!("a structure of this kernel has a field at byte {offset}");
+            Unavailable::new(reason, UNKNOWN_KERNEL)
+        }
+    }
 }
 
 fn damaged() -> Unavailable {

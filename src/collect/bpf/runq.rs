@@ -5,9 +5,10 @@
 //! wait that a migration splits counts as two. Tier B stamps wakeups and needs tracefs.
 //!
 //! Where wakeups make a CPU switch more often than every 131 us, tier A measures one of these
-//! waits in that time and counts it for the others: reading the clock costs five times as much
-//! as all the rest. The others ended within the 131 us, but for the last of them: a wait of up to
-//! a tick can be passed over there, and is then missing from the long ones.
+//! waits in that time, or in 524 us where there are more than 16, and counts it for the others:
+//! reading the clock costs more than all the rest. The others ended within that time, but for the
+//! last of them: a wait of up to a tick can be passed over there, and is then missing from the
+//! long ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::bins::Bins;
 use super::hist::{Counts, Hist, whole_us};
 use super::layout::runq as l;
-use super::load::{self, Hook, Kernel, Loaded};
+use super::load::{self, Hook, Kernel, Loaded, Placed};
 use super::maps::{Still, Stripes};
 use super::{Coverage, objects, offsets, rights, tracefs};
 use crate::collect::{
@@ -161,7 +162,7 @@ impl Collector for RunqBpf {
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;
-        match tier_a(host, &kernel) {
+        match tier_a(host, &kernel, Way::Any) {
             Ok(loaded) => Self::with(host, opts, &kernel, loaded, RunqTier::SchedInfo, None),
             Err(a) => match tier_b() {
                 Ok(plan) => {
@@ -240,17 +241,43 @@ pub(super) fn sizes(cpus: usize, stamps: u32) -> [(&'static str, u32); 2] {
     [("RUNQ", cpus as u32), ("RUNQ_STAMPS", stamps)]
 }
 
-fn tier_a(host: &HostFs, kernel: &Kernel) -> Result<Loaded, Unavailable> {
+/// How the program finds the stripe of its CPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// As the kernel allows.
+    Any,
+    /// By a lookup, even where an address would do.
+    Lookup,
+}
+
+fn tier_a(host: &HostFs, kernel: &Kernel, way: Way) -> Result<Loaded, Unavailable> {
     let types = kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), load::NO_BTF))?;
     // A scheduler of sched_ext (6.12) keeps none of the averages that tell sleep from waiting.
     let ext = host.read_trimmed("sys/kernel/sched_ext/state").is_ok_and(|s| s != "disabled");
     let averages = if ext { offsets::Averages::Stale } else { offsets::Averages::Kept };
     let (mut globals, fields) = offsets::runq(&types.own, averages)?;
     globals.push(("BY_HELPER", types.by_helper));
-    let sizes = sizes(kernel.cpus, 1);
-    let mut loaded = Loaded::with_fields(kernel, objects::SCHED, &globals, &fields, &sizes)?;
-    loaded.attach(kernel, "runq", Hook::Btf("sched_switch"))?;
-    Ok(loaded)
+    // By address where the kernel allows a value as large as that: 4 MiB is enough for 512 CPUs.
+    let by_address = || {
+        let placed = Placed::new::<{ l::WORDS }>("RUNQ_PLACED", kernel.cpus)?;
+        let sizes = sizes(1, 1);
+        let object = objects::SCHED;
+        let mut loaded =
+            Loaded::with_fields(kernel, object, &globals, &fields, &sizes, Some(placed))?;
+        loaded.attach(kernel, "runq", Hook::Btf("sched_switch"))?;
+        Ok(loaded)
+    };
+    let by_lookup = || {
+        let sizes = sizes(kernel.cpus, 1);
+        let mut loaded =
+            Loaded::with_fields(kernel, objects::SCHED, &globals, &fields, &sizes, None)?;
+        loaded.attach(kernel, "runq_lookup", Hook::Btf("sched_switch"))?;
+        Ok(loaded)
+    };
+    match way {
+        Way::Any => by_address().or_else(|_: Unavailable| by_lookup()),
+        Way::Lookup => by_lookup(),
+    }
 }
 
 /// What tier B needs to know before anything is loaded.
@@ -306,6 +333,13 @@ impl RunqBpf {
         })
     }
 
+    /// The programs that are attached.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn programs(&self) -> &[&'static str] {
+        self.loaded.attached()
+    }
+
     /// From now on lists the waits of this process too: the tests' own threads are what they look
     /// at.
     #[doc(hidden)]
@@ -322,6 +356,17 @@ impl RunqBpf {
         let kernel = load::kernel(host, opts)?;
         let loaded = tier_b()?.load(&kernel)?;
         Self::with(host, opts, &kernel, loaded, RunqTier::Wakeup, Some("on request".into()))
+    }
+
+    /// Opens tier A as on a host with more CPUs than a value of a map has room for.
+    ///
+    /// # Errors
+    /// As [`Collector::open`].
+    #[doc(hidden)]
+    pub fn open_by_lookup(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let kernel = load::kernel(host, opts)?;
+        let loaded = tier_a(host, &kernel, Way::Lookup)?;
+        Self::with(host, opts, &kernel, loaded, RunqTier::SchedInfo, None)
     }
 
     /// Attaches a program that does nothing at `sched_switch`: what the attachment itself costs.

@@ -14,14 +14,16 @@
 //!
 //! A clock that shows the moment of queueing stood still since: less than a tick ago the task
 //! was woken, and the CPU told to switch. Of such waits one in `READ_NS` is measured and
-//! counts for those passed over. These began within `READ_NS` of the one before, and but for
-//! the last of them ended within it: they were short. So a CPU reads CLOCK_MONOTONIC for them
-//! 7,600 times a second at most, whatever its tasks do.
+//! counts for those passed over; four times as many where there are few. They began within
+//! that time of the one before, and but for the last of them ended within it: they were short,
+//! and one that takes longer does not stand for them. So where a CPU does nothing but switch,
+//! it reads CLOCK_MONOTONIC for them 1,900 times a second.
 //!
 //! Most switches of a busy CPU are one of two kinds: passed over, or a wait of up to 4 us by a
-//! fresh clock. `runq` itself does no more than these, in 300 bytes of machine code and two
+//! fresh clock. `runq` itself does no more than these, in 270 bytes of machine code and two
 //! lines of the map; each further line of either costs as much as ten instructions, for the
-//! kernel has pushed them out of the caches by the next switch. All else is in `seldom`.
+//! kernel has pushed them out of the caches by the next switch. All else is in `seldom`; for
+//! the same reason a visit there costs many times as much.
 //!
 //! Since 6.12 the scheduler's stamp can be wrong: see `slept`.
 //!
@@ -40,8 +42,8 @@ use stallscope_bpf::layout::field;
 use stallscope_bpf::layout::runq::{
     BIN, BIN_FROM, BIN_SHIFT, BIN_TO, BINS, CGROUP, CGROUP_FULL, CGROUP_WORDS, CGROUPS, COLLIDED,
     DISCARDED, HIST, LONG, LONG_NS, OFF_BEFORE, OFF_NOW, READ, READ_NS, READ_UNTIL, RING, RING_AT,
-    RING_WORDS, SAMPLE_NS, SAMPLE_UNTIL, SLEEP_NS, SLEPT, STALE_NS, STAMPS, SWITCHES, UNREAD,
-    UNSURE, WAIT_NS, WINDOW, WINDOW_NS, WORDS,
+    RING_WORDS, SLEEP_NS, SLEPT, STALE_NS, STAMPS, SWITCHES, UNREAD, UNSURE, WAIT_NS, WINDOW,
+    WINDOW_NS, WORDS, read_due, read_until, sample_due,
 };
 use stallscope_bpf::layout::{
     BUCKETS, HIST_MAX_NS, STAMP_BITS, STAMP_MASK, bucket_of_short, bucket_table,
@@ -93,33 +95,45 @@ offsets! {
 
 #[btf_tracepoint(function = "sched_switch")]
 pub fn runq(ctx: BtfTracePointContext) -> i32 {
+    switched(ctx, Stripe::placed::<WORDS>)
+}
+
+/// The same where one value of a map cannot hold the stripes of all CPUs.
+#[btf_tracepoint(function = "sched_switch")]
+pub fn runq_lookup(ctx: BtfTracePointContext) -> i32 {
+    switched(ctx, |cpu| Stripe::of(&RUNQ, cpu))
+}
+
+#[inline(always)]
+fn switched(ctx: BtfTracePointContext, stripe: impl FnOnce(u32) -> Option<Stripe>) -> i32 {
     let ctx = ctx.as_ptr();
     let next = Kernel::arg(ctx, 2);
-    let Some(s) = Stripe::of(&RUNQ, next.read(field::TASK_CPU)) else { return 0 };
+    let Some(s) = stripe(next.read(field::TASK_CPU)) else { return 0 };
     let queued: u64 = next.read(field::TASK_LAST_QUEUED);
     let rq = next.follow(field::TASK_CFS_RQ).follow(field::CFS_RQ_RQ);
     let clock: u64 = rq.read(field::RQ_CLOCK);
     let wait = clock.wrapping_sub(queued);
-    if wait == 0 {
-        if s.get(READ_UNTIL).wrapping_sub(clock) > READ_NS - 1 {
-            seldom(ctx, s, clock, queued);
-            return 0;
-        }
-        s.add(UNREAD, 1);
-        return 0;
-    }
-    // Idle's stamp is 0, and its state is "running"; so is that of a preempted task, but for one
-    // that was on its way to sleep.
-    if wait.wrapping_sub(BIN_FROM) > BIN_TO - BIN_FROM - 1
-        || s.get(SAMPLE_UNTIL).wrapping_sub(clock) > SAMPLE_NS - 1
-        || Kernel::arg(ctx, 1).read::<u32>(field::TASK_STATE) == 0
-    {
+    let left = s.get(READ_UNTIL).wrapping_sub(clock);
+    let elsewhere = if wait < BIN_FROM {
+        wait != 0 || read_due(left)
+    } else {
+        // Idle's stamp is 0, and its state is "running"; so is that of a preempted task, but for
+        // one that was on its way to sleep.
+        wait >= BIN_TO
+            || sample_due(left)
+            || Kernel::arg(ctx, 1).read::<u32>(field::TASK_STATE) == 0
+    };
+    if elsewhere {
         seldom(ctx, s, clock, queued);
         return 0;
     }
-    s.add(bounded::<{ (BIN + BINS) as u64 - 1 }>(wait >> BIN_SHIFT), 1);
+    // The bin, or what counts the waits that are passed over.
+    s.after(bounded::<BIN_BYTES>(wait >> (BIN_SHIFT - 3)) as u64).add(UNREAD, 1);
     0
 }
+
+/// How far from `UNREAD` the last bin lies: all bits of the places of bins.
+const BIN_BYTES: u64 = ((BIN + BINS - 1 - UNREAD) << 3) as u64;
 
 /// Measures what nothing costs: the same attachment, no work. Used by the benchmark.
 #[btf_tracepoint(function = "sched_switch")]
@@ -133,13 +147,17 @@ pub fn empty(_ctx: BtfTracePointContext) -> i32 {
 fn seldom(ctx: *mut c_void, s: Stripe, clock: u64, queued: u64) {
     s.add(SWITCHES, 1);
     let mut waits = 1;
+    let mut fresh = false;
     if clock == queued {
-        s.set(READ_UNTIL, clock.wrapping_add(READ_NS));
         waits = s.get(UNREAD).wrapping_sub(s.get(READ)).wrapping_add(1);
+        s.set(READ_UNTIL, read_until(clock, waits));
+    } else if sample_due(s.get(READ_UNTIL).wrapping_sub(clock)) {
+        // The next wait that needs a reading has one, unless the clock still stands.
+        s.set(READ_UNTIL, clock);
+    } else {
+        // A fresh clock serves as it is, but for a sample of its offset now and then.
+        fresh = queued == 0 || gave_up(ctx);
     }
-    // A fresh clock serves as it is, but for a sample of its offset now and then.
-    let fresh = s.get(SAMPLE_UNTIL).wrapping_sub(clock) < SAMPLE_NS
-        && (queued == 0 || clock != queued && gave_up(ctx));
     let mut moment = clock;
     if !fresh {
         let t = now();
@@ -150,12 +168,15 @@ fn seldom(ctx: *mut c_void, s: Stripe, clock: u64, queued: u64) {
     }
     let wait = moment.wrapping_sub(queued);
     if wait < LONG_NS {
+        // One longer than these can have been does not stand for them.
+        if wait > READ_NS {
+            waits = 1;
+        }
         s.add(WAIT_NS, wait.wrapping_mul(waits));
         s.add(
             HIST + bounded::<{ BUCKETS as u64 - 1 }>(bucket_of_short(&SHORT, wait) as u64),
             waits,
         );
-        // A long one does not stand for those passed over: they were short.
         if waits > 1 {
             s.set(READ, s.get(UNREAD));
         }
@@ -257,7 +278,6 @@ struct Long {
 #[inline(always)]
 fn rq_clock_offset(s: Stripe, t: u64, clock: u64) -> u64 {
     let off = clock.wrapping_sub(t);
-    s.set(SAMPLE_UNTIL, clock.wrapping_add(SAMPLE_NS));
     let age = t.wrapping_sub(s.get(WINDOW));
     let mut current = s.get(OFF_NOW);
     let mut before = s.get(OFF_BEFORE);
