@@ -22,7 +22,7 @@ use super::btf::Btf;
 use super::fields::{self, FieldError, Fields};
 use super::maps::{Stripes, unshare_root};
 use super::objects;
-use super::rights::refused;
+use super::rights::{missing_capabilities, refused};
 use super::tracefs;
 use crate::collect::parse::cpu_list;
 use crate::collect::{BpfMode, CollectOptions, HostFs, Unavailable};
@@ -85,13 +85,17 @@ pub(super) struct Types {
 
 static KERNEL: Mutex<Option<Arc<Kernel>>> = Mutex::new(None);
 
-/// Checks the options, then reads what all collectors need.
+/// Checks the options and our rights, then reads what all collectors need.
 pub(super) fn kernel(host: &HostFs, opts: &CollectOptions) -> Result<Arc<Kernel>, Unavailable> {
     if opts.bpf == BpfMode::Off {
         return Err(Unavailable::new("switched off by --no-bpf", "start without --no-bpf"));
     }
     if !host.is_live() {
         return Err(Unavailable::new("not reading the running kernel", ""));
+    }
+    // Before the kernel's types are read, which takes the most time and memory of all.
+    if !missing_capabilities().is_empty() {
+        return Err(refused());
     }
     let mut cached = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(k) = &*cached {

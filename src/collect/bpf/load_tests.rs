@@ -12,6 +12,17 @@ fn switched_off_says_so() {
     assert_eq!(e.reason, "not reading the running kernel");
 }
 
+/// Without rights nothing is read first: on a slow machine that took longer than `doctor` waits.
+#[test]
+fn without_rights_the_types_are_not_read() {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    set_capabilities(None, sets).unwrap();
+    let e = kernel(&HostFs::live(), &CollectOptions::default()).err().unwrap();
+    assert!(e.reason.contains("no CAP_BPF, no CAP_PERFMON"), "{e:?}");
+}
+
 /// The objects must fit 64 KiB each, and hold one definition to patch for old kernels.
 #[test]
 fn objects_are_small_and_lose_the_mmap_flag() {
