@@ -167,7 +167,6 @@ pub(super) struct Placed {
 impl Placed {
     /// Creates it. Many kernels allow 4 MiB for a value.
     pub(super) fn new<const W: usize>(name: &str, stripes: usize) -> Result<Self, Unavailable> {
-        const MMAPABLE: u32 = 1 << 10;
         let bytes = u32::try_from(stripes * W * size_of::<u64>()).unwrap_or(u32::MAX);
         let kind = bpf_map_type::BPF_MAP_TYPE_ARRAY as u32;
         let map = aya_obj::Map::new_from_params(kind, 4, bytes, 1, MMAPABLE);
@@ -199,10 +198,10 @@ impl Loaded {
         if !objects::whole(object) {
             return Err(damaged());
         }
-        let mut object = fields::set(object, fields).map_err(no_field)?;
+        let mut object = fields::set(object, fields).map_err(not_set)?;
         if let Some(Placed { map, stripes }) = &placed {
             let fd = map.fd().as_fd().as_raw_fd();
-            object = fields::place(&object, fd, *stripes).map_err(no_field)?;
+            object = fields::place(&object, fd, *stripes).map_err(not_set)?;
         }
         let object = &object;
         let placed = placed.map(|p| Map::Array(p.map));
@@ -312,7 +311,7 @@ fn create(
     loader.load(object)
 }
 
-fn no_field(e: FieldError) -> Unavailable {
+fn not_set(e: FieldError) -> Unavailable {
     match e {
         FieldError::NotLoaded(field) => {
             Unavailable::new(format!("the object does not load field {field:#x}"), REINSTALL)
@@ -326,6 +325,9 @@ fn no_field(e: FieldError) -> Unavailable {
         }
     }
 }
+
+/// Flag of arrays that can be mapped into memory (`BPF_F_MMAPABLE`, 5.5).
+const MMAPABLE: u32 = 1 << 10;
 
 fn damaged() -> Unavailable {
     Unavailable::new("the kernel program in this binary is damaged", REINSTALL)
@@ -358,7 +360,6 @@ fn attach_classic(p: &mut Program, group: &str, event: &str) -> Result<(), Progr
 /// The object with the flag for mappable arrays taken away: in the definitions of array maps
 /// (type 2, 4-byte keys) it is the fifth word.
 fn without_mmap(object: &[u8]) -> Vec<u8> {
-    const MMAPABLE: [u8; 4] = 0x400u32.to_ne_bytes();
     let mut out = object.to_vec();
     let mut at = 0;
     while let Some(def) = out.get_mut(at..at + 28) {
@@ -367,7 +368,7 @@ fn without_mmap(object: &[u8]) -> Vec<u8> {
         if let Some(flags) = def.get_mut(16..20)
             && array
             && rest_is_zero
-            && flags == MMAPABLE
+            && flags == MMAPABLE.to_ne_bytes()
         {
             flags.fill(0);
         }
