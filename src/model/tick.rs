@@ -67,7 +67,8 @@ pub enum HealthState {
     },
 }
 
-/// A hole in the series.
+/// A hole in the series: deadlines that passed without a tick, because the program was stopped
+/// or did not get the CPU, and ticks that whoever takes them was too slow for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     /// How many ticks are missing.

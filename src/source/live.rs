@@ -171,10 +171,14 @@ fn deadline(base: MonoNs, interval: Duration, k: u64) -> MonoNs {
     MonoNs(base.0.saturating_add((interval.as_nanos() as u64).saturating_mul(k)))
 }
 
+/// Number of the last deadline that lies not after `now`.
+fn deadlines(base: MonoNs, interval: Duration, now: MonoNs) -> u64 {
+    now.since(base).as_nanos() as u64 / (interval.as_nanos() as u64).max(1)
+}
+
 /// The next multiple of `every` ticks that lies in the future.
 fn next_due(base: MonoNs, interval: Duration, now: MonoNs, k: u64, every: u32) -> u64 {
-    let passed = now.since(base).as_nanos() as u64 / (interval.as_nanos() as u64).max(1);
-    (k + u64::from(every)).max(passed + 1)
+    (k + u64::from(every)).max(deadlines(base, interval, now) + 1)
 }
 
 struct Assembler {
@@ -192,8 +196,11 @@ struct Assembler {
     failed: BTreeMap<CollectorId, String>,
     /// Number of the deadline that is being served; runs ahead of `seq` when ticks are lost.
     k: u64,
+    /// The deadline within whose interval the tick before was put together.
+    before: Option<u64>,
     seq: u64,
-    dropped: u32,
+    /// Ticks that nobody will see since the last one that somebody does.
+    missing: u32,
 }
 
 impl Assembler {
@@ -217,8 +224,9 @@ impl Assembler {
             last_fresh: BTreeMap::new(),
             failed: BTreeMap::new(),
             k: 0,
+            before: None,
             seq: 0,
-            dropped: 0,
+            missing: 0,
         }
     }
 
@@ -232,7 +240,7 @@ impl Assembler {
             } else {
                 (self.interval / 2).min(Duration::from_millis(500))
             };
-            if !self.gather(due + grace) || !self.emit() {
+            if !self.gather(due + grace) || !self.emit(clock::mono()) {
                 return;
             }
             self.k = next_due(self.base, self.interval, clock::mono(), self.k, 1);
@@ -303,10 +311,11 @@ impl Assembler {
         }
     }
 
-    fn emit(&mut self) -> bool {
+    /// Puts together what arrived up to `now` and sends it. False when nobody listens any more.
+    fn emit(&mut self, now: MonoNs) -> bool {
         let samples = std::mem::take(&mut self.pending);
         self.reported.clear();
-        let now = clock::mono();
+        self.count_missed(now);
         let mut health = Vec::new();
         for h in self.health.values_mut() {
             if !matches!(h.state, HealthState::Off { .. }) {
@@ -322,20 +331,29 @@ impl Assembler {
             }
             health.push(h.clone());
         }
-        let gap = (self.dropped > 0).then_some(Gap { ticks: self.dropped });
+        let gap = (self.missing > 0).then_some(Gap { ticks: self.missing });
         let tick =
             Tick { seq: Seq(self.seq), mono: now, wall: clock::wall(), samples, health, gap };
         match self.out.try_send(Event::Tick(Arc::new(tick))) {
             Ok(()) => {
-                self.dropped = 0;
+                self.missing = 0;
                 self.seq += 1;
                 true
             }
             Err(mpsc::error::TrySendError::Full(_)) => {
-                self.dropped += 1;
+                self.missing = self.missing.saturating_add(1);
                 true
             }
             Err(mpsc::error::TrySendError::Closed(_)) => false,
+        }
+    }
+
+    /// Deadlines that passed without a tick: we were stopped, or did not get the CPU.
+    fn count_missed(&mut self, now: MonoNs) {
+        let at = deadlines(self.base, self.interval, now);
+        if let Some(before) = self.before.replace(at) {
+            let missed = at.saturating_sub(before).saturating_sub(1);
+            self.missing = self.missing.saturating_add(u32::try_from(missed).unwrap_or(u32::MAX));
         }
     }
 }
@@ -485,7 +503,7 @@ mod tests {
         a.take(read(Role::Files, &[]));
         assert_eq!(a.waiting_for(), [Role::Tasks]);
         assert!(a.gather(clock::mono()), "the grace time has passed");
-        assert!(a.emit());
+        assert!(a.emit(a.base));
         let t = tick(&mut events);
         assert_eq!(state(&t, CollectorId::Psi), &HealthState::Fresh);
         assert!(matches!(state(&t, CollectorId::Sched), HealthState::Late { .. }));
@@ -502,7 +520,7 @@ mod tests {
         let (_keep, mut events, mut a) = assembler();
         a.take(opened(Role::Files, &[CollectorId::Psi]));
         a.take(read(Role::Files, &[]));
-        assert!(a.emit());
+        assert!(a.emit(a.base));
         let t = tick(&mut events);
         assert_eq!(t.health.len(), CollectorId::ALL.len());
         assert!(matches!(state(&t, CollectorId::RunqBpf), HealthState::Late { .. }));
@@ -514,18 +532,48 @@ mod tests {
         a.take(opened(Role::Files, &[CollectorId::Psi]));
         a.take(read(Role::Files, &[CollectorId::Psi]));
         for _ in 0..5 {
-            assert!(a.emit(), "a full queue is no end");
+            assert!(a.emit(a.base), "a full queue is no end");
         }
         let first = tick(&mut events);
         assert!(
             matches!(state(&first, CollectorId::Psi), HealthState::Failed { error } if error == "no such file")
         );
         assert_eq!(tick(&mut events).gap, None);
-        assert!(a.emit());
+        assert!(a.emit(a.base));
         let after = tick(&mut events);
         assert_eq!(after.gap, Some(Gap { ticks: 3 }));
         assert_eq!(after.seq, Seq(2), "numbers have no holes; the gap says what is missing");
         drop(events);
-        assert!(!a.emit(), "nobody listens: stop");
+        assert!(!a.emit(a.base), "nobody listens: stop");
+    }
+
+    /// A tick that comes late stands for the deadlines that passed meanwhile, and says so.
+    #[test]
+    fn deadlines_that_passed_are_a_gap() {
+        let (_keep, mut events, mut a) = assembler();
+        let ms = |n: u64| Duration::from_millis(n);
+        let mut gap = |after: u64| {
+            assert!(a.emit(a.base + ms(after)));
+            tick(&mut events).gap.map_or(0, |g| g.ticks)
+        };
+        assert_eq!(gap(170), 0, "before the first tick nothing is missing");
+        assert_eq!(gap(200), 0);
+        assert_eq!(gap(399), 0, "late, but within its interval");
+        assert_eq!(gap(400), 0);
+        assert_eq!(gap(780), 2, "500 and 600; 700 is the late one");
+        assert_eq!(gap(800), 0);
+        assert_eq!(gap(60_800), 599);
+    }
+
+    /// What was missed before a tick that found no room is missing all the same.
+    #[test]
+    fn a_lost_tick_leaves_its_gap_behind() {
+        let (_keep, mut events, mut a) = assembler();
+        for after in [0, 100, 400, 500] {
+            assert!(a.emit(a.base + Duration::from_millis(after)));
+        }
+        assert_eq!((tick(&mut events).gap, tick(&mut events).gap), (None, None));
+        assert!(a.emit(a.base + Duration::from_millis(600)));
+        assert_eq!(tick(&mut events).gap, Some(Gap { ticks: 4 }), "200, 300, 400 and 500");
     }
 }

@@ -41,7 +41,8 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
             parts.push((4, format!("self {}%{rss}", units::pct(cpu)), Tone::Dim));
         }
         if let Some(gap) = cx.now.tick.gap {
-            parts.push((1, format!("{} ticks lost", gap.ticks), Tone::Warn));
+            let s = if gap.ticks == 1 { "" } else { "s" };
+            parts.push((1, format!("{} tick{s} lost", gap.ticks), Tone::Warn));
         }
     }
     if let Some(since) = v.reel.as_ref().and_then(|r| r.since) {

@@ -20,6 +20,10 @@ pub fn stderr(o: &Output) -> String {
     String::from_utf8(o.stderr.clone()).unwrap()
 }
 
+pub fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
 /// Waits for a time that is part of the test's fault.
 pub fn pause(d: Duration) {
     clock::sleep_until(clock::mono() + d);
@@ -53,6 +57,32 @@ pub struct Seen {
     pub segments: usize,
     pub sealed: bool,
     pub damage: usize,
+}
+
+impl Seen {
+    /// From the first tick to the last.
+    pub fn span(&self) -> Duration {
+        self.ticks[self.ticks.len() - 1].mono.since(self.ticks[0].mono)
+    }
+
+    /// Every deadline between the first tick and the last has its tick, or is in a gap: a box
+    /// that is too busy for some of them says how many. A tick stands for the last deadline
+    /// before it, so two of them lie less than one interval closer or further apart.
+    pub fn every_beat_is_accounted_for(&self, interval: Duration) {
+        let gaps = self.remarks.iter().map(|r| match r {
+            Remark::Gap { ticks } => u64::from(*ticks),
+            Remark::Dropped { ticks, .. } => *ticks,
+            _ => 0,
+        });
+        let beats = (self.ticks.len() as u64 - 1 + gaps.sum::<u64>()) as i128;
+        let off = self.span().as_nanos() as i128 - beats * interval.as_nanos() as i128;
+        let (n, span) = (self.ticks.len(), self.span());
+        assert!(
+            off.unsigned_abs() < interval.as_nanos(),
+            "{n} ticks, {beats} beats and {span:?} from the first to the last: {:?}",
+            self.remarks,
+        );
+    }
 }
 
 /// Reads all of it; every tick must decode.

@@ -101,7 +101,7 @@ impl Engine {
                 // Another boot: nothing that was true before is known to be true now.
                 self.states = self.rules.iter().map(|_| State::default()).collect();
                 self.last_hole = None;
-            } else if w.tick.gap.is_some() || now.since(last) > nominal * MAX_CREDIT {
+            } else if now.since(last) > nominal * MAX_CREDIT {
                 self.last_hole = Some(now);
             }
         }

@@ -284,6 +284,24 @@ fn what_was_not_observed_does_not_count() {
     }
 }
 
+/// A box without CPU to spare loses ticks; that must not keep it from saying why.
+#[test]
+fn a_short_gap_is_observed_by_the_tick_behind_it() {
+    for lost in [0, 1] {
+        let mut b = Bench::held();
+        let gap = (lost > 0).then_some(Gap { ticks: lost });
+        let ticks = 1 + 4_u32.div_ceil(1 + lost);
+        let found: Vec<_> = (0..ticks)
+            .map(|_| {
+                b.now = b.now + Duration::from_secs(u64::from(1 + lost));
+                active(&b.here(&[Warn], gap))
+            })
+            .collect();
+        let (end, before) = found.split_last().unwrap();
+        assert!(*end == 1 && before.iter().all(|n| *n == 0), "{lost} lost each time: {found:?}");
+    }
+}
+
 #[test]
 fn the_ladder_is_only_climbed() {
     let mut b = Bench::held();
