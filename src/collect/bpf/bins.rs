@@ -59,7 +59,8 @@ mod tests {
     use crate::collect::bpf::hist::Hist;
     use crate::collect::bpf::layout::bucket_of;
     use crate::collect::bpf::layout::runq::{
-        BIN_TO, HOT, READ_FEW_NS, READ_NS, SAMPLE_NS, read_due, read_until, sample_due,
+        BIN_TO, HOT, LONG_NS, READ_FEW_NS, READ_NS, SAMPLE_NS, read_due, read_until, sample_due,
+        stands_for,
     };
 
     /// Every wait that the program puts into a bin comes out in the bucket of that wait, and
@@ -87,6 +88,15 @@ mod tests {
         let (a, b) = (bucket_of(2048) as u16, bucket_of(2304) as u16);
         assert_eq!(bins, Bins { count: 6, ns: 2 * 2064 + 3 * 2288 + 2320 });
         assert_eq!(Hist::from(counts), [(a, 5), (b, 1)].into());
+    }
+
+    #[test]
+    fn a_long_wait_stands_for_itself_alone() {
+        for (wait, waits) in [(64, 40), (READ_FEW_NS, 40), (READ_NS, 40), (READ_NS + 1, 1)] {
+            assert_eq!(stands_for(wait, 40), waits, "{wait}");
+        }
+        assert_eq!(stands_for(LONG_NS - 1, 40), 1);
+        assert_eq!(stands_for(64, 1), 1);
     }
 
     /// What is left of the time is a difference of the rq clock, ns: below 0 when it is over.

@@ -232,6 +232,13 @@ pub mod runq {
     pub const fn read_due(left: u64) -> bool {
         left > READ_NS
     }
+    /// How many of `waits`, of which one was measured, are as long as it. Those passed over ended
+    /// within [`READ_NS`], so one that takes longer stands for itself alone.
+    #[inline(always)]
+    #[must_use]
+    pub const fn stands_for(wait: u64, waits: u64) -> u64 {
+        if wait > READ_NS { 1 } else { waits }
+    }
     /// Whether that time ended so long ago that a sample of the clock offset is due.
     #[inline(always)]
     #[must_use]

@@ -41,9 +41,9 @@ use aya_ebpf::{EbpfContext, Global};
 use stallscope_bpf::layout::field;
 use stallscope_bpf::layout::runq::{
     BIN, BIN_FROM, BIN_SHIFT, BIN_TO, BINS, CGROUP, CGROUP_FULL, CGROUP_WORDS, CGROUPS, COLLIDED,
-    DISCARDED, HIST, LONG, LONG_NS, OFF_BEFORE, OFF_NOW, READ, READ_NS, READ_UNTIL, RING, RING_AT,
+    DISCARDED, HIST, LONG, LONG_NS, OFF_BEFORE, OFF_NOW, READ, READ_UNTIL, RING, RING_AT,
     RING_WORDS, SLEEP_NS, SLEPT, STALE_NS, STAMPS, SWITCHES, UNREAD, UNSURE, WAIT_NS, WINDOW,
-    WINDOW_NS, WORDS, read_due, read_until, sample_due,
+    WINDOW_NS, WORDS, read_due, read_until, sample_due, stands_for,
 };
 use stallscope_bpf::layout::{
     BUCKETS, HIST_MAX_NS, STAMP_BITS, STAMP_MASK, bucket_of_short, bucket_table,
@@ -168,10 +168,7 @@ fn seldom(ctx: *mut c_void, s: Stripe, clock: u64, queued: u64) {
     }
     let wait = moment.wrapping_sub(queued);
     if wait < LONG_NS {
-        // One longer than these can have been does not stand for them.
-        if wait > READ_NS {
-            waits = 1;
-        }
+        waits = stands_for(wait, waits);
         s.add(WAIT_NS, wait.wrapping_mul(waits));
         s.add(
             HIST + bounded::<{ BUCKETS as u64 - 1 }>(bucket_of_short(&SHORT, wait) as u64),
