@@ -138,9 +138,29 @@ impl Stripe {
     /// Counts a duration in the histogram that begins at `hist`.
     #[inline(always)]
     pub fn observe(self, hist: usize, ns: u64) {
-        let b = bounded::<{ BUCKETS as u64 - 1 }>(layout::bucket_of(ns) as u64);
-        self.add(hist + b, 1);
+        self.add(hist + bucket(ns), 1);
     }
+}
+
+/// Bucket of a duration, without branches.
+#[inline(always)]
+#[must_use]
+pub fn bucket(ns: u64) -> usize {
+    let over = |limit: u64, v: u64| {
+        let mut sign = limit.wrapping_sub(v);
+        // Hidden from the compiler, which would see a comparison in it. SAFETY: one register in
+        // and out, no memory.
+        #[cfg(target_arch = "bpf")]
+        unsafe {
+            core::arch::asm!("{0} >>= 63", inout(reg) sign, options(pure, nomem, nostack));
+        }
+        #[cfg(not(target_arch = "bpf"))]
+        {
+            sign >>= 63;
+        }
+        sign
+    };
+    bounded::<{ BUCKETS as u64 - 1 }>(layout::bucket_by(ns, over) as u64)
 }
 
 /// A pointer into the kernel whose type the verifier knows (an argument of a BTF tracepoint,

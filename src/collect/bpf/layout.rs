@@ -24,6 +24,17 @@ pub const HIST_MAX_NS: u64 = 1 << 36;
 #[inline(always)]
 #[must_use]
 pub fn bucket_of(ns: u64) -> usize {
+    bucket_by(ns, |limit, v| u64::from(v > limit))
+}
+
+/// [`bucket_of`] with its comparison: 1 where the second value is above the first, else 0. Both
+/// are below 2^63.
+///
+/// Kernel programs bring one without a branch. What the compiler makes of `>` are two branches a
+/// step; which way they go nobody can predict, and the verifier follows all of them.
+#[inline(always)]
+#[must_use]
+pub fn bucket_by(ns: u64, over: impl Fn(u64, u64) -> u64) -> usize {
     if ns < 1 << HIST_MIN_SHIFT {
         return 0;
     }
@@ -31,34 +42,21 @@ pub fn bucket_of(ns: u64) -> usize {
         return LAST_BUCKET;
     }
     // The position of the top bit by halving: BPF has no instruction for it.
-    let mut v = ns >> 3;
-    let mut octave = 0;
-    if v >= 1 << 16 {
-        v >>= 16;
-        octave += 16;
-    }
-    if v >= 1 << 16 {
-        v >>= 16;
-        octave += 16;
-    }
-    if v >= 1 << 8 {
-        v >>= 8;
-        octave += 8;
-    }
-    if v >= 1 << 4 {
-        v >>= 4;
-        octave += 4;
-    }
-    if v >= 1 << 2 {
-        v >>= 2;
-        octave += 2;
-    }
-    if v >= 1 << 1 {
-        octave += 1;
-    }
-    // `octave` counts from 2^3; the first bucketed octave is 2^6.
-    let sub = (ns >> octave) & 7;
-    (octave - 3) * 8 + sub as usize + 1
+    let mut v = ns >> HIST_MIN_SHIFT;
+    let mut octave = over(0xffff, v) << 4;
+    v >>= octave;
+    let step = over(0xff, v) << 3;
+    v >>= step;
+    octave += step;
+    let step = over(0xf, v) << 2;
+    v >>= step;
+    octave += step;
+    let step = over(3, v) << 1;
+    v >>= step;
+    octave += step + (v >> 1);
+    // The top bit and the three behind it are 8 to 15.
+    let top = ns >> (octave + 3);
+    (octave * 8 + top) as usize - 7
 }
 
 /// Durations below this have their bucket from [`bucket_table`]: 1.05 ms.
@@ -293,14 +291,12 @@ pub mod irq {
     pub const HARD_COUNT: usize = 1;
     /// When the running handler began, ns; 0 outside.
     pub const HARD_START: usize = 2;
-    /// When the running softirq began, ns; 0 outside.
+    /// When the running softirq began, less what [`HARD_NS`] was then, ns; 0 outside.
     pub const SOFT_START: usize = 3;
-    /// `HARD_NS` when the running softirq began.
-    pub const SOFT_HARD: usize = 4;
     /// Exits without an entry.
-    pub const UNPAIRED: usize = 5;
+    pub const UNPAIRED: usize = 4;
     /// Handlers whose interrupt found no free row.
-    pub const TABLE_FULL: usize = 6;
+    pub const TABLE_FULL: usize = 5;
     /// First row of the vectors: count, ns, longest.
     pub const VECTOR: usize = 16;
     /// Words per vector row.

@@ -11,7 +11,7 @@ use stallscope::collect::bpf::net::NetBpf;
 use stallscope::collect::bpf::runq::RunqBpf;
 
 use super::load::{direct_reads, ping_pong, refused, udp};
-use super::{goal, host, median, tool};
+use super::{goal, host, median, rounds, tool};
 
 /// Name, time and runs of each program, by id.
 type Account = BTreeMap<u32, (String, f64, f64)>;
@@ -49,21 +49,29 @@ fn per_event(open: impl Fn() -> Option<Box<dyn Any>>, load: fn(), floor: f64, sh
     sum / events
 }
 
-/// Medians of interleaved rounds: ours, and the tool's.
-fn duel(
-    ours: fn() -> Box<dyn Any>,
-    name: &str,
-    args: &[&str],
-    load: fn(),
-    floor: f64,
-) -> (f64, f64) {
+/// ns per run that the account takes for an empty program.
+fn account_itself() -> f64 {
+    let (host, opts) = host();
+    let empty = || Some(Box::new(RunqBpf::open_empty(&host, &opts).unwrap()) as Box<dyn Any>);
+    per_event(empty, pong, 0.0, false)
+}
+
+fn pong() {
+    ping_pong(40_000);
+}
+
+/// Medians of interleaved rounds: ours, the tool's, and of what one is of the other in the same
+/// round, for the machine's speed may change from round to round.
+fn duel(ours: fn() -> Box<dyn Any>, name: &str, args: &[&str], load: fn()) -> (f64, f64, f64) {
     let (mut a, mut b) = (Vec::new(), Vec::new());
-    for round in 0..5 {
+    for round in 0..rounds() {
+        let floor = account_itself();
         a.push(per_event(|| Some(ours()), load, floor, round == 0));
         let theirs = || tool(name, args).map(|t| Box::new(t) as Box<dyn Any>);
         b.push(per_event(theirs, load, floor, round == 0));
     }
-    (median(&mut a), median(&mut b))
+    let mut ratios: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a / b).collect();
+    (median(&mut a), median(&mut b), median(&mut ratios))
 }
 
 fn open<C: Collector>() -> Box<dyn Any> {
@@ -75,23 +83,19 @@ pub(crate) fn all() {
     let _stats = aya::sys::enable_stats(aya::sys::Stats::RunTime).unwrap();
     let (host, opts) = host();
     println!("ns per run:");
-    let pong: fn() = || {
-        ping_pong(40_000);
-    };
-    let empty = || Some(Box::new(RunqBpf::open_empty(&host, &opts).unwrap()) as Box<dyn Any>);
-    let floor = median(&mut (0..3).map(|_| per_event(empty, pong, 0.0, false)).collect::<Vec<_>>());
+    let floor = median(&mut (0..3).map(|_| account_itself()).collect::<Vec<_>>());
     println!("    an empty program       {floor:>5.0} ns/run: what the account itself costs");
-    let (ours, theirs) = duel(open::<RunqBpf>, "runqlat", &["1000", "1"], pong, floor);
+    let (ours, theirs, _) = duel(open::<RunqBpf>, "runqlat", &["1000", "1"], pong);
     let tier_b = || Some(Box::new(RunqBpf::open_tier_b(&host, &opts).unwrap()) as Box<dyn Any>);
     let wakeups = per_event(tier_b, pong, floor, true);
     println!("  per switch: {ours:.0} ns, by wakeups {wakeups:.0} ns, runqlat {theirs:.0} ns");
-    let (ours, theirs) = duel(open::<IrqBpf>, "softirqs", &["1000", "1"], udp, floor);
+    let (ours, theirs, ratio) = duel(open::<IrqBpf>, "softirqs", &["1000", "1"], udp);
     println!("  per softirq: {ours:.0} ns, softirqs {theirs:.0} ns");
-    goal("softirq pair / softirqs", ours / theirs, 0.7, "x");
+    goal("softirq pair / softirqs", ratio, 0.7, "x");
     let args = ["-Q", "-D", "1000", "1"];
-    let (ours, theirs) = duel(open::<BlockBpf>, "biolatency", &args, direct_reads, floor);
+    let (ours, theirs, ratio) = duel(open::<BlockBpf>, "biolatency", &args, direct_reads);
     println!("  per request: {ours:.0} ns, biolatency -Q -D {theirs:.0} ns");
-    goal("block request, queue and device / biolatency -Q -D", ours / theirs, 0.35, "x");
+    goal("block request, queue and device / biolatency -Q -D", ratio, 0.35, "x");
     let cost = per_event(|| Some(open::<NetBpf>()), refused, floor, true);
     println!("  per dropped packet with its events: {cost:.0} ns");
 }
