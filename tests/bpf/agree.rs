@@ -18,10 +18,33 @@ pub(crate) fn rows(hist: &Hist) -> Rows {
     hist.buckets().map(|(b, n)| (range(b).0 as f64, range(b).1 as f64, n as f64)).collect()
 }
 
+/// What a tool of libbpf-tools prints: `   8 -> 15   : 123   |****|`, in microseconds.
+pub(crate) fn rows_of_tool(text: &str) -> Rows {
+    let row = |l: &str| {
+        let (range, rest) = l.split_once(':')?;
+        let (low, high) = range.split_once("->")?;
+        let count = rest.split_whitespace().next()?.parse().ok()?;
+        let us = |s: &str| s.trim().parse::<f64>().ok();
+        Some((us(low)? * 1000.0, (us(high)? + 1.0) * 1000.0, count))
+    };
+    text.lines().filter_map(row).filter(|r| r.2 > 0.0).collect()
+}
+
+/// The part of such a text under the heading `what`: ` = ` and a name at the end of a line.
+pub(crate) fn part_of_tool<'a>(text: &'a str, what: &str, name: &str) -> &'a str {
+    let from = text.find(&format!("{what} = {name}")).map_or(text.len(), |at| at + what.len() + 2);
+    let part = text.get(from..).unwrap_or_default();
+    part.get(..part.find(" = ").unwrap_or(part.len())).unwrap_or_default()
+}
+
+/// How many there are.
+pub(crate) fn total(rows: &Rows) -> f64 {
+    rows.iter().map(|r| r.2).sum()
+}
+
 /// The smallest share of waits that must differ by more than `stretch` allows (the longest a
 /// wait of that many ns may be for the other meter), however one pairs the two.
 pub(crate) fn apart(a: &Rows, b: &Rows, stretch: impl Fn(f64) -> f64) -> f64 {
-    let total = |r: &Rows| r.iter().map(|r| r.2).sum::<f64>();
     let one = |a: &Rows, b: &Rows| {
         a.iter()
             .map(|&(_, limit, _)| {
@@ -33,6 +56,17 @@ pub(crate) fn apart(a: &Rows, b: &Rows, stretch: impl Fn(f64) -> f64) -> f64 {
             .fold(0.0, f64::max)
     };
     one(a, b).max(one(b, a))
+}
+
+#[test]
+fn parts_of_what_a_tool_prints() {
+    let text = "disk = loop0\t\n usecs : count\n 0 -> 1 : 0 | |\n 8 -> 15 : 7 |*|\n\ndisk = loop1\n\
+                 16 -> 31 : 2 |*|\n";
+    let rows = |name| rows_of_tool(part_of_tool(text, "disk", name));
+    assert_eq!(rows("loop0"), [(8_000.0, 16_000.0, 7.0)]);
+    assert_eq!(rows("loop1"), [(16_000.0, 32_000.0, 2.0)]);
+    assert_eq!(rows("vda"), []);
+    assert_eq!(total(&rows_of_tool(text)), 9.0);
 }
 
 #[test]

@@ -4,9 +4,11 @@ use stallscope::collect::bpf::Hist;
 use stallscope::collect::bpf::block::{BlockBpf, BlockBpfSample, BlockDisk, BlockOp, BlockOpKind};
 use stallscope::model::subject::DiskId;
 
+use crate::agree::{apart, part_of_tool, rows, rows_of_tool, total};
 use crate::kit::block::{Dir, Loop};
 use crate::kit::gate::lab;
 use crate::kit::sh::run;
+use crate::kit::{secs, wait_for};
 use crate::lab::{open, sample};
 
 fn id_of(name: &str) -> DiskId {
@@ -118,6 +120,44 @@ fn queue_and_device_add_up() {
         let slat = job["write"]["lat_ns"]["mean"].as_f64().unwrap();
         near("mean", all as u64, slat as u64, 0.4, 1.07);
     });
+}
+
+/// libbpf-tools' `biolatency`, attached at the same time to the same requests: from issue to
+/// completion, by stamps of its own at both.
+#[test]
+fn writes_take_as_long_as_biolatency_says() {
+    lab(&["fio", "losetup", "biolatency"], || {
+        let dir = Dir::new();
+        let disk_of = Loop::new(&dir.image("fio", 64), true);
+        let id = id_of(disk_of.name());
+        let mut block: BlockBpf = open();
+        let (before, text, after) = std::thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let writes = ["--rw=randwrite", "--bs=16k", "--ioengine=libaio", "--iodepth=8"];
+                fio(&disk_of.dev, &[&writes[..], &["--runtime=6"]].concat())
+            });
+            let mut write = || op(&disk(&sample(&mut block), id), BlockOpKind::Write);
+            wait_for("writes", secs(5), || (write().device.count() > 100).then_some(()));
+            let before = write();
+            let text = run(&["biolatency", "-D", "3", "1"]);
+            let after = write();
+            load.join().unwrap();
+            (before, text, after)
+        });
+        let ours = after.device.since(&before.device).unwrap();
+        let theirs = rows_of_tool(part_of_tool(&text, "disk", disk_of.name()));
+        let (count, outliers) = (total(&theirs), apart(&rows(&ours), &theirs, as_long));
+        println!("{} writes, biolatency {count}, {:.2} % apart", ours.count(), outliers * 100.0);
+        assert!(count > 1000.0, "{text}");
+        // It starts after us and ends before.
+        assert!(ours.count() as f64 > count * 0.99 && count * 2.0 > ours.count() as f64);
+        assert!(outliers <= 0.05, "{outliers}\n{ours:?}\n{text}");
+    });
+}
+
+/// How much two meters of the same request may differ.
+fn as_long(ns: f64) -> f64 {
+    ns * 1.13 + 3_000.0
 }
 
 /// A write larger than the device takes in one piece is split, and counted.

@@ -10,7 +10,7 @@ use stallscope::collect::bpf::Hist;
 use stallscope::collect::bpf::runq::{RunqBpf, RunqBpfSample, RunqCpu, RunqTier};
 use stallscope::model::subject::CpuId;
 
-use crate::agree::{Rows, apart, rows};
+use crate::agree::{apart, rows, rows_of_tool, total};
 use crate::kit::cgroup::Cgroup;
 use crate::kit::gate::lab;
 use crate::kit::secs;
@@ -266,19 +266,8 @@ fn waits_agree_with_runqlat() {
         let before = sample(&mut runq);
         let text = run(&["runqlat", "4", "1"]);
         let ours = all_waits(&before, &sample(&mut runq));
-        // `   8 -> 15   : 123   |****|`, in microseconds.
-        let theirs: Rows = text
-            .lines()
-            .filter_map(|l| {
-                let (range, rest) = l.split_once(':')?;
-                let (low, high) = range.split_once("->")?;
-                let count = rest.split_whitespace().next()?.parse().ok()?;
-                let us = |s: &str| s.trim().parse::<f64>().ok();
-                Some((us(low)? * 1000.0, (us(high)? + 1.0) * 1000.0, count))
-            })
-            .filter(|r| r.2 > 0.0)
-            .collect();
-        let total: f64 = theirs.iter().map(|r| r.2).sum();
+        let theirs = rows_of_tool(&text);
+        let total = total(&theirs);
         let outliers = apart(&rows(&ours), &theirs, later);
         println!("{} waits, runqlat {total}, {:.2} % apart", ours.count(), outliers * 100.0);
         assert!(total > 1000.0, "{text}");
