@@ -6,11 +6,16 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stallscope::collect::bpf::irq::{IrqBpf, IrqBpfSample, VECTOR_NAMES};
+use stallscope::collect::HostFs;
+use stallscope::collect::bpf::Hist;
+use stallscope::collect::bpf::irq::{IrqBpf, IrqBpfSample, VECTOR_NAMES, VectorTime};
+use stallscope::collect::bpf::layout::bucket_range;
 
+use crate::agree::{apart, part_of_tool, rows, rows_of_tool, total};
 use crate::kit::gate::lab;
 use crate::kit::secs;
-use crate::lab::{open, run_for, sample};
+use crate::kit::sh::run;
+use crate::lab::{open, options, run_for, sample};
 
 type Counts = BTreeMap<(String, usize), u64>;
 
@@ -31,10 +36,25 @@ fn ours(s: &IrqBpfSample) -> Counts {
         for v in &c.vectors {
             assert_eq!(v.hist.count(), v.count, "each run is in the histogram");
             let name = VECTOR_NAMES[usize::from(v.vector)].to_owned();
+            in_their_buckets(&name, v);
             out.insert((name, c.cpu.0 as usize), v.count);
         }
     }
     out
+}
+
+/// The program puts each run into a bucket, and adds its time up: the sum must be one that runs
+/// of such lengths can have, but for one under way and for what whole us leave out.
+fn in_their_buckets(name: &str, v: &VectorTime) {
+    let range = |(b, n): (u16, u64)| {
+        let (low, high) = bucket_range(usize::from(b));
+        (low * n, high * n)
+    };
+    let (low, high) = v.hist.buckets().map(range).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    let slack = v.max_ns + 1000;
+    assert!(low <= v.ns + slack && v.ns <= high + slack, "{name}: {low} {} {high}", v.ns);
+    let top = bucket_range(usize::from(v.hist.top().unwrap()));
+    assert!((top.0..top.1).contains(&v.max_ns), "{name}: {top:?} {}", v.max_ns);
 }
 
 /// Softirqs of the network: bytes over the loopback device.
@@ -83,50 +103,123 @@ fn attaching_under_load_loses_nothing() {
 
 #[test]
 fn softirqs_are_counted_as_the_kernel_counts() {
+    // No host of this suite has more CPUs than the one value of a map has room for.
+    lab(&[], || counts_as_the_kernel(open(), ""));
+}
+
+#[test]
+fn softirqs_are_counted_by_lookup_too() {
     lab(&[], || {
-        let mut irq: IrqBpf = open();
-        // The kernel's counts are read around ours, so that ours must lie between.
-        let outer = proc_softirqs();
-        let first = ours(&sample(&mut irq));
-        let inner = proc_softirqs();
-        // A reading of little, so that the last one finds lengths which this one did not have.
-        run_for(Duration::from_millis(100));
-        sample(&mut irq);
-        traffic();
-        run_for(secs(2));
-        let inner_end = proc_softirqs();
-        let s = sample(&mut irq);
-        let last = ours(&s);
-        let outer_end = proc_softirqs();
-        let mut seen = 0;
-        let (mut least, mut most) = (0, 0);
-        for (key, end) in &last {
-            seen += end - first.get(key).copied().unwrap_or(0);
-            least += inner_end[key] - inner[key];
-            most += outer_end[key] - outer[key];
-        }
-        // We count at the exit, the kernel at the entry: one per CPU may be running. A few
-        // events have no run of the program, see `block::nearly`.
-        let slack = 2 * s.cpus.len() as u64;
-        println!("{seen} softirqs, the kernel says {least}..={most}");
-        assert!(seen + nearly_all(least) + slack >= least, "{seen} of {least}");
-        assert!(seen <= most + slack, "{seen} of {most}");
-        // An exit without an entry is a run that the kernel counts and we do not, and on each CPU
-        // one softirq and one handler may have been on their way when we came.
-        let unpaired: u64 = s.cpus.iter().map(|c| c.unpaired).sum();
-        let handlers: u64 = s.cpus.iter().map(|c| c.hard_count).sum();
-        let missing = most.saturating_sub(seen) + nearly_all(handlers);
-        println!("{unpaired} exits without an entry, {missing} runs at most have none");
-        assert!(unpaired <= missing + slack, "{unpaired} of {missing}");
-        let net: u64 = last.iter().filter(|(k, _)| k.0 == "NET_RX").map(|(_, n)| *n).sum();
-        assert!(net >= 2500, "{net} runs of NET_RX for 10000 segments");
-        assert_eq!(s.missed, Some(0));
-        // Time is plausible: no vector took longer than the time that passed.
-        for c in &s.cpus {
-            let busy: u64 = c.vectors.iter().map(|v| v.ns).sum();
-            assert!(busy < 10_000_000_000, "{busy} ns in softirqs of {:?}", c.cpu);
-        }
+        let by_lookup = IrqBpf::open_by_lookup(&HostFs::live(), &options()).unwrap();
+        counts_as_the_kernel(by_lookup, "_lookup");
     });
+}
+
+fn counts_as_the_kernel(mut irq: IrqBpf, way: &str) {
+    let programs = ["hardirq_exit", "hardirq_entry", "softirq_exit", "softirq_entry"];
+    assert_eq!(irq.programs(), programs.map(|p| format!("{p}{way}")));
+    // The kernel's counts are read around ours, so that ours must lie between.
+    let outer = proc_softirqs();
+    let first = ours(&sample(&mut irq));
+    let inner = proc_softirqs();
+    // A reading of little, so that the last one finds lengths which this one did not have.
+    run_for(Duration::from_millis(100));
+    sample(&mut irq);
+    traffic();
+    run_for(secs(2));
+    let inner_end = proc_softirqs();
+    let s = sample(&mut irq);
+    let last = ours(&s);
+    let outer_end = proc_softirqs();
+    let mut seen = 0;
+    let (mut least, mut most) = (0, 0);
+    for (key, end) in &last {
+        seen += end - first.get(key).copied().unwrap_or(0);
+        least += inner_end[key] - inner[key];
+        most += outer_end[key] - outer[key];
+    }
+    // We count at the exit, the kernel at the entry: one per CPU may be running. A few
+    // events have no run of the program, see `block::nearly`.
+    let slack = 2 * s.cpus.len() as u64;
+    println!("{seen} softirqs, the kernel says {least}..={most}");
+    assert!(seen + nearly_all(least) + slack >= least, "{seen} of {least}");
+    assert!(seen <= most + slack, "{seen} of {most}");
+    // An exit without an entry is a run that the kernel counts and we do not, and on each CPU
+    // one softirq and one handler may have been on their way when we came.
+    let unpaired: u64 = s.cpus.iter().map(|c| c.unpaired).sum();
+    let handlers: u64 = s.cpus.iter().map(|c| c.hard_count).sum();
+    let missing = most.saturating_sub(seen) + nearly_all(handlers);
+    println!("{unpaired} exits without an entry, {missing} runs at most have none");
+    assert!(unpaired <= missing + slack, "{unpaired} of {missing}");
+    let net: u64 = last.iter().filter(|(k, _)| k.0 == "NET_RX").map(|(_, n)| *n).sum();
+    assert!(net >= 2500, "{net} runs of NET_RX for 10000 segments");
+    assert_eq!(s.missed, Some(0));
+    // Time is plausible: no vector took longer than the time that passed.
+    for c in &s.cpus {
+        let busy: u64 = c.vectors.iter().map(|v| v.ns).sum();
+        assert!(busy < 10_000_000_000, "{busy} ns in softirqs of {:?}", c.cpu);
+    }
+}
+
+/// libbpf-tools' `softirqs`, attached at the same time to the same softirqs.
+#[test]
+fn softirqs_take_as_long_as_softirqs_says() {
+    lab(&["softirqs"], || {
+        let stop = AtomicBool::new(false);
+        let (before, text, after) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    traffic();
+                }
+            });
+            let mut irq: IrqBpf = open();
+            let before = hists(&sample(&mut irq));
+            let text = run(&["softirqs", "-d", "4", "1"]);
+            let after = hists(&sample(&mut irq));
+            stop.store(true, Ordering::Relaxed);
+            (before, text, after)
+        });
+        let mut compared = 0.0;
+        for (name, after) in after {
+            let theirs = part_of_tool(&text, "softirq", &name.to_lowercase());
+            let theirs = rows_of_tool(theirs);
+            let Some(ours) = after.since(before.get(&name).unwrap_or(&Hist::default())) else {
+                panic!("{name} went backwards");
+            };
+            let (count, outliers) = (total(&theirs), apart(&rows(&ours), &theirs, as_long));
+            println!(
+                "{name}: {} runs, softirqs {count}, {:.2} % apart",
+                ours.count(),
+                outliers * 100.0
+            );
+            if count < 200.0 {
+                continue;
+            }
+            compared += count;
+            // It starts after us and ends before.
+            assert!(
+                ours.count() as f64 > count * 0.99 && count * 2.0 > ours.count() as f64,
+                "{name}"
+            );
+            assert!(outliers <= 0.05, "{name}: {outliers}\n{ours:?}\n{text}");
+        }
+        assert!(compared > 10_000.0, "{text}");
+    });
+}
+
+/// Lengths by vector, of all CPUs.
+fn hists(s: &IrqBpfSample) -> BTreeMap<String, Hist> {
+    let mut out = BTreeMap::<_, Hist>::new();
+    for v in s.cpus.iter().flat_map(|c| &c.vectors) {
+        out.entry(VECTOR_NAMES[usize::from(v.vector)].to_owned()).or_default().merge(&v.hist);
+    }
+    out
+}
+
+/// How much two meters of the same softirq may differ: each has some of the other's work in it,
+/// and the tool has the hard interrupts.
+fn as_long(ns: f64) -> f64 {
+    ns * 1.25 + 1_000.0
 }
 
 #[test]

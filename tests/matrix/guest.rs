@@ -71,11 +71,14 @@ fn counts() {
         let opts = CollectOptions::default();
         let mut by_lookup = RunqBpf::open_by_lookup(&HostFs::live(), &opts).unwrap();
         assert_eq!(by_lookup.programs(), ["runq_lookup"]);
+        let mut irq_by_lookup = IrqBpf::open_by_lookup(&HostFs::live(), &opts).unwrap();
+        assert!(irq.programs().iter().all(|p| !p.ends_with("_lookup")), "{:?}", irq.programs());
         spinners_wait(&mut runq, RunqTier::SchedInfo);
         softirqs(&mut irq);
         requests(&mut block);
         tcp_events(&mut net);
         spinners_wait(&mut by_lookup, RunqTier::SchedInfo);
+        softirqs(&mut irq_by_lookup);
         works(&runq);
         works(&irq);
         works(&block);

@@ -52,6 +52,21 @@ pub fn cpu() -> u32 {
     unsafe { bpf_get_smp_processor_id() as u32 }
 }
 
+/// The same as the kernel returns it. The binding says 32 bits, so that each use as an index
+/// takes two instructions to clear the others, which are 0 already.
+#[inline(always)]
+#[must_use]
+pub fn cpu_index() -> u64 {
+    // SAFETY: helpers are called by number, and take and return 64-bit registers; 8 is
+    // `bpf_get_smp_processor_id`, without arguments.
+    #[cfg(target_arch = "bpf")]
+    unsafe {
+        core::mem::transmute::<usize, unsafe extern "C" fn() -> u64>(8)()
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    0
+}
+
 /// A stripe of words in a map. Its end is known to the verifier as that of the value, so
 /// every offset used with it must be a constant, or bounded by [`bounded`].
 #[derive(Clone, Copy)]
@@ -67,8 +82,7 @@ impl Stripe {
     /// The stripe at `index` of the map that the loader places in the program.
     #[inline(always)]
     #[must_use]
-    pub fn placed<const WORDS: usize>(index: u32) -> Option<Self> {
-        let index = u64::from(index);
+    pub fn placed<const WORDS: usize>(index: u64) -> Option<Self> {
         if index >= placed::STRIPES {
             return None;
         }
@@ -142,25 +156,11 @@ impl Stripe {
     }
 }
 
-/// Bucket of a duration, without branches.
+/// Bucket of a duration.
 #[inline(always)]
 #[must_use]
 pub fn bucket(ns: u64) -> usize {
-    let over = |limit: u64, v: u64| {
-        let mut sign = limit.wrapping_sub(v);
-        // Hidden from the compiler, which would see a comparison in it. SAFETY: one register in
-        // and out, no memory.
-        #[cfg(target_arch = "bpf")]
-        unsafe {
-            core::arch::asm!("{0} >>= 63", inout(reg) sign, options(pure, nomem, nostack));
-        }
-        #[cfg(not(target_arch = "bpf"))]
-        {
-            sign >>= 63;
-        }
-        sign
-    };
-    bounded::<{ BUCKETS as u64 - 1 }>(layout::bucket_by(ns, over) as u64)
+    bounded::<{ BUCKETS as u64 - 1 }>(layout::bucket_of(ns) as u64)
 }
 
 /// A pointer into the kernel whose type the verifier knows (an argument of a BTF tracepoint,

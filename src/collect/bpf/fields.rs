@@ -170,7 +170,15 @@ mod tests {
         assert_eq!((low[0], low[1] >> 4, whole), (0x18, 0, placed::ADDRESS));
         assert_eq!((map[0], map[1], constant(map)), (0x18, low[1] | 2 << 4, 0x1234_5678));
         assert_eq!(start, [0; 8]);
-        assert_eq!(place(objects::IRQ, 3, 2), Err(FieldError::NotPlaced));
+        assert_eq!(place(objects::BLOCK, 3, 2), Err(FieldError::NotPlaced));
+    }
+
+    /// Softirq and hard interrupt, entry and exit: three instructions each.
+    #[test]
+    fn each_program_has_the_map() {
+        let out = place(objects::IRQ, 3, 96).expect("placed");
+        let pairs = objects::IRQ.chunks_exact(8).zip(out.chunks_exact(8));
+        assert_eq!(pairs.filter(|(a, b)| a != b).count(), 4 * 3);
     }
 
     #[test]

@@ -33,8 +33,9 @@ pub struct Hist {
 type Line = [u64; LINE];
 /// Lines of a histogram.
 const LINES: usize = BUCKETS / LINE;
-const ALL_LINES: u32 = u32::MAX;
 const _: () = assert!(LINES == 32);
+/// Those with buckets in use. What is behind them in a map can be something else.
+const ALL_LINES: u32 = u32::MAX >> (LINES - 1 - LAST_BUCKET / LINE);
 
 impl FromIterator<(u16, u64)> for Hist {
     /// Buckets that do not exist are left out.
@@ -226,7 +227,7 @@ fn runs(mut bits: u32) -> impl Iterator<Item = (usize, usize)> {
     std::iter::from_fn(move || {
         let first = bits.trailing_zeros();
         let len = bits.checked_shr(first)?.trailing_ones();
-        bits &= ALL_LINES.checked_shl(first + len).unwrap_or(0);
+        bits &= u32::MAX.checked_shl(first + len).unwrap_or(0);
         Some((first as usize, len as usize))
     })
 }

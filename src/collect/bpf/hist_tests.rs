@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::collect::bpf::layout::{
-    HIST_MAX_NS, SHORT_NS, block, bucket_by, bucket_by_table, bucket_of, bucket_of_short,
-    bucket_table,
+    HIST_MAX_NS, SHORT_NS, block, bucket_by_table, bucket_from, bucket_of, bucket_of_short,
+    bucket_table, irq,
 };
 use proptest::prelude::*;
 
@@ -27,9 +27,13 @@ fn the_table_of_short_waits_says_the_same() {
     }
 }
 
-/// How kernel programs compare: by the sign of the difference.
-fn by_sign(limit: u64, v: u64) -> u64 {
-    limit.wrapping_sub(v) >> 63
+/// The program at softirqs asks for these alone.
+#[test]
+fn four_octaves_have_their_buckets() {
+    let from = 1 << irq::SHORT_FROM;
+    for ns in from..from << 4 {
+        assert_eq!(bucket_from(irq::SHORT_FROM, ns), bucket_of(ns), "{ns}");
+    }
 }
 
 #[test]
@@ -38,11 +42,9 @@ fn the_table_says_the_same_at_every_border() {
     for border in (0..=LAST_BUCKET).map(|b| bucket_range(b).0) {
         for ns in border.saturating_sub(2)..border + 2 {
             assert_eq!(bucket_by_table(&table, ns), bucket_of(ns), "{ns}");
-            assert_eq!(bucket_by(ns, by_sign), bucket_of(ns), "{ns}");
         }
     }
     assert_eq!(bucket_by_table(&table, u64::MAX), LAST_BUCKET);
-    assert_eq!(bucket_by(u64::MAX, by_sign), LAST_BUCKET);
 }
 
 #[test]

@@ -7,10 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fields::Fields;
 use super::hist::{Hist, whole_us};
-use super::layout::BUCKETS;
 use super::layout::irq as l;
-use super::load::{self, Hook, Kernel, Loaded};
+use super::load::{self, Hook, Kernel, Loaded, Placed};
 use super::maps::Stripes;
 use super::{Coverage, objects};
 use crate::collect::{
@@ -118,36 +118,8 @@ impl Collector for IrqBpf {
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;
-        let mut loaded = Loaded::new(&kernel, objects::IRQ, &Vec::new(), &sizes(kernel.cpus))?;
-        // The exit first: an entry without an exit would look like a run that never ends.
-        let hard = pair(
-            &mut loaded,
-            &kernel,
-            ("hardirq_exit", "irq_handler_exit"),
-            ("hardirq_entry", "irq_handler_entry"),
-        );
-        let soft = pair(
-            &mut loaded,
-            &kernel,
-            ("softirq_exit", "softirq_exit"),
-            ("softirq_entry", "softirq_entry"),
-        );
-        soft?;
-        let mut stripes = loaded.stripes("IRQ", kernel.cpus)?;
-        stripes.refresh().map_err(|e| Unavailable::new(format!("cannot read IRQ: {e}"), ""))?;
-        Ok(Self {
-            before_entries: (0..stripes.count()).map(|c| stripes.get(c, l::UNPAIRED)).collect(),
-            cpus: (0..stripes.count() as u32)
-                .map(|c| IrqCpu { cpu: CpuId(c), ..IrqCpu::default() })
-                .collect(),
-            missed: None,
-            stripes,
-            loaded,
-            softirqs: true,
-            no_hard: hard.err().map(|u| u.reason),
-            samples: 0,
-            coverage: Coverage::default(),
-        })
+        let (loaded, no_hard) = by_address(&kernel).or_else(|_| by_lookup(&kernel))?;
+        Self::with(&kernel, loaded, no_hard)
     }
 
     fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<IrqBpfSample, CollectError> {
@@ -193,17 +165,109 @@ pub(super) fn sizes(cpus: usize) -> [(&'static str, u32); 1] {
     [("IRQ", cpus as u32)]
 }
 
-fn pair(
-    loaded: &mut Loaded,
+/// Programs and their tracepoints. The exit first: an entry without an exit would look like a run
+/// that never ends.
+type Hooks = &'static [(&'static str, &'static str)];
+
+/// The programs with the address of the map in them, where the kernel allows a value as large as
+/// all stripes: 4 MiB is enough for 146 CPUs.
+fn by_address(kernel: &Kernel) -> Result<(Loaded, Option<String>), Unavailable> {
+    const HARD: Hooks =
+        &[("hardirq_exit", "irq_handler_exit"), ("hardirq_entry", "irq_handler_entry")];
+    const SOFT: Hooks = &[("softirq_exit", "softirq_exit"), ("softirq_entry", "softirq_entry")];
+    let placed = Placed::new::<{ l::WORDS }>("IRQ_PLACED", kernel.cpus)?;
+    let loaded = Loaded::with_fields(
+        kernel,
+        objects::IRQ,
+        &Vec::new(),
+        &Fields::new(),
+        &sizes(1),
+        Some(placed),
+    )?;
+    attach(kernel, loaded, HARD, SOFT)
+}
+
+/// Those that look up the stripe of their CPU.
+fn by_lookup(kernel: &Kernel) -> Result<(Loaded, Option<String>), Unavailable> {
+    const HARD: Hooks = &[
+        ("hardirq_exit_lookup", "irq_handler_exit"),
+        ("hardirq_entry_lookup", "irq_handler_entry"),
+    ];
+    const SOFT: Hooks =
+        &[("softirq_exit_lookup", "softirq_exit"), ("softirq_entry_lookup", "softirq_entry")];
+    let loaded = Loaded::new(kernel, objects::IRQ, &Vec::new(), &sizes(kernel.cpus))?;
+    attach(kernel, loaded, HARD, SOFT)
+}
+
+/// Attaches them; also why there are none at interrupts.
+fn attach(
     kernel: &Kernel,
-    exit: (&'static str, &'static str),
-    entry: (&'static str, &'static str),
-) -> Result<(), Unavailable> {
-    loaded.attach(kernel, exit.0, Hook::Raw(exit.1))?;
-    loaded.attach(kernel, entry.0, Hook::Raw(entry.1))
+    mut loaded: Loaded,
+    hard: Hooks,
+    soft: Hooks,
+) -> Result<(Loaded, Option<String>), Unavailable> {
+    let mut both = |hooks: Hooks| {
+        hooks.iter().try_for_each(|(name, at)| loaded.attach(kernel, name, Hook::Raw(at)))
+    };
+    let no_hard = both(hard).err().map(|u| u.reason);
+    both(soft)?;
+    Ok((loaded, no_hard))
 }
 
 impl IrqBpf {
+    fn with(
+        kernel: &Kernel,
+        mut loaded: Loaded,
+        no_hard: Option<String>,
+    ) -> Result<Self, Unavailable> {
+        let mut stripes = loaded.stripes("IRQ", kernel.cpus)?;
+        stripes.refresh().map_err(|e| Unavailable::new(format!("cannot read IRQ: {e}"), ""))?;
+        Ok(Self {
+            before_entries: (0..stripes.count()).map(|c| stripes.get(c, l::UNPAIRED)).collect(),
+            cpus: (0..stripes.count() as u32)
+                .map(|c| IrqCpu { cpu: CpuId(c), ..IrqCpu::default() })
+                .collect(),
+            missed: None,
+            stripes,
+            loaded,
+            softirqs: true,
+            no_hard,
+            samples: 0,
+            coverage: Coverage::default(),
+        })
+    }
+
+    /// Opens it as on a host with more CPUs than a value of a map has room for.
+    ///
+    /// # Errors
+    /// As [`Collector::open`].
+    #[doc(hidden)]
+    pub fn open_by_lookup(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let kernel = load::kernel(host, opts)?;
+        let (loaded, no_hard) = by_lookup(&kernel)?;
+        Self::with(&kernel, loaded, no_hard)
+    }
+
+    /// Attaches programs that do nothing at softirqs: what the attachment itself costs.
+    ///
+    /// # Errors
+    /// As [`Collector::open`].
+    #[doc(hidden)]
+    pub fn open_empty(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
+        const NONE: Hooks = &[("empty_exit", "softirq_exit"), ("empty_entry", "softirq_entry")];
+        let kernel = load::kernel(host, opts)?;
+        let loaded = Loaded::new(&kernel, objects::IRQ, &Vec::new(), &sizes(kernel.cpus))?;
+        let (loaded, no_hard) = attach(&kernel, loaded, &[], NONE)?;
+        Self::with(&kernel, loaded, no_hard)
+    }
+
+    /// The programs that are attached.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn programs(&self) -> &[&'static str] {
+        self.loaded.attached()
+    }
+
     /// [`Sample.missed`] read now: samples read it now and then only.
     #[doc(hidden)]
     pub fn missed_now(&self) -> Option<u64> {
@@ -231,7 +295,7 @@ impl IrqBpf {
             x.count = count;
             x.ns = whole_us(word(at + 1));
             x.max_ns = word(at + 2);
-            let hist = l::SOFT_HIST + v * BUCKETS;
+            let hist = at + l::VECTOR_HIST;
             x.hist = x.hist.gather_again(&self.stripes, cpu, hist, count);
         }
         // The count first: the program adds it after the time.

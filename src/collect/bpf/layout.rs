@@ -24,39 +24,42 @@ pub const HIST_MAX_NS: u64 = 1 << 36;
 #[inline(always)]
 #[must_use]
 pub fn bucket_of(ns: u64) -> usize {
-    bucket_by(ns, |limit, v| u64::from(v > limit))
+    let from = if ns < 1 << 10 {
+        if ns < 1 << HIST_MIN_SHIFT {
+            return 0;
+        }
+        6
+    } else if ns < 1 << 14 {
+        10
+    } else if ns < 1 << 18 {
+        14
+    } else if ns < 1 << 22 {
+        18
+    } else if ns < 1 << 26 {
+        22
+    } else if ns < 1 << 30 {
+        26
+    } else if ns < 1 << 34 {
+        30
+    } else if ns < HIST_MAX_NS {
+        34
+    } else {
+        return LAST_BUCKET;
+    };
+    bucket_from(from, ns)
 }
 
-/// [`bucket_of`] with its comparison: 1 where the second value is above the first, else 0. Both
-/// are below 2^63.
-///
-/// Kernel programs bring one without a branch. What the compiler makes of `>` are two branches a
-/// step; which way they go nobody can predict, and the verifier follows all of them.
+/// The same for a duration of 2^`from` ns up to 16 times that. BPF has no instruction for the
+/// position of the top bit, and to find it by halving takes three times as long.
 #[inline(always)]
 #[must_use]
-pub fn bucket_by(ns: u64, over: impl Fn(u64, u64) -> u64) -> usize {
-    if ns < 1 << HIST_MIN_SHIFT {
-        return 0;
-    }
-    if ns >= HIST_MAX_NS {
-        return LAST_BUCKET;
-    }
-    // The position of the top bit by halving: BPF has no instruction for it.
-    let mut v = ns >> HIST_MIN_SHIFT;
-    let mut octave = over(0xffff, v) << 4;
-    v >>= octave;
-    let step = over(0xff, v) << 3;
-    v >>= step;
-    octave += step;
-    let step = over(0xf, v) << 2;
-    v >>= step;
-    octave += step;
-    let step = over(3, v) << 1;
-    v >>= step;
-    octave += step + (v >> 1);
-    // The top bit and the three behind it are 8 to 15.
-    let top = ns >> (octave + 3);
-    (octave * 8 + top) as usize - 7
+pub fn bucket_from(from: u32, ns: u64) -> usize {
+    // Two bits for each of 0 to 15: the position of its top bit.
+    const OCTAVES: u64 = 0xffff_aa50;
+    let octave = (OCTAVES >> ((ns >> from) << 1 & 31)) as u32 & 3;
+    // The three bits behind the top one.
+    let part = (ns >> (octave + from - 3)) as usize & 7;
+    ((from - HIST_MIN_SHIFT + octave) * 8) as usize + part + 1
 }
 
 /// Durations below this have their bucket from [`bucket_table`]: 1.05 ms.
@@ -285,37 +288,49 @@ pub const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 pub mod irq {
     /// Softirq vectors with a row; the kernel has 10.
     pub const VECTORS: usize = 10;
-    /// Time in hard interrupt handlers since attach, ns.
-    pub const HARD_NS: usize = 0;
-    /// Hard interrupt handlers run.
-    pub const HARD_COUNT: usize = 1;
+    /// First row of the vectors: count, ns, longest. The rest of its cache line is free for the
+    /// words below; behind it lies the vector's histogram.
+    pub const VECTOR: usize = 0;
+    /// Words from row to row.
+    pub const VECTOR_WORDS: usize = 1 << VECTOR_SHIFT;
+    /// The same by its power of two.
+    pub const VECTOR_SHIFT: u32 = 8;
+    /// Words from the row to the histogram: what is left to the next row takes all buckets in use.
+    pub const VECTOR_HIST: usize = 8;
+    /// Words of what runs at the moment: in the cache line of the row of NET_RX, which is there
+    /// most where there is most.
+    const RUNNING: usize = VECTOR + 3 * VECTOR_WORDS + 3;
+    /// When the running softirq began, and later by the time of the handlers that have
+    /// interrupted it, ns; 0 outside.
+    pub const SOFT_START: usize = RUNNING;
     /// When the running handler began, ns; 0 outside.
-    pub const HARD_START: usize = 2;
-    /// When the running softirq began, less what [`HARD_NS`] was then, ns; 0 outside.
-    pub const SOFT_START: usize = 3;
+    pub const HARD_START: usize = RUNNING + 1;
+    /// Hard interrupt handlers run.
+    pub const HARD_COUNT: usize = RUNNING + 2;
+    /// Time in hard interrupt handlers since attach, ns.
+    pub const HARD_NS: usize = RUNNING + 3;
     /// Exits without an entry.
-    pub const UNPAIRED: usize = 4;
+    pub const UNPAIRED: usize = RUNNING + 4;
     /// Handlers whose interrupt found no free row.
-    pub const TABLE_FULL: usize = 5;
-    /// First row of the vectors: count, ns, longest.
-    pub const VECTOR: usize = 16;
-    /// Words per vector row.
-    pub const VECTOR_WORDS: usize = 4;
+    pub const TABLE_FULL: usize = VECTOR + 3;
+    /// Histogram of hard interrupt handlers.
+    pub const HARD_HIST: usize = VECTOR + VECTORS * VECTOR_WORDS;
     /// First row of the interrupts: number + 1, count, ns, longest.
-    pub const LINE: usize = 64;
+    pub const LINE: usize = HARD_HIST + super::BUCKETS;
     /// Rows of the interrupt table.
     pub const LINES: usize = 128;
     /// Words per row.
     pub const LINE_WORDS: usize = 4;
     /// Rows tried for one interrupt.
     pub const PROBES: usize = 8;
-    /// Histogram of hard interrupt handlers.
-    pub const HARD_HIST: usize = LINE + LINES * LINE_WORDS;
-    /// First histogram of the vectors.
-    pub const SOFT_HIST: usize = HARD_HIST + super::BUCKETS;
     /// Words per CPU, a multiple of a page.
-    pub const WORDS: usize = (SOFT_HIST + VECTORS * super::BUCKETS).next_multiple_of(512);
-    const _: () = assert!(VECTOR + VECTORS * VECTOR_WORDS <= LINE);
+    pub const WORDS: usize = (LINE + LINES * LINE_WORDS).next_multiple_of(512);
+    /// Softirqs of 2 to the power of this, ns, up to 16 times that take the shortest way through
+    /// the program.
+    pub const SHORT_FROM: u32 = 9;
+    const _: () = assert!(VECTOR_HIST + super::LAST_BUCKET < VECTOR_WORDS);
+    const _: () = assert!(UNPAIRED < VECTOR + 3 * VECTOR_WORDS + VECTOR_HIST);
+    const _: () = assert!(TABLE_FULL < VECTOR + VECTOR_HIST);
 }
 
 // ---- block: shared by all CPUs --------------------------------------------------------------

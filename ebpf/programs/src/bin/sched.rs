@@ -95,7 +95,7 @@ offsets! {
 
 #[btf_tracepoint(function = "sched_switch")]
 pub fn runq(ctx: BtfTracePointContext) -> i32 {
-    switched(ctx, Stripe::placed::<WORDS>)
+    switched(ctx, |cpu| Stripe::placed::<WORDS>(u64::from(cpu)))
 }
 
 /// The same where one value of a map cannot hold the stripes of all CPUs.
