@@ -50,7 +50,7 @@ pub fn bucket_of(ns: u64) -> usize {
 }
 
 /// The same for a duration of 2^`from` ns up to 16 times that. BPF has no instruction for the
-/// position of the top bit, and to find it by halving takes three times as long.
+/// position of the top bit, and to find it by halving takes three times the instructions.
 #[inline(always)]
 #[must_use]
 pub fn bucket_from(from: u32, ns: u64) -> usize {
