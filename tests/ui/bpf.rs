@@ -74,6 +74,19 @@ fn the_tier_is_named() {
     assert!(c.text().contains("eBPF wakeups 0.1s"), "{}", c.text());
 }
 
+/// Where a part of the softirqs stands for all, the CPU says how many that are.
+#[test]
+fn the_part_that_is_timed_is_told() {
+    let mut c = Console::after(Script { often: true, ..Script::healthy() }.with_bpf(), BIG, 30);
+    let t = c.keys("3<enter>").text().clone();
+    let line = t.lines().find(|l| l.contains("NET_RX") && l.contains("of core")).unwrap();
+    // 20,310 of 90,310 a second; the 310 take 6.5 us each: 7.2 and 0.2 %.
+    assert!(line.contains(" 7.4% of core  90.3k/s") && line.contains("of 22% of them"), "{line}");
+    c.script.often = false;
+    c.ticks(2);
+    assert!(!c.text().contains("of them"), "{}", c.text());
+}
+
 /// A healthy box has no event, and says that it looked.
 #[test]
 fn no_event_is_said_so() {

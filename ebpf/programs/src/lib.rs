@@ -10,7 +10,7 @@ use core::ffi::c_void;
 use core::ptr::{read_volatile, write_volatile};
 
 use aya_ebpf::helpers::generated::{
-    bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel,
+    bpf_get_smp_processor_id, bpf_jiffies64, bpf_ktime_get_ns, bpf_probe_read_kernel,
 };
 use aya_ebpf::maps::Array;
 use layout::{BUCKETS, placed};
@@ -42,6 +42,14 @@ pub fn bounded<const MASK: u64>(v: u64) -> usize {
 pub fn now() -> u64 {
     // SAFETY: helper without arguments.
     unsafe { bpf_ktime_get_ns() }
+}
+
+/// Ticks of the kernel's clock (5.6): one load where programs are compiled for 64 bits.
+#[inline(always)]
+#[must_use]
+pub fn jiffies() -> u64 {
+    // SAFETY: helper without arguments.
+    unsafe { bpf_jiffies64() }
 }
 
 /// Number of this CPU.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::collect::bpf::layout::{
     HIST_MAX_NS, SHORT_NS, block, bucket_by_table, bucket_from, bucket_of, bucket_of_short,
-    bucket_table, irq,
+    bucket_table, irq, timed,
 };
 use proptest::prelude::*;
 
@@ -33,6 +33,64 @@ fn four_octaves_have_their_buckets() {
     let from = 1 << irq::SHORT_FROM;
     for ns in from..from << 4 {
         assert_eq!(bucket_from(irq::SHORT_FROM, ns), bucket_of(ns), "{ns}");
+    }
+}
+
+/// A turn after so many timed runs that came often, from nothing.
+fn often(runs: u64, t: u64) -> u64 {
+    (0..runs).fold(0, |turn, _| timed::often_again(turn, t))
+}
+
+#[test]
+fn softirqs_are_timed_one_by_one_until_many_came_often() {
+    for runs in 0..timed::STREAK {
+        let turn = often(runs, 7);
+        assert!(!timed::sampling(turn) && timed::left(turn) == 0 && timed::group(turn) == 1);
+        assert_eq!((timed::runs(turn), timed::pending(turn)), (runs, 0));
+    }
+    let many = often(timed::STREAK, 7);
+    assert!(timed::sampling(many) && timed::left(many) + 1 == timed::group(many));
+    assert_eq!(timed::runs(many), timed::STREAK);
+    // One that came late, and all begins anew; but not the count.
+    let late = timed::seldom(many);
+    assert!(!timed::sampling(late) && timed::left(late) == 0 && timed::group(late) == 1);
+    assert_eq!(timed::runs(late), timed::STREAK + 1);
+    // 33 us each: 98 us for one and two that were passed over.
+    assert!(timed::often(32_767, 1) && !timed::often(32_768, 1));
+    assert!(timed::often(98_303, 3) && !timed::often(98_304, 3));
+}
+
+#[test]
+fn the_timed_softirq_stands_for_those_passed_over() {
+    let mut turn = timed::sampled(0, 12_345);
+    let group = timed::group(turn);
+    for passed in 0..group - 1 {
+        assert_eq!((timed::left(turn), timed::pending(turn)), (group - 1 - passed, passed));
+        turn = timed::passed(turn);
+    }
+    assert_eq!((timed::left(turn), timed::group(turn), timed::runs(turn)), (0, group, 1));
+    // One of them has its own time: one less to stand for, wherever it comes.
+    let mut turn = timed::late(timed::passed(timed::sampled(0, 12_345)));
+    assert_eq!((timed::pending(turn), timed::group(turn)), (1, group - 1));
+    while timed::left(turn) > 0 {
+        turn = timed::passed(turn);
+    }
+    assert_eq!((timed::group(turn), timed::pending(turn)), (group - 1, group - 2));
+    assert!(timed::sampling(turn));
+    // The next group has what comes out of the clock, whatever was before.
+    assert_eq!(timed::sampled(turn, 99) & 0xffff, timed::sampled(0, 99) & 0xffff);
+}
+
+/// As often each, also where the clock counts in steps of 40 ns, and in steps of 52.083.
+#[test]
+fn two_to_five_softirqs_are_passed_over() {
+    for step in [1_000.0, 40.0, 1e9 / 19.2e6] {
+        let mut seen = [0u32; 4];
+        for i in 0..10_000_u64 {
+            let t = (i as f64 * step) as u64;
+            seen[timed::left(timed::sampled(0, t)) as usize - 2] += 1;
+        }
+        assert!(seen.iter().all(|n| (2_400..2_600).contains(n)), "{step}: {seen:?}");
     }
 }
 

@@ -288,33 +288,41 @@ pub const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 pub mod irq {
     /// Softirq vectors with a row; the kernel has 10.
     pub const VECTORS: usize = 10;
-    /// First row of the vectors: count, ns, longest. The rest of its cache line is free for the
-    /// words below; behind it lies the vector's histogram.
+    /// First row of the vectors, a cache line each: runs, sum of their times (ns), the longest
+    /// (ns), and the words below. Behind it lies the vector's histogram.
     pub const VECTOR: usize = 0;
     /// Words from row to row.
     pub const VECTOR_WORDS: usize = 1 << VECTOR_SHIFT;
     /// The same by its power of two.
     pub const VECTOR_SHIFT: u32 = 8;
+    /// In a row: which runs are timed, see [`timed`](super::timed).
+    pub const TURN: usize = VECTOR + 3;
+    /// In a row: when the last timed run ended, ns.
+    pub const SINCE: usize = VECTOR + 4;
+    /// In a row: runs that are in the number of runs alone.
+    pub const UNTIMED: usize = VECTOR + 5;
     /// Words from the row to the histogram: what is left to the next row takes all buckets in use.
     pub const VECTOR_HIST: usize = 8;
-    /// Words of what runs at the moment: in the cache line of the row of NET_RX, which is there
+    /// Words of the softirq that runs: in the cache line of the row of NET_RX, which is there
     /// most where there is most.
-    const RUNNING: usize = VECTOR + 3 * VECTOR_WORDS + 3;
-    /// When the running softirq began, and later by the time of the handlers that have
-    /// interrupted it, ns; 0 outside.
+    const RUNNING: usize = VECTOR + 3 * VECTOR_WORDS + 6;
+    /// When it began, and later by the time of the handlers that have interrupted it, ns; 0
+    /// outside, and when it is not timed.
     pub const SOFT_START: usize = RUNNING;
+    /// When it began, in jiffies; 0 outside, and when it is timed.
+    pub const SOFT_TICK: usize = RUNNING + 1;
     /// When the running handler began, ns; 0 outside.
-    pub const HARD_START: usize = RUNNING + 1;
+    pub const HARD_START: usize = VECTOR + VECTORS * VECTOR_WORDS;
     /// Hard interrupt handlers run.
-    pub const HARD_COUNT: usize = RUNNING + 2;
+    pub const HARD_COUNT: usize = HARD_START + 1;
     /// Time in hard interrupt handlers since attach, ns.
-    pub const HARD_NS: usize = RUNNING + 3;
+    pub const HARD_NS: usize = HARD_START + 2;
     /// Exits without an entry.
-    pub const UNPAIRED: usize = RUNNING + 4;
+    pub const UNPAIRED: usize = HARD_START + 3;
     /// Handlers whose interrupt found no free row.
-    pub const TABLE_FULL: usize = VECTOR + 3;
+    pub const TABLE_FULL: usize = HARD_START + 4;
     /// Histogram of hard interrupt handlers.
-    pub const HARD_HIST: usize = VECTOR + VECTORS * VECTOR_WORDS;
+    pub const HARD_HIST: usize = HARD_START + 8;
     /// First row of the interrupts: number + 1, count, ns, longest.
     pub const LINE: usize = HARD_HIST + super::BUCKETS;
     /// Rows of the interrupt table.
@@ -329,8 +337,102 @@ pub mod irq {
     /// the program.
     pub const SHORT_FROM: u32 = 9;
     const _: () = assert!(VECTOR_HIST + super::LAST_BUCKET < VECTOR_WORDS);
-    const _: () = assert!(UNPAIRED < VECTOR + 3 * VECTOR_WORDS + VECTOR_HIST);
-    const _: () = assert!(TABLE_FULL < VECTOR + VECTOR_HIST);
+    const _: () = assert!(SOFT_TICK < VECTOR + 3 * VECTOR_WORDS + VECTOR_HIST);
+}
+
+/// Which runs of a softirq vector are timed: all, but where they come so often that it would
+/// cost a percent of the CPU, one of three to six.
+///
+/// Two readings of the clock are four fifths of what a timed run costs. After [`STREAK`] runs
+/// that came less than 33 us apart, two to five are passed over, at random so that no pattern of
+/// the load is hit again and again; the next is timed and counts for them. All of them must have
+/// ended within 33 us each again: so none was longer than 0.2 ms. Else they are untimed, and the
+/// next are timed one by one. One that ran for two ticks of the kernel is never passed over: its
+/// time is known to a tick.
+///
+/// A turn is a word: the runs still to be passed over (bits 0 to 7), those that the next timed one
+/// counts for (8 to 15), how many timed ones came often, up to `STREAK` (16 to 23), and how many
+/// were timed ever.
+pub mod timed {
+    /// Timed one by one before any is passed over.
+    pub const STREAK: u64 = 32;
+    /// Runs come often when less than 2 to the power of this lies between them, ns.
+    pub const OFTEN_SHIFT: u32 = 15;
+    /// One in the bits of a turn.
+    const STREAK_ONE: u64 = 1 << 16;
+    const TIMED_ONE: u64 = 1 << TIMED_SHIFT;
+    const TIMED_SHIFT: u32 = 24;
+    /// All bits below those of the runs timed ever.
+    const STATE: u64 = TIMED_ONE - 1;
+
+    /// Runs still to be passed over.
+    #[inline(always)]
+    #[must_use]
+    pub const fn left(turn: u64) -> u64 {
+        turn & 0xff
+    }
+    /// How many the next timed run stands for, with itself.
+    #[inline(always)]
+    #[must_use]
+    pub const fn group(turn: u64) -> u64 {
+        (turn >> 8 & 0xff) + 1
+    }
+    /// Whether there were [`STREAK`] timed runs that came often.
+    #[inline(always)]
+    #[must_use]
+    pub const fn sampling(turn: u64) -> bool {
+        turn & STATE >= STREAK * STREAK_ONE
+    }
+    /// Runs passed over that no timed one counts for yet.
+    #[must_use]
+    pub const fn pending(turn: u64) -> u64 {
+        (turn >> 8 & 0xff).saturating_sub(left(turn))
+    }
+    /// Runs timed ever.
+    #[must_use]
+    pub const fn runs(turn: u64) -> u64 {
+        turn >> TIMED_SHIFT
+    }
+    /// Whether a group of runs came often, when it ended `span` ns after the one before.
+    #[inline(always)]
+    #[must_use]
+    pub const fn often(span: u64, group: u64) -> bool {
+        span < group << OFTEN_SHIFT
+    }
+
+    /// The turn after a run that is passed over.
+    #[inline(always)]
+    #[must_use]
+    pub const fn passed(turn: u64) -> u64 {
+        turn.wrapping_sub(1)
+    }
+    /// The turn after a run that was to be passed over, and has a time of its own.
+    #[inline(always)]
+    #[must_use]
+    pub const fn late(turn: u64) -> u64 {
+        turn.wrapping_sub(0x101)
+    }
+    /// The turn after a timed run that did not come often.
+    #[inline(always)]
+    #[must_use]
+    pub const fn seldom(turn: u64) -> u64 {
+        (turn & !STATE).wrapping_add(TIMED_ONE)
+    }
+    /// The turn after a timed run that ended at `t` and came often.
+    #[inline(always)]
+    #[must_use]
+    pub const fn often_again(turn: u64, t: u64) -> u64 {
+        let more = (turn & !0xffff).wrapping_add(TIMED_ONE + STREAK_ONE);
+        if sampling(more) { sampled(turn, t) } else { more }
+    }
+    /// The same where there were [`STREAK`] of them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn sampled(turn: u64, t: u64) -> u64 {
+        // The upper bits of a product depend on all of `t`: many clocks have no single ns.
+        let random = t.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62;
+        seldom(turn).wrapping_add(STREAK * STREAK_ONE + (random + 2) * 0x101)
+    }
 }
 
 // ---- block: shared by all CPUs --------------------------------------------------------------

@@ -79,15 +79,18 @@ fn vector_times(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
         let why = cx.no_ebpf(CollectorId::IrqBpf);
         return why.map(|why| field("softirq time", why)).into_iter().collect();
     };
-    let mut list: Vec<(&'static str, RunFigures)> = Vec::new();
+    let mut list: Vec<(&'static str, RunFigures, Option<f64>)> = Vec::new();
     if let Some(c) = b.value.cpu(cpu) {
-        list.extend(c.vectors.iter().map(|v| (v.name(), v.run)));
+        list.extend(c.vectors.iter().map(|v| (v.name(), v.run, v.timed)));
         list.sort_by(|a, b| b.1.pct.total_cmp(&a.1.pct));
-        list.extend(c.hard.map(|h| ("interrupts", h)));
+        list.extend(c.hard.map(|h| ("interrupts", h, None)));
     }
-    list.into_iter()
-        .map(|(name, run)| field("time", format!("{name:<11} {}", run_text(&run))))
-        .collect()
+    let line = |(name, run, timed): (&str, RunFigures, Option<f64>)| {
+        let timed =
+            timed.map_or(String::new(), |t| format!("  of {}% of them", units::pct(100.0 * t)));
+        field("time", format!("{name:<11} {}{timed}", run_text(&run)))
+    };
+    list.into_iter().map(line).collect()
 }
 
 /// `  4.1% of core  12.3k/s  mean 3.1us  p99 9.0us  max 21us`

@@ -168,7 +168,7 @@ static COLUMNS: [Column<CpuId>; 23] = [
         .about("share of the core spent in hardware interrupt handlers"),
     Column::new("longest", "max", 5, Unit::Time, longest_run)
         .prio(8)
-        .about("longest softirq of the interval (eBPF)"),
+        .about("longest softirq of the interval (eBPF; of those timed)"),
     Column::new("runs", "runs/s", 6, Unit::Number, runs_s)
         .prio(HIDDEN)
         .about("softirqs run per second (eBPF)"),

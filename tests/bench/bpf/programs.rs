@@ -2,13 +2,15 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use aya::programs::loaded_programs;
-use stallscope::collect::Collector;
+use stallscope::clock;
 use stallscope::collect::bpf::block::BlockBpf;
 use stallscope::collect::bpf::irq::IrqBpf;
 use stallscope::collect::bpf::net::NetBpf;
 use stallscope::collect::bpf::runq::RunqBpf;
+use stallscope::collect::{Collector, Interest, SampleContext};
 
 use super::load::{direct_reads, ping_pong, refused, udp};
 use super::{goal, host, median, rounds, tool};
@@ -64,6 +66,19 @@ fn account_of_softirqs() -> f64 {
     per_event(empty, udp, 0.0, false) / 2.0
 }
 
+/// Part of the softirqs of this load that is timed.
+fn timed_part() -> f64 {
+    let (host, opts) = host();
+    let mut irq = IrqBpf::open(&host, &opts).unwrap();
+    udp();
+    let interest = Interest::default();
+    let cx =
+        SampleContext { at: clock::mono(), interval: Duration::from_secs(1), interest: &interest };
+    let s = irq.sample(&cx).unwrap();
+    let most = s.cpus.iter().flat_map(|c| &c.vectors).max_by_key(|v| v.count);
+    most.map_or(f64::NAN, |v| 1.0 - v.passed as f64 / v.count as f64)
+}
+
 fn pong() {
     ping_pong(40_000);
 }
@@ -114,7 +129,12 @@ pub(crate) fn all() {
     println!("  per switch: {ours:.0} ns, by wakeups {wakeups:.0} ns, runqlat {theirs:.0} ns");
     let (ours, theirs, ratio) =
         duel(open::<IrqBpf>, "softirqs", &["1000", "1"], udp, account_of_softirqs);
-    println!("  per softirq: {ours:.0} ns, softirqs {theirs:.0} ns");
+    let each = || Some(Box::new(IrqBpf::open_by_lookup(&host, &opts).unwrap()) as Box<dyn Any>);
+    let each = per_event(each, udp, account_of_softirqs(), false);
+    println!(
+        "  per softirq: {ours:.0} ns, softirqs {theirs:.0} ns; with each one timed {each:.0} ns"
+    );
+    println!("    {:.0} % of them timed", 100.0 * timed_part());
     goal("softirq pair / softirqs", ratio, 0.7, "x");
     let args = ["-Q", "-D", "1000", "1"];
     let (ours, theirs, ratio) =

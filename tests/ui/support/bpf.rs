@@ -40,7 +40,7 @@ pub fn samples(s: &mut Samples, at: MonoNs, n: u64, sick: u64, script: &Script) 
         waits.tier = RunqTier::Wakeup;
     }
     s.runq_bpf = Some(stamp(at, waits));
-    s.irq_bpf = Some(stamp(at, irq(n, sick)));
+    s.irq_bpf = Some(stamp(at, irq(n, sick, if script.often { n } else { 0 })));
     s.block_bpf = Some(stamp(at, block(n, sick)));
     s.net_bpf = Some(stamp(at, net(at, if script.drops { n } else { 0 }, sick, script.name)));
 }
@@ -92,13 +92,14 @@ fn runq(at: MonoNs, n: u64, sick: u64, name: &str) -> RunqBpfSample {
     }
 }
 
-fn irq(n: u64, sick: u64) -> IrqBpfSample {
+fn irq(n: u64, sick: u64, often: u64) -> IrqBpfSample {
     let vector = |vector, count: u64, ns: u64| VectorTime {
         vector,
         count,
         ns: count * ns,
         max_ns: if count > 0 { ns } else { 0 },
         hist: hist(&[(ns, count)]),
+        ..VectorTime::default()
     };
     let cpus = (0..4)
         .map(|c| {
@@ -107,6 +108,11 @@ fn irq(n: u64, sick: u64) -> IrqBpfSample {
             let mut rx = vector(3, 9000 * hot, 100_000);
             rx.hist.merge(&hist(&[(6_500, 310 * n)]));
             (rx.count, rx.ns) = (rx.count + 310 * n, rx.ns + 310 * n * 6_500);
+            // 90,000 runs of 800 ns, of which 20,000 are timed and 90 not even counted for: 7.2%.
+            let often = if c == 2 { often } else { 0 };
+            rx.hist.merge(&hist(&[(800, 89_910 * often)]));
+            (rx.count, rx.ns) = (rx.count + 90_000 * often, rx.ns + 89_910 * 800 * often);
+            (rx.passed, rx.untimed) = (70_000 * often, 90 * often);
             let hard = 400 * n + 9000 * hot;
             IrqCpu {
                 cpu: CpuId(c),

@@ -49,6 +49,8 @@ pub struct Script {
     pub bpf: bool,
     /// Run-queue waits are measured from wakeups.
     pub wakeups: bool,
+    /// Short softirqs come so often on one CPU that not all are timed.
+    pub often: bool,
     /// Packets are dropped now and then, as on any box.
     pub drops: bool,
 }
@@ -66,6 +68,7 @@ impl Default for Script {
             unix: 0,
             bpf: false,
             wakeups: false,
+            often: false,
             drops: true,
         }
     }

@@ -6,12 +6,13 @@
 //! reading of the clock and its access to the start counts to the softirq at its entry, and is
 //! taken off at its exit, though it came after.
 //!
-//! The clock is read first of all: the work of the exit is in no softirq's time.
+//! The work of the two programs at a softirq is in no softirq's time but for a few loads of the
+//! exit. Where softirqs come often, some are not timed: see `layout::timed`.
 //!
-//! Nearly all that is left of the cost, next to the two readings of the clock, are lines of the
-//! caches, which the kernel has used for other things since the last softirq. So the programs at
-//! softirqs hold the address of their map, do no more than a short softirq needs, in four lines of
-//! machine code, and leave the others to `seldom`.
+//! Nearly all that is left of the cost, next to readings of the clock, are lines of the caches,
+//! which the kernel has used for other things since the last softirq. So the programs at softirqs
+//! hold the address of their map, do no more than a short softirq needs that came often, and
+//! leave the others to `seldom`.
 #![no_std]
 #![no_main]
 
@@ -19,66 +20,91 @@ use aya_ebpf::EbpfContext;
 use aya_ebpf::macros::{map, raw_tracepoint};
 use aya_ebpf::maps::Array;
 use aya_ebpf::programs::RawTracePointContext;
-use stallscope_bpf::layout::bucket_from;
 use stallscope_bpf::layout::irq::{
-    HARD_COUNT, HARD_HIST, HARD_NS, HARD_START, LINE, LINE_WORDS, LINES, PROBES, SHORT_FROM,
-    SOFT_START, TABLE_FULL, UNPAIRED, VECTOR, VECTOR_HIST, VECTOR_SHIFT, VECTORS, WORDS,
+    HARD_COUNT, HARD_HIST, HARD_NS, HARD_START, LINE, LINE_WORDS, LINES, PROBES, SHORT_FROM, SINCE,
+    SOFT_START, SOFT_TICK, TABLE_FULL, TURN, UNPAIRED, UNTIMED, VECTOR, VECTOR_HIST, VECTOR_SHIFT,
+    VECTORS, WORDS,
 };
-use stallscope_bpf::{MMAPABLE, Stripe, arg, bounded, bucket, cpu, cpu_index, now};
+use stallscope_bpf::layout::{bucket_from, timed};
+use stallscope_bpf::{
+    MMAPABLE, Stripe, arg, bounded, bucket, cpu, cpu_index, jiffies, now, offsets,
+};
 
 #[map]
 static IRQ: Array<[u64; WORDS]> = Array::with_max_entries(1, MMAPABLE);
 
-/// The stripe of this CPU in the map that the loader places here.
-#[inline(always)]
-fn placed() -> Option<Stripe> {
-    Stripe::placed::<WORDS>(cpu_index())
+offsets! {
+    /// Length of a tick, ns.
+    TICK_NS,
 }
 
-/// The same where one value of a map cannot hold the stripes of all CPUs.
-#[inline(always)]
-fn looked_up() -> Option<Stripe> {
-    Stripe::of(&IRQ, cpu())
+/// How programs come to their stripe, and what they need not do.
+trait Way {
+    /// The stripe of this CPU.
+    fn stripe() -> Option<Stripe>;
+    /// Whether runs that come often may be passed over.
+    const SAMPLES: bool;
+}
+
+/// In the map that the loader places in the program.
+struct Placed;
+impl Way for Placed {
+    #[inline(always)]
+    fn stripe() -> Option<Stripe> {
+        Stripe::placed::<WORDS>(cpu_index())
+    }
+    const SAMPLES: bool = true;
+}
+
+/// The same where one value of a map cannot hold the stripes of all CPUs, and for kernels that
+/// do not tell programs the tick: each run is timed.
+struct LookedUp;
+impl Way for LookedUp {
+    #[inline(always)]
+    fn stripe() -> Option<Stripe> {
+        Stripe::of(&IRQ, cpu())
+    }
+    const SAMPLES: bool = false;
 }
 
 #[raw_tracepoint(tracepoint = "softirq_entry")]
-pub fn softirq_entry(_ctx: RawTracePointContext) -> i32 {
-    softirq_begins(placed)
+pub fn softirq_entry(ctx: RawTracePointContext) -> i32 {
+    softirq_begins::<Placed>(ctx)
 }
 
 #[raw_tracepoint(tracepoint = "softirq_entry")]
-pub fn softirq_entry_lookup(_ctx: RawTracePointContext) -> i32 {
-    softirq_begins(looked_up)
+pub fn softirq_entry_lookup(ctx: RawTracePointContext) -> i32 {
+    softirq_begins::<LookedUp>(ctx)
 }
 
 #[raw_tracepoint(tracepoint = "softirq_exit")]
 pub fn softirq_exit(ctx: RawTracePointContext) -> i32 {
-    softirq_ends(ctx, placed)
+    softirq_ends::<Placed>(ctx)
 }
 
 #[raw_tracepoint(tracepoint = "softirq_exit")]
 pub fn softirq_exit_lookup(ctx: RawTracePointContext) -> i32 {
-    softirq_ends(ctx, looked_up)
+    softirq_ends::<LookedUp>(ctx)
 }
 
 #[raw_tracepoint(tracepoint = "irq_handler_entry")]
 pub fn hardirq_entry(_ctx: RawTracePointContext) -> i32 {
-    handler_begins(placed)
+    handler_begins::<Placed>()
 }
 
 #[raw_tracepoint(tracepoint = "irq_handler_entry")]
 pub fn hardirq_entry_lookup(_ctx: RawTracePointContext) -> i32 {
-    handler_begins(looked_up)
+    handler_begins::<LookedUp>()
 }
 
 #[raw_tracepoint(tracepoint = "irq_handler_exit")]
 pub fn hardirq_exit(ctx: RawTracePointContext) -> i32 {
-    handler_ends(ctx, placed)
+    handler_ends::<Placed>(ctx)
 }
 
 #[raw_tracepoint(tracepoint = "irq_handler_exit")]
 pub fn hardirq_exit_lookup(ctx: RawTracePointContext) -> i32 {
-    handler_ends(ctx, looked_up)
+    handler_ends::<LookedUp>(ctx)
 }
 
 /// Measures what nothing costs: the same attachment, no work. Used by the benchmark.
@@ -94,72 +120,149 @@ pub fn empty_exit(_ctx: RawTracePointContext) -> i32 {
 }
 
 #[inline(always)]
-fn softirq_begins(stripe: impl FnOnce() -> Option<Stripe>) -> i32 {
-    let t = now();
-    if let Some(s) = stripe() {
-        s.set(SOFT_START, t);
+fn softirq_begins<W: Way>(ctx: RawTracePointContext) -> i32 {
+    let Some(s) = W::stripe() else { return 0 };
+    if W::SAMPLES {
+        let Some(row) = row(ctx, s) else { return 0 };
+        if timed::left(row.1.get(TURN)) != 0 {
+            s.set(SOFT_TICK, jiffies());
+            return 0;
+        }
     }
+    s.set(SOFT_START, now());
     0
 }
 
+/// Number and row of the vector.
 #[inline(always)]
-fn softirq_ends(ctx: RawTracePointContext, stripe: impl FnOnce() -> Option<Stripe>) -> i32 {
+fn row(ctx: RawTracePointContext, s: Stripe) -> Option<(u64, Stripe)> {
     let vector = arg(ctx.as_ptr(), 0);
-    let t = now();
-    let Some(s) = stripe() else { return 0 };
-    if vector >= VECTORS as u64 {
-        return 0;
+    (vector < VECTORS as u64).then(|| (vector, s.after(vector << (VECTOR_SHIFT + 3))))
+}
+
+#[inline(always)]
+fn softirq_ends<W: Way>(ctx: RawTracePointContext) -> i32 {
+    let Some(s) = W::stripe() else { return 0 };
+    let Some((vector, row)) = row(ctx, s) else { return 0 };
+    let mut turn = 0;
+    if W::SAMPLES {
+        turn = row.get(TURN);
+        if timed::left(turn) != 0 {
+            let ticks = jiffies().wrapping_sub(s.get(SOFT_TICK));
+            s.set(SOFT_TICK, 0);
+            if ticks > 1 {
+                late(s, vector, turn, ticks);
+                return 0;
+            }
+            row.set(TURN, timed::passed(turn));
+            row.add(VECTOR, 1);
+            return 0;
+        }
     }
+    let t = now();
     let start = s.get(SOFT_START);
     s.set(SOFT_START, 0);
     let ns = t.wrapping_sub(start);
     // One comparison: what is shorter turns into more than anything.
     const FROM: u64 = 1 << SHORT_FROM;
-    if ns.wrapping_sub(FROM) >= (FROM << 4) - FROM {
-        seldom(s, vector, start, ns);
+    let usual = ns.wrapping_sub(FROM) < (FROM << 4) - FROM;
+    if W::SAMPLES {
+        let group = timed::group(turn);
+        let span = t.wrapping_sub(row.get(SINCE));
+        if timed::sampling(turn) && timed::often(span, group) && usual {
+            row.set(SINCE, t);
+            row.set(TURN, timed::sampled(turn, t));
+            count(row, group, ns, bucket_from(SHORT_FROM, ns));
+            return 0;
+        }
+    } else if usual {
+        count(row, 1, ns, bucket_from(SHORT_FROM, ns));
         return 0;
     }
-    count(s, vector, ns, bucket_from(SHORT_FROM, ns));
+    seldom::<W>(s, vector, start, t);
     0
 }
 
-/// What most softirqs need not do.
+/// What softirqs that come often need not do.
 #[cold]
 #[inline(never)]
-fn seldom(s: Stripe, vector: u64, start: u64, ns: u64) {
+fn seldom<W: Way>(s: Stripe, vector: u64, start: u64, t: u64) {
     if start == 0 {
         s.add(UNPAIRED, 1);
         return;
     }
+    let ns = t.wrapping_sub(start);
     // By a handler after the end, see the head.
     let ns = if ns > i64::MAX as u64 { 0 } else { ns };
-    count(s, vector, ns, bucket(ns));
-}
-
-#[inline(always)]
-fn count(s: Stripe, vector: u64, ns: u64, bucket: usize) {
-    let s = s.after(vector << (VECTOR_SHIFT + 3));
-    s.add(VECTOR, 1);
-    s.add(VECTOR + 1, ns);
-    if ns > s.get(VECTOR + 2) {
-        s.set(VECTOR + 2, ns);
+    let row = s.after(bounded::<15>(vector) as u64 * ROW);
+    if !W::SAMPLES {
+        count(row, 1, ns, bucket(ns));
+        return;
     }
-    s.add(VECTOR + VECTOR_HIST + bucket, 1);
+    let turn = row.get(TURN);
+    let mut group = timed::group(turn);
+    let mut next = timed::seldom(turn);
+    if timed::often(t.wrapping_sub(row.get(SINCE)), group) {
+        next = timed::often_again(turn, t);
+    } else {
+        row.add(UNTIMED, group - 1);
+        group = 1;
+    }
+    row.set(SINCE, t);
+    row.set(TURN, next);
+    count(row, group, ns, bucket(ns));
+}
+
+/// A run that was to be passed over, but two ticks or more came in it.
+#[cold]
+#[inline(never)]
+fn late(s: Stripe, vector: u64, turn: u64, ticks: u64) {
+    // Ticks are counted from above 2^31: there was no entry.
+    if ticks > 1 << 31 {
+        s.add(UNPAIRED, 1);
+        return;
+    }
+    let row = s.after(bounded::<15>(vector) as u64 * ROW);
+    // Ticks can come late, many at once, where the host takes the CPU that counts them.
+    let span = now().wrapping_sub(row.get(SINCE));
+    if timed::often(span, timed::group(turn)) {
+        row.set(TURN, timed::passed(turn));
+        row.add(VECTOR, 1);
+        return;
+    }
+    row.set(TURN, timed::late(turn));
+    let ns = ticks.wrapping_mul(u64::from(TICK_NS.load()));
+    let ns = if ns < span { ns } else { span };
+    count(row, 1, ns, bucket(ns));
+}
+
+/// Bytes from row to row.
+const ROW: u64 = 8 << VECTOR_SHIFT;
+
+/// Counts a run that stands for `group` of them.
+#[inline(always)]
+fn count(row: Stripe, group: u64, ns: u64, bucket: usize) {
+    row.add(VECTOR, 1);
+    row.add(VECTOR + 1, ns.wrapping_mul(group));
+    if ns > row.get(VECTOR + 2) {
+        row.set(VECTOR + 2, ns);
+    }
+    row.add(VECTOR + VECTOR_HIST + bucket, group);
 }
 
 #[inline(always)]
-fn handler_begins(stripe: impl FnOnce() -> Option<Stripe>) -> i32 {
+fn handler_begins<W: Way>() -> i32 {
     let t = now();
-    if let Some(s) = stripe() {
+    if let Some(s) = W::stripe() {
         s.set(HARD_START, t);
     }
     0
 }
 
 #[inline(always)]
-fn handler_ends(ctx: RawTracePointContext, stripe: impl FnOnce() -> Option<Stripe>) -> i32 {
+fn handler_ends<W: Way>(ctx: RawTracePointContext) -> i32 {
     let t = now();
-    let Some(s) = stripe() else { return 0 };
+    let Some(s) = W::stripe() else { return 0 };
     let start = s.get(HARD_START);
     if start == 0 {
         s.add(UNPAIRED, 1);

@@ -6,7 +6,7 @@ use super::{Coverage, Latency, grown_missed};
 use crate::collect::Stamped;
 use crate::collect::bpf::Hist;
 use crate::collect::bpf::irq::{IrqBpfSample, IrqCpu, LineTime, VECTOR_NAMES, VectorTime};
-use crate::model::derive::rate::{grown, per_second};
+use crate::model::derive::rate::{grown, per_second, ratio};
 use crate::model::subject::CpuId;
 
 /// Time in interrupts over one interval.
@@ -62,6 +62,8 @@ pub struct VectorFigures {
     pub vector: u8,
     /// How often it ran, and how long.
     pub run: RunFigures,
+    /// Part of the runs that was timed and stands for all, 0 to 1; `None` when each was.
+    pub timed: Option<f64>,
 }
 
 impl VectorFigures {
@@ -159,9 +161,14 @@ pub fn derive(prev: &Stamped<IrqBpfSample>, now: &Stamped<IrqBpfSample>) -> Opti
             }
             let longest = (v.max_ns > before.max_ns).then_some(v.max_ns);
             let run = run(count, ns, Some((&before.hist, &v.hist)), longest, dt)?;
-            out.coverage.counted = out.coverage.counted.saturating_add(count);
+            let untimed = grown(before.untimed, v.untimed)?.min(count);
+            out.coverage.counted = out.coverage.counted.saturating_add(count - untimed);
+            out.coverage.lost = out.coverage.lost.saturating_add(untimed);
             cpu.soft_pct += run.pct;
-            cpu.vectors.push(VectorFigures { vector: v.vector, run });
+            // The two are not read in the same moment.
+            let passed = v.passed.saturating_sub(before.passed).min(count);
+            let timed = ratio((count - passed) as f64, count as f64).filter(|_| passed > 0);
+            cpu.vectors.push(VectorFigures { vector: v.vector, run, timed });
         }
         let hard = grown(old.hard_count, row.hard_count)?;
         let hard_ns = grown(old.hard_ns, row.hard_ns)?;
@@ -197,13 +204,16 @@ fn run(
     dt: Duration,
 ) -> Option<RunFigures> {
     let taken = match hists {
-        Some((before, now)) => Latency::of(&now.since(before)?),
+        Some((before, now)) => Some(now.since(before)?),
         None => None,
     };
+    // Not all runs are timed.
+    let timed = taken.as_ref().map_or(count, Hist::count);
+    let taken = taken.as_ref().and_then(Latency::of);
     Some(RunFigures {
         pct: per_second(ns as f64 / 1e7, dt)?,
         runs_s: per_second(count as f64, dt)?,
-        mean_ns: (count > 0).then(|| ns as f64 / count as f64),
+        mean_ns: (timed > 0).then(|| ns as f64 / timed as f64),
         p99_ns: taken.map(|l| l.p99_ns),
         max_ns: longest.or(taken.and_then(|l| l.max_ns)),
     })
@@ -214,6 +224,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::tests::hist;
     use super::*;
+    use crate::collect::bpf::layout::bucket_of;
     use crate::model::time::{MonoNs, Span};
 
     fn at(ms: u64, data: IrqBpfSample) -> Stamped<IrqBpfSample> {
@@ -227,6 +238,7 @@ mod tests {
             ns: runs.iter().sum(),
             max_ns: runs.iter().copied().max().unwrap_or(0),
             hist: hist(runs),
+            ..VectorTime::default()
         }
     }
 
@@ -259,6 +271,32 @@ mod tests {
         assert_eq!((f.lines[0].irq, f.lines[0].cpu, f.lines[0].run.pct), (45, CpuId(3), 0.4));
         assert_eq!(f.lines[0].run.max_ns, Some(2_500));
         assert_eq!(f.coverage.counted, 18_000 + 20 + 4000);
+    }
+
+    /// 160,000 runs of 3 us a second, one in four timed; 3 us each is what 40,000 of them tell.
+    #[test]
+    fn a_part_of_the_runs_stands_for_all() {
+        let runs = |count: u64, untimed: u64, passed: u64| VectorTime {
+            vector: 3,
+            count,
+            untimed,
+            passed,
+            ns: (count - untimed) * 3_000,
+            max_ns: 3_000,
+            hist: [(bucket_of(3_000) as u16, count - untimed)].into(),
+        };
+        let before = sample(vec![cpu(0, vec![runs(1_000, 0, 10)])]);
+        let after = sample(vec![cpu(0, vec![runs(161_000, 320, 120_010)])]);
+        let f = derive(&at(0, before.clone()), &at(1000, after)).unwrap();
+        let v = f.cpu(CpuId(0)).unwrap().vectors[0];
+        assert_eq!((v.timed, v.run.runs_s), (Some(0.25), 160_000.0));
+        assert_eq!(v.run.mean_ns, Some(3_000.0), "of those that have a time");
+        assert!((v.run.pct - 47.904).abs() < 1e-9, "159,680 runs of 3 us: {}", v.run.pct);
+        assert_eq!((f.coverage.counted, f.coverage.lost), (159_680, 320));
+        // Each is timed: nothing to tell.
+        let after = sample(vec![cpu(0, vec![runs(2_000, 0, 10)])]);
+        let f = derive(&at(0, before), &at(1000, after)).unwrap();
+        assert_eq!(f.cpu(CpuId(0)).unwrap().vectors[0].timed, None);
     }
 
     #[test]
