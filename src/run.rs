@@ -42,7 +42,9 @@ pub enum Exit {
 }
 
 /// How long `doctor` waits for collectors that still open.
-const DOCTOR_PATIENCE: Duration = Duration::from_secs(10);
+const DOCTOR_PATIENCE: Duration = Duration::from_secs(30);
+/// After that long it says what it waits for.
+const DOCTOR_TELLS: Duration = Duration::from_secs(2);
 
 /// A message for the user that ends the program with its exit code.
 #[derive(Debug, thiserror::Error)]
@@ -258,10 +260,16 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
     let mut last: Option<Arc<Tick>> = None;
     let mut first = None;
     let mut ticks = 0;
+    let mut told = !std::io::stderr().is_terminal();
     while let Some(Event::Tick(tick)) = feed.events.blocking_recv() {
         ticks += 1;
         let waited = tick.mono.since(*first.get_or_insert(tick.mono));
-        let done = ticks >= 2 && (waited >= DOCTOR_PATIENCE || !report::doctor::is_waiting(&tick));
+        let waiting = report::doctor::waiting(&tick);
+        if !told && waited >= DOCTOR_TELLS {
+            eprintln!("stallscope: still waiting for {}", waiting.join(", "));
+            told = true;
+        }
+        let done = ticks >= 2 && (waited >= DOCTOR_PATIENCE || waiting.is_empty());
         last = Some(tick);
         if done {
             break;

@@ -10,12 +10,12 @@ use crate::model::coverage::coverage;
 use crate::model::text::sanitize;
 use crate::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
 
-/// True while a collector has said nothing yet.
+/// The collectors that have said nothing yet.
 #[must_use]
-pub fn is_waiting(tick: &Tick) -> bool {
+pub fn waiting(tick: &Tick) -> Vec<&'static str> {
     let silent =
-        |h: &CollectorHealth| matches!(h.state, HealthState::Late { .. }) && h.signals.is_empty();
-    tick.health.iter().any(silent)
+        |h: &&CollectorHealth| matches!(h.state, HealthState::Late { .. }) && h.signals.is_empty();
+    tick.health.iter().filter(silent).map(|h| h.id.name()).collect()
 }
 
 /// As text.
