@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::model::time::{MonoNs, WallNs};
 
@@ -29,12 +29,6 @@ pub fn thread_cpu() -> Duration {
 #[must_use]
 pub fn process_cpu() -> Duration {
     Duration::from_nanos(nanos(clock_gettime(ClockId::ProcessCPUTime)))
-}
-
-/// Length of a tick of the kernel's own clock, ns: 1 to 10 ms, as `CONFIG_HZ` says.
-#[must_use]
-pub fn tick_ns() -> u32 {
-    u32::try_from(nanos(clock_getres(ClockId::MonotonicCoarse))).unwrap_or(u32::MAX)
 }
 
 /// Sleeps until `deadline`; returns at once when it has passed.

@@ -265,7 +265,7 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
         ticks += 1;
         let waited = tick.mono.since(*first.get_or_insert(tick.mono));
         let waiting = report::doctor::waiting(&tick);
-        if !told && waited >= DOCTOR_TELLS {
+        if !told && !waiting.is_empty() && waited >= DOCTOR_TELLS {
             eprintln!("stallscope: still waiting for {}", waiting.join(", "));
             told = true;
         }

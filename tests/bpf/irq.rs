@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use stallscope::clock;
+use rustix::time::{ClockId, clock_getres};
 use stallscope::collect::HostFs;
 use stallscope::collect::bpf::Hist;
 use stallscope::collect::bpf::irq::{IrqBpf, IrqBpfSample, VECTOR_NAMES, VectorTime};
@@ -40,7 +40,7 @@ fn ours(s: &IrqBpfSample) -> Counts {
     for c in &s.cpus {
         for v in &c.vectors {
             // At most five are passed over until one is timed that counts for them.
-            let told = v.hist.count() + v.untimed;
+            let told = v.hist.count();
             assert!((told..=told + 5).contains(&v.count), "{told} of {} runs", v.count);
             let name = VECTOR_NAMES[usize::from(v.vector)].to_owned();
             in_their_buckets(&name, v);
@@ -173,53 +173,89 @@ fn counts_as_the_kernel(mut irq: IrqBpf, way: &str) {
 #[test]
 fn a_part_of_the_softirqs_stands_for_all() {
     lab(&[], || {
-        let stop = AtomicBool::new(false);
-        let (parts, all) = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    datagrams();
-                }
-            });
-            let mut part: IrqBpf = open();
-            let mut each = IrqBpf::open_by_lookup(&HostFs::live(), &options()).unwrap();
-            let (a, b) = (sample(&mut part), sample(&mut each));
-            run_for(secs(4));
-            let (c, d) = (sample(&mut part), sample(&mut each));
-            stop.store(true, Ordering::Relaxed);
-            (grown(&a, &c), grown(&b, &d))
-        });
-        let (part, each) = (&parts["NET_RX"], &all["NET_RX"]);
-        let timed = (part.count - part.passed) as f64 / part.count as f64;
-        let rows_of_both = (rows(&part.hist), rows(&each.hist));
-        let outliers = apart(&rows_of_both.0, &rows_of_both.1, |ns| ns * 1.15 + 200.0);
-        let mean = |v: &VectorTime| v.ns as f64 / v.hist.count() as f64;
-        println!(
-            "{} runs, {} without a time, {:.1} % timed, {:.2} % apart, mean {:.0} and {:.0} ns",
-            part.count,
-            part.untimed,
-            timed * 100.0,
-            outliers * 100.0,
-            mean(part),
-            mean(each)
-        );
-        assert!(part.count > 100_000 && part.count.abs_diff(each.count) * 1000 < part.count);
-        assert_eq!((each.untimed, each.passed), (0, 0), "each is timed");
+        let (part, each) = both(|| datagrams(5_000));
+        let timed = 1.0 - part.passed as f64 / part.count as f64;
         // One of 2 + 1 to 5 + 1, 4.5 on average, and those timed until they are many.
-        assert!(timed > 0.2 && timed < 0.9, "{timed}");
-        // Five at most, and then 32 that are timed.
-        assert!(part.untimed * 37 <= part.count * 5, "{}", part.untimed);
+        assert!(timed > 0.2 && part.passed > 0, "{timed}");
+        // Five at most, and then a streak of timed ones.
+        assert!(part.unsure * 1024 <= part.count * 5 + 5 * 1024, "{}", part.unsure);
+        let outliers = apart(&rows(&part.hist), &rows(&each.hist), |ns| ns * 1.15 + 200.0);
+        println!("{:.2} % of the runs are apart", outliers * 100.0);
         assert!(outliers < 0.02, "{outliers}\n{:?}\n{:?}", part.hist, each.hist);
     });
 }
 
-/// Two ticks of the kernel are never passed over, however many short softirqs there are around: a
-/// datagram to thousands of sockets is one run of NET_RX.
+/// Longer ones among them, too short for two ticks, have their share of the time, whether they
+/// come in each streak or more seldom.
+#[test]
+fn longer_softirqs_have_their_share_of_the_time() {
+    lab(&[], || {
+        let crowd = Crowd::new(1_000);
+        for short in [300, 3_000] {
+            let (part, each) = both(|| {
+                datagrams(short);
+                crowd.send();
+            });
+            let long = |v: &VectorTime| v.hist.at_least(100_000) as f64 / v.count as f64;
+            let (a, b) = (long(&part), long(&each));
+            println!("of a thousand {:.2} and {:.2} long", a * 1e3, b * 1e3);
+            assert!(each.hist.at_least(100_000) > 50, "{:?}", each.hist);
+            // By arithmetic a hundred of them are counted to 15 % (one sigma) at the worst.
+            assert!(a > b / 2.0 && a < b * 1.5, "{a} {b}");
+        }
+    });
+}
+
+/// What some load adds to NET_RX, by the programs that users run and by those that time each, at
+/// the same time. The sums agree.
+fn both(load: impl Fn() + Sync) -> (VectorTime, VectorTime) {
+    let stop = AtomicBool::new(false);
+    let (part, each) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                load();
+            }
+        });
+        let mut part: IrqBpf = open();
+        let mut each = IrqBpf::open_by_lookup(&HostFs::live(), &options()).unwrap();
+        // What is read between two readings of the other is no more.
+        let (e0, p0, e1) = (sample(&mut each), sample(&mut part), sample(&mut each));
+        run_for(secs(4));
+        let (e2, p1, e3) = (sample(&mut each), sample(&mut part), sample(&mut each));
+        stop.store(true, Ordering::Relaxed);
+        let (least, part, most) = (rx(&e1, &e2), rx(&p0, &p1), rx(&e0, &e3));
+        assert!(part.count + nearly_all(part.count) >= least.count, "{least:?} {part:?}");
+        assert!(part.count <= most.count + nearly_all(most.count), "{part:?} {most:?}");
+        (part, least)
+    });
+    let mean = |v: &VectorTime| v.ns as f64 / v.hist.count() as f64;
+    println!(
+        "{} runs, {:.1} % timed, {} unsure, mean {:.0} and {:.0} ns",
+        part.count,
+        100.0 - part.passed as f64 * 100.0 / part.count as f64,
+        part.unsure,
+        mean(&part),
+        mean(&each)
+    );
+    assert_eq!((each.unsure, each.passed), (0, 0), "each is timed");
+    // Each meter has some of the other's work in it.
+    let (a, b) = (mean(&part), mean(&each));
+    assert!((a - b).abs() < 0.1 * b + 100.0, "{a} {b}");
+    (part, each)
+}
+
+/// What was added to NET_RX between two readings.
+fn rx(before: &IrqBpfSample, after: &IrqBpfSample) -> VectorTime {
+    grown(before, after).remove("NET_RX").unwrap()
+}
+
+/// One of two ticks of the kernel is never passed over, however many short softirqs there are
+/// around: a datagram to thousands of sockets is one run of NET_RX.
 #[test]
 fn a_long_softirq_among_short_ones_is_seen() {
     lab(&[], || {
-        let tick = u64::from(clock::tick_ns());
-        let crowd = Crowd::new();
-        let sends = std::thread::scope(|scope| {
+        let crowd = Crowd::new(30_000);
+        let (judged, passed) = std::thread::scope(|scope| {
             let sends = scope.spawn(|| {
                 let mut cpu = CpuSet::new();
                 cpu.set(0);
@@ -228,41 +264,43 @@ fn a_long_softirq_among_short_ones_is_seen() {
             });
             sends.join().unwrap()
         });
-        let (mut passed, mut judged) = (0, 0);
-        for (part, each, stolen) in &sends {
-            println!("{} us, seen as {}; stolen {stolen}", each.ns / 1000, part.ns / 1000);
-            // Ticks come late while the host has the CPU that counts them.
-            if *stolen || each.hist.at_least(2 * tick) == 0 {
-                continue;
-            }
-            judged += 1;
-            passed += part.passed;
-            let one = part.hist.at_least(tick * 3 / 2);
-            assert_eq!(one, 1, "{:?}\n{:?}", part.hist, each.hist);
-            assert!(part.ns.abs_diff(each.ns) <= tick + 1_000_000, "{} {}", part.ns, each.ns);
-        }
-        println!("{judged} of {} judged, {passed} were to be passed over", sends.len());
-        assert!(judged >= 4, "too few sockets for this box, or it is too busy");
+        println!("{judged} judged, {passed} of them were to be passed over");
+        assert!(judged >= 4, "too few sockets for this box, or its host is too busy");
         // By arithmetic three in four or more.
         assert!(passed > 0, "none was to be passed over");
     });
 }
 
-/// What each of some long softirqs added to both kinds of programs' NET_RX, and whether the host
-/// took a CPU in it.
-fn long_ones(crowd: &Crowd) -> Vec<(VectorTime, VectorTime, bool)> {
+/// How many long softirqs both kinds of programs agree on, and how many of these were not timed.
+fn long_ones(crowd: &Crowd) -> (u64, u64) {
+    let tick = clock_getres(ClockId::MonotonicCoarse).tv_nsec as u64;
     let mut part: IrqBpf = open();
     let mut each = IrqBpf::open_by_lookup(&HostFs::live(), &options()).unwrap();
-    let once = |_| {
-        datagrams();
+    let (mut judged, mut passed) = (0, 0);
+    for _ in 0..60 {
+        datagrams(5_000);
         let stolen = steal();
         let (a, b) = (sample(&mut part), sample(&mut each));
         crowd.send();
         let (c, d) = (sample(&mut part), sample(&mut each));
-        let rx = |a, b| grown(a, b).remove("NET_RX").unwrap();
-        (rx(&a, &c), rx(&b, &d), steal() != stolen)
-    };
-    (0..12).map(once).collect()
+        let (part, each) = (rx(&a, &c), rx(&b, &d));
+        println!("{} us, seen as {}", each.ns / 1000, part.ns / 1000);
+        // Ticks come late while the host has the CPU that counts them.
+        if steal() != stolen || each.hist.at_least(2 * tick) == 0 {
+            continue;
+        }
+        judged += 1;
+        passed += part.passed;
+        let one = part.hist.at_least(tick * 3 / 2);
+        assert_eq!(one, 1, "{:?}\n{:?}", part.hist, each.hist);
+        // The pause before it may count.
+        let (least, most) = (each.ns - 1_000_000, each.ns + 2 * tick + 1_000_000);
+        assert!((least..most).contains(&part.ns), "{} {}", part.ns, each.ns);
+        if judged == 8 {
+            break;
+        }
+    }
+    (judged, passed)
 }
 
 /// What the host took of all CPUs since boot, in steps of 10 ms.
@@ -279,10 +317,16 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn new() -> Self {
+    fn new(most: u64) -> Self {
+        // Root in a container may not raise it; then there are as many as there can be.
+        let more = Rlimit { current: Some(most + 500), maximum: Some(most + 500) };
+        let max = getrlimit(Resource::Nofile).maximum;
+        if max.is_some_and(|max| max < most + 500) && setrlimit(Resource::Nofile, more).is_err() {
+            println!("{max:?} files");
+        }
         let max = getrlimit(Resource::Nofile).maximum;
         setrlimit(Resource::Nofile, Rlimit { current: max, maximum: max }).unwrap();
-        let many = max.unwrap_or(30_000).min(30_000) - 500;
+        let many = max.map_or(most, |max| most.min(max - 500));
         let tx = UdpSocket::bind("127.0.0.1:0").unwrap();
         tx.set_broadcast(true).unwrap();
         let free = UdpSocket::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
@@ -303,12 +347,12 @@ impl Crowd {
 }
 
 /// Each a softirq of its own, as fast as the box can.
-fn datagrams() {
+fn datagrams(n: u32) {
     let rx = UdpSocket::bind("127.0.0.1:0").unwrap();
     let tx = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = rx.local_addr().unwrap();
     let mut buf = [0u8; 64];
-    for _ in 0..5000 {
+    for _ in 0..n {
         tx.send_to(&buf, to).unwrap();
         rx.recv(&mut buf).unwrap();
     }
@@ -322,7 +366,7 @@ fn grown(before: &IrqBpfSample, after: &IrqBpfSample) -> BTreeMap<String, Vector
             let sum = out.entry(VECTOR_NAMES[usize::from(v.vector)].to_owned()).or_default();
             sum.count += v.count;
             sum.ns += v.ns;
-            sum.untimed += v.untimed;
+            sum.unsure += v.unsure;
             sum.passed += v.passed;
             sum.max_ns = sum.max_ns.max(v.max_ns);
             sum.hist.merge(&v.hist);
@@ -334,7 +378,7 @@ fn grown(before: &IrqBpfSample, after: &IrqBpfSample) -> BTreeMap<String, Vector
         let new = out.get_mut(&name).unwrap();
         new.count -= old.count;
         new.ns -= old.ns;
-        new.untimed -= old.untimed;
+        new.unsure -= old.unsure;
         new.passed -= old.passed;
         new.hist = new.hist.since(&old.hist).unwrap();
     }

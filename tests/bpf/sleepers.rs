@@ -197,13 +197,15 @@ fn a_wait_after_a_sleep_is_one() {
         let found = late.iter().filter(|seen| **seen).count();
         let naps = || sleepers.iter().flat_map(|s| &s.naps);
         let longest = naps().map(|n| n.run_delay).max();
+        // Naps of several threads overlap.
+        let took: Duration = naps().map(|n| n.around.1.since(n.around.0)).sum();
         let stolen: Duration = naps().map(|n| n.steal).sum();
         println!(
             "{} naps, {} late, longest {longest:?}, {found} seen, {slept} left out, {stolen:?} stolen",
             naps().count(),
             late.len(),
         );
-        assert!(late.len() >= 10, "{}", late.len());
+        assert!(late.len() >= 10 || stolen * 4 > took, "{}", late.len());
         // The kernel runs no program at all for up to 3 switches in 1000.
         assert!(found * 100 >= late.len() * 97, "{found} of {}", late.len());
     });

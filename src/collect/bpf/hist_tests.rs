@@ -36,27 +36,39 @@ fn four_octaves_have_their_buckets() {
     }
 }
 
-/// A turn after so many timed runs that came often, from nothing.
-fn often(runs: u64, t: u64) -> u64 {
-    (0..runs).fold(0, |turn, _| timed::often_again(turn, t))
+/// A turn after so many timed runs, `apart` ns from each other, from nothing.
+fn singles(runs: u64, apart: u64) -> u64 {
+    let (mut turn, mut since) = (0, 0);
+    for t in (1..=runs).map(|i| i * apart) {
+        let (next, ends) = timed::single(turn, t - since, t);
+        if ends {
+            since = t;
+        }
+        turn = next;
+    }
+    turn
 }
 
 #[test]
 fn softirqs_are_timed_one_by_one_until_many_came_often() {
-    for runs in 0..timed::STREAK {
-        let turn = often(runs, 7);
+    for runs in [0, 1, 7, 8, 9, timed::STREAK - 1] {
+        let turn = singles(runs, 32_767);
         assert!(!timed::sampling(turn) && timed::left(turn) == 0 && timed::group(turn) == 1);
         assert_eq!((timed::runs(turn), timed::pending(turn)), (runs, 0));
     }
-    let many = often(timed::STREAK, 7);
+    let many = singles(timed::STREAK, 32_767);
     assert!(timed::sampling(many) && timed::left(many) + 1 == timed::group(many));
     assert_eq!(timed::runs(many), timed::STREAK);
-    // One that came late, and all begins anew; but not the count.
-    let late = timed::seldom(many);
-    assert!(!timed::sampling(late) && timed::left(late) == 0 && timed::group(late) == 1);
-    assert_eq!(timed::runs(late), timed::STREAK + 1);
+    // 33 us are too long: 30,518 a second.
+    let all = singles(100 * timed::STREAK, 32_768);
+    assert!(!timed::sampling(all) && timed::runs(all) == 100 * timed::STREAK);
+    // One pause, and all begins anew; but not the count.
+    let last = singles(timed::STREAK - 1, 1_000);
+    assert!(timed::sampling(timed::single(last, 262_143, 0).0));
+    let (anew, ends) = timed::single(last, 262_144, 0);
+    assert!(ends && anew == timed::STREAK << 24);
+    assert_eq!(timed::seldom(many), (timed::STREAK + 1) << 24);
     // 33 us each: 98 us for one and two that were passed over.
-    assert!(timed::often(32_767, 1) && !timed::often(32_768, 1));
     assert!(timed::often(98_303, 3) && !timed::often(98_304, 3));
 }
 
@@ -66,9 +78,16 @@ fn the_timed_softirq_stands_for_those_passed_over() {
     let group = timed::group(turn);
     for passed in 0..group - 1 {
         assert_eq!((timed::left(turn), timed::pending(turn)), (group - 1 - passed, passed));
+        // After a pause none of them is left, and none to count for.
+        let ended = timed::ended(turn);
+        assert!(timed::sampling(ended) && timed::runs(ended) == 1);
+        assert_eq!((timed::left(ended), timed::group(ended), timed::pending(ended)), (0, 1, 0));
         turn = timed::passed(turn);
     }
     assert_eq!((timed::left(turn), timed::group(turn), timed::runs(turn)), (0, group, 1));
+    // A long one counts for itself alone, the next for the others.
+    let next = timed::alone(turn);
+    assert_eq!((timed::left(next), timed::group(next), timed::runs(next)), (0, group, 2));
     // One of them has its own time: one less to stand for, wherever it comes.
     let mut turn = timed::late(timed::passed(timed::sampled(0, 12_345)));
     assert_eq!((timed::pending(turn), timed::group(turn)), (1, group - 1));
@@ -78,7 +97,7 @@ fn the_timed_softirq_stands_for_those_passed_over() {
     assert_eq!((timed::group(turn), timed::pending(turn)), (group - 1, group - 2));
     assert!(timed::sampling(turn));
     // The next group has what comes out of the clock, whatever was before.
-    assert_eq!(timed::sampled(turn, 99) & 0xffff, timed::sampled(0, 99) & 0xffff);
+    assert_eq!(timed::sampled(turn, 99) & 0xff, timed::sampled(0, 99) & 0xff);
 }
 
 /// As often each, also where the clock counts in steps of 40 ns, and in steps of 52.083.

@@ -6,7 +6,7 @@
 //! run in threads and their time includes preemption.
 //!
 //! Runs of a vector that come more than 30,000 times a second on a CPU are all counted, and timed
-//! by random samples of three to six: see [`timed`].
+//! by a random one of three to six: see [`timed`].
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,6 @@ use super::layout::{irq as l, timed};
 use super::load::{self, Hook, Kernel, Loaded, Placed};
 use super::maps::Stripes;
 use super::{Coverage, objects};
-use crate::clock;
 use crate::collect::{
     CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
     Unavailable,
@@ -79,14 +78,13 @@ pub struct VectorTime {
     pub ns: u64,
     /// The longest timed run since attach, ns.
     pub max_ns: u64,
-    /// How long each took: a timed one counts for those passed over before it, of which none took
-    /// 0.2 ms.
+    /// How long each took: a timed one counts for those passed over before it.
     pub hist: Hist,
-    /// Runs that were passed over: a timed one counts for them, but for those in `untimed`.
+    /// Runs that were passed over.
     pub passed: u64,
-    /// Runs that are in no other number but `count`: passed over, and what came next came too late
-    /// to say that they were short.
-    pub untimed: u64,
+    /// Of these, the ones that may have been longer than the one that counts for them: the others
+    /// took less than 0.2 ms each.
+    pub unsure: u64,
 }
 
 /// One interrupt of one CPU.
@@ -154,9 +152,7 @@ impl Collector for IrqBpf {
             }
             // Each event is two: an entry and an exit.
             let runs = row.vectors.iter().map(|v| v.count).sum::<u64>() + row.hard_count;
-            let untimed = row.vectors.iter().map(|v| v.untimed).sum::<u64>();
-            self.coverage.counted += 2 * (runs - untimed.min(runs));
-            self.coverage.lost += 2 * untimed;
+            self.coverage.counted += 2 * runs;
             out.cpus.push(row.clone());
         }
         self.cpus = cpus;
@@ -191,7 +187,7 @@ fn by_address(kernel: &Kernel) -> Result<(Loaded, Option<String>), Unavailable> 
     let loaded = Loaded::with_fields(
         kernel,
         objects::IRQ,
-        &vec![("TICK_NS", clock::tick_ns())],
+        &Vec::new(),
         &Fields::new(),
         &sizes(1),
         Some(placed),
@@ -310,8 +306,8 @@ impl IrqBpf {
             let turn = word(at + l::TURN);
             // Programs that time each leave the turn as it was.
             x.passed = if turn == 0 { 0 } else { count.saturating_sub(timed::runs(turn)) };
-            x.untimed = word(at + l::UNTIMED);
-            let counted_for = count.saturating_sub(x.untimed).saturating_sub(timed::pending(turn));
+            x.unsure = word(at + l::UNSURE);
+            let counted_for = count.saturating_sub(timed::pending(turn));
             let hist = at + l::VECTOR_HIST;
             x.hist = x.hist.gather_again(&self.stripes, cpu, hist, counted_for);
         }

@@ -86,8 +86,7 @@ fn vector_times(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
         list.extend(c.hard.map(|h| ("interrupts", h, None)));
     }
     let line = |(name, run, timed): (&str, RunFigures, Option<f64>)| {
-        let timed =
-            timed.map_or(String::new(), |t| format!("  of {}% of them", units::pct(100.0 * t)));
+        let timed = timed.map_or(String::new(), |t| format!("  {}% timed", units::pct(100.0 * t)));
         field("time", format!("{name:<11} {}{timed}", run_text(&run)))
     };
     list.into_iter().map(line).collect()

@@ -22,21 +22,14 @@ use aya_ebpf::maps::Array;
 use aya_ebpf::programs::RawTracePointContext;
 use stallscope_bpf::layout::irq::{
     HARD_COUNT, HARD_HIST, HARD_NS, HARD_START, LINE, LINE_WORDS, LINES, PROBES, SHORT_FROM, SINCE,
-    SOFT_START, SOFT_TICK, TABLE_FULL, TURN, UNPAIRED, UNTIMED, VECTOR, VECTOR_HIST, VECTOR_SHIFT,
+    SOFT_START, SOFT_TICK, TABLE_FULL, TURN, UNPAIRED, UNSURE, VECTOR, VECTOR_HIST, VECTOR_SHIFT,
     VECTORS, WORDS,
 };
 use stallscope_bpf::layout::{bucket_from, timed};
-use stallscope_bpf::{
-    MMAPABLE, Stripe, arg, bounded, bucket, cpu, cpu_index, jiffies, now, offsets,
-};
+use stallscope_bpf::{MMAPABLE, Stripe, arg, bounded, bucket, cpu, cpu_index, jiffies, now};
 
 #[map]
 static IRQ: Array<[u64; WORDS]> = Array::with_max_entries(1, MMAPABLE);
-
-offsets! {
-    /// Length of a tick, ns.
-    TICK_NS,
-}
 
 /// How programs come to their stripe, and what they need not do.
 trait Way {
@@ -124,13 +117,38 @@ fn softirq_begins<W: Way>(ctx: RawTracePointContext) -> i32 {
     let Some(s) = W::stripe() else { return 0 };
     if W::SAMPLES {
         let Some(row) = row(ctx, s) else { return 0 };
-        if timed::left(row.1.get(TURN)) != 0 {
-            s.set(SOFT_TICK, jiffies());
-            return 0;
+        let turn = row.1.get(TURN);
+        if timed::group(turn) != 1 {
+            let tick = jiffies();
+            let pause = tick.wrapping_sub(s.get(SOFT_TICK));
+            s.set(SOFT_TICK, tick);
+            if pause > 1 {
+                paused(s, row.0);
+            } else if timed::left(turn) != 0 {
+                return 0;
+            }
         }
     }
     s.set(SOFT_START, now());
     0
+}
+
+/// A group ends, for what comes after a pause says nothing of those passed over before it. They
+/// count as what runs take on average.
+#[cold]
+#[inline(never)]
+fn paused(s: Stripe, vector: u64) {
+    let row = s.after(bounded::<15>(vector) as u64 * ROW);
+    let turn = row.get(TURN);
+    row.set(TURN, timed::ended(turn));
+    let runs = row.get(VECTOR);
+    if runs == 0 {
+        return;
+    }
+    let (ns, pending) = (row.get(VECTOR + 1) / runs, timed::pending(turn));
+    row.add(UNSURE, pending);
+    row.add(VECTOR + 1, ns.wrapping_mul(pending));
+    row.add(VECTOR + VECTOR_HIST + bucket(ns), pending);
 }
 
 /// Number and row of the vector.
@@ -138,6 +156,12 @@ fn softirq_begins<W: Way>(ctx: RawTracePointContext) -> i32 {
 fn row(ctx: RawTracePointContext, s: Stripe) -> Option<(u64, Stripe)> {
     let vector = arg(ctx.as_ptr(), 0);
     (vector < VECTORS as u64).then(|| (vector, s.after(vector << (VECTOR_SHIFT + 3))))
+}
+
+/// Whether two ticks came, at least, in a run of a group.
+#[inline(always)]
+fn two_ticks(s: Stripe) -> bool {
+    jiffies().wrapping_sub(s.get(SOFT_TICK)) > 1
 }
 
 #[inline(always)]
@@ -148,10 +172,8 @@ fn softirq_ends<W: Way>(ctx: RawTracePointContext) -> i32 {
     if W::SAMPLES {
         turn = row.get(TURN);
         if timed::left(turn) != 0 {
-            let ticks = jiffies().wrapping_sub(s.get(SOFT_TICK));
-            s.set(SOFT_TICK, 0);
-            if ticks > 1 {
-                late(s, vector, turn, ticks);
+            if two_ticks(s) {
+                late(s, vector);
                 return 0;
             }
             row.set(TURN, timed::passed(turn));
@@ -200,40 +222,47 @@ fn seldom<W: Way>(s: Stripe, vector: u64, start: u64, t: u64) {
         return;
     }
     let turn = row.get(TURN);
-    let mut group = timed::group(turn);
-    let mut next = timed::seldom(turn);
-    if timed::often(t.wrapping_sub(row.get(SINCE)), group) {
-        next = timed::often_again(turn, t);
-    } else {
-        row.add(UNTIMED, group - 1);
-        group = 1;
+    let span = t.wrapping_sub(row.get(SINCE));
+    let group = timed::group(turn);
+    if !timed::sampling(turn) {
+        let (next, ends) = timed::single(turn, span, t);
+        row.set(TURN, next);
+        if ends {
+            row.set(SINCE, t);
+        }
+        count(row, 1, ns, bucket(ns));
+        return;
     }
     row.set(SINCE, t);
-    row.set(TURN, next);
+    if group > 1 && two_ticks(s) {
+        row.set(TURN, timed::alone(turn));
+        count(row, 1, ns, bucket(ns));
+        return;
+    }
+    let often = timed::often(span, group);
+    row.set(TURN, if often { timed::sampled(turn, t) } else { timed::seldom(turn) });
+    if !often {
+        row.add(UNSURE, group - 1);
+    }
     count(row, group, ns, bucket(ns));
 }
 
 /// A run that was to be passed over, but two ticks or more came in it.
 #[cold]
 #[inline(never)]
-fn late(s: Stripe, vector: u64, turn: u64, ticks: u64) {
-    // Ticks are counted from above 2^31: there was no entry.
-    if ticks > 1 << 31 {
-        s.add(UNPAIRED, 1);
-        return;
-    }
+fn late(s: Stripe, vector: u64) {
     let row = s.after(bounded::<15>(vector) as u64 * ROW);
-    // Ticks can come late, many at once, where the host takes the CPU that counts them.
+    let turn = row.get(TURN);
+    // All that came since the last group, and a pause of less than two ticks.
     let span = now().wrapping_sub(row.get(SINCE));
+    // Ticks can come late, many at once, where the host takes the CPU that counts them.
     if timed::often(span, timed::group(turn)) {
         row.set(TURN, timed::passed(turn));
         row.add(VECTOR, 1);
         return;
     }
     row.set(TURN, timed::late(turn));
-    let ns = ticks.wrapping_mul(u64::from(TICK_NS.load()));
-    let ns = if ns < span { ns } else { span };
-    count(row, 1, ns, bucket(ns));
+    count(row, 1, span, bucket(span));
 }
 
 /// Bytes from row to row.
