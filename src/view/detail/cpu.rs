@@ -85,11 +85,15 @@ fn vector_times(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
         list.sort_by(|a, b| b.1.pct.total_cmp(&a.1.pct));
         list.extend(c.hard.map(|h| ("interrupts", h, None)));
     }
-    let line = |(name, run, timed): (&str, RunFigures, Option<f64>)| {
-        let timed = timed.map_or(String::new(), |t| format!("  {}% timed", units::pct(100.0 * t)));
-        field("time", format!("{name:<11} {}{timed}", run_text(&run)))
-    };
-    list.into_iter().map(line).collect()
+    let mut out = Vec::new();
+    for (name, run, timed) in list {
+        out.push(field("time", format!("{name:<11} {}", run_text(&run))));
+        if let Some(t) = timed {
+            let part = units::pct(100.0 * t);
+            out.push(field("timed", format!("{name:<11} {part:>4}% of the runs stand for all")));
+        }
+    }
+    out
 }
 
 /// `  4.1% of core  12.3k/s  mean 3.1us  p99 9.0us  max 21us`
