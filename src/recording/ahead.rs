@@ -13,6 +13,7 @@ use super::index::GroupIndex;
 use super::layout::Blocks;
 use super::source::ReadAt;
 use crate::model::tick::Tick;
+use crate::rights::{self, Duty};
 
 /// A group, by where it begins, and a place in it.
 pub(super) type Place = (u64, usize);
@@ -48,6 +49,7 @@ impl Ahead {
         let (jobs, inbox) = channel::<Job>();
         let (out, made) = channel();
         let work = move || {
+            rights::restrict(Duty::Figures);
             for job in inbox {
                 let place = job.place;
                 let made = make(job, &mut Blocks { src: &*src, zip: &mut zip });

@@ -10,7 +10,7 @@ use super::format::Kind;
 use super::index::{GroupIndex, TickRef};
 use super::layout::Blocks;
 use super::reader::{Damage, ReadError};
-use super::state::Decoder;
+use super::state::{Decoder, Stored};
 use crate::model::tick::Tick;
 
 /// A place in a group.
@@ -77,11 +77,12 @@ impl Cursor {
     pub(super) fn step(&mut self, b: &mut Blocks<'_>, t: &TickRef) -> Result<(), Damage> {
         let offset = self.group + u64::from(t.offset);
         let hurt = |what: &str| Damage::at(offset, 0, what);
-        let (features, stored) = b.tick(offset, t, self.done).map_err(|e| match e {
+        let stored = b.tick(offset, t, self.done).map_err(|e| match e {
             ReadError::Damaged(d) => d,
             e => hurt(&e.to_string()),
         })?;
-        let payload = self.decoder.open(features, stored).map_err(|FlatError(e)| hurt(&e))?;
+        let features = stored.features;
+        let payload = self.decoder.open(stored).map_err(|FlatError(e)| hurt(&e))?;
         self.decoder.apply(t.at, features, &payload).map_err(|FlatError(e)| hurt(&e))?;
         self.done += 1;
         Ok(())
@@ -96,20 +97,20 @@ impl Cursor {
 }
 
 impl Blocks<'_> {
-    /// Features of a tick, and what is stored of it, for [`Decoder::open`]. The tick has this
-    /// place in its group.
+    /// What is stored of a tick, for [`Decoder::open`]. It has this place in its group.
     pub(super) fn tick(
         &mut self,
         offset: u64,
         t: &TickRef,
         place: usize,
-    ) -> Result<(u16, Vec<u8>), ReadError> {
+    ) -> Result<Stored, ReadError> {
         let hurt = |what: &str| ReadError::Damaged(Damage::at(offset, 0, what));
         let h = self.header(offset)?.map_err(|e| hurt(&e.to_string()))?;
         let kind = if place == 0 { Kind::Keyframe } else { Kind::Delta };
         if h.kind != kind || h.link as usize != place || h.back != t.offset || h.at != t.at {
             return Err(hurt("not the tick that the index names"));
         }
-        Ok((h.features, self.payload(offset, &h)?))
+        let len = h.stored as usize;
+        Ok(Stored { features: h.features, len, bytes: self.payload(offset, &h)? })
     }
 }

@@ -14,7 +14,8 @@
 use std::collections::HashMap;
 
 use super::flat::{Column, Flat, FlatError, Part, TableOf, put_varint};
-use super::undelta::{number, read_full, read_next, read_reshaped, torn};
+use super::limits::MOST_UNITS;
+use super::undelta::{number, read_full, read_next, read_reshaped, too_large, torn};
 use super::{compact, memory, reshape, uncompact};
 
 /// Earlier samples that a difference may refer to: the last ones of different shapes.
@@ -63,11 +64,8 @@ impl Recent {
                 put_varint(out, how::SAME_SHAPE + i as u64);
                 compact::put(prev, &now, None, out);
             }
-            (None, Some(prev)) => {
-                put_varint(out, how::RESHAPED);
-                reshaped(prev, &now, out);
-            }
-            (None, None) => {
+            (None, Some(prev)) if reshaped(how::RESHAPED, prev, &now, out) => {}
+            (None, _) => {
                 put_varint(out, how::FULL);
                 full(&now, out);
             }
@@ -78,9 +76,9 @@ impl Recent {
             && out.len() - start > WORTH
         {
             let mut other = Vec::new();
-            put_varint(&mut other, how::REMEMBERED);
-            reshaped(memory, &now, &mut other);
-            if other.len() < out.len() - start {
+            if reshaped(how::REMEMBERED, memory, &now, &mut other)
+                && other.len() < out.len() - start
+            {
                 out.truncate(start);
                 out.append(&mut other);
                 same = self.of_shape(&now);
@@ -94,17 +92,30 @@ impl Recent {
     /// # Errors
     /// When the bytes are not of a sample, or of another series.
     pub fn decode(&mut self, bytes: &[u8], at: &mut usize) -> Result<&Flat, FlatError> {
+        self.decode_within(MOST_UNITS, bytes, at)
+    }
+
+    /// The same of a sample that has at most so many [`Flat::units`].
+    ///
+    /// # Errors
+    /// Also when it has more.
+    pub fn decode_within(
+        &mut self,
+        most: usize,
+        bytes: &[u8],
+        at: &mut usize,
+    ) -> Result<&Flat, FlatError> {
         let how = number(bytes, at)?;
         let lacking = || FlatError("a difference without its sample".to_owned());
         let (now, same) = match how {
-            how::FULL => (read_full(bytes, at)?, None),
+            how::FULL => (read_full(most, bytes, at)?, None),
             how::OLD_RESHAPED | how::RESHAPED => {
                 let prev = self.samples.first().ok_or_else(lacking)?;
-                (read_reshaped(prev, how == how::RESHAPED, bytes, at)?, None)
+                (read_reshaped(prev, how == how::RESHAPED, most, bytes, at)?, None)
             }
             how::REMEMBERED => {
                 let prev = self.memory.as_ref().ok_or_else(lacking)?;
-                let now = read_reshaped(prev, true, bytes, at)?;
+                let now = read_reshaped(prev, true, most, bytes, at)?;
                 let same = self.of_shape(&now);
                 (now, same)
             }
@@ -115,9 +126,12 @@ impl Recent {
                 let i = i.filter(|i| *i < self.samples.len()).ok_or_else(lacking)?;
                 let prev = self.samples.remove(i);
                 let read = if is_old { read_next } else { uncompact::read_next };
-                (read(prev, bytes, at)?, None)
+                (read(prev, most, bytes, at)?, None)
             }
         };
+        if now.units() > most {
+            return too_large();
+        }
         self.keep(same, now);
         self.samples.first().map_or_else(torn, Ok)
     }
@@ -212,18 +226,21 @@ pub(super) fn unmoved(len: usize) -> Vec<Run> {
     if len == 0 { Vec::new() } else { vec![Run { from: Some(0), len }] }
 }
 
-fn reshaped(prev: &Flat, now: &Flat, out: &mut Vec<u8>) {
-    reshape::put_shape(&prev.shape, &now.shape, out);
+/// Writes a difference from a sample of another shape. False: a reader would refuse to compare
+/// the two, and nothing was written.
+fn reshaped(how: u64, prev: &Flat, now: &Flat, out: &mut Vec<u8>) -> bool {
     let mut lists = Vec::new();
-    let map = reshape::map(&prev.shape, &now.shape, &mut |l| {
+    let map = reshape::map(&prev.shape, &now.shape, MOST_UNITS, &mut |l| {
         let runs = l.align(prev, now);
         put_runs(&runs, &mut lists);
         Ok(runs)
     });
-    // Both shapes are of our own making: there is always a mapping.
-    let map = map.unwrap_or_default();
+    let Ok(map) = map else { return false };
+    put_varint(out, how);
+    reshape::put_shape(&prev.shape, &now.shape, out);
     out.extend_from_slice(&lists);
     compact::put(prev, now, Some(&map), out);
+    true
 }
 
 /// Numbers of which most are zero: how many are not, how far apart, and which.

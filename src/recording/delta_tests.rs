@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::recording::flat::{Names, from_flat, to_flat};
+use crate::recording::flat::{Names, from_flat, from_flat_within, to_flat, token};
 
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Rows {
@@ -200,4 +200,103 @@ fn rows_that_come_and_go_come_back_and_cost_little() {
         without += bytes.len();
     }
     assert!(all * 3 < without * 2, "{all} bytes, {without} without memory");
+}
+
+/// The list of `n` elements of this shape.
+fn list(n: usize, element: &[u8]) -> Vec<u8> {
+    let mut out = vec![token::SEQ];
+    put_varint(&mut out, n as u64);
+    out.extend(element.repeat(n));
+    out
+}
+
+/// A difference from a sample with a list of one element: all elements are that one.
+fn all_are_the_first(n: usize, shape: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varint(&mut out, how::RESHAPED);
+    reshape::put_shape(&[], shape, &mut out);
+    put_varint(&mut out, n as u64);
+    out.extend([2, 0]);
+    // Row 0 again, one before the row that is expected.
+    out.extend([2, 1].repeat(n - 1));
+    // Nothing of the lists in them, and nothing else.
+    out.extend(vec![0; n + 8]);
+    out
+}
+
+#[test]
+fn rows_that_are_all_like_one_long_one_are_not_compared_with_it_for_ever() {
+    let n = 6000;
+    let long = Flat { shape: list(1, &list(n, &[token::UNIT])), ..Flat::default() };
+    let mut recent = Recent::default();
+    recent.encode(long.clone(), &mut Vec::new());
+    let short = list(n, &list(0, &[]));
+    let e = recent.decode(&all_are_the_first(n, &short), &mut 0).unwrap_err();
+    assert_eq!(e.0, "shapes that are too unlike");
+    // A few of them are fine; and a writer that meets such a pair writes the sample whole.
+    let mut recent = Recent::default();
+    recent.encode(long.clone(), &mut Vec::new());
+    let few = list(60, &list(0, &[]));
+    assert_eq!(recent.decode(&all_are_the_first(60, &few), &mut 0).unwrap().shape, few);
+    let mut recent = Recent::default();
+    recent.encode(long, &mut Vec::new());
+    let mut bytes = Vec::new();
+    let now = Flat { shape: short, ..Flat::default() };
+    recent.encode(now.clone(), &mut bytes);
+    assert_eq!(bytes[0], 0);
+    assert_eq!(Recent::default().decode(&bytes, &mut 0).unwrap(), &now);
+}
+
+#[test]
+fn a_sample_is_no_larger_than_it_may_be() {
+    let column = |rows| Column::from_parts(rows, vec![Part::Same(7); 3]);
+    let of = |rows| Flat {
+        shape: [token::COLUMN, token::TUPLE, 3, token::U8, token::U8, token::U8].to_vec(),
+        columns: vec![column(rows)],
+        ..Flat::default()
+    };
+    let (small, large) = (of(1000), of(1 << 20));
+    let read = |most: usize, chain: &[&Flat]| {
+        let (mut recent, mut told) = (Recent::default(), Recent::default());
+        let mut out = Ok(());
+        for f in chain {
+            let mut bytes = Vec::new();
+            recent.encode((*f).clone(), &mut bytes);
+            assert!(bytes.len() < 100);
+            out = told.decode_within(most, &bytes, &mut 0).map(drop);
+        }
+        out.is_ok()
+    };
+    assert!(read(3006, &[&small]) && !read(3005, &[&small]));
+    assert!(!read(1 << 20, &[&large]) && !read(1 << 20, &[&small, &large]));
+    assert!(read(4 << 20, &[&small, &large]) && read(4 << 20, &[&large, &small]));
+}
+
+#[test]
+fn a_number_of_many_shapes_is_not_walked_over_for_each_row() {
+    // Rows of one number and ten thousand things that are none.
+    let mut shape = vec![token::COLUMN, token::TUPLE];
+    put_varint(&mut shape, 10_001);
+    shape.extend([token::UNIT; 10_000]);
+    shape.push(token::U8);
+    let columns = vec![Column::from_parts(1 << 16, vec![Part::Same(0)])];
+    let flat = Flat { shape, columns, ..Flat::default() };
+    let names = Names::default();
+    // What nobody asks for is passed over at once.
+    let mut work = 1 << 20;
+    from_flat_within::<serde::de::IgnoredAny>(&flat, &names, &mut work).unwrap();
+    assert!(work > 900_000, "{work}");
+    let rows = from_flat_within::<Vec<serde::de::IgnoredAny>>(&flat, &names, &mut work);
+    assert!(rows.is_err() && work == 0);
+}
+
+#[test]
+fn rows_without_leaves_are_not_searched_to_the_end_of_the_shape() {
+    let mut shape = list(10_000, &[token::TUPLE, 0]);
+    shape.push(token::U8);
+    let of = |n| {
+        let flat = Flat { shape: shape.clone(), nums: vec![n], ..Flat::default() };
+        reshape::keys(&flat, reshape::At { shape: 3, ..reshape::At::default() })
+    };
+    assert_eq!(of(1), of(2));
 }

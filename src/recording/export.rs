@@ -5,10 +5,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
-
 use super::Note;
 use super::format::Stamp;
+use super::home::Home;
 use super::index::{GroupEntry, RemarkAt};
 use super::reader::{ReadError, Reader};
 use super::redact::Redactor;
@@ -44,15 +43,35 @@ pub enum ExportError {
     /// The range.
     #[error("has no tick in that time")]
     Nothing,
+    /// What is in the range.
+    #[error("none of its {0} ticks in that time can be read")]
+    Unreadable(u64),
 }
 
-/// Makes the new file: never over another one, readable by its owner alone.
-///
-/// # Errors
-/// What the kernel says.
-pub fn create(path: &Path) -> io::Result<File> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?))
+/// The new file.
+pub struct Output {
+    home: Home,
+    file: File,
+}
+
+impl Output {
+    /// Makes it: never over another one, readable by its owner alone.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let home = Home::open(path)?;
+        let file = home.create(home.name())?;
+        Ok(Self { home, file })
+    }
+    /// To write to.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+    /// Deletes it, unless another file has its name by now.
+    pub fn discard(self) {
+        let _ = self.home.remove(self.home.name(), &self.file);
+    }
 }
 
 /// The groups that hold ticks of a time.
@@ -159,6 +178,9 @@ pub fn redacted<W: Write>(
         }
         w.end_group()?;
         done.groups += 1;
+    }
+    if done.ticks == 0 {
+        return Err(ExportError::Unreadable(done.lost));
     }
     for m in r.loose_remarks().iter().filter(|m| inside(m, from, to)) {
         if let Some(m) = redactor.remark(m) {

@@ -14,8 +14,8 @@
 //! 16  u64    seq           of the tick (index: first tick of the group)
 //! 24  u64    mono, ns      the key of time
 //! 32  i64    wall, ns      beside it: it may step
-//! 40  u32    bytes of the payload, at most 256 MiB
-//! 44  u32    bytes of the zstd frame behind the header
+//! 40  u32    bytes of the payload; see Limits
+//! 44  u32    bytes of the zstd frame behind the header, with its padding
 //! 48  u32    back: from the keyframe's first byte to this header's; 0 outside of groups
 //! 52  u32    link: of a delta, its place in the group, 1 to 59; of an index, bytes back to the
 //!            index before it, 0 for none
@@ -65,6 +65,31 @@
 //! Everything is stored exactly. Ages that all moved by the same amount cost one number for the
 //! column; the few that did not cost theirs, so that nothing has to be rounded, and a replay
 //! sees what the live run saw to the last bit.
+//!
+//! # Limits
+//!
+//! zstd makes 8 KB of 256 MB of zeros, and a column of a million zeros takes three bytes: what a
+//! block takes in the file bounds what it may become, before anything is unpacked or made.
+//!
+//! | what | at most | where that comes from |
+//! |---|---|---|
+//! | segment | 16 KiB | names of a host: the kernel's are 64 bytes |
+//! | remark | 64 KiB | its texts are cut at 1,000 characters |
+//! | index | 4 MiB; 60 ticks, 16,384 findings and as many remarks, 1,024 figures and as many hashes | 60 ticks of 1,000 findings, most of which go on |
+//! | trailer | 64 MiB | 300,000 groups; a longer one is not read, and the indexes are |
+//! | any of these | 16 KiB, and 64 times its frame | JSON shrinks to a fifth, and one whose remarks are all the same to a fortieth |
+//! | tick | 256 MiB | 200,000 sockets with `tcp_info`: 28 million numbers of up to 9 bytes |
+//! | the same | 64 KiB, and 256 times its frame | like sockets shrink to a twentieth |
+//! | squeezed keyframe | 256 KiB | the primer stands for most of it, not its frame |
+//! | squeezed difference | 2 KiB | 0.2 us per byte |
+//! | samples of a tick | 2^26 units: numbers, bytes of shapes and of texts | 400,000 sockets |
+//! | the same | 2^18 units, and 64 times the frames of the group so far | a socket has 140 numbers, and its cookie, port and inode take 3 bytes in the file |
+//! | steps and bytes to make a tick of them | 16 per unit that there may be | a number is 8 bytes at most, and passes through one copy |
+//! | JSON that is unpacked to open a file | 1 MiB, and 4 times the file | indexes are a tenth of a file; beyond it, they are left out and ticks are found by their headers |
+//! | remarks between groups; groups | 20,000; 2^20 | 72 days of ten ticks a second |
+//!
+//! A writer keeps to them: where a tick should need a longer frame than zstd makes, a skippable
+//! frame of zeros follows the frame and counts as part of it.
 //!
 //! # Reading
 //!
@@ -166,7 +191,7 @@ impl Kind {
 }
 
 /// When something was: all three clocks of a recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp {
     /// Tick number.
     pub seq: Seq,

@@ -3,10 +3,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::format::Stamp;
+use super::format::{GROUP_TICKS, Stamp};
+use super::limits::{MOST_NAMED, MOST_NOTED, clip};
 use crate::model::time::{MonoNs, Seq, WallNs};
 
 /// What the recorder knows of a tick beside the tick: for timelines.
@@ -31,7 +35,7 @@ pub struct FindingNote {
 }
 
 /// Something that is no tick and belongs on the timeline.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "remark", rename_all = "kebab-case")]
 pub enum Remark {
     /// Ticks that the source left out before this one: the consumer was too slow.
@@ -68,8 +72,23 @@ pub enum Remark {
     Unknown,
 }
 
+impl Remark {
+    /// With its texts no longer than a reader takes them.
+    pub(super) fn clipped(mut self) -> Self {
+        match &mut self {
+            Self::Dropped { why: text, .. } | Self::Mark { text } => clip(text),
+            Self::CollectorError { collector, error } => {
+                clip(collector);
+                clip(error);
+            }
+            Self::Gap { .. } | Self::ClockStep { .. } | Self::Unknown => {}
+        }
+        self
+    }
+}
+
 /// A remark with its time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RemarkAt {
     /// When.
     pub at: Stamp,
@@ -121,12 +140,16 @@ pub struct GroupIndex {
     #[serde(serialize_with = "put_ticks", deserialize_with = "get_ticks")]
     pub ticks: Vec<TickRef>,
     /// Figures by name.
+    #[serde(deserialize_with = "few_named")]
     pub figures: BTreeMap<String, Figure>,
     /// Findings in the order in which they came.
+    #[serde(deserialize_with = "few::<_, _, MOST_NOTED>")]
     pub findings: Vec<GroupFinding>,
     /// Remarks in the order in which they came.
+    #[serde(deserialize_with = "few::<_, _, MOST_NOTED>")]
     pub remarks: Vec<RemarkAt>,
     /// Hashes of the last tick's sections, to verify what was rebuilt from differences.
+    #[serde(deserialize_with = "few::<_, _, MOST_NAMED>")]
     pub state: Vec<(String, u32)>,
 }
 
@@ -206,7 +229,7 @@ fn put_ticks<S: Serializer>(ticks: &[TickRef], s: S) -> Result<S::Ok, S::Error> 
 }
 
 fn get_ticks<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<TickRef>, D::Error> {
-    let steps = Vec::<(u32, u64, u64, i64)>::deserialize(d)?;
+    let steps: Vec<(u32, u64, u64, i64)> = few::<_, _, { GROUP_TICKS as usize }>(d)?;
     let (mut t, mut off) = (TickRef::default(), 0i64);
     Ok(steps
         .into_iter()
@@ -219,6 +242,56 @@ fn get_ticks<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<TickRef>, D::Error> 
             t
         })
         .collect())
+}
+
+/// A list of at most so many: what is written in a few bytes may take a hundred in memory.
+fn few<'de, D, T, const MOST: usize>(d: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Few<T, const MOST: usize>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Few<T, MOST> {
+        type Value = Vec<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MOST}")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Vec<T>, A::Error> {
+            let mut out = Vec::new();
+            while let Some(next) = all.next_element()? {
+                if out.len() >= MOST {
+                    return Err(A::Error::invalid_length(MOST + 1, &self));
+                }
+                out.push(next);
+            }
+            Ok(out)
+        }
+    }
+    d.deserialize_seq(Few::<T, MOST>(PhantomData))
+}
+
+/// The same of what has names.
+fn few_named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    d: D,
+) -> Result<BTreeMap<String, T>, D::Error> {
+    struct Few<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+        type Value = BTreeMap<String, T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {MOST_NAMED} names")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Self::Value, A::Error> {
+            let mut out = BTreeMap::new();
+            while let Some((name, value)) = all.next_entry()? {
+                out.insert(name, value);
+                if out.len() > MOST_NAMED {
+                    return Err(A::Error::invalid_length(out.len(), &self));
+                }
+            }
+            Ok(out)
+        }
+    }
+    d.deserialize_map(Few(PhantomData))
 }
 
 /// Wall clock minus monotonic clock.

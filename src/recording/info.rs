@@ -1,7 +1,6 @@
 //! `stallscope info`: what is inside a recording, as text and as JSON.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::Serialize;
 
@@ -16,6 +15,14 @@ use crate::model::time::WallNs;
 pub const SCHEMA: u32 = 1;
 /// Remarks and damaged places that the text lists.
 const LISTED: usize = 20;
+
+/// One line, whatever is in what it names.
+macro_rules! line {
+    ($to:expr, $($arg:tt)*) => {{
+        $to.push_str(&sanitize(&format!($($arg)*)));
+        $to.push('\n');
+    }};
+}
 
 /// What is inside.
 #[derive(Debug, Serialize)]
@@ -117,21 +124,23 @@ impl Info {
     pub fn text(&self) -> String {
         let mut o = String::new();
         let state = if self.sealed { "closed" } else { "not closed (still written, or killed)" };
-        let _ = writeln!(o, "{}: recording, format {}, {state}", self.file, self.format);
+        line!(o, "{}: recording, format {}, {state}", self.file, self.format);
         let (first, last) = (self.first.as_deref(), self.last.as_deref());
-        let _ = writeln!(o, "  time      {} to {}", first.unwrap_or("-"), last.unwrap_or("-"));
+        line!(o, "  time      {} to {}", first.unwrap_or("-"), last.unwrap_or("-"));
         let c = &self.content;
         let gaps: u64 = self.remarks.iter().map(|r| missing(&r.remark)).sum();
-        let _ = writeln!(
+        line!(
             o,
             "  ticks     {} in {} groups; {gaps} missing, {} lost to damage",
-            c.ticks, self.groups, c.lost
+            c.ticks,
+            self.groups,
+            c.lost
         );
         let per = (c.keyframe_bytes + c.delta_bytes).checked_div(c.ticks).unwrap_or(0);
-        let _ = writeln!(o, "  size      {} bytes, {per} per tick", self.size);
+        line!(o, "  size      {} bytes, {per} per tick", self.size);
         for s in &self.segments {
             let h = &s.host;
-            let _ = writeln!(
+            line!(
                 o,
                 "  host      {}, kernel {}, {} CPUs, boot {}, by {}: {} ticks, each {:?}{}, from {}",
                 h.hostname,
@@ -147,57 +156,56 @@ impl Info {
         }
         self.lists(&mut o);
         sections(c, &mut o);
-        let lines: Vec<_> = o.lines().map(|l| sanitize(l).into_owned()).collect();
-        lines.join("\n") + "\n"
+        o
     }
 
     fn lists(&self, o: &mut String) {
         if self.findings.is_empty() {
-            let _ = writeln!(o, "  findings  none noted");
+            line!(o, "  findings  none noted");
         }
         for f in self.findings.iter().take(LISTED) {
             let at = f.first.as_deref().unwrap_or("-");
             let (rule, subject) = (&f.rule, &f.subject);
             let ticks = f.last_tick - f.first_tick + 1;
-            let _ = writeln!(o, "  finding   {at} {} {rule}: {subject}, {ticks} ticks", f.severity);
+            line!(o, "  finding   {at} {} {rule}: {subject}, {ticks} ticks", f.severity);
         }
         more(o, self.findings.len());
         for r in self.remarks.iter().take(LISTED) {
-            let _ = writeln!(o, "  remark    {} {}", time(r.at.wall), words(&r.remark));
+            line!(o, "  remark    {} {}", time(r.at.wall), words(&r.remark));
         }
         more(o, self.remarks.len());
         if self.unknown_blocks > 0 {
-            let _ = writeln!(o, "  unknown   {} blocks of a later version", self.unknown_blocks);
+            line!(o, "  unknown   {} blocks of a later version", self.unknown_blocks);
         }
         for d in self.damage.iter().take(LISTED) {
             let after = d.after.map_or_else(String::new, |a| format!(", after {}", time(a.wall)));
-            let _ = writeln!(o, "  damage    {d}{after}");
+            line!(o, "  damage    {d}{after}");
         }
         more(o, self.damage.len());
         if self.torn_bytes > 0 {
-            let _ = writeln!(o, "  torn end  {} bytes of a block", self.torn_bytes);
+            line!(o, "  torn end  {} bytes of a block", self.torn_bytes);
         }
     }
 }
 
 fn more(o: &mut String, have: usize) {
     if have > LISTED {
-        let _ = writeln!(o, "            and {} more", have - LISTED);
+        line!(o, "            and {} more", have - LISTED);
     }
 }
 
 fn sections(c: &Survey, o: &mut String) {
     let (key, delta) = (c.keyframe_bytes, c.delta_bytes);
     let other = c.other_bytes;
-    let _ = writeln!(o, "  bytes     keyframes {key}, differences {delta}, all else {other}");
+    line!(o, "  bytes     keyframes {key}, differences {delta}, all else {other}");
     let checked = c.states_verified + c.states_wrong;
-    let _ = writeln!(o, "  state     {} of {checked} groups verified", c.states_verified);
+    line!(o, "  state     {} of {checked} groups verified", c.states_verified);
     let mut list: Vec<_> = c.sections.iter().collect();
     list.sort_by_key(|s| std::cmp::Reverse(*s.1));
-    let _ = writeln!(o, "  sections  bytes per tick before compression:");
+    line!(o, "  sections  bytes per tick before compression:");
     for (name, bytes) in list {
         let per = bytes.checked_div(c.ticks).unwrap_or(0);
-        let _ = writeln!(o, "    {name:<16} {per:>8}");
+        line!(o, "    {name:<16} {per:>8}");
     }
 }
 

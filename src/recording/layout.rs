@@ -1,19 +1,22 @@
 //! Finds the groups of a recording: by its trailer, by the chain of its indexes, by hopping from
 //! header to header, and behind damage by scanning for the next marker.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::format::{
-    BlockHeader, END, HEADER, HeaderError, Kind, MAX_FRAME, Segment, Stamp, marker, parse_end,
+    BlockHeader, END, GROUP_TICKS, HEADER, HeaderError, Kind, MAX_FRAME, Segment, Stamp, marker,
+    parse_end,
 };
 use super::index::{GroupEntry, GroupIndex, RemarkAt, TickRef, Trailer};
+use super::limits::{self, MOST_GROUPS, MOST_LOOSE};
 use super::reader::{Damage, MAX_DAMAGE, ReadError};
 use super::source::ReadAt;
 
-/// Bytes that are scanned at a time.
+/// Bytes that are scanned at a time, and at first: mostly a block begins near by.
 const WINDOW: usize = 1 << 20;
+const FIRST_WINDOW: usize = 1 << 12;
 /// How far a file is searched for a first block before it is no recording.
-const SEARCH: u64 = 64 << 20;
+pub(super) const SEARCH: u64 = 64 << 20;
 /// Chains of indexes that are followed: each costs a window.
 const CHAINS: usize = 64;
 
@@ -41,6 +44,9 @@ impl Blocks<'_> {
             return Err(hurt("a block that needs a newer version"));
         }
         let from = offset.saturating_add(u64::from(h.size));
+        if !limits::fits(h) {
+            return Err(hurt("a block that would unpack to more than its kind can hold"));
+        }
         if h.stored as usize > MAX_FRAME
             || from.saturating_add(u64::from(h.stored)) > self.src.size()?
         {
@@ -68,19 +74,24 @@ impl Blocks<'_> {
         offset: u64,
     ) -> Result<Option<(BlockHeader, GroupIndex)>, ReadError> {
         let Ok(h) = self.header(offset)? else { return Ok(None) };
-        if h.kind != Kind::Index {
-            return Ok(None);
-        }
-        let index: Option<GroupIndex> = self.json(offset, &h);
-        Ok(index.filter(|i| ordered(&i.ticks, h.back)).map(|i| (h, i)))
+        Ok(self.index_of(offset, &h).map(|i| (h, i)))
+    }
+
+    /// The same, of a block whose header is known.
+    fn index_of(&mut self, offset: u64, h: &BlockHeader) -> Option<GroupIndex> {
+        let index: Option<GroupIndex> =
+            if h.kind == Kind::Index { self.json(offset, h) } else { None };
+        index.filter(|i| ordered(&i.ticks, h.back))
     }
 
     /// The next offset in `from..to` where a block begins.
     fn scan(&self, mut from: u64, to: u64) -> Result<Option<u64>, ReadError> {
         let marker = marker();
-        let mut buf = vec![0; WINDOW];
+        let (mut buf, mut window) = (Vec::new(), FIRST_WINDOW);
         while from < to {
-            let want = usize::try_from(to - from).unwrap_or(WINDOW).min(WINDOW);
+            let want = usize::try_from(to - from).unwrap_or(window).min(window);
+            buf.resize(want, 0);
+            window = (window * 2).min(WINDOW);
             let n = self.src.read_at(buf.get_mut(..want).unwrap_or_default(), from)?;
             let have = buf.get(..n).unwrap_or_default();
             for at in places(have, &marker) {
@@ -100,10 +111,11 @@ impl Blocks<'_> {
     fn last_index(&self, least: u64, size: u64) -> Result<Option<u64>, ReadError> {
         let marker = marker();
         let mut to = size;
-        let mut buf = vec![0; WINDOW];
+        let mut buf = Vec::new();
         while to > least {
             let from = to.saturating_sub(WINDOW as u64).max(least);
             let want = (to - from) as usize;
+            buf.resize(want, 0);
             let n = self.src.read_at(buf.get_mut(..want).unwrap_or_default(), from)?;
             let mut found: Vec<usize> = places(buf.get(..n).unwrap_or_default(), &marker).collect();
             while let Some(at) = found.pop() {
@@ -131,7 +143,8 @@ fn places<'b>(b: &'b [u8], marker: &'b [u8; 12]) -> impl Iterator<Item = usize> 
 
 /// Ticks that can be: within the group, offsets and numbers ascending.
 fn ordered(ticks: &[TickRef], back: u32) -> bool {
-    ticks.first().is_some_and(|t| t.offset == 0)
+    ticks.len() <= GROUP_TICKS as usize
+        && ticks.first().is_some_and(|t| t.offset == 0)
         && ticks.last().is_some_and(|t| t.offset < back)
         && ticks.windows(2).all(|w| w[0].offset < w[1].offset)
 }
@@ -152,6 +165,12 @@ pub(super) struct Layout {
     pub(super) sealed: bool,
     /// The last group has no index yet: more deltas may come.
     open: bool,
+    /// Remarks that came before that group.
+    before_group: usize,
+    /// Where the last trailer begins and ends.
+    trailer: Option<(u64, u64)>,
+    /// Bytes of JSON that were unpacked to get here.
+    unpacked: u64,
     /// Blocks of later versions.
     pub(super) unknown: u64,
 }
@@ -162,9 +181,9 @@ impl Layout {
         let size = b.src.size()?;
         let start = first_block(b, size)?;
         let mut out = Self { end: 0, ..Self::default() };
-        let known = match by_trailer(b, size)? {
+        let known = match out.by_trailer(b, size)? {
             Some(groups) => groups,
-            None => by_chain(b, size)?,
+            None => out.by_chain(b, size)?,
         };
         if start > 0 {
             out.hurt(0, start, "no block begins here");
@@ -192,6 +211,30 @@ impl Layout {
         Ok(self.end > before)
     }
 
+    /// Takes the room that the payload of such a block needs; false: more of the file would be
+    /// unpacked before it is used than a recording ever needs.
+    fn afford(&mut self, b: &Blocks<'_>, h: &BlockHeader) -> Result<bool, ReadError> {
+        let sum = self.unpacked.saturating_add(u64::from(h.raw));
+        // What does not fit is refused unread, and costs nothing.
+        if !limits::fits(h) {
+            return Ok(true);
+        }
+        let is_fine = sum <= limits::opened(b.src.size()?);
+        if is_fine {
+            self.unpacked = sum;
+        }
+        Ok(is_fine)
+    }
+
+    fn json<T: serde::de::DeserializeOwned>(
+        &mut self,
+        b: &mut Blocks<'_>,
+        at: u64,
+        h: &BlockHeader,
+    ) -> Result<Option<T>, ReadError> {
+        Ok(if self.afford(b, h)? { b.json(at, h) } else { None })
+    }
+
     fn add(&mut self, g: GroupEntry) {
         let segment = (self.segments.len() as u32).saturating_sub(1);
         self.groups.push(GroupEntry { segment, ..g });
@@ -210,8 +253,14 @@ impl Layout {
         while self.end < to {
             let at = self.end;
             if let Some(trailer) = end_at(b, at)? {
-                self.sealed = trailer < at;
+                // In a file that was put together from several its offset counts from where its
+                // own part began.
+                let is_right = |(begin, end): (u64, u64)| end == at && trailer <= begin;
+                self.sealed = self.trailer.is_some_and(is_right);
                 self.end = at + END as u64;
+                if !self.sealed {
+                    self.hurt(at, self.end, "an end without its trailer");
+                }
                 continue;
             }
             let found = b.header(at)?;
@@ -247,13 +296,18 @@ impl Layout {
         match h.kind {
             Kind::Segment => {
                 self.open = false;
-                match b.json(at, h) {
+                match self.json(b, at, h)? {
                     Some(s) => self.segments.push((at, s)),
                     None => self.hurt(at, end, "a damaged segment header"),
                 }
             }
+            Kind::Keyframe if self.groups.len() >= MOST_GROUPS => {
+                self.open = false;
+                self.hurt(at, end, "more groups than a recording holds");
+            }
             Kind::Keyframe => {
                 self.open = true;
+                self.before_group = self.remarks.len();
                 let (first, last) = (h.at, h.at);
                 let g = GroupEntry { offset: at, end, ticks: 1, first, last, ..Default::default() };
                 self.add(g);
@@ -262,18 +316,23 @@ impl Layout {
             Kind::Delta if mine => self.delta(h, end),
             Kind::Index if mine => {
                 self.open = false;
-                match b.index(at)? {
-                    Some((_, index)) => self.indexed(at, end, &index),
+                let found = if self.afford(b, h)? { b.index_of(at, h) } else { None };
+                match found {
+                    Some(index) => self.indexed(at, end, &index),
                     None => self.hurt(at, end, "a damaged index"),
                 }
             }
             Kind::Delta => self.hurt(at, end, "a tick whose keyframe is lost"),
             Kind::Index => self.hurt(at, end, "an index whose keyframe is lost"),
-            Kind::Remark => match b.json(at, h) {
+            Kind::Remark if self.remarks.len() >= MOST_LOOSE => {
+                self.hurt(at, end, "more remarks than a recording holds");
+            }
+            Kind::Remark => match self.json(b, at, h)? {
                 Some(r) => self.remarks.push(r),
                 None => self.hurt(at, end, "a damaged remark"),
             },
-            Kind::Trailer | Kind::Unknown(_) => {}
+            Kind::Trailer => self.trailer = Some((at, end)),
+            Kind::Unknown(_) => {}
         }
         Ok(())
     }
@@ -282,7 +341,7 @@ impl Layout {
         let Some(g) = self.groups.last_mut() else { return };
         let ticks = self.loose.entry(g.offset).or_default();
         g.end = end;
-        if h.link as usize != ticks.len() {
+        if h.link as usize != ticks.len() || h.link >= GROUP_TICKS {
             let from = end - h.total();
             self.hurt(from, end, "a tick after a lost one");
             return;
@@ -301,7 +360,93 @@ impl Layout {
         g.last = index.ticks.last().map_or(g.last, |t| t.at);
         self.loose.remove(&g.offset);
         // They are in the index; those before the group are not.
-        self.remarks.retain(|r| !index.remarks.contains(r));
+        let known: HashSet<&RemarkAt> = index.remarks.iter().collect();
+        let own = self.remarks.split_off(self.before_group.min(self.remarks.len()));
+        self.remarks.extend(own.into_iter().filter(|r| !known.contains(r)));
+    }
+
+    /// The groups by the trailer, when the file ends with one that makes sense.
+    fn by_trailer(
+        &mut self,
+        b: &mut Blocks<'_>,
+        size: u64,
+    ) -> Result<Option<Vec<GroupEntry>>, ReadError> {
+        let Some(at) = size.checked_sub(END as u64) else { return Ok(None) };
+        let Some(offset) = end_at(b, at)? else { return Ok(None) };
+        let Ok(h) = b.header(offset)? else { return Ok(None) };
+        if h.kind != Kind::Trailer || offset.saturating_add(h.total()) != at {
+            return Ok(None);
+        }
+        let Some(trailer) = self.json::<Trailer>(b, offset, &h)? else { return Ok(None) };
+        let mut last = 0;
+        for g in &trailer.groups {
+            let sane = g.offset >= last && g.index.is_none_or(|i| i > g.offset && i < g.end);
+            let ticks = 1..=GROUP_TICKS;
+            if !sane || g.end <= g.offset || g.end > offset || !ticks.contains(&g.ticks) {
+                return Ok(None);
+            }
+            last = g.end;
+        }
+        // Groups without an index are hopped over: their ticks are nowhere else.
+        if trailer.groups.len() > MOST_GROUPS {
+            return Ok(None);
+        }
+        Ok(Some(trailer.groups.into_iter().filter(|g| g.index.is_some()).collect()))
+    }
+
+    /// The groups by the chains of their indexes, from the last one back; what no chain reaches is
+    /// left to hopping.
+    fn by_chain(&mut self, b: &mut Blocks<'_>, size: u64) -> Result<Vec<GroupEntry>, ReadError> {
+        let mut out = Vec::new();
+        let mut next = b.last_index(0, size)?;
+        // A file that was put together from several has a chain in each, and a damaged index breaks
+        // one: the next one may end right before. Hopping costs less than reading everything.
+        for _ in 0..CHAINS {
+            let Some(at) = next else { break };
+            let known = out.len();
+            self.chain(b, at, &mut out)?;
+            let to = out.get(known..).and_then(<[_]>::last).map_or(at, |g: &GroupEntry| g.offset);
+            next = b.last_index(to.saturating_sub(WINDOW as u64), to)?;
+        }
+        out.reverse();
+        Ok(out)
+    }
+
+    /// The groups of the chain that ends with the index at `at`, the last one first.
+    fn chain(
+        &mut self,
+        b: &mut Blocks<'_>,
+        at: u64,
+        out: &mut Vec<GroupEntry>,
+    ) -> Result<(), ReadError> {
+        let mut next = Some(at);
+        while let Some(at) = next {
+            let Ok(h) = b.header(at)? else { break };
+            if out.len() >= MOST_GROUPS || !self.afford(b, &h)? {
+                break;
+            }
+            let Some(index) = b.index_of(at, &h) else { break };
+            let Some(offset) = at.checked_sub(u64::from(h.back)) else { break };
+            let start = b.header(offset)?;
+            if !start.is_ok_and(|k| k.kind == Kind::Keyframe && h.back > 0) {
+                break;
+            }
+            let stamp = |t: Option<&TickRef>| t.map_or(Stamp::default(), |t| t.at);
+            out.push(GroupEntry {
+                offset,
+                index: Some(at),
+                end: at + h.total(),
+                ticks: index.ticks.len() as u32,
+                first: stamp(index.ticks.first()),
+                last: stamp(index.ticks.last()),
+                segment: 0,
+            });
+            next = if h.link == 0 { None } else { at.checked_sub(u64::from(h.link)) };
+            if next.is_some_and(|n| n >= offset) {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -327,71 +472,4 @@ fn end_at(b: &Blocks<'_>, at: u64) -> Result<Option<u64>, ReadError> {
     let mut buf = [0; END];
     let n = b.src.read_at(&mut buf, at)?;
     Ok(parse_end(buf.get(..n).unwrap_or_default()))
-}
-
-/// The groups by the trailer, when the file ends with one that makes sense.
-fn by_trailer(b: &mut Blocks<'_>, size: u64) -> Result<Option<Vec<GroupEntry>>, ReadError> {
-    let Some(at) = size.checked_sub(END as u64) else { return Ok(None) };
-    let Some(offset) = end_at(b, at)? else { return Ok(None) };
-    let Ok(h) = b.header(offset)? else { return Ok(None) };
-    if h.kind != Kind::Trailer || offset.saturating_add(h.total()) != at {
-        return Ok(None);
-    }
-    let Some(trailer) = b.json::<Trailer>(offset, &h) else { return Ok(None) };
-    let mut last = 0;
-    for g in &trailer.groups {
-        let sane = g.offset >= last && g.index.is_none_or(|i| i > g.offset && i < g.end);
-        if !sane || g.end <= g.offset || g.end > offset || g.ticks == 0 {
-            return Ok(None);
-        }
-        last = g.end;
-    }
-    // Groups without an index are hopped over: their ticks are nowhere else.
-    Ok(Some(trailer.groups.into_iter().filter(|g| g.index.is_some()).collect()))
-}
-
-/// The groups by the chains of their indexes, from the last one back; what no chain reaches is
-/// left to hopping.
-fn by_chain(b: &mut Blocks<'_>, size: u64) -> Result<Vec<GroupEntry>, ReadError> {
-    let mut out = Vec::new();
-    let mut next = b.last_index(0, size)?;
-    // A file that was put together from several has a chain in each, and a damaged index breaks
-    // one: the next one may end right before. Hopping costs less than reading everything.
-    for _ in 0..CHAINS {
-        let Some(at) = next else { break };
-        let known = out.len();
-        chain(b, at, &mut out)?;
-        let to = out.get(known..).and_then(<[_]>::last).map_or(at, |g: &GroupEntry| g.offset);
-        next = b.last_index(to.saturating_sub(WINDOW as u64), to)?;
-    }
-    out.reverse();
-    Ok(out)
-}
-
-/// The groups of the chain that ends with the index at `at`, the last one first.
-fn chain(b: &mut Blocks<'_>, at: u64, out: &mut Vec<GroupEntry>) -> Result<(), ReadError> {
-    let mut next = Some(at);
-    while let Some(at) = next {
-        let Some((h, index)) = b.index(at)? else { break };
-        let Some(offset) = at.checked_sub(u64::from(h.back)) else { break };
-        let start = b.header(offset)?;
-        if !start.is_ok_and(|k| k.kind == Kind::Keyframe && h.back > 0) {
-            break;
-        }
-        let stamp = |t: Option<&TickRef>| t.map_or(Stamp::default(), |t| t.at);
-        out.push(GroupEntry {
-            offset,
-            index: Some(at),
-            end: at + h.total(),
-            ticks: index.ticks.len() as u32,
-            first: stamp(index.ticks.first()),
-            last: stamp(index.ticks.last()),
-            segment: 0,
-        });
-        next = if h.link == 0 { None } else { at.checked_sub(u64::from(h.link)) };
-        if next.is_some_and(|n| n >= offset) {
-            break;
-        }
-    }
-    Ok(())
 }

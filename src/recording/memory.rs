@@ -42,14 +42,18 @@ pub(super) fn after(memory: Option<Flat>, now: &Flat) -> Option<Flat> {
 }
 
 fn merge(memory: &Flat, now: &Flat) -> Result<Flat, FlatError> {
-    let old = fields(memory)?;
+    // A name stands for one field; of several, for the first.
+    let mut old: HashMap<u64, Field> = HashMap::new();
+    for f in fields(memory)? {
+        old.entry(f.name).or_insert(f);
+    }
     let mut out = Flat::default();
     let mut at = At::default();
     for f in fields(now)? {
         copy(&mut out, now, at, f.from);
         at = f.from;
-        if let Some(o) = old.iter().find(|o| o.name == f.name)
-            && list(&mut out, memory, o, now, &f)?
+        if let Some(o) = old.remove(&f.name)
+            && list(&mut out, memory, &o, now, &f)?
         {
             at = f.to;
         }

@@ -1,7 +1,7 @@
 //! Reads a recording: what is in it without decoding, and any tick. Memory is bounded whatever
 //! the file says; damage is reported, never a reason to stop.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::format::{Segment, Stamp, VERSION};
 use super::index::{GroupEntry, GroupIndex, RemarkAt, TickRef};
 use super::layout::{Blocks, Layout};
 use super::source::{ReadAt, open};
-use super::state::Decoder;
+use super::state::{Decoder, Stored};
 use super::writer::Resume;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, WallNs};
@@ -70,8 +70,14 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// Indexes that are kept in memory.
+/// Bytes without a block at the start of a file that make it no recording.
+pub const SEARCH: u64 = super::layout::SEARCH;
+/// Indexes that are kept in memory, and bytes of their JSON: those of days.
 const CACHE: usize = 4096;
+const CACHE_BYTES: usize = 32 << 20;
+/// Groups that are looked at for something that can be read: the host where no segment knows it,
+/// a tick near damaged ones.
+const ASKED: usize = 64;
 /// Damaged places that are remembered.
 pub(super) const MAX_DAMAGE: usize = 10_000;
 
@@ -79,15 +85,23 @@ pub(super) const MAX_DAMAGE: usize = 10_000;
 pub struct Reader {
     src: Arc<dyn ReadAt>,
     zip: zstd::bulk::Decompressor<'static>,
-    layout: Layout,
+    /// The same for all readers of the same bytes, until one takes in more.
+    layout: Arc<Layout>,
     /// Ticks before each group.
     before: Vec<u64>,
     indexes: HashMap<u64, Arc<GroupIndex>>,
+    /// Bytes of their JSON.
+    index_bytes: usize,
     /// Where decoding stands; none while the next tick is made ahead of time.
     cursor: Option<Cursor>,
     last: Option<Last>,
     ahead: Option<Ahead>,
     damage: Vec<Damage>,
+    /// Their places.
+    hurt: HashSet<u64>,
+    /// The damage that was met last: whoever asks for the next tick of the group need not decode
+    /// up to there again.
+    broken: Option<(Place, Damage)>,
 }
 
 /// The tick that was made last.
@@ -116,13 +130,16 @@ impl Reader {
         let mut out = Self {
             src,
             zip,
-            layout,
+            layout: Arc::new(layout),
             before: Vec::new(),
             indexes: HashMap::new(),
+            index_bytes: 0,
             cursor: None,
             last: None,
             ahead: None,
             damage: Vec::new(),
+            hurt: HashSet::new(),
+            broken: None,
         };
         out.count();
         out.adopt_host()?;
@@ -140,10 +157,13 @@ impl Reader {
             layout: self.layout.clone(),
             before: self.before.clone(),
             indexes: self.indexes.clone(),
+            index_bytes: self.index_bytes,
             cursor: None,
             last: None,
             ahead: None,
             damage: self.damage.clone(),
+            hurt: self.hurt.clone(),
+            broken: None,
         })
     }
 
@@ -152,10 +172,10 @@ impl Reader {
         if !self.layout.segments.is_empty() {
             return Ok(());
         }
-        for g in 0..self.layout.groups.len() {
+        for g in 0..self.layout.groups.len().min(ASKED) {
             if let Some(s) = self.segment_of(g)? {
                 let offset = self.layout.groups.get(g).map_or(0, |g| g.offset);
-                self.layout.segments.push((offset, s));
+                Arc::make_mut(&mut self.layout).segments.push((offset, s));
                 break;
             }
         }
@@ -240,8 +260,10 @@ impl Reader {
     /// What the kernel says.
     pub fn refresh(&mut self) -> Result<bool, ReadError> {
         let mut b = Blocks { src: &*self.src, zip: &mut self.zip };
-        let more = self.layout.refresh(&mut b)?;
+        let more =
+            self.layout.end < b.src.size()? && Arc::make_mut(&mut self.layout).refresh(&mut b)?;
         if more {
+            self.broken = None;
             self.count();
         }
         Ok(more)
@@ -275,11 +297,14 @@ impl Reader {
             let what = Damage::at(offset, 0, "a damaged index");
             return Err(self.hurt(Damage { after: Some(g.last), ..what }));
         };
-        if offset.checked_sub(u64::from(h.back)) != Some(g.offset) {
+        let is_its_own = offset.checked_sub(u64::from(h.back)) == Some(g.offset);
+        if !is_its_own || index.ticks.len() != g.ticks as usize {
             return Err(self.hurt(Damage::at(offset, h.total(), "an index of another group")));
         }
-        if self.indexes.len() >= CACHE {
+        self.index_bytes += h.raw as usize;
+        if self.indexes.len() >= CACHE || self.index_bytes > CACHE_BYTES {
             self.indexes.clear();
+            self.index_bytes = h.raw as usize;
         }
         let index = Arc::new(index);
         self.indexes.insert(offset, index.clone());
@@ -293,7 +318,7 @@ impl Reader {
 
     /// Remembers damage, once per place.
     pub(super) fn note(&mut self, d: Damage) {
-        if self.damage.len() < MAX_DAMAGE && !self.damage.iter().any(|k| k.offset == d.offset) {
+        if self.damage.len() < MAX_DAMAGE && self.hurt.insert(d.offset) {
             self.damage.push(d);
         }
     }
@@ -360,6 +385,10 @@ impl Reader {
         if let Some(last) = self.last.as_ref().filter(|l| l.place == here) {
             return Ok(last.tick.clone());
         }
+        let known = self.broken.as_ref().filter(|(at, _)| at.0 == here.0 && at.1 <= here.1);
+        if let Some((_, d)) = known {
+            return Err(ReadError::Damaged(d.clone()));
+        }
         let next = self.last.take().and_then(|l| match tick {
             t if t == l.number + 1 => Some(t + 1),
             t if t + 1 == l.number => t.checked_sub(1),
@@ -380,14 +409,36 @@ impl Reader {
         Ok(made.tick)
     }
 
+    /// A tick near this one that can be read: the end of what is before it, else the start of what
+    /// is behind it.
+    pub fn near(&mut self, tick: u64) -> Option<u64> {
+        let (group, _) = self.locate(tick)?;
+        let before = (0..=group).rev().take(ASKED);
+        for g in before.chain((group + 1..self.layout.groups.len()).take(ASKED)) {
+            let (first, end) = (*self.before.get(g)?, *self.before.get(g + 1)?);
+            let last = if g > group { first } else { tick.min(end.saturating_sub(1)) };
+            if let Some(t) = [last, first].into_iter().find(|t| self.tick(*t).is_ok()) {
+                return Some(t);
+            }
+        }
+        None
+    }
+
     fn decode(&mut self, group: usize, (offset, place): Place) -> Result<Made, ReadError> {
-        let index = self.index(group)?;
+        let index = match self.index(group) {
+            Err(ReadError::Damaged(d)) => {
+                self.broken = Some(((offset, 0), d.clone()));
+                return Err(ReadError::Damaged(d));
+            }
+            index => index?,
+        };
         let mut cursor = Cursor::towards((offset, place), self.cursor.take());
         let mut blocks = Blocks { src: &*self.src, zip: &mut self.zip };
         match cursor.go(&mut blocks, &index, place) {
             Err(ReadError::Damaged(mut d)) => {
                 let last = cursor.done.checked_sub(1).and_then(|n| index.ticks.get(n));
                 d.after = last.map(|t| t.at);
+                self.broken = Some(((offset, cursor.done), d.clone()));
                 return Err(self.hurt(d));
             }
             gone => gone?,
@@ -414,13 +465,13 @@ impl Reader {
         }
     }
 
-    /// Features of a tick, and what is stored of it, for [`Decoder::open`].
+    /// What is stored of a tick, for [`Decoder::open`].
     pub(super) fn tick_payload(
         &mut self,
         offset: u64,
         t: &TickRef,
         place: usize,
-    ) -> Result<(u16, Vec<u8>), ReadError> {
+    ) -> Result<Stored, ReadError> {
         Blocks { src: &*self.src, zip: &mut self.zip }.tick(offset, t, place)
     }
 
@@ -431,13 +482,14 @@ impl Reader {
     pub fn segment_of(&mut self, group: usize) -> Result<Option<Segment>, ReadError> {
         let g = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
         let t = TickRef { at: g.first, offset: 0 };
-        let (features, stored) = match self.tick_payload(g.offset, &t, 0) {
+        let stored = match self.tick_payload(g.offset, &t, 0) {
             Ok(p) => p,
             Err(ReadError::Io(e)) => return Err(e.into()),
             Err(_) => return Ok(None),
         };
         let mut d = Decoder::default();
-        let payload = d.open(features, stored);
+        let features = stored.features;
+        let payload = d.open(stored);
         let taken = payload.and_then(|p| d.apply(g.first, features, &p));
         Ok(taken.ok().and_then(|()| d.segment().cloned()))
     }

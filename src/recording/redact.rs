@@ -60,6 +60,8 @@ impl Kind {
 #[derive(Debug, Default)]
 pub struct Redactor {
     names: HashMap<(Kind, String), String>,
+    /// The first of them, whatever the text was about: for words of a sentence.
+    words: HashMap<String, String>,
     counts: HashMap<Kind, u64>,
     addresses: HashMap<[u8; 16], [u8; 16]>,
     given: u32,
@@ -167,6 +169,7 @@ impl Redactor {
         *n += 1;
         let new = format!("{}{n}", kind.prefix());
         self.names.insert((kind, original.to_owned()), new.clone());
+        self.words.entry(original.to_owned()).or_insert_with(|| new.clone());
         new
     }
 
@@ -196,8 +199,8 @@ impl Redactor {
                 r.ip(ip).to_string()
             } else if core.starts_with('/') {
                 r.path(Kind::Other, core)
-            } else if let Some(known) = r.names.iter().find(|k| k.0.1 == core) {
-                known.1.clone()
+            } else if let Some(known) = r.words.get(core) {
+                known.clone()
             } else {
                 return w.to_owned();
             };

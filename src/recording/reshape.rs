@@ -10,7 +10,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::delta::{Run, extend};
 use super::flat::{Flat, FlatError, put_varint, token, varint};
-use super::undelta::{MOST_CELLS, count, slice};
+use super::limits::MOST_UNITS;
+use super::undelta::{count, slice, too_large};
 
 /// Deeper shapes are refused.
 const MAX_DEPTH: u32 = 80;
@@ -68,12 +69,18 @@ impl Lists<'_> {
     }
 }
 
+/// Tokens of a row among which its first leaves are.
+const KEY_TOKENS: usize = 64;
+
 /// Hashes of the first leaf, and of the first two.
 pub(super) fn keys(f: &Flat, at: At) -> (u64, u64) {
     let mut hash = DefaultHasher::new();
     let (mut a, mut leaves) = (0, 0);
     let (mut num, mut text, mut shape) = (at.num, at.text, at.shape);
-    while leaves < 2 {
+    // A row without leaves must not be looked for them in all rows behind it.
+    let mut tokens = 0;
+    while leaves < 2 && tokens < KEY_TOKENS {
+        tokens += 1;
         let Some(t) = f.shape.get(shape) else { break };
         shape += 1;
         match *t {
@@ -112,13 +119,18 @@ pub(super) fn keys(f: &Flat, at: At) -> (u64, u64) {
 pub(super) fn map(
     prev: &[u8],
     now: &[u8],
+    most: usize,
     align: &mut dyn FnMut(&Lists<'_>) -> Result<Vec<Run>, FlatError>,
 ) -> Result<Mapping, FlatError> {
-    let mut out = Walk { prev, now, align, map: Mapping::default() };
+    let left = (prev.len() + now.len()).saturating_mul(STEPS_PER_BYTE).saturating_add(STEPS);
+    let mut out = Walk { prev, now, align, map: Mapping::default(), left };
     let mut at = At::default();
     skip(now, &mut at, 0)?;
     if at.shape != now.len() {
         return Err(FlatError("a shape with something behind it".to_owned()));
+    }
+    if at.num > most {
+        return too_large();
     }
     out.map.nums = vec![None; at.num];
     out.map.texts = vec![None; at.text];
@@ -132,14 +144,29 @@ struct Walk<'a> {
     now: &'a [u8],
     align: &'a mut dyn FnMut(&Lists<'_>) -> Result<Vec<Run>, FlatError>,
     map: Mapping,
+    /// Bytes of shapes that may still be walked over.
+    left: usize,
 }
 
+/// Bytes of shapes that are walked over at most, and more per byte of the shapes: what is nested
+/// is walked over once for each level, and many rows may be like a long one from before.
+const STEPS: usize = 1 << 20;
+const STEPS_PER_BYTE: usize = 64;
+
 impl Walk<'_> {
+    fn spend(&mut self, from: usize, to: usize) -> Result<(), FlatError> {
+        let left = self.left.checked_sub(to.saturating_sub(from));
+        self.left = left.ok_or_else(|| FlatError("shapes that are too unlike".to_owned()))?;
+        Ok(())
+    }
+
     /// Two values at the same place; both places move behind them.
     fn pair(&mut self, p: &mut At, n: &mut At, depth: u32) -> Result<(), FlatError> {
         let (before, start) = (*p, *n);
         skip(self.prev, p, depth)?;
         skip(self.now, n, depth)?;
+        self.spend(before.shape, p.shape)?;
+        self.spend(start.shape, n.shape)?;
         let (Some(a), Some(b)) = (self.prev.get(before.shape), self.now.get(start.shape)) else {
             return torn();
         };
@@ -267,11 +294,7 @@ pub(super) fn skip(shape: &[u8], at: &mut At, depth: u32) -> Result<(), FlatErro
         }
         t => return Err(FlatError(format!("token {t} is not known"))),
     }
-    if at.num > MOST_CELLS {
-        Err(FlatError("a sample that is too large".to_owned()))
-    } else {
-        Ok(())
-    }
+    if at.num > MOST_UNITS { too_large() } else { Ok(()) }
 }
 
 /// Bytes that are looked for as one.
@@ -329,7 +352,13 @@ fn put_piece(literal: &[u8], from: usize, len: usize, out: &mut Vec<u8>) {
 /// Longest shape: lists of rows with texts are capped at some thousands.
 const MOST_SHAPE: usize = 1 << 22;
 
-pub(super) fn read_shape(prev: &[u8], bytes: &[u8], at: &mut usize) -> Result<Vec<u8>, FlatError> {
+pub(super) fn read_shape(
+    prev: &[u8],
+    most: usize,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Vec<u8>, FlatError> {
+    let most = most.min(MOST_SHAPE);
     let mut out = Vec::new();
     loop {
         let len = count(bytes, at, 0)?;
@@ -340,7 +369,7 @@ pub(super) fn read_shape(prev: &[u8], bytes: &[u8], at: &mut usize) -> Result<Ve
         }
         let mut from = count(bytes, at, prev.len())?;
         out.extend_from_slice(slice(prev, &mut from, len)?);
-        if out.len() > MOST_SHAPE {
+        if out.len() > most {
             return Err(FlatError("a shape that is too long".to_owned()));
         }
     }

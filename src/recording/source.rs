@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::rights::{self, Duty};
+
 /// Bytes that can be read at any place.
 pub trait ReadAt: Send + Sync {
     /// Fills `buf` from `offset`; fewer bytes only at the end.
@@ -30,6 +32,11 @@ pub trait ReadAt: Send + Sync {
 
 impl ReadAt for File {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        // The kernel takes no such offset, and no file has it.
+        let most = i64::MAX as u64;
+        if offset > most.saturating_sub(buf.len() as u64) {
+            return Ok(0);
+        }
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|r| !r.is_empty()) {
             match FileExt::read_at(self, rest, offset.saturating_add(done as u64)) {
@@ -119,6 +126,7 @@ impl Spool {
         let (have, open) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
         let (out, written, alive) = (file.try_clone()?, have.clone(), open.clone());
         std::thread::Builder::new().name("spool".into()).spawn(move || {
+            rights::restrict(Duty::Figures);
             let mut buf = vec![0; 64 << 10];
             let mut at = 0u64;
             loop {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::delta::Recent;
-use super::flat::{FlatError, Names, from_flat, put_varint, to_flat, varint};
+use super::flat::{FlatError, Names, from_flat_within, put_varint, to_flat, varint};
 use super::format::{COMPACT, SQUEEZED, Segment, Stamp};
+use super::limits;
 use super::squeeze::{self, Model};
 use crate::collect::registry::{AnySample, SampleMaker, SampleVisitor};
 use crate::collect::{CollectorId, Samples, Shared, Signal, Stamped};
@@ -68,6 +69,8 @@ struct Section {
     /// Reader: stamps of the sample.
     span: Span,
     cpu: Duration,
+    /// Reader: units of the sample.
+    units: usize,
     /// Reader: damaged since.
     error: Option<String>,
 }
@@ -172,6 +175,12 @@ impl Encoder {
     /// Ticks of this group so far.
     pub(super) fn ticks(&self) -> u64 {
         self.tick
+    }
+
+    /// Units of the last tick, as a reader counts them.
+    pub(super) fn units(&self) -> usize {
+        let samples = self.sections.iter().filter_map(|s| s.recent.current());
+        samples.fold(0, |n, f| n.saturating_add(f.units()))
     }
 
     fn section(&mut self, name: &str) -> usize {
@@ -319,6 +328,10 @@ pub(super) fn cut(payload: &[u8]) -> Result<(Vec<&str>, Vec<RawSection<'_>>), Fl
     Ok((names, sections))
 }
 
+fn twice() -> FlatError {
+    FlatError("a section that comes twice".to_owned())
+}
+
 fn torn() -> FlatError {
     FlatError("the tick ends too early".to_owned())
 }
@@ -340,6 +353,15 @@ fn text<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b str, Flat
         .map_err(|_| FlatError("a name that is not UTF-8".to_owned()))
 }
 
+/// What a block stores of a tick.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) features: u16,
+    /// Bytes that it takes in the file.
+    pub(super) len: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
 /// Reads payloads of one group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Decoder {
@@ -352,15 +374,22 @@ pub(super) struct Decoder {
     made: Samples,
     /// Of squeezed differences.
     model: Option<Box<Model>>,
+    /// Bytes that the ticks so far take in the file: they say how large the samples may be.
+    stored: usize,
+    /// Units of the samples now.
+    units: usize,
+    /// What may still be done to make the tick.
+    work: usize,
 }
 
 impl Decoder {
-    /// The payload of the next tick, of what a block with these features stores.
-    pub(super) fn open(&mut self, features: u16, stored: Vec<u8>) -> Result<Vec<u8>, FlatError> {
+    /// The payload of the next tick.
+    pub(super) fn open(&mut self, stored: Stored) -> Result<Vec<u8>, FlatError> {
+        self.stored = self.stored.saturating_add(stored.len);
         match self.tick {
-            _ if features & SQUEEZED == 0 => Ok(stored),
-            0 => squeeze::unpack_keyframe(&stored),
-            _ => self.model.get_or_insert_default().unpack(&stored),
+            _ if stored.features & SQUEEZED == 0 => Ok(stored.bytes),
+            0 => squeeze::unpack_keyframe(&stored.bytes),
+            _ => self.model.get_or_insert_default().unpack(&stored.bytes),
         }
     }
 
@@ -375,6 +404,8 @@ impl Decoder {
         let in_steps = features & COMPACT != 0;
         self.tick += 1;
         self.at = at;
+        self.work = limits::work(self.stored);
+        let most = limits::units(self.stored);
         let (names, sections) = cut(payload)?;
         if self.names.list().len() + names.len() > MAX_NAMES {
             return Err(FlatError("too many names".to_owned()));
@@ -387,6 +418,9 @@ impl Decoder {
             let i = match raw.name {
                 Ok(i) => i,
                 Err(name) => {
+                    if self.sections.iter().any(|s| s.name == name) {
+                        return Err(twice());
+                    }
                     self.sections.push(Section { name: name.to_owned(), ..Section::default() });
                     self.sections.len() - 1
                 }
@@ -394,6 +428,9 @@ impl Decoder {
             let Some(s) = self.sections.get_mut(i).filter(|_| i < MAX_SECTIONS) else {
                 return Err(FlatError("a section without a name".to_owned()));
             };
+            if s.present == self.tick {
+                return Err(twice());
+            }
             s.present = self.tick;
             if raw.bytes.is_empty() {
                 continue;
@@ -406,8 +443,17 @@ impl Decoder {
             if s.name == HOST {
                 self.segment = serde_json::from_slice(raw.bytes).ok();
             } else if s.error.is_none() && s.is_known() {
-                let decoded = s.recent.decode(raw.bytes, &mut from).map(drop);
-                s.error = decoded.err().map(|e| e.to_string());
+                self.units = self.units.saturating_sub(s.units);
+                let most = most.saturating_sub(self.units);
+                match s.recent.decode_within(most, raw.bytes, &mut from) {
+                    Ok(now) => s.units = now.units(),
+                    Err(e) => {
+                        s.error = Some(e.to_string());
+                        // Nothing of it is asked for again.
+                        (s.recent, s.units) = (Recent::default(), 0);
+                    }
+                }
+                self.units = self.units.saturating_add(s.units);
             }
         }
         Ok(())
@@ -441,10 +487,10 @@ impl Decoder {
             Some((s.recent.current()?.clone(), names))
         };
         if let Some((flat, names)) = changed(HEALTH) {
-            self.health.0 = from_flat(&flat, names).unwrap_or_default();
+            self.health.0 = from_flat_within(&flat, names, &mut self.work).unwrap_or_default();
         }
         if let Some((flat, names)) = changed(SIGNALS) {
-            self.health.1 = from_flat(&flat, names).unwrap_or_default();
+            self.health.1 = from_flat_within(&flat, names, &mut self.work).unwrap_or_default();
         }
     }
 
@@ -511,8 +557,10 @@ impl SampleMaker for Decoder {
             return Ok(Some(before.clone()));
         }
         let Some(flat) = s.recent.current() else { return Ok(None) };
-        match from_flat::<S>(flat, names) {
-            Ok(data) => {
+        match from_flat_within::<S>(flat, names, &mut self.work) {
+            Ok(mut data) => {
+                // Names and tables that the tick before has are in memory once, as when live.
+                data.settle(before.map(|b| &b.data));
                 s.made = s.changed;
                 Ok(Some(std::sync::Arc::new(Stamped { span: s.span, cpu: s.cpu, data })))
             }

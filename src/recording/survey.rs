@@ -63,7 +63,7 @@ impl Reader {
         let mut decoder = Decoder::default();
         for (n, t) in index.ticks.iter().enumerate() {
             let offset = entry.offset + u64::from(t.offset);
-            let (features, stored) = match self.tick_payload(offset, t, n) {
+            let stored = match self.tick_payload(offset, t, n) {
                 Ok(p) => p,
                 Err(ReadError::Io(e)) => return Err(e.into()),
                 Err(ReadError::Damaged(d)) => {
@@ -72,7 +72,8 @@ impl Reader {
                 }
                 Err(_) => return Ok(()),
             };
-            let opened = decoder.open(features, stored);
+            let features = stored.features;
+            let opened = decoder.open(stored);
             let taken = opened.and_then(|p| decoder.apply(t.at, features, &p).map(|()| p));
             let payload = match taken {
                 Ok(p) => p,

@@ -8,8 +8,8 @@ use super::delta::{Run, unmoved};
 use super::flat::{Column, Flat, FlatError, Part, TableOf};
 use super::reshape::Mapping;
 use super::undelta::{
-    MOST_CELLS, afford, behind, column_of, count, number, read_head, read_runs, read_tables,
-    read_texts_over, torn, unzigzag,
+    afford, behind, column_of, count, number, read_head, read_runs, read_tables, read_texts_over,
+    torn, unzigzag,
 };
 
 /// Reads what [`put_difference`] wrote.
@@ -70,14 +70,19 @@ pub(super) fn add_sparse(to: &mut [u64], bytes: &[u8], at: &mut usize) -> Result
 }
 
 /// A sample of the same shape, made of the one before in place.
-pub(super) fn read_next(prev: Flat, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
+pub(super) fn read_next(
+    prev: Flat,
+    most: usize,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Flat, FlatError> {
     let Flat { shape, mut nums, texts, columns, tables } = prev;
     add_sparse(&mut nums, bytes, at)?;
     let texts = read_texts_over(texts, bytes, at)?;
     let tables = tables_or(tables, columns.len(), bytes, at)?;
     let keys = |t: &TableOf| columns.get(t.key).map_or(0, Column::cells);
     let runs = read_rows(&tables, keys, columns.len(), bytes, at)?;
-    let columns = read_columns(columns.into_iter(), runs, bytes, at)?;
+    let columns = read_columns(columns.into_iter(), runs, most, bytes, at)?;
     Ok(Flat { shape, nums, texts, columns, tables })
 }
 
@@ -86,17 +91,18 @@ pub(super) fn read_mapped(
     prev: &Flat,
     shape: Vec<u8>,
     map: &Mapping,
+    most: usize,
     bytes: &[u8],
     at: &mut usize,
 ) -> Result<Flat, FlatError> {
-    let mut out = read_head(prev, shape, map, add_sparse, bytes, at)?;
+    let mut out = read_head(prev, shape, map, add_sparse, most, bytes, at)?;
     let n = map.columns.len();
     out.tables = tables_or(prev.tables.clone(), n, bytes, at)?;
     let column = |i| column_of(prev, map, i);
     let keys = |t: &TableOf| column(t.key).map_or(0, Column::cells);
     let runs = read_rows(&out.tables, keys, n, bytes, at)?;
     let before = (0..n).map(|i| column(i).cloned().unwrap_or_default());
-    out.columns = read_columns(before, runs, bytes, at)?;
+    out.columns = read_columns(before, runs, most, bytes, at)?;
     Ok(out)
 }
 
@@ -138,11 +144,12 @@ fn read_rows(
 fn read_columns(
     before: impl Iterator<Item = Column>,
     runs: Vec<Option<Rc<[Run]>>>,
+    most: usize,
     bytes: &[u8],
     at: &mut usize,
 ) -> Result<Vec<Column>, FlatError> {
     let mut left = count(bytes, at, runs.len())?;
-    let (mut left_cells, mut room) = (MOST_CELLS, Room::default());
+    let (mut left_cells, mut room) = (most, Room::default());
     let mut next = if left > 0 { count(bytes, at, runs.len())? } else { 0 };
     let mut out = Vec::new();
     for (i, (old, known)) in before.zip(runs).enumerate() {

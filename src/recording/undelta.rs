@@ -29,11 +29,14 @@ pub(super) fn unzigzag(z: u64) -> u64 {
     (z >> 1) ^ (z & 1).wrapping_neg()
 }
 
-pub(super) fn read_full(bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
-    let (mut out, mut left) = (Flat::default(), MOST_CELLS);
+pub(super) fn read_full(most: usize, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
+    let (mut out, mut left) = (Flat::default(), most);
     let len = count(bytes, at, 0)?;
+    take_off(&mut left, len)?;
     out.shape.extend_from_slice(slice(bytes, at, len)?);
-    for _ in 0..count(bytes, at, 0)? {
+    let nums = count(bytes, at, 0)?;
+    take_off(&mut left, nums)?;
+    for _ in 0..nums {
         out.nums.push(number(bytes, at)?);
     }
     let texts = count(bytes, at, 0)?;
@@ -56,15 +59,22 @@ pub(super) fn read_full(bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError>
     Ok(out)
 }
 
-/// Numbers that the columns of one sample may hold: constant cells take no bytes, so that the
-/// length of the file bounds nothing. 100,000 sockets with `tcp_info` take 14 million.
-pub(super) const MOST_CELLS: usize = 1 << 25;
-
-/// Takes `rows` of `width` numbers off what is left of [`MOST_CELLS`].
+/// Takes `rows` of `width` numbers off what is left of the units of a sample: constant cells take
+/// no bytes, so that the length of the payload bounds nothing. An empty column takes memory, too.
 pub(super) fn afford(left: &mut usize, rows: usize, width: usize) -> Result<(), FlatError> {
-    let cells = rows.checked_mul(width.max(1)).and_then(|c| left.checked_sub(c));
-    *left = cells.ok_or_else(|| FlatError("a sample that is too large".to_owned()))?;
+    take_off(left, rows.max(1).saturating_mul(width.max(1)))
+}
+
+fn take_off(left: &mut usize, units: usize) -> Result<(), FlatError> {
+    match left.checked_sub(units) {
+        Some(rest) => *left = rest,
+        None => return too_large(),
+    }
     Ok(())
+}
+
+pub(super) fn too_large<T>() -> Result<T, FlatError> {
+    Err(FlatError("a sample that is larger than its bytes can tell".to_owned()))
 }
 
 pub(super) fn slice<'b>(
@@ -78,32 +88,41 @@ pub(super) fn slice<'b>(
     Ok(part)
 }
 
+/// Tables that a column may be in: structs within structs.
+const MOST_TABLES: usize = 64;
+
 pub(super) fn read_tables(
     columns: usize,
     bytes: &[u8],
     at: &mut usize,
 ) -> Result<Vec<TableOf>, FlatError> {
-    let mut out = Vec::new();
+    let (mut out, mut left) = (Vec::new(), columns.saturating_mul(MOST_TABLES));
     for _ in 0..count(bytes, at, 0)? {
         let mut next = || number(bytes, at).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let t = TableOf { key: next()?, first: next()?, end: next()? };
         if t.key < t.first || t.key >= t.end || t.end > columns {
             return Err(FlatError("a table without its columns".to_owned()));
         }
+        afford(&mut left, t.end - t.first, 1)?;
         out.push(t);
     }
     Ok(out)
 }
 
 /// A sample of the same shape, made of the one before in place: most of it stays.
-pub(super) fn read_next(prev: Flat, bytes: &[u8], at: &mut usize) -> Result<Flat, FlatError> {
+pub(super) fn read_next(
+    prev: Flat,
+    most: usize,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Flat, FlatError> {
     let Flat { shape, mut nums, texts, columns, .. } = prev;
     read_sparse(&mut nums, bytes, at)?;
     let texts = read_texts_over(texts, bytes, at)?;
     let tables = read_tables(columns.len(), bytes, at)?;
     let rows = |t: &TableOf| columns.get(t.key).map_or(0, Column::cells);
     let known = read_table_runs(&tables, rows, columns.len(), bytes, at)?;
-    let (mut left, mut room) = (MOST_CELLS, Room::default());
+    let (mut left, mut room) = (most, Room::default());
     let mut out = Flat { shape, nums, texts, columns: Vec::new(), tables };
     for (before, known) in columns.into_iter().zip(known) {
         let (width, runs) = read_column_head(before.rows(), known, &mut left, bytes, at)?;
@@ -196,17 +215,21 @@ pub(super) fn read_head(
     shape: Vec<u8>,
     map: &Mapping,
     sparse: Sparse,
+    most: usize,
     bytes: &[u8],
     at: &mut usize,
 ) -> Result<Flat, FlatError> {
-    let mut out = Flat { shape, ..Flat::default() };
+    let (mut out, mut left) = (Flat { shape, ..Flat::default() }, most);
     let old = |i: &Option<usize>| i.and_then(|i| prev.nums.get(i)).copied().unwrap_or(0);
     out.nums.extend(map.nums.iter().map(old));
     sparse(&mut out.nums, bytes, at)?;
     let changed = read_texts(map.texts.len(), bytes, at)?;
     for (i, from) in map.texts.iter().enumerate() {
         let old = from.and_then(|i| prev.texts.get(i));
-        out.texts.push(changed.get(&i).copied().or(old).unwrap_or_default());
+        let text = changed.get(&i).copied().or(old).unwrap_or_default();
+        // Many rows may be like a single one from before, with its long text.
+        afford(&mut left, text.len(), 1)?;
+        out.texts.push(text);
     }
     Ok(out)
 }
@@ -220,16 +243,17 @@ fn read_mapped(
     prev: &Flat,
     shape: Vec<u8>,
     map: &Mapping,
+    most: usize,
     bytes: &[u8],
     at: &mut usize,
 ) -> Result<Flat, FlatError> {
-    let mut out = read_head(prev, shape, map, read_sparse, bytes, at)?;
+    let mut out = read_head(prev, shape, map, read_sparse, most, bytes, at)?;
     let columns = map.columns.len();
     let column = |i| column_of(prev, map, i);
     out.tables = read_tables(columns, bytes, at)?;
     let rows = |t: &TableOf| column(t.key).map_or(0, Column::cells);
     let known = read_table_runs(&out.tables, rows, columns, bytes, at)?;
-    let (mut left, mut room) = (MOST_CELLS, Room::default());
+    let (mut left, mut room) = (most, Room::default());
     for (i, known) in known.into_iter().enumerate() {
         let before = column(i);
         let rows = before.map_or(0, Column::rows);
@@ -244,17 +268,18 @@ fn read_mapped(
 pub(super) fn read_reshaped(
     prev: &Flat,
     is_compact: bool,
+    most: usize,
     bytes: &[u8],
     at: &mut usize,
 ) -> Result<Flat, FlatError> {
-    let shape = reshape::read_shape(&prev.shape, bytes, at)?;
-    let map = reshape::map(&prev.shape, &shape, &mut |l| {
+    let shape = reshape::read_shape(&prev.shape, most, bytes, at)?;
+    let map = reshape::map(&prev.shape, &shape, most, &mut |l| {
         let runs = read_runs(l.before(), bytes, at)?;
         let len = runs.iter().fold(0usize, |n, r| n.saturating_add(r.len));
         if len == l.len() { Ok(runs) } else { torn() }
     })?;
     let read = if is_compact { uncompact::read_mapped } else { read_mapped };
-    read(prev, shape, &map, bytes, at)
+    read(prev, shape, &map, most, bytes, at)
 }
 
 /// Adds what [`sparse`] wrote to `to`.
@@ -303,6 +328,9 @@ pub(super) fn read_runs(
     for _ in 0..count(bytes, at, 0)? {
         let head = number(bytes, at)?;
         let len = usize::try_from(head >> 1).unwrap_or(usize::MAX);
+        if len == 0 {
+            return Err(FlatError("a run of no rows".to_owned()));
+        }
         let from = if head & 1 == 1 {
             None
         } else {

@@ -16,6 +16,7 @@ use super::format::{
 use super::index::{
     Figure, GroupEntry, GroupFinding, GroupIndex, Note, Remark, RemarkAt, TickRef, Trailer, drift,
 };
+use super::limits::{self, MOST_INDEX, MOST_NOTED};
 use super::state::{Encoder, SPARE};
 use crate::model::tick::{HealthState, HostInfo, Tick};
 use crate::model::time::Seq;
@@ -25,6 +26,8 @@ use crate::model::time::Seq;
 const CLOCK_STEP_NS: i64 = 100_000_000;
 /// A group ends when it is this long: offsets within it are 32 bits.
 const MAX_GROUP: u64 = 1 << 30;
+/// Magic of a skippable frame that is no block.
+const PADDING: u32 = 0x184D_2A50;
 /// zstd level: beyond 3 costs more CPU than it saves bytes.
 const LEVEL: i32 = 3;
 
@@ -74,6 +77,8 @@ pub struct Writer<W: Write> {
 struct Group {
     offset: u64,
     keyframe: u32,
+    /// Bytes of its ticks.
+    stored: usize,
     /// No more deltas: a write failed, or they do not pay.
     closed: bool,
     /// The encoder is ahead of what was written.
@@ -211,11 +216,14 @@ impl<W: Write> Writer<W> {
         };
         let kind = if keyframe { Kind::Keyframe } else { Kind::Delta };
         let back = (self.offset - start) as u32;
+        let stored = self.group.as_ref().map_or(0, |g| g.stored);
         let packed = if self.squeezes { self.encoder.squeeze(&payload) } else { None };
-        let block = match packed {
-            Some(packed) => self.featured(kind, COMPACT | SQUEEZED, at, back, place, &packed)?,
-            None => self.featured(kind, COMPACT, at, back, place, &payload)?,
+        let (features, packed) = match &packed {
+            Some(packed) => (COMPACT | SQUEEZED, packed),
+            None => (COMPACT, &payload),
         };
+        let least = limits::least_group(self.encoder.units()).saturating_sub(stored);
+        let block = self.featured(kind, features, at, (back, place), packed, least)?;
         if payload.len() > SPARE {
             // A compressor keeps what its largest input took.
             self.zip = compressor()?;
@@ -228,6 +236,7 @@ impl<W: Write> Writer<W> {
             keyframe: stored,
             ..Group::default()
         });
+        g.stored += block.len() - HEADER;
         g.index.note(TickRef { at, offset: back }, note);
         // Differences that do not pay: a fresh start is as cheap, and quicker to seek to.
         g.closed |= !keyframe && stored > g.keyframe / 2 && stored > 64 << 10;
@@ -265,7 +274,7 @@ impl<W: Write> Writer<W> {
     /// Of `out`.
     pub fn remark(&mut self, at: Stamp, remark: Remark) -> io::Result<Written> {
         let from = self.offset;
-        let at = RemarkAt { at, remark };
+        let at = RemarkAt { at, remark: remark.clipped() };
         let mut json = serde_json::to_vec(&at)?;
         json.push(b'\n');
         let back = self.group.as_ref().map_or(0, |g| (self.offset - g.offset) as u32);
@@ -305,8 +314,7 @@ impl<W: Write> Writer<W> {
         };
         let before = self.trailer.groups.iter().rev().find_map(|e| e.index);
         let link = before.map_or(0, |b| u32::try_from(self.offset - b).unwrap_or(0));
-        let mut json = serde_json::to_vec(&g.index)?;
-        json.push(b'\n');
+        let json = index_json(&mut g.index)?;
         let back = (self.offset - g.offset) as u32;
         let block = self.block(Kind::Index, first, back, link, &json)?;
         if let Err(e) = self.write(&block) {
@@ -421,22 +429,24 @@ impl<W: Write> Writer<W> {
         link: u32,
         payload: &[u8],
     ) -> io::Result<Vec<u8>> {
-        self.featured(kind, 0, at, back, link, payload)
+        self.featured(kind, 0, at, (back, link), payload, 0)
     }
 
+    /// A block whose frame has at least so many bytes.
     fn featured(
         &mut self,
         kind: Kind,
         features: u16,
         at: Stamp,
-        back: u32,
-        link: u32,
+        (back, link): (u32, u32),
         payload: &[u8],
+        least: usize,
     ) -> io::Result<Vec<u8>> {
         if payload.len() > MAX_PAYLOAD {
             return Err(other("a tick that is too large to record"));
         }
-        let frame = self.zip.compress(payload)?;
+        let mut frame = self.zip.compress(payload)?;
+        pad(&mut frame, least.max(limits::least_frame(kind, payload.len())));
         let header = BlockHeader {
             kind,
             features,
@@ -459,6 +469,34 @@ impl<W: Write> Writer<W> {
         self.offset += block.len() as u64;
         Ok(())
     }
+}
+
+/// The JSON of an index, no larger than a reader takes it. What is left out of a list is the
+/// later half: a group has so much to say only where everything fails in every tick.
+fn index_json(index: &mut GroupIndex) -> io::Result<Vec<u8>> {
+    index.findings.truncate(MOST_NOTED);
+    index.remarks.truncate(MOST_NOTED);
+    loop {
+        let mut json = serde_json::to_vec(index)?;
+        json.push(b'\n');
+        let (findings, remarks) = (index.findings.len(), index.remarks.len());
+        if json.len() <= MOST_INDEX || findings + remarks == 0 {
+            return Ok(json);
+        }
+        index.findings.truncate(findings / 2);
+        index.remarks.truncate(remarks / 2);
+    }
+}
+
+/// Makes a frame as long as a reader wants it to be for what is in it: zeros in a skippable
+/// frame behind it, which every zstd passes over. No host has such ticks; sockets that a program
+/// makes all alike come near.
+fn pad(frame: &mut Vec<u8>, least: usize) {
+    let Some(lacks) = least.checked_sub(frame.len()).filter(|n| *n > 0) else { return };
+    let zeros = u32::try_from(lacks).unwrap_or(0);
+    frame.extend_from_slice(&PADDING.to_le_bytes());
+    frame.extend_from_slice(&zeros.to_le_bytes());
+    frame.resize(frame.len() + zeros as usize, 0);
 }
 
 fn compressor() -> io::Result<zstd::bulk::Compressor<'static>> {

@@ -34,7 +34,7 @@ use crate::source::replay::{Played, Tape};
 const STRIDE: u64 = 60;
 /// Checkpoints of a run at most; then every second one goes.
 const MAX_CHECKPOINTS: usize = 64;
-/// Bytes of socket tables that checkpoints may hold.
+/// Bytes that checkpoints may hold.
 const MAX_BYTES: usize = 128 << 20;
 /// A grid of samples that begins elsewhere may be off by some.
 const SLACK: usize = 8;

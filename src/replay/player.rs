@@ -22,6 +22,7 @@ use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, Seq, WallNs};
 use crate::recording::source::{Inode, inode, inode_at, open};
 use crate::recording::{ReadAt, ReadError, Reader, Spool};
+use crate::rights::{self, Duty};
 use crate::source::replay::{Played, Tape};
 
 /// Ticks before a place that give it rates: the first picture.
@@ -162,6 +163,7 @@ impl Player {
         let judge = Judge::new(Tape::new(reader), Engine::default());
         let bytes = source.bytes.clone();
         std::thread::Builder::new().name("judge".into()).spawn(move || {
+            rights::restrict(Duty::Figures);
             Worker { judge, inbox, out, follow, bytes, told: 0, wanted: None }.run();
         })?;
         Ok(Self {
@@ -230,10 +232,20 @@ impl Player {
         let tick = match goal {
             Goal::Tick(t) => t,
             Goal::End => last,
+            Goal::Within(from, to) => self.within(from, to)?,
             Goal::Wall(w) => self.tape.at_wall(w)?,
             Goal::Away { from, ns } => self.away(from.min(last), ns)?,
         };
         Some(tick.min(last))
+    }
+
+    fn within(&mut self, from: WallNs, to: WallNs) -> Option<u64> {
+        let before = self.tape.at_wall(from)?;
+        let wall = |tape: &mut Tape, tick| tape.stamp(tick).map(|s| s.wall);
+        let inside = |w: WallNs| from <= w && w < to;
+        let there = wall(&mut self.tape, before).is_some_and(inside);
+        let next = wall(&mut self.tape, before + 1).is_some_and(inside);
+        Some(if next && !there { before + 1 } else { before })
     }
 
     /// By the monotonic clock inside of a run, by the wall clock beyond it.
@@ -245,6 +257,7 @@ impl Player {
         let inside = self.tape.stamp(found).is_some_and(|s| s.mono <= mono)
             && self.tape.segment(found + 1).is_none_or(|s| s == segment);
         if inside || self.tape.start(found) == 0 && ns < 0 {
+            let found = self.nearer(found, mono);
             // At least one tick, so that a key that is pressed does something.
             return Some(match (found == from, ns > 0) {
                 (true, true) => from + 1,
@@ -256,14 +269,26 @@ impl Player {
         Some(if ns > 0 { beyond.max(from + 1) } else { beyond.min(from.saturating_sub(1)) })
     }
 
-    /// A first picture of a place, without waiting for the thread.
-    ///
-    /// # Errors
-    /// When nothing around it can be read.
+    /// Of a tick and the next one of its run, the one nearer to a time: ticks are not exactly a
+    /// second apart, and ten seconds back are ten of them.
+    fn nearer(&mut self, tick: u64, to: MonoNs) -> u64 {
+        let same = self.same_run(tick, tick + 1);
+        let off = |tape: &mut Tape, t| tape.stamp(t).map(|s| s.mono.0.abs_diff(to.0));
+        let (a, b) = (off(&mut self.tape, tick), off(&mut self.tape, tick + 1));
+        let next = a.zip(b).is_some_and(|(a, b)| same && b < a);
+        if next { tick + 1 } else { tick }
+    }
+
+    /// A first picture of a place, or of one near it where it cannot be read, without waiting for
+    /// the thread. `None`: nothing around it can be read.
     pub fn glance(&mut self, tick: u64) -> Option<(Analysis, Judged)> {
         let reader = self.tape.reader().again().ok()?;
         let mut judge = Judge::new(Tape::new(reader), Engine::default());
-        glance(&mut judge, tick, GLANCE)
+        if let Some(seen) = glance(&mut judge, tick, GLANCE) {
+            return Some(seen);
+        }
+        let near = judge.tape_mut().reader_mut().near(tick)?;
+        glance(&mut judge, near, GLANCE)
     }
 
     /// Asks for a place; the answers carry the ticket.

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::analysis::Analysis;
 use crate::diagnose::{Engine, Finding};
+use crate::model::blind::{self, BlindSpot, blind_spots};
+use crate::model::coverage::coverage;
 use crate::model::history::DEFAULT_BUDGET;
 use crate::model::time::{MonoNs, WallNs};
 use crate::recording::reader::Damage;
@@ -28,6 +30,8 @@ pub struct Whole {
     pub duration: Duration,
     /// Ticks that were read.
     pub ticks: u64,
+    /// What the runs before the last one did not look at.
+    pub blind: Vec<BlindSpot>,
     /// What could not be read.
     pub damage: Vec<Damage>,
 }
@@ -41,6 +45,7 @@ pub fn whole(tape: &mut Tape) -> Option<Whole> {
     let mut run: Option<Analysis> = None;
     let mut youngest: Option<Arc<Finding>> = None;
     let mut lost = Vec::new();
+    let mut blind = Vec::new();
     loop {
         match tape.play() {
             Played::Segment(host) => {
@@ -49,6 +54,9 @@ pub fn whole(tape: &mut Tape) -> Option<Whole> {
                 {
                     before += spent(&old, first);
                     close(&old, &mut ended);
+                    if let Some(last) = old.latest() {
+                        blind::merge(&mut blind, blind_spots(&coverage(&last.tick.health)));
+                    }
                 }
                 (first, youngest) = (None, None);
             }
@@ -82,7 +90,8 @@ pub fn whole(tape: &mut Tape) -> Option<Whole> {
             ended.retain(|f| !remembered(f));
         }
         ended.reverse();
-        out = Some(Whole { analysis, over: ended, first_wall, duration, ticks, damage: lost });
+        let over = ended;
+        out = Some(Whole { analysis, over, first_wall, duration, ticks, blind, damage: lost });
     }
     out
 }

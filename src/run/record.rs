@@ -11,12 +11,14 @@ use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Exit, Stop, feed, runtime};
+use super::{Exit, Stop, feed, limits, runtime};
 use crate::analysis::Analysis;
 use crate::cli::{RecordArgs, RecordTo, RotateArg, SyncArg};
 use crate::clock;
 use crate::collect::HostFs;
 use crate::diagnose::Engine;
+use crate::model::blind::{self, BlindSpot, blind_spots};
+use crate::model::coverage::coverage;
 use crate::model::text::sanitize;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::MonoNs;
@@ -25,11 +27,14 @@ use crate::recording::recorder::{
     End, Existing, Options, Rotate, State, Status, SyncPolicy, Target, default_file,
 };
 use crate::recording::thin::{Tier, Tiers};
+use crate::rights::Duty;
+use crate::signals::is_ignored;
 use crate::source::{Event, Feed, live};
 use crate::view::units;
 
-/// History for the findings; nobody scrolls back here.
-const BUDGET: usize = 4 << 20;
+/// History for the findings; nobody scrolls back here. Of a small box it holds the five minutes
+/// that rules look back.
+const BUDGET: usize = 16 << 20;
 /// How long closing the file may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Findings that are counted.
@@ -38,6 +43,7 @@ const MAX_FINDINGS: usize = 10_000;
 const QUIET: Duration = Duration::from_secs(60);
 
 pub(super) fn record(args: &RecordArgs) -> anyhow::Result<Exit> {
+    limits::ready_to_read()?;
     let host = live::host_info(&HostFs::live(), args.live.interval);
     let target = match &args.output {
         Some(p) if p == Path::new("-") => Target::Stdout,
@@ -50,8 +56,10 @@ pub(super) fn record(args: &RecordArgs) -> anyhow::Result<Exit> {
         return Err(Stop::usage(what));
     }
     let recorder = open(target, &host, options)?;
-    let feed = feed(&args.live)?;
-    runtime()?.block_on(watch(feed, recorder, args))
+    // Before the readers, which open as many files as they may.
+    let runtime = runtime()?;
+    let feed = feed(&args.live, Duty::Figures)?;
+    runtime.block_on(watch(feed, recorder, args))
 }
 
 fn options(args: &RecordArgs) -> Options {
@@ -89,7 +97,7 @@ pub(super) fn beside(to: &RecordTo, host: &HostInfo) -> anyhow::Result<Option<Re
 
 fn open(target: Target, host: &HostInfo, options: Options) -> anyhow::Result<Recorder> {
     let mut recorder = Recorder::start(target, host, options, Vec::new())
-        .context("cannot start the recorder's thread")?;
+        .map_err(|e| Stop::cannot(format!("cannot start a thread: {e}; {}", live::MORE_THREADS)))?;
     recorder.ready().map_err(Stop::cannot)?;
     Ok(recorder)
 }
@@ -113,40 +121,44 @@ pub(super) fn close(recorder: Recorder) -> anyhow::Result<Status> {
     }
 }
 
+/// [`close`] for who shows nothing of it before: also says what went wrong beside the writing.
+pub(super) fn close_and_tell(recorder: Recorder) -> anyhow::Result<Status> {
+    let name = recorder.target().name();
+    let status = close(recorder)?;
+    if let Some(t) = &status.trouble {
+        say(&format!("{name}: {t}"));
+    }
+    Ok(status)
+}
+
 struct Signals {
     int: Signal,
     term: Signal,
     hup: Option<Signal>,
     mark: Signal,
-    /// A size limit of the shell: the write fails instead of us.
-    _size: Signal,
 }
 
 impl Signals {
     fn watch() -> std::io::Result<Self> {
-        const XFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
         Ok(Self {
             int: signal(SignalKind::interrupt())?,
             term: signal(SignalKind::terminate())?,
             hup: hup()?,
             mark: signal(SignalKind::user_defined1())?,
-            _size: signal(SignalKind::from_raw(XFSZ))?,
         })
     }
 }
 
 /// HUP, unless it was ignored when we started, as under nohup.
 pub(super) fn hup() -> std::io::Result<Option<Signal>> {
-    if ignores_hup() { Ok(None) } else { signal(SignalKind::hangup()).map(Some) }
+    if is_ignored(rustix::process::Signal::HUP) {
+        return Ok(None);
+    }
+    signal(SignalKind::hangup()).map(Some)
 }
 
-fn ignores_hup() -> bool {
-    let status = HostFs::live().read_trimmed("proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
-    mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).is_some_and(|m| m & 1 != 0)
-}
-
-pub(super) async fn hangup(s: &mut Option<Signal>) {
+/// The next signal of a kind; of one that is not watched, none ever.
+pub(super) async fn next(s: &mut Option<Signal>) {
     match s {
         Some(s) => _ = s.recv().await,
         None => std::future::pending().await,
@@ -166,7 +178,7 @@ async fn watch(mut feed: Feed, mut recorder: Recorder, args: &RecordArgs) -> any
             e = feed.events.recv() => e,
             _ = signals.int.recv() => break,
             _ = signals.term.recv() => break,
-            () = hangup(&mut signals.hup) => break,
+            () = next(&mut signals.hup) => break,
             _ = signals.mark.recv() => {
                 recorder.mark("SIGUSR1");
                 continue;
@@ -201,6 +213,10 @@ async fn watch(mut feed: Feed, mut recorder: Recorder, args: &RecordArgs) -> any
     let end = close(recorder);
     screen.end(end.as_ref().ok());
     let status = end?;
+    // What was noticed when the file was closed.
+    if let Some(t) = status.trouble.as_ref().filter(|t| screen.trouble.as_ref() != Some(t)) {
+        say(&format!("{}: {t}", screen.name));
+    }
     let reader_gone = status.state == State::Ended(End::ReaderGone);
     if status.lost > 0 && !reader_gone {
         say(&format!("{} ticks are not in the recording", status.lost));
@@ -221,6 +237,8 @@ struct Screen {
     told: bool,
     told_at: Option<MonoNs>,
     trouble: Option<String>,
+    /// As of the last tick.
+    blind: Vec<BlindSpot>,
 }
 
 impl Screen {
@@ -235,6 +253,7 @@ impl Screen {
             told: false,
             told_at: None,
             trouble: None,
+            blind: Vec::new(),
         }
     }
 
@@ -245,6 +264,7 @@ impl Screen {
             return;
         }
         self.begun.get_or_insert(tick.mono);
+        self.blind = blind_spots(&coverage(&tick.health));
         if let Some(now) = analysis.latest() {
             for f in now.findings.all() {
                 if self.findings.len() < MAX_FINDINGS {
@@ -343,7 +363,9 @@ impl Screen {
         if let Some(s) = status {
             let size = units::bytes(s.size as f64);
             let name = sanitize(&self.name);
-            let _ = writeln!(std::io::stderr(), "{} ticks, {size} in {name}", s.ticks);
+            let blind = blind::clause(&self.blind, blind::SHOWN);
+            let blind = if blind.is_empty() { blind } else { format!("; not looked at: {blind}") };
+            let _ = writeln!(std::io::stderr(), "{} ticks, {size} in {name}{blind}", s.ticks);
         }
     }
 }

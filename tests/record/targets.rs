@@ -1,10 +1,10 @@
 //! Targets that are refused: one clear line, exit 3, nothing touched.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-use crate::support::{Dir, program, read, record, stderr};
+use crate::support::{Dir, program, read, record, skipped, stderr};
 
 #[track_caller]
 fn refused(path: &Path, append: bool, says: &str) {
@@ -27,6 +27,8 @@ fn what_is_no_place_for_a_recording() {
     dir.fifo("fifo");
     symlink("victim", dir.file("dangling")).unwrap();
     std::fs::write(dir.file("real"), "dear mother").unwrap();
+    let ours = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(dir.file("real"), ours).unwrap();
     symlink("real", dir.file("link")).unwrap();
     for append in [false, true] {
         refused(&dir.file("sub"), append, "is a directory");
@@ -41,6 +43,79 @@ fn what_is_no_place_for_a_recording() {
     assert!(!dir.file("victim").exists());
     assert_eq!(std::fs::read_to_string(dir.file("real")).unwrap(), "dear mother");
     refused(Path::new("/dev/full"), false, "No space left");
+}
+
+/// In a directory such as /tmp anybody can put a file where a recording is expected.
+#[test]
+fn what_others_may_have_put_there() {
+    let dir = Dir::new();
+    let path = dir.file("a.stall");
+    assert_eq!(record(&path, &["--duration", "1s"]).end(), (Some(0), String::new()));
+    let whole = std::fs::read(&path).unwrap();
+    let mode = |mode: u32| {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for others in [0o666, 0o620, 0o602] {
+        mode(others);
+        refused(&path, true, "can be written by others");
+    }
+    mode(0o600);
+    std::fs::hard_link(&path, dir.file("b.stall")).unwrap();
+    refused(&path, true, "has 2 names (hard links)");
+    std::fs::remove_file(dir.file("b.stall")).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), whole);
+    mode(0o644);
+    let mut more = record(&path, &["--duration", "1s", "--append"]);
+    assert_eq!(more.end(), (Some(0), String::new()), "others may read it");
+    assert_eq!(read(&path).segments, 2);
+}
+
+/// A file or a FIFO of another user, where root would write.
+#[test]
+fn what_belongs_to_somebody_else() {
+    if !rustix::process::geteuid().is_root() {
+        skipped("only root can make a file that belongs to somebody else");
+        return;
+    }
+    let dir = Dir::new();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let path = dir.file("a.stall");
+    std::fs::write(&path, "").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    chown(&path, Some(65_534), Some(65_534)).unwrap();
+    refused(&path, true, "belongs to user 65534, and you are user 0");
+    assert_eq!(std::fs::read(&path).unwrap(), b"");
+    let fifo = dir.fifo("fifo");
+    chown(&fifo, Some(65_534), Some(65_534)).unwrap();
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+    let reader = rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty()).unwrap();
+    refused(&fifo, false, "is a FIFO of user 65534");
+    assert_eq!(rustix::io::read(&reader, &mut [0; 64]), Ok(0), "it got nothing");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left behind");
+}
+
+/// It is said once, and the other file is left alone.
+#[test]
+fn somebody_takes_the_name_in_mid_run() {
+    let dir = Dir::new();
+    let path = dir.file("a.stall");
+    for how in [&["--thin"][..], &["--rotate", "10s"], &["--max-size", "1M"], &[]] {
+        let mut r = record(&path, &[&["--interval", "100ms"], how].concat());
+        r.wait_for_ticks(2);
+        let moved = dir.file("moved.stall");
+        std::fs::rename(&path, &moved).unwrap();
+        std::fs::write(&path, "dear mother").unwrap();
+        let before = read(&moved).ticks.len();
+        r.until("it goes on", |_| read(&moved).ticks.len() > before + 2);
+        r.signal(rustix::process::Signal::TERM);
+        let (code, err) = r.end();
+        let says = "a.stall: another file has this name now; the recording stays in the old one";
+        assert_eq!((code, err.lines().count()), (Some(0), 1), "{how:?}: {err}");
+        assert!(err.contains(says), "{how:?}: {err}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "dear mother");
+        assert!(read(&moved).sealed);
+        std::fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]

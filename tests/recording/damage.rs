@@ -7,7 +7,8 @@
 //! recorder are in `tests/record/kill.rs` (`STALLSCOPE_KILLS=1000`).
 
 use stallscope::recording::ReadError;
-use stallscope::recording::format::BlockHeader;
+use stallscope::recording::format::{BlockHeader, HEADER, Kind};
+use stallscope::replay::player::{Origin, Player};
 
 use super::{Dice, Script, open, readable, readable_texts, recording, script, text};
 
@@ -127,5 +128,34 @@ fn a_first_block_that_is_gone_costs_no_tick() {
         let mut r = open(hurt).unwrap();
         assert_eq!(readable(&mut r, &all).len(), 70);
         assert_eq!(r.host(), script().host(), "the keyframes know it, too");
+    }
+}
+
+/// A console shows what is next to the place where it begins, not nothing at all.
+#[test]
+fn a_replay_that_begins_in_a_damaged_group_begins_beside_it() {
+    let (bytes, _) = recording(&small(), 200, true);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.stall");
+    // Groups of 60 whose keyframes are hurt; where it begins, and what it shows.
+    for (hurt, tick, near) in [
+        (&[][..], 0, Some(0)),
+        (&[0], 0, Some(60)),
+        (&[0, 1], 30, Some(120)),
+        (&[3], 199, Some(179)),
+        (&[1, 2], 130, Some(59)),
+        (&[0, 1, 2, 3], 199, None),
+    ] {
+        let mut file = bytes.clone();
+        let starts = boundaries(&bytes).into_iter();
+        let keys = starts
+            .filter(|at| BlockHeader::parse(&bytes[*at..]).is_ok_and(|h| h.kind == Kind::Keyframe));
+        for (_, at) in keys.enumerate().filter(|(group, _)| hurt.contains(group)) {
+            file[at + HEADER + 10] ^= 1;
+        }
+        std::fs::write(&path, file).unwrap();
+        let mut player = Player::open(Origin::File(path.clone()), "x".into(), false).unwrap();
+        let shown = player.glance(tick).and_then(|(run, _)| Some(run.latest()?.tick.seq.0));
+        assert_eq!(shown, near, "{hurt:?}");
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stallscope::recording::format::{BlockHeader, HEADER, Kind, MAX_PAYLOAD, end};
-use stallscope::recording::{ReadError, Reader};
+use stallscope::recording::format::{BlockHeader, END, HEADER, Kind, MAX_PAYLOAD, end};
+use stallscope::recording::{ReadError, Reader, Remark};
 
-use super::{open, plain, recording, script, squeezed};
+use super::{open, plain, readable, recording, script, squeezed};
 
 #[path = "../fuzz/src/recording.rs"]
 mod fuzz;
@@ -102,6 +102,146 @@ fn chains_and_trailers_that_lie_are_not_believed() {
         exercise([&bytes[..], &trailer, &end(bytes.len() as u64)].concat());
         exercise([&bytes[..], &trailer, &end(u64::MAX)].concat());
     }
+}
+
+/// The offset of an end is nobody's promise: the groups are found without it.
+#[test]
+fn an_end_with_a_bogus_offset_is_damage_and_no_refusal() {
+    let (bytes, all) = recording(&script(), 70, true);
+    let to = bytes.len() - END;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.stall");
+    for offset in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1, bytes.len() as u64] {
+        let bad = [&bytes[..to], &end(offset)].concat();
+        // A file, and one that goes on behind it: the kernel refuses such an offset.
+        for hurt in [bad.clone(), [&bad[..], &bytes].concat()] {
+            std::fs::write(&path, &hurt).unwrap();
+            let mut r = Reader::file(&path).unwrap_or_else(|e| panic!("{offset}: {e}"));
+            let copies = hurt.len() as u64 / bytes.len() as u64;
+            assert_eq!(r.len(), 70 * copies, "{offset}");
+            assert_eq!(readable(&mut r, &all).len() as u64, 70 * copies);
+            let damage: Vec<_> = r.damage().collect();
+            assert_eq!(damage.len(), 1, "{damage:?}");
+            assert_eq!((damage[0].offset, damage[0].bytes), (to as u64, END as u64));
+            assert_eq!(damage[0].after.map(|a| a.seq.0), Some(69), "it has a place in time");
+        }
+    }
+    // Files one behind the other: the offset of an end counts from where its own part began.
+    let r = open([&bytes[..], &bytes].concat()).unwrap();
+    assert_eq!((r.len(), r.damage().count(), r.is_sealed()), (140, 0, true));
+}
+
+/// Tables that promise more ticks than a group has are not believed.
+#[test]
+fn numbers_of_ticks_are_those_of_groups() {
+    let (bytes, all) = recording(&script(), 70, true);
+    let trailer_at = {
+        let mut at = 0;
+        loop {
+            let h = BlockHeader::parse(&bytes[at..]).unwrap();
+            if h.kind == Kind::Trailer {
+                break at;
+            }
+            at += h.total() as usize;
+        }
+    };
+    let h = BlockHeader::parse(&bytes[trailer_at..]).unwrap();
+    let frame = &bytes[trailer_at + HEADER..trailer_at + h.total() as usize];
+    let json = String::from_utf8(zstd::bulk::decompress(frame, h.raw as usize).unwrap()).unwrap();
+    for lie in ["4294967295", "61", "0", "59"] {
+        let json = json.replace("\"ticks\":60", &format!("\"ticks\":{lie}"));
+        let trailer = block(Kind::Trailer, json.len() as u32, &zip(json.as_bytes()), 0, 0);
+        let mut r =
+            open([&bytes[..trailer_at], &trailer, &end(trailer_at as u64)].concat()).unwrap();
+        if lie == "59" {
+            // As good as any other, until the index says what there is.
+            assert_eq!(r.len(), 69);
+            assert!(matches!(r.tick(0), Err(ReadError::Damaged(_))));
+            assert!(r.tick(60).is_ok());
+        } else {
+            assert_eq!(readable(&mut r, &all).len(), 70);
+        }
+    }
+    // An index of a group that has more.
+    let steps = format!("[0,0,0,0]{}", ",[1,1,1,0]".repeat(60));
+    for (json, fits) in
+        [(format!(r#"{{"ticks":[{steps}]}}"#), false), (r#"{"ticks":[[0,0,0,0]]}"#.into(), true)]
+    {
+        let (one, _) = recording(&script(), 1, false);
+        let back = one.len() - BlockHeader::parse(&one).unwrap().total() as usize;
+        let index = block(Kind::Index, json.len() as u32, &zip(json.as_bytes()), back as u32, 0);
+        let mut r = open([&one[..], &index].concat()).unwrap();
+        assert_eq!((r.len(), r.damage().count()), (1, usize::from(!fits)), "{json}");
+        assert_eq!(r.tick(0).is_ok(), !fits, "found by its header, but not as this index has it");
+    }
+}
+
+#[test]
+fn lists_of_an_index_are_as_long_as_groups_need_them() {
+    let (one, _) = recording(&script(), 1, false);
+    let back = one.len() - BlockHeader::parse(&one).unwrap().total() as usize;
+    for (list, n, fits) in [
+        (r#""findings":[{}]"#, 16_384, true),
+        (r#""findings":[{}]"#, 16_385, false),
+        (r#""remarks":[{}]"#, 16_385, false),
+        (r#""state":[["x",1]]"#, 1025, false),
+    ] {
+        let (open_at, close_at) = (list.find('[').unwrap() + 1, list.len() - 1);
+        let item = &list[open_at..close_at];
+        let item = if list.contains("remarks") {
+            r#"{"at":{"seq":1,"mono":1,"wall":1},"remark":"gap","ticks":1}"#
+        } else {
+            item
+        };
+        let all = vec![item; n].join(",");
+        let json = format!(r#"{{"ticks":[[0,0,0,0]],{}{all}]}}"#, &list[..open_at]);
+        let frame = zstd::bulk::compress(json.as_bytes(), 1).unwrap();
+        // Long enough for its JSON, if it is small.
+        let padding =
+            [&0x184D_2A50_u32.to_le_bytes()[..], &60_000_u32.to_le_bytes(), &vec![0; 60_000]];
+        let frame = [frame, padding.concat()].concat();
+        let index = block(Kind::Index, json.len() as u32, &frame, back as u32, 0);
+        let r = open([&one[..], &index].concat()).unwrap();
+        assert_eq!(r.damage().count(), usize::from(!fits), "{n} {list}");
+    }
+}
+
+/// A tick whose sections come twice costs twice as much for a few bytes.
+#[test]
+fn a_section_comes_once() {
+    let (bytes, _) = plain(&script(), 2);
+    let first = BlockHeader::parse(&bytes).unwrap().total() as usize;
+    let h = BlockHeader::parse(&bytes[first..]).unwrap();
+    let frame = &bytes[first + HEADER..first + h.total() as usize];
+    let payload = zstd::bulk::decompress(frame, h.raw as usize).unwrap();
+    // The first section once more: by its number, and by its name.
+    for again in [&[2, 0][..], &[0, 4, b'h', b'o', b's', b't', 0]] {
+        let twice = [&payload[..], again].concat();
+        let mut key = BlockHeader::parse(&block(Kind::Keyframe, 0, &zip(&twice), 0, 0)).unwrap();
+        (key.at, key.features, key.raw) = (h.at, h.features, twice.len() as u32);
+        let mut r = open([&bytes[..first], &key.to_bytes(), &zip(&twice)].concat()).unwrap();
+        let e = r.tick(0).unwrap_err().to_string();
+        assert!(e.starts_with("a section that comes twice"), "{e}");
+    }
+}
+
+/// What is said at length is cut where it is written, and a group that says too much says less.
+#[test]
+fn remarks_are_written_so_that_they_can_be_read() {
+    let script = script();
+    let mut w = stallscope::recording::Writer::new(Vec::new(), &script.host()).unwrap();
+    let first = script.tick(0);
+    w.tick(&first, &super::note(0)).unwrap();
+    for n in 0..20_000u64 {
+        let text = if n == 0 { "\u{1}".repeat(100_000) } else { format!("{n}") };
+        w.remark(super::stamp(&first), Remark::Mark { text }).unwrap();
+    }
+    let mut r = open(w.seal().unwrap()).unwrap();
+    assert_eq!((r.len(), r.damage().count()), (1, 0));
+    let index = r.index(0).unwrap();
+    assert_eq!(index.remarks.len(), 16_384);
+    let Remark::Mark { text } = &index.remarks[0].remark else { panic!() };
+    assert_eq!((text.chars().count(), text.ends_with('…')), (1001, true));
 }
 
 #[test]

@@ -6,7 +6,12 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use super::{recording, script};
+use stallscope::collect::{Signal, SignalStatus};
+use stallscope::model::text::is_plain;
+use stallscope::model::tick::{CollectorHealth, HealthState, HostInfo};
+use stallscope::recording::{FindingNote, Note, Remark, Writer};
+
+use super::{note, recording, script, stamp};
 
 fn info(args: &[&str], file: &Path) -> Output {
     let exe = env!("CARGO_BIN_EXE_stallscope");
@@ -49,6 +54,67 @@ fn it_tells_what_is_inside() {
         "3 of 3 groups verified",
     ] {
         assert!(text.contains(want), "{want} in\n{text}");
+    }
+}
+
+/// Names in a file are whatever its author likes.
+#[test]
+fn no_name_in_a_file_reaches_the_terminal_as_it_is() {
+    let evil = "db7\n\x1b[31m\u{9b}2J\u{202e}";
+    let made = |name: &str| {
+        let script = script();
+        let host = HostInfo {
+            hostname: name.into(),
+            kernel: name.into(),
+            tool: name.into(),
+            ..script.host()
+        };
+        let mut w = Writer::new(Vec::new(), &host).unwrap();
+        for n in 0..3 {
+            let mut tick = script.tick(n);
+            let signal = SignalStatus::Missing { reason: name.into(), remedy: name.into() };
+            let signal = Signal {
+                signal: name.to_owned().into(),
+                source: "".into(),
+                status: signal,
+                unseen: None,
+            };
+            tick.health[0].signals.push(signal);
+            tick.health.push(CollectorHealth {
+                state: HealthState::Failed { error: name.into() },
+                ..tick.health[0].clone()
+            });
+            let finding =
+                FindingNote { rule: name.into(), subject: name.into(), severity: name.into() };
+            w.tick(&tick, &Note { findings: vec![finding], ..note(n) }).unwrap();
+        }
+        w.remark(stamp(&script.tick(2)), Remark::Mark { text: name.into() }).unwrap();
+        w.seal().unwrap()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let run = |bytes: &[u8], command: &str, name: &str| {
+        let path = dir.path().join(format!("{command}{name}"));
+        std::fs::write(&path, bytes).unwrap();
+        let mut c = Command::new(env!("CARGO_BIN_EXE_stallscope"));
+        c.arg(command).arg(&path);
+        if command == "export" {
+            c.arg("--redact").arg("-o").arg(dir.path().join(format!("part{name}")));
+        }
+        let out = c.output().unwrap();
+        String::from_utf8(out.stdout).unwrap() + &String::from_utf8(out.stderr).unwrap()
+    };
+    let (evil_file, plain_file) = (made(evil), made("plain"));
+    for command in ["info", "check", "export"] {
+        let (text, plain) = (run(&evil_file, command, evil), run(&plain_file, command, "plain"));
+        // `check` names the signal that is missing, and why.
+        let named = if command == "check" { "plain: plain" } else { "plain" };
+        assert!(plain.contains(named), "{plain}");
+        assert_eq!(text.lines().count(), plain.lines().count(), "{text:?}\n{plain}");
+        assert!(text.chars().all(|c| c == '\n' || is_plain(c)), "{command}: {text:?}");
+        // Not a recording: an error that names it.
+        let text = run(b"dear mother, this is no recording", command, evil);
+        assert_eq!(text.lines().count(), 1, "{text:?}");
+        assert!(text.trim_end().chars().all(is_plain), "{command}: {text:?}");
     }
 }
 

@@ -7,6 +7,7 @@ use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
 use super::ser::Names;
 use super::{Flat, FlatError, Part, token, varint};
 use crate::collect::packed::{self, Form};
+use crate::recording::reshape::{self, At};
 
 /// Deeper values are refused.
 const MAX_DEPTH: u32 = 80;
@@ -16,21 +17,48 @@ const MAX_DEPTH: u32 = 80;
 /// # Errors
 /// When the parts do not fit together, or are of another type.
 pub fn from_flat<T: de::DeserializeOwned>(flat: &Flat, names: &Names) -> Result<T, FlatError> {
-    let mut de = De { flat, names, at: 0, num: 0, text: 0, column: 0, row: None, depth: 0 };
+    from_flat_within(flat, names, &mut { usize::MAX })
+}
+
+/// Puts a value together that may take so much work: about the bytes that it takes in memory, and
+/// `STEP` for each token on the way. A row of a few numbers may be a large struct, and a small
+/// shape is walked over again for each row. What was not needed is left.
+///
+/// # Errors
+/// Also when it takes more.
+pub fn from_flat_within<T: de::DeserializeOwned>(
+    flat: &Flat,
+    names: &Names,
+    work: &mut usize,
+) -> Result<T, FlatError> {
+    let at = At::default();
+    let mut de = De { flat, names, at, row: None, depth: 0, work };
     T::deserialize(&mut de)
+}
+
+/// What a token costs.
+const STEP: usize = 8;
+
+fn spend(work: &mut usize, what: usize) -> Result<(), FlatError> {
+    if let Some(left) = work.checked_sub(what) {
+        *work = left;
+    } else {
+        *work = 0;
+        return Err(FlatError("a sample that is larger than its bytes can tell".to_owned()));
+    }
+    Ok(())
 }
 
 struct De<'f> {
     flat: &'f Flat,
     names: &'f Names,
-    /// Next byte of the shape.
-    at: usize,
-    num: usize,
-    text: usize,
-    column: usize,
+    /// What comes next.
+    at: At,
     /// Inside a column: its number, the element, and the next of the element's numbers.
     row: Option<(usize, usize, usize)>,
     depth: u32,
+    /// What may still be done.
+    work: &'f mut usize,
 }
 
 fn torn<T>() -> Result<T, FlatError> {
@@ -39,21 +67,21 @@ fn torn<T>() -> Result<T, FlatError> {
 
 impl<'f> De<'f> {
     fn token(&mut self) -> Result<u8, FlatError> {
-        let Some(t) = self.flat.shape.get(self.at) else { return torn() };
-        self.at += 1;
+        let Some(t) = self.flat.shape.get(self.at.shape) else { return torn() };
+        self.at.shape += 1;
         Ok(*t)
     }
     fn peek(&self) -> Option<u8> {
-        self.flat.shape.get(self.at).copied()
+        self.flat.shape.get(self.at.shape).copied()
     }
     fn len(&mut self) -> Result<usize, FlatError> {
-        match varint(&self.flat.shape, &mut self.at).map(usize::try_from) {
+        match varint(&self.flat.shape, &mut self.at.shape).map(usize::try_from) {
             Some(Ok(n)) => Ok(n),
             _ => torn(),
         }
     }
     fn name(&mut self) -> Result<&'f str, FlatError> {
-        let n = varint(&self.flat.shape, &mut self.at);
+        let n = varint(&self.flat.shape, &mut self.at.shape);
         self.named(n)
     }
     fn named(&self, n: Option<u64>) -> Result<&'f str, FlatError> {
@@ -66,15 +94,15 @@ impl<'f> De<'f> {
             *part += 1;
             n
         } else {
-            let n = self.flat.nums.get(self.num).copied();
-            self.num += 1;
+            let n = self.flat.nums.get(self.at.num).copied();
+            self.at.num += 1;
             n
         };
         n.map_or_else(torn, Ok)
     }
     fn text(&mut self) -> Result<&'f [u8], FlatError> {
-        let Some(t) = self.flat.texts.get(self.text) else { return torn() };
-        self.text += 1;
+        let Some(t) = self.flat.texts.get(self.at.text) else { return torn() };
+        self.at.text += 1;
         Ok(t)
     }
     fn string(&mut self) -> Result<&'f str, FlatError> {
@@ -93,16 +121,19 @@ impl<'f> De<'f> {
     }
     /// A column as a whole, when its elements are of the form that is asked for.
     fn packed(&mut self, form: Form) -> Result<Option<Vec<u8>>, FlatError> {
-        let column = self.flat.columns.get(self.column).filter(|c| c.rows() > 0);
+        let column = self.flat.columns.get(self.at.column).filter(|c| c.rows() > 0);
         let (Some(column), Some(token::COLUMN), None) = (column, self.peek(), self.row) else {
             return Ok(None);
         };
-        let (begin, mut end) = (self.at + 1, self.at + 1);
+        let (begin, mut end) = (self.at.shape + 1, self.at.shape + 1);
         skip(&self.flat.shape, &mut end, self.depth)?;
         let len = element(self.flat.shape.get(begin..end).unwrap_or_default(), form);
-        let Some(bytes) = len.and_then(|len| column.bytes(form, len)) else { return Ok(None) };
-        self.at = end;
-        self.column += 1;
+        let Some(len) = len else { return Ok(None) };
+        // Its bytes, and what is made of them.
+        spend(self.work, column.cells().saturating_mul(2 * form.word()))?;
+        let Some(bytes) = column.bytes(form, len) else { return Ok(None) };
+        self.at.shape = end;
+        self.at.column += 1;
         Ok(Some(bytes))
     }
     fn nested<T>(
@@ -123,6 +154,7 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
     type Error = FlatError;
 
     fn deserialize_any<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
+        spend(self.work, STEP.saturating_add(size_of::<V::Value>()))?;
         match self.token()? {
             token::UNIT => v.visit_unit(),
             token::BOOL => v.visit_bool(self.num()? != 0),
@@ -171,11 +203,11 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
     fn deserialize_option<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
         match self.peek() {
             Some(token::NONE) => {
-                self.at += 1;
+                self.at.shape += 1;
                 v.visit_none()
             }
             Some(token::SOME) => {
-                self.at += 1;
+                self.at.shape += 1;
                 self.nested(|d| v.visit_some(d))
             }
             // A field that used to be there always.
@@ -184,7 +216,7 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
     }
     fn deserialize_bytes<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
         if self.peek() == Some(token::BYTES) {
-            self.at += 1;
+            self.at.shape += 1;
             return v.visit_byte_buf(self.bytes()?);
         }
         self.deserialize_any(v)
@@ -204,39 +236,50 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
         }
         self.nested(|d| v.visit_newtype_struct(d))
     }
+    /// What a later version stores: over it, without a look at the rows of columns.
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
+        if self.row.is_some() {
+            return self.deserialize_any(v);
+        }
+        let begin = self.at.shape;
+        reshape::skip(&self.flat.shape, &mut self.at, self.depth)?;
+        spend(self.work, STEP.saturating_mul(self.at.shape - begin))?;
+        v.visit_unit()
+    }
     fn is_human_readable(&self) -> bool {
         false
     }
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string
-        unit unit_struct seq tuple tuple_struct map struct enum identifier ignored_any
+        unit unit_struct seq tuple tuple_struct map struct enum identifier
     }
 }
 
 /// The elements of a column: one shape, read again for each.
 fn column<'de, V: Visitor<'de>>(de: &mut De<'_>, v: V) -> Result<V::Value, FlatError> {
-    let number = de.column;
-    de.column += 1;
+    let number = de.at.column;
+    de.at.column += 1;
     let Some(column) = de.flat.columns.get(number) else { return torn() };
     let rows = if column.width() == 0 { 0 } else { column.rows() };
-    let begin = de.at;
+    let begin = de.at.shape;
     if rows == 0 {
-        skip(&de.flat.shape, &mut de.at, de.depth)?;
+        skip(&de.flat.shape, &mut de.at.shape, de.depth)?;
         return v.visit_seq(Rows { de, number, shape: begin..begin, next: 0, len: 0 });
     }
     let mut end = begin;
     skip(&de.flat.shape, &mut end, de.depth)?;
     if let ([part], Some(kind)) = (column.parts(), scalar(de.flat.shape.get(begin..end))) {
         // One number per row, nothing to walk over.
-        de.at = end;
-        return v.visit_seq(Scalars { part, next: 0, rows, kind, names: de.names });
+        de.at.shape = end;
+        let (names, work) = (de.names, &mut *de.work);
+        return v.visit_seq(Scalars { part, next: 0, rows, kind, names, work });
     }
     if de.row.is_some() {
         return Err(FlatError("a column inside a column".to_owned()));
     }
     let out = v.visit_seq(Rows { de, number, shape: begin..end, next: 0, len: rows });
     de.row = None;
-    de.at = end;
+    de.at.shape = end;
     out
 }
 
@@ -301,6 +344,7 @@ struct Scalars<'f> {
     rows: usize,
     kind: u8,
     names: &'f Names,
+    work: &'f mut usize,
 }
 
 impl<'de> de::SeqAccess<'de> for Scalars<'_> {
@@ -313,6 +357,7 @@ impl<'de> de::SeqAccess<'de> for Scalars<'_> {
             return Ok(None);
         };
         self.next += 1;
+        spend(self.work, size_of::<T::Value>().max(1))?;
         seed.deserialize(Scalar { n, kind: self.kind, names: self.names }).map(Some)
     }
     fn size_hint(&self) -> Option<usize> {
@@ -376,7 +421,7 @@ impl<'de> de::SeqAccess<'de> for Rows<'_, '_> {
         if self.next >= self.len {
             return Ok(None);
         }
-        self.de.at = self.shape.start;
+        self.de.at.shape = self.shape.start;
         self.de.row = Some((self.number, self.next, 0));
         self.next += 1;
         seed.deserialize(&mut *self.de).map(Some)

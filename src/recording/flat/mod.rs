@@ -13,7 +13,7 @@ mod ser;
 mod tests;
 
 pub use column::{Column, Part};
-pub use de::from_flat;
+pub use de::{from_flat, from_flat_within};
 pub use ser::{Names, to_flat};
 
 /// A value taken apart.
@@ -36,6 +36,11 @@ impl Flat {
     #[must_use]
     pub fn cells(&self) -> usize {
         self.columns.iter().fold(self.nums.len(), |n, c| n.saturating_add(c.cells()))
+    }
+    /// Its size, for limits: numbers, bytes of the shape and of texts.
+    #[must_use]
+    pub fn units(&self) -> usize {
+        self.cells().saturating_add(self.shape.len()).saturating_add(self.texts.total())
     }
     /// Hash of everything, to verify what was rebuilt from differences.
     #[must_use]

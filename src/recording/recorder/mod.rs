@@ -11,6 +11,8 @@ mod target;
 mod worker;
 
 #[cfg(test)]
+mod name_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod thin_tests;
@@ -31,6 +33,7 @@ use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, WallNs};
 use crate::recording::thin::Tiers;
 use crate::recording::{Note, Stamp};
+use crate::rights::{self, Duty};
 
 pub use target::{Existing, Target};
 use worker::Worker;
@@ -239,6 +242,7 @@ impl Recorder {
         let (to, host, taken) = (target.clone(), host.clone(), held.clone());
         let left_out = skipped_last.clone();
         std::thread::Builder::new().name("recorder".into()).spawn(move || {
+            rights::restrict(Duty::Recorder);
             // Last of all, whatever happens in between.
             let _done = done_tx;
             match Worker::open(to, host, options, tell) {

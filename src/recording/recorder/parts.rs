@@ -1,18 +1,19 @@
 //! The files of one recording: FILE, which is being written, and its parts, which were FILE
-//! before a rotation and are named `STEM.YYYYMMDDTHHMMSSZ.EXT` after their first tick. Deletes
-//! only what carries such a name, is a regular file, begins with a block of ours, and is not
-//! locked by another recorder.
+//! before a rotation and are named `STEM.YYYYMMDDTHHMMSSZ.EXT` after their first tick. Counts and
+//! deletes only what carries such a name, is a regular file that belongs to FILE's owner, begins
+//! with a block of ours, and is not locked by another recorder.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{FlockOperation, fstat};
 
 use super::target::is_recording;
 use crate::model::time::WallNs;
+use crate::recording::home::{Change, Home};
 
 /// Names tried when one is taken.
 const TRIES: u32 = 1000;
@@ -22,7 +23,7 @@ const STAMP: usize = 16;
 /// A file that was FILE once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    path: PathBuf,
+    name: OsString,
     bytes: u64,
     /// When it was written last, seconds since 1970.
     last: i64,
@@ -34,24 +35,25 @@ pub(super) struct Part {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     list: Vec<Part>,
+    owner: u32,
 }
 
 impl Parts {
-    /// Those that lie beside `file`, also from earlier runs.
-    pub(super) fn find(file: &Path) -> Self {
+    /// Those that lie beside FILE, also from earlier runs, and belong to `owner`. What others
+    /// put there must not count: it would push out what is ours.
+    pub(super) fn find(home: &Home, owner: u32) -> Self {
         let mut list = Vec::new();
-        let dir = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let Some(order) = name.to_str().and_then(|n| part_of(file, n)) else { continue };
-            let Ok(meta) = entry.metadata() else { continue };
-            if meta.is_file() {
-                let (path, bytes) = (dir.join(name), meta.len());
-                list.push(Part { path, bytes, last: meta.mtime(), order });
+        let order = |n: &[u8]| part_of(Path::new(home.name()), std::str::from_utf8(n).ok()?);
+        for name in home.names(|n| order(n).is_some()) {
+            let file = home.open_of(&name, owner).filter(is_recording);
+            let meta = file.and_then(|f| fstat(&f).ok());
+            if let (Some(m), Some(order)) = (meta, order(name.as_encoded_bytes())) {
+                let bytes = u64::try_from(m.st_size).unwrap_or(0);
+                list.push(Part { name, bytes, last: m.st_mtime, order });
             }
         }
         list.sort_by(|a, b| a.order.cmp(&b.order));
-        Self { list }
+        Self { list, owner }
     }
 
     /// Bytes of all of them.
@@ -59,35 +61,29 @@ impl Parts {
         self.list.iter().map(|p| p.bytes).sum()
     }
 
-    /// Gives `file` its name as a part.
-    pub(super) fn set_aside(file: &Path, first: WallNs) -> io::Result<PathBuf> {
-        use rustix::io::Errno;
-        for n in 1..=TRIES {
-            let to = part_name(file, first, n);
-            match rustix::fs::renameat_with(CWD, file, CWD, &to, RenameFlags::NOREPLACE) {
-                Ok(()) => return Ok(to),
-                // File systems that cannot: nobody else makes files of this name.
-                Err(Errno::INVAL | Errno::NOSYS) if !to.exists() => {
-                    std::fs::rename(file, &to)?;
-                    return Ok(to);
-                }
-                Err(Errno::EXIST | Errno::INVAL | Errno::NOSYS) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Err(io::ErrorKind::AlreadyExists.into())
+    /// Gives FILE its name as a part, if its name leads to `ours`; `None` if not.
+    pub(super) fn set_aside(
+        home: &Home,
+        ours: &File,
+        first: WallNs,
+    ) -> io::Result<Option<OsString>> {
+        free_name(home, first, |to| match home.set_aside(ours, to)? {
+            Change::Made => Ok(Some(to.to_owned())),
+            Change::NotOurs => Ok(None),
+        })
     }
 
     /// Takes in a part that has been closed.
-    pub(super) fn add(&mut self, path: PathBuf, bytes: u64, now: WallNs) {
+    pub(super) fn add(&mut self, name: OsString, bytes: u64, now: WallNs) {
         let last = now.0 / 1_000_000_000;
-        self.list.push(Part { path, bytes, last, order: Default::default() });
+        self.list.push(Part { name, bytes, last, order: Default::default() });
     }
 
     /// Deletes the oldest one; false when there is none that we may delete.
-    pub(super) fn drop_oldest(&mut self) -> bool {
+    pub(super) fn drop_oldest(&mut self, home: &Home) -> bool {
         while !self.list.is_empty() {
-            if remove(&self.list.remove(0).path) {
+            let part = self.list.remove(0);
+            if remove(home, &part.name, self.owner) {
                 return true;
             }
         }
@@ -95,22 +91,35 @@ impl Parts {
     }
 
     /// Deletes those that were written last before `now - age`.
-    pub(super) fn drop_older(&mut self, now: WallNs, age: Duration) {
+    pub(super) fn drop_older(&mut self, home: &Home, now: WallNs, age: Duration) {
         let limit = (now.0 / 1_000_000_000).saturating_sub_unsigned(age.as_secs());
         while self.list.first().is_some_and(|p| p.last < limit) {
-            remove(&self.list.remove(0).path);
+            let part = self.list.remove(0);
+            remove(home, &part.name, self.owner);
         }
     }
 }
 
-fn remove(path: &Path) -> bool {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(fd) = rustix::fs::open(path, flags, Mode::empty()) else { return false };
-    let file = File::from(fd);
-    file.metadata().is_ok_and(|m| m.is_file())
-        && is_recording(&file)
+/// Calls `make` with the names that a part of this time may have until one is free.
+pub(super) fn free_name<T>(
+    home: &Home,
+    first: WallNs,
+    mut make: impl FnMut(&OsStr) -> io::Result<T>,
+) -> io::Result<T> {
+    for n in 1..=TRIES {
+        match make(&part_name(Path::new(home.name()), first, n)) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+fn remove(home: &Home, name: &OsStr, owner: u32) -> bool {
+    let Some(file) = home.open_of(name, owner) else { return false };
+    is_recording(&file)
         && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-        && std::fs::remove_file(path).is_ok()
+        && home.remove(name, &file).is_ok_and(|c| c == Change::Made)
 }
 
 /// `YYYYMMDDTHHMMSSZ`: sorts like time, in every zone.
@@ -127,10 +136,10 @@ fn split(file: &Path) -> (String, String) {
     (text(file.file_stem()), ext.unwrap_or_default())
 }
 
-fn part_name(file: &Path, first: WallNs, n: u32) -> PathBuf {
+fn part_name(file: &Path, first: WallNs, n: u32) -> OsString {
     let (stem, ext) = split(file);
     let twin = if n == 1 { String::new() } else { format!("-{n}") };
-    file.with_file_name(format!("{stem}.{}{twin}{ext}", stamp(first)))
+    format!("{stem}.{}{twin}{ext}", stamp(first)).into()
 }
 
 /// Time and number of a part of `file` by its name.
@@ -156,13 +165,15 @@ mod tests {
 
     #[test]
     fn parts_are_told_from_all_other_files() {
-        let file = Path::new("/d/box.stall");
+        let file = Path::new("box.stall");
         for n in [1, 2, 37] {
             let part = part_name(file, NOON, n);
-            let name = part.file_name().unwrap().to_str().unwrap();
-            assert_eq!(part_of(file, name), Some(("20231114T221320Z".to_owned(), n)));
+            assert_eq!(
+                part_of(file, part.to_str().unwrap()),
+                Some(("20231114T221320Z".to_owned(), n))
+            );
         }
-        assert_eq!(part_name(file, NOON, 1), Path::new("/d/box.20231114T221320Z.stall"));
+        assert_eq!(part_name(file, NOON, 1), "box.20231114T221320Z.stall");
         for other in [
             "box.stall",
             "box-20231114T221320Z.stall",
@@ -180,35 +191,78 @@ mod tests {
         assert!(part_of(bare, "box.20231114T221320Z").is_some());
     }
 
+    fn home(dir: &Path) -> Home {
+        Home::open(&dir.join("box.stall")).unwrap()
+    }
+
+    fn ours() -> Vec<u8> {
+        [&crate::recording::format::marker()[..], b"..."].concat()
+    }
+
+    fn name(seconds: i64) -> OsString {
+        part_name(Path::new("box.stall"), WallNs(NOON.0 + seconds * 1_000_000_000), 1)
+    }
+
+    fn we() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
     #[test]
     fn only_recordings_of_ours_are_deleted() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("box.stall");
-        let names: Vec<PathBuf> =
-            (0..4).map(|n| part_name(&file, WallNs(NOON.0 + n * 1_000_000_000), 1)).collect();
+        let home = home(dir.path());
+        let names: Vec<_> = (0..4).map(|n| dir.path().join(name(n))).collect();
         std::fs::write(&names[0], "a letter to my mother").unwrap();
         let victim = dir.path().join("victim");
-        let ours = [&crate::recording::format::marker()[..], b"..."].concat();
-        std::fs::write(&victim, &ours).unwrap();
+        std::fs::write(&victim, ours()).unwrap();
         std::os::unix::fs::symlink(&victim, &names[1]).unwrap();
-        std::fs::write(&names[2], &ours).unwrap();
+        std::fs::write(&names[2], ours()).unwrap();
         std::fs::create_dir(&names[3]).unwrap();
-        let mut parts = Parts::find(&file);
-        assert!(parts.drop_oldest());
-        assert!(!parts.drop_oldest());
+        let mut parts = Parts::find(&home, we());
+        assert_eq!(parts.bytes(), ours().len() as u64);
+        assert!(parts.drop_oldest(&home));
+        assert!(!parts.drop_oldest(&home));
         assert!(!names[2].exists());
         assert!(names[0].exists() && names[1].is_symlink() && victim.exists());
+    }
+
+    /// Whoever may write to the directory can put a part of any age and size there.
+    #[test]
+    fn a_part_of_somebody_else_neither_counts_nor_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = home(dir.path());
+        let (planted, mine) = (dir.path().join(name(0)), dir.path().join(name(1)));
+        std::fs::write(&planted, ours()).unwrap();
+        std::fs::write(&mine, ours()).unwrap();
+        // Only root can give a file away; for all others somebody else owns both.
+        let root = rustix::process::geteuid().is_root();
+        if root {
+            std::os::unix::fs::chown(&planted, Some(65_534), Some(65_534)).unwrap();
+        }
+        let mut parts = Parts::find(&home, if root { 0 } else { we() + 1 });
+        assert_eq!(parts.bytes(), if root { ours().len() as u64 } else { 0 });
+        assert_eq!(parts.drop_oldest(&home), root);
+        assert!(planted.exists());
+        assert_eq!(mine.exists(), !root);
+        // It changed hands behind our back.
+        let mut parts = Parts { owner: we() + 1, ..Parts::default() };
+        parts.add(name(0), 1, NOON);
+        assert!(!parts.drop_oldest(&home) && planted.exists());
     }
 
     #[test]
     fn a_taken_name_gets_a_number() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("box.stall");
-        for want in ["box.20231114T221320Z.stall", "box.20231114T221320Z-2.stall"] {
-            std::fs::write(&file, "x").unwrap();
-            let to = Parts::set_aside(&file, NOON).unwrap();
-            assert_eq!(to.file_name().unwrap(), want);
+        for plain in [false, true] {
+            let home = if plain { home(dir.path()).plain() } else { home(dir.path()) };
+            let when = WallNs(NOON.0 + i64::from(plain) * 1_000_000_000);
+            for twin in ["", "-2"] {
+                let file = home.create(home.name()).unwrap();
+                let to = Parts::set_aside(&home, &file, when).unwrap().unwrap();
+                let second = u8::from(plain);
+                assert_eq!(to, *format!("box.20231114T22132{second}Z{twin}.stall"));
+            }
         }
-        assert_eq!(Parts::find(&file).list.len(), 2);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
     }
 }

@@ -1,20 +1,23 @@
 //! Where a recording goes: a file of our own (0600, never through a link, locked), a pipe, or
 //! standard output. Opens, recovers for `--append`, and truncates after a write that failed.
-//! Refuses everything else with one line; never says what a file contains.
+//! Refuses everything else with one line, also what somebody else put there for us to write
+//! into; never says what a file contains.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, OFlags, fstat};
+use rustix::io::Errno;
 
 use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
 use crate::recording::format::marker;
+use crate::recording::home::{Holder, Home, Side};
 use crate::recording::{ReadAt, ReadError, Reader, Resume};
 
 /// What to record into.
@@ -50,6 +53,8 @@ pub enum Existing {
 /// An open target.
 pub(super) struct Opened {
     pub sink: Sink,
+    /// Of a file: where it is, and its owner.
+    pub home: Option<(Home, u32)>,
     /// What is there already.
     pub resume: Resume,
     /// Wall clock of its first tick.
@@ -60,7 +65,7 @@ pub(super) struct Opened {
 
 impl Opened {
     fn fresh(sink: Sink) -> Self {
-        Self { sink, resume: Resume::default(), since: None, hosts: Vec::new() }
+        Self { sink, home: None, resume: Resume::default(), since: None, hosts: Vec::new() }
     }
 }
 
@@ -79,13 +84,17 @@ impl Sink {
     pub(super) fn is_regular(&self) -> bool {
         self.base.is_some()
     }
+    /// A side file.
+    pub(super) fn of_side(side: &Side) -> io::Result<Self> {
+        Ok(Self::regular(side.file()?, 0))
+    }
     /// The same file once more.
     pub(super) fn twin(&self) -> io::Result<Self> {
         Ok(Self { file: self.file.try_clone()?, base: self.base })
     }
-    /// The file itself, for reading what was written.
-    pub(super) fn file(&self) -> io::Result<File> {
-        self.file.try_clone()
+    /// The file itself.
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
     /// Bytes of the recording; `None` of a pipe.
     pub(super) fn size(&self) -> Option<u64> {
@@ -115,7 +124,7 @@ impl Sink {
     }
     /// Has the last name of the file been removed?
     pub(super) fn is_deleted(&self) -> bool {
-        self.base.is_some() && rustix::fs::fstat(&self.file).is_ok_and(|s| s.st_nlink == 0)
+        self.base.is_some() && fstat(&self.file).is_ok_and(|s| s.st_nlink == 0)
     }
 }
 
@@ -142,118 +151,66 @@ impl Write for Sink {
 
 /// Opens a target. The error is one line without the target's name.
 pub(super) fn open(target: &Target, existing: Existing) -> Result<Opened, String> {
-    match target {
-        Target::Stdout => stdout(),
-        Target::File(path) => match create(path) {
-            Ok(sink) => Ok(Opened::fresh(sink)),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => open_existing(path, existing),
-            Err(e) => Err(explain(path, &e)),
-        },
+    let path = match target {
+        Target::Stdout => return stdout(),
+        Target::File(path) => path,
+    };
+    let home = Home::open(path).map_err(|e| e.to_string())?;
+    match create(&home, home.name()) {
+        Ok(sink) => {
+            let owner = fstat(sink.file()).map_err(text)?.st_uid;
+            Ok(Opened { home: Some((home, owner)), ..Opened::fresh(sink) })
+        }
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => open_existing(home, existing),
+        Err(e) => Err(e.to_string()),
     }
 }
 
 /// Makes a new file, locked.
-pub(super) fn create(path: &Path) -> io::Result<Sink> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
+pub(super) fn create(home: &Home, name: &OsStr) -> io::Result<Sink> {
+    let file = home.create(name)?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(Sink::regular(file, 0))
 }
 
-/// Makes a file that is to take another's place, or takes the one that a killed recorder left
-/// behind; nothing else is touched.
-pub(super) fn create_scratch(path: &Path) -> io::Result<Sink> {
-    match create(path) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        other => return other,
-    }
-    let mut sink = left_behind(path)?;
-    sink.rewind(0)?;
-    Ok(sink)
-}
-
-/// Removes such a file, if it is one.
-pub(super) fn remove_scratch(path: &Path) {
-    if left_behind(path).is_ok() {
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-/// A file that a recorder began, and that no other one writes to.
-fn left_behind(path: &Path) -> io::Result<Sink> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let meta = file.metadata()?;
-    if !meta.is_file() || meta.len() > 0 && !begins_like_ours(&file) {
-        let what = format!("{} is in the way", path.display());
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
-    }
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(Sink::regular(file, 0))
-}
-
-fn explain(path: &Path, e: &io::Error) -> String {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-    match e.kind() {
-        io::ErrorKind::NotFound if parent.is_some_and(|p| !p.exists()) => {
-            "its directory does not exist".to_owned()
-        }
-        io::ErrorKind::IsADirectory => "is a directory; name a file in it".to_owned(),
-        _ => e.to_string(),
-    }
+fn text(e: Errno) -> String {
+    io::Error::from(e).to_string()
 }
 
 const BUSY: &str = "another recorder writes to it";
 
-fn open_existing(path: &Path, existing: Existing) -> Result<Opened, String> {
-    let meta = std::fs::symlink_metadata(path).map_err(|e| e.to_string())?;
-    let kind = meta.file_type();
-    if kind.is_symlink() {
-        return Err("is a symbolic link; name the file itself".to_owned());
-    }
-    if kind.is_dir() {
-        return Err("is a directory; name a file in it".to_owned());
-    }
-    if kind.is_char_device() {
-        return stream(path, "is a device that does not answer");
-    }
-    if kind.is_fifo() {
-        return stream(path, "is a FIFO that nobody reads");
-    }
-    if !kind.is_file() {
-        return Err("is neither a file nor a pipe".to_owned());
-    }
-    let access = if existing == Existing::Append { OFlags::RDWR } else { OFlags::RDONLY };
-    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty());
-    let file = match (file, existing) {
-        (Ok(f), _) => File::from(f),
-        (Err(_), Existing::Refuse) => return Err(exists()),
-        (Err(e), Existing::Append) => return Err(io::Error::from(e).to_string()),
-    };
-    match existing {
-        Existing::Refuse => {
-            let free = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
-            Err(if free == Err(rustix::io::Errno::WOULDBLOCK) { BUSY.to_owned() } else { exists() })
-        }
-        Existing::Append => append(file),
+fn open_existing(home: Home, existing: Existing) -> Result<Opened, String> {
+    match home.kind().map_err(|e| e.to_string())? {
+        FileType::Symlink => Err("is a symbolic link; name the file itself".to_owned()),
+        FileType::Directory => Err("is a directory; name a file in it".to_owned()),
+        FileType::CharacterDevice => stream(&home, "is a device that does not answer"),
+        FileType::Fifo => stream(&home, "is a FIFO that nobody reads"),
+        FileType::RegularFile if existing == Existing::Append => append(home),
+        FileType::RegularFile => Err(exists(&home)),
+        _ => Err("is neither a file nor a pipe".to_owned()),
     }
 }
 
-fn exists() -> String {
-    "exists already; --append goes on with it".to_owned()
+fn exists(home: &Home) -> String {
+    let locked = home.look_into(home.name(), OFlags::RDONLY).is_ok_and(|f| {
+        let free = rustix::fs::flock(&f, FlockOperation::NonBlockingLockShared);
+        free == Err(Errno::WOULDBLOCK)
+    });
+    if locked { BUSY.to_owned() } else { "exists already; --append goes on with it".to_owned() }
 }
 
 /// Locks, finds the end of the last whole block, and drops what is torn behind it.
-fn append(file: File) -> Result<Opened, String> {
-    let kind = file.metadata().map_err(|e| e.to_string())?.file_type();
-    if !kind.is_file() {
-        return Err("is no regular file".to_owned());
-    }
+fn append(home: Home) -> Result<Opened, String> {
+    let file = home.look_into(home.name(), OFlags::RDWR).map_err(text)?;
+    let owner = is_ours(&home, &file)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => return Err(BUSY.to_owned()),
-        Err(e) => return Err(format!("cannot lock: {}", io::Error::from(e))),
+        Err(Errno::WOULDBLOCK) => return Err(BUSY.to_owned()),
+        Err(e) => return Err(format!("cannot lock: {}", text(e))),
+    }
+    // Whoever had the lock until now may have set it aside, or put another one in its place.
+    if home.holder(&file).map_err(|e| e.to_string())? != Holder::Us {
+        return Err("was replaced just now; try again".to_owned());
     }
     let twin = file.try_clone().map_err(|e| e.to_string())?;
     let (resume, since, hosts) = match Reader::new(Arc::new(twin)) {
@@ -269,7 +226,38 @@ fn append(file: File) -> Result<Opened, String> {
     };
     let mut sink = Sink::regular(file, 0);
     sink.rewind(resume.offset).map_err(|e| e.to_string())?;
-    Ok(Opened { sink, resume, since, hosts })
+    Ok(Opened { sink, home: Some((home, owner)), resume, since, hosts })
+}
+
+/// The owner of an existing file, if that is us and nobody else gets at what we write into it:
+/// in a directory such as `/tmp` anybody can have put it there.
+fn is_ours(home: &Home, file: &File) -> Result<u32, String> {
+    let s = fstat(file).map_err(text)?;
+    if FileType::from_raw_mode(s.st_mode) != FileType::RegularFile {
+        return Err("is not a regular file".to_owned());
+    }
+    let we = rustix::process::geteuid().as_raw();
+    if s.st_uid != we && home.our_user().ok() != Some(s.st_uid) {
+        return Err(format!(
+            "belongs to user {}, and you are user {we}; record into a new file, or as its owner",
+            s.st_uid
+        ));
+    }
+    if s.st_nlink > 1 {
+        return Err(format!(
+            "has {} names (hard links), so it may be somebody else's file as well; append to a \
+             copy of it, or remove the other names",
+            s.st_nlink
+        ));
+    }
+    let mode = s.st_mode & 0o777;
+    if mode & 0o022 != 0 {
+        return Err(format!(
+            "can be written by others (mode {mode:04o}); if what is in it is yours, `chmod go-w` \
+             it and try again"
+        ));
+    }
+    Ok(s.st_uid)
 }
 
 /// Is what there is of the first block the beginning of one?
@@ -279,6 +267,11 @@ fn begins_like_ours(file: &impl ReadAt) -> bool {
     n > 0 && head.get(..n) == marker().get(..n)
 }
 
+/// Is there nothing in it, or the beginning of a recording?
+pub(super) fn is_unfinished(file: &File) -> bool {
+    file.metadata().is_ok_and(|m| m.len() == 0) || begins_like_ours(file)
+}
+
 /// Does a file begin with a block of ours?
 pub(super) fn is_recording(file: &File) -> bool {
     let mut head = [0; 12];
@@ -286,14 +279,26 @@ pub(super) fn is_recording(file: &File) -> bool {
 }
 
 /// A FIFO with a reader, or a device such as `/dev/null`.
-fn stream(path: &Path, nobody: &str) -> Result<Opened, String> {
-    let flags =
-        OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(f) => File::from(f),
-        Err(rustix::io::Errno::NXIO) => return Err(nobody.to_owned()),
-        Err(e) => return Err(io::Error::from(e).to_string()),
+fn stream(home: &Home, nobody: &str) -> Result<Opened, String> {
+    let file = match home.look_into(home.name(), OFlags::WRONLY) {
+        Ok(f) => f,
+        Err(Errno::NXIO) => return Err(nobody.to_owned()),
+        Err(e) => return Err(text(e)),
     };
+    let s = fstat(&file).map_err(text)?;
+    match FileType::from_raw_mode(s.st_mode) {
+        FileType::CharacterDevice => {}
+        // Anybody can make one where a recording is expected, and read what root writes.
+        FileType::Fifo if s.st_uid == rustix::process::geteuid().as_raw() || s.st_uid == 0 => {}
+        FileType::Fifo => {
+            return Err(format!(
+                "is a FIFO of user {}, who can read all that goes through it; if that is meant, \
+                 use `-o - > FIFO`",
+                s.st_uid
+            ));
+        }
+        _ => return Err("was replaced just now; try again".to_owned()),
+    }
     refuse_terminal(&file)?;
     Ok(Opened::fresh(Sink { file, base: None }))
 }

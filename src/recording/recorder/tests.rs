@@ -24,11 +24,21 @@ fn tick(seq: u64) -> Arc<Tick> {
     Arc::new(Tick { seq: Seq(seq), mono, wall, ..Tick::default() })
 }
 
-fn start(path: &Path, options: Options) -> Recorder {
+pub(super) fn start(path: &Path, options: Options) -> Recorder {
     let target = Target::File(path.to_owned());
     let mut r = Recorder::start(target, &host("a"), options, Vec::new()).unwrap();
     r.ready().unwrap();
     r
+}
+
+/// A directory that root can write to by DAC_OVERRIDE only.
+pub(super) fn of_another_user() -> Option<tempfile::TempDir> {
+    let dir = tempfile::tempdir().unwrap();
+    if std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).is_err() {
+        crate::collect::testing::skip("needs root");
+        return None;
+    }
+    Some(dir)
 }
 
 /// Polls until `look` says yes.
@@ -41,13 +51,13 @@ pub(super) fn until(what: &str, mut look: impl FnMut() -> bool) {
 }
 
 /// Pushes and waits until it is written: no tick may be left out for lack of time.
-fn push(r: &mut Recorder, seq: u64) {
+pub(super) fn push(r: &mut Recorder, seq: u64) {
     let before = r.status().ticks;
     r.push(&tick(seq), Note::default());
     until("the tick is written", || r.status().ticks > before);
 }
 
-fn seqs(path: &Path) -> Vec<u64> {
+pub(super) fn seqs(path: &Path) -> Vec<u64> {
     let mut r = Reader::file(path).unwrap();
     (0..r.len()).map(|i| r.tick(i).unwrap().seq.0).collect()
 }
@@ -59,6 +69,12 @@ fn remarks(path: &Path) -> Vec<Remark> {
         out.extend(r.index(g).unwrap().remarks.iter().map(|x| x.remark.clone()));
     }
     out
+}
+
+/// Under any umask nobody else may write to it.
+fn write_ours(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
 }
 
 #[test]
@@ -194,7 +210,7 @@ fn append_begins_anew_where_nothing_was_recorded() {
     let append = Options { existing: Existing::Append, ..Options::default() };
     for cut in [0, 1, 5, 11, 12, 40, 63, 64, 65, first_block(&whole) as usize] {
         let path = dir.path().join(format!("cut{cut}.stall"));
-        std::fs::write(&path, &bytes[..cut]).unwrap();
+        write_ours(&path, &bytes[..cut]);
         let mut r = start(&path, append);
         push(&mut r, 7);
         r.finish(WAIT).unwrap();
@@ -207,7 +223,7 @@ fn foreign_files_are_left_as_they_are() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("letter");
     for text in ["x", "dear mother", &"long ".repeat(10_000)] {
-        std::fs::write(&path, text).unwrap();
+        write_ours(&path, text.as_bytes());
         for existing in [Existing::Refuse, Existing::Append] {
             let target = Target::File(path.clone());
             let options = Options { existing, ..Options::default() };
@@ -221,7 +237,7 @@ fn foreign_files_are_left_as_they_are() {
     }
 }
 
-fn files(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
     let mut all: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
     all.sort();
     all
@@ -331,4 +347,21 @@ fn a_second_recorder_is_told_so() {
     first.finish(WAIT).unwrap();
     assert_eq!(seqs(&path), [0]);
     assert!(matches!(Reader::file(&dir.path().join("none")), Err(ReadError::Io(_))));
+}
+
+#[test]
+fn parts_are_made_and_deleted_in_the_directory_of_another_user() {
+    let Some(dir) = of_another_user() else { return };
+    let path = dir.path().join("a.stall");
+    let options =
+        Options { rotate: Some(Rotate::Size(3_000)), max_size: Some(20_000), ..Options::default() };
+    let mut r = start(&path, options);
+    for n in 0..300 {
+        push(&mut r, n);
+    }
+    let end = r.finish(WAIT).unwrap();
+    assert_eq!((end.state, end.lost, end.trouble), (State::Ended(End::Closed), 0, None));
+    let files = std::fs::read_dir(dir.path()).unwrap().flatten();
+    let left: u64 = files.map(|f| f.metadata().unwrap().len()).sum();
+    assert!(end.written > 20_000 && left <= 20_000, "{left} of {}", end.written);
 }

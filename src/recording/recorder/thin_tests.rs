@@ -1,10 +1,9 @@
 //! Thinning under a recorder, with ticks made here: their clocks run as fast as the disk.
 #![allow(clippy::unwrap_used)]
 
-use super::tests::{WAIT, host, until};
+use super::tests::{WAIT, host, of_another_user, until};
 use super::*;
 use crate::model::time::Seq;
-use crate::recording::format::marker;
 use crate::recording::thin::Tier;
 use crate::recording::{FindingNote, Reader, Remark};
 
@@ -168,12 +167,13 @@ fn runs_stay_apart() {
     assert_eq!(of("b"), [60, 10, 1]);
 }
 
-/// What a kill leaves behind is taken or removed; what is not ours is left alone.
+/// What a kill leaves behind on a file system without nameless files is removed; what somebody
+/// else put there is left alone, and in nobody's way.
 #[test]
 fn a_kill_in_the_middle_costs_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.stall");
-    let scratch = dir.path().join(".a.stall.thinning");
+    let scratch = dir.path().join(format!(".a.stall.{}.thinning", "0123456789abcdef".repeat(2)));
     run(&path, "a", Existing::Refuse, 0, 300);
     let whole = std::fs::read(&path).unwrap();
     for left in [0, 5, 12, 64, 100, whole.len() / 2] {
@@ -186,21 +186,44 @@ fn a_kill_in_the_middle_costs_nothing() {
         let steps: Vec<_> = segments(&mut r).iter().map(|s| s.0).collect();
         assert_eq!(steps, [60, 60, 10, 1], "{left}");
     }
-    let begun = marker();
-    let letters: [&[u8]; 2] = [b"a letter to my mother", &begun[..5]];
-    std::fs::write(&scratch, letters[0]).unwrap();
+    // Planted: under a name that can be guessed, and under one that we could have given.
+    let guessed = dir.path().join(".a.stall.thinning");
+    std::fs::write(&guessed, "").unwrap();
+    std::fs::write(&scratch, "a letter to my mother").unwrap();
     let end = run(&path, "b", Existing::Append, 4000, 1000);
-    assert!(end.trouble.unwrap().starts_with("cannot thin: "));
-    assert_eq!(std::fs::read(&scratch).unwrap(), letters[0]);
+    assert_eq!((end.lost, end.trouble), (0, None));
+    assert_eq!(std::fs::read(&guessed).unwrap(), b"");
+    assert_eq!(std::fs::read(&scratch).unwrap(), b"a letter to my mother");
     let r = Reader::file(&path).unwrap();
     assert_eq!(r.groups().last().unwrap().last.seq.0, 999);
-    std::fs::remove_file(&scratch).unwrap();
-    let elsewhere = dir.path().join("elsewhere");
-    std::fs::write(&elsewhere, letters[1]).unwrap();
-    std::os::unix::fs::symlink(&elsewhere, &scratch).unwrap();
-    let end = run(&path, "b", Existing::Append, 6000, 1000);
-    assert!(end.trouble.unwrap().starts_with("cannot thin: "));
-    assert_eq!(std::fs::read(&elsewhere).unwrap(), letters[1]);
+    assert!(r.groups()[0].first.wall > tick(400, 0).wall, "it was thinned");
+}
+
+/// Somebody moves the file away while it is being thinned, and another one takes its name.
+#[test]
+fn the_new_file_replaces_no_other_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, moved) = (dir.path().join("a.stall"), dir.path().join("moved"));
+    let mut r = start(&path, "a", Existing::Refuse);
+    for c in 0..3 {
+        chunk(&mut r, &path, 0, c * CHUNK..(c + 1) * CHUNK);
+    }
+    std::fs::rename(&path, &moved).unwrap();
+    std::fs::write(&path, "a letter to my mother").unwrap();
+    for c in 3..30 {
+        chunk(&mut r, &moved, 0, c * CHUNK..(c + 1) * CHUNK);
+    }
+    let end = r.finish(WAIT).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"a letter to my mother");
+    assert_eq!((end.state, end.lost), (State::Ended(End::Closed), 0));
+    let says = end.trouble.unwrap();
+    assert_eq!(says, "another file has this name now; the recording stays in the old one");
+    let mut names: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["a.stall", "moved"]);
+    let all: Vec<u64> = segments(&mut Reader::file(&moved).unwrap()).remove(0).1;
+    assert_eq!(all, (0..3000).collect::<Vec<_>>(), "every tick, as it was");
 }
 
 #[test]
@@ -212,4 +235,14 @@ fn steps_and_ages_must_grow() {
     assert!(Tiers::new(&[tier(1, 2), tier(1, 3)]).is_none());
     assert!(Tiers::new(&[tier(1, 2), tier(2, 2)]).is_none());
     assert!(Tiers::new(&[tier(1, 2); 7]).is_none());
+}
+
+/// The recorder's thread keeps the right to make files where root may not without it.
+#[test]
+fn a_file_is_thinned_in_the_directory_of_another_user() {
+    let Some(dir) = of_another_user() else { return };
+    let path = dir.path().join("a.stall");
+    let end = run(&path, "a", Existing::Refuse, 0, 2000);
+    assert_eq!((end.state, end.lost, end.trouble), (State::Ended(End::Closed), 0, None));
+    assert!(segments(&mut Reader::file(&path).unwrap()).len() > 1, "it was written anew");
 }

@@ -1,8 +1,10 @@
 //! The recorder's thread: writes, syncs, pauses on a full disk and goes on, begins new files
 //! and deletes old parts. The only place that waits for the disk.
 
+mod name;
 mod thinning;
 
+use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,6 +19,7 @@ use super::{End, Item, Options, State, Status, SyncPolicy, What, stamp_of};
 use crate::clock;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, WallNs};
+use crate::recording::home::Home;
 use crate::recording::writer::Written;
 use crate::recording::{Note, Remark, Stamp, Writer};
 
@@ -26,11 +29,15 @@ const TOO_SLOW: &str = "the disk was too slow";
 const WORTH_A_TRY: u64 = 16 << 10;
 /// Longest pause between tries after an error that is not about space.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// How often the file's last name is looked for.
+/// How often it is looked whether FILE's name still leads to the file.
 const LOOK: Duration = Duration::from_secs(5);
 
 pub(super) struct Worker {
-    target: Target,
+    /// Where FILE is, and its owner; `None` of a stream.
+    home: Option<Home>,
+    owner: u32,
+    /// The name that the file has instead of FILE's, if we gave it that.
+    aside: Option<OsString>,
     host: HostInfo,
     options: Options,
     tell: watch::Sender<Status>,
@@ -46,6 +53,8 @@ pub(super) struct Worker {
     synced: MonoNs,
     unsynced: bool,
     looked: MonoNs,
+    /// What goes wrong beside the writing.
+    troubles: [Option<String>; TROUBLES],
     /// When FILE began: its age is the time since then and what it had before.
     begun: MonoNs,
     age_before: Duration,
@@ -70,6 +79,17 @@ struct Pause {
     backoff: Duration,
 }
 
+/// What can go wrong beside the writing; each has one sentence at most.
+#[derive(Clone, Copy)]
+enum Trouble {
+    Sync,
+    Rotate,
+    Thin,
+    Deleted,
+    Moved,
+}
+const TROUBLES: usize = 5;
+
 impl Worker {
     pub(super) fn open(
         target: Target,
@@ -81,19 +101,22 @@ impl Worker {
             tell.send_modify(|s| s.state = State::Ended(end.clone()));
             end
         };
-        let Opened { sink, resume, since, mut hosts } =
+        let Opened { sink, home, resume, since, mut hosts } =
             target::open(&target, options.existing).map_err(|why| ended(End::Failed(why)))?;
         let stream = !sink.is_regular();
         let writer = Writer::resume(sink, &host, resume).map_err(|e| ended(broken(stream, &e)))?;
         hosts.push(host.clone());
-        let parts = match &target {
-            Target::File(p) if options.rotates() => Parts::find(p),
+        let (home, owner) = home.map_or((None, 0), |(h, o)| (Some(h), o));
+        let parts = match &home {
+            Some(home) if options.rotates() => Parts::find(home, owner),
             _ => Parts::default(),
         };
         let now = clock::mono();
         let age = since.map_or(0, |s| clock::wall() - s).max(0);
-        let mut out = Self {
-            target,
+        let out = Self {
+            home,
+            owner,
+            aside: None,
             host,
             options,
             tell,
@@ -106,6 +129,7 @@ impl Worker {
             synced: now,
             unsynced: true,
             looked: now,
+            troubles: Default::default(),
             begun: now,
             age_before: Duration::from_nanos(age as u64),
             first: since,
@@ -117,8 +141,7 @@ impl Worker {
             thinning: None,
             no_thinning: MonoNs(0),
         };
-        // What a killed one left behind.
-        out.stop_thinning();
+        out.sweep();
         out.tell.send_modify(|s| s.state = State::Recording);
         Ok(out)
     }
@@ -195,6 +218,7 @@ impl Worker {
     }
 
     fn tick(&mut self, tick: &Tick, note: &Note) {
+        let mut rotated = false;
         loop {
             if !self.may_try() {
                 return self.leave_out();
@@ -207,8 +231,15 @@ impl Worker {
                         self.rewind();
                         continue;
                     }
-                    if is_space(&e) && self.options.may_delete() && self.parts.drop_oldest() {
+                    if is_space(&e) && self.options.may_delete() && self.drop_oldest() {
                         self.rewind();
+                        continue;
+                    }
+                    // The limit is one of each file.
+                    if is_size_limit(&e) && self.options.rotates() && !rotated {
+                        rotated = true;
+                        self.rewind();
+                        self.rotate();
                         continue;
                     }
                     self.pause(&e);
@@ -241,17 +272,13 @@ impl Worker {
 
     /// Before a new try: back to the last whole block, or a new file if there is none.
     fn reopen(&mut self) -> io::Result<()> {
-        if let Some(w) = &mut self.writer {
-            let end = w.offset();
-            return w.get_mut().rewind(end);
+        match &mut self.writer {
+            Some(w) => {
+                let end = w.offset();
+                w.get_mut().rewind(end)
+            }
+            None => self.begin_after_deletion(),
         }
-        let Target::File(path) = &self.target else { return Ok(()) };
-        let sink = target::create(path)?;
-        self.writer = Some(Writer::new(sink, &self.host)?);
-        self.hosts = vec![self.host.clone()];
-        self.begun = clock::mono();
-        (self.age_before, self.first) = (Duration::ZERO, None);
-        Ok(())
     }
 
     fn rewind(&mut self) {
@@ -310,7 +337,13 @@ impl Worker {
         };
         let space = is_space(e);
         self.pause = Some(Pause { space, next: now + backoff, backoff });
-        let why = if space { "no space left".to_owned() } else { e.to_string() };
+        let why = if space {
+            "no space left".to_owned()
+        } else if is_size_limit(e) {
+            "file size limit reached (ulimit -f)".to_owned()
+        } else {
+            e.to_string()
+        };
         self.tell.send_modify(|s| match &mut s.state {
             State::Paused { why: old, .. } => *old = why,
             state => *state = State::Paused { why, since: now },
@@ -336,7 +369,7 @@ impl Worker {
         self.writer.as_ref().is_some_and(|w| !w.get_ref().is_regular())
     }
     fn is_file(&self) -> bool {
-        matches!(self.target, Target::File(_)) && !self.is_stream()
+        self.home.is_some()
     }
 
     /// A pipe cannot be truncated: what is behind an error cannot be told apart.
@@ -359,21 +392,24 @@ impl Worker {
     fn sync(&mut self) {
         let Some(w) = &self.writer else { return };
         let done = w.get_ref().sync();
-        self.trouble(done.err().map(|e| format!("cannot sync: {e}")), "cannot sync");
+        self.trouble(Trouble::Sync, done.err().map(|e| format!("cannot sync: {e}")));
         self.synced = clock::mono();
         self.unsynced = false;
     }
 
-    /// Sets the trouble of a kind, or takes it back.
-    fn trouble(&self, says: Option<String>, kind: &str) {
-        self.tell.send_if_modified(|s| {
-            let ours = s.trouble.as_ref().is_none_or(|t| t.starts_with(kind));
-            let change = ours && s.trouble != says;
-            if change {
-                s.trouble = says;
-            }
-            change
-        });
+    /// Says what goes wrong, or that it does no longer.
+    fn trouble(&mut self, what: Trouble, says: Option<String>) {
+        let Some(slot) = self.troubles.get_mut(what as usize).filter(|s| **s != says) else {
+            return;
+        };
+        *slot = says;
+        let all: Vec<&str> = self.troubles.iter().flatten().map(String::as_str).collect();
+        let says = (!all.is_empty()).then(|| all.join("; "));
+        self.tell.send_modify(|s| s.trouble = says);
+    }
+
+    fn has(&self, what: Trouble) -> bool {
+        self.troubles.get(what as usize).is_some_and(Option::is_some)
     }
 
     fn rotate_if_due(&mut self, group_end: bool) {
@@ -386,22 +422,6 @@ impl Worker {
             || self.options.part_age().is_some_and(|a| age >= a);
         if due && now >= self.no_rotation {
             self.rotate();
-        }
-    }
-
-    /// Closes FILE, gives it its name as a part, and begins FILE anew.
-    fn rotate(&mut self) {
-        let Target::File(path) = self.target.clone() else { return };
-        let aside = Parts::set_aside(&path, self.first.unwrap_or_else(clock::wall));
-        self.trouble(aside.as_ref().err().map(|e| format!("cannot rotate: {e}")), "cannot rotate");
-        let Ok(part) = aside else {
-            self.no_rotation = clock::mono() + Duration::from_secs(60);
-            return;
-        };
-        let (bytes, _) = self.seal();
-        self.parts.add(part, bytes, clock::wall());
-        if let Err(e) = self.reopen() {
-            self.pause(&e);
         }
     }
 
@@ -419,7 +439,7 @@ impl Worker {
             Ok(sink) => {
                 if self.options.sync != SyncPolicy::Off {
                     let done = sink.sync();
-                    self.trouble(done.err().map(|e| format!("cannot sync: {e}")), "cannot sync");
+                    self.trouble(Trouble::Sync, done.err().map(|e| format!("cannot sync: {e}")));
                 }
                 (sink.size().unwrap_or(end), Ok(()))
             }
@@ -434,42 +454,28 @@ impl Worker {
 
     /// Deletes the oldest parts.
     fn keep_limits(&mut self, now: WallNs, bytes: u64) {
-        if let Some(age) = self.options.max_age {
-            self.parts.drop_older(now, age);
+        if let (Some(age), Some(home)) = (self.options.max_age, &self.home) {
+            self.parts.drop_older(home, now, age);
         }
         let Some(limit) = self.options.max_size else { return };
         // The next tick must fit, too.
         let next = bytes.max(self.keyframe).saturating_add(WORTH_A_TRY);
         let over = |w: &Self| w.offset() + w.parts.bytes() + next > limit;
-        while over(self) && self.parts.drop_oldest() {}
+        while over(self) && self.drop_oldest() {}
         if over(self) && self.ticks > 0 && clock::mono() >= self.no_rotation {
             self.rotate();
-            self.parts.drop_oldest();
+            self.drop_oldest();
         }
     }
 
-    /// A file that somebody deleted would swallow ticks without a trace: begin it anew.
-    fn look_after_name(&mut self) {
-        let now = clock::mono();
-        if now.since(self.looked) < LOOK {
-            return;
-        }
-        self.looked = now;
-        if self.writer.as_ref().is_some_and(|w| w.get_ref().is_deleted()) {
-            self.stop_thinning();
-            self.writer = None;
-            let made = self.reopen();
-            let says = "the file was deleted; recording goes on in a new one".to_owned();
-            self.tell.send_modify(|s| s.trouble = Some(says));
-            if let Err(e) = made {
-                self.pause(&e);
-            }
-        }
+    fn drop_oldest(&mut self) -> bool {
+        self.home.as_ref().is_some_and(|home| self.parts.drop_oldest(home))
     }
 
     /// The end: says what is missing, closes the file.
     fn close(&mut self) {
         self.stop_thinning();
+        self.look_at_name();
         if self.missing > 0
             && let Some(w) = self.writer.as_mut()
             && let Some(at) = w.last()
@@ -508,4 +514,9 @@ fn broken(stream: bool, e: &io::Error) -> End {
 /// Will it be over when somebody makes room?
 fn is_space(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Is the file as long as `ulimit -f` or its file system lets it be?
+fn is_size_limit(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::FileTooLarge
 }

@@ -21,7 +21,7 @@ use self::place::{PLACES, Place};
 use super::flat::{FlatError, put_varint, varint};
 
 /// Longest keyframe: beyond it there is more than every recording says.
-const MOST_KEYFRAME: usize = 256 << 10;
+pub(super) const MOST_KEYFRAME: usize = 256 << 10;
 /// Longest difference, for the time that it takes.
 const MOST_DELTA: usize = 2 << 10;
 

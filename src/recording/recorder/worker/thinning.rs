@@ -1,16 +1,17 @@
 //! Older ticks in coarser steps, while it records: behind each tick one group of the file goes
 //! into a new file, which takes the old one's name when it has all of them. Until then the old
-//! file is whole and goes on; a kill leaves the new one behind, to be begun anew.
+//! file is whole and goes on, and the new one has no name: a kill leaves nothing behind. Where
+//! the file system has no files without a name, the next recorder of the file removes it.
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Worker, target};
+use super::{Trouble, Worker, target};
 use crate::clock;
 use crate::recording::Reader;
-use crate::recording::recorder::{SyncPolicy, Target};
+use crate::recording::home::{Change, Side};
+use crate::recording::recorder::SyncPolicy;
 use crate::recording::thin::{Fate, Thinning};
 
 /// The file is written anew when this part of it is too old for its step: what it costs stays
@@ -21,7 +22,10 @@ const AT_ONCE: usize = 2;
 /// After an error it is not tried again for so long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-pub(super) type Job = Thinning<target::Sink>;
+pub(super) struct Job {
+    thinning: Thinning<target::Sink>,
+    side: Side,
+}
 
 impl Worker {
     /// Does a little of it, behind a tick.
@@ -32,22 +36,20 @@ impl Worker {
         }
         let result = match self.thinning.take() {
             Some(job) => self.thin_on(job, group_end),
-            None if group_end && clock::mono() >= self.no_thinning => self.thin_begin(),
+            None if group_end && clock::mono() >= self.no_thinning && self.has_its_name() => {
+                self.thin_begin().map(|job| self.thinning = job)
+            }
             None => return,
         };
-        match result {
-            Ok(job) => self.thinning = job,
-            Err(e) => {
-                self.stop_thinning();
-                self.no_thinning = clock::mono() + PATIENCE;
-                self.trouble(Some(format!("cannot thin: {e}")), "cannot thin");
-            }
+        if let Err(e) = result {
+            self.no_thinning = clock::mono() + PATIENCE;
+            self.trouble(Trouble::Thin, Some(format!("cannot thin: {e}")));
         }
     }
 
     fn thin_begin(&mut self) -> io::Result<Option<Job>> {
         let (Some(w), Some(tiers)) = (&self.writer, self.options.thin) else { return Ok(None) };
-        let Some(now) = w.last() else { return Ok(None) };
+        let (Some(now), Some(home)) = (w.last(), &self.home) else { return Ok(None) };
         let host = |segment: u32| self.hosts.get(segment as usize).unwrap_or(&self.host);
         let old = w
             .groups()
@@ -57,62 +59,89 @@ impl Worker {
         if due == 0 || due.saturating_mul(SHARE) < w.offset() {
             return Ok(None);
         }
-        let Some(path) = self.scratch() else { return Ok(None) };
-        let reader = Reader::new(Arc::new(w.get_ref().file()?)).map_err(io::Error::other)?;
-        let out = target::create_scratch(&path)?;
-        Thinning::start(reader, out, tiers, now, &self.host).map(Some)
+        let file = w.get_ref().file().try_clone()?;
+        let reader = Reader::new(Arc::new(file)).map_err(io::Error::other)?;
+        // In the same directory, or it could not take FILE's place.
+        let side = home.side()?;
+        let begun = target::Sink::of_side(&side)
+            .and_then(|out| Thinning::start(reader, out, tiers, now, &self.host));
+        match begun {
+            Ok(thinning) => Ok(Some(Job { thinning, side })),
+            Err(e) => {
+                home.discard(side);
+                Err(e)
+            }
+        }
     }
 
-    fn thin_on(&mut self, mut job: Job, group_end: bool) -> io::Result<Option<Job>> {
-        if job.left() > 0 {
-            job.step()?;
+    fn thin_on(&mut self, mut job: Job, group_end: bool) -> io::Result<()> {
+        let step = next(&mut job.thinning, group_end);
+        if matches!(step, Ok(Step::More)) {
+            self.thinning = Some(job);
+            return Ok(());
         }
-        if job.left() > 0 {
-            return Ok(Some(job));
+        let Job { thinning, mut side } = job;
+        let done = step.and_then(|_| self.take_place(thinning, &mut side));
+        if let Some(home) = &self.home {
+            home.discard(side);
         }
-        job.refresh()?;
-        // Between two groups: nothing is open in the old file.
-        if !group_end || job.left() > AT_ONCE {
-            return Ok(Some(job));
-        }
-        while job.left() > 0 {
-            job.step()?;
-        }
-        let (mut writer, hosts) = job.finish()?;
-        if let Some(old) = &self.writer {
-            writer.follow(old);
-        }
+        done
+    }
+
+    /// The new file becomes FILE.
+    fn take_place(&mut self, thinning: Thinning<target::Sink>, side: &mut Side) -> io::Result<()> {
+        let (mut writer, hosts) = thinning.finish()?;
+        let (Some(home), Some(old)) = (&self.home, &self.writer) else { return Ok(()) };
+        writer.follow(old);
         if self.options.sync != SyncPolicy::Off {
             writer.get_ref().sync()?;
         }
-        if let (Some(from), Target::File(to)) = (self.scratch(), &self.target) {
-            std::fs::rename(from, to)?;
-            (self.writer, self.hosts, self.unsynced) = (Some(writer), hosts, false);
-            self.trouble(None, "cannot thin");
+        match home.replace(old.get_ref().file(), side)? {
+            Change::Made => {
+                (self.writer, self.hosts, self.unsynced) = (Some(writer), hosts, false);
+                self.trouble(Trouble::Thin, None);
+            }
+            Change::NotOurs => {
+                self.no_thinning = clock::mono() + PATIENCE;
+                self.look_at_name();
+            }
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Gives it up; true when there was something to give up.
     pub(super) fn stop_thinning(&mut self) -> bool {
-        let had = self.thinning.take().is_some();
-        if let Some(path) = self.scratch().filter(|_| self.options.thin.is_some()) {
-            target::remove_scratch(&path);
+        match (self.thinning.take(), &self.home) {
+            (Some(job), Some(home)) => {
+                home.discard(job.side);
+                true
+            }
+            _ => false,
         }
-        had
-    }
-
-    /// Where the new file is made: beside the old one, or it could not take its place.
-    fn scratch(&self) -> Option<PathBuf> {
-        let Target::File(path) = &self.target else { return None };
-        Some(beside(path))
     }
 }
 
-/// `.NAME.thinning`.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".thinning");
-    path.with_file_name(name)
+/// How far it is.
+enum Step {
+    More,
+    /// All but a little is in the new file, and nothing is open in the old one.
+    Last,
+}
+
+/// One group, or at the end the few that are left.
+fn next(thinning: &mut Thinning<target::Sink>, group_end: bool) -> io::Result<Step> {
+    if thinning.left() > 0 {
+        thinning.step()?;
+    }
+    if thinning.left() > 0 {
+        return Ok(Step::More);
+    }
+    thinning.refresh()?;
+    if !group_end || thinning.left() > AT_ONCE {
+        return Ok(Step::More);
+    }
+    while thinning.left() > 0 {
+        thinning.step()?;
+    }
+    Ok(Step::Last)
 }

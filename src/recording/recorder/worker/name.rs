@@ -1,0 +1,185 @@
+//! The name of FILE, which the file that we write may lose to somebody else at any moment: new
+//! files under it, old ones away from it, and what to do when it leads elsewhere. Our own file is
+//! written in any case; another one that has the name is left alone.
+
+use std::ffi::OsStr;
+use std::io;
+use std::time::Duration;
+
+use super::{LOOK, Trouble, Worker, target};
+use crate::clock;
+use crate::recording::Writer;
+use crate::recording::home::{Change, Holder, Home};
+use crate::recording::recorder::Existing;
+use crate::recording::recorder::parts::{Parts, free_name};
+
+/// After a rotation that failed the next one is tried after so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Worker {
+    /// FILE begins anew. What was written becomes a part; if somebody moved it away, it stays
+    /// where it is.
+    pub(super) fn rotate(&mut self) {
+        if self.is_deleted() {
+            return self.after_deletion();
+        }
+        match self.try_rotate() {
+            Ok(Change::Made) => self.trouble(Trouble::Rotate, None),
+            Ok(Change::NotOurs) => {
+                self.no_rotation = clock::mono() + PATIENCE;
+                self.look_at_name();
+            }
+            Err(e) => {
+                self.no_rotation = clock::mono() + PATIENCE;
+                self.trouble(Trouble::Rotate, Some(format!("cannot rotate: {e}")));
+            }
+        }
+    }
+
+    fn try_rotate(&mut self) -> io::Result<Change> {
+        let (Some(home), Some(w)) = (&self.home, &self.writer) else { return Ok(Change::NotOurs) };
+        let ours = w.get_ref().file();
+        match home.holder(ours)? {
+            Holder::Stranger => return Ok(Change::NotOurs),
+            Holder::Nobody => {}
+            Holder::Us => {
+                let first = self.first.unwrap_or_else(clock::wall);
+                self.aside = Parts::set_aside(home, ours, first)?;
+                if self.aside.is_none() {
+                    return Ok(Change::NotOurs);
+                }
+            }
+        }
+        // Only now, with a new file at hand, is the old one closed: at no moment is there none.
+        let fresh = match self.begin(home.name()) {
+            Ok(fresh) => fresh,
+            Err(e) => {
+                let back = self.aside.as_ref().map(|part| home.put_back(ours, part));
+                if matches!(back, Some(Ok(Change::Made))) {
+                    self.aside = None;
+                }
+                // Somebody was quicker.
+                return match e.kind() {
+                    io::ErrorKind::AlreadyExists => Ok(Change::NotOurs),
+                    _ => Err(e),
+                };
+            }
+        };
+        let (bytes, _) = self.seal();
+        if let Some(part) = self.aside.take() {
+            self.parts.add(part, bytes, clock::wall());
+        }
+        self.install(fresh);
+        self.trouble(Trouble::Moved, None);
+        Ok(Change::Made)
+    }
+
+    /// Makes a file and begins a recording in it.
+    fn begin(&self, name: &OsStr) -> io::Result<Writer<target::Sink>> {
+        let Some(home) = &self.home else { return Err(io::ErrorKind::NotFound.into()) };
+        let sink = target::create(home, name)?;
+        let twin = sink.twin()?;
+        Writer::new(sink, &self.host).inspect_err(|_| {
+            // Or it would be in the way of the next try.
+            let _ = home.remove(name, twin.file());
+        })
+    }
+
+    fn install(&mut self, fresh: Writer<target::Sink>) {
+        self.writer = Some(fresh);
+        self.hosts = vec![self.host.clone()];
+        self.begun = clock::mono();
+        (self.age_before, self.first) = (Duration::ZERO, None);
+    }
+
+    /// Once in a while, behind a tick.
+    pub(super) fn look_after_name(&mut self) {
+        let now = clock::mono();
+        if now.since(self.looked) < LOOK {
+            return;
+        }
+        self.looked = now;
+        if self.is_deleted() {
+            self.after_deletion();
+        } else {
+            self.look_at_name();
+        }
+    }
+
+    fn is_deleted(&self) -> bool {
+        self.writer.as_ref().is_some_and(|w| w.get_ref().is_deleted())
+    }
+
+    /// A file that somebody deleted would swallow ticks without a trace.
+    fn after_deletion(&mut self) {
+        self.stop_thinning();
+        self.writer = None;
+        if let Err(e) = self.begin_after_deletion() {
+            self.pause(&e);
+        }
+    }
+
+    /// Begins it anew; where another one has its name, under the name of a part.
+    pub(super) fn begin_after_deletion(&mut self) -> io::Result<()> {
+        let followed = self.home.as_mut().map_or(Ok(()), Home::follow);
+        let Some(home) = &self.home else { return Ok(()) };
+        let begun = followed.and_then(|()| match self.begin(home.name()) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                let part = |n: &OsStr| self.begin(n).map(|w| (w, Some(n.to_owned())));
+                free_name(home, clock::wall(), part)
+            }
+            other => other.map(|w| (w, None)),
+        });
+        let (fresh, aside) = begun
+            .map_err(|e| io::Error::new(e.kind(), format!("the file was deleted, and: {e}")))?;
+        let says = match &aside {
+            None => "the file was deleted; recording goes on in a new one".to_owned(),
+            Some(name) => format!(
+                "the file was deleted and another one has its name; recording goes on in {}",
+                name.display()
+            ),
+        };
+        self.aside = aside;
+        self.install(fresh);
+        self.trouble(Trouble::Deleted, Some(says));
+        self.trouble(Trouble::Moved, None);
+        Ok(())
+    }
+
+    /// Whose is the name? Says so when it is not ours.
+    pub(super) fn look_at_name(&mut self) {
+        let (Some(home), Some(w)) = (&self.home, &self.writer) else { return };
+        let on = |old: &str| match &self.aside {
+            Some(name) => format!("the recording stays in {}", name.display()),
+            None => format!("the recording stays in {old}"),
+        };
+        let says = match home.holder(w.get_ref().file()) {
+            _ if self.is_deleted() => {
+                Some("the file was deleted, and what was recorded in it is lost".to_owned())
+            }
+            Ok(Holder::Us) => None,
+            // It was deleted before, and that has been said.
+            Ok(_) if self.aside.is_some() && self.has(Trouble::Deleted) => None,
+            Ok(Holder::Stranger) => {
+                Some(format!("another file has this name now; {}", on("the old one")))
+            }
+            Ok(Holder::Nobody) => Some(format!("the file was moved away; {}", on("it"))),
+            Err(e) => Some(format!("cannot look at the file's name: {e}")),
+        };
+        self.trouble(Trouble::Moved, says);
+    }
+
+    /// Does the name lead to our file?
+    pub(super) fn has_its_name(&self) -> bool {
+        let (Some(home), Some(w)) = (&self.home, &self.writer) else { return false };
+        home.holder(w.get_ref().file()).is_ok_and(|h| h == Holder::Us)
+    }
+
+    /// Removes what a recorder of this file left behind when it was killed.
+    pub(super) fn sweep(&self) {
+        let looks = self.options.thin.is_some() || self.options.existing == Existing::Append;
+        if let Some(home) = self.home.as_ref().filter(|_| looks) {
+            home.sweep(self.owner, target::is_unfinished);
+        }
+    }
+}

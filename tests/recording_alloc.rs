@@ -1,0 +1,426 @@
+//! What a file made to hurt takes: memory at a time, bytes that are read and unpacked. One test
+//! at a time in a program of its own: the counters are global.
+#![allow(unsafe_code, clippy::unwrap_used, missing_docs, dead_code, unreachable_pub)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use stallscope::analysis::Analysis;
+use stallscope::diagnose::Engine;
+use stallscope::model::history::DEFAULT_BUDGET;
+use stallscope::recording::delta::Recent;
+use stallscope::recording::flat::{Column, Flat, Part, put_varint, token};
+use stallscope::recording::format::{BlockHeader, COMPACT, HEADER, Kind, Stamp};
+use stallscope::recording::{ReadAt, ReadError, Reader};
+
+#[path = "fuzz/src/recording.rs"]
+mod fuzz;
+
+use fuzz::{GOOD, block, stamped, zip};
+
+struct Counting;
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+static TOTAL: AtomicUsize = AtomicUsize::new(0);
+
+fn grow(by: usize) {
+    TOTAL.fetch_add(by, Ordering::Relaxed);
+    let live = LIVE.fetch_add(by, Ordering::Relaxed) + by;
+    PEAK.fetch_max(live, Ordering::Relaxed);
+}
+
+// SAFETY: passes every call on to the system allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        grow(layout.size());
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        grow(layout.size());
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        unsafe { System.dealloc(ptr, layout) }
+    }
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        grow(size);
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        unsafe { System.realloc(ptr, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Bytes that `what` took at its peak, and altogether.
+fn taken<T>(what: impl FnOnce() -> T) -> (T, usize, usize) {
+    let (live, total) = (LIVE.load(Ordering::Relaxed), TOTAL.load(Ordering::Relaxed));
+    PEAK.store(live, Ordering::Relaxed);
+    let out = what();
+    (out, PEAK.load(Ordering::Relaxed) - live, TOTAL.load(Ordering::Relaxed) - total)
+}
+
+/// Counts the bytes that are asked of the kernel.
+struct Counted {
+    bytes: Vec<u8>,
+    read: AtomicU64,
+}
+
+impl Counted {
+    fn new(bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self { bytes, read: AtomicU64::new(0) })
+    }
+}
+
+impl ReadAt for Counted {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let n = self.bytes.read_at(buf, offset)?;
+        self.read.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+    fn size(&self) -> io::Result<u64> {
+        self.bytes.size()
+    }
+}
+
+const MB: usize = 1 << 20;
+/// What the bombs here claim to be, and are.
+const BIG: usize = 255 * MB;
+
+/// A zstd frame of so many equal bytes: 8 kB.
+fn bomb(byte: u8) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut pour = zstd::stream::Encoder::new(&mut out, 3).unwrap();
+    let mut bytes = io::Read::take(io::repeat(byte), BIG as u64);
+    // With the length in its header, as one that is made in one go.
+    pour.set_pledged_src_size(Some(BIG as u64)).unwrap();
+    pour.include_contentsize(true).unwrap();
+    io::copy(&mut bytes, &mut pour).unwrap();
+    pour.finish().unwrap();
+    assert!(out.len() < 64 << 10, "{}", out.len());
+    out
+}
+
+/// A good recording of 64 ticks that was not closed, and where its segment ends.
+fn good() -> (Vec<u8>, usize) {
+    let bytes = GOOD[2].to_vec();
+    let (mut at, mut first) = (0, 0);
+    while let Ok(h) = BlockHeader::parse(&bytes[at..]) {
+        if h.kind == Kind::Trailer {
+            break;
+        }
+        at += h.total() as usize;
+        first = if first == 0 { at } else { first };
+    }
+    (bytes[..at].to_vec(), first)
+}
+
+fn open(bytes: Vec<u8>) -> Reader {
+    Reader::new(Arc::new(bytes)).unwrap()
+}
+
+/// Reads every tick, with the damage that this meets.
+fn read(r: &mut Reader) -> u64 {
+    let good = (0..r.len()).filter(|i| r.tick(*i).is_ok()).count() as u64;
+    let survey = r.survey().unwrap();
+    assert_eq!(survey.ticks, good);
+    good
+}
+
+#[test]
+fn a_thousand_bombs_of_each_kind_cost_what_they_take_in_the_file() {
+    let _alone = alone();
+    let (good, first) = good();
+    for (kind, byte) in [
+        (Kind::Remark, 0),
+        (Kind::Remark, b' '),
+        (Kind::Segment, b' '),
+        (Kind::Index, b' '),
+        (Kind::Trailer, b' '),
+        (Kind::Keyframe, 0),
+        (Kind::Delta, 0),
+    ] {
+        let bad = block(kind, BIG as u32, &bomb(byte), 0, 0);
+        for front in [good.clone(), good[..first].to_vec()] {
+            let expected = if front.len() == first { 0 } else { 64 };
+            let file = [&front[..], &bad.repeat(1000)].concat();
+            let size = file.len();
+            let ((read, damage), peak, total) = taken(|| {
+                let mut r = open(file);
+                (read(&mut r), r.damage().count())
+            });
+            assert_eq!(read, expected, "{kind:?}");
+            assert!(kind == Kind::Trailer || damage >= 1000, "{kind:?}: {damage}");
+            assert!(peak < 16 * MB, "{kind:?}: {} MB at a time", peak / MB);
+            assert!(total < 20 * size + 32 * MB, "{kind:?}: {} MB", total / MB);
+        }
+    }
+}
+
+#[test]
+fn without_a_segment_some_keyframes_are_asked_for_the_host_and_no_more() {
+    let _alone = alone();
+    let spaces = zip(&vec![0; 60 << 10]);
+    let file = block(Kind::Keyframe, 60 << 10, &spaces, 0, 0).repeat(20_000);
+    let (_, _, total) = taken(|| open(file));
+    assert!(total < 32 * MB, "{} MB", total / MB);
+}
+
+#[test]
+fn what_is_small_enough_by_itself_is_limited_by_the_size_of_the_file() {
+    let _alone = alone();
+    let (good, _) = good();
+    // Legal, one by one: JSON and a lot of space.
+    let text = "x".repeat(16_000);
+    let json = format!(r#"{{"at":{{"seq":1,"mono":1,"wall":1}},"remark":"mark","text":"{text}"}}"#);
+    let mark = block(Kind::Remark, json.len() as u32, &zip(json.as_bytes()), 0, 0);
+    let mut host = br#"{"host":{"hostname":"h"}}"#.to_vec();
+    host.resize(16_000, b' ');
+    let segment = block(Kind::Segment, host.len() as u32, &zip(&host), 0, 0);
+    for bad in [mark, segment] {
+        let file = [&good[..], &bad.repeat(20_000)].concat();
+        let size = file.len();
+        let (mut r, peak, total) = taken(|| open(file));
+        let most = 8 * size + 16 * MB;
+        assert!(peak < most && total < 2 * most, "{} MB, {} MB", peak / MB, total / MB);
+        assert!(r.damage().count() > 1000, "it says what it left out");
+        assert_eq!(read(&mut r), 64);
+        // Another reader of the same file is not another copy of all that.
+        let (_, peak, _) = taken(|| r.again().unwrap());
+        assert!(peak < MB, "{} kB", peak >> 10);
+    }
+}
+
+/// A tick with one section, of a collector.
+fn tick(name: &str, names: &[&str], flat: Flat) -> Vec<u8> {
+    let mut section = vec![1, 0, 0, 0];
+    Recent::default().encode(flat, &mut section);
+    let mut out = Vec::new();
+    put_varint(&mut out, names.len() as u64);
+    for n in names {
+        put_varint(&mut out, n.len() as u64);
+        out.extend_from_slice(n.as_bytes());
+    }
+    out.extend([1, name.len() as u8]);
+    out.extend_from_slice(name.as_bytes());
+    put_varint(&mut out, section.len() as u64);
+    out.extend(section);
+    out
+}
+
+/// A sample with one list, the field of name 0, of `rows` structs with nothing but the field of
+/// name 1, which is 0.
+fn rows(rows: usize) -> Flat {
+    let element = [token::STRUCT, 1, 1, token::U32];
+    let shape = [&[token::STRUCT, 1, 0, token::COLUMN], &element[..]].concat();
+    let columns = vec![Column::from_parts(rows, vec![Part::Same(0)])];
+    Flat { shape, columns, ..Flat::default() }
+}
+
+/// Millions of rows that are all alike take a few bytes.
+#[test]
+fn a_keyframe_of_like_rows_takes_memory_by_its_bytes() {
+    let _alone = alone();
+    let (front, first) = good();
+    let mut file = front[..first].to_vec();
+    for n in 0..50u64 {
+        let payload = tick("sched", &["threads", "tid"], rows(4 << 20));
+        let at = Stamp { seq: stallscope::model::time::Seq(n), ..Stamp::default() };
+        let b = stamped(Kind::Keyframe, COMPACT, payload.len() as u32, &zip(&payload), 0, 0, at);
+        file.extend(b);
+    }
+    let ((), peak, total) = taken(|| {
+        let mut r = open(file);
+        let mut run = Analysis::new(r.host(), Engine::default(), DEFAULT_BUDGET);
+        for i in 0..r.len() {
+            if let Ok(t) = r.tick(i) {
+                run.push(t);
+            }
+        }
+        assert!(r.damage().count() > 0);
+        r.survey().unwrap();
+    });
+    assert!(peak < 64 * MB, "{} MB at a time", peak / MB);
+    assert!(total < 512 * MB, "{} MB", total / MB);
+}
+
+#[test]
+fn columns_without_rows_are_not_free() {
+    let _alone = alone();
+    // A column of no rows and 4096 numbers each: 5 bytes, and 128 kB of memory.
+    let n = 20_000u32;
+    let mut bytes = vec![0];
+    let shape =
+        [vec![token::TUPLE], leb(n), [token::COLUMN, token::U8].repeat(n as usize)].concat();
+    bytes.extend(leb(shape.len() as u32));
+    bytes.extend(shape);
+    bytes.extend([0, 0]);
+    bytes.extend(leb(n));
+    for _ in 0..n {
+        bytes.extend(leb(4096));
+        bytes.extend([0]);
+        bytes.extend([0, 0].repeat(4096));
+        if bytes.len() > 60_000 {
+            break;
+        }
+    }
+    let mut recent = Recent::default();
+    let (_, peak, _) = taken(|| recent.decode(&bytes, &mut 0).is_err());
+    assert!(peak < 16 * MB, "{} MB", peak / MB);
+}
+
+fn leb(n: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varint(&mut out, n.into());
+    out
+}
+
+#[test]
+fn noise_between_blocks_is_not_read_a_thousand_times() {
+    let _alone = alone();
+    let (good, first) = good();
+    let key = BlockHeader::parse(&good[first..]).unwrap().total() as usize;
+    let remark = br#"{"at":{"seq":1,"mono":1,"wall":1},"remark":"mark","text":"x"}"#;
+    let remark = block(Kind::Remark, remark.len() as u32, &zip(remark), 0, 0);
+    let noisy = [&remark[..], b"?"].concat();
+    let src = Counted::new([&good[..first + key], b"?", &noisy.repeat(5000)].concat());
+    let r = Reader::new(src.clone()).unwrap();
+    assert!(r.len() == 1 && r.damage().count() > 4000);
+    let (size, read) = (src.bytes.len() as u64, src.read.load(Ordering::Relaxed));
+    assert!(read < 40 * size, "{read} bytes of {size}");
+}
+
+#[test]
+fn a_tick_that_is_lost_is_not_decoded_up_to_for_each_behind_it() {
+    let _alone = alone();
+    let (mut bytes, _) = good();
+    // The 40th tick.
+    let (mut at, mut ticks) = (0, 0);
+    while let Ok(h) = BlockHeader::parse(&bytes[at..]) {
+        ticks += u32::from(h.kind.is_tick());
+        if ticks == 40 {
+            bytes[at + HEADER + 20] ^= 1;
+            break;
+        }
+        at += h.total() as usize;
+    }
+    let src = Counted::new(bytes);
+    let mut r = Reader::new(src.clone()).unwrap();
+    src.read.store(0, Ordering::Relaxed);
+    let lost = (0..r.len())
+        .filter(|i| matches!(r.tick(*i), Err(ReadError::Damaged(d)) if d.after.is_some()))
+        .count();
+    assert_eq!(lost, 21);
+    let (size, read) = (src.bytes.len() as u64, src.read.load(Ordering::Relaxed));
+    assert!(read < 3 * size, "{read} bytes of {size}");
+}
+
+/// The writer keeps to the limits of the reader, also where a sample is far more alike than any
+/// host makes it.
+#[test]
+fn like_sockets_are_written_so_that_they_can_be_read() {
+    use stallscope::collect::sockets::{InetRows, NetnsTable, Proto, SockState, SockTimer};
+    use stallscope::collect::sockets::{SocketsSample, TcpInfo};
+    use stallscope::collect::{Samples, Stamped};
+    use stallscope::model::tick::{HostInfo, Tick};
+    use stallscope::model::time::{MonoNs, Seq, Span};
+    use stallscope::recording::{Note, Writer};
+    let _alone = alone();
+    let n = 40_000usize;
+    let mut inet = InetRows::default();
+    for i in 0..n {
+        inet.cookie.push(i as u64);
+        inet.proto.push(Proto::Tcp);
+        inet.state.push(SockState::ESTAB);
+        inet.timer.push(SockTimer::OFF);
+        inet.retrans.push(0);
+        inet.expires_ms.push(0);
+        inet.rqueue.push(0);
+        inet.wqueue.push(0);
+        inet.local.push([1; 16]);
+        inet.remote.push([2; 16]);
+        inet.lport.push(i as u16);
+        inet.rport.push(80);
+        inet.ifindex.push(0);
+        inet.uid.push(0);
+        inet.inode.push(i as u32);
+        inet.cgroup.push(0);
+        inet.skmem.push([0; 9]);
+        inet.skmem_words.push(9);
+        inet.info.push(i as u32);
+        inet.infos.push(TcpInfo::from_bytes(&[0; 248]));
+    }
+    // Two readings of a table are told apart by when they were made.
+    let sample = |rows: InetRows, n: u64| {
+        let span = Span { start: MonoNs(n), end: MonoNs(n + 1) };
+        let table = NetnsTable { inet: rows, span, ..NetnsTable::default() };
+        SocketsSample { spaces: vec![Arc::new(table)], ..SocketsSample::default() }
+    };
+    let ticks: Vec<Tick> = (0..3u64)
+        .map(|n| {
+            let mut inet = inet.clone();
+            inet.rqueue.fill(n as u32);
+            let stamped = Stamped {
+                span: Span::default(),
+                cpu: std::time::Duration::ZERO,
+                data: sample(inet, n),
+            };
+            let samples = Samples { sockets: Some(Arc::new(stamped)), ..Samples::default() };
+            Tick { seq: Seq(n), samples, ..Tick::default() }
+        })
+        .collect();
+    let mut w = Writer::new(Vec::new(), &HostInfo::default()).unwrap();
+    for t in &ticks {
+        w.tick(t, &Note::default()).unwrap();
+    }
+    let bytes = w.seal().unwrap();
+    // Two fifths of a MB of numbers are a few kB: without padding they would be refused.
+    let key = BlockHeader::parse(&bytes).unwrap().total() as usize;
+    let h = BlockHeader::parse(&bytes[key..]).unwrap();
+    let frame = &bytes[key + HEADER..key + h.total() as usize];
+    let len = zstd::zstd_safe::find_frame_compressed_size(frame).unwrap();
+    assert!(len < frame.len(), "{len} of {}: the test tests nothing", frame.len());
+    assert_eq!(zstd::stream::decode_all(frame).unwrap().len(), h.raw as usize, "any zstd reads it");
+    let mut r = open(bytes);
+    for t in &ticks {
+        let got = r.tick(t.seq.0).unwrap();
+        let json = |t: &Tick| serde_json::to_string(&t.samples).unwrap();
+        assert!(json(&got) == json(t), "tick {}", t.seq.0);
+    }
+    assert_eq!(r.survey().unwrap().damage, 0);
+}
+
+#[test]
+fn texts_are_not_copied_into_rows_without_end() {
+    let _alone = alone();
+    // A list of one long text, then of thousands that are all the one from before.
+    let list = |n: u32| [vec![token::SEQ], leb(n), vec![token::STR; n as usize]].concat();
+    let mut recent = Recent::default();
+    let mut texts = Flat { shape: list(1), ..Flat::default() };
+    texts.texts.push(&vec![b'x'; 60_000]);
+    let mut bytes = Vec::new();
+    Recent::default().encode(texts, &mut bytes);
+    recent.decode_within(1 << 20, &bytes, &mut 0).unwrap();
+    let n = 30_000u32;
+    let shape = list(n);
+    let mut bytes = vec![8];
+    bytes.extend(leb(shape.len() as u32));
+    bytes.extend(shape);
+    bytes.extend([0]);
+    bytes.extend(leb(n));
+    // One row from row 0; the expected one is then row 1: back by one.
+    bytes.extend([2, 0]);
+    bytes.extend([2, 1].repeat(n as usize - 1));
+    bytes.extend([0; 8]);
+    let (out, peak, _) = taken(|| recent.decode_within(1 << 20, &bytes, &mut 0).is_err());
+    assert!(out && peak < 16 * MB, "{} MB", peak / MB);
+}
