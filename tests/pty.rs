@@ -9,7 +9,17 @@ use std::time::{Duration, Instant};
 
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CapabilitySet, capabilities};
+use stallscope::rights::{self, Duty};
 
+#[path = "pty/input.rs"]
+mod input;
+#[path = "pty/limits.rs"]
+mod limits;
+#[path = "pty/signals.rs"]
+mod signals;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_stallscope");
 const DEADLINE: Duration = Duration::from_secs(20);
 
 struct Session {
@@ -105,6 +115,12 @@ impl Session {
         Pid::from_raw(self.child.process_id().unwrap() as i32).unwrap()
     }
 
+    /// Bytes of the program so far.
+    fn said(&self, what: &str) -> bool {
+        let bytes = self.bytes.lock().unwrap();
+        bytes.windows(what.len()).any(|w| w == what.as_bytes())
+    }
+
     fn signal(&self, s: Signal) {
         kill_process(self.pid(), s).unwrap();
     }
@@ -134,7 +150,17 @@ impl Session {
         let count = |p: &[u8]| bytes.windows(p.len()).filter(|w| *w == p).count();
         let (on, off) = (count(b"\x1b[?2026h"), count(b"\x1b[?2026l"));
         assert!(on > 0 && off >= on, "{on} updates begun, {off} ended");
+        let (on, off) = (count(b"\x1b[?2004h"), count(b"\x1b[?2004l"));
+        assert!(on > 0 && off >= on, "bracketed paste switched on {on} times, off {off} times");
     }
+}
+
+/// The program as a shell would start it, after `before`.
+fn shell(before: &str, args: &str) -> CommandBuilder {
+    let mut cmd = CommandBuilder::new("/bin/sh");
+    // No core files in the tree.
+    cmd.args(["-c", &format!("ulimit -c 0; {before}; exec {PROGRAM} {args}")]);
+    cmd
 }
 
 impl Drop for Session {
@@ -415,6 +441,119 @@ fn y_copies_through_the_terminal() {
     });
     s.keys("q");
     assert!(s.exit().success());
+}
+
+/// What is wrong with the capabilities of the threads of a process, by `rights::TABLE`; its main
+/// thread does `main`, and threads of these names must be there.
+fn beyond_their_duty(pid: Pid, main: Duty, must: &[&str]) -> Vec<String> {
+    let had = capabilities(None).unwrap().permitted;
+    let dir = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let mut wrong = Vec::new();
+    let mut seen = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let Ok(status) = std::fs::read(entry.path().join("status")) else { continue };
+        let t = rights::held(&status).unwrap();
+        let duty = match t.thread.as_str() {
+            "stallscope" => main,
+            "assemble" | "keys" | "screen" | "judge" | "ahead" => Duty::Figures,
+            "recorder" => Duty::Recorder,
+            "read-hostsocket" => Duty::HostSockets,
+            "read-netnswalke" => Duty::Namespaces,
+            "read-files" => Duty::Counters,
+            "read-tasks" => Duty::Tasks,
+            "read-bpf" => Duty::ReadBpf,
+            other => panic!("a thread that has no duty: {other}"),
+        };
+        let row = duty.row();
+        let (held, all) = (had & row.held, had & (row.held | row.lent));
+        let sealed = t.bounding.is_empty() || !had.contains(CapabilitySet::SETPCAP);
+        if (t.effective, t.permitted) != (held, all) || !sealed || t.no_new_privs != Some(true) {
+            wrong.push(format!("{t:?}, not {held:?} and {all:?}"));
+        }
+        seen.push(t.thread);
+    }
+    wrong.extend(must.iter().filter(|m| !seen.iter().any(|s| s == *m)).map(|m| format!("no {m}")));
+    wrong
+}
+
+fn assert_least_rights(s: &Session, main: Duty, must: &[&str]) {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        // The loader of kernel programs needs its rights until they are attached, those of its
+        // fallback for two seconds more. The others never had more.
+        let wrong = beyond_their_duty(s.pid(), main, must);
+        let others = wrong.iter().filter(|w| !w.contains("read-bpf")).count();
+        assert_eq!(others, 0, "{wrong:#?}");
+        if wrong.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < end, "{wrong:#?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+const READERS: [&str; 6] =
+    ["read-hostsocket", "read-netnswalke", "read-files", "read-tasks", "read-bpf", "assemble"];
+
+/// As root, each thread keeps what `rights::TABLE` says; as anybody else nothing, without an
+/// error. From the first frame on, and whatever is begun later.
+#[test]
+fn threads_keep_only_the_rights_that_they_need() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cmd = CommandBuilder::new(env!("CARGO_BIN_EXE_stallscope"));
+    cmd.args(["--interval", "200ms"]);
+    cmd.cwd(dir.path());
+    let mut s = Session::spawn(24, 100, &[], cmd);
+    s.shows("1 Sockets");
+    assert_least_rights(&s, Duty::Console, &[&READERS[..], &["screen"]].concat());
+    s.keys("r");
+    s.shows("REC ");
+    assert_least_rights(&s, Duty::Console, &["recorder"]);
+    s.keys("q");
+    assert!(s.exit().success());
+
+    let file = dir.path().join("a.stall");
+    let mut s = Session::start(24, 100, &[], &["record", "-o", file.to_str().unwrap()]);
+    s.shows(" ticks  ");
+    assert_least_rights(&s, Duty::Figures, &[&READERS[..], &["recorder"]].concat());
+    s.signal(Signal::TERM);
+    assert!(s.exit().success());
+
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.stall");
+    let mut s = Session::start(24, 100, &[], &["replay", demo]);
+    s.shows("REPLAY");
+    assert_least_rights(&s, Duty::Files, &["judge", "screen"]);
+    s.keys("q");
+    assert!(s.exit().success());
+}
+
+/// Root records in the home of whoever is logged in: a directory that root can write to by
+/// DAC_OVERRIDE only.
+#[test]
+fn root_records_in_the_directory_of_another_user() {
+    let dir = tempfile::tempdir().unwrap();
+    if std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).is_err() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: needs root");
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run in CI: needs root");
+        return;
+    }
+    let made = |start: &str, end: &str| {
+        let all = std::fs::read_dir(dir.path()).unwrap().flatten();
+        let name = |e: std::fs::DirEntry| e.file_name().into_string().unwrap();
+        all.map(name).filter(|n| n.starts_with(start) && n.ends_with(end)).count()
+    };
+    let mut cmd = CommandBuilder::new(env!("CARGO_BIN_EXE_stallscope"));
+    cmd.args(["--interval", "200ms", "--no-bpf"]);
+    cmd.cwd(dir.path());
+    let mut s = Session::spawn(24, 160, &[], cmd);
+    s.shows("watched for ");
+    s.keys("r");
+    s.shows("REC ");
+    s.keys("w");
+    s.until("the pane's text", |_| made("stallscope-", ".txt") == 1);
+    s.keys("q");
+    assert!(s.exit().success());
+    assert_eq!(made("stallscope-", ".stall"), 1, "{}", s.text());
 }
 
 #[test]

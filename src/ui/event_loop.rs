@@ -4,21 +4,22 @@
 //! When a frame takes long to leave (a slow link), frames become rarer: keys are still taken at
 //! once, ticks are folded in as they come, only the drawing waits.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use crossterm::event::{Event as TermEvent, EventStream};
-use futures_util::StreamExt;
+use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::decode::Input as Press;
+use super::inlet::Inlet;
 use super::pace::Pace;
 use super::play::Playing;
 use super::rec::Recordings;
 use super::render::render;
 use super::terminal::{Terminal, leave, stop_self, take_panics, window_size};
-use super::{ConsoleSettings, ExitReason, ExitSummary, Theme, UiError, input, summary};
+use super::{ConsoleSettings, ExitReason, ExitSummary, Theme, UiError, summary};
 use crate::analysis::Analysis;
 use crate::clock;
 use crate::collect::Interest;
@@ -26,42 +27,64 @@ use crate::model::time::MonoNs;
 use crate::recording::Recorder;
 use crate::replay::player::{Answer, Player};
 use crate::report::save::save;
+use crate::rights::writing;
+use crate::signals;
 use crate::source::{Event, Feed};
-use crate::view::action::Effect;
+use crate::view::action::{Action, Effect, Key};
 use crate::view::build::build;
 use crate::view::state::{Flow, Link, ViewState};
 use crate::view::{click, update};
 
-struct Signals {
-    term: Signal,
-    int: Signal,
-    hup: Signal,
-    tstp: Signal,
-    cont: Signal,
-    winch: Signal,
+/// How long keys are carried out before ticks and the screen get a turn.
+const TURN: Duration = Duration::from_millis(30);
+
+/// What the kernel tells us. What was ignored when we started stays so.
+pub(super) struct Signals {
+    term: Option<Signal>,
+    int: Option<Signal>,
+    hup: Option<Signal>,
+    tstp: Option<Signal>,
+    cont: Option<Signal>,
+    winch: Option<Signal>,
+    mark: Option<Signal>,
 }
 
 impl Signals {
-    fn watch() -> io::Result<Self> {
+    /// To be called on a runtime.
+    pub(super) fn watch() -> io::Result<Self> {
+        let unless_ignored = |n: Number| {
+            let kind = SignalKind::from_raw(n.as_raw());
+            if signals::is_ignored(n) { Ok(None) } else { signal(kind).map(Some) }
+        };
         Ok(Self {
-            term: signal(SignalKind::terminate())?,
-            int: signal(SignalKind::interrupt())?,
-            hup: signal(SignalKind::hangup())?,
-            tstp: signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?,
-            cont: signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
-            winch: signal(SignalKind::window_change())?,
+            term: unless_ignored(Number::TERM)?,
+            int: unless_ignored(Number::INT)?,
+            hup: unless_ignored(Number::HUP)?,
+            tstp: unless_ignored(Number::TSTP)?,
+            cont: unless_ignored(Number::CONT)?,
+            winch: unless_ignored(Number::WINCH)?,
+            mark: unless_ignored(Number::USR1)?,
         })
     }
 
     async fn next(&mut self) -> Wake {
         tokio::select! {
-            _ = self.term.recv() => Wake::End(ExitReason::Terminated),
-            _ = self.int.recv() => Wake::End(ExitReason::Terminated),
-            _ = self.hup.recv() => Wake::End(ExitReason::Hangup),
-            _ = self.tstp.recv() => Wake::Suspend,
-            _ = self.cont.recv() => Wake::Continued,
-            _ = self.winch.recv() => Wake::Resized,
+            () = next(&mut self.term) => Wake::End(ExitReason::Terminated),
+            () = next(&mut self.int) => Wake::End(ExitReason::Terminated),
+            () = next(&mut self.hup) => Wake::End(ExitReason::Hangup),
+            () = next(&mut self.tstp) => Wake::Suspend,
+            () = next(&mut self.cont) => Wake::Continued,
+            () = next(&mut self.winch) => Wake::Resized,
+            () = next(&mut self.mark) => Wake::Mark,
         }
+    }
+}
+
+/// The next signal of a kind; of one that is ignored, none ever.
+async fn next(s: &mut Option<Signal>) {
+    match s {
+        Some(s) => _ = s.recv().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -71,7 +94,10 @@ enum Wake {
     Suspend,
     Continued,
     Resized,
-    Term(Option<io::Result<TermEvent>>),
+    /// A signal asks for a mark.
+    Mark,
+    /// The user has done something, or the terminal is gone.
+    Keys(io::Result<()>),
     Feed(Option<Event>),
     /// No tick for a while.
     Silence,
@@ -110,15 +136,25 @@ pub(super) enum Input {
     Tape(Box<Player>),
 }
 
+/// The ends of the console towards its user.
+pub(super) struct Ends {
+    /// Signals.
+    pub signals: Signals,
+    /// What comes from the terminal.
+    pub keys: Inlet,
+    /// What goes to it.
+    pub terminal: Terminal,
+}
+
 pub(super) async fn run(
     input: Input,
     analysis: Analysis,
     view: ViewState,
     settings: ConsoleSettings,
-    terminal: Terminal,
+    ends: Ends,
     recorder: Option<Recorder>,
 ) -> Result<ExitSummary, UiError> {
-    let mut signals = Signals::watch().map_err(UiError::Setup)?;
+    let Ends { mut signals, mut keys, terminal } = ends;
     // A recording has no feed: its channel is closed and never asked.
     let (events, interest, player) = match input {
         Input::Live(Feed { events, interest, host: _ }) => (events, Some(interest), None),
@@ -127,7 +163,6 @@ pub(super) async fn run(
     let (mut events, mut player) = (events, player);
     let mut answers = player.as_mut().and_then(|p| p.answers.take());
     let mut feed_open = player.is_none();
-    let mut keys = EventStream::new();
     let mut c = Console {
         view,
         player,
@@ -156,7 +191,7 @@ pub(super) async fn run(
         let wake = tokio::select! {
             biased;
             s = signals.next() => s,
-            e = keys.next() => Wake::Term(e),
+            e = keys.next() => Wake::Keys(e),
             () = line.done() => Wake::Sent,
             e = events.recv(), if feed_open => Wake::Feed(e),
             e = answer(&mut answers) => Wake::Answer(e),
@@ -170,14 +205,15 @@ pub(super) async fn run(
         }
         c.take(wake);
         // Whatever else is waiting belongs to the same frame.
-        while c.done.is_none() {
-            let Poll::Ready(e) = waiting(&mut keys).await else { break };
-            c.take(Wake::Term(e));
+        if keys.read().is_err() {
+            c.done = c.done.or(Some(ExitReason::Hangup));
         }
+        c.obey(keys.inputs());
         while feed_open && let Ok(e) = events.try_recv() {
             c.take(Wake::Feed(Some(e)));
         }
     }
+    keys.swallow();
     // Nothing more can be said to a terminal that does not read.
     let reason = if leave() { c.done.unwrap_or(ExitReason::Quit) } else { ExitReason::Hangup };
     let mut lines = summary(&c.analysis, &c.settings.tz);
@@ -193,26 +229,30 @@ async fn answer(from: &mut Option<tokio::sync::mpsc::UnboundedReceiver<Answer>>)
     }
 }
 
-/// The next event if it is there already. Asks with this task's own waker: the stream keeps
-/// the waker of the first question that it cannot answer, so a throw-away waker
-/// (`now_or_never`) would lose the next key until a tick comes.
-async fn waiting(keys: &mut EventStream) -> Poll<Option<io::Result<TermEvent>>> {
-    std::future::poll_fn(|cx| Poll::Ready(keys.poll_next_unpin(cx))).await
-}
-
 impl Console {
     fn take(&mut self, wake: Wake) {
         match wake {
-            Wake::End(reason) => self.done = Some(reason),
+            Wake::End(reason) => {
+                signals::heard();
+                self.done = Some(reason);
+            }
             Wake::Suspend => self.suspend(),
             Wake::Continued => {
-                // Somebody else stopped us: the shell has put the terminal into its own mode,
-                // which crossterm only sees when it leaves raw mode first.
+                // Somebody else stopped us: the shell has put the terminal into its own mode.
                 leave();
                 self.reenter();
             }
             Wake::Resized => self.resized(),
-            Wake::Frame | Wake::Answer(None) => {}
+            // Carried out with what else is waiting.
+            Wake::Keys(Ok(())) | Wake::Frame | Wake::Answer(None) => {}
+            Wake::Mark => {
+                let size = self.terminal.canvas.size();
+                let effect = update::update(&mut self.view, &self.analysis, size, Action::Mark);
+                if effect.is_some() {
+                    self.mark(Some("SIGUSR1"));
+                }
+                self.dirty = true;
+            }
             Wake::Answer(Some(a)) => self.answered(a),
             Wake::Play => self.play(),
             Wake::Sent => self.sent(),
@@ -220,9 +260,8 @@ impl Console {
                 self.view.flow = Flow::Silent(clock::mono().since(self.ticked));
                 self.dirty = true;
             }
-            Wake::Term(Some(Ok(e))) => self.terminal_event(&e),
             // The terminal is gone, and with it whoever looked at it.
-            Wake::Term(Some(Err(_)) | None) => self.done = Some(ExitReason::Hangup),
+            Wake::Keys(Err(_)) => self.done = Some(ExitReason::Hangup),
             Wake::Feed(Some(Event::Tick(tick))) => {
                 self.ticked = clock::mono();
                 self.analysis.push(tick.clone());
@@ -245,25 +284,45 @@ impl Console {
         }
     }
 
-    fn terminal_event(&mut self, e: &TermEvent) {
+    /// Carries out what the user did, for a while: ticks and the screen get their turn, too.
+    fn obey(&mut self, presses: &mut VecDeque<Press>) {
+        // Whatever it stands behind.
+        if presses.contains(&Press::Key(Key::Ctrl('c'))) {
+            self.done = self.done.or(Some(ExitReason::Quit));
+        }
+        let begun = clock::mono();
+        while self.done.is_none() && clock::mono().since(begun) < TURN {
+            let Some(press) = presses.pop_front() else { return };
+            self.press(&press, presses);
+        }
+    }
+
+    /// Carries out one thing, and with a step of the cursor all the same ones behind it: each
+    /// looks at all rows.
+    fn press(&mut self, press: &Press, behind: &mut VecDeque<Press>) {
         let size = self.terminal.canvas.size();
         let before = (self.view.play, self.view.when);
-        let effect = match e {
-            TermEvent::Key(k) => match input::key(*k) {
-                Some(k) => update::key(&mut self.view, &self.analysis, size, k),
-                None => return,
-            },
-            TermEvent::Mouse(m) => match input::mouse(*m) {
-                Some(input::Mouse::Do(a)) => {
-                    update::update(&mut self.view, &self.analysis, size, a)
+        let (v, a) = (&mut self.view, &self.analysis);
+        let step = match press {
+            Press::Key(k) => update::step(v, *k),
+            Press::Wheel(step) => Some(*step),
+            Press::Click(..) | Press::Paste(_) => None,
+        };
+        let effect = if let Some(step) = step {
+            let more = behind.iter().take_while(|b| *b == press).count();
+            behind.drain(..more);
+            update::steps(v, a, size, step, 1 + more);
+            None
+        } else {
+            match press {
+                Press::Key(k) => update::key(v, a, size, *k),
+                Press::Click(x, y) => click::click(v, a, size, *x, *y),
+                Press::Paste(p) => {
+                    update::paste(v, a, p);
+                    None
                 }
-                Some(input::Mouse::Click(x, y)) => {
-                    click::click(&mut self.view, &self.analysis, size, x, y)
-                }
-                None => return,
-            },
-            // SIGWINCH says the same.
-            _ => return,
+                Press::Wheel(_) => None,
+            }
         };
         self.dirty = true;
         if before != (self.view.play, self.view.when) {
@@ -280,21 +339,25 @@ impl Console {
                 update::notify(&mut self.view, &self.analysis, says);
                 self.look_at_recordings();
             }
-            Some(Effect::Mark) => match self.recordings.mark() {
-                Ok(name) => update::marked(&mut self.view, &self.analysis, &name),
-                Err(why) => update::notify(&mut self.view, &self.analysis, why),
-            },
+            Some(Effect::Mark) => self.mark(None),
             Some(Effect::Copy(text)) => {
                 let sent = self.terminal.canvas.copy(&text);
                 self.done = sent.err().map(|_| ExitReason::Hangup);
             }
             Some(Effect::Save { name, stamp, text }) => {
-                let says = match save(&self.settings.write_dir, &name, &stamp, &text) {
+                let says = match writing(|| save(&self.settings.write_dir, &name, &stamp, &text)) {
                     Ok(path) => format!("written to {}", path.display()),
                     Err(e) => format!("cannot write to {}: {e}", self.settings.write_dir.display()),
                 };
                 update::notify(&mut self.view, &self.analysis, says);
             }
+        }
+    }
+
+    fn mark(&mut self, name: Option<&str>) {
+        match self.recordings.mark(name) {
+            Ok(name) => update::marked(&mut self.view, &self.analysis, &name),
+            Err(why) => update::notify(&mut self.view, &self.analysis, why),
         }
     }
 

@@ -3,9 +3,11 @@
 //! [`run`] owns the terminal from entry to exit and gives it back on every way out. It judges
 //! nothing and computes nothing: that is done in `analysis` and `view`.
 
+pub mod decode;
 mod event_loop;
 pub mod glyphs;
-mod input;
+mod guard;
+mod inlet;
 mod outlet;
 mod pace;
 mod play;
@@ -28,6 +30,7 @@ use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
 use crate::recording::Recorder;
 use crate::replay::player::{Judged, Player};
+use crate::signals;
 use crate::source::Feed;
 use crate::view::state::{Play, Reel, ViewState};
 
@@ -107,26 +110,62 @@ pub enum UiError {
     Setup(#[source] std::io::Error),
 }
 
+/// The terminal, taken over, and the threads that serve it.
+///
+/// Taken before the readers of the kernel start: they can do with fewer threads and files than
+/// they want, a console without its own cannot run.
+pub struct Stage {
+    runtime: tokio::runtime::Runtime,
+    ends: event_loop::Ends,
+    settings: ConsoleSettings,
+}
+
+impl Stage {
+    /// Takes the terminal over; dropped unused, it gives it back.
+    ///
+    /// # Errors
+    /// [`UiError`] when standard output is no terminal or the system lacks threads or files.
+    pub fn open(settings: ConsoleSettings) -> Result<Self, UiError> {
+        terminal::install_panic_hook(std::thread::current().id());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(UiError::Setup)?;
+        let on = runtime.enter();
+        // Before the terminal is ours: from then on no signal may find it unguarded.
+        signals::restore_first(guard::restore);
+        let signals = event_loop::Signals::watch().map_err(UiError::Setup)?;
+        let keyboard = guard::keyboard().map_err(UiError::Terminal)?;
+        let keys = keyboard.try_clone().and_then(inlet::Inlet::start).map_err(UiError::Terminal)?;
+        let terminal =
+            terminal::Terminal::open(settings.mouse, keyboard).map_err(UiError::Terminal)?;
+        // The threads of keys and screen never hang but for the terminal.
+        signals::leave_to_others();
+        drop(on);
+        Ok(Self { runtime, ends: event_loop::Ends { signals, keys, terminal }, settings })
+    }
+}
+
 /// Runs the console, and `recorder` beside it, until the user quits, a signal comes or the terminal goes away. Prints
 /// nothing on the normal screen.
 ///
 /// # Errors
-/// [`UiError`] when standard output is no terminal or signals cannot be watched.
+/// [`UiError`] when signals cannot be watched.
 pub fn run(
+    stage: Stage,
     feed: Feed,
     analysis: Analysis,
-    settings: ConsoleSettings,
     recorder: Option<Recorder>,
 ) -> Result<ExitSummary, UiError> {
-    let view = ViewState::new(settings.tz.clone());
-    with_terminal(event_loop::Input::Live(feed), analysis, view, settings, recorder)
+    let view = ViewState::new(stage.settings.tz.clone());
+    with_terminal(stage, event_loop::Input::Live(feed), analysis, view, recorder)
 }
 
 /// Where and how a replay begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Begin {
-    /// At this time, paused; from the first tick, playing, without one.
-    pub at: Option<WallNs>,
+    /// Within this time, the end exclusive, paused; from the first tick, playing, without one.
+    pub at: Option<(WallNs, WallNs)>,
     /// So many times as fast as it was.
     pub speed: f64,
 }
@@ -142,7 +181,7 @@ pub fn replay(
 ) -> Result<ExitSummary, UiError> {
     let mut view = ViewState::new(settings.tz.clone());
     let goal = match begin.at {
-        Some(wall) => Goal::Wall(wall),
+        Some((from, to)) => Goal::Within(from, to),
         None if player.follow => Goal::End,
         None => Goal::Tick(0),
     };
@@ -161,24 +200,20 @@ pub fn replay(
         ..Reel::default()
     });
     view.waits.rebuild(analysis.history());
-    with_terminal(event_loop::Input::Tape(Box::new(player)), analysis, view, settings, None)
+    let stage = Stage::open(settings)?;
+    with_terminal(stage, event_loop::Input::Tape(Box::new(player)), analysis, view, None)
 }
 
 fn with_terminal(
+    stage: Stage,
     input: event_loop::Input,
     analysis: Analysis,
     view: ViewState,
-    settings: ConsoleSettings,
     recorder: Option<Recorder>,
 ) -> Result<ExitSummary, UiError> {
-    terminal::install_panic_hook(std::thread::current().id());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(UiError::Setup)?;
-    let terminal = terminal::Terminal::open(settings.mouse).map_err(UiError::Terminal)?;
+    let Stage { runtime, ends, settings } = stage;
     let mut out =
-        runtime.block_on(event_loop::run(input, analysis, view, settings, terminal, recorder))?;
+        runtime.block_on(event_loop::run(input, analysis, view, settings, ends, recorder))?;
     out.panics.extend(terminal::take_panics());
     // Threads that read the terminal or signals must not keep us from leaving.
     runtime.shutdown_background();

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock;
+use crate::rights::{self, Duty};
 
 #[derive(Debug, Default)]
 struct State {
@@ -71,9 +72,10 @@ impl Outlet {
         let (queue, frames) = channel();
         let line = Arc::new(Line::default());
         let shared = line.clone();
-        std::thread::Builder::new()
-            .name("screen".to_owned())
-            .spawn(move || pump(out, &frames, &shared))?;
+        std::thread::Builder::new().name("screen".to_owned()).spawn(move || {
+            rights::restrict(Duty::Figures);
+            pump(out, &frames, &shared);
+        })?;
         Ok((Self { queue, line: line.clone() }, line))
     }
 }

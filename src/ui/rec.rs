@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use crate::analysis::Analysis;
 use crate::clock;
+use crate::model::text::sanitize;
 use crate::model::tick::Tick;
 use crate::recording::recorder::{End, Options, State, Status, Target, default_file};
 use crate::recording::{Note, Recorder};
+use crate::rights::writing;
 use crate::view::state::{Rec, RecState};
 use crate::view::units;
 
@@ -23,6 +25,8 @@ pub(super) struct Recordings {
     closing: Vec<Recorder>,
     /// Marks so far.
     marks: u64,
+    /// What goes wrong beside the writing, as the user was told.
+    trouble: Option<String>,
 }
 
 impl Recordings {
@@ -45,7 +49,7 @@ impl Recordings {
             self.closing.push(r);
             return says;
         }
-        let path = default_file(dir, &a.host().hostname, clock::wall());
+        let path = writing(|| default_file(dir, &a.host().hostname, clock::wall()));
         let seen = a.history().iter().filter_map(|m| {
             let note = a.at(m.tick.seq)?.note();
             Some((m.tick.clone(), note))
@@ -55,6 +59,7 @@ impl Recordings {
         let target = Target::File(path.clone());
         match Recorder::start(target, a.host(), Options::default(), backlog) {
             Ok(r) => {
+                self.trouble = None;
                 self.running = Some(r);
                 format!("recording to {}, the last {n} ticks first", path.display())
             }
@@ -62,8 +67,9 @@ impl Recordings {
         }
     }
 
-    /// Puts a mark of the user into the running one: its text, or why there is none.
-    pub(super) fn mark(&mut self) -> Result<String, String> {
+    /// Puts a mark of the user into the running one, with a name or with the next number: its
+    /// text, or why there is none.
+    pub(super) fn mark(&mut self, name: Option<&str>) -> Result<String, String> {
         let Some(r) = &mut self.running else {
             return Err("nothing is recorded: r starts a recording".to_owned());
         };
@@ -71,8 +77,12 @@ impl Recordings {
             State::Paused { why, .. } => Err(format!("no mark: the recording is paused, {why}")),
             State::Ended(_) => Err("no mark: the recording has ended".to_owned()),
             State::Opening | State::Recording => {
-                self.marks += 1;
-                let name = format!("console {}", self.marks);
+                let name = if let Some(name) = name {
+                    name.to_owned()
+                } else {
+                    self.marks += 1;
+                    format!("console {}", self.marks)
+                };
                 r.mark(name.as_str());
                 Ok(name)
             }
@@ -88,6 +98,13 @@ impl Recordings {
             news.push(told(r, &end));
             self.running = None;
         }
+        if let Some(r) = &self.running {
+            let trouble = r.status().trouble;
+            if let Some(t) = trouble.as_ref().filter(|_| trouble != self.trouble) {
+                news.push(format!("{}: {t}", r.target().name()));
+            }
+            self.trouble = trouble;
+        }
         self.closing.retain(|r| {
             let state = r.status().state;
             if let State::Ended(end) = &state {
@@ -102,7 +119,7 @@ impl Recordings {
     pub(super) fn finish(&mut self) -> Vec<String> {
         let all = self.running.take().into_iter().chain(std::mem::take(&mut self.closing));
         all.map(|r| {
-            let name = r.target().name();
+            let name = sanitize(&r.target().name()).into_owned();
             match r.finish(PATIENCE) {
                 None => format!("{name}: the disk does not answer; ends with its last whole block"),
                 Some(s) => match &s.state {
@@ -123,9 +140,11 @@ fn line(name: &str, s: &Status, end: &End) -> String {
     match end {
         End::Closed | End::ReaderGone => {
             let lost = if s.lost > 0 { format!(", {} left out", s.lost) } else { String::new() };
-            format!("recorded {} ticks{lost}, {} in {name}", s.ticks, units::bytes(s.size as f64))
+            let trouble = s.trouble.as_ref().map_or_else(String::new, |t| format!("; {t}"));
+            let size = units::bytes(s.size as f64);
+            sanitize(&format!("recorded {} ticks{lost}, {size} in {name}{trouble}", s.ticks)).into()
         }
-        End::Failed(why) => format!("cannot record to {name}: {why}"),
+        End::Failed(why) => sanitize(&format!("cannot record to {name}: {why}")).into(),
     }
 }
 

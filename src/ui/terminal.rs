@@ -5,19 +5,17 @@
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::Duration;
 
 use crossterm::clipboard::CopyToClipboard;
 use crossterm::cursor::{Hide, MoveTo, Show};
-use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
+use crossterm::event::{EnableBracketedPaste, EnableMouseCapture};
 use crossterm::queue;
 use crossterm::style::{Attribute, SetAttribute};
 use crossterm::terminal::{
     BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
-    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
@@ -25,6 +23,7 @@ use ratatui::layout::Rect;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::MouseMode;
+use super::guard;
 use super::outlet::{Line, Outlet};
 use crate::view::vm::Size;
 
@@ -35,8 +34,6 @@ const DEFAULT_SIZE: Size = Size::new(80, 24);
 /// Beyond this a size is a mistake and not a screen.
 const MAX_SIDE: u16 = 1000;
 
-/// Whether the terminal is ours now; the panic hook asks.
-static ENTERED: AtomicBool = AtomicBool::new(false);
 /// The line to the terminal: whoever leaves must know whether anything is still on its way.
 static LINE: Mutex<Option<Arc<Line>>> = Mutex::new(None);
 /// How long leaving waits for the last frame. A terminal that does not read is left as it is.
@@ -124,7 +121,7 @@ impl<W: Write> Canvas<W> {
     }
 
     fn enter(&mut self, mouse: MouseMode) -> io::Result<()> {
-        queue!(self.backend, EnterAlternateScreen, Hide)?;
+        queue!(self.backend, EnterAlternateScreen, Hide, EnableBracketedPaste)?;
         if mouse == MouseMode::On {
             queue!(self.backend, EnableMouseCapture)?;
         }
@@ -162,6 +159,9 @@ struct Tty(OwnedFd);
 impl Write for Tty {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         loop {
+            if guard::is_dying() {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
             match rustix::io::write(&self.0, buf) {
                 // Somebody who shares the terminal set it to non-blocking: wait for room.
                 Err(rustix::io::Errno::AGAIN) => {
@@ -184,11 +184,12 @@ pub(super) struct Terminal {
     /// What is on its way to it.
     pub line: Arc<Line>,
     mouse: MouseMode,
+    keyboard: OwnedFd,
 }
 
 impl Terminal {
-    /// Takes over the terminal on standard output.
-    pub(super) fn open(mouse: MouseMode) -> io::Result<Self> {
+    /// Takes over the terminal on standard output, and the one with the keys.
+    pub(super) fn open(mouse: MouseMode, keyboard: OwnedFd) -> io::Result<Self> {
         if !io::stdout().is_terminal() {
             return Err(io::Error::other("standard output is not a terminal"));
         }
@@ -196,15 +197,14 @@ impl Terminal {
         if let Ok(mut known) = LINE.lock() {
             *known = Some(line.clone());
         }
-        let mut t = Self { canvas: Canvas::new(out, window_size()), line, mouse };
+        let mut t = Self { canvas: Canvas::new(out, window_size()), line, mouse, keyboard };
         t.enter()?;
         Ok(t)
     }
 
     /// Enters raw mode and the alternate screen.
     pub(super) fn enter(&mut self) -> io::Result<()> {
-        enable_raw_mode()?;
-        ENTERED.store(true, Ordering::SeqCst);
+        guard::enter(&self.keyboard, io::stdout())?;
         self.canvas.resize(window_size());
         self.canvas.enter(self.mouse)
     }
@@ -221,22 +221,7 @@ impl Drop for Terminal {
 pub(super) fn leave() -> bool {
     let line = LINE.lock().ok().and_then(|l| l.clone());
     let free = line.is_none_or(|l| l.settle(PATIENCE));
-    if !ENTERED.swap(false, Ordering::SeqCst) {
-        return free;
-    }
-    if free {
-        let mut out = io::stdout();
-        let _ = queue!(
-            out,
-            EndSynchronizedUpdate,
-            DisableMouseCapture,
-            SetAttribute(Attribute::Reset),
-            LeaveAlternateScreen,
-            Show
-        )
-        .and_then(|()| out.flush());
-    }
-    disable_raw_mode().is_ok() && free
+    guard::leave(free)
 }
 
 /// Columns and rows of the terminal.
@@ -255,7 +240,7 @@ pub(super) fn window_size() -> Size {
 pub(super) fn install_panic_hook(ui: ThreadId) {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if !ENTERED.load(Ordering::SeqCst) {
+        if !guard::is_entered() {
             return before(info);
         }
         if std::thread::current().id() == ui {

@@ -39,6 +39,15 @@ pub enum Key {
     Delete,
 }
 
+/// Text that was pasted, as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pasted {
+    /// Its beginning: as much as a prompt could take.
+    pub text: String,
+    /// Lines of all of it.
+    pub lines: usize,
+}
+
 /// How far the cursor goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {

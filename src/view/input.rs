@@ -2,6 +2,7 @@
 
 use super::action::Key;
 use super::state::Input;
+use crate::model::text::is_plain;
 
 impl Input {
     /// A key was pressed; true when the line is another one now. Takes `max` characters.
@@ -33,6 +34,17 @@ impl Input {
         self.text.len() != before
     }
 
+    /// Puts in pasted text as one line, where the cursor is: what ends or indents a line becomes
+    /// a space, what a terminal would obey is left out. The line takes `max` characters.
+    pub(super) fn paste(&mut self, text: &str, max: usize) {
+        let lines = text.split(['\r', '\n', '\t']).map(str::trim).filter(|l| !l.is_empty());
+        let line = lines.collect::<Vec<_>>().join(" ");
+        let room = max.saturating_sub(self.text.len());
+        let before = self.text.len();
+        self.text.splice(self.at..self.at, line.chars().filter(|c| is_plain(*c)).take(room));
+        self.at += self.text.len() - before;
+    }
+
     fn cut_word(&mut self) {
         let end = self.at;
         while self.at > 0 && self.text[self.at - 1] == ' ' {
@@ -42,5 +54,24 @@ impl Input {
             self.at -= 1;
         }
         self.text.drain(self.at..end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paste_becomes_one_line_at_the_cursor() {
+        let mut line = Input::new("ab");
+        line.edit(Key::Left, 20);
+        line.paste("  1\r\n\t2\t3\u{1b}[2J\u{202e}\n", 20);
+        assert_eq!(line.string(), "a1 2 3[2Jb");
+        line.edit(Key::Char('x'), 20);
+        assert_eq!(line.string(), "a1 2 3[2Jxb", "the cursor stands behind what was pasted");
+        line.paste("0123456789", 20);
+        assert_eq!(line.string(), "a1 2 3[2Jx012345678b", "as much as it takes");
+        line.paste("more\r\n", 20);
+        assert_eq!(line.text.len(), 20);
     }
 }

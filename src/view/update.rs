@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::action::{Action, Effect, Key, Step, TimeStep};
+use super::action::{Action, Effect, Key, Pasted, Step, TimeStep};
 use super::build::{held, shown};
 use super::chrome;
 use super::context::{Cx, clock};
@@ -46,6 +46,43 @@ pub fn key(v: &mut ViewState, a: &Analysis, size: Size, key: Key) -> Option<Effe
         _ => {}
     }
     None
+}
+
+/// The step of the cursor that a key asks for now, if it does.
+#[must_use]
+pub fn step(v: &ViewState, key: Key) -> Option<Step> {
+    match keymap::lookup(&v.mode, key) {
+        Some(Action::Move(step)) => Some(step),
+        _ => None,
+    }
+}
+
+/// The cursor goes so many steps at once: a key that repeats, a wheel that spins.
+pub fn steps(v: &mut ViewState, a: &Analysis, size: Size, step: Step, times: usize) {
+    v.notice = None;
+    move_cursor(v, a, size, step, times);
+}
+
+/// Text was pasted: it goes into an open prompt. Anywhere else it is refused, for its letters
+/// would be carried out as keys.
+pub fn paste(v: &mut ViewState, a: &Analysis, pasted: &Pasted) {
+    v.notice = None;
+    match &mut v.mode {
+        Mode::Filter { pane, input, .. } => {
+            input.paste(&pasted.text, MAX_FILTER);
+            let (pane, typed) = (*pane, input.string());
+            set_filter(v, pane, &typed);
+        }
+        Mode::Goto { input } => input.paste(&pasted.text, MAX_TIME),
+        Mode::Normal | Mode::Columns { .. } | Mode::Help { .. } => {
+            let lines = if pasted.lines == 1 { "line" } else { "lines" };
+            let says = format!(
+                "{} {lines} of pasted text refused: open a prompt first, such as / for a filter",
+                pasted.lines
+            );
+            notify(v, a, says);
+        }
+    }
 }
 
 /// A tick was taken in by `a`.
@@ -109,7 +146,7 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
             focus(v, Focus::Findings);
         }
         Action::FocusPane(n) => focus_number(v, n),
-        Action::Move(step) => move_cursor(v, a, size, step),
+        Action::Move(step) => move_cursor(v, a, size, step, 1),
         Action::SortNext => sort_next(v, size),
         Action::SortReverse => sort_reverse(v),
         Action::Filter => {
@@ -282,16 +319,16 @@ fn under_cursor(v: &ViewState, cx: &Cx<'_>, _size: Size) -> Option<Detail> {
     }
 }
 
-fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step) {
+fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step, times: usize) {
     match &mut v.mode {
         Mode::Help { scroll } => {
             let page = usize::from(size.h.saturating_sub(3)).max(1);
             let last = overlay::help_lines().len().saturating_sub(page);
-            *scroll = stepped(*scroll, step, page, last + 1);
+            *scroll = stepped(*scroll, step, times, page, last + 1);
             return;
         }
         Mode::Columns { pane, at } => {
-            *at = stepped(*at, step, 10, panes::pane(*pane).columns().len());
+            *at = stepped(*at, step, times, 10, panes::pane(*pane).columns().len());
             return;
         }
         Mode::Normal | Mode::Filter { .. } | Mode::Goto { .. } => {}
@@ -302,7 +339,7 @@ fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step) {
         let page = usize::from(place.body.h).max(1);
         let lines = detail::lines(&cx, v, &open.what, place.body.w).len();
         let last = lines.saturating_sub(page);
-        let scroll = stepped(open.scroll.min(last), step, page, last + 1);
+        let scroll = stepped(open.scroll.min(last), step, times, page, last + 1);
         if let Some(open) = v.details.last_mut() {
             open.scroll = scroll;
         }
@@ -312,14 +349,14 @@ fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step) {
         Focus::Findings => {
             let active = &cx.now.findings.active;
             let Some(at) = chrome::selected_finding(&cx, v) else { return };
-            let at = stepped(at, step, usize::from(place.findings.h), active.len());
+            let at = stepped(at, step, times, usize::from(place.findings.h), active.len());
             v.finding =
                 active.get(at).map(|f| FindingKey { rule: f.rule, subject: f.subject.clone() });
         }
         Focus::Pane(id) => {
             let area = place.panes.iter().find(|p| p.id == id).copied();
             let area = area.unwrap_or(PaneArea { id, area: place.body, frame: FrameKind::Rule });
-            let moved = move_in_pane(v, &cx, area, step);
+            let moved = move_in_pane(v, &cx, area, step, times);
             let latest = a.latest().map(|m| m.tick.mono).unwrap_or_default();
             let seq = cx.now.tick.seq;
             if let (Some((cursor, top)), Some(st)) = (moved, v.pane_mut(id)) {
@@ -338,7 +375,13 @@ fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step) {
     }
 }
 
-fn move_in_pane(v: &ViewState, cx: &Cx<'_>, area: PaneArea, step: Step) -> Option<(Cursor, usize)> {
+fn move_in_pane(
+    v: &ViewState,
+    cx: &Cx<'_>,
+    area: PaneArea,
+    step: Step,
+    times: usize,
+) -> Option<(Cursor, usize)> {
     let st = v.pane(area.id)?;
     let pane = panes::pane(area.id);
     let held = held(cx.analysis, v, st);
@@ -356,22 +399,23 @@ fn move_in_pane(v: &ViewState, cx: &Cx<'_>, area: PaneArea, step: Step) -> Optio
     if step == Step::First {
         return Some((Cursor::Top, 0));
     }
-    let place = stepped(at, step, rows, n);
+    let place = stepped(at, step, times, rows, n);
     let key = pane.key_at(&p, place)?;
     let top = st.top.min(n.saturating_sub(rows)).clamp((place + 1).saturating_sub(rows), place);
     Some((Cursor::On { key, place }, top))
 }
 
-/// `at` after a step in a list of `n`, with pages of `page`.
-fn stepped(at: usize, step: Step, page: usize, n: usize) -> usize {
+/// `at` after so many steps in a list of `n`, with pages of `page`.
+fn stepped(at: usize, step: Step, times: usize, page: usize, n: usize) -> usize {
     let last = n.saturating_sub(1);
+    let by = |rows: usize| rows.max(1).saturating_mul(times);
     let to = match step {
-        Step::Up => at.saturating_sub(1),
-        Step::Down => at + 1,
-        Step::HalfUp => at.saturating_sub((page / 2).max(1)),
-        Step::HalfDown => at + (page / 2).max(1),
-        Step::PageUp => at.saturating_sub(page.max(1)),
-        Step::PageDown => at + page.max(1),
+        Step::Up => at.saturating_sub(by(1)),
+        Step::Down => at.saturating_add(by(1)),
+        Step::HalfUp => at.saturating_sub(by(page / 2)),
+        Step::HalfDown => at.saturating_add(by(page / 2)),
+        Step::PageUp => at.saturating_sub(by(page)),
+        Step::PageDown => at.saturating_add(by(page)),
         Step::First => 0,
         Step::Last => last,
     };

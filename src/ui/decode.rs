@@ -1,0 +1,468 @@
+//! What the terminal sends, byte by byte, as keys, wheel, clicks and pastes.
+//!
+//! A pure state machine; its owner keeps the time. Two promises that crossterm's parser, which
+//! waits for the end of a sequence for ever, cannot keep:
+//!
+//! * A fragment of a sequence ends at the next control byte, or when [`Decoder::idle`] says that
+//!   nothing has followed it. The control byte is obeyed.
+//! * Nothing grows with what comes in: sequences keep `MAX_SEQUENCE` bytes, pastes
+//!   [`MAX_PASTE`].
+//!
+//! Only what the keymap and the prompts can use has a meaning; every other sequence is read to
+//! its end and dropped: function keys, focus, answers to questions that somebody else asked.
+
+use memchr::memmem;
+
+use crate::view::action::{Key, Pasted, Step};
+
+/// Bytes of a sequence's parameters that are looked at.
+const MAX_SEQUENCE: usize = 32;
+/// Bytes of a paste that are kept; no prompt takes more.
+pub const MAX_PASTE: usize = 4096;
+/// Begins and ends a paste.
+const PASTE: &[u8] = b"\x1b[200~";
+const PASTE_END: &[u8] = b"\x1b[201~";
+/// No key sends more bytes than this.
+const LONGEST_KEY: usize = 8;
+
+const CTRL_C: u8 = 0x03;
+const ESC: u8 = 0x1b;
+
+/// Something that the user did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A key.
+    Key(Key),
+    /// The wheel was turned by one notch.
+    Wheel(Step),
+    /// The left button was pressed at a column and a row.
+    Click(u16, u16),
+    /// Text was pasted.
+    Paste(Pasted),
+}
+
+/// Where in a sequence the next byte stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// In none.
+    #[default]
+    Ground,
+    /// Behind ESC.
+    Escape,
+    /// Behind ESC `[`.
+    Csi,
+    /// Behind ESC `O`.
+    Ss3,
+    /// Behind ESC `[[`, a function key of the Linux console.
+    Console,
+    /// Behind ESC `[M`: three bytes of a mouse that knows no other way.
+    OldMouse,
+    /// In an answer (OSC, DCS, APC, PM, SOS), which ends with BEL or ESC `\`.
+    Answer,
+    /// Behind an ESC in one.
+    AnswerEscape,
+    /// In a character that takes so many bytes.
+    Character(u8),
+    /// Between the brackets of a paste.
+    Paste,
+}
+
+/// Bytes to [`Input`].
+#[derive(Debug, Default)]
+pub struct Decoder {
+    state: State,
+    /// Parameters, or the bytes of a character.
+    sequence: Vec<u8>,
+    /// The paste so far.
+    text: Vec<u8>,
+    lines: Lines,
+    /// Bytes of [`PASTE_END`] that the paste ends with.
+    matched: usize,
+    /// The paste has stopped without its end.
+    stalled: bool,
+    /// The last paste was broken off: what comes may be the rest of it.
+    broken_off: bool,
+}
+
+impl Decoder {
+    /// Takes what was read at once.
+    pub fn feed(&mut self, bytes: &[u8], out: &mut impl FnMut(Input)) {
+        if self.stalled && self.is_typed(bytes) {
+            self.end_paste(out);
+        }
+        self.stalled = false;
+        let mut rest = bytes;
+        while let Some((&b, behind)) = rest.split_first() {
+            rest = behind;
+            if self.state == State::Paste {
+                self.paste(b, rest, out);
+            } else {
+                self.byte(b, out);
+            }
+        }
+    }
+
+    /// Nothing has come for a while: what was begun is all there is.
+    pub fn idle(&mut self, out: &mut impl FnMut(Input)) {
+        match self.state {
+            State::Paste if self.matched == 1 => {
+                self.end_paste(out);
+                out(Input::Key(Key::Esc));
+            }
+            // The link may be slow: keys would be carried out, so it waits for what looks typed.
+            State::Paste => self.stalled = true,
+            _ => self.abandon(out),
+        }
+    }
+
+    /// Whether [`Self::idle`] would change anything.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        match self.state {
+            State::Ground => false,
+            State::Paste => !self.stalled || self.matched == 1,
+            _ => true,
+        }
+    }
+
+    /// Whether the rest of a paste may still come.
+    #[must_use]
+    pub fn is_owed_text(&self) -> bool {
+        self.state == State::Paste || self.broken_off
+    }
+
+    /// The fragment is over.
+    fn abandon(&mut self, out: &mut impl FnMut(Input)) {
+        if self.state == State::Escape {
+            out(Input::Key(Key::Esc));
+        }
+        self.state = State::Ground;
+        self.sequence.clear();
+    }
+
+    fn byte(&mut self, b: u8, out: &mut impl FnMut(Input)) {
+        match (self.state, b) {
+            (State::Answer, ESC) => self.state = State::AnswerEscape,
+            (State::AnswerEscape, b'\\') | (State::Answer, 0x07) => self.abandon(out),
+            // Alt and backspace: what shells take for a word.
+            (State::Escape, 0x08 | 0x7f) => {
+                self.state = State::Ground;
+                out(Input::Key(Key::Ctrl('w')));
+            }
+            (_, ESC) => {
+                self.abandon(out);
+                self.state = State::Escape;
+            }
+            (_, 0..=0x1f | 0x7f) => {
+                self.abandon(out);
+                out(Input::Key(control(b)));
+            }
+            (State::Ground, _) => self.character(b, out),
+            (State::Escape, b'[') => self.state = State::Csi,
+            (State::Escape, b'O') => self.state = State::Ss3,
+            (State::Escape, b']' | b'P' | b'_' | b'^' | b'X') => self.state = State::Answer,
+            (State::Answer, _) => {}
+            (State::AnswerEscape, _) => {
+                self.state = State::Escape;
+                self.byte(b, out);
+            }
+            (State::Character(n), 0x80..=0xbf) => {
+                self.sequence.push(b);
+                if self.sequence.len() >= usize::from(n) {
+                    self.end_character(out);
+                }
+            }
+            (State::OldMouse, _) => {
+                self.sequence.push(b);
+                if let [b, x, y] = self.sequence[..] {
+                    let place = |b: u8| u32::from(b).saturating_sub(32);
+                    mouse(place(b), place(x), place(y), true).map(&mut *out);
+                    self.abandon(out);
+                }
+            }
+            // A character is cut short. Behind ESC: Alt and a key, to which nothing is bound, or
+            // Escape and a key in one packet.
+            (State::Escape | State::Character(_), _) | (_, 0x80..) => {
+                self.abandon(out);
+                self.character(b, out);
+            }
+            (State::Csi, b'[') if self.sequence.is_empty() => self.state = State::Console,
+            (State::Csi, b'M') if self.sequence.is_empty() => self.state = State::OldMouse,
+            (State::Csi | State::Ss3, 0x20..=0x3f) => {
+                if self.sequence.len() < MAX_SEQUENCE {
+                    self.sequence.push(b);
+                }
+            }
+            (State::Csi, _) => self.end_csi(b, out),
+            (State::Ss3, _) => {
+                arrow(b).map(Input::Key).map(&mut *out);
+                self.abandon(out);
+            }
+            (State::Console | State::Paste, _) => self.abandon(out),
+        }
+    }
+
+    /// A byte that is part of a character.
+    fn character(&mut self, b: u8, out: &mut impl FnMut(Input)) {
+        let long = match b {
+            0x20..=0x7e => return out(Input::Key(Key::Char(char::from(b)))),
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            // Never the beginning of one.
+            _ => return,
+        };
+        self.sequence.push(b);
+        self.state = State::Character(long);
+    }
+
+    fn end_character(&mut self, out: &mut impl FnMut(Input)) {
+        let c = std::str::from_utf8(&self.sequence).ok().and_then(|s| s.chars().next());
+        if let Some(c) = c.filter(|c| !c.is_control()) {
+            out(Input::Key(Key::Char(c)));
+        }
+        self.abandon(out);
+    }
+
+    fn end_csi(&mut self, end: u8, out: &mut impl FnMut(Input)) {
+        let sequence = std::mem::take(&mut self.sequence);
+        self.state = State::Ground;
+        // What does not fit is no sequence that means anything here.
+        if sequence.len() < MAX_SEQUENCE {
+            let p = Parameters::of(&sequence);
+            if (p.private, end, p.at(0)) == (None, b'~', 200) {
+                self.state = State::Paste;
+            } else {
+                csi(&p, end, out);
+            }
+        }
+        // Its memory serves the next one.
+        self.sequence = sequence;
+        self.sequence.clear();
+    }
+
+    /// A byte of a paste, and what was read behind it.
+    fn paste(&mut self, b: u8, rest: &[u8], out: &mut impl FnMut(Input)) {
+        if PASTE_END.get(self.matched) == Some(&b) {
+            self.matched += 1;
+            if self.matched < PASTE_END.len() {
+                return;
+            }
+            self.matched = 0;
+            // A terminal that lets this through from the pasted text must not have the rest of
+            // it taken for keys: what was read at once ends with the last one.
+            let next = memmem::find(rest, PASTE_END).map(|end| &rest[..end]);
+            if next.is_none_or(|more| memmem::find(more, PASTE).is_some()) {
+                self.end_paste(out);
+            }
+            return;
+        }
+        // What looked like the end was none.
+        for b in PASTE_END.iter().take(std::mem::take(&mut self.matched)) {
+            self.keep(*b);
+        }
+        match b {
+            // Wherever it comes.
+            CTRL_C => {
+                self.drop_paste();
+                self.broken_off = true;
+                out(Input::Key(Key::Ctrl('c')));
+            }
+            ESC => self.matched = 1,
+            _ => self.keep(b),
+        }
+    }
+
+    fn keep(&mut self, b: u8) {
+        self.lines.take(b);
+        if self.text.len() < MAX_PASTE {
+            self.text.push(b);
+        }
+    }
+
+    fn end_paste(&mut self, out: &mut impl FnMut(Input)) {
+        let lines = self.lines.count();
+        if lines > 0 {
+            let text = String::from_utf8_lossy(&self.text).into_owned();
+            out(Input::Paste(Pasted { text, lines }));
+        }
+        self.drop_paste();
+    }
+
+    fn drop_paste(&mut self) {
+        let Self { sequence, .. } = std::mem::take(self);
+        self.sequence = sequence;
+    }
+
+    /// Whether this, behind a paste that stopped without its end, is a key: one alone, for a
+    /// paste that goes on comes in bursts.
+    fn is_typed(&self, bytes: &[u8]) -> bool {
+        let end = PASTE_END.get(self.matched..).unwrap_or_default();
+        if end.starts_with(bytes) || bytes.starts_with(end) {
+            return false;
+        }
+        match bytes {
+            [ESC, ..] => bytes.len() <= LONGEST_KEY,
+            _ => bytes.len() <= 4 && std::str::from_utf8(bytes).is_ok_and(is_one),
+        }
+    }
+}
+
+fn is_one(s: &str) -> bool {
+    s.chars().count() == 1
+}
+
+/// Counts lines, whichever way they end.
+#[derive(Debug, Default)]
+struct Lines {
+    ended: usize,
+    /// Something stands behind the last end.
+    open: bool,
+    /// The last byte.
+    last: u8,
+}
+
+impl Lines {
+    fn take(&mut self, b: u8) {
+        match b {
+            b'\n' if self.last == b'\r' => {}
+            b'\r' | b'\n' => {
+                self.ended += 1;
+                self.open = false;
+            }
+            _ => self.open = true,
+        }
+        self.last = b;
+    }
+    fn count(&self) -> usize {
+        self.ended + usize::from(self.open)
+    }
+}
+
+/// Numbers between ESC `[` and the last byte.
+struct Parameters<'a> {
+    /// Marks a meaning of its own: `<`, `=`, `>` or `?`.
+    private: Option<u8>,
+    rest: &'a [u8],
+}
+
+impl<'a> Parameters<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        match bytes.split_first() {
+            Some((&p @ b'<'..=b'?', rest)) => Self { private: Some(p), rest },
+            _ => Self { private: None, rest: bytes },
+        }
+    }
+    /// The part with this index of the parameter with that one; 0 when there is none.
+    fn part(&self, at: usize, part: usize) -> u32 {
+        let parameter = self.rest.split(|b| *b == b';').nth(at).unwrap_or_default();
+        let digits = parameter.split(|b| *b == b':').nth(part).unwrap_or_default();
+        digits.iter().fold(0, |n: u32, b| match b {
+            b'0'..=b'9' => n.saturating_mul(10).saturating_add(u32::from(b - b'0')),
+            _ => n,
+        })
+    }
+    fn at(&self, at: usize) -> u32 {
+        self.part(at, 0)
+    }
+    fn len(&self) -> usize {
+        self.rest.split(|b| *b == b';').count()
+    }
+}
+
+/// A whole sequence.
+fn csi(p: &Parameters<'_>, end: u8, out: &mut impl FnMut(Input)) {
+    match (p.private, end) {
+        (Some(b'<'), b'M' | b'm') => {
+            mouse(p.at(0), p.at(1), p.at(2), end == b'M').map(out);
+        }
+        (Some(_), _) => {}
+        // The mouse of rxvt.
+        (None, b'M') if p.len() == 3 => {
+            mouse(p.at(0).saturating_sub(32), p.at(1), p.at(2), true).map(out);
+        }
+        // Terminals that name every key by its code; `3` is a release.
+        (None, b'u') if p.part(1, 1) != 3 => named(p.at(0), p.at(1), out),
+        (None, b'~') if p.at(0) == 27 => named(p.at(2), p.at(1), out),
+        (None, _) if p.part(1, 1) == 3 => {}
+        (None, b'~') => {
+            let key = match p.at(0) {
+                1 | 7 => Key::Home,
+                3 => Key::Delete,
+                4 | 8 => Key::End,
+                5 => Key::PageUp,
+                6 => Key::PageDown,
+                _ => return,
+            };
+            out(Input::Key(key));
+        }
+        (None, _) => {
+            arrow(end).map(Input::Key).map(out);
+        }
+    }
+}
+
+/// The last byte of a key that has a name of its own, behind ESC `[` and behind ESC `O`.
+fn arrow(end: u8) -> Option<Key> {
+    Some(match end {
+        b'A' => Key::Up,
+        b'B' => Key::Down,
+        b'C' => Key::Right,
+        b'D' => Key::Left,
+        b'F' => Key::End,
+        b'H' => Key::Home,
+        b'Z' => Key::BackTab,
+        _ => return None,
+    })
+}
+
+/// A key by its code, with what is held beside it: 1 and 1 for shift, 2 for Alt, 4 for control.
+fn named(code: u32, held: u32, out: &mut impl FnMut(Input)) {
+    let held = held.saturating_sub(1);
+    let (shift, alt, ctrl) = (held & 1 != 0, held & 2 != 0, held & 4 != 0);
+    let key = match code {
+        9 if shift => Key::BackTab,
+        9 => Key::Tab,
+        13 => Key::Enter,
+        27 => Key::Esc,
+        8 | 127 if alt => return out(Input::Key(Key::Ctrl('w'))),
+        8 | 127 => Key::Backspace,
+        // Keys without a character, such as those of the keypad.
+        0xe000..=0xf8ff => return,
+        _ => match char::from_u32(code) {
+            Some(c) if c.is_control() => return,
+            Some(c) if ctrl => Key::Ctrl(c.to_ascii_lowercase()),
+            Some(c) if shift => Key::Char(c.to_ascii_uppercase()),
+            Some(c) => Key::Char(c),
+            None => return,
+        },
+    };
+    if alt {
+        out(Input::Key(Key::Esc));
+    }
+    out(Input::Key(key));
+}
+
+fn control(b: u8) -> Key {
+    match b {
+        b'\r' => Key::Enter,
+        b'\t' => Key::Tab,
+        0x08 | 0x7f => Key::Backspace,
+        _ => Key::Ctrl(char::from(b | 0x40).to_ascii_lowercase()),
+    }
+}
+
+/// The wheel moves the cursor, the left button selects. Columns and rows count from 1.
+fn mouse(button: u32, x: u32, y: u32, pressed: bool) -> Option<Input> {
+    // Shift, Alt and control do not matter; 32 is a motion, 64 the wheel.
+    let place = |n: u32| u16::try_from(n.checked_sub(1)?).ok();
+    match button & !0b1_1100 {
+        0 if pressed => Some(Input::Click(place(x)?, place(y)?)),
+        64 => Some(Input::Wheel(Step::Up)),
+        65 => Some(Input::Wheel(Step::Down)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
