@@ -1,5 +1,6 @@
 //! The only file that wires a source to the analysis and the analysis to an outlet.
 
+mod limits;
 mod record;
 mod replay;
 
@@ -24,6 +25,8 @@ use crate::model::text::sanitize;
 use crate::model::tick::Tick;
 use crate::recording::Recorder;
 use crate::report::{self, CheckReport, Observed};
+use crate::rights::{self, Duty};
+use crate::signals;
 use crate::source::{Event, Feed, Source, live, paste};
 use crate::ui::{self, ExitReason};
 
@@ -71,6 +74,11 @@ impl Stop {
 /// What to tell the user; [`Stop`] holds the exit code, anything else is
 /// [`Exit::CannotCollect`].
 pub fn run(cli: Cli) -> anyhow::Result<Exit> {
+    signals::ignore_file_size_limit();
+    rights::begin();
+    if !reads_kernel(&cli) {
+        rights::restrict(Duty::Files);
+    }
     match cli.command {
         None => console(&cli.console),
         Some(Command::Check(args)) => check(&args),
@@ -84,18 +92,28 @@ pub fn run(cli: Cli) -> anyhow::Result<Exit> {
     }
 }
 
+fn reads_kernel(cli: &Cli) -> bool {
+    match &cli.command {
+        None | Some(Command::Record(_) | Command::Doctor(_)) => true,
+        Some(Command::Check(args)) => args.file.is_none(),
+        Some(_) => false,
+    }
+}
+
 fn console(args: &ConsoleArgs) -> anyhow::Result<Exit> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Stop::usage(
             "the console needs a terminal; use `stallscope check` for findings as text or JSON",
         ));
     }
+    limits::ready_to_read()?;
     let host = live::host_info(&HostFs::live(), args.live.interval);
     let recorder = record::beside(&args.to, &host)?;
-    let feed = feed(&args.live)?;
+    let no_screen = |e| Stop::cannot(format!("{e}; `stallscope check` needs no terminal"));
+    let stage = ui::Stage::open(config::console(args, &Environment::read())).map_err(no_screen)?;
+    let feed = feed(&args.live, Duty::Console)?;
     let analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
-    let out = ui::run(feed, analysis, config::console(args, &Environment::read()), recorder)
-        .map_err(|e| Stop::cannot(format!("{e}; `stallscope check` needs no terminal")))?;
+    let out = ui::run(stage, feed, analysis, recorder).map_err(no_screen)?;
     if out.reason != ExitReason::Hangup {
         print(&(out.lines.join("\n") + "\n"))?;
         for p in out.panics {
@@ -105,8 +123,11 @@ fn console(args: &ConsoleArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn feed(args: &LiveArgs) -> anyhow::Result<Feed> {
-    start(&args.netns, args.no_bpf, args.interval)
+/// Starts the readers. The calling thread keeps the rights that its own `duty` needs.
+fn feed(args: &LiveArgs, duty: Duty) -> anyhow::Result<Feed> {
+    let feed = start(&args.netns, args.no_bpf, args.interval)?;
+    rights::restrict(duty);
+    Ok(feed)
 }
 
 fn start(netns: &str, no_bpf: bool, interval: Duration) -> anyhow::Result<Feed> {
@@ -126,7 +147,8 @@ fn start(netns: &str, no_bpf: bool, interval: Duration) -> anyhow::Result<Feed> 
     }
     let bpf = if no_bpf { BpfMode::Off } else { BpfMode::Auto };
     let opts = CollectOptions { netns: scope, bpf, ..CollectOptions::default() };
-    live::start(&HostFs::live(), &opts, interval).context("cannot start the reader threads")
+    live::start(&HostFs::live(), &opts, interval)
+        .map_err(|e| Stop::cannot(format!("cannot start a thread: {e}; {}", live::MORE_THREADS)))
 }
 
 fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
@@ -139,14 +161,17 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
             args.duration, args.live.interval
         )));
     }
+    limits::ready_to_read()?;
     let host = live::host_info(&HostFs::live(), args.live.interval);
     let mut recorder = record::beside(&args.to, &host)?;
-    let feed = feed(&args.live)?;
+    // Before the readers, which open as many files as they may.
+    let runtime = runtime()?;
+    let feed = feed(&args.live, Duty::Figures)?;
     let mut analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
     let (duration, interval) = (args.duration, args.live.interval);
     let observed =
-        runtime()?.block_on(watch(feed, &mut analysis, duration, interval, recorder.as_mut()));
-    let recorded = recorder.map(record::close).transpose();
+        runtime.block_on(watch(feed, &mut analysis, duration, interval, recorder.as_mut()));
+    let recorded = recorder.map(record::close_and_tell).transpose();
     let observed = observed?;
     let report = CheckReport::new(&analysis, "live", observed);
     match args.format {
@@ -170,6 +195,8 @@ async fn watch(
     let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
     let mut term = signal(SignalKind::terminate()).context("signals")?;
     let mut hup = record::hup().context("signals")?;
+    let marks = recorder.as_ref().map(|_| signal(SignalKind::user_defined1()));
+    let mut marks = marks.transpose().context("signals")?;
     // Ticks end the run; the timer only catches a source that stopped delivering.
     let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
     tokio::pin!(patience);
@@ -178,7 +205,13 @@ async fn watch(
             e = feed.events.recv() => e,
             _ = interrupt.recv() => return Ok(seen),
             _ = term.recv() => return Ok(seen),
-            () = record::hangup(&mut hup) => return Ok(seen),
+            () = record::next(&mut hup) => return Ok(seen),
+            () = record::next(&mut marks) => {
+                if let Some(r) = &mut recorder {
+                    r.mark("SIGUSR1");
+                }
+                continue;
+            }
             () = &mut patience => None,
         };
         let Some(Event::Tick(tick)) = event else {
@@ -254,9 +287,11 @@ fn open_text(file: &Path) -> anyhow::Result<(PathBuf, Box<dyn BufRead>)> {
 }
 
 fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
+    limits::ready_to_read()?;
     // Two short ticks: the second shows what a steady reading looks like. More only while a
     // collector still opens: kernel programs take long to load on a slow machine.
     let mut feed = start(&args.netns, args.no_bpf, Duration::from_millis(300))?;
+    rights::restrict(Duty::Figures);
     let mut last: Option<Arc<Tick>> = None;
     let mut first = None;
     let mut ticks = 0;
@@ -276,10 +311,16 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Exit> {
         }
     }
     let tick = last.ok_or_else(|| Stop::cannot("no reading arrived"))?;
+    let rights = rights::account();
     match args.format {
-        Format::Text => print(&report::doctor::text(&feed.host, &tick.health))?,
+        Format::Text => {
+            let signals = report::doctor::text(&feed.host, &tick.health);
+            print(&(signals + &report::rights::text(&rights)))?;
+        }
         Format::Json => {
-            print(&report::json::text(&report::doctor::json(&feed.host, &tick.health)))?;
+            let mut report = report::doctor::json(&feed.host, &tick.health);
+            report["capabilities"] = report::rights::json(&rights);
+            print(&report::json::text(&report))?;
         }
     }
     Ok(Exit::Ok)

@@ -102,6 +102,20 @@ fn usage_errors_are_code_2() {
     }
 }
 
+/// `info *` in a directory where others may make files.
+#[test]
+fn usage_errors_repeat_no_escapes() {
+    let evil = "b\n\x1b[31m\u{9b}2J\u{202e}";
+    for args in [&["info", "a", evil][..], &["check", "--duration", evil], &[evil]] {
+        let o = run(args);
+        refused(&o, 2, "--help");
+        let plain: Vec<_> = args.iter().map(|a| if *a == evil { "b" } else { a }).collect();
+        assert_eq!(stderr(&o).lines().count(), stderr(&run(plain)).lines().count());
+        let harmless = |c: char| c == '\n' || stallscope::model::text::is_plain(c);
+        assert!(stderr(&o).chars().all(harmless), "{:?}", stderr(&o));
+    }
+}
+
 #[test]
 fn the_console_without_a_terminal_names_the_way_out() {
     let o = run::<&str>([]);
@@ -130,6 +144,68 @@ fn hostile_arguments_are_shown_harmless() {
     let long = "9".repeat(100_000);
     refused(&run(["check", "--duration", &format!("{long}s")]), 2, "--duration");
     refused(&run(["check", "--netns", &format!("/{}", "a/".repeat(3000))]), 3, "--netns");
+}
+
+/// Under limits that a shell sets before: `ulimit` of its argument.
+fn limited(limit: &str, args: &[&str]) -> Output {
+    let mut c = Command::new("sh");
+    c.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
+    c.arg(env!("CARGO_BIN_EXE_stallscope")).args(args);
+    c.stdin(Stdio::null()).env_remove("RUST_BACKTRACE").output().unwrap()
+}
+
+/// Too few descriptors, or too little address space: one line, and nothing half done.
+#[test]
+fn limits_that_are_too_small_are_named_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let tape = dir.path().join("box.stall");
+    let tape = tape.to_str().unwrap();
+    for args in [&["check", "--duration", "1s"][..], &["doctor"], &["record", "-o", tape]] {
+        for files in ["8", "10", "16", "24", "64"] {
+            let o = limited(&format!("-n {files}"), args);
+            refused(&o, 3, &format!("only {files} open files allowed"));
+            assert_eq!(stderr(&o).lines().count(), 1, "{}", stderr(&o));
+        }
+        let o = limited("-v 200000", args);
+        refused(&o, 3, "of address space allowed");
+        assert_eq!(stderr(&o).lines().count(), 1, "{}", stderr(&o));
+    }
+    assert!(!dir.path().join("box.stall").exists());
+    // The soft limit alone is nobody's last word.
+    let o = limited("-S -n 20", &["doctor", "--netns", "self", "--no-bpf"]);
+    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    assert!(!stdout(&o).contains("open files"), "{}", stdout(&o));
+}
+
+/// What the user left out is no part of the all-clear, in text and in JSON, live and recorded.
+#[test]
+fn an_all_clear_names_what_was_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let tape = dir.path().join("box.stall");
+    let tape = tape.to_str().unwrap();
+    let left_out = "other network namespaces left out (--netns)";
+    let args = ["check", "--duration", "1s", "--netns", "self", "--no-bpf", "--record", tape];
+    let live = stdout(&run(args));
+    let verdict = live.lines().last().unwrap();
+    let covers = "No findings in what is readable: ";
+    assert!(verdict.starts_with(covers) || verdict.contains("; not looked at: "), "{verdict}");
+    assert!(
+        verdict.contains(left_out) && verdict.contains("eBPF left out (--no-bpf)"),
+        "{verdict}"
+    );
+    assert_eq!(stdout(&run(["check", tape])).lines().last().unwrap(), verdict);
+
+    let v: serde_json::Value =
+        serde_json::from_slice(&run(["check", "--format", "json", tape]).stdout).unwrap();
+    let spots = v["blind_spots"].as_array().unwrap();
+    let named = |what: &str| spots.iter().find(|s| s["what"] == what).unwrap()["lack"].clone();
+    assert_eq!(named("eBPF"), "left out (--no-bpf)");
+    assert_eq!(named("other network namespaces"), "left out (--netns)");
+    assert!(v["verdict"].as_str().unwrap().contains(left_out), "{v}");
+
+    let doctor = stdout(&run(["doctor", "--netns", "self", "--no-bpf"]));
+    let line = doctor.lines().find(|l| l.contains("not looked at here")).unwrap();
+    assert!(line.contains(left_out), "{doctor}");
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Collector for CpuCollector {
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut stat = HotFile::record(host, STAT);
         stat.read()
-            .map_err(|e| Unavailable::new(format!("/proc/stat: {e}"), "mount /proc of the host"))?;
+            .map_err(|e| Unavailable::because("/proc/stat", &e, "mount /proc of the host"))?;
         let live = rustix::param::clock_ticks_per_second() as u32;
         let user_hz = if host.is_live() { live } else { 100 };
         let host = host.clone();

@@ -10,6 +10,9 @@ use std::path::Path;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+/// Said of a namespace that may not be entered.
+pub const NOT_PERMITTED: &str = "not permitted";
+
 /// Why a namespace could not be entered, or not be left.
 pub enum Enter {
     /// Its handle is gone: so is the namespace.
@@ -62,7 +65,7 @@ fn refusal(e: &io::Error) -> Enter {
     match e.kind() {
         io::ErrorKind::NotFound => Enter::Gone,
         _ if e.raw_os_error() == Some(ESRCH) => Enter::Gone,
-        io::ErrorKind::PermissionDenied => Enter::Refused("not permitted".to_owned()),
+        io::ErrorKind::PermissionDenied => Enter::Refused(NOT_PERMITTED.to_owned()),
         // A mount point that is no namespace any more.
         io::ErrorKind::InvalidInput => Enter::Gone,
         _ => Enter::Refused(e.to_string()),

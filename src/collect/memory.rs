@@ -9,8 +9,8 @@ use super::hot::HotFile;
 use super::names::NameTable;
 use super::parse::{fields, lines, number, whole_lines};
 use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
+    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, Role, SampleContext,
+    Signal, Unavailable,
 };
 use crate::model::time::MonoNs;
 
@@ -54,6 +54,8 @@ pub struct MemoryCollector {
     sysctls: Vec<(&'static str, u64)>,
     sysctls_at: Option<MonoNs>,
     names: NameTable,
+    /// What the last reading lacks, and why; nothing at first.
+    lacks: Option<(&'static str, String)>,
 }
 
 impl Collector for MemoryCollector {
@@ -63,9 +65,9 @@ impl Collector for MemoryCollector {
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut meminfo = HotFile::record(host, "proc/meminfo");
-        meminfo.read().map_err(|e| {
-            Unavailable::new(format!("/proc/meminfo: {e}"), "mount /proc of the host")
-        })?;
+        meminfo
+            .read()
+            .map_err(|e| Unavailable::because("/proc/meminfo", &e, "mount /proc of the host"))?;
         Ok(Self {
             host: host.clone(),
             meminfo,
@@ -73,6 +75,7 @@ impl Collector for MemoryCollector {
             sysctls: Vec::new(),
             sysctls_at: None,
             names: NameTable::default(),
+            lacks: None,
         })
     }
 
@@ -86,6 +89,7 @@ impl Collector for MemoryCollector {
         }
         let meminfo = self.meminfo.read().map_err(|e| CollectError::read("proc/meminfo", e))?;
         let vmstat = self.vmstat.read().unwrap_or_default();
+        let empty = [("meminfo", meminfo.is_empty()), ("vmstat", vmstat.is_empty())];
         let sysctls = &self.sysctls;
         let (names, values) = self.names.collect(
             |emit| {
@@ -97,11 +101,26 @@ impl Collector for MemoryCollector {
             },
             |g, n| format!("{}.{}", String::from_utf8_lossy(g), String::from_utf8_lossy(n)),
         );
-        Ok(MemorySample { names, values })
+        let sample = MemorySample { names, values };
+        let key = ["meminfo.MemTotal", "vmstat.pgfault"];
+        let lacking = empty.iter().zip(key).find(|(_, key)| sample.get(key).is_none());
+        self.lacks = lacking.map(|((file, empty), _)| {
+            let why = if *empty { "is empty or not readable" } else { "cannot be understood" };
+            (*file, format!("/proc/{file} {why}"))
+        });
+        Ok(sample)
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
-        out.push(Signal::ok("memory", "meminfo, vmstat"));
+        let (name, source) = ("memory", "meminfo, vmstat");
+        out.push(match &self.lacks {
+            None => Signal::ok(name, source),
+            Some((file, why)) => {
+                let what = if *file == "meminfo" { "memory" } else { "reclaim and writeback" };
+                Signal::degraded(name, source, why, "mount /proc of the host")
+                    .unseen(what, Extent::Whole)
+            }
+        });
     }
 }
 
@@ -131,7 +150,7 @@ pub fn walk_vmstat<'a>(bytes: &'a [u8], emit: &mut dyn FnMut((&'a [u8], &'a [u8]
 mod tests {
     use super::*;
     use crate::clock;
-    use crate::collect::Interest;
+    use crate::collect::{Interest, SignalStatus};
     use proptest::prelude::*;
 
     fn sample(c: &mut MemoryCollector) -> MemorySample {
@@ -164,6 +183,36 @@ mod tests {
         let (a, b) = (sample(&mut c), sample(&mut c));
         assert!(Arc::ptr_eq(&a.names, &b.names));
         assert!(a.get("vmstat.pgfault") <= b.get("vmstat.pgfault"));
+    }
+
+    /// A file that holds nothing of ours must not look like a box with memory to spare.
+    #[test]
+    fn a_file_without_its_names_degrades_the_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("proc")).unwrap();
+        let vmstat = "pgfault 1\n";
+        for (meminfo, vmstat, says) in [
+            ("", vmstat, "/proc/meminfo is empty"),
+            ("\0garbage\n", vmstat, "/proc/meminfo cannot be understood"),
+            ("MemTotal: 1 kB\n", "", "/proc/vmstat is empty"),
+            ("MemTotal: 1 kB\n", "rubbish\n", "/proc/vmstat cannot be understood"),
+            ("MemTotal: 1 kB\n", vmstat, ""),
+        ] {
+            std::fs::write(dir.path().join("proc/meminfo"), meminfo).unwrap();
+            std::fs::write(dir.path().join("proc/vmstat"), vmstat).unwrap();
+            let mut c = open(&HostFs::at(dir.path()));
+            sample(&mut c);
+            let mut signals = Vec::new();
+            c.signals(&mut signals);
+            match &signals[0].status {
+                SignalStatus::Ok => assert_eq!(says, ""),
+                SignalStatus::Degraded { reason, .. } => {
+                    assert!(!says.is_empty() && reason.contains(says), "{reason}");
+                    assert!(signals[0].unseen.is_some());
+                }
+                other @ SignalStatus::Missing { .. } => panic!("{other:?}"),
+            }
+        }
     }
 
     const MEMINFO: &[u8] = include_bytes!("../../tests/fixtures/6.18/proc/meminfo");

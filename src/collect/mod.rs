@@ -19,6 +19,7 @@ pub mod netdev;
 pub mod own;
 pub mod packed;
 pub mod parse;
+pub mod permission;
 pub mod processes;
 pub mod psi;
 pub mod registry;
@@ -28,11 +29,13 @@ pub mod softirq;
 pub mod tasks;
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::heap::Heap;
 use crate::model::subject::SockId;
 use crate::model::time::{MonoNs, Span};
 pub use host::HostFs;
@@ -68,7 +71,7 @@ pub enum Role {
 /// Reads one area of the kernel.
 pub trait Collector: Send + Sized + 'static {
     /// What one reading yields.
-    type Sample: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static;
+    type Sample: Serialize + serde::de::DeserializeOwned + Heap + Send + Sync + 'static;
     /// Stable name: recording key, command line name, health label.
     const ID: CollectorId;
     /// The thread it runs on.
@@ -177,6 +180,27 @@ impl Unavailable {
     pub fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { reason: reason.into(), remedy: remedy.into() }
     }
+
+    /// What the kernel said about `what`. A limit that was hit, or a right that is lacking, has
+    /// its own remedy; `otherwise` is for everything else.
+    pub fn because(what: impl Display, e: &std::io::Error, otherwise: impl Into<String>) -> Self {
+        Self::new(format!("{what}: {e}"), remedy_of(e).map_or(otherwise.into(), str::to_owned))
+    }
+}
+
+/// What helps against errors that mean the same whatever was read.
+#[must_use]
+pub fn remedy_of(e: &std::io::Error) -> Option<&'static str> {
+    use rustix::io::Errno;
+    match Errno::from_io_error(e)? {
+        Errno::MFILE => Some("raise the limit of open files (ulimit -n, LimitNOFILE=)"),
+        Errno::NFILE => Some("raise fs.file-max: the system is out of open files"),
+        Errno::NOMEM => Some("raise the memory limit of the service, container or shell"),
+        Errno::ACCESS | Errno::PERM if !rustix::process::geteuid().is_root() => {
+            Some(permission::AS_ROOT)
+        }
+        _ => None,
+    }
 }
 
 /// Why one reading failed.
@@ -227,6 +251,32 @@ pub struct Signal {
     /// How well.
     #[serde(flatten)]
     pub status: SignalStatus,
+    /// What of it cannot be seen although it is there: a fault in it would not be found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unseen: Option<Unseen>,
+}
+
+/// Something that is there, as far as can be told, and cannot be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unseen {
+    /// In the singular where it is counted: `network namespace`.
+    pub what: Cow<'static, str>,
+    /// How many.
+    pub extent: Extent,
+}
+
+/// How much of something is not seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Extent {
+    /// What cannot be counted: `memory`.
+    Whole,
+    /// So many.
+    Exactly(u32),
+    /// So many or more.
+    AtLeast(u32),
+    /// Whether there is any at all cannot be seen either.
+    Unknown,
 }
 
 /// How well a signal is measured.
@@ -254,7 +304,12 @@ pub enum SignalStatus {
 impl Signal {
     /// A signal that works.
     pub fn ok(signal: &'static str, source: &'static str) -> Self {
-        Self { signal: signal.into(), source: source.into(), status: SignalStatus::Ok }
+        Self {
+            signal: signal.into(),
+            source: source.into(),
+            status: SignalStatus::Ok,
+            unseen: None,
+        }
     }
     /// A signal that works with less than it could.
     pub fn degraded(
@@ -267,6 +322,7 @@ impl Signal {
             signal: signal.into(),
             source: source.into(),
             status: SignalStatus::Degraded { reason: reason.into(), remedy: remedy.into() },
+            unseen: None,
         }
     }
     /// A signal that is not there.
@@ -280,7 +336,14 @@ impl Signal {
             signal: signal.into(),
             source: source.into(),
             status: SignalStatus::Missing { reason: reason.into(), remedy: remedy.into() },
+            unseen: None,
         }
+    }
+    /// The same with what cannot be seen of it.
+    #[must_use]
+    pub fn unseen(mut self, what: impl Into<Cow<'static, str>>, extent: Extent) -> Self {
+        self.unseen = Some(Unseen { what: what.into(), extent });
+        self
     }
 }
 

@@ -1,7 +1,8 @@
 //! The network namespaces of the host, by inode of `/proc/PID/ns/net`, each with a member
 //! process and a name to show.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{HostFs, parse};
@@ -28,8 +29,13 @@ pub struct Namespace {
 pub struct Survey {
     /// The namespaces, own first, then by inode.
     pub spaces: Vec<Namespace>,
-    /// Processes whose namespace may not be read: there may be more namespaces.
+    /// [`net_file`] of the namespaces whose processes may not be looked into. One that a mount
+    /// holds too is among `spaces` as well.
+    pub closed: BTreeSet<u64>,
+    /// Processes of which not even that can be told: there may be more namespaces.
     pub unreadable: u32,
+    /// Other users' processes are not listed at all.
+    pub hidden: bool,
 }
 
 /// Our own namespace.
@@ -51,7 +57,7 @@ pub fn of_path(path: &Path) -> Option<NetnsId> {
 
 /// All namespaces that a process or a mount holds, own first, then by inode.
 pub fn list(host: &HostFs) -> Vec<Namespace> {
-    survey(host).spaces
+    walk(host).0
 }
 
 /// Is a namespace still what its handle leads to? One `readlink`, or two `stat`s for a
@@ -64,11 +70,44 @@ pub fn still_there(host: &HostFs, space: &Namespace) -> bool {
     now == Some(space.id)
 }
 
-/// As [`list`], and how much of the host could not be seen. Costs one `readlink` per
-/// process; only the first member of a namespace is looked at closer.
+/// As [`list`], and how much of the host could not be seen.
+///
+/// The link of a foreign process is for those who may trace it, but what its `/proc/PID/net`
+/// shows is for everybody, and the files in there are other ones in each namespace.
 pub fn survey(host: &HostFs) -> Survey {
+    let (spaces, refused) = walk(host);
+    // Every pid namespace has a process 1: not to see it is the mark of hidepid=2.
+    let hidden = !host.path("proc/1").exists();
+    let mut out = Survey { spaces, closed: BTreeSet::new(), unreadable: 0, hidden };
+    if refused.is_empty() {
+        return out;
+    }
+    let members = out.spaces.iter().filter_map(|n| n.member);
+    let known: BTreeSet<u64> =
+        members.filter_map(|pid| net_file(host, &pid.to_string()).ok()).collect();
+    for pid in refused {
+        match net_file(host, &pid.to_string()) {
+            Ok(file) if known.contains(&file) => {}
+            Ok(file) => drop(out.closed.insert(file)),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => out.unreadable += 1,
+            // Gone.
+            Err(_) => {}
+        }
+    }
+    out
+}
+
+/// Inode of a file that each network namespace has one of, as `/proc/PID/net` shows it; `pid`
+/// may be `thread-self`.
+pub fn net_file(host: &HostFs, pid: &str) -> io::Result<u64> {
+    Ok(rustix::fs::stat(host.path(format!("proc/{pid}/net/dev")))?.st_ino)
+}
+
+/// The namespaces, and the processes whose link may not be read. Costs one `readlink` per
+/// process; only the first member of a namespace is looked at closer.
+fn walk(host: &HostFs) -> (Vec<Namespace>, Vec<u32>) {
     let mut found: BTreeMap<NetnsId, Namespace> = BTreeMap::new();
-    let mut unreadable = 0;
+    let mut refused = Vec::new();
     let mut pids: Vec<u32> = host
         .list("proc")
         .unwrap_or_default()
@@ -82,7 +121,9 @@ pub fn survey(host: &HostFs) -> Survey {
         let id = match host.link(&handle) {
             Ok(target) => inode_of_link(&target),
             Err(e) => {
-                unreadable += u32::from(e.kind() == std::io::ErrorKind::PermissionDenied);
+                if e.kind() == io::ErrorKind::PermissionDenied {
+                    refused.push(pid);
+                }
                 None
             }
         };
@@ -110,7 +151,7 @@ pub fn survey(host: &HostFs) -> Survey {
         "host".clone_into(&mut n.label);
     }
     spaces.sort_by_key(|n| (Some(n.id) != own, n.id));
-    Survey { spaces, unreadable }
+    (spaces, refused)
 }
 
 /// The container of a process, or its `comm`.
@@ -160,6 +201,7 @@ fn inode_of_file(path: &Path) -> Option<NetnsId> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -199,6 +241,41 @@ mod tests {
         assert_eq!(of_path(Path::new("/proc/self/status")), None);
         assert_eq!(of_path(Path::new("/nowhere")), None);
         assert!(list(&host).iter().all(|n| still_there(&host, n)));
+    }
+
+    /// Processes that we may not trace, in namespaces that we share, that others share, and that
+    /// nothing can be told of.
+    #[test]
+    fn namespaces_of_processes_that_may_not_be_traced_are_counted() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        if rustix::process::geteuid().is_root() {
+            // Root looks into every directory of ours; the lab has this case live.
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let host = HostFs::at(dir.path());
+        let at = |pid: u32, rest: &str| dir.path().join(format!("proc/{pid}/{rest}"));
+        let allow = |pid: u32, rest: &str, mode: u32| {
+            std::fs::set_permissions(at(pid, rest), PermissionsExt::from_mode(mode)).unwrap();
+        };
+        for (pid, space, closed) in
+            [(1, "ours", true), (2, "ours", false), (3, "b", true), (4, "b", true), (5, "c", true)]
+        {
+            std::fs::create_dir_all(at(pid, "ns")).unwrap();
+            std::fs::create_dir_all(at(pid, "net")).unwrap();
+            symlink("net:[7]", at(pid, "ns/net")).unwrap();
+            std::fs::write(dir.path().join(space), "").unwrap();
+            std::fs::hard_link(dir.path().join(space), at(pid, "net/dev")).unwrap();
+            allow(pid, "ns", if closed { 0 } else { 0o755 });
+        }
+        let s = survey(&host);
+        assert_eq!((s.spaces.len(), s.closed.len(), s.unreadable, s.hidden), (1, 2, 0, false));
+        allow(5, "net", 0);
+        let s = survey(&host);
+        assert_eq!((s.closed.len(), s.unreadable), (1, 1));
+        // To be cleaned up.
+        allow(5, "net", 0o755);
+        (1..6).for_each(|pid| allow(pid, "ns", 0o755));
     }
 
     #[test]

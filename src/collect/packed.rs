@@ -22,6 +22,17 @@ pub enum Form {
     Blocks,
 }
 
+impl Form {
+    /// Bytes per number.
+    #[must_use]
+    pub fn word(self) -> usize {
+        match self {
+            Self::Words { word, .. } => word,
+            Self::Blocks => 4,
+        }
+    }
+}
+
 /// The form that goes by this name.
 #[must_use]
 pub fn form(name: &str) -> Option<Form> {

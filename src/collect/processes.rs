@@ -12,8 +12,9 @@ use super::hot::HotFile;
 use super::sched::parse_loadavg;
 use super::tasks::ThreadScan;
 use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
+    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, Role, SampleContext,
+    Signal, Unavailable,
+    permission::{self, Right},
 };
 use crate::model::subject::TaskId;
 
@@ -67,7 +68,7 @@ impl Collector for ProcessesCollector {
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         host.list("proc")
-            .map_err(|e| Unavailable::new(format!("/proc: {e}"), "mount /proc of the host"))?;
+            .map_err(|e| Unavailable::because("/proc", &e, "mount /proc of the host"))?;
         Ok(Self {
             host: host.clone(),
             loadavg: HotFile::record(host, "proc/loadavg"),
@@ -107,12 +108,17 @@ impl Collector for ProcessesCollector {
     fn signals(&self, out: &mut Vec<Signal>) {
         const NAME: &str = "processes";
         const SOURCE: &str = "/proc/PID";
+        // A blocked task that runs by now has no wait channel: that is no refusal.
+        let lacking =
+            (!self.wchan_readable).then(|| permission::refusal(&self.host, Right::Ptrace));
+        let lacking = lacking.map(|r| r.remedy).unwrap_or_default();
         out.push(if self.hidden {
             let why = "/proc shows our own processes only (hidepid)";
             Signal::degraded(NAME, SOURCE, why, "run as root")
-        } else if !self.wchan_readable {
+                .unseen("other users' processes", Extent::Whole)
+        } else if !lacking.is_empty() {
             let why = "wchan is hidden: no reason for blocked tasks";
-            Signal::degraded(NAME, SOURCE, why, "run as root")
+            Signal::degraded(NAME, SOURCE, why, lacking)
         } else if self.scan.is_behind() {
             let why = format!("{} threads are read in turn", self.unread);
             Signal::degraded(NAME, SOURCE, why, "")

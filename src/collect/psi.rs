@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::hot::HotFile;
 use super::parse::{fields, lines, number, whole_lines};
 use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
+    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, Role, SampleContext,
+    Signal, Unavailable,
 };
 
 /// Stall time since boot, us. `None`: the kernel does not offer it.
@@ -35,6 +35,8 @@ pub struct PsiCollector {
     cpu: HotFile,
     io: HotFile,
     memory: HotFile,
+    /// The file without totals, in the last reading.
+    lacks: Option<&'static str>,
 }
 
 impl Collector for PsiCollector {
@@ -44,7 +46,8 @@ impl Collector for PsiCollector {
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let file = |name: &str| HotFile::record(host, format!("proc/pressure/{name}"));
-        let mut this = Self { cpu: file("cpu"), io: file("io"), memory: file("memory") };
+        let mut this =
+            Self { cpu: file("cpu"), io: file("io"), memory: file("memory"), lacks: None };
         match this.cpu.read() {
             Ok(_) => Ok(this),
             Err(e) if e.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => {
@@ -57,7 +60,7 @@ impl Collector for PsiCollector {
                 "no /proc/pressure (kernel before 4.20, or without CONFIG_PSI)",
                 "use a kernel with CONFIG_PSI, 4.20 or later",
             )),
-            Err(e) => Err(Unavailable::new(format!("/proc/pressure/cpu: {e}"), "")),
+            Err(e) => Err(Unavailable::because("/proc/pressure/cpu", &e, "")),
         }
     }
 
@@ -68,11 +71,28 @@ impl Collector for PsiCollector {
             io: read(&mut self.io).ok().flatten(),
             memory: read(&mut self.memory).ok().flatten(),
         };
+        if out == PsiSample::default() {
+            return Err(CollectError::Format {
+                path: "proc/pressure/cpu".into(),
+                line: 1,
+                what: "a line `some` with `total=`".into(),
+            });
+        }
+        let parts = [("cpu", out.cpu), ("io", out.io), ("memory", out.memory)];
+        self.lacks = parts.iter().find(|p| p.1.is_none()).map(|p| p.0);
         Ok(out)
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
-        out.push(Signal::ok("pressure (PSI)", "/proc/pressure"));
+        let (name, source) = ("pressure (PSI)", "/proc/pressure");
+        out.push(match self.lacks {
+            None => Signal::ok(name, source),
+            Some(file) => {
+                let why = format!("no totals in /proc/pressure/{file}");
+                Signal::degraded(name, source, why, "mount /proc of the host")
+                    .unseen(format!("{file} pressure"), Extent::Whole)
+            }
+        });
         let why = "a share of time only: not who waits, nor how long";
         out.push(Signal::degraded("run-queue latency", "PSI", why, ""));
     }

@@ -11,6 +11,7 @@ use super::{
     Unavailable,
 };
 use crate::clock;
+use crate::model::heap::Heap;
 use crate::model::time::{MonoNs, Span};
 
 macro_rules! collectors {
@@ -86,6 +87,12 @@ macro_rules! collectors {
             }
         }
 
+        impl Heap for Samples {
+            fn heap(&self, before: Option<&Self>) -> usize {
+                0 $( + self.$field.heap(before.map(|b| &b.$field)) )+
+            }
+        }
+
         /// Opens every collector of `role`; one that is unavailable is reported, not fatal.
         pub fn open_role(role: Role, host: &HostFs, opts: &CollectOptions) -> Vec<(CollectorId, Result<Box<dyn Running>, Unavailable>)> {
             let mut out: Vec<(CollectorId, Result<Box<dyn Running>, Unavailable>)> = Vec::new();
@@ -105,8 +112,11 @@ macro_rules! collectors {
 }
 
 /// What every sample type can do.
-pub trait AnySample: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static {}
-impl<S: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static> AnySample for S {}
+pub trait AnySample:
+    Serialize + serde::de::DeserializeOwned + Heap + Send + Sync + 'static
+{
+}
+impl<S: Serialize + serde::de::DeserializeOwned + Heap + Send + Sync + 'static> AnySample for S {}
 
 /// Sees samples of every type, so that who stores them needs to know none.
 pub trait SampleVisitor {
@@ -162,7 +172,9 @@ struct Slot<C: Collector> {
 impl<C: Collector> Running for Slot<C> {
     fn run(&mut self, cx: &SampleContext<'_>, out: &mut Samples) -> Result<(), CollectError> {
         let (start, cpu) = (clock::mono(), clock::thread_cpu());
-        let data = self.inner.sample(cx)?;
+        let mut data = self.inner.sample(cx)?;
+        // It may stay in memory for an hour.
+        data.settle(None);
         let span = Span::between(start, clock::mono());
         let cpu = clock::thread_cpu().saturating_sub(cpu).as_nanos() as u64;
         let cpu = Duration::from_nanos(MonoNs(cpu).stamp().0);

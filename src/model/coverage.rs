@@ -4,11 +4,20 @@
 //! by schedstat and by PSI. The first of them that works is the one that rules and panes use,
 //! and the line says why a better one does not work and what would unlock it.
 
-use crate::collect::{CollectorId, Signal, SignalStatus};
+use std::time::Duration;
+
+use crate::collect::{CollectorId, Extent, Signal, SignalStatus};
 use crate::model::tick::{CollectorHealth, HealthState};
 
 /// Source of everything that our kernel programs measure.
 pub const EBPF: &str = "ebpf";
+/// Signals that kernel programs measure best, and others in some way.
+pub const LADDERS: [&str; 5] =
+    ["run-queue latency", "softirq time", "interrupt time", "block latency", "TCP events"];
+/// How a remedy begins where a reading did not come.
+pub const LOOK_AGAIN: &str = "look at it again";
+/// A reading that is older than this is none: its signals do not work, whatever they were.
+const STALE: Duration = Duration::from_secs(5);
 
 /// Every signal once; a collector that failed or is late says so too.
 #[must_use]
@@ -45,18 +54,29 @@ fn offers(h: &CollectorHealth) -> Vec<Signal> {
             |name: &&'static str| Signal::missing(name, EBPF, reason.clone(), remedy.to_owned());
         ladder.iter().map(missing).collect()
     };
+    let remedy = format!("{LOOK_AGAIN}, or use a longer --interval");
     match &h.state {
         HealthState::Failed { error } => none(error.clone(), ""),
+        HealthState::Late { age }
+            if *age >= STALE && !h.signals.is_empty() && ladder.is_empty() =>
+        {
+            let reason = format!("no reading for {} s", age.as_secs());
+            let missing = |s: &Signal| Signal {
+                status: SignalStatus::Missing { reason: reason.clone(), remedy: remedy.clone() },
+                ..s.clone()
+            };
+            h.signals.iter().map(missing).collect()
+        }
         HealthState::Off { reason, remedy } if h.signals.is_empty() || !ladder.is_empty() => {
             none(reason.clone(), remedy)
         }
-        HealthState::Late { age } if h.signals.is_empty() => {
+        HealthState::Late { age } if h.signals.is_empty() || *age >= STALE => {
             let reason = format!("no reading within {:.1} s", age.as_secs_f64());
-            let remedy = "look at it again, or use a longer --interval";
             if ladder.is_empty() {
-                vec![Signal::degraded(h.id.name(), "", reason, remedy)]
+                let name = h.id.name();
+                vec![Signal::degraded(name, "", reason, remedy).unseen(name, Extent::Whole)]
             } else {
-                none(reason, remedy)
+                none(reason, &remedy)
             }
         }
         _ => h.signals.clone(),
@@ -174,6 +194,23 @@ mod tests {
             let s = one(&[sched(), health(CollectorId::RunqBpf, state, Vec::new())]);
             assert_eq!(s.source, "schedstat", "{s:?}");
         }
+    }
+
+    /// What worked once and hangs since must not pass for measured.
+    #[test]
+    fn a_reading_that_is_old_is_none() {
+        let state = |s| HealthState::Late { age: Duration::from_secs(s) };
+        let ok = || vec![Signal::ok("disk counters", "diskstats")];
+        assert_eq!(one(&[health(CollectorId::Disks, state(2), ok())]), ok()[0]);
+        let s = one(&[health(CollectorId::Disks, state(14), ok())]);
+        assert_eq!(s.signal, "disk counters");
+        assert!(
+            matches!(&s.status, SignalStatus::Missing { reason, .. } if reason == "no reading for 14 s"),
+            "{s:?}"
+        );
+        let bpf = vec![Signal::ok(NAME, EBPF)];
+        let s = one(&[sched(), health(CollectorId::RunqBpf, state(14), bpf)]);
+        assert_eq!(s.source, "schedstat", "{s:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::collect::SignalStatus;
 use crate::collect::bpf::TESTED_KERNELS;
+use crate::model::blind::{self, blind_spots};
 use crate::model::coverage::coverage;
 use crate::model::text::sanitize;
 use crate::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
@@ -40,6 +41,10 @@ pub fn text(host: &HostInfo, health: &[CollectorHealth]) -> String {
         };
         let _ = writeln!(out, "  {word:<8}  {:<width$}{source}{rest}", sanitize(&s.signal));
     }
+    let blind = blind_spots(&signals);
+    if !blind.is_empty() {
+        let _ = writeln!(out, "  not looked at here: {}", blind::clause(&blind, usize::MAX));
+    }
     if signals.iter().any(|s| s.source == "ebpf") {
         let _ = writeln!(out, "  {}", tested(&host.kernel));
     }
@@ -69,6 +74,7 @@ fn why(reason: &str, remedy: &str) -> String {
 /// As JSON.
 #[must_use]
 pub fn json(host: &HostInfo, health: &[CollectorHealth]) -> Value {
+    let signals = coverage(health);
     json!({
         "schema": super::json::SCHEMA,
         "tool": host.tool,
@@ -76,7 +82,8 @@ pub fn json(host: &HostInfo, health: &[CollectorHealth]) -> Value {
         "kernel": host.kernel,
         "uid": host.uid,
         "ebpf_tested_kernels": TESTED_KERNELS,
-        "signals": coverage(health),
+        "blind_spots": blind_spots(&signals),
+        "signals": signals,
     })
 }
 

@@ -61,7 +61,8 @@ pub fn render(r: &CheckReport, u: &Understood, disks: &[DiskFigures]) -> String 
     }
     let _ = writeln!(out, "  {} lines, {} sample{}", u.lines, r.ticks, plural(r.ticks));
     for f in &r.findings {
-        text::finding(&mut out, f);
+        // Each stands for itself: consequences are not folded here.
+        text::finding(&mut out, f, f.fire.severity);
     }
     let verdict = match r.findings.len() {
         0 => "No findings in these samples; a longer look may see more.".to_owned(),
@@ -113,6 +114,9 @@ fn plural(n: u64) -> &'static str {
 
 /// `vdb: 24397/s, await 1.37 ms, queue 33.5, util 27.9%`, with what is odd about the numbers.
 fn disk_line(d: &DiskFigures) -> String {
+    if d.untimed.is_some() {
+        return untimed_line(d);
+    }
     let mut out = format!("{}: {:.0}/s", sanitize(&d.name), d.iops());
     if d.unaccounted {
         out.push_str(", time unaccounted (md before Linux 5.14): busy, not idle");
@@ -136,6 +140,18 @@ fn disk_line(d: &DiskFigures) -> String {
     out
 }
 
+/// `sdb: 512 writes of 1220.70 ms, util 99.5%; rate and queue unknown (no run time)`.
+fn untimed_line(d: &DiskFigures) -> String {
+    let done = d.untimed.map_or((0, 0), |n| (n.reads, n.writes));
+    let means = [("read", done.0, d.r_await), ("write", done.1, d.w_await)];
+    let means: Vec<String> = means
+        .into_iter()
+        .filter_map(|(what, n, each)| Some(format!("{n} {what}{} of {:.2} ms", plural(n), each?)))
+        .collect();
+    let (name, means) = (sanitize(&d.name), means.join(", "));
+    format!("{name}: {means}, util {:.1}%; rate and queue unknown (no run time)", d.util_shown())
+}
+
 /// The report as JSON: that of `check`, with `understood` and `disks`.
 #[must_use]
 pub fn json(r: &CheckReport, u: &Understood, disks: &[DiskFigures]) -> Value {
@@ -143,6 +159,9 @@ pub fn json(r: &CheckReport, u: &Understood, disks: &[DiskFigures]) -> Value {
     if let Value::Object(map) = &mut v {
         // Nobody stamped the samples.
         map.insert("duration_s".into(), Value::Null);
+        // Pasted text sees what was pasted, and nobody knows what there was beside it.
+        map.remove("verdict");
+        map.remove("blind_spots");
         map.insert("interval_s".into(), Value::Null);
         let examples: Vec<Value> =
             u.examples.iter().map(|(no, t)| json!({"line": no, "text": t})).collect();
@@ -164,13 +183,14 @@ pub fn json(r: &CheckReport, u: &Understood, disks: &[DiskFigures]) -> Value {
 }
 
 fn disk_json(d: &DiskFigures) -> Value {
+    let known = |v: f64| d.untimed.is_none().then_some(v);
     json!({
         "name": &*d.name,
-        "iops": d.iops(),
-        "kb_s": d.kb_s(),
+        "iops": known(d.iops()),
+        "kb_s": known(d.kb_s()),
         "await_ms": d.await_ms,
-        "aqu_sz": d.aqu_sz,
-        "aqu_sz_shown": d.aqu_sz_weighted,
+        "aqu_sz": known(d.aqu_sz),
+        "aqu_sz_shown": known(d.aqu_sz_weighted),
         "util": d.util_shown(),
         "unaccounted": d.unaccounted,
     })

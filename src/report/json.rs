@@ -30,6 +30,8 @@ pub fn render(r: &CheckReport) -> Value {
         "findings": r.findings.iter().map(|f| finding(f)).collect::<Vec<_>>(),
         "notes": r.notes.iter().map(|f| finding(f)).collect::<Vec<_>>(),
         "not_judged": r.not_judged,
+        "verdict": super::text::verdict(r, usize::MAX),
+        "blind_spots": r.blind,
     });
     if let (Some(unread), Value::Object(map)) = (&r.unread, &mut v) {
         map.insert("unread".into(), json!(unread));

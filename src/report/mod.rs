@@ -3,6 +3,7 @@
 pub mod doctor;
 pub mod explain;
 pub mod json;
+pub mod rights;
 pub mod rules;
 pub mod save;
 pub mod text;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use crate::analysis::Analysis;
 use crate::collect::{Signal, SignalStatus};
 use crate::diagnose::{Finding, Findings, NotJudged, RULES, Severity};
+use crate::model::blind::{self, BlindSpot, blind_spots};
 use crate::model::coverage::coverage;
 use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
@@ -39,6 +41,8 @@ pub struct CheckReport {
     pub notes: Vec<Arc<Finding>>,
     /// Rules that could not judge, or would have needed longer.
     pub not_judged: Vec<NotJudged>,
+    /// What was not looked at, most important first: a fault in there was not found.
+    pub blind: Vec<BlindSpot>,
     /// Of a recording: what could not be read.
     pub unread: Option<Vec<String>>,
 }
@@ -79,20 +83,24 @@ impl CheckReport {
     /// observed that could have been too short.
     #[must_use]
     pub fn of_paste(analysis: &Analysis, samples: u64) -> Self {
-        Self::of(analysis, "paste", Observed { ticks: samples, ..Observed::default() })
+        let observed = Observed { ticks: samples, ..Observed::default() };
+        // A paste is what it is: nobody looked, so nobody looked away.
+        Self { blind: Vec::new(), ..Self::of(analysis, "paste", observed) }
     }
 
     /// What the latest moment says.
     fn of(analysis: &Analysis, source: &str, observed: Observed) -> Self {
         let now = analysis.latest();
         let findings = now.map(|n| n.findings);
+        let coverage = now.map(|n| coverage(&n.tick.health)).unwrap_or_default();
         Self {
             host: analysis.host().clone(),
             source: source.to_owned(),
             started: observed.first_wall,
             duration: observed.duration,
             ticks: observed.ticks,
-            coverage: now.map(|n| coverage(&n.tick.health)).unwrap_or_default(),
+            blind: blind_spots(&coverage),
+            coverage,
             findings: findings.map(|f| told(f)).unwrap_or_default(),
             notes: findings.map(|f| f.notes.clone()).unwrap_or_default(),
             not_judged: findings.map(|f| f.not_judged.clone()).unwrap_or_default(),
@@ -101,9 +109,15 @@ impl CheckReport {
     }
 
     /// What the report of a recording has beyond that of its last run: findings that ended
-    /// before, and what could not be read.
+    /// before, what an earlier run did not look at, and what could not be read.
     #[must_use]
-    pub fn beyond(mut self, over: &[Arc<Finding>], unread: Vec<String>) -> Self {
+    pub fn beyond(
+        mut self,
+        over: &[Arc<Finding>],
+        blind: Vec<BlindSpot>,
+        unread: Vec<String>,
+    ) -> Self {
+        blind::merge(&mut self.blind, blind);
         self.findings.extend(over.iter().cloned());
         let found = |n: &NotJudged| self.findings.iter().any(|f| f.rule == n.rule);
         self.not_judged.retain(|n| !(found(n) && n.why.starts_with("needs ")));
@@ -115,6 +129,16 @@ impl CheckReport {
     #[must_use]
     pub fn has_findings(&self) -> bool {
         self.findings.iter().any(|f| f.fire.severity >= Severity::Warn)
+    }
+
+    /// How bad a finding is together with what it explains.
+    #[must_use]
+    pub fn severity(&self, f: &Finding) -> Severity {
+        let of_it = |c: &&Arc<Finding>| {
+            f.active && c.cause.as_ref().is_some_and(|(r, s)| *r == f.rule && *s == f.subject)
+        };
+        let explained = self.findings.iter().filter(of_it).map(|c| c.fire.severity).max();
+        explained.map_or(f.fire.severity, |s| s.max(f.fire.severity))
     }
 
     /// Signals that work fully, and all of them.

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::{CheckReport, clock_time};
 use crate::collect::SignalStatus;
-use crate::diagnose::{Confidence, Finding, NotJudged};
+use crate::diagnose::{Confidence, Finding, NotJudged, Severity};
+use crate::model::blind;
 use crate::model::subject::Subject;
 use crate::model::text::sanitize;
 
@@ -27,7 +28,7 @@ pub fn render(r: &CheckReport) -> String {
         if f.cause.is_some() {
             consequence(&mut out, f);
         } else {
-            finding(&mut out, f);
+            finding(&mut out, f, r.severity(f));
         }
     }
     for n in &r.notes {
@@ -48,7 +49,7 @@ fn missing(r: &CheckReport) -> String {
         .iter()
         .filter_map(|s| match &s.status {
             SignalStatus::Missing { reason, .. } => {
-                Some(format!("{}: {}", s.signal, sanitize(reason)))
+                Some(format!("{}: {}", sanitize(&s.signal), sanitize(reason)))
             }
             _ => None,
         })
@@ -68,8 +69,9 @@ fn consequence(out: &mut String, f: &Finding) {
     );
 }
 
-/// One finding: verdict, numbers, what it is not, what to type.
-pub(super) fn finding(out: &mut String, f: &Finding) {
+/// One finding: verdict, numbers, what it is not, what to type. Its mark is that of all it
+/// stands for.
+pub(super) fn finding(out: &mut String, f: &Finding, severity: Severity) {
     let suspected = match f.fire.confidence {
         Confidence::Confirmed => "",
         Confidence::Suspected => " (suspected)",
@@ -85,7 +87,7 @@ pub(super) fn finding(out: &mut String, f: &Finding) {
     let _ = writeln!(
         out,
         "{:<2} {:<21} {}{suspected}{when}",
-        f.fire.severity.mark(),
+        severity.mark(),
         f.rule.0,
         sanitize(&f.fire.summary),
     );
@@ -132,20 +134,31 @@ fn scope(f: &Finding) -> String {
     parts.join("  ")
 }
 
-fn summary(r: &CheckReport) -> String {
+/// What was found, in a few words; nothing found only as far as it was looked.
+pub(super) fn verdict(r: &CheckReport, most: usize) -> String {
     let folded = r.findings.iter().filter(|f| f.cause.is_some()).count();
     let mut out = match r.findings.len() - folded {
-        0 => "No findings".to_owned(),
+        0 => return blind::all_clear(&r.blind, most),
         1 => "1 finding".to_owned(),
         n => format!("{n} findings"),
     };
     match folded {
-        0 => out.push('.'),
-        1 => out.push_str(" and 1 consequence."),
+        0 => {}
+        1 => out.push_str(" and 1 consequence"),
         n => {
-            let _ = write!(out, " and {n} consequences.");
+            let _ = write!(out, " and {n} consequences");
         }
     }
+    if !r.blind.is_empty() {
+        let _ = write!(out, "; not looked at: {}", blind::clause(&r.blind, most));
+    }
+    out
+}
+
+fn summary(r: &CheckReport) -> String {
+    let mut out = verdict(r, blind::SHOWN);
+    out.get_mut(..1).map(str::make_ascii_uppercase);
+    out.push('.');
     if !r.not_judged.is_empty() {
         let _ = write!(out, " Not judged: {}.", not_judged(&r.not_judged));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::{Exit, Stop, print};
+use super::{Exit, Stop, limits, print};
 use crate::analysis::Analysis;
 use crate::cli::{ExportArgs, Format, InfoArgs, ReplayArgs};
 use crate::clock;
@@ -18,8 +18,9 @@ use crate::model::moment::Moment;
 use crate::model::text::sanitize;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::WallNs;
-use crate::recording::export::{self, ExportError};
+use crate::recording::export::{self, ExportError, Output};
 use crate::recording::info::Info;
+use crate::recording::reader::SEARCH;
 use crate::recording::{Note, ReadAt as _, ReadError, Reader, Spool};
 use crate::replay::player::{Origin, Player};
 use crate::replay::whole::whole;
@@ -51,12 +52,19 @@ fn open(file: &Path, enough: impl Fn(&Spool) -> bool) -> anyhow::Result<(Origin,
     }
     let spool = Spool::start(std::io::stdin()).map_err(|e| wrong(file, &e.into()))?;
     let spool = Arc::new(spool);
+    let mut looked = false;
     loop {
         // Looked at first: what comes between the two looks counts.
         let open = spool.may_grow();
-        if !open || enough(&spool) {
+        let is_enough = !open || enough(&spool);
+        // Whoever waits for the end must not keep a pipe without one that is no recording.
+        let is_suspect = !looked && spool.size().is_ok_and(|n| n >= SEARCH);
+        if is_enough || is_suspect {
+            looked |= is_suspect;
             match Reader::new(spool.clone()) {
-                Ok(r) if !open || !r.is_empty() => return Ok((Origin::Pipe(spool), r)),
+                Ok(r) if !open || is_enough && !r.is_empty() => {
+                    return Ok((Origin::Pipe(spool), r));
+                }
                 Ok(_) | Err(ReadError::Empty | ReadError::Truncated) if open => {}
                 Ok(_) => {}
                 Err(e) => return Err(wrong(file, &e)),
@@ -85,7 +93,8 @@ pub(super) fn check(file: &Path, format: Format) -> anyhow::Result<Exit> {
     };
     let mut unread: Vec<String> = tape.reader().damage().map(ToString::to_string).collect();
     unread.dedup();
-    let report = CheckReport::new(&all.analysis, "recording", observed).beyond(&all.over, unread);
+    let report =
+        CheckReport::new(&all.analysis, "recording", observed).beyond(&all.over, all.blind, unread);
     match format {
         Format::Text => print(&report::text::render(&report))?,
         Format::Json => print(&report::json::text(&report::json::render(&report)))?,
@@ -112,6 +121,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<Exit> {
             "replay needs a terminal; use `stallscope check FILE` for findings as text or JSON",
         ));
     }
+    limits::room()?;
     let (origin, mut reader) = open(&args.file, |_| true)?;
     if reader.is_empty() {
         return Err(Stop::cannot(format!("{}: holds no tick yet", named(&args.file))));
@@ -120,7 +130,8 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<Exit> {
     let piped = matches!(origin, Origin::Pipe(_));
     let at = args.at.and_then(|at| {
         let (range, tz) = (range(&mut reader)?, &settings.tz);
-        Some(at.resolve(anchor(at, range), range, tz))
+        let from = at.resolve(anchor(at, range), range, tz);
+        Some((from, at.end(from)))
     });
     let name =
         args.file.file_name().map_or_else(|| named(&args.file), |n| n.to_string_lossy().into());
@@ -141,10 +152,12 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Wall clocks of the first and the last tick.
+/// Wall clocks of the earliest and the latest tick.
 fn range(reader: &mut Reader) -> Option<(WallNs, WallNs)> {
     let groups = reader.groups();
-    Some((groups.first()?.first.wall, groups.last()?.last.wall))
+    // The clock may have been set back in between.
+    let times = || groups.iter().flat_map(|g| [g.first.wall, g.last.wall]);
+    Some((times().min()?, times().max()?))
 }
 
 /// What a relative time on the command line counts from: +5m from the start, -5m from the end.
@@ -160,35 +173,35 @@ pub(super) fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
         return Err(Stop::cannot(format!("{name}: holds no tick: nothing was recorded")));
     };
     let tz = TimeZone::system();
-    let resolve = |m: Option<_>, other: WallNs| {
-        m.map_or(other, |m: Moment| m.resolve(anchor(m, range), range, &tz))
-    };
-    let (from, to) = (resolve(args.from, range.0), resolve(args.to, range.1));
-    if from > to {
-        return Err(Stop::usage("--from is after --to"));
-    }
-    let file = export::create(&args.output)
+    let (from, to) = span(args, range, &tz).map_err(|e| match e {
+        OutOfSpan::Reversed => Stop::usage("--from is after --to"),
+        OutOfSpan::Behind(t) => Stop::cannot(format!("{name}: --from is after its last tick, {t}")),
+        OutOfSpan::Before(t) => Stop::cannot(format!("{name}: --to is before its first tick, {t}")),
+    })?;
+    let out = Output::create(&args.output)
         .map_err(|e| Stop::cannot(format!("{}: {e}", args.output.display())))?;
+    let file = out.file();
     let made = if args.redact {
         let mut judge = Judgement::default();
         export::redacted(&mut reader, file, from, to, |host, tick| judge.note(host, tick))
     } else {
         export::copy(&reader, file, from, to)
     };
-    let (file, done) = match made {
-        Ok(made) => made,
+    let whole = made.and_then(|(file, done)| {
+        file.sync_all()?;
+        Ok((file.metadata()?.len(), done))
+    });
+    let (bytes, done) = match whole {
+        Ok(whole) => whole,
         Err(e) => {
             // A part of a part is of no use to anybody.
-            let _ = std::fs::remove_file(&args.output);
+            out.discard();
             let of = if matches!(e, ExportError::Write(_)) { &args.output } else { &args.file };
             return Err(Stop::cannot(format!("{}: {e}", of.display())));
         }
     };
-    let written = file.sync_all().and_then(|()| file.metadata());
-    let bytes = written.map_err(|e| Stop::cannot(format!("{}: {e}", args.output.display())))?.len();
-    let when = |w: WallNs| view::context::clock(w, &tz);
     let span = done.span.map_or_else(String::new, |(a, b)| {
-        format!(", {} {} to {}", view::context::day(a.wall, &tz), when(a.wall), when(b.wall))
+        format!(", {} to {}", dated(a.wall, &tz), view::context::clock(b.wall, &tz))
     });
     let lost = if done.lost > 0 { format!(", {} unreadable", done.lost) } else { String::new() };
     print(&format!(
@@ -199,6 +212,36 @@ pub(super) fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
         view::units::bytes(bytes as f64),
     ))?;
     Ok(Exit::Ok)
+}
+
+/// Why there is nothing between `--from` and `--to`.
+enum OutOfSpan {
+    Reversed,
+    /// The last tick is before `--from`.
+    Behind(String),
+    /// The first one is after `--to`.
+    Before(String),
+}
+
+/// What `--from` and `--to` mean.
+fn span(
+    args: &ExportArgs,
+    range: (WallNs, WallNs),
+    tz: &TimeZone,
+) -> Result<(WallNs, WallNs), OutOfSpan> {
+    let resolve = |m: Moment| m.resolve(anchor(m, range), range, tz);
+    // Up to 14:03:20 is up to what a clock calls so.
+    let to = args.to.map(|m| resolve(m).max(WallNs(m.end(resolve(m)).0 - 1)));
+    match (args.from.map(resolve), to) {
+        (Some(from), Some(to)) if from > to => Err(OutOfSpan::Reversed),
+        (Some(from), _) if from > range.1 => Err(OutOfSpan::Behind(dated(range.1, tz))),
+        (_, Some(to)) if to < range.0 => Err(OutOfSpan::Before(dated(range.0, tz))),
+        (from, to) => Ok((from.unwrap_or(range.0), to.unwrap_or(range.1))),
+    }
+}
+
+fn dated(w: WallNs, tz: &TimeZone) -> String {
+    format!("{} {}", view::context::day(w, tz), view::context::clock(w, tz))
 }
 
 /// Judges what is written anew, so that its line of time shows findings.

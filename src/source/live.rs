@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::{Event, Feed};
+use crate::allocator::{self, GIVE_BACK};
 use crate::clock;
 use crate::collect::registry::{Running, open_role};
 use crate::collect::{
@@ -23,14 +24,22 @@ use crate::collect::{
 };
 use crate::model::tick::{CollectorHealth, Gap, HealthState, HostInfo, Tick};
 use crate::model::time::{MonoNs, Seq};
+use crate::rights::{self, Duty};
 
 /// Ticks that a slow consumer may leave waiting.
 const QUEUE: usize = 8;
 /// Slowest reading rate of an overloaded role: every so many ticks.
 const MAX_THINNING: u32 = 16;
-/// Roles, each on its own thread.
+/// Roles, each on its own thread; where threads are short, the first ones get theirs.
 const ROLES: [Role; 5] =
-    [Role::HostSockets, Role::NetnsWalker, Role::Files, Role::Tasks, Role::Bpf];
+    [Role::HostSockets, Role::Files, Role::Tasks, Role::NetnsWalker, Role::Bpf];
+/// What helps where the system refuses a thread.
+pub const MORE_THREADS: &str =
+    "raise the limit of processes: pids.max of the cgroup (TasksMax=), or ulimit -u";
+
+/// How long the start waits for its threads to give up rights that they do not need. None of
+/// them does anything before that; on a starved box the screen does not wait for it.
+const RESTRICTED: Duration = Duration::from_millis(100);
 
 /// What one role's thread reports.
 enum Report {
@@ -49,30 +58,85 @@ enum Report {
         /// ... the next time at this one.
         next: u64,
     },
+    /// Its thread could not be started, or panicked: nothing more comes from it.
+    Gone {
+        role: Role,
+        reason: String,
+        remedy: &'static str,
+    },
 }
 
-/// Starts reading the running kernel; the first tick is on its way at once.
+/// Starts reading the running kernel; the first tick is on its way at once. A role whose thread
+/// the system refuses is off, the others read.
 ///
 /// # Errors
-/// When the system refuses a thread.
+/// When the system refuses every thread, or the one that puts ticks together.
 pub fn start(host: &HostFs, opts: &CollectOptions, interval: Duration) -> std::io::Result<Feed> {
     let info = host_info(host, interval);
     let (interest, watched) = watch::channel(Arc::new(Interest::default()));
     let (reports, inbox) = channel();
+    let (restricted, all_restricted) = channel::<()>();
     let base = clock::mono();
-    for role in ROLES {
-        let (host, opts, reports, watched) =
-            (host.clone(), opts.clone(), reports.clone(), watched.clone());
-        thread::Builder::new().name(format!("read-{role:?}").to_lowercase()).spawn(move || {
-            RoleThread { role, base, interval, every: 1, reports, watched }.run(&host, &opts);
-        })?;
-    }
-    drop(reports);
+    // First of all the thread without which the others read for nobody.
     let (ticks, events) = mpsc::channel(QUEUE);
-    thread::Builder::new()
-        .name("assemble".into())
-        .spawn(move || Assembler::new(base, interval, inbox, ticks).run())?;
+    let done = restricted.clone();
+    thread::Builder::new().name("assemble".into()).spawn(move || {
+        rights::restrict(Duty::Figures);
+        drop(done);
+        Assembler::new(base, interval, inbox, ticks).run();
+    })?;
+    let mut refused = 0;
+    for role in ROLES {
+        let (host, opts, reader, watched) =
+            (host.clone(), opts.clone(), reports.clone(), watched.clone());
+        let (duty, done) = (duty(role), restricted.clone());
+        let spawned = thread::Builder::new().name(duty.row().thread.into()).spawn(move || {
+            rights::restrict(duty);
+            drop(done);
+            let _obituary = Obituary { role, reports: reader.clone() };
+            RoleThread { role, base, interval, every: 1, reports: reader, watched }
+                .run(&host, &opts);
+        });
+        if let Err(e) = spawned {
+            refused += 1;
+            if refused == ROLES.len() {
+                return Err(e);
+            }
+            let reason = format!("the system refuses its thread: {e}");
+            let _ = reports.send(Report::Gone { role, reason, remedy: MORE_THREADS });
+        }
+    }
+    drop(restricted);
+    // Ends when the last of them has let go of its end.
+    let _ = all_restricted.recv_timeout(RESTRICTED);
     Ok(Feed { host: info, events, interest })
+}
+
+/// What the thread of a role does, as far as rights go.
+fn duty(role: Role) -> Duty {
+    match role {
+        Role::HostSockets => Duty::HostSockets,
+        Role::NetnsWalker => Duty::Namespaces,
+        Role::Files => Duty::Counters,
+        Role::Tasks => Duty::Tasks,
+        Role::Bpf => Duty::LoadBpf,
+    }
+}
+
+/// Tells that a role's thread panicked: its silence would look like a kernel that hangs.
+struct Obituary {
+    role: Role,
+    reports: Sender<Report>,
+}
+
+impl Drop for Obituary {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let reason = "its thread failed: a fault of stallscope".to_owned();
+            let remedy = "report it with what was printed; restart";
+            let _ = self.reports.send(Report::Gone { role: self.role, reason, remedy });
+        }
+    }
 }
 
 /// What one round of readings yields: samples, failures, signals.
@@ -231,6 +295,7 @@ impl Assembler {
     }
 
     fn run(mut self) {
+        let mut freed = 0;
         loop {
             let due = deadline(self.base, self.interval, self.k);
             clock::sleep_until(due);
@@ -242,6 +307,12 @@ impl Assembler {
             };
             if !self.gather(due + grace) || !self.emit(clock::mono()) {
                 return;
+            }
+            // Here nobody waits for it: the tick is on its way, the next one is not due.
+            freed += 1;
+            if freed == GIVE_BACK {
+                allocator::give_back();
+                freed = 0;
             }
             self.k = next_due(self.base, self.interval, clock::mono(), self.k, 1);
         }
@@ -307,6 +378,16 @@ impl Assembler {
                     }
                 }
                 self.failed.extend(failed);
+            }
+            Report::Gone { role, reason, remedy } => {
+                self.alive.remove(&role);
+                let ids = CollectorId::ALL.iter().filter(|id| id.role() == role);
+                for id in ids {
+                    let (reason, remedy) = (reason.clone(), remedy.to_owned());
+                    let state = HealthState::Off { reason, remedy };
+                    self.health
+                        .insert(*id, CollectorHealth { id: *id, state, signals: Vec::new() });
+                }
             }
         }
     }
@@ -511,6 +592,41 @@ mod tests {
         assert!(a.waiting_for().is_empty(), "nobody waits for it again");
         a.take(read(Role::Tasks, &[]));
         assert!(a.late.is_empty(), "it reported: it counts again");
+    }
+
+    /// A thread that the system refused, or that panicked, is a collector that is off: nobody
+    /// waits for it, and it is named with a reason.
+    #[test]
+    fn a_role_without_a_thread_is_off_and_nobody_waits_for_it() {
+        let (reports, mut events, mut a) = assembler();
+        for r in [Role::HostSockets, Role::NetnsWalker, Role::Tasks] {
+            a.take(opened(r, &[]));
+        }
+        a.take(opened(Role::Files, &[CollectorId::Psi]));
+        let (reason, remedy) = ("the system refuses its thread".to_owned(), MORE_THREADS);
+        a.take(Report::Gone { role: Role::Bpf, reason, remedy });
+        a.take(read(Role::Files, &[]));
+        assert!(a.waiting_for().is_empty());
+        assert!(a.emit(a.base));
+        let t = tick(&mut events);
+        for id in [CollectorId::RunqBpf, CollectorId::BlockBpf] {
+            assert!(
+                matches!(state(&t, id), HealthState::Off { remedy, .. } if remedy == MORE_THREADS)
+            );
+        }
+        // The same for one that dies while it reads.
+        let (role, reader) = (Role::Files, reports.clone());
+        let died = thread::spawn(move || {
+            let _obituary = Obituary { role, reports: reader };
+            panic!("on purpose");
+        });
+        assert!(died.join().is_err());
+        assert!(a.gather(clock::mono()));
+        assert!(a.emit(a.base));
+        assert!(matches!(
+            state(&tick(&mut events), CollectorId::Psi),
+            HealthState::Off { reason, .. } if reason.contains("failed")
+        ));
     }
 
     /// Loading kernel programs can take longer than a tick: until then they are late, not

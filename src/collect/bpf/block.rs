@@ -138,7 +138,7 @@ impl Collector for BlockBpf {
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;
-        let types = kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), load::NO_BTF))?;
+        let types = kernel.types.as_ref().map_err(Clone::clone)?;
         let (mut globals, splits) = offsets::block(&types.own)?;
         globals.push(("BY_HELPER", types.by_helper));
         let mut loaded = Loaded::new(&kernel, objects::BLOCK, &globals, &[])?;

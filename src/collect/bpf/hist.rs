@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::layout::{BUCKETS, LAST_BUCKET, bucket_range};
 use super::maps::{LINE, Stripes};
+use crate::model::heap::{Heap, block};
 
 /// A time of the kernel's in whole us: what is below no figure shows, and a recording would hold
 /// noise.
@@ -92,6 +93,19 @@ impl<'de> Deserialize<'de> for Hist {
     }
 }
 
+impl Heap for Hist {
+    fn heap(&self, before: Option<&Self>) -> usize {
+        // Nothing was counted: all of these share one block.
+        let shared = self.is_empty() || before == Some(self);
+        if shared { 0 } else { block(2 * size_of::<usize>() + size_of_val(&*self.counts)) }
+    }
+    fn settle(&mut self, before: Option<&Self>) {
+        if let Some(b) = before.filter(|b| *b == self) {
+            self.counts.clone_from(&b.counts);
+        }
+    }
+}
+
 impl Hist {
     /// The buckets that are not empty, in order, with their counts.
     pub fn buckets(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
@@ -118,12 +132,6 @@ impl Hist {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines == 0
-    }
-
-    /// Memory that it takes besides its own size, bytes; copies share it.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        size_of_val(&*self.counts)
     }
 
     /// Sum of all counts.

@@ -46,13 +46,13 @@ pub(super) struct Kernel {
     /// Highest possible CPU number + 1.
     pub(super) cpus: usize,
     /// The kernel's types, or why there are none.
-    pub(super) types: Result<Types, String>,
+    pub(super) types: Result<Types, Unavailable>,
     /// One for all objects.
     loader: Mutex<EbpfLoader<'static>>,
 }
 
 impl Kernel {
-    fn new(cpus: usize, types: Result<Types, String>) -> Self {
+    fn new(cpus: usize, types: Result<Types, Unavailable>) -> Self {
         Self { cpus, types, loader: Mutex::new(loader()) }
     }
 }
@@ -72,7 +72,12 @@ fn loader() -> EbpfLoader<'static> {
         let _ = unshare_root().and_then(|()| Ok(chroot("/proc/self/fdinfo")?));
         make()
     };
-    std::thread::scope(|s| s.spawn(elsewhere).join()).unwrap_or_else(|_| make())
+    // Where the system has no thread to spare, as where it forbids another root.
+    std::thread::scope(|s| {
+        let spawned = std::thread::Builder::new().spawn_scoped(s, elsewhere);
+        spawned.ok().and_then(|t| t.join().ok())
+    })
+    .unwrap_or_else(make)
 }
 
 /// The kernel's type information, for us and for the loader.
@@ -97,6 +102,7 @@ pub(super) fn kernel(host: &HostFs, opts: &CollectOptions) -> Result<Arc<Kernel>
     if !missing_capabilities().is_empty() {
         return Err(refused());
     }
+    enough_files(rustix::process::getrlimit(rustix::process::Resource::Nofile).current)?;
     let mut cached = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(k) = &*cached {
         return Ok(k.clone());
@@ -104,6 +110,19 @@ pub(super) fn kernel(host: &HostFs, opts: &CollectOptions) -> Result<Arc<Kernel>
     let k = Arc::new(Kernel::new(possible_cpus(host), types(host)));
     *cached = Some(k.clone());
     Ok(k)
+}
+
+/// Programs, links and maps stay open, some 50 of them: where files are short, all the others
+/// that we read with them would go without.
+fn enough_files(limit: Option<u64>) -> Result<(), Unavailable> {
+    const FILES: u64 = 192;
+    match limit.filter(|n| *n < FILES) {
+        None => Ok(()),
+        Some(n) => Err(Unavailable::new(
+            format!("only {n} open files allowed: too few for eBPF and all else"),
+            format!("raise the limit of open files (ulimit -n, LimitNOFILE=) to {FILES} or more"),
+        )),
+    }
 }
 
 /// Gives back the memory of [`kernel`]; called when sampling begins.
@@ -117,15 +136,16 @@ fn possible_cpus(host: &HostFs) -> usize {
     highest.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |h| h + 1)
 }
 
-fn types(host: &HostFs) -> Result<Types, String> {
+fn types(host: &HostFs) -> Result<Types, Unavailable> {
     let path = "sys/kernel/btf/vmlinux";
     let blob = host.read(path).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => {
-            format!("no /{path}: this kernel was built without CONFIG_DEBUG_INFO_BTF")
-        }
-        _ => format!("/{path}: {e}"),
+        io::ErrorKind::NotFound => Unavailable::new(
+            format!("no /{path}: this kernel was built without CONFIG_DEBUG_INFO_BTF"),
+            NO_BTF,
+        ),
+        _ => Unavailable::because(format!("/{path}"), &e, NO_BTF),
     })?;
-    types_of(blob).map_err(|e| format!("/{path}: {e}"))
+    types_of(blob).map_err(|e| Unavailable::new(format!("/{path}: {e}"), NO_BTF))
 }
 
 /// What makes it slow to load a program that follows a pointer of an argument (6.3): the verifier
@@ -233,8 +253,7 @@ impl Loaded {
         })?;
         match hook {
             Hook::Btf(tracepoint) => {
-                let types =
-                    kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), NO_BTF))?;
+                let types = kernel.types.as_ref().map_err(Clone::clone)?;
                 attach_btf(program, tracepoint, &types.loader).map_err(|e| explain(&e))?;
             }
             Hook::Raw(tracepoint) => {
@@ -402,6 +421,9 @@ fn explain(e: &(dyn Error + 'static)) -> Unavailable {
             "no memory for the programs' maps",
             "raise the memory limit of the service or container",
         ),
+        Some(code @ (Errno::MFILE | Errno::NFILE)) => {
+            Unavailable::because("eBPF", &code.into(), UNKNOWN_KERNEL)
+        }
         Some(code) => {
             let what = verifier_line(e).unwrap_or_else(|| io::Error::from(code).to_string());
             Unavailable::new(format!("the kernel refuses the program: {what}"), UNKNOWN_KERNEL)

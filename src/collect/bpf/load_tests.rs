@@ -37,7 +37,7 @@ fn objects_are_small_and_lose_the_mmap_flag() {
 
 #[test]
 fn errors_name_what_to_do() {
-    let kernel = Kernel::new(2, Err("no /sys/kernel/btf/vmlinux".into()));
+    let kernel = Kernel::new(2, Err(Unavailable::new("no /sys/kernel/btf/vmlinux", NO_BTF)));
     let e = Loaded::new(&kernel, b"no object at all", &Vec::new(), &[]).err().unwrap();
     assert_eq!(e, damaged());
     let typo = vec![("TASK_PIDS", 8)];
@@ -144,7 +144,7 @@ fn torn_objects_never_panic() {
         let near = prop::collection::vec((0..64usize, any::<u8>()), 0..3);
         (Just(i), flips, near, prop_oneof![Just(len), 0..=len])
     });
-    let kernel = Kernel::new(2, Err("none".into()));
+    let kernel = Kernel::new(2, Err(Unavailable::new("none", NO_BTF)));
     TestRunner::new(Config::with_cases(400))
         .run(&torn, |(i, flips, near, len)| {
             let mut object = all[i].to_vec();
@@ -191,12 +191,25 @@ fn torn_types_never_panic() {
 fn kernels_without_types_say_so() {
     let dir = tempfile::tempdir().unwrap();
     let host = HostFs::at(dir.path());
-    let e = types(&host).err().unwrap();
+    let e = types(&host).err().unwrap().reason;
     assert!(e.contains("CONFIG_DEBUG_INFO_BTF"), "{e}");
     std::fs::create_dir_all(dir.path().join("sys/kernel/btf")).unwrap();
     std::fs::write(dir.path().join("sys/kernel/btf/vmlinux"), b"").unwrap();
-    let e = types(&host).err().unwrap();
+    let e = types(&host).err().unwrap().reason;
     assert!(e.starts_with("/sys/kernel/btf/vmlinux: "), "{e}");
+}
+
+/// Descriptors that ran out are no fault of the kernel's, nor of ours.
+#[test]
+fn a_limit_of_open_files_is_named_as_such() {
+    for code in [Errno::MFILE, Errno::NFILE] {
+        let e = explain(&io::Error::from(code));
+        assert!(e.remedy.contains("open files"), "{e:?}");
+        assert!(!e.remedy.contains("stallscope"), "{e:?}");
+    }
+    assert_eq!(enough_files(None), Ok(()));
+    assert_eq!(enough_files(Some(1024)), Ok(()));
+    assert!(enough_files(Some(96)).unwrap_err().remedy.contains("ulimit -n"));
 }
 
 /// Every refusal says what to do: an empty remedy leaves the user alone.

@@ -250,7 +250,7 @@ pub(super) fn sizes(cpus: usize) -> [(&'static str, u32); 1] {
 
 impl NetBpf {
     fn with(host: &HostFs, kernel: &Kernel, object: &[u8]) -> Result<Self, Unavailable> {
-        let types = kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), load::NO_BTF))?;
+        let types = kernel.types.as_ref().map_err(Clone::clone)?;
         let mut globals = offsets::net(&types.own)?;
         globals.push(("BY_HELPER", types.by_helper));
         let mut loaded = Loaded::new(kernel, object, &globals, &sizes(kernel.cpus))?;

@@ -1,15 +1,16 @@
 //! Capabilities: what loading needs, what to say when it is refused, and giving up what is not
 //! needed any more.
 //!
-//! Capabilities belong to a thread. Only the thread that loads the programs gives up its own;
-//! the readers of other namespaces need theirs for as long as they run.
+//! Capabilities belong to a thread; [`crate::rights`] has what each of ours needs.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::collect::Unavailable;
+use crate::collect::permission::{AS_HOST_ROOT, AS_ROOT, GRANT};
+use crate::rights::{self, BPF, Duty, TRACEFS};
 
 /// Capabilities that loading needs and the calling thread lacks. `SYS_ADMIN` stands for both,
 /// and is the only one before 5.8.
@@ -30,15 +31,18 @@ fn missing(have: CapabilitySet) -> Vec<&'static str> {
 /// What to tell when the kernel does not permit it.
 pub(super) fn refused() -> Unavailable {
     let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
-    refusal(&missing_capabilities(), &lockdown)
+    refusal(&missing_capabilities(), &lockdown, rustix::process::geteuid().is_root())
 }
 
-fn refusal(missing: &[&str], lockdown: &str) -> Unavailable {
+fn refusal(missing: &[&str], lockdown: &str, root: bool) -> Unavailable {
     if !missing.is_empty() {
-        return Unavailable::new(
-            format!("not permitted to load eBPF: no {}", missing.join(", no ")),
-            "run as root, or setcap cap_bpf,cap_perfmon+ep on the program (Linux 5.8)",
-        );
+        let remedy = if root {
+            format!("{GRANT}{}", missing.join(" and "))
+        } else {
+            format!("{AS_ROOT}, or setcap cap_bpf,cap_perfmon+ep on the program (Linux 5.8)")
+        };
+        let reason = format!("not permitted to load eBPF: no {}", missing.join(", no "));
+        return Unavailable::new(reason, remedy);
     }
     // `integrity` leaves us all we use; only `confidentiality` takes something away.
     if lockdown.contains("[confidentiality]") {
@@ -49,12 +53,9 @@ fn refusal(missing: &[&str], lockdown: &str) -> Unavailable {
     }
     Unavailable::new(
         "the kernel refuses eBPF although we have the capabilities: seccomp, an LSM or a container",
-        "run on the host, outside of the container",
+        format!("{AS_HOST_ROOT}, outside of the container"),
     )
 }
-
-/// Rights that a later attachment may need: the program for what turns out to be missing.
-const LATER: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
 
 /// The fallback of the run queue may yet be loaded, for which tracefs may have to be mounted.
 static FALLBACK: AtomicBool = AtomicBool::new(false);
@@ -63,14 +64,19 @@ static FALLBACK: AtomicBool = AtomicBool::new(false);
 pub(super) fn fallback_possible(yes: bool) {
     FALLBACK.store(yes, Ordering::Relaxed);
     if !yes {
-        drop_admin();
+        drop_fallback();
     }
 }
 
-/// What of `have` stays permitted. Where one of the two is missing (before 5.8 both are),
-/// `SYS_ADMIN` is what permits eBPF.
+/// What of `have` stays permitted for what may have to be attached later. Where one of the two
+/// is missing (before 5.8 both are), `SYS_ADMIN` is what permits eBPF.
 fn later(have: CapabilitySet, fallback: bool) -> CapabilitySet {
-    if have.contains(LATER) && !fallback { LATER } else { LATER | CapabilitySet::SYS_ADMIN }
+    let lent = Duty::ReadBpf.row().lent;
+    match (fallback, have.contains(lent)) {
+        (true, _) => lent | TRACEFS,
+        (false, false) => lent | CapabilitySet::SYS_ADMIN,
+        (false, true) => lent,
+    }
 }
 
 /// Gives up, for the calling thread, the capabilities that only loading and attaching need.
@@ -80,43 +86,24 @@ fn later(have: CapabilitySet, fallback: bool) -> CapabilitySet {
 /// # Errors
 /// When the kernel refuses, which it has no reason to.
 pub fn release_capabilities() -> io::Result<()> {
-    let now = capabilities(None)?;
-    let reading =
-        CapabilitySet::SYSLOG | CapabilitySet::SYS_PTRACE | CapabilitySet::DAC_READ_SEARCH;
-    let later = later(now.permitted, FALLBACK.load(Ordering::Relaxed));
-    let set = CapabilitySets {
-        effective: now.effective & reading,
-        permitted: now.permitted & (reading | later),
-        inheritable: CapabilitySet::empty(),
-    };
-    Ok(set_capabilities(None, set)?)
+    let held = Duty::ReadBpf.row().held;
+    let later = later(capabilities(None)?.permitted, FALLBACK.load(Ordering::Relaxed));
+    rights::keep(held, held | later)
 }
 
-/// Once rights were released, `SYS_ADMIN` goes too when no fallback will need it.
-fn drop_admin() {
-    let Ok(mut sets) = capabilities(None) else { return };
-    let released = !sets.effective.intersects(LATER | CapabilitySet::SYS_ADMIN);
-    if released && sets.permitted.contains(LATER) {
-        sets.permitted.remove(CapabilitySet::SYS_ADMIN);
+/// Once rights were released, those of the fallback go too when nothing will need it.
+fn drop_fallback() {
+    let Ok(now) = capabilities(None) else { return };
+    let released = !now.effective.intersects(BPF | CapabilitySet::SYS_ADMIN);
+    if released {
         // Fewer rights are a precaution; nothing depends on it.
-        let _ = set_capabilities(None, sets);
+        let _ = release_capabilities();
     }
 }
 
 /// Runs `f` with the rights that [`release_capabilities`] left permitted.
 pub(super) fn raised<T>(f: impl FnOnce() -> T) -> T {
-    let Ok(before) = capabilities(None) else { return f() };
-    let more = before.permitted & (LATER | CapabilitySet::SYS_ADMIN);
-    if before.effective.contains(more) {
-        return f();
-    }
-    let lent = CapabilitySets { effective: before.effective | more, ..before };
-    let raised = set_capabilities(None, lent).is_ok();
-    let out = f();
-    if raised {
-        let _ = set_capabilities(None, before);
-    }
-    out
+    rights::lend(BPF | TRACEFS, f)
 }
 
 #[cfg(test)]
@@ -127,13 +114,13 @@ mod tests {
     #[test]
     fn a_refusal_names_what_is_missing_and_how_to_unlock_it() {
         let locked = "none integrity [confidentiality]";
-        let e = refusal(&["CAP_BPF", "CAP_PERFMON"], locked);
+        let e = refusal(&["CAP_BPF", "CAP_PERFMON"], locked, false);
         assert_eq!(e.reason, "not permitted to load eBPF: no CAP_BPF, no CAP_PERFMON");
         assert!(e.remedy.contains("root") && e.remedy.contains("setcap"), "{}", e.remedy);
-        let e = refusal(&[], locked);
+        let e = refusal(&[], locked, true);
         assert!(e.reason.contains("lockdown") && e.remedy.contains("lockdown=integrity"), "{e:?}");
         // The usual state of a machine with secure boot does not forbid what we load.
-        let e = refusal(&[], "none [integrity] confidentiality");
+        let e = refusal(&[], "none [integrity] confidentiality", true);
         assert!(e.reason.contains("seccomp") && e.remedy.contains("host"), "{e:?}");
     }
 
@@ -144,7 +131,7 @@ mod tests {
         assert!(missing(CapabilitySet::SYS_ADMIN).is_empty());
         let admin = CapabilitySet::SYS_ADMIN;
         assert!(later(admin, false).contains(admin), "before 5.8");
-        assert_eq!(later(CapabilitySet::all(), false), LATER);
+        assert_eq!(later(CapabilitySet::all(), false), BPF);
         assert!(later(CapabilitySet::all(), true).contains(admin), "to mount tracefs");
     }
 
@@ -153,15 +140,15 @@ mod tests {
     #[test]
     fn rights_are_lent_for_a_moment() {
         std::thread::spawn(|| {
-            let had = capabilities(None).unwrap().permitted & LATER;
+            let had = capabilities(None).unwrap().permitted & BPF;
             release_capabilities().unwrap();
-            assert!(!capabilities(None).unwrap().effective.intersects(LATER));
-            assert_eq!(raised(|| capabilities(None).unwrap().effective & LATER), had);
-            assert!(!capabilities(None).unwrap().effective.intersects(LATER));
+            assert!(!capabilities(None).unwrap().effective.intersects(BPF));
+            assert_eq!(raised(|| capabilities(None).unwrap().effective & BPF), had);
+            assert!(!capabilities(None).unwrap().effective.intersects(BPF));
             assert!(!capabilities(None).unwrap().permitted.contains(CapabilitySet::SYS_TIME));
-            drop_admin();
+            drop_fallback();
             let left = capabilities(None).unwrap().permitted;
-            assert!(!left.contains(CapabilitySet::SYS_ADMIN) || !left.contains(LATER));
+            assert!(!left.contains(CapabilitySet::SYS_ADMIN) || !left.contains(BPF));
         })
         .join()
         .unwrap();

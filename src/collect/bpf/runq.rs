@@ -251,7 +251,7 @@ enum Way {
 }
 
 fn tier_a(host: &HostFs, kernel: &Kernel, way: Way) -> Result<Loaded, Unavailable> {
-    let types = kernel.types.as_ref().map_err(|e| Unavailable::new(e.clone(), load::NO_BTF))?;
+    let types = kernel.types.as_ref().map_err(Clone::clone)?;
     // A scheduler of sched_ext (6.12) keeps none of the averages that tell sleep from waiting.
     let ext = host.read_trimmed("sys/kernel/sched_ext/state").is_ok_and(|s| s != "disabled");
     let averages = if ext { offsets::Averages::Stale } else { offsets::Averages::Kept };

@@ -54,7 +54,7 @@ fn mount_privately(place: &Path) -> std::io::Result<()> {
 pub(super) fn format(group: &str, event: &str) -> Result<Format, Unavailable> {
     let path = ready()?.join("events").join(group).join(event).join("format");
     let text = std::fs::read(&path).map_err(|e| {
-        Unavailable::new(format!("{}: {e}", path.display()), "this kernel lacks the tracepoint")
+        Unavailable::because(path.display(), &e, "this kernel lacks the tracepoint")
     })?;
     Ok(Format::parse(&String::from_utf8_lossy(&text)))
 }

@@ -51,7 +51,7 @@ impl Collector for CgroupsCollector {
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mounts = host.read("proc/self/mountinfo").map_err(|e| {
-            Unavailable::new(format!("/proc/self/mountinfo: {e}"), "mount /proc of the host")
+            Unavailable::because("/proc/self/mountinfo", &e, "mount /proc of the host")
         })?;
         let mut hierarchies = parse_mountinfo(&mounts);
         for h in hierarchies.iter_mut().filter(|h| h.v2) {

@@ -152,28 +152,13 @@ impl Reader<'_> {
         if v1.blkio {
             let mut rows = Vec::new();
             let mut counted = false;
-            for (name, subtree, what) in [
-                (
-                    "blkio.throttle.io_serviced",
-                    "blkio.throttle.io_serviced_recursive",
-                    V1Counters::Ios,
-                ),
-                (
-                    "blkio.throttle.io_service_bytes",
-                    "blkio.throttle.io_service_bytes_recursive",
-                    V1Counters::Bytes,
-                ),
+            // Not the recursive files: in v1 a limit holds for the tasks of this very group, and
+            // what the groups below do passes it by.
+            for (name, what) in [
+                ("blkio.throttle.io_serviced", V1Counters::Ios),
+                ("blkio.throttle.io_service_bytes", V1Counters::Bytes),
             ] {
-                // A limit holds for the groups below too, so it is compared with the I/O of all
-                // of them, as io.stat of v2 counts it. Absent before 4.16.
-                let below = !limits.io.is_empty()
-                    && self.file(subtree).is_some_and(|text| {
-                        parse::parse_v1_io(text, what, &mut rows);
-                        true
-                    });
-                if below {
-                    counted = true;
-                } else if let Some(text) = self.file(name) {
+                if let Some(text) = self.file(name) {
                     parse::parse_v1_io(text, what, &mut rows);
                     counted = true;
                 }

@@ -162,6 +162,27 @@ fn a_wide_tree_is_read_in_turn_and_the_rest_is_counted() {
     assert_eq!(seen.len(), 300);
 }
 
+/// Measured on 6.18: a limit of 500 on a group while a group below it did 7836 writes/s: its own
+/// file stood still, the recursive one grew by 7836/s. A limit of v1 holds for the group alone.
+#[test]
+fn a_v1_limit_is_compared_with_what_it_holds_for() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("proc/self")).unwrap();
+    let mounts = "30 23 0:26 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio\n";
+    std::fs::write(dir.path().join("proc/self/mountinfo"), mounts).unwrap();
+    let of_group = |name: &str, text: &str| {
+        put(dir.path(), &format!("blkio/app/blkio.throttle.{name}"), text);
+    };
+    of_group("write_iops_device", "7:2 500\n");
+    of_group("io_serviced", "7:2 Read 0\n7:2 Write 1\nTotal 1\n");
+    of_group("io_service_bytes", "7:2 Read 0\n7:2 Write 4096\nTotal 4096\n");
+    of_group("io_serviced_recursive", "7:2 Write 7836\nTotal 7836\n");
+    of_group("io_service_bytes_recursive", "7:2 Write 32096256\nTotal 32096256\n");
+    let s = sample(&mut open(&HostFs::at(dir.path())), 0);
+    let io = group(&s, "/blkio", "/app").io[0];
+    assert_eq!((io.max_wiops, io.wios, io.wbytes), (Some(500), Some(1), Some(4096)));
+}
+
 /// Needs root and the v1 blkio and cpu hierarchies; does nothing without.
 #[test]
 fn live_v1_groups_show_their_limits() {

@@ -7,8 +7,8 @@ use super::{DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample, attrs, par
 use crate::collect::hot::HotFile;
 use crate::collect::parse::{fields, lines, number, whole_lines};
 use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
+    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, Role, SampleContext,
+    Signal, Unavailable,
 };
 use crate::model::subject::DiskId;
 use crate::model::time::MonoNs;
@@ -24,6 +24,8 @@ pub struct DisksCollector {
     host: HostFs,
     stats: HotFile,
     devices: Vec<Device>,
+    /// Lines of the last reading that could not be parsed.
+    bad_rows: u32,
 }
 
 /// What is kept of a device between ticks, in the order of the file.
@@ -93,14 +95,14 @@ impl Collector for DisksCollector {
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut stats = HotFile::new(host, DISKSTATS);
-        stats.read().map_err(|e| {
-            Unavailable::new(format!("/proc/diskstats: {e}"), "mount /proc of the host")
-        })?;
-        Ok(Self { host: host.clone(), stats, devices: Vec::new() })
+        stats
+            .read()
+            .map_err(|e| Unavailable::because("/proc/diskstats", &e, "mount /proc of the host"))?;
+        Ok(Self { host: host.clone(), stats, devices: Vec::new(), bad_rows: 0 })
     }
 
     fn sample(&mut self, cx: &SampleContext<'_>) -> Result<DisksSample, CollectError> {
-        let Self { host, stats, devices } = self;
+        let Self { host, stats, devices, bad_rows } = self;
         let file = stats.read().map_err(|e| CollectError::read(DISKSTATS, e))?;
         let whole = whole_lines(file);
         let mut out = DisksSample::default();
@@ -140,11 +142,12 @@ impl Collector for DisksCollector {
             });
         }
         devices.truncate(place);
+        *bad_rows = out.bad_rows;
         Ok(out)
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
-        out.push(Signal::ok("disk counters", "diskstats"));
+        out.push(self.counters());
         let why = "means only, queue and device together";
         out.push(Signal::degraded("block latency", "diskstats", why, ""));
         let known = |d: &&Device| d.attrs.size_sectors.is_some();
@@ -159,9 +162,33 @@ impl Collector for DisksCollector {
                 Signal::missing(name, "sysfs", reason, remedy)
             } else {
                 Signal::degraded(name, "sysfs", reason, remedy)
+                    .unseen("attributes of some disks", Extent::Whole)
             }
         });
     }
+}
+
+impl DisksCollector {
+    /// A file without a disk is either that of a box without disks, or covered by another one.
+    fn counters(&self) -> Signal {
+        const MOUNT: &str = "mount /proc of the host";
+        let (name, source) = ("disk counters", "diskstats");
+        match (self.devices.is_empty(), self.bad_rows) {
+            (false, 0) => Signal::ok(name, source),
+            (false, n) => Signal::degraded(name, source, bad_lines(n), MOUNT)
+                .unseen("disk", Extent::AtLeast(1)),
+            (true, 0) => Signal::degraded(name, source, "/proc/diskstats names no disk", MOUNT)
+                .unseen("disks", Extent::Whole),
+            (true, n) => {
+                Signal::degraded(name, source, bad_lines(n), MOUNT).unseen("disks", Extent::Whole)
+            }
+        }
+    }
+}
+
+fn bad_lines(n: u32) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} line{s} of /proc/diskstats cannot be understood")
 }
 
 /// Makes `devices[place]` the device of `line`: it is there already in nearly every tick;

@@ -1,7 +1,7 @@
 //! The collector against captured, constructed and live files.
 
 use super::{DiskClass, DiskRow, DisksCollector, DisksSample};
-use crate::collect::{CollectOptions, Collector, HostFs, Interest, SampleContext};
+use crate::collect::{CollectOptions, Collector, HostFs, Interest, SampleContext, SignalStatus};
 use crate::model::subject::DiskId;
 use crate::model::time::MonoNs;
 use std::sync::Arc;
@@ -178,5 +178,33 @@ proptest::proptest! {
         std::fs::create_dir(dir.path().join("proc")).unwrap();
         std::fs::write(dir.path().join("proc/diskstats"), bytes).unwrap();
         let _ = sample_at(&mut open(&HostFs::at(dir.path())), 0);
+    }
+}
+
+/// A disk that is not in the file, or in a line that cannot be understood, is not judged: that
+/// must not look like a disk without trouble.
+#[test]
+fn a_file_without_a_readable_disk_degrades_the_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("proc")).unwrap();
+    let good = " 254 0 vda 1 0 8 1 0 0 0 0 0 1 1\n";
+    for (text, works, says) in [
+        (String::new(), false, "names no disk"),
+        ("\0\0garbage\n".to_owned(), false, "1 line of"),
+        ("x\ny\n".to_owned(), false, "2 lines of"),
+        (format!("{good}x\n"), false, "1 line of"),
+        (good.to_owned(), true, ""),
+    ] {
+        std::fs::write(dir.path().join("proc/diskstats"), &text).unwrap();
+        let mut c = open(&HostFs::at(dir.path()));
+        sample_at(&mut c, 0);
+        let mut signals = Vec::new();
+        c.signals(&mut signals);
+        let s = signals.iter().find(|s| s.signal == "disk counters").unwrap();
+        assert_eq!(s.status == SignalStatus::Ok, works, "{text:?}");
+        assert_eq!(s.unseen.is_none(), works, "{text:?}");
+        if let SignalStatus::Degraded { reason, .. } = &s.status {
+            assert!(reason.contains(says), "{text:?}: {reason}");
+        }
     }
 }

@@ -12,9 +12,10 @@ use crate::collect::hot::{HotFile, read_record};
 use crate::collect::names::NameTable;
 use crate::collect::namespaces::{self, Namespace};
 use crate::collect::parse::{fields, number};
+use crate::collect::permission::{self, Right};
 use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, NetnsScope, Role, SampleContext,
-    Signal, Unavailable,
+    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, NetnsScope, Role,
+    SampleContext, Signal, Unavailable,
 };
 use crate::model::subject::NetnsId;
 use crate::model::time::MonoNs;
@@ -36,6 +37,8 @@ pub struct NetCountersCollector {
     own_files: [HotFile; 5],
     names: NameTable,
     foreign: Foreign,
+    /// A file is there and does not hold what it should.
+    own_is_empty: bool,
     tcp_mem: Option<[u64; 3]>,
     tcp_max_orphans: Option<u64>,
     slow_at: Option<MonoNs>,
@@ -93,7 +96,7 @@ impl Collector for NetCountersCollector {
         let mut own_files = FILES.map(|f| HotFile::record(host, format!("proc/net/{f}")));
         let [netstat, ..] = &mut own_files;
         netstat.read().map_err(|e| {
-            Unavailable::new(format!("/proc/net/netstat: {e}"), "mount /proc of the host")
+            Unavailable::because("/proc/net/netstat", &e, "mount /proc of the host")
         })?;
         Ok(Self {
             host: host.clone(),
@@ -109,6 +112,7 @@ impl Collector for NetCountersCollector {
                 list_cost: Duration::ZERO,
                 bufs: Default::default(),
             },
+            own_is_empty: false,
             tcp_mem: None,
             tcp_max_orphans: None,
             slow_at: None,
@@ -118,6 +122,9 @@ impl Collector for NetCountersCollector {
     fn sample(&mut self, cx: &SampleContext<'_>) -> Result<NetCountersSample, CollectError> {
         self.read_limits(cx.at);
         let own = self.read_own()?;
+        // One of each table that every kernel has.
+        let known = ["TcpRetransSegs", "TcpExtTCPTimeouts"];
+        self.own_is_empty = known.iter().any(|name| own.get(name).is_none());
         let mut spaces = vec![own];
         self.foreign.read_some(&self.host, self.own, cx, &mut spaces);
         Ok(NetCountersSample {
@@ -133,15 +140,20 @@ impl Collector for NetCountersCollector {
         let why = "counts only: no connection, no reason";
         out.push(Signal::degraded("TCP events", SOURCE, why, ""));
         let blind = self.foreign.refused.len();
-        out.push(if blind == 0 {
+        out.push(if self.own_is_empty {
+            let why = "/proc/net/netstat or /proc/net/snmp lacks its counters";
+            Signal::degraded(NAME, SOURCE, why, "mount /proc of the host")
+                .unseen("protocol counters", Extent::Whole)
+        } else if blind == 0 {
             Signal::ok(NAME, SOURCE)
         } else {
             Signal::degraded(
                 NAME,
                 SOURCE,
                 format!("namespaces that only a mount holds are not read: {blind}"),
-                "run as root",
+                permission::refusal(&self.host, Right::Admin).remedy,
             )
+            .unseen("network namespace", Extent::Exactly(blind as u32))
         });
     }
 }
@@ -324,6 +336,26 @@ mod tests {
 
     fn open(host: &HostFs) -> NetCountersCollector {
         NetCountersCollector::open(host, &CollectOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn a_file_without_its_counters_degrades_the_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let net = dir.path().join("proc/net");
+        std::fs::create_dir_all(&net).unwrap();
+        let (ext, tcp) = ("TcpExt: TCPTimeouts\nTcpExt: 1\n", "Tcp: RetransSegs\nTcp: 1\n");
+        for (netstat, snmp, whole) in
+            [("", tcp, false), ("\0x\n", tcp, false), (ext, "", false), (ext, tcp, true)]
+        {
+            std::fs::write(net.join("netstat"), netstat).unwrap();
+            std::fs::write(net.join("snmp"), snmp).unwrap();
+            let mut c = open(&HostFs::at(dir.path()));
+            sample(&mut c);
+            let mut signals = Vec::new();
+            c.signals(&mut signals);
+            let s = signals.iter().find(|s| s.signal == "protocol counters").unwrap();
+            assert_eq!(s.unseen.is_none(), whole, "{netstat:?} {snmp:?}: {s:?}");
+        }
     }
 
     #[test]

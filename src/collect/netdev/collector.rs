@@ -11,12 +11,13 @@ use super::{conntrack, driver::DriverStats, ethtool, link, qdisc, walk};
 use crate::clock;
 use crate::collect::enter::{Enter, inside};
 use crate::collect::namespaces::{self, Namespace};
+use crate::collect::permission::{self, Right};
 use crate::collect::sockets::netlink::{self, Buffers, DumpError, NlSocket};
 use crate::collect::sockets::nlmsg::{Message, Messages, Step};
 use crate::collect::sockets::schedule::Schedule;
 use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, NetnsScope, Role, SampleContext,
-    Signal, Unavailable,
+    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, NetnsScope, Role,
+    SampleContext, Signal, Unavailable,
 };
 use crate::model::subject::NetnsId;
 use crate::model::time::{MonoNs, Span};
@@ -104,7 +105,7 @@ impl Collector for NetdevCollector {
             return Err(Unavailable::new("captured files hold no network devices", ""));
         }
         NlSocket::open(netlink::ROUTE)
-            .map_err(|e| Unavailable::new(format!("no NETLINK_ROUTE socket: {e}"), ""))?;
+            .map_err(|e| Unavailable::because("no NETLINK_ROUTE socket", &e, ""))?;
         let own = namespaces::own(host).unwrap_or_default();
         let (wanted, own_wanted) = match &opts.netns {
             NetnsScope::All => (Wanted::All, true),
@@ -165,7 +166,9 @@ impl Collector for NetdevCollector {
             (None, Some(why)) => {
                 let n = self.refused.len();
                 let why = format!("namespaces that are not read: {n} ({why})");
-                Signal::degraded(NAME, SOURCE, why, "run as root")
+                let refusal = permission::refusal(&self.host, Right::Admin);
+                Signal::degraded(NAME, SOURCE, why, refusal.remedy)
+                    .unseen("network namespace", Extent::Exactly(n as u32))
             }
             (None, None) => Signal::ok(NAME, SOURCE),
         });

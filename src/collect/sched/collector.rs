@@ -58,9 +58,9 @@ impl Collector for SchedCollector {
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut loadavg = HotFile::record(host, "proc/loadavg");
-        loadavg.read().map_err(|e| {
-            Unavailable::new(format!("/proc/loadavg: {e}"), "mount /proc of the host")
-        })?;
+        loadavg
+            .read()
+            .map_err(|e| Unavailable::because("/proc/loadavg", &e, "mount /proc of the host"))?;
         let mut schedstat = HotFile::new(host, "proc/schedstat");
         let has_cpus = schedstat.read().is_ok_and(|b| !parse::parse_schedstat_cpus(b).is_empty());
         Ok(Self {

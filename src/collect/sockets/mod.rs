@@ -31,8 +31,9 @@ use std::time::Duration;
 pub use rows::*;
 
 use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Interest, NetnsScope, Role,
-    SampleContext, Signal, Unavailable, namespaces,
+    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, Interest, NetnsScope,
+    Role, SampleContext, Signal, Unavailable, namespaces,
+    permission::{self, Right},
 };
 use crate::model::subject::NetnsId;
 use cgroup_names::CgroupNames;
@@ -68,12 +69,12 @@ impl Collector for HostSockets {
             if asked.is_none() || asked != own {
                 return Err(Unavailable::new(
                     format!("only the network namespace {} is read", path.display()),
-                    "leave out the namespace option to read this one too",
+                    netns::WITHOUT_NETNS,
                 ));
             }
         }
         let links = Links::open()
-            .map_err(|e| Unavailable::new(format!("no NETLINK_SOCK_DIAG socket: {e}"), ""))?;
+            .map_err(|e| Unavailable::because("no NETLINK_SOCK_DIAG socket", &e, ""))?;
         Ok(Self {
             host: host.clone(),
             place: Place {
@@ -120,6 +121,7 @@ impl HostSockets {
 
 /// Names that rows are given after the reading: owners and cgroup paths.
 struct Names {
+    host: HostFs,
     owners: OwnerResolver,
     cgroups: CgroupNames,
     /// May we read the descriptors of every process?
@@ -129,6 +131,7 @@ struct Names {
 impl Names {
     fn new(host: &HostFs) -> Self {
         Self {
+            host: host.clone(),
             owners: OwnerResolver::new(host.clone()),
             cgroups: CgroupNames::new(host),
             all_readable: std::fs::read_dir(host.path("proc/1/fd")).is_ok(),
@@ -165,21 +168,20 @@ impl Names {
     fn signal(&self) -> Signal {
         let (name, source) = ("socket owners", "/proc/PID/fd");
         if !self.all_readable {
-            return Signal::degraded(
-                name,
-                source,
-                "descriptors of other users' processes cannot be read: uid and cgroup only",
-                "run as root",
+            let refusal = permission::refusal(&self.host, Right::Ptrace);
+            let why = format!(
+                "descriptors of other users' processes cannot be read: uid and cgroup only{}",
+                refusal.why
             );
+            return Signal::degraded(name, source, why, refusal.remedy);
         }
         match self.owners.denied() {
             0 => Signal::ok(name, source),
-            n => Signal::degraded(
-                name,
-                source,
-                format!("descriptors of {n} processes cannot be read"),
-                "run as root with CAP_SYS_PTRACE",
-            ),
+            n => {
+                let refusal = permission::refusal(&self.host, Right::Ptrace);
+                let why = format!("descriptors of {n} processes cannot be read{}", refusal.why);
+                Signal::degraded(name, source, why, refusal.remedy)
+            }
         }
     }
 }
@@ -204,6 +206,7 @@ fn protocol_signals(modules: Modules, host: &HostFs, out: &mut Vec<Signal>) {
             "no tcp_diag module: no tcp_info, no socket memory, no cookies",
             "modprobe tcp_diag",
         )
+        .unseen("TCP details", Extent::Whole)
     } else {
         Signal::ok("TCP sockets", NETLINK)
     });
@@ -214,6 +217,7 @@ fn protocol_signals(modules: Modules, host: &HostFs, out: &mut Vec<Signal>) {
             "no udp_diag module: no socket memory, no drops",
             "modprobe udp_diag",
         )
+        .unseen("UDP drops", Extent::Whole)
     } else {
         Signal::ok("UDP sockets", NETLINK)
     });
@@ -224,6 +228,7 @@ fn protocol_signals(modules: Modules, host: &HostFs, out: &mut Vec<Signal>) {
             "no unix_diag module: no queue lengths, no peers",
             "modprobe unix_diag",
         )
+        .unseen("UNIX queues", Extent::Whole)
     } else {
         Signal::ok("UNIX sockets", NETLINK)
     });

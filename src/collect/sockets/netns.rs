@@ -9,7 +9,7 @@
 //! over as it was read, with its old stamps. One whose `sockstat` counts no TCP and no UDP
 //! socket costs two small files instead of a dump.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,14 @@ use super::reader::{Modules, NetnsReader, Place, Scratch};
 use super::schedule::Schedule;
 use super::{Names, NetnsTable, SocketsSample, UnreadNetns};
 use crate::clock;
-use crate::collect::enter::{Enter, inside};
+use crate::collect::enter::{Enter, NOT_PERMITTED, inside};
 use crate::collect::namespaces::{self, Namespace};
+use crate::collect::permission::{self, Right};
 use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, NetnsScope, Role, SampleContext,
-    Signal, Unavailable,
+    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, NetnsScope, Role,
+    SampleContext, Signal, Unavailable,
 };
+use crate::model::coverage::LOOK_AGAIN;
 use crate::model::subject::NetnsId;
 use crate::model::time::MonoNs;
 
@@ -33,6 +35,10 @@ use crate::model::time::MonoNs;
 const ENUMERATE: Duration = Duration::from_secs(5);
 /// Namespaces that are kept at most; the rest is listed as unread.
 const MAX_SPACES: usize = 1024;
+
+const ONLY_OWN: &str = "only our own network namespace is read";
+/// What undoes the user's own choice.
+pub(super) const WITHOUT_NETNS: &str = "start without --netns";
 
 /// Reads them. See the module head.
 pub struct NetnsSocketsCollector {
@@ -48,8 +54,12 @@ pub struct NetnsSocketsCollector {
     enumerated: Option<MonoNs>,
     readers: BTreeMap<NetnsId, NetnsReader>,
     refused: BTreeMap<NetnsId, String>,
-    /// Processes whose namespace could not be read.
-    hidden: u32,
+    /// What of the host the latest list does not cover.
+    closed: BTreeSet<u64>,
+    unreadable: u32,
+    hidden: bool,
+    /// [`namespaces::net_file`] of the namespaces that only a mount leads to.
+    files: BTreeMap<NetnsId, u64>,
     /// Set when the thread could not go back to its own namespace: it reads no more.
     lost: Option<String>,
 }
@@ -74,7 +84,7 @@ impl Collector for NetnsSocketsCollector {
         let scope = match &opts.netns {
             NetnsScope::All => Scope::Others,
             NetnsScope::Own => {
-                return Err(Unavailable::new("only our own network namespace is read", ""));
+                return Err(Unavailable::new(ONLY_OWN, WITHOUT_NETNS));
             }
             NetnsScope::Path(path) => match namespaces::of_path(path) {
                 None => {
@@ -84,14 +94,13 @@ impl Collector for NetnsSocketsCollector {
                     ));
                 }
                 id if id == own => {
-                    return Err(Unavailable::new("only our own network namespace is read", ""));
+                    return Err(Unavailable::new(ONLY_OWN, WITHOUT_NETNS));
                 }
                 Some(_) => Scope::One(path.clone()),
             },
         };
-        let home = File::open(host.path("proc/thread-self/ns/net")).map_err(|e| {
-            Unavailable::new(format!("this kernel has no network namespaces: {e}"), "")
-        })?;
+        let home = File::open(host.path("proc/thread-self/ns/net"))
+            .map_err(|e| Unavailable::because("this kernel has no network namespaces", &e, ""))?;
         Ok(Self {
             host: host.clone(),
             scope,
@@ -105,7 +114,10 @@ impl Collector for NetnsSocketsCollector {
             enumerated: None,
             readers: BTreeMap::new(),
             refused: BTreeMap::new(),
-            hidden: 0,
+            closed: BTreeSet::new(),
+            unreadable: 0,
+            hidden: false,
+            files: BTreeMap::new(),
             lost: None,
         })
     }
@@ -123,6 +135,7 @@ impl Collector for NetnsSocketsCollector {
         let alive: Vec<NetnsId> = self.known.iter().map(|n| n.id).take(MAX_SPACES).collect();
         self.readers.retain(|id, _| alive.contains(id));
         self.refused.retain(|id, _| alive.contains(id));
+        self.files.retain(|id, _| alive.contains(id));
         let unlimited = matches!(self.scope, Scope::One(_));
         for (id, turn) in self.schedule.begin(cx.at, &alive) {
             if !unlimited && !self.schedule.allows(id, turn) {
@@ -146,7 +159,9 @@ impl Collector for NetnsSocketsCollector {
             Scope::One(_) => "the chosen network namespace",
         };
         if let Some(why) = &self.lost {
-            out.push(Signal::missing(name, source, why.clone(), "restart"));
+            let all = self.known.len() as u32;
+            let lost = Signal::missing(name, source, why.clone(), "restart");
+            out.push(lost.unseen("network namespace", Extent::AtLeast(all.max(1))));
             return;
         }
         if let (Scope::One(path), true) = (&self.scope, self.known.is_empty()) {
@@ -158,36 +173,88 @@ impl Collector for NetnsSocketsCollector {
         if matches!(self.scope, Scope::One(_)) {
             super::protocol_signals(self.modules, &self.host, out);
         }
-        let first = self.refused.values().next();
-        out.push(match first {
-            Some(why) if self.refused.len() >= self.known.len() => {
-                Signal::missing(name, source, why.clone(), "run as root")
-            }
-            Some(why) => Signal::degraded(
-                name,
-                source,
-                format!("{} of {}: {why}", self.refused.len(), self.known.len()),
-                "run as root",
-            ),
-            None if self.hidden > 0 => Signal::degraded(
-                name,
-                source,
-                match self.hidden {
-                    1 => "the namespace of one process cannot be told".to_owned(),
-                    n => format!("the namespaces of {n} processes cannot be told"),
-                },
-                if rustix::process::geteuid().is_root() {
-                    "grant CAP_SYS_PTRACE"
-                } else {
-                    "run as root"
-                },
-            ),
-            None => Signal::ok(name, source),
-        });
+        out.push(self.others(name, source));
     }
 }
 
 impl NetnsSocketsCollector {
+    /// What of the namespaces is read, and why the rest is not.
+    fn others(&self, name: &'static str, source: &'static str) -> Signal {
+        let all = self.known.len();
+        let unread = |n: &&Namespace| {
+            !self.refused.contains_key(&n.id)
+                && self.readers.get(&n.id).and_then(NetnsReader::latest).is_none()
+        };
+        let waiting = self.known.iter().filter(unread).count();
+        // Into some of these we came by a mount.
+        let closed = self.closed.iter().filter(|f| !self.files.values().any(|o| o == *f));
+        let closed = closed.count() as u32;
+        let mut why = Vec::new();
+        let mut remedies = Vec::new();
+        if let Some(first) = self.refused.values().next() {
+            let refusal = permission::refusal(&self.host, Right::Admin);
+            let held = if first == NOT_PERMITTED { &*refusal.why } else { "" };
+            why.push(format!("{} of {all}: {first}{held}", self.refused.len()));
+            remedies.push(refusal.remedy);
+        }
+        if closed + self.unreadable > 0 || self.hidden {
+            let refusal = permission::refusal(&self.host, Right::Ptrace);
+            why.push(format!("{}{}", self.out_of_reach(closed), refusal.why));
+            remedies.push(refusal.remedy);
+        }
+        if waiting > 0 {
+            let (due, remedy) = if all > MAX_SPACES {
+                (format!("only {MAX_SPACES} are read"), "name one by --netns")
+            } else {
+                ("CPU budget".to_owned(), LOOK_AGAIN)
+            };
+            why.push(format!("{waiting} of {all} not read yet: {due}"));
+            remedies.push(remedy.to_owned());
+        }
+        if why.is_empty() {
+            return Signal::ok(name, source);
+        }
+        let known = (self.refused.len() + waiting) as u32;
+        let (what, extent) = self.extent(known, closed);
+        let (why, read) = (why.join("; "), all > known as usize);
+        let remedy = remedies.into_iter().find(|r| !r.is_empty()).unwrap_or_default();
+        let signal = if read || extent == Extent::Unknown {
+            Signal::degraded(name, source, why, remedy)
+        } else {
+            Signal::missing(name, source, why, remedy)
+        };
+        signal.unseen(what, extent)
+    }
+
+    /// Why there are processes whose namespaces are not among the known ones.
+    fn out_of_reach(&self, closed: u32) -> String {
+        let mut why = Vec::new();
+        match closed {
+            0 => {}
+            1 => why.push("processes of another one may not be looked into".to_owned()),
+            n => why.push(format!("processes of {n} others may not be looked into")),
+        }
+        match (self.hidden, self.unreadable) {
+            (true, _) => why.push("/proc shows our own processes only (hidepid)".to_owned()),
+            (_, 0) => {}
+            (_, 1) => why.push("the namespace of one process cannot be told".to_owned()),
+            (_, n) => why.push(format!("the namespaces of {n} processes cannot be told")),
+        }
+        why.join("; ")
+    }
+
+    /// How many namespaces are not read. One that a mount holds may be that of a process which
+    /// may not be looked into: nothing tells.
+    fn extent(&self, known: u32, closed: u32) -> (&'static str, Extent) {
+        const ONE: &str = "network namespace";
+        match known.max(closed) {
+            0 => ("other network namespaces", Extent::Unknown),
+            n if self.hidden || self.unreadable > 0 => (ONE, Extent::AtLeast(n)),
+            n if known > 0 && closed > 0 => (ONE, Extent::AtLeast(n)),
+            n => (ONE, Extent::Exactly(n)),
+        }
+    }
+
     /// Learns which namespaces there are: all of them now and then, in between only whether
     /// the known ones still live.
     fn find(&mut self, now: MonoNs) {
@@ -206,7 +273,8 @@ impl NetnsSocketsCollector {
         let survey = namespaces::survey(&self.host);
         self.known = survey.spaces;
         self.known.retain(|n| Some(n.id) != self.own);
-        self.hidden = survey.unreadable;
+        (self.closed, self.unreadable) = (survey.closed, survey.unreadable);
+        self.hidden = survey.hidden;
         self.enumerated = Some(now);
     }
 
@@ -216,10 +284,16 @@ impl NetnsSocketsCollector {
         let place = Place { netns: id, label: space.label.clone(), member: space.member };
         let reader = self.readers.entry(id).or_default();
         let (host, modules, scratch) = (&self.host, &mut self.modules, &mut self.scratch);
+        let unknown = space.member.is_none() && !self.files.contains_key(&id);
+        let mut file = None;
         let entered = inside(&self.home, &host.path(&space.handle), || {
             let mut links = None;
+            if unknown {
+                file = namespaces::net_file(host, "thread-self").ok();
+            }
             reader.read(host, &mut links, modules, scratch, &place, cx.interest)
         });
+        self.files.extend(file.map(|file| (id, file)));
         match entered {
             Ok(Ok(mut table)) => {
                 self.names.fill(&mut table, &self.scratch, cx.interest);

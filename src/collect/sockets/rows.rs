@@ -457,12 +457,6 @@ impl InetRows {
     pub fn tcp_info(&self, i: usize) -> Option<&TcpInfo> {
         self.infos.get(self.info[i] as usize)
     }
-    /// Bytes of memory that the columns hold, for the history budget.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.len() * (8 + 5 + 4 * 6 + 32 + 4 + 8 + 36 + 1 + 4)
-            + self.infos.len() * size_of::<TcpInfo>()
-    }
 }
 
 impl Packed for SockState {
@@ -553,15 +547,5 @@ impl NetnsTable {
     #[must_use]
     pub fn route(&self, cookie: u64) -> Option<&RouteOutcome> {
         self.routes.iter().find(|r| r.cookie == cookie).map(|r| &r.outcome)
-    }
-    /// Bytes of memory, for the history budget.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        size_of::<Self>()
-            + self.inet.bytes()
-            + self.unix.bytes()
-            + self.owners.len() * 48
-            + self.routes.len() * 48
-            + self.cgroups.iter().map(|(_, path)| 32 + path.len()).sum::<usize>()
     }
 }

@@ -55,9 +55,4 @@ impl UnixRows {
         let start = if i == 0 { 0 } else { self.name_end[i - 1] as usize };
         self.names.get(start..self.name_end[i] as usize).unwrap_or_default()
     }
-    /// Bytes of memory that the columns hold, for the history budget.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.len() * (8 + 4 * 5 + 2) + self.names.len()
-    }
 }

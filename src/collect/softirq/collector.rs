@@ -67,10 +67,7 @@ impl Collector for SoftirqCollector {
         let mut softirqs = HotFile::record(host, "proc/softirqs");
         let mut softnet = HotFile::new(host, "proc/net/softnet_stat");
         if let (Err(e), Err(_)) = (softirqs.read(), softnet.read()) {
-            return Err(Unavailable::new(
-                format!("/proc/softirqs: {e}"),
-                "mount /proc of the host",
-            ));
+            return Err(Unavailable::because("/proc/softirqs", &e, "mount /proc of the host"));
         }
         let interrupts = Interrupts {
             file: HotFile::new(host, "proc/interrupts"),
