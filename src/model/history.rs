@@ -6,17 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::derive::Derived;
-use super::derive::bpf::EventRow;
 use super::derive::netdev::SpaceFigures;
-use super::derive::sockets::Suspect;
+use super::heap::{Heap, block};
 use super::subject::NetnsId;
 use super::tick::{HealthState, Tick};
 use super::time::{MonoNs, Seq};
-use crate::collect::bpf::Hist;
-use crate::collect::bpf::block::{BlockDisk, BlockOp};
-use crate::collect::bpf::irq::IrqCpu;
 use crate::collect::net_counters::NetCountersSample;
-use crate::collect::netdev::NetdevSpace;
 use crate::collect::{CollectorId, Samples, Shared};
 
 /// A tick with what follows from it.
@@ -26,11 +21,8 @@ pub struct Moment {
     pub tick: Arc<Tick>,
     /// The figures.
     pub derived: Arc<Derived>,
+    /// What it takes beside the moment before it.
     bytes: usize,
-    /// The part of `bytes` that is socket tables.
-    tables: usize,
-    /// The part of `bytes` that is raw eBPF samples.
-    raw: usize,
 }
 
 /// Moments, oldest first.
@@ -47,7 +39,7 @@ pub struct History {
 pub const DEFAULT_BUDGET: usize = 64 << 20;
 /// Moments kept whatever the budget says: rules look back this far. Beyond the budget they are
 /// kept without their socket tables, which rules do not need.
-const MIN_MOMENTS: usize = 40;
+pub(crate) const MIN_MOMENTS: usize = 40;
 /// How far back rules look at most, in samples about a second (or an interval) apart ...
 pub const REACH_SAMPLES: usize = 300;
 /// ... and in time. A player that goes to a moment reads the recording from this far before it.
@@ -76,42 +68,53 @@ impl History {
         Self { lean: true, ..Self::new(budget) }
     }
 
-    /// Adds the newest moment and drops the oldest beyond the budget.
-    pub fn push(&mut self, tick: Arc<Tick>, derived: Arc<Derived>) {
-        let before = self.moments.back();
-        let tables = table_bytes(&tick.samples, before.map(|m| &m.tick.samples));
-        let raw = bpf_bytes(&tick.samples);
-        let bytes = tables
-            + raw
-            + estimate(&tick.samples)
-            + followed(&derived, before.map(|m| &*m.derived))
-            + bpf_figures(&derived, before.map(|m| &*m.derived));
+    /// Adds the newest moment and drops the oldest beyond the budget, of which `taken` bytes are
+    /// used by something else.
+    pub fn push(&mut self, tick: Arc<Tick>, derived: Arc<Derived>, taken: usize) {
         if self.lean
             && let Some(past) = self.moments.back_mut()
         {
-            self.bytes -= past.forget();
+            past.forget();
+            self.charge(self.moments.len() - 1);
         }
-        self.bytes += bytes;
-        self.moments.push_back(Moment { tick, derived, bytes, tables, raw });
+        self.moments.push_back(Moment { tick, derived, bytes: 0 });
+        self.charge(self.moments.len() - 1);
+        self.fit(self.budget.saturating_sub(taken));
+    }
+
+    fn fit(&mut self, budget: usize) {
         // Kernel histograms go first: their figures stay, and nothing else looks back at them.
-        let thinnable = self.moments.len().saturating_sub(WHOLE);
-        for m in self.moments.iter_mut().take(thinnable) {
-            if self.bytes <= self.budget {
-                break;
-            }
-            self.bytes -= m.drop_raw();
-        }
-        while self.bytes > self.budget && self.moments.len() > MIN_MOMENTS {
+        self.thin(budget, Moment::drop_raw);
+        while self.bytes > budget && self.moments.len() > MIN_MOMENTS {
             if let Some(old) = self.moments.pop_front() {
                 self.bytes -= old.bytes;
+                // What the two shared is the next one's now.
+                self.charge(0);
             }
         }
-        let thinnable = self.moments.len().saturating_sub(WHOLE);
-        for m in self.moments.iter_mut().take(thinnable) {
-            if self.bytes <= self.budget {
-                break;
+        self.thin(budget, Moment::drop_sockets);
+    }
+
+    /// Takes something out of the oldest moments until the rest fits.
+    fn thin(&mut self, budget: usize, out: fn(&mut Moment) -> bool) {
+        for i in 0..self.moments.len().saturating_sub(WHOLE) {
+            if self.bytes <= budget {
+                return;
             }
-            self.bytes -= m.drop_sockets();
+            if self.moments.get_mut(i).is_some_and(out) {
+                self.charge(i);
+                self.charge(i + 1);
+            }
+        }
+    }
+
+    /// Counts moment `i` anew, after it or the one before it has changed.
+    fn charge(&mut self, i: usize) {
+        let before = i.checked_sub(1).and_then(|b| self.moments.get(b));
+        let Some(bytes) = self.moments.get(i).map(|m| m.measure(before)) else { return };
+        if let Some(m) = self.moments.get_mut(i) {
+            self.bytes = self.bytes - m.bytes + bytes;
+            m.bytes = bytes;
         }
     }
 
@@ -125,7 +128,7 @@ impl History {
     pub fn is_empty(&self) -> bool {
         self.moments.is_empty()
     }
-    /// Estimated bytes held.
+    /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -168,23 +171,32 @@ impl History {
 }
 
 impl Moment {
-    /// Gives the raw eBPF samples back; returns the bytes that this frees.
-    fn drop_raw(&mut self) -> usize {
-        if self.raw == 0 {
-            return 0;
+    /// Bytes beside what it shares with the moment before.
+    fn measure(&self, before: Option<&Self>) -> usize {
+        let figures = self.derived.heap(before.map(|b| &b.derived));
+        let tick = tick_heap(&self.tick, before.map(|b| &*b.tick));
+        size_of::<Self>() + BESIDE + tick + figures
+    }
+
+    /// Gives the raw eBPF samples back; false when there are none.
+    fn drop_raw(&mut self) -> bool {
+        let s = &self.tick.samples;
+        if s.runq_bpf.is_none()
+            && s.irq_bpf.is_none()
+            && s.block_bpf.is_none()
+            && s.net_bpf.is_none()
+        {
+            return false;
         }
         let mut tick = (*self.tick).clone();
         let s = &mut tick.samples;
         (s.runq_bpf, s.irq_bpf, s.block_bpf, s.net_bpf) = (None, None, None, None);
         self.tick = Arc::new(tick);
-        let freed = std::mem::take(&mut self.raw);
-        self.bytes -= freed;
-        freed
+        true
     }
 
-    /// Keeps of the raw samples those that rules look back at; returns the bytes that this
-    /// frees at least.
-    fn forget(&mut self) -> usize {
+    /// Keeps of the raw samples those that rules look back at.
+    fn forget(&mut self) {
         let s = &self.tick.samples;
         let samples = Samples {
             net_counters: s.net_counters.clone(),
@@ -195,16 +207,13 @@ impl Moment {
             ..Samples::default()
         };
         self.tick = Arc::new(Tick { samples, health: Vec::new(), ..*self.tick });
-        let freed = std::mem::take(&mut self.raw) + std::mem::take(&mut self.tables);
-        self.bytes -= freed;
-        freed
     }
 
-    /// Gives the socket tables back; returns the bytes that this frees.
-    fn drop_sockets(&mut self) -> usize {
+    /// Gives the socket tables back; false when there are none.
+    fn drop_sockets(&mut self) -> bool {
         let s = &self.tick.samples;
         if s.sockets.is_none() && s.netns_sockets.is_none() {
-            return 0;
+            return false;
         }
         let mut tick = (*self.tick).clone();
         for (id, had) in [
@@ -219,113 +228,25 @@ impl Moment {
             }
         }
         self.tick = Arc::new(tick);
-        let freed = std::mem::take(&mut self.tables);
-        self.bytes -= freed;
-        freed
+        true
     }
 }
+
+/// The counts of an `Arc`.
+const COUNTS: usize = 16;
+/// What screen and findings keep beside each moment, and free places in their lists.
+const BESIDE: usize = 512;
 
 /// Bytes that a tick holds, when nothing of it is shared with the one before.
 #[must_use]
 pub fn tick_bytes(tick: &Tick) -> usize {
-    table_bytes(&tick.samples, None) + bpf_bytes(&tick.samples) + estimate(&tick.samples)
+    tick_heap(tick, None)
 }
 
-/// Bytes of the followed sockets that are not shared with the moment before.
-fn followed(now: &Derived, before: Option<&Derived>) -> usize {
-    let old = before.map_or(&[][..], |b| &b.sockets.suspects);
-    let shared = |s: &&Arc<Suspect>| {
-        old.binary_search_by_key(&s.id, |o| o.id).is_ok_and(|i| Arc::ptr_eq(&old[i], s))
-    };
-    let crowds = now.sockets.spaces.iter().filter(|s| s.closing.is_some()).count() * 24_000
-        + now.sockets.droppers.len() * 160
-        + now.sockets.losses.len() * 48;
-    crowds + now.sockets.suspects.iter().filter(|s| !shared(s)).map(|s| s.bytes()).sum::<usize>()
-}
-
-/// Bytes of the socket tables.
-fn table_bytes(s: &Samples, before: Option<&Samples>) -> usize {
-    let tables = |s: &Samples| -> Vec<Arc<crate::collect::sockets::NetnsTable>> {
-        [s.sockets.as_ref(), s.netns_sockets.as_ref()]
-            .into_iter()
-            .flatten()
-            .flat_map(|x| x.data.spaces.iter().cloned())
-            .collect()
-    };
-    let old = before.map(tables).unwrap_or_default();
-    // A namespace that was not due is shared with the tick before: it costs nothing.
-    tables(s).iter().filter(|t| !old.iter().any(|o| Arc::ptr_eq(o, t))).map(|t| t.bytes()).sum()
-}
-
-/// Bytes of the raw eBPF samples.
-fn bpf_bytes(s: &Samples) -> usize {
-    let hist = Hist::bytes;
-    let runq = s.runq_bpf.as_ref().map_or(0, |r| {
-        let cpus = r.data.cpus.iter().map(|c| size_of_val(c) + hist(&c.waits)).sum::<usize>();
-        cpus + r.data.long_waits.len() * 96 + r.data.cgroups.len() * 24
-    });
-    let irq = s.irq_bpf.as_ref().map_or(0, |i| {
-        let vectors =
-            |c: &IrqCpu| c.vectors.iter().map(|v| size_of_val(v) + hist(&v.hist)).sum::<usize>();
-        let cpu = |c: &IrqCpu| {
-            size_of_val(c) + hist(&c.hard) + size_of_val(c.lines.as_slice()) + vectors(c)
-        };
-        i.data.cpus.iter().map(cpu).sum()
-    });
-    let block = s.block_bpf.as_ref().map_or(0, |b| {
-        let op = |o: &BlockOp| {
-            let hists = hist(&o.queued) + hist(&o.device) + hist(&o.total);
-            size_of_val(o) + hists + size_of_val(o.sizes.as_slice())
-        };
-        let disk = |d: &BlockDisk| size_of_val(d) + d.ops.iter().map(op).sum::<usize>();
-        b.data.disks.iter().map(disk).sum()
-    });
-    let net = s.net_bpf.as_ref().map_or(0, |n| {
-        let n = &n.data;
-        size_of_val(n.flows.as_slice())
-            + size_of_val(n.places.as_slice())
-            + size_of_val(n.reasons.as_slice())
-    });
-    runq + irq + block + net
-}
-
-/// Bytes of what follows from the eBPF samples, shared rows left out.
-fn bpf_figures(now: &Derived, before: Option<&Derived>) -> usize {
-    let rows = |d: &Derived| d.events.clone().unwrap_or_default();
-    let old = before.map(rows).unwrap_or_default();
-    let shared = |r: &Arc<EventRow>| {
-        old.binary_search_by_key(&r.id, |o| o.id)
-            .is_ok_and(|i| old.get(i).is_some_and(|o| Arc::ptr_eq(o, r)))
-    };
-    let own = |r: &Arc<EventRow>| if shared(r) { 0 } else { r.bytes() };
-    let events = rows(now).iter().map(|r| size_of_val(r) + own(r)).sum::<usize>();
-    events
-        + now.runq_bpf.as_ref().map_or(0, |f| f.bytes())
-        + now.irq_bpf.as_ref().map_or(0, |f| f.bytes())
-        + now.block_bpf.as_ref().map_or(0, |f| f.bytes())
-        + now.net_bpf.as_ref().map_or(0, |f| f.bytes())
-}
-
-/// Bytes of everything else.
-fn estimate(s: &Samples) -> usize {
-    let counters = s
-        .net_counters
-        .as_ref()
-        .map_or(0, |c| c.data.spaces.iter().map(|n| n.values.len() * 8).sum());
-    let threads = s.sched.as_ref().map_or(0, |c| c.data.threads.len() * 260);
-    let disks = s.disks.as_ref().map_or(0, |d| d.data.disks.len() * 420);
-    let irqs = s.softirq.as_ref().map_or(0, |d| {
-        d.data.irqs.iter().map(|i| 64 + i.counts.len() * 8).sum::<usize>()
-            + d.data.vectors.iter().map(|v| 64 + v.1.len() * 16).sum::<usize>()
-    });
-    let groups = s.cgroups.as_ref().map_or(0, |c| c.data.groups.len() * 420);
-    let memory = s.memory.as_ref().map_or(0, |m| m.data.values.len() * 8);
-    let cpus = s.cpu.as_ref().map_or(0, |c| c.data.cpus.len() * 160);
-    let netdev = s.netdev.as_ref().map_or(0, |n| {
-        let space = |s: &NetdevSpace| 256 + s.links.len() * 240 + s.qdiscs.len() * 260;
-        n.data.spaces.iter().map(|s| space(s)).sum()
-    });
-    4096 + netdev + counters + threads + disks + irqs + groups + memory + cpus
+fn tick_heap(tick: &Tick, before: Option<&Tick>) -> usize {
+    block(COUNTS + size_of::<Tick>())
+        + tick.samples.heap(before.map(|b| &b.samples))
+        + tick.health.heap(before.map(|b| &b.health))
 }
 
 /// The view of rules: one moment and what was before it.
@@ -430,15 +351,24 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::collect::Stamped;
-    use crate::collect::bpf::irq::{IrqBpfSample, VectorTime};
+    use crate::collect::bpf::Hist;
+    use crate::collect::bpf::irq::{IrqBpfSample, IrqCpu, VectorTime};
     use crate::collect::sockets::{InetRows, NetnsTable, SocketsSample};
     use crate::model::tick::CollectorHealth;
     use crate::model::time::Span;
 
     fn moment(seq: u64, rows: usize) -> (Arc<Tick>, Arc<Derived>) {
         let mono = MonoNs(seq * 1_000_000_000);
-        let inet = InetRows { cookie: vec![0; rows], ..InetRows::default() };
-        let spaces = vec![Arc::new(NetnsTable { inet, ..NetnsTable::default() })];
+        let inet = InetRows {
+            cookie: vec![0; rows],
+            local: vec![[0; 16]; rows],
+            remote: vec![[0; 16]; rows],
+            skmem: vec![[0; 9]; rows],
+            cgroup: vec![0; rows],
+            ..InetRows::default()
+        };
+        let span = Span::at(mono);
+        let spaces = vec![Arc::new(NetnsTable { span, inet, ..NetnsTable::default() })];
         let data = SocketsSample { spaces, unread: Vec::new() };
         let sample = Arc::new(Stamped { span: Span::at(mono), cpu: Duration::ZERO, data });
         let health = CollectorHealth {
@@ -461,7 +391,7 @@ mod tests {
         let mut h = History::new(1 << 20);
         for seq in 0..2000 {
             let (tick, derived) = moment(seq, 10);
-            h.push(tick, derived);
+            h.push(tick, derived, 0);
         }
         assert!(h.bytes() <= 1 << 20 && h.len() > MIN_MOMENTS);
         assert_eq!(h.last().unwrap().tick.seq, Seq(1999));
@@ -477,7 +407,7 @@ mod tests {
         let mut h = History::new(DEFAULT_BUDGET);
         for seq in 0..60 {
             let (tick, derived) = moment(seq, 100_000);
-            h.push(tick, derived);
+            h.push(tick, derived, 0);
         }
         assert_eq!(h.len(), MIN_MOMENTS, "rules still look back this far");
         assert!(h.bytes() <= DEFAULT_BUDGET, "{}", h.bytes());
@@ -496,7 +426,7 @@ mod tests {
         let mut h = History::lean(4 << 20);
         for seq in 0..60 {
             let (tick, derived) = moment(seq, 10_000);
-            h.push(tick, derived);
+            h.push(tick, derived, 0);
         }
         assert_eq!(h.len(), 60);
         let whole = |m: &&Moment| m.tick.samples.sockets.is_some();
@@ -509,19 +439,20 @@ mod tests {
     /// gigabytes, but the figures of the past remain on the screen.
     #[test]
     fn raw_histograms_of_a_big_host_go_before_moments_do() {
-        let hist: Hist = (0..200).map(|b| (b, 1)).collect();
-        let vector = VectorTime { hist, count: 200, ..VectorTime::default() };
-        let cpu = IrqCpu { vectors: vec![vector; 10], ..IrqCpu::default() };
-        let data = IrqBpfSample { cpus: vec![cpu; 64], ..IrqBpfSample::default() };
-        let sample = Arc::new(Stamped { span: Span::default(), cpu: Duration::ZERO, data });
         let mut h = History::new(DEFAULT_BUDGET);
         for seq in 0..600 {
-            let samples = Samples { irq_bpf: Some(sample.clone()), ..Samples::default() };
+            let hist: Hist = (0..200).map(|b| (b, seq + 1)).collect();
+            let vector = VectorTime { hist, count: 200, ..VectorTime::default() };
+            let cpu = IrqCpu { vectors: vec![vector; 10], ..IrqCpu::default() };
+            let data = IrqBpfSample { cpus: vec![cpu; 64], ..IrqBpfSample::default() };
+            let span = Span::at(MonoNs(seq));
+            let sample = Arc::new(Stamped { span, cpu: Duration::ZERO, data });
+            let samples = Samples { irq_bpf: Some(sample), ..Samples::default() };
             let tick = Tick { seq: Seq(seq), samples, ..Tick::default() };
-            h.push(Arc::new(tick), Arc::new(Derived { seq: Seq(seq), ..Derived::default() }));
+            h.push(Arc::new(tick), Arc::new(Derived { seq: Seq(seq), ..Derived::default() }), 0);
         }
         // 640 histograms of 25 lines of 64 bytes.
-        assert!(bpf_bytes(&h.last().unwrap().tick.samples) > 640 * 25 * 64);
+        assert!(h.last().unwrap().bytes > 640 * 25 * 64);
         assert!(h.bytes() <= DEFAULT_BUDGET, "{}", h.bytes());
         assert_eq!(h.len(), 600);
         assert!(h.first().unwrap().tick.samples.irq_bpf.is_none());

@@ -1,7 +1,9 @@
 //! The data and the pure functions over it: no clock, no file, no environment.
 
+pub mod blind;
 pub mod coverage;
 pub mod derive;
+pub mod heap;
 pub mod history;
 pub mod moment;
 pub mod outline;

@@ -10,17 +10,50 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use super::time::WallNs;
 
-/// A time as it was typed.
+/// A time as it was typed. What was typed has a length: `14:03:20` is all of that second, as a
+/// clock shows it, and `14:03` all of that minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// On whatever day is nearest.
-    Clock(civil::Time),
+    Clock(civil::Time, Grain),
     /// On this day.
-    Date(civil::DateTime),
+    Date(civil::DateTime, Grain),
     /// With its zone.
-    Exact(Timestamp),
+    Exact(Timestamp, Grain),
     /// So many ns from here.
     Relative(i64),
+}
+
+/// To what a typed time is exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grain {
+    /// `2026-05-01`
+    Day,
+    /// `14:03`
+    Minute,
+    /// `14:03:20`
+    Second,
+    /// `14:03:20.5`
+    Fraction,
+}
+
+impl Grain {
+    /// ns.
+    fn len(self) -> i64 {
+        match self {
+            Self::Day => 86_400_000_000_000,
+            Self::Minute => 60_000_000_000,
+            Self::Second => 1_000_000_000,
+            Self::Fraction => 1,
+        }
+    }
+    fn of(text: &str) -> Self {
+        match text.matches(':').count() {
+            _ if text.contains(['.', ',']) => Self::Fraction,
+            0 | 1 => Self::Minute,
+            _ => Self::Second,
+        }
+    }
 }
 
 impl Moment {
@@ -38,15 +71,29 @@ impl Moment {
             return Ok(Self::Relative(if t.starts_with('-') { -ns } else { ns }));
         }
         if let Ok(exact) = t.parse::<Timestamp>() {
-            return Ok(Self::Exact(exact));
+            let whole = exact.subsec_nanosecond() == 0;
+            return Ok(Self::Exact(exact, if whole { Grain::Second } else { Grain::Fraction }));
         }
-        if let Some(clock) = clock(t) {
-            return Ok(Self::Clock(clock));
+        if let Some(time) = clock(t) {
+            return Ok(Self::Clock(time, Grain::of(t)));
         }
-        let (day, rest) = t.split_once([' ', 'T']).unwrap_or((t, "00:00"));
+        let Some((day, rest)) = t.split_once([' ', 'T']) else {
+            let day: civil::Date = t.parse().map_err(|_| wrong())?;
+            return Ok(Self::Date(day.to_datetime(civil::Time::midnight()), Grain::Day));
+        };
         let day: civil::Date = day.parse().map_err(|_| wrong())?;
         let time = clock(rest.trim()).ok_or_else(wrong)?;
-        Ok(Self::Date(day.to_datetime(time)))
+        Ok(Self::Date(day.to_datetime(time), Grain::of(rest)))
+    }
+
+    /// Until when what begins at `at` lasts, exclusive.
+    #[must_use]
+    pub fn end(self, at: WallNs) -> WallNs {
+        let len = match self {
+            Self::Clock(_, g) | Self::Date(_, g) | Self::Exact(_, g) => g.len(),
+            Self::Relative(_) => 1,
+        };
+        WallNs(at.0.saturating_add(len))
     }
 
     /// The moment that is meant by somebody who is at `here`, of what lies in `range`.
@@ -54,9 +101,11 @@ impl Moment {
     pub fn resolve(self, here: WallNs, range: (WallNs, WallNs), tz: &TimeZone) -> WallNs {
         match self {
             Self::Relative(ns) => WallNs(here.0.saturating_add(ns)),
-            Self::Exact(t) => wall(t).unwrap_or(here),
-            Self::Date(d) => in_zone(d, tz).unwrap_or(here),
-            Self::Clock(t) => {
+            Self::Exact(t, _) => wall(t),
+            // A day at the edge of what jiff knows: there is no such time in every zone.
+            Self::Date(d, _) => in_zone(d, tz)
+                .unwrap_or_else(|| WallNs(if d.year() < 1970 { i64::MIN } else { i64::MAX })),
+            Self::Clock(t, _) => {
                 let Ok(at) = Timestamp::from_nanosecond(i128::from(here.0)) else { return here };
                 let today = tz.to_datetime(at).date();
                 let days = (-1..=1).filter_map(|d| today.checked_add(d.days()).ok());
@@ -81,12 +130,14 @@ fn clock(t: &str) -> Option<civil::Time> {
     padded.parse().ok()
 }
 
-fn wall(t: Timestamp) -> Option<WallNs> {
-    i64::try_from(t.as_nanosecond()).ok().map(WallNs)
+/// Before 1678 and after 2262 the first and the last time that we can count: nothing lies beyond.
+fn wall(t: Timestamp) -> WallNs {
+    let ns = t.as_nanosecond();
+    WallNs(i64::try_from(ns).unwrap_or(if ns < 0 { i64::MIN } else { i64::MAX }))
 }
 
 fn in_zone(d: civil::DateTime, tz: &TimeZone) -> Option<WallNs> {
-    wall(tz.to_ambiguous_timestamp(d).compatible().ok()?)
+    tz.to_ambiguous_timestamp(d).compatible().ok().map(wall)
 }
 
 #[cfg(test)]
@@ -95,7 +146,7 @@ mod tests {
     use super::*;
 
     fn at(text: &str) -> WallNs {
-        wall(text.parse().unwrap()).unwrap()
+        wall(text.parse().unwrap())
     }
 
     #[test]
@@ -116,6 +167,45 @@ mod tests {
         assert_eq!(go("+1h 30m", "2026-05-02T00:00:00Z"), at("2026-05-02T01:30:00Z"));
         // Not there at all: the nearest anyway; whoever goes there ends at an edge.
         assert_eq!(go("12:00", "2026-05-01T20:00:00Z"), at("2026-05-01T12:00:00Z"));
+    }
+
+    #[test]
+    fn what_cannot_be_counted_is_before_or_behind_everything() {
+        let range = (at("2026-05-01T20:00:00Z"), at("2026-05-02T04:00:00Z"));
+        let eastern = TimeZone::fixed(jiff::tz::offset(14));
+        for (text, want) in [
+            ("2262-04-13", i64::MAX),
+            ("2300-01-01T00:00:00Z", i64::MAX),
+            ("9999-12-31 23:59:59", i64::MAX),
+            ("1677-09-21", i64::MIN),
+            ("1600-01-01T00:00:00Z", i64::MIN),
+        ] {
+            for tz in [&TimeZone::UTC, &eastern] {
+                let goes = Moment::parse(text).unwrap().resolve(range.0, range, tz);
+                assert_eq!(goes, WallNs(want), "{text}");
+            }
+        }
+        let long = Moment::parse("+1752000h").unwrap();
+        assert_eq!(long.resolve(WallNs(i64::MAX - 5), range, &TimeZone::UTC), WallNs(i64::MAX));
+    }
+
+    #[test]
+    fn a_typed_time_is_as_long_as_it_is_exact() {
+        let from = at("2026-05-01T14:03:00Z");
+        for (text, ns) in [
+            ("14:03", 60_000_000_000),
+            ("9:03", 60_000_000_000),
+            ("14:03:00", 1_000_000_000),
+            ("14:03:00.5", 1),
+            ("2026-05-01", 86_400_000_000_000),
+            ("2026-05-01 14:03", 60_000_000_000),
+            ("2026-05-01T14:03:00", 1_000_000_000),
+            ("2026-05-01T14:03:00Z", 1_000_000_000),
+            ("2026-05-01T14:03:00.25Z", 1),
+            ("-5m", 1),
+        ] {
+            assert_eq!(Moment::parse(text).unwrap().end(from).0 - from.0, ns, "{text}");
+        }
     }
 
     #[test]

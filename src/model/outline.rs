@@ -32,6 +32,9 @@ pub struct Stretch {
 pub enum Goal {
     /// A tick by its number.
     Tick(u64),
+    /// The first tick within a time as it was typed, the end exclusive; where there is none,
+    /// the last one before.
+    Within(WallNs, WallNs),
     /// The last tick at or before a time of day.
     Wall(WallNs),
     /// So many ns from a tick.

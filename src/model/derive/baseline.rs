@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::MIN_SPAN;
+use crate::model::heap::block;
 use crate::model::time::MonoNs;
 
 /// Samples kept; the oldest go first.
@@ -45,6 +46,13 @@ impl Baseline {
     #[must_use]
     pub fn over(span: Duration) -> Self {
         Self { span, recent: VecDeque::new(), sorted: Vec::new(), level: None }
+    }
+
+    /// Bytes that it holds, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        block(self.recent.len() * size_of::<(MonoNs, f64)>())
+            + block(self.sorted.len() * size_of::<f64>())
     }
 
     /// Takes in a sample of `at`, unless it is closer than a second to the last one, no number,

@@ -88,6 +88,12 @@ pub struct CgroupTracker {
 }
 
 impl CgroupTracker {
+    /// Bytes that it holds. Names and lists of devices are those of samples, but for a few.
+    pub(super) fn bytes(&self) -> usize {
+        let key = size_of::<(Arc<str>, CgroupId)>();
+        self.last.len() * (2 * key + Readings::<CgroupRow>::BYTES)
+    }
+
     /// Figures of the cgroups in this sample that were read before.
     pub fn push(&mut self, now: &Stamped<CgroupsSample>) -> Vec<CgroupFigures> {
         let at = now.span.mid();

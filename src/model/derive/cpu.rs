@@ -266,6 +266,11 @@ pub struct SchedTracker {
 }
 
 impl SchedTracker {
+    /// Bytes that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.last.len() * (2 * size_of::<TaskId>() + Readings::<[u64; 3]>::BYTES)
+    }
+
     /// Waits since each thread's last reading.
     pub fn push(
         &mut self,

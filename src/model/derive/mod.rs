@@ -10,6 +10,7 @@ pub mod cgroups;
 pub mod cpu;
 pub mod disks;
 pub mod netdev;
+pub mod own;
 pub mod rate;
 pub mod sockets;
 
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::heap::Heap as _;
 use super::subject::{DiskId, NetnsId};
 use super::tick::Tick;
 use super::time::{MonoNs, Seq, WallNs};
@@ -66,8 +68,8 @@ pub struct Derived {
     pub net_bpf: Option<Arc<bpf::NetFigures>>,
     /// Network events of the last minutes, by eBPF, in the order in which they first came.
     pub events: Option<Arc<Vec<Arc<bpf::EventRow>>>>,
-    /// What this program costs: % of one core over the interval, and resident bytes.
-    pub own: Option<(f64, Option<u64>)>,
+    /// What this program itself costs.
+    pub own: Option<own::OwnFigures>,
 }
 
 impl Derived {
@@ -126,13 +128,24 @@ pub struct Deriver {
     netdev: netdev::NetdevTracker,
     disks: disks::DiskTracker,
     events: bpf::events::EventTracker,
+    own: own::OwnTracker,
 }
 
 impl Deriver {
-    /// Bytes of the socket tables that are remembered.
+    /// Bytes of the socket tables that are remembered; those of the last ticks are theirs too.
+    #[must_use]
+    pub fn table_bytes(&self) -> usize {
+        self.tables.values().map(|t| t.heap(None)).sum()
+    }
+
+    /// Bytes of what is remembered and in no tick, about: of what is many, the number is known.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.tables.values().map(|t| t.bytes()).sum()
+        self.sockets.bytes()
+            + self.sched.bytes()
+            + self.cgroups.bytes()
+            + self.disks.bytes()
+            + self.events.bytes()
     }
 
     /// Figures of the next tick.
@@ -165,11 +178,7 @@ impl Deriver {
         out.irq_bpf = pair!(irq_bpf).and_then(|(p, n)| bpf::irq::derive(p, n).map(Arc::new));
         out.block_bpf = pair!(block_bpf).and_then(|(p, n)| bpf::block::derive(p, n).map(Arc::new));
         out.psi = pair!(psi).map(|(p, n)| cpu::derive_psi(p, n));
-        out.own = pair!(own).and_then(|(p, n)| {
-            let dt = n.span.mid().since(p.span.mid());
-            let used = n.data.cpu.saturating_sub(p.data.cpu).as_secs_f64();
-            Some((rate::per_second(used, dt)? * 100.0, n.data.rss_bytes))
-        });
+        out.own = s.own.as_ref().and_then(|n| self.own.push(n));
         let disks = pair!(disks).map(|(p, n)| (disks::derive(p, n), n.span.mid()));
         let sched_before = pair!(sched).map(|(p, _)| p.clone());
         out.disks = disks.map(|(mut figures, at)| {
@@ -190,7 +199,6 @@ impl Deriver {
             cpu: s.cpu.clone(),
             softirq: s.softirq.clone(),
             psi: s.psi.clone(),
-            own: s.own.clone(),
             disks: s.disks.clone(),
             sched: s.sched.clone(),
             runq_bpf: s.runq_bpf.clone(),
@@ -228,7 +236,7 @@ impl Deriver {
                 }
             )+ };
         }
-        forget!(cpu softirq psi own disks sched runq_bpf irq_bpf block_bpf net_bpf);
+        forget!(cpu softirq psi disks sched runq_bpf irq_bpf block_bpf net_bpf);
     }
 
     fn push_sockets(&mut self, tick: &Tick) -> sockets::SocketFigures {

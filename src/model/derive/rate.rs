@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::model::heap::block;
 use crate::model::time::MonoNs;
 
 /// Growth of a 64-bit counter; `None` when it went backwards, which is a reset and never a
@@ -72,6 +73,9 @@ impl<T> Default for Readings<T> {
 }
 
 impl<T> Readings<T> {
+    /// Bytes of one in a map, about: three or four readings at an interval of a second.
+    pub(super) const BYTES: usize = 2 * size_of::<Self>() + block(4 * size_of::<(MonoNs, T)>());
+
     /// Takes in the reading of `at`, passing it and the one to compare it with to `judge`: the
     /// youngest that is at least [`super::MIN_SPAN`] older, else the oldest. Nothing is judged
     /// for the first reading, nor for one that is not younger than the last.

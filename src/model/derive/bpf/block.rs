@@ -75,18 +75,6 @@ impl BlockFigures {
     pub fn disk(&self, id: DiskId) -> Option<&BlockDiskFigures> {
         self.disks.iter().find(|d| d.id == id)
     }
-    /// Bytes that it holds.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let op = |o: &BlockOpFigures| {
-            let hists = o.queued.bytes() + o.device.bytes() + o.total.bytes();
-            size_of::<BlockOpFigures>() + hists + size_of_val(o.sizes.as_slice())
-        };
-        let disk = |d: &BlockDiskFigures| {
-            size_of::<BlockDiskFigures>() + d.ops.iter().map(op).sum::<usize>()
-        };
-        self.disks.iter().map(disk).sum()
-    }
 }
 
 impl BlockOpFigures {

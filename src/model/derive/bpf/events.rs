@@ -14,6 +14,7 @@ use crate::collect::sockets::Owner;
 use crate::model::derive::MIN_SPAN;
 use crate::model::derive::rate::per_second;
 use crate::model::derive::sockets::SocketFigures;
+use crate::model::heap::block;
 use crate::model::subject::{CpuId, Endpoint, NetnsId, SockId};
 use crate::model::time::MonoNs;
 
@@ -74,14 +75,6 @@ pub struct EventRow {
     pub owner: Option<Owner>,
 }
 
-impl EventRow {
-    /// Bytes that it holds.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        size_of::<Self>() + 16 + self.owner.as_ref().map_or(0, |o| o.comm.len())
-    }
-}
-
 /// Remembers the rows from tick to tick.
 #[derive(Clone, Debug, Default)]
 pub struct EventTracker {
@@ -110,6 +103,13 @@ fn service((mut local, mut remote): (Endpoint, Endpoint)) -> (Endpoint, Endpoint
 }
 
 impl EventTracker {
+    /// Bytes that it holds beside the rows, which are those of ticks.
+    pub(in crate::model::derive) fn bytes(&self) -> usize {
+        let recent = |t: &Tracked| block(t.recent.len() * size_of::<(MonoNs, u64)>());
+        let row = size_of::<(EventKey, Tracked)>();
+        self.rows.values().map(|t| row + recent(t)).sum()
+    }
+
     /// Takes in a reading. Rows come in the order in which they first appeared.
     pub fn push(
         &mut self,

@@ -111,14 +111,6 @@ impl IrqFigures {
     pub fn hard_pct(&self, cpu: CpuId) -> Option<f64> {
         self.hardirqs.then(|| self.cpu(cpu).and_then(|c| c.hard).map_or(0.0, |r| r.pct))
     }
-    /// Bytes that it holds.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let vectors: usize = self.cpus.iter().map(|c| c.vectors.len()).sum();
-        self.cpus.len() * size_of::<IrqCpuFigures>()
-            + vectors * size_of::<VectorFigures>()
-            + self.lines.len() * size_of::<LineFigures>()
-    }
 }
 
 impl IrqCpuFigures {

@@ -126,13 +126,6 @@ impl NetFigures {
         out.sort_by_key(|p| std::cmp::Reverse(p.count));
         out
     }
-    /// Bytes that it holds.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.flows.len() * size_of::<FlowEvents>()
-            + self.places.len() * size_of::<PlaceFigures>()
-            + self.reasons.len() * size_of::<ReasonFigures>()
-    }
 }
 
 /// Events between two readings. `later` are the readings after `prev` up to and with `now`,

@@ -8,7 +8,7 @@ use crate::collect::bpf::Hist;
 use crate::collect::bpf::runq::{LongWait, RunqBpfSample, RunqCpu, RunqTier};
 use crate::collect::{Shared, Stamped};
 use crate::model::derive::rate::{grown, per_second};
-use crate::model::subject::{CgroupId, CpuId};
+use crate::model::subject::{CgroupId, CpuId, TaskId};
 use crate::model::time::MonoNs;
 
 /// Waits over one interval.
@@ -80,6 +80,14 @@ pub struct TaskWaits {
     pub last: MonoNs,
 }
 
+impl TaskWaits {
+    /// The thread, as far as eBPF knows it: without its start.
+    #[must_use]
+    pub fn task(&self) -> TaskId {
+        TaskId { pid: self.pid.unwrap_or(0), tid: self.tid, start: 0 }
+    }
+}
+
 /// Long waits of one cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CgroupWaited {
@@ -96,14 +104,6 @@ impl RunqFigures {
     #[must_use]
     pub fn cpu(&self, id: CpuId) -> Option<&CpuWaits> {
         self.cpus.iter().find(|c| c.cpu == id)
-    }
-    /// Bytes that it holds.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.waits.bytes()
-            + self.cpus.len() * size_of::<CpuWaits>()
-            + self.tasks.len() * (size_of::<TaskWaits>() + 16)
-            + self.cgroups.len() * size_of::<CgroupWaited>()
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::DiskFigures;
 use crate::model::derive::MIN_SPAN;
 use crate::model::derive::rate::{median, variation};
+use crate::model::heap::block;
 use crate::model::time::MonoNs;
 
 /// Points kept, and for how long.
@@ -99,6 +100,11 @@ pub(super) struct Learner {
 }
 
 impl Learner {
+    /// Bytes that it holds, about.
+    pub(super) fn bytes(&self) -> usize {
+        block(self.points.len() * size_of::<Point>())
+    }
+
     /// Takes in the figures of `at`; gives what is known then.
     pub(super) fn push(&mut self, at: MonoNs, d: &DiskFigures) -> Option<Arc<Cap>> {
         self.watched_since.get_or_insert(at.back(d.dt));

@@ -71,6 +71,9 @@ pub struct DiskFigures {
     pub io_ticks: u32,
     /// Requests completed although no time was accounted: md before 5.14.
     pub unaccounted: bool,
+    /// How far apart the readings are is not known, as in fio's sums without a run time: these
+    /// requests were completed, means and `util` hold, rates and queues are unknown.
+    pub untimed: Option<Completed>,
     /// `await_ms` of this device while its queue was short (`aqu_sz <= 1.2`) and it had pauses
     /// (`util < 90`), over the last ten minutes; filled by the tracker.
     pub baseline: Option<Level>,
@@ -82,6 +85,15 @@ pub struct DiskFigures {
     pub cap: Option<Arc<caps::Cap>>,
     /// How long requests have been in flight with none completing; filled by the tracker.
     pub stuck_for: Duration,
+}
+
+/// Requests completed in a time that is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
 }
 
 impl DiskFigures {
@@ -131,6 +143,8 @@ pub fn derive(prev: &Stamped<DisksSample>, now: &Stamped<DisksSample>) -> Vec<Di
     if dt.is_zero() {
         return Vec::new();
     }
+    // A reading that may be as old as the one before: no clock says how far apart they are.
+    let timed = now.span.start > prev.span.mid();
     now.data
         .disks
         .iter()
@@ -144,14 +158,14 @@ pub fn derive(prev: &Stamped<DisksSample>, now: &Stamped<DisksSample>) -> Vec<Di
                 .get(i)
                 .filter(same)
                 .or_else(|| prev.data.disks.iter().find(same))?;
-            figures(before, d, dt)
+            figures(before, d, dt, timed)
         })
         .collect()
 }
 
-fn figures(before: &DiskRow, row: &DiskRow, dt: Duration) -> Option<DiskFigures> {
+fn figures(before: &DiskRow, row: &DiskRow, dt: Duration, timed: bool) -> Option<DiskFigures> {
     let (p, n) = (&before.stat, &row.stat);
-    let s = |delta: f64| per_second(delta, dt).unwrap_or(0.0);
+    let s = |delta: f64| per_second(delta, dt).filter(|_| timed).unwrap_or(0.0);
     let (rd, wr) = (grown(p.rd_ios, n.rd_ios)?, grown(p.wr_ios, n.wr_ios)?);
     let (rsec, wsec) = (grown(p.rd_sectors, n.rd_sectors)?, grown(p.wr_sectors, n.wr_sectors)?);
     let (rm, wm) = (grown(p.rd_merges, n.rd_merges)?, grown(p.wr_merges, n.wr_merges)?);
@@ -187,14 +201,15 @@ fn figures(before: &DiskRow, row: &DiskRow, dt: Duration) -> Option<DiskFigures>
         rareq_kb: ratio(rsec as f64 / 2.0, rd as f64),
         wareq_kb: ratio(wsec as f64 / 2.0, wr as f64),
         await_ms: ratio(busy as f64, done as f64),
-        aqu_sz: (busy as f64 + flush.map_or(0.0, |(_, t)| f64::from(t))) / dt_ms,
-        aqu_sz_weighted: f64::from(grown32(p.weighted, n.weighted)) / dt_ms,
+        aqu_sz: s((busy as f64 + flush.map_or(0.0, |(_, t)| f64::from(t))) / 1000.0),
+        aqu_sz_weighted: s(f64::from(grown32(p.weighted, n.weighted)) / 1000.0),
         util: f64::from(io_ticks) / dt_ms * 100.0,
         // A device cannot hold a million requests: nr_requests and tags are far below.
         in_flight: u64::try_from(n.in_flight).ok().filter(|n| *n < 1_000_000),
         completed: done.saturating_add(flush.map_or(0, |(n, _)| n)),
         io_ticks,
         unaccounted: done > 0 && busy == 0 && io_ticks == 0 && done > 100,
+        untimed: (!timed).then_some(Completed { reads: rd, writes: wr }),
         baseline: None,
         r_baseline: None,
         w_baseline: None,
@@ -353,6 +368,30 @@ mod tests {
         let replaced = DiskCounters { wr_ios: 3, ..Default::default() };
         assert!(derive(&reading(0, before), &reading(1000, replaced)).is_empty());
         assert!(derive(&reading(5, before), &reading(5, after)).is_empty(), "no interval, no rate");
+    }
+
+    /// 512 writes of 625 s in all, over nobody knows how long: a mean and no rate, no queue.
+    #[test]
+    fn readings_of_an_unknown_distance_give_means() {
+        let stat = DiskCounters {
+            wr_ios: 512,
+            wr_ticks: 625_000,
+            weighted: 625_000,
+            io_ticks: 995,
+            ..Default::default()
+        };
+        let (before, mut now) = (reading(1000, DiskCounters::default()), reading(2000, stat));
+        let timed = derive(&before, &now).pop().unwrap();
+        assert_eq!((timed.untimed, timed.w_s, timed.aqu_sz), (None, 512.0, 625.0));
+        now.span = Span { start: MonoNs(1_000_000_000), end: MonoNs(3_000_000_000) };
+        let f = derive(&before, &now).pop().unwrap();
+        assert_eq!(f.untimed, Some(Completed { reads: 0, writes: 512 }));
+        assert_eq!((f.iops(), f.kb_s(), f.aqu_sz, f.aqu_sz_weighted), (0.0, 0.0, 0.0, 0.0));
+        assert_eq!((f.w_await, f.await_ms), (Some(625_000.0 / 512.0), Some(625_000.0 / 512.0)));
+        assert!(near(f.util, 99.5, 1e-9));
+        // The next one is timed against the middle of this.
+        let next = reading(4000, stat);
+        assert_eq!(derive(&now, &next).pop().unwrap().untimed, None);
     }
 
     #[test]

@@ -46,9 +46,18 @@ impl Default for Memory {
 }
 
 impl DiskTracker {
+    /// Bytes that it holds.
+    pub(in crate::model::derive) fn bytes(&self) -> usize {
+        let one = |m: &Memory| {
+            let baselines = m.all.bytes() + m.reads.bytes() + m.writes.bytes();
+            2 * size_of::<(DiskId, Memory)>() + baselines + m.learner.bytes()
+        };
+        self.disks.values().map(one).sum()
+    }
+
     /// Completes the figures of the reading of `at`.
     pub(in crate::model::derive) fn push(&mut self, figures: &mut [DiskFigures], at: MonoNs) {
-        for f in figures {
+        for f in figures.iter_mut().filter(|f| f.untimed.is_none()) {
             let m = self.disks.entry(f.id).or_default();
             m.seen = at;
             m.stuck(f, at);

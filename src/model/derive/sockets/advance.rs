@@ -115,7 +115,8 @@ fn compare_infos(p: &Suspect, now: &mut Suspect) -> bool {
     };
     let Some(old) = p.info else { return now.wqueue < p.wqueue };
     let flat = |a: Option<u64>, b: Option<u64>| a.zip(b).is_some_and(|(a, b)| a == b);
-    if flat(old.bytes_acked(), new.bytes_acked()) {
+    // While nothing was outstanding there was nothing to acknowledge.
+    if flat(old.bytes_acked(), new.bytes_acked()) && p.wqueue > 0 {
         now.acked_flat_since = p.acked_flat_since;
     }
     if flat(old.segs_out().map(u64::from), new.segs_out().map(u64::from)) {

@@ -39,6 +39,11 @@ pub(super) struct DropTracker {
 }
 
 impl DropTracker {
+    /// Bytes that it holds, about.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(self.last.as_slice()) + size_of_val(self.next.as_slice())
+    }
+
     /// A row of the reading under way.
     #[inline]
     pub(super) fn row(&mut self, cookie: u64, d: u32, i: usize) {

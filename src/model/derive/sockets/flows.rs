@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::super::rate::{grown, grown32};
 use crate::collect::sockets::{NetnsTable, Proto, unmap};
+use crate::model::heap::block;
 use crate::model::subject::NetnsId;
 use crate::model::time::MonoNs;
 
@@ -109,6 +110,14 @@ pub(super) struct FlowTracker {
 }
 
 impl FlowTracker {
+    /// Bytes that it holds, about.
+    pub(super) fn bytes(&self) -> usize {
+        let ring = |r: &VecDeque<Reading>| block(r.len() * size_of::<Reading>());
+        block(self.last.len() * size_of::<Reading>())
+            + block(self.next.len() * size_of::<Reading>())
+            + self.rings.values().map(ring).sum::<usize>()
+    }
+
     /// Takes in a reading of the namespace. Adds what was retransmitted to `losses`, and the
     /// rows whose flow a buffer limits, or whose round trip is far above its shortest, to
     /// `notable`, in row order.

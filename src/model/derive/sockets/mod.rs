@@ -8,6 +8,8 @@
 mod advance;
 mod drops;
 mod flows;
+mod rto;
+mod stall;
 mod tally;
 mod tracker;
 
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 pub use drops::Dropper;
 pub use flows::{Flow, PeerLoss};
+pub use rto::{Growth, Rto};
 pub use tally::{Closer, Closing, Fat, OLD, PortUse, SpaceFigures, SynQueue, UnixFull};
 pub use tracker::{SocketTracker, trouble};
 
@@ -32,9 +35,6 @@ pub const MAX_EVENTS: usize = 8;
 pub const MAX_SUSPECTS: usize = 2000;
 /// How long a socket is followed after its last trouble, and after it vanished.
 const KEEP: Duration = Duration::from_secs(60);
-/// Longest interval between probes or RTOs unless `tcp_rto_max_ms` (since 6.15) says less.
-const RTO_MAX_US: u64 = 120_000_000;
-
 /// Which timer fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimerKind {
@@ -151,7 +151,7 @@ pub struct Suspect {
     pub troubled_at: MonoNs,
     /// `tcp_info` was last read then.
     pub info_at: Option<MonoNs>,
-    /// `bytes_acked` has not moved since; `None` where the kernel does not report it (< 4.1).
+    /// Data waits and `bytes_acked` has not moved since; `None` where the kernel does not report it (< 4.1).
     pub acked_flat_since: Option<MonoNs>,
     /// `segs_out` has not moved since; `None` where the kernel does not report it (< 4.2).
     pub segs_out_flat_since: Option<MonoNs>,
@@ -211,11 +211,6 @@ words! {
 }
 
 impl Suspect {
-    /// Bytes of memory, for the history budget.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.events.len() * size_of::<TimerEvent>()
-    }
     /// Firings of `kind` since data was last acknowledged.
     #[must_use]
     pub fn fired(&self, kind: TimerKind) -> u32 {
@@ -241,37 +236,11 @@ impl Suspect {
         let header = if self.timer == SockTimer::PERSIST { self.retrans } else { 0 };
         self.info.and_then(|i| i.probes()).unwrap_or(0).max(header)
     }
-    /// Real distance of two zero-window probes: `rto` does not grow with `backoff` there.
-    #[must_use]
-    pub fn probe_interval(&self) -> Option<Duration> {
-        let i = self.info?;
-        Some(Duration::from_micros(shifted(i.rto_us()?, i.backoff()?)))
-    }
-    /// How long probing must have gone on to reach the present `backoff`: the sum of the
-    /// intervals so far. A lower bound that needs one sample only.
-    #[must_use]
-    pub fn probing_for(&self) -> Option<Duration> {
-        let i = self.info?;
-        let (rto, backoff) = (i.rto_us()?, i.backoff()?);
-        Some(Duration::from_micros((0..backoff).map(|n| shifted(rto, n)).sum()))
-    }
-    /// RTO before backoff, us: `rto >> backoff`.
-    #[must_use]
-    pub fn base_rto_us(&self) -> Option<u32> {
-        let i = self.info?;
-        i.rto_us()?.checked_shr(u32::from(i.backoff()?))
-    }
     /// When `tcp_info` was read, or the row if it never was.
     #[must_use]
     pub fn as_of(&self) -> MonoNs {
         self.info_at.unwrap_or(self.seen_at)
     }
-}
-
-/// `rto << backoff` as the kernel clamps it, us.
-fn shifted(rto_us: u32, backoff: u8) -> u64 {
-    // Linux caps icsk_backoff at tcp_retries2; the sum of 255 clamped intervals fits easily.
-    u64::from(rto_us).checked_shl(u32::from(backoff).min(31)).unwrap_or(u64::MAX).min(RTO_MAX_US)
 }
 
 /// Counts over the sockets of one namespace.

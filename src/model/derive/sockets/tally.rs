@@ -39,6 +39,10 @@ const ORPHAN_RETRANS: u8 = 3;
 pub struct SpaceFigures {
     /// The namespace.
     pub netns: NetnsId,
+    /// Its name, as in the table. Raw.
+    pub label: String,
+    /// A process in it.
+    pub member: Option<u32>,
     /// `ip_local_port_range`.
     pub ports: Option<(u16, u16)>,
     /// Destinations that use half of the range or more, fullest first.
@@ -227,6 +231,8 @@ impl Tally {
         let named = |(_, i): (u32, usize)| fat(space, i);
         SpaceFigures {
             netns: space.netns,
+            label: space.label.clone(),
+            member: space.member,
             ports: space.ports,
             port_uses: port_uses(space, self.tcp),
             syn_queues: syn_queues(space, self.half_open),
@@ -370,6 +376,11 @@ pub(super) struct ClosingTracker {
 }
 
 impl ClosingTracker {
+    /// Bytes that it holds, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.since.len() * 2 * size_of::<(u64, MonoNs)>() + self.rows.len() * size_of::<u32>()
+    }
+
     fn read(&mut self, space: &NetnsTable, at: MonoNs, count: u32) -> Option<Arc<Closing>> {
         oldest_closing(&space.inet, &mut self.rows);
         if self.rows.is_empty() {

@@ -132,7 +132,7 @@ fn an_rto_that_leaves_the_host() {
     let e = s.events[0];
     assert_eq!((e.kind, e.count, e.at), (TimerKind::Rto, 1, MonoNs(2_000_000_000)));
     assert_eq!((e.data_segs_out, e.total_retrans, e.bytes_acked), (Some(1), Some(1), Some(0)));
-    assert_eq!(s.base_rto_us(), Some(204_000));
+    assert_eq!(s.rto().unwrap().growth, Growth::Doubled(204_000));
     assert_eq!(s.retransmits(), 5);
     assert_eq!(s.acked_flat_since, Some(MonoNs(1_000_000_000)));
     assert_eq!(s.segs_out_flat_since, Some(MonoNs(2_000_000_000)));
@@ -238,6 +238,72 @@ fn probes_with_data_are_seen() {
     let probes: Vec<_> = s.trailing(TimerKind::Probe, |e| e.data_segs_out == Some(1)).collect();
     assert_eq!(probes.len(), 2);
     assert_eq!((s.zero_window_since, s.unanswered_probes()), (None, 5));
+}
+
+/// What began before we looked. The table takes its stall from here, and so does the finding.
+#[test]
+fn a_stall_is_as_old_as_its_timers_tell() {
+    let persist = |sent_ago: u64| Row {
+        timer: SockTimer::PERSIST,
+        wq: 33_624,
+        info: Some(info(
+            248,
+            &[
+                ("rto_us", 212_000),
+                ("backoff", 11),
+                ("snd_wnd", 0),
+                ("bytes_acked", 3000),
+                ("last_data_sent_ms", sent_ago),
+            ],
+        )),
+        ..row()
+    };
+    // The tests' clock begins with the boot: 0.9 s before we looked.
+    let s = only(&run(&[vec![persist(900)], vec![persist(1900)]]));
+    assert_eq!(s.stalled_since(), Some(MonoNs(100_000_000)));
+    assert_eq!(s.closed_seen_since(), Some(MonoNs(1_000_000_000)));
+    // Probes are no further apart than 120 s, and no closer than 200 ms.
+    assert_eq!(s.probe_interval(), Some(Duration::from_secs(120)));
+    // RTOs: the clock of the kernel, or what the doubling took at least.
+    let on = |n: u64, time: u64| Row {
+        timer: SockTimer::ON,
+        retrans: n as u8,
+        wq: 1448,
+        info: Some(info(
+            248,
+            &[
+                ("rto_us", (204_000 << n).min(120_000_000)),
+                ("backoff", n),
+                ("retransmits", n),
+                ("rtt_us", 44),
+                ("total_rto", n),
+                ("total_rto_recoveries", 1 + u64::from(time == 0)),
+                ("total_rto_time_ms", time),
+            ],
+        )),
+        ..row()
+    };
+    let stall = |r: Row| {
+        let s = only(&run(&[vec![r]]));
+        let lasts = s.retransmitting_for().unwrap();
+        assert_eq!(s.stalled_since(), Some(s.as_of().back(lasts)));
+        lasts
+    };
+    assert_eq!(stall(on(5, 0)), Duration::from_millis(204 * 31));
+    assert_eq!(stall(on(5, 6400)), Duration::from_millis(6400));
+    assert_eq!(stall(on(14, 780_000)), Duration::from_secs(780));
+    assert!(stall(on(14, 0)) < Duration::from_secs(120), "a lower bound");
+    // What was idle until now has not stalled since it was last used.
+    let idle = |wq, bytes_acked| Row {
+        rq: 100_000,
+        wq,
+        info: Some(info(248, &[("bytes_acked", bytes_acked)])),
+        skmem: [60_000, 65_536, 0, 0, 0, 0, 0, 0, 0],
+        ..row()
+    };
+    let s =
+        only(&run(&[vec![idle(0, 7)], vec![idle(0, 7)], vec![idle(500, 7)], vec![idle(500, 7)]]));
+    assert_eq!(s.acked_flat_since, Some(MonoNs(3_000_000_000)));
 }
 
 #[test]
@@ -447,7 +513,7 @@ proptest! {
         let f = run(&tables);
         prop_assert!(f.suspects.is_sorted_by_key(|s| s.id));
         for s in &f.suspects {
-            let _ = (s.probing_for(), s.probe_interval(), s.base_rto_us(), s.as_of());
+            let _ = (s.probing_for(), s.probe_interval(), s.stalled_since(), s.as_of());
             prop_assert!(s.events.len() <= MAX_EVENTS);
             prop_assert_eq!(f.get(s.id).map(|x| x.id), Some(s.id));
         }

@@ -95,6 +95,15 @@ const MEMORY_SHORT: f64 = 0.7;
 const KEEP_COUNTERS: Duration = Duration::from_secs(60);
 
 impl SocketTracker {
+    /// Bytes that it holds beside the followed sockets, which are those of ticks.
+    pub(in crate::model::derive) fn bytes(&self) -> usize {
+        let space = |m: &SpaceMemory| m.flows.bytes() + m.drops.bytes() + m.closing.bytes();
+        let counters = |c: &Counters| c.len() * size_of::<(MonoNs, [Option<i64>; 4])>();
+        self.spaces.values().map(space).sum::<usize>()
+            + self.counters.values().map(counters).sum::<usize>()
+            + self.followed.len() * 2 * size_of::<(SockId, Arc<Suspect>)>()
+    }
+
     /// Takes in counters; before the sockets of the same tick.
     pub fn counters(&mut self, now: &Stamped<NetCountersSample>) {
         let at = now.span.mid();

@@ -1,0 +1,86 @@
+//! Sizes of findings.
+
+use std::sync::Arc;
+
+use super::finding::{Evidence, Finding, Findings, Fire, NotJudged, RuledOut};
+use crate::model::heap::{Heap, block, owns};
+
+owns!(NotJudged { why } flat { rule });
+owns!(Fire { summary, examples, sockets, tasks, evidence, ruled_out, next, missing } flat {
+    severity, confidence, count, aspect, since
+});
+owns!(Evidence { field, text } flat { value, unit, threshold });
+owns!(RuledOut { rule, because } flat {});
+
+impl Heap for Finding {
+    fn heap(&self, _: Option<&Self>) -> usize {
+        let Self {
+            rule: _,
+            subject,
+            fire,
+            since: _,
+            first_seen: _,
+            last_seen: _,
+            active: _,
+            cause,
+        } = self;
+        let cause = cause.as_ref().map_or(0, |(_, subject)| subject.heap(None));
+        subject.heap(None) + fire.heap(None) + cause
+    }
+}
+
+impl Heap for Findings {
+    fn heap(&self, before: Option<&Self>) -> usize {
+        let Self { active, folded, notes, cleared, not_judged } = self;
+        active.heap(before.map(|b| &b.active))
+            + folded.heap(before.map(|b| &b.folded))
+            + notes.heap(before.map(|b| &b.notes))
+            + over(cleared, before.map_or(&[], |b| &b.cleared))
+            + not_judged.heap(None)
+    }
+}
+
+/// The youngest come in front, the oldest go at the end; those between are the same as before.
+fn over(now: &Vec<Arc<Finding>>, before: &[Arc<Finding>]) -> usize {
+    let first = before.first();
+    let new = now.iter().position(|f| first.is_some_and(|o| Arc::ptr_eq(f, o)));
+    let new = new.unwrap_or(now.len());
+    let old = |i: usize| i.checked_sub(new).and_then(|i| before.get(i));
+    let rows = now.iter().enumerate().map(|(i, f)| f.heap(old(i))).sum::<usize>();
+    block(size_of_val(now.as_slice())) + rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::{RuleId, Severity};
+    use crate::model::subject::Subject;
+    use crate::model::time::{MonoNs, WallNs};
+
+    fn finding(text: &str) -> Arc<Finding> {
+        Arc::new(Finding {
+            rule: RuleId("x"),
+            subject: Subject::Host,
+            fire: Fire::new(Severity::Warn, text),
+            since: MonoNs(0),
+            first_seen: WallNs(0),
+            last_seen: WallNs(0),
+            active: false,
+            cause: None,
+        })
+    }
+
+    /// Up to 200 findings of the last hour are in each moment; they are the same ones.
+    #[test]
+    fn findings_that_are_over_count_once() {
+        let mut list: Vec<_> = (0..200).map(|n| finding(&n.to_string())).collect();
+        let before = Findings { cleared: list.clone(), ..Findings::default() };
+        list.pop();
+        list.insert(0, finding("the youngest"));
+        let now = Findings { cleared: list, ..Findings::default() };
+        let one = now.cleared.first().map_or(0, |f| f.heap(None));
+        assert!(one > size_of::<Finding>());
+        assert_eq!(now.heap(Some(&before)), block(now.cleared.len() * 8) + one);
+        assert!(now.heap(None) > 200 * size_of::<Finding>());
+    }
+}

@@ -1,0 +1,160 @@
+//! Sizes of what follows from the samples.
+
+use super::{Heap, block, flat, keyed, owns};
+use crate::model::derive::bpf::block::{BlockDiskFigures, BlockOpFigures};
+use crate::model::derive::bpf::irq::{IrqCpuFigures, LineFigures, VectorFigures};
+use crate::model::derive::bpf::net::{PlaceFigures, ReasonFigures};
+use crate::model::derive::bpf::runq::{CgroupWaited, CpuWaits, TaskWaits};
+use crate::model::derive::bpf::{
+    BlockFigures, EventKey, EventRow, IrqFigures, NetFigures, RunqFigures,
+};
+use crate::model::derive::cgroups::{CgroupFigures, CgroupIoFigures};
+use crate::model::derive::cpu::{
+    CpuFigures, CpuShare, SchedFigures, SoftirqFigures, SoftnetFigures, ThreadWait,
+};
+use crate::model::derive::disks::DiskFigures;
+use crate::model::derive::disks::caps::Cap;
+use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures as NetdevFigures};
+use crate::model::derive::sockets::{
+    Closer, Closing, Dropper, Fat, PeerLoss, PortUse, SocketFigures, SocketTotals, SpaceFigures,
+    Suspect, SynQueue, TimerEvent, UnixFull,
+};
+use crate::model::derive::{Derived, NetPair};
+
+flat!(CpuShare, SoftnetFigures, CgroupIoFigures, Cap, CpuWaits, CgroupWaited, VectorFigures);
+flat!(LineFigures, SocketTotals, PeerLoss, TimerEvent, std::net::IpAddr);
+
+impl Heap for Derived {
+    fn heap(&self, before: Option<&Self>) -> usize {
+        let Self {
+            seq: _,
+            mono: _,
+            wall: _,
+            disks,
+            cpu,
+            softirq,
+            sched,
+            psi: _,
+            cgroups,
+            sockets,
+            netdev,
+            net,
+            runq_bpf,
+            irq_bpf,
+            block_bpf,
+            net_bpf,
+            events,
+            own: _,
+        } = self;
+        let b = before;
+        let rows = events.as_ref().map_or(0, |now| {
+            let old = b.and_then(|b| b.events.as_deref());
+            block(16 + size_of::<Vec<()>>()) + keyed(now, old, |r| r.id)
+        });
+        rows + disks.heap(b.map(|b| &b.disks))
+            + cpu.heap(b.map(|b| &b.cpu))
+            + softirq.heap(b.map(|b| &b.softirq))
+            + sched.heap(b.map(|b| &b.sched))
+            + cgroups.heap(b.map(|b| &b.cgroups))
+            + sockets.heap(b.map(|b| &b.sockets))
+            + netdev.heap(b.map(|b| &b.netdev))
+            + net.heap(b.map(|b| &b.net))
+            + runq_bpf.heap(b.map(|b| &b.runq_bpf))
+            + irq_bpf.heap(b.map(|b| &b.irq_bpf))
+            + block_bpf.heap(b.map(|b| &b.block_bpf))
+            + net_bpf.heap(b.map(|b| &b.net_bpf))
+    }
+    /// What grew as it was made.
+    fn settle(&mut self, _: Option<&Self>) {
+        self.cpu.settle(None);
+        self.sched.settle(None);
+        self.cgroups.settle(None);
+        self.netdev.settle(None);
+        self.runq_bpf.settle(None);
+        self.irq_bpf.settle(None);
+        self.block_bpf.settle(None);
+        self.net_bpf.settle(None);
+    }
+}
+
+// Both readings of a pair are in the samples of the history.
+flat!(NetPair);
+
+owns!(CpuFigures { cpus } flat { dt, total, ctxt_s, running, blocked });
+owns!(SoftirqFigures { vectors, per_cpu, softnet } flat { dt });
+owns!(SchedFigures { threads, cpus } flat { load, unread_threads });
+owns!(ThreadWait { thread } flat { dt, run_ns, run_delay_ns, slices });
+owns!(CgroupFigures { path, mount, io } flat { id, dt, cpu, psi_cpu, psi_io, psi_memory });
+owns!(DiskFigures { name, attrs, cap } flat {
+    id, dt, r_s, w_s, d_s, f_s, rkb_s, wkb_s, rrqm_s, wrqm_s, r_await, w_await, f_await, rareq_kb,
+    wareq_kb, await_ms, aqu_sz, aqu_sz_weighted, util, in_flight, completed, io_ticks, unaccounted,
+    untimed,
+    baseline, r_baseline, w_baseline, stuck_for
+});
+owns!(NetdevFigures { label, links, qdiscs } flat { netns, member, dt, conntrack });
+owns!(LinkFigures { attrs, exceeded_s } flat {
+    ifindex, rx_pps, tx_pps, rx_bytes_s, tx_bytes_s, rx_errors_s, tx_errors_s, rx_dropped_s,
+    tx_dropped_s, rx_lost_s
+});
+owns!(QdiscFigures { kind } flat {
+    ifindex, handle, parent, class, shape, bytes_s, packets_s, drops_s, requeues_s, overlimits_s,
+    overlimits_ever, qlen, backlog
+});
+
+owns!(RunqFigures { waits, cpus, tasks, cgroups } flat {
+    tier, dt, latency, switches_s, waiting, long, long_unlisted, coverage, slept
+});
+owns!(TaskWaits { comm } flat { pid, tid, cgroup, cpu, count, max_ns, sum_ns, last });
+owns!(IrqFigures { cpus, lines } flat { dt, softirqs, hardirqs, coverage });
+owns!(IrqCpuFigures { vectors } flat { cpu, soft_pct, hard });
+owns!(BlockFigures { disks } flat { dt, coverage });
+owns!(BlockDiskFigures { ops } flat { id, requeues_s, splits_s, errors_s, no_issue });
+owns!(BlockOpFigures { sizes, queued, device, total } flat { op, count, rate, bytes_s });
+owns!(NetFigures { reasons, places, flows } flat {
+    dt, retransmits_s, retransmits_failed_s, resets_sent_s, resets_received_s, rcvqueue_full_s,
+    drops_s, unlisted, unrecorded, coverage
+});
+owns!(ReasonFigures { name } flat { reason, count, per_s });
+owns!(PlaceFigures { name, place } flat { reason, count, per_s });
+owns!(EventRow { key, reason, owner } flat {
+    id, total, per_s, first, last, socket, state, detail, cpu
+});
+
+impl Heap for EventKey {
+    fn heap(&self, before: Option<&Self>) -> usize {
+        match (self, before) {
+            (Self::Flow { .. }, _) => 0,
+            (Self::Drop { place, .. }, Some(Self::Drop { place: old, .. })) => {
+                place.heap(Some(old))
+            }
+            (Self::Drop { place, .. }, _) => place.heap(None),
+        }
+    }
+}
+
+impl Heap for SocketFigures {
+    fn heap(&self, before: Option<&Self>) -> usize {
+        let Self { suspects, totals, spaces, droppers, losses } = self;
+        keyed(suspects, before.map(|b| &b.suspects), |s| s.id)
+            + keyed(spaces, before.map(|b| &b.spaces), |s| s.netns)
+            + totals.heap(None)
+            + droppers.heap(None)
+            + losses.heap(None)
+    }
+}
+owns!(Suspect { owner, route, events } flat {
+    id, proto, local, remote, state, timer, retrans, expires_ms, rqueue, wqueue, inode, uid, cgroup,
+    skmem, info, inbound, first_seen, seen_at, troubled_at, info_at, acked_flat_since,
+    segs_out_flat_since, persist_since, zero_window_since, unread_since, rwnd_limited, drops, flow,
+    missing_since
+});
+owns!(Dropper { owner } flat { id, proto, state, local, remote, skmem, drops });
+owns!(SpaceFigures { label, port_uses, syn_queues, closing, fattest, unix_full } flat {
+    netns, member, ports, stuck_orphans
+});
+owns!(PortUse { sockets } flat { local, remote, used, time_wait });
+owns!(SynQueue { sources } flat { port, waiting, listener, distinct });
+owns!(Closing { sampled } flat { count, steady_since, at_first });
+owns!(Closer { owner } flat { id, local, remote, age, last_sent });
+owns!(Fat { owner } flat { id, local, remote, state, r, w });
+owns!(UnixFull { path, owner } flat { inode, waiting, backlog });

@@ -1,0 +1,208 @@
+//! What the console itself costs, as it says in its header and as the kernel counts it, and how
+//! much memory it takes after a long time.
+//!
+//! The soak takes two minutes of ticks ten times as often as usual, that is 20 minutes of them;
+//! `STALLSCOPE_SOAK=720` makes it so many seconds: two hours of ticks.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use stallscope::clock;
+use stallscope::model::time::MonoNs;
+
+use crate::kit::gate::lab;
+use crate::kit::pause;
+
+/// What history and everything beside it may take: 64 MiB and 30 MB.
+const MOST: u64 = (64 << 20) + 30_000_000;
+
+/// A console on a terminal that somebody reads.
+struct Console {
+    child: Box<dyn Child + Send + Sync>,
+    screen: Arc<Mutex<vt100::Parser>>,
+    _master: Box<dyn MasterPty + Send>,
+}
+
+impl Console {
+    fn start(args: &[&str]) -> Self {
+        let size = PtySize { rows: 40, cols: 120, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).unwrap();
+        let mut cmd = CommandBuilder::new(env!("CARGO_BIN_EXE_stallscope"));
+        cmd.args(args);
+        cmd.env("TERM", "xterm-256color");
+        cmd.env("LANG", "C.UTF-8");
+        let child = pair.slave.spawn_command(cmd).unwrap();
+        drop(pair.slave);
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(40, 120, 0)));
+        let shown = screen.clone();
+        std::thread::spawn(move || {
+            let mut buf = vec![0; 65_536];
+            while let Ok(n) = reader.read(&mut buf) {
+                if n == 0 {
+                    break;
+                }
+                shown.lock().unwrap().process(&buf[..n]);
+            }
+        });
+        Self { child, screen, _master: pair.master }
+    }
+
+    fn proc(&self, file: &str) -> String {
+        let pid = self.child.process_id().unwrap();
+        fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap()
+    }
+
+    /// `utime` and `stime` of `/proc/PID/stat`.
+    fn cpu(&self) -> Duration {
+        let stat = self.proc("stat");
+        let mut fields = stat[stat.rfind(')').unwrap() + 2..].split(' ').skip(11);
+        let mut next = || fields.next().unwrap().parse::<u64>().unwrap();
+        let ticks = next() + next();
+        Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    }
+
+    /// Without the pages of the program's file, which are more in a build for tests, and do not
+    /// grow.
+    fn rss(&self) -> u64 {
+        let status = self.proc("status");
+        let kb = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).unwrap();
+        kb.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    /// `self 12% 81M` of the header: % of a core.
+    fn says(&self) -> Option<f64> {
+        let text = self.screen.lock().unwrap().screen().contents();
+        text.lines().next()?.split("self ").nth(1)?.split('%').next()?.parse().ok()
+    }
+
+    fn clock(&self) -> Option<String> {
+        let text = self.screen.lock().unwrap().screen().contents();
+        Some(text.lines().next()?.split_whitespace().last()?.to_owned())
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Both ends of so many connections.
+fn sockets(n: usize) -> Vec<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    (0..n / 2).map(|_| (TcpStream::connect(addr).unwrap(), listener.accept().unwrap().0)).collect()
+}
+
+/// As many descriptors as this process may have; how many sockets those are enough for.
+fn more_files() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
+    usize::try_from(most.unwrap_or(1 << 20)).unwrap() - 1000
+}
+
+/// So many sockets that their reader does not read in each tick: what it takes comes in bursts.
+#[test]
+fn the_header_says_what_the_kernel_counts() {
+    lab(&[], || {
+        let most = more_files();
+        for n in [0, most.min(50_000)] {
+            let _held = sockets(n);
+            let console = Console::start(&[]);
+            agrees(&console, &format!("{n} sockets"));
+        }
+    });
+}
+
+/// Each time the header changes its mind, for twenty seconds, it is compared with the kernel's
+/// account of the ten seconds before.
+fn agrees(console: &Console, what: &str) {
+    let begun = clock::mono();
+    let mut log: VecDeque<(MonoNs, Duration)> = VecDeque::new();
+    let (mut clock, mut compared) = (None, 0);
+    while clock::mono().since(begun) < Duration::from_secs(32) {
+        let now = clock::mono();
+        log.push_back((now, console.cpu()));
+        let shown = console.clock();
+        if shown != clock && now.since(begun) > Duration::from_secs(13) {
+            let says = console.says().unwrap();
+            // The frame shows a reading of up to 0.6 s ago; what was used since cannot be told
+            // apart, so the account is one of a stretch that ends anywhere within.
+            let at = |ago: f64| {
+                let t = now.back(Duration::from_secs_f64(ago));
+                log.iter().rev().find(|l| l.0 <= t).unwrap().1.as_secs_f64()
+            };
+            let kernel: Vec<f64> = (0..7)
+                .map(|i| f64::from(i) / 10.0)
+                .map(|ago| (at(ago) - at(ago + 10.0)) * 10.0)
+                .collect();
+            let least = kernel.iter().copied().fold(f64::MAX, f64::min);
+            let most = kernel.iter().copied().fold(0.0, f64::max);
+            eprintln!("lab: own: {what}: header {says}%, kernel {least:.2} to {most:.2}%");
+            // A tenth, a clock tick of 10 ms at either end, and one digit of the header.
+            let slack = 0.25;
+            assert!(
+                says >= least * 0.9 - slack && says <= most * 1.1 + slack,
+                "{what}: {says} for {least:.2} to {most:.2}"
+            );
+            compared += 1;
+        }
+        clock = shown;
+        pause(50);
+    }
+    assert!(compared >= 10, "{what}: the header changed {compared} times");
+}
+
+/// The load changes all the time: threads, then sockets. After two hours of ticks the console is
+/// no larger than its budget and what it began with.
+#[test]
+fn memory_stays_within_the_budget() {
+    lab(&[], || {
+        assert!(more_files() >= 9000);
+        let total = std::env::var("STALLSCOPE_SOAK").ok().map_or(120, |s| s.parse().unwrap());
+        let total = Duration::from_secs(total);
+        let console = Console::start(&["--interval", "100ms"]);
+        let (begun, done) = (clock::mono(), AtomicBool::new(false));
+        let elapsed = || clock::mono().since(begun);
+        let mut worst = 0;
+        std::thread::scope(|s| {
+            let mut phases = 0;
+            while elapsed() < total {
+                let _held = sockets([2000, 0, 9000, 0][phases % 4]);
+                let threads = if phases % 2 == 1 { 1500 } else { 100 };
+                done.store(false, Ordering::Relaxed);
+                for _ in 0..threads {
+                    s.spawn(|| {
+                        while !done.load(Ordering::Relaxed) {
+                            pause(700);
+                        }
+                    });
+                }
+                // A phase is a quarter, and a minute at most: then RSS is on record.
+                let end = (elapsed() + total / 4).min(elapsed() + Duration::from_secs(60));
+                while elapsed() < end {
+                    worst = worst.max(console.rss());
+                    pause(500);
+                }
+                eprintln!(
+                    "lab: own: {} s: RssAnon {} kB, worst {} kB",
+                    elapsed().as_secs(),
+                    console.rss() / 1024,
+                    worst / 1024
+                );
+                done.store(true, Ordering::Relaxed);
+                phases += 1;
+            }
+        });
+        assert!(worst <= MOST, "{worst} B resident, {MOST} are enough");
+    });
+}
