@@ -11,7 +11,8 @@ use std::sync::Arc;
 use crate::collect::Interest;
 use crate::diagnose::{Engine, Findings};
 use crate::model::derive::{Derived, Deriver};
-use crate::model::history::{History, Window};
+use crate::model::heap::Heap;
+use crate::model::history::{History, MIN_MOMENTS, Window};
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::Seq;
 
@@ -20,10 +21,17 @@ use crate::model::time::Seq;
 pub struct Analysis {
     host: HostInfo,
     history: History,
-    findings: VecDeque<(Seq, Arc<Findings>)>,
+    findings: VecDeque<(Seq, Arc<Findings>, usize)>,
+    /// Bytes of them.
+    said: usize,
+    budget: usize,
     deriver: Deriver,
     engine: Engine,
 }
+
+/// The part of the budget that findings of the past may take in any case; beyond it they take what
+/// the moments leave.
+const FINDINGS: usize = 8;
 
 /// All that judging remembers beside the history: what to go on from, without the ticks before.
 /// Cheap to keep: most of it is shared with the run that it was taken from.
@@ -34,10 +42,10 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Bytes that it holds on its own, about: socket tables are what is large.
+    /// Bytes that it holds on its own, about: socket tables, and what is remembered of threads.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.deriver.bytes()
+        self.deriver.table_bytes() + self.deriver.bytes()
     }
 }
 
@@ -53,13 +61,15 @@ pub struct MomentView<'a> {
 }
 
 impl Analysis {
-    /// A run on `host` with a history of about `budget` bytes.
+    /// A run on `host` that holds `budget` bytes: moments, findings, and what both are told from.
     #[must_use]
     pub fn new(host: HostInfo, engine: Engine, budget: usize) -> Self {
         Self {
             host,
-            history: History::new(budget),
+            history: History::new(budget - budget / FINDINGS),
             findings: VecDeque::new(),
+            said: 0,
+            budget,
             deriver: Deriver::default(),
             engine,
         }
@@ -68,7 +78,10 @@ impl Analysis {
     /// A run that nobody looks back in: it judges the same with less memory.
     #[must_use]
     pub fn lean(host: HostInfo, engine: Engine, budget: usize) -> Self {
-        Self { history: History::lean(budget), ..Self::new(host, engine, budget) }
+        Self {
+            history: History::lean(budget - budget / FINDINGS),
+            ..Self::new(host, engine, budget)
+        }
     }
 
     /// What the run remembers now.
@@ -93,21 +106,61 @@ impl Analysis {
     /// Takes in the next tick for the figures and the history, without judging it: rules look
     /// back at it later.
     pub fn observe(&mut self, tick: Arc<Tick>) {
-        let derived = Arc::new(self.deriver.push(&tick));
-        self.history.push(tick, derived);
+        let derived = self.derive(&tick);
+        self.history.push(tick, derived, self.taken());
     }
 
     /// Takes in the next tick and judges it.
     pub fn push(&mut self, tick: Arc<Tick>) {
-        let derived = Arc::new(self.deriver.push(&tick));
-        self.history.push(tick.clone(), derived.clone());
+        let derived = self.derive(&tick);
+        self.history.push(tick.clone(), derived.clone(), self.taken());
         let w = Window { tick: &tick, derived: &derived, history: &self.history, host: &self.host };
         let findings = Arc::new(self.engine.push(&w));
-        self.findings.push_back((tick.seq, findings));
+        self.remember(tick.seq, findings);
+    }
+
+    fn derive(&mut self, tick: &Arc<Tick>) -> Arc<Derived> {
+        let mut derived = self.deriver.push(tick);
+        derived.settle(None);
+        Arc::new(derived)
+    }
+
+    /// Bytes of the history's budget that the fold uses: at most half of it.
+    fn taken(&self) -> usize {
+        self.deriver.bytes().min(self.budget / 2)
+    }
+
+    /// Keeps the findings of a moment while it is in memory and they fit. What rules look back at
+    /// does not depend on them: a run that judges only its end must find the same there.
+    fn remember(&mut self, seq: Seq, findings: Arc<Findings>) {
+        let before = self.findings.back().map(|(_, f, _)| f);
+        let bytes = findings.heap(before);
+        self.said += bytes;
+        self.findings.push_back((seq, findings, bytes));
         let first = self.history.first().map(|m| m.tick.seq);
-        while self.findings.front().is_some_and(|(s, _)| Some(*s) < first) {
-            self.findings.pop_front();
+        let used = self.history.bytes() + self.taken();
+        let room = self.budget.saturating_sub(used).max(self.budget / FINDINGS);
+        let gone = |f: Option<&(Seq, Arc<Findings>, usize)>| f.is_some_and(|f| Some(f.0) < first);
+        while self.findings.len() > 1
+            && (gone(self.findings.front())
+                || self.said > room && self.findings.len() > MIN_MOMENTS)
+        {
+            if let Some(old) = self.findings.pop_front() {
+                self.said -= old.2;
+            }
+            // What the two shared is the next one's now.
+            if let Some(next) = self.findings.front_mut() {
+                let bytes = next.1.heap(None);
+                self.said = self.said - next.2 + bytes;
+                next.2 = bytes;
+            }
         }
+    }
+
+    /// Bytes that the run holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.history.bytes() + self.said + self.deriver.bytes()
     }
 
     /// What does not change during the run.
@@ -150,7 +203,7 @@ impl Analysis {
     }
     /// Findings of the moments in memory, oldest first, for the timeline.
     pub fn findings(&self) -> impl Iterator<Item = (Seq, &Arc<Findings>)> {
-        self.findings.iter().map(|(s, f)| (*s, f))
+        self.findings.iter().map(|(s, f, _)| (*s, f))
     }
 
     /// Sockets that findings name: collectors should read their detail and owner.

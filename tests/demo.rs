@@ -16,7 +16,8 @@ fn said(args: &[&str]) -> (Option<i32>, serde_json::Value) {
 }
 
 /// Made by `tests/lab/demo.rs` on 6.18: a peer that swallows everything, a disk limited to 500
-/// requests/s, three busy loops on CPU 0 of two.
+/// requests/s, three busy loops on CPU 0 of two. The limit is a cgroup's, on the disk below the
+/// loop device: both ends of it are named.
 #[test]
 fn three_faults_and_nothing_else() {
     let (code, report) = said(&["check"]);
@@ -27,13 +28,15 @@ fn three_faults_and_nothing_else() {
         .filter(|f| f["severity"] != "info")
         .map(|f| f["rule"].as_str().unwrap())
         .collect();
-    let want = ["disk-capped-cloud", "runq-latency-idle-elsewhere", "tcp-rto-storm"];
+    let want =
+        ["cgroup-io-throttle", "disk-capped-cloud", "runq-latency-idle-elsewhere", "tcp-rto-storm"];
     assert_eq!(alarms, BTreeSet::from(want), "{all:?}");
     let summary = |rule: &str| {
         let f = all.iter().find(|f| f["rule"] == rule).unwrap();
         f["summary"].as_str().unwrap().to_owned()
     };
     assert!(summary("disk-capped-cloud").contains("capped at 500 IOPS"));
+    assert!(summary("cgroup-io-throttle").contains("is held to 500/s of writes on vda"));
     assert!(summary("tcp-rto-storm").contains("3 connections to 10.9.0.2:5000"));
     assert!(summary("runq-latency-idle-elsewhere").contains("for cpu0 while cpu1 idles"));
 }

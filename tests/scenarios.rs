@@ -68,7 +68,8 @@ fn with_and_without_ebpf(name: String, incident: Incident) -> Vec<(String, Incid
 }
 
 fn run(file: &str, incident: &Incident, interval: f64) -> Run {
-    let mut analysis = Analysis::new(ticks::host(incident, interval), Engine::default(), 64 << 20);
+    let engine = if incident.pasted { Engine::single_sample() } else { Engine::default() };
+    let mut analysis = Analysis::new(ticks::host(incident, interval), engine, 64 << 20);
     let mut moments = Vec::new();
     let mut before = incident::State::new();
     for (seq, (t, state)) in play(incident, interval).into_iter().enumerate() {

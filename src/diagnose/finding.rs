@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::subject::{SockId, Subject};
+use crate::model::subject::{SockId, Subject, TaskId};
 use crate::model::time::{MonoNs, WallNs};
 
 /// Stable, public name of a rule: kebab-case.
@@ -114,6 +114,17 @@ impl RuledOut {
     }
 }
 
+/// Subjects have sides that are shown in different places: a CPU has softirqs, and a queue of
+/// threads that wait for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aspect {
+    /// Wherever the subject is shown.
+    #[default]
+    Whole,
+    /// The threads that wait for a CPU, and not what the CPU does.
+    RunQueue,
+}
+
 /// What a rule reports for one subject in one tick.
 #[derive(Clone, Debug)]
 pub struct Fire {
@@ -129,6 +140,10 @@ pub struct Fire {
     pub examples: Vec<String>,
     /// The sockets affected, for marking rows; at most 1000.
     pub sockets: Vec<SockId>,
+    /// The threads affected, for marking rows.
+    pub tasks: Vec<TaskId>,
+    /// Which side of its subject it is about.
+    pub aspect: Aspect,
     /// The numbers.
     pub evidence: Vec<Evidence>,
     /// What it is not.
@@ -151,6 +166,8 @@ impl Fire {
             count: 1,
             examples: Vec::new(),
             sockets: Vec::new(),
+            tasks: Vec::new(),
+            aspect: Aspect::Whole,
             evidence: Vec::new(),
             ruled_out: Vec::new(),
             next: Vec::new(),
@@ -236,6 +253,13 @@ impl Findings {
         self.folded.iter().filter(move |f| {
             f.cause.as_ref().is_some_and(|(r, s)| *r == cause.rule && *s == cause.subject)
         })
+    }
+    /// How bad a finding is together with what it explains: what the row that stands for all of
+    /// them shows. Its own severity is that of its own condition.
+    #[must_use]
+    pub fn severity(&self, f: &Finding) -> Severity {
+        let explained = self.consequences(f).map(|c| c.fire.severity).max();
+        explained.map_or(f.fire.severity, |s| s.max(f.fire.severity))
     }
     /// The cause of `f`.
     #[must_use]

@@ -6,6 +6,7 @@
 
 pub mod engine;
 pub mod finding;
+mod heap;
 pub mod rules;
 pub mod story;
 
@@ -14,9 +15,11 @@ use std::time::Duration;
 pub use engine::Engine;
 use engine::NOT_YET;
 pub use finding::{
-    Confidence, Evidence, Finding, Findings, Fire, NotJudged, RuleId, RuledOut, Severity, Verdict,
+    Aspect, Confidence, Evidence, Finding, Findings, Fire, NotJudged, RuleId, RuledOut, Severity,
+    Verdict,
 };
 pub use rules::RULES;
+pub(crate) use rules::common::enter::{Door, enter};
 pub use story::{Explains, Scope};
 
 use crate::collect::CollectorId;

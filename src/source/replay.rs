@@ -5,6 +5,7 @@
 //! ticks that were dropped by the recorder or lost to damage are a gap before the next one. A
 //! new segment is another run, perhaps of another boot: whoever judges starts anew there.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -191,9 +192,10 @@ fn share(now: &mut Option<Shared<SocketsSample>>, before: Option<&Shared<Sockets
     if Arc::ptr_eq(new, old) {
         return;
     }
+    let known: HashMap<_, _> = old.data.spaces.iter().map(|o| (o.netns, o)).collect();
     let same = |t: &Arc<NetnsTable>| {
-        let mut known = old.data.spaces.iter();
-        known.find(|o| o.netns == t.netns && o.span == t.span && o.inet.len() == t.inet.len())
+        let old = known.get(&t.netns).copied();
+        old.filter(|o| o.span == t.span && o.inet.len() == t.inet.len())
     };
     if !new.data.spaces.iter().any(|t| same(t).is_some()) {
         return;

@@ -48,7 +48,23 @@ const FLASH: &str = "disk-flash-saturated";
 const WRITEBACK: &str = "disk-writeback-storm";
 const QD1: &str = "disk-qd1-bound";
 
+/// One cause per disk.
+const DISKS: &[&str] = &[CAPPED, HDD, FLASH, WRITEBACK, PINNED, SLOW];
+const EITHER: &str = "disk-saturated-or-capped";
+const SLOW: &str = "disk-slow-device";
+
 const GOLDEN: &[Golden] = &[
+    // As fio 2.x prints it; what sdb is, nothing says.
+    d("fio-2-writes", ("sdb", 25.71, 1220.7, 31.39), &[EITHER], DISKS),
+    g("fio-2-summary", &[EITHER], DISKS),
+    g("fio-means-alone", &[EITHER], DISKS),
+    g("fio-means-of-an-arm", &[EITHER], DISKS),
+    d("fio-busy-but-fine", ("sdb", 49_993.4, 0.63, 31.496), &[PINNED], &[EITHER, CAPPED]),
+    g("fio-fine-means", &[], &[EITHER, PINNED, CAPPED]),
+    // Captured with fio 3.33 on a disk that has little to do: each line is known.
+    d("fio-3.33", ("vda", 781.6, 0.2169, 0.1695), &[], &[EITHER, CAPPED, PINNED]),
+    d("iostat-unknown-disk", ("sdb", 260.0, 241.3, 62.74), &[EITHER], DISKS),
+    d("iostat-varying-volume", ("vdb", 1200.0, 53.0, 63.6), &[EITHER], DISKS),
     g("v1", &[FROZEN], &[SILENT, STORM, WINDOW]),
     g("v1b", &[FROZEN], &[SILENT, STORM]),
     g("v1-counter-0", &[SILENT], &[FROZEN, STORM]),
@@ -142,6 +158,11 @@ fn vectors_are_graded() {
         ("m13", CAPPED, "warn", "capped at 50"),
         ("m16", "disk-hung", "warn", "0 completions for 2.02 s"),
         ("m17", "disk-request-split", "info", "of 128 kB"),
+        ("fio-2-writes", EITHER, "warn", "a queue of 31.4, 1221 ms each, at 26 IOPS"),
+        ("fio-means-alone", EITHER, "warn", "writes take 1221 ms on average"),
+        // The reads hide the writes in a mean of both: 8.7 ms.
+        ("fio-means-of-an-arm", EITHER, "warn", "writes take 340 ms on average"),
+        ("iostat-unknown-disk", EITHER, "warn", "a queue of 62.7, 241 ms each"),
     ] {
         let out = explain(&vector(file));
         let all = out.report.findings.iter().chain(&out.report.notes);
@@ -213,6 +234,25 @@ fn causes_and_owners_are_named() {
     }
     assert!(!text("v2").contains("field 11"));
     assert!(text("v1b").contains("(suspected)"));
+}
+
+/// What would tell a limit from a busy disk, and that of sums alone no rate is known.
+#[test]
+fn what_is_not_known_of_a_disk_is_said() {
+    let text = explain(&vector("fio-2-writes")).text();
+    for said in ["what sdb is: an arm", "stays the same while the queue changes", "lsblk -d -o"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let out = explain(&vector("fio-means-alone"));
+    let (text, json) = (out.text(), out.json());
+    assert!(
+        text.contains("Disk sdb: 512 writes of 1220.70 ms, util 99.5%; rate and queue unknown")
+    );
+    assert!(text.contains("Note: 1 disk row of fio without a run time"), "{text}");
+    let disk = serde_json::from_str::<serde_json::Value>(&json).unwrap()["disks"][0].clone();
+    let null = serde_json::Value::Null;
+    assert_eq!((&disk["iops"], &disk["aqu_sz"]), (&null, &null), "unknown is not zero");
+    assert_eq!(disk["await_ms"], 625_000.0 / 512.0);
 }
 
 /// Two looks say how far apart they were: nothing was received in between.

@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used)]
 #![allow(unreachable_pub, reason = "a test binary has no users of its items")]
 
+mod blind;
 mod cpu;
 mod demo;
 mod disks;
@@ -19,8 +20,10 @@ mod disks_more;
 mod kit;
 mod machine;
 mod netdev;
+mod own;
 mod quiet;
 mod recording;
+mod rights;
 mod soak;
 mod sockets;
 mod tcp;

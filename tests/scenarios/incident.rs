@@ -52,6 +52,9 @@ pub(crate) struct Incident {
     /// eBPF measures as well. The file is played with it and without it.
     #[serde(default)]
     pub(crate) ebpf: bool,
+    /// Pasted text: each tick is a sample of its own, and nobody knows what lasts.
+    #[serde(default)]
+    pub(crate) pasted: bool,
     /// Collectors that do not run.
     #[serde(default)]
     pub(crate) without: Vec<String>,
@@ -262,6 +265,8 @@ pub(crate) struct CgroupIo {
     pub(crate) latency_us: Option<u64>,
     #[serde(default)]
     pub(crate) iocost: bool,
+    /// The limits are seen until then, s: they were lifted.
+    pub(crate) until: Option<f64>,
     /// The limit is known, the counters are not.
     #[serde(default)]
     pub(crate) uncounted: bool,

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use stallscope::analysis::Analysis;
+use stallscope::diagnose::Confidence::{Confirmed, Suspected};
 use stallscope::diagnose::{Confidence, Engine, Finding, Findings, Severity};
 
-use crate::incident::{self, Incident, play};
+use crate::incident::{self, Expect, Incident, play};
 use crate::{files, ticks};
 
 /// The moments of a run, those ticks left out that `keep` refuses.
@@ -217,6 +218,41 @@ fn a_counter_not_read_since_the_event_is_not_a_zero() {
         for at in 1..i.duration as usize {
             let holes = BTreeMap::from([(at, Hole::Sample(counters))]);
             assert_eq!(speaks_for_want_of(i, &holes), None, "{name} without them in tick {at}");
+        }
+    }
+}
+
+type Certain = BTreeMap<(String, String), Confidence>;
+
+fn confidence(f: &Findings) -> Certain {
+    f.all().map(|f| ((f.rule.0.to_owned(), f.subject.to_string()), f.fire.confidence)).collect()
+}
+
+/// One collector after the other is late for a tick, as on a busy host, or reads some namespaces
+/// now and others later: what was confirmed does not become a suspicion for that moment.
+#[test]
+fn a_sample_that_is_missing_once_makes_no_finding_less_certain() {
+    const LATE: [&str; 6] = ["cgroups", "net-counters", "softirq", "psi", "processes", "sched"];
+    let certain = |(_, f): &(f64, Arc<Findings>)| confidence(f);
+    for (name, i) in files().iter().filter(|(_, i)| i.expect.iter().any(Expect::is_wanted)) {
+        for interval in [0.5, 1.0, 2.0].into_iter().filter(|t| i.duration / t < 100.0) {
+            let poorer = run(i, interval, |seq| {
+                let late = LATE.get(seq % (2 * LATE.len()) / 2).filter(|_| seq % 2 == 1);
+                Some(late.map(|l| (*l).to_owned()).into_iter().collect())
+            });
+            let mut full = None;
+            for n in 1..poorer.len() {
+                let before = certain(&poorer[n - 1]);
+                for (what, _) in certain(&poorer[n]).iter().filter(|x| *x.1 == Suspected) {
+                    if before.get(what) != Some(&Confirmed) {
+                        continue;
+                    }
+                    // With all samples it may be no more than that, either.
+                    let full = full.get_or_insert_with(|| run(i, interval, |_| Some(Vec::new())));
+                    let is = certain(&full[n]).get(what) == Some(&Confirmed);
+                    assert!(!is, "{name} at {interval} s, tick {n}: {what:?} is only suspected");
+                }
+            }
         }
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) 
         sched: stamp(mono, at("sched"), sched(i, v)),
         net_counters: stamp(mono, at("net-counters"), counters(i, v)),
         psi: stamp(mono, at("psi"), psi(v)),
-        cgroups: stamp(mono, at("cgroups"), cgroups(i, v)),
+        cgroups: stamp(mono, at("cgroups"), cgroups(i, v, t)),
         processes: stamp(mono, at("processes"), processes(i, t)),
         memory: memory(v).and_then(|m| stamp(mono, at("memory"), m)),
         runq_bpf: stamp(mono, bpf("runq-bpf"), bpf::runq(i, before, v, mono)),
@@ -438,7 +438,7 @@ fn psi(v: View<'_>) -> PsiSample {
     PsiSample { cpu: of("cpu"), io: of("io"), memory: of("memory") }
 }
 
-fn cgroups(i: &Incident, v: View<'_>) -> CgroupsSample {
+fn cgroups(i: &Incident, v: View<'_>, t: f64) -> CgroupsSample {
     let groups = i
         .cgroups
         .iter()
@@ -457,7 +457,7 @@ fn cgroups(i: &Incident, v: View<'_>) -> CgroupsSample {
                     throttled_ns: g("throttled_ns"),
                     usage_ns: Some(g("usage_ns")),
                 }),
-                io: c.io.iter().map(|io| cgroup_io(i, io, g)).collect(),
+                io: c.io.iter().map(|io| cgroup_io(i, io, g, t)).collect(),
                 memory_bytes: v.get(&format!("cgroup.{}.memory", c.name)),
                 memory_limit_bytes: c.memory_limit,
                 ..CgroupRow::default()
@@ -467,19 +467,20 @@ fn cgroups(i: &Incident, v: View<'_>) -> CgroupsSample {
     CgroupsSample { groups, unread: 0 }
 }
 
-fn cgroup_io(i: &Incident, io: &incident::CgroupIo, g: impl Fn(&str) -> u64) -> CgroupIo {
+fn cgroup_io(i: &Incident, io: &incident::CgroupIo, g: impl Fn(&str) -> u64, t: f64) -> CgroupIo {
     let n = i.disks.iter().position(|d| d.name == io.disk).unwrap();
     let count = |key: &str| (!io.uncounted).then(|| g(key));
+    let set = |limit: Option<u64>| limit.filter(|_| io.until.is_none_or(|end| t < end));
     CgroupIo {
         dev: DiskId { major: 252, minor: 16 * n as u32 },
         rbytes: count("rbytes"),
         wbytes: count("wbytes"),
         rios: count("rios"),
         wios: count("wios"),
-        max_rbps: io.max_rbps,
-        max_wbps: io.max_wbps,
-        max_riops: io.max_riops,
-        max_wiops: io.max_wiops,
+        max_rbps: set(io.max_rbps),
+        max_wbps: set(io.max_wbps),
+        max_riops: set(io.max_riops),
+        max_wiops: set(io.max_wiops),
         latency_us: io.latency_us,
         iocost: io.iocost,
     }

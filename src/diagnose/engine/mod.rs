@@ -3,6 +3,8 @@
 //! Time is counted in observed seconds, not in ticks, so that a verdict does not depend on the
 //! interval. What was not observed does not count: an unknown verdict neither holds nor clears,
 //! a tick after a hole stands for one interval, and a rule whose input is missing is not asked.
+//! Nor does a finding become less certain for a moment: an input that a rule misses once does not
+//! take back what was confirmed before.
 //!
 //! Of single samples ([`Engine::single_sample`]) nothing is known to last: there a condition is
 //! reported as soon as it is seen, and never as more than a suspicion.
@@ -135,16 +137,21 @@ impl Engine {
         self.report(w, not_judged)
     }
 
-    /// A suspicion about sockets for which another finding is active by now: it was a step on
-    /// the way to that one, and nothing that came to an end.
+    /// A suspicion about sockets or a disk for which another finding is active by now: it was a
+    /// step on the way to that one, and nothing that came to an end.
     fn superseded(&self, f: &Finding) -> bool {
+        let disk = matches!(f.subject, Subject::Disk { .. });
         f.fire.confidence == Confidence::Suspected
             && self
                 .states
                 .iter()
                 .flat_map(|s| s.tracks.values())
                 .filter_map(|t| t.finding.as_ref())
-                .any(|a| a.fire.sockets.iter().any(|s| f.fire.sockets.contains(s)))
+                .any(|a| {
+                    let same = a.subject == f.subject && a.fire.severity >= f.fire.severity;
+                    (disk && same && !self.only_notes(a.rule))
+                        || a.fire.sockets.iter().any(|s| f.fire.sockets.contains(s))
+                })
     }
 
     /// Remarks come and go without a trace.

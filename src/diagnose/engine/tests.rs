@@ -269,6 +269,33 @@ fn sockets_of_the_chosen_namespace_are_judged_without_our_own() {
     assert!(at(late, true), "ours were asked for and are not here");
 }
 
+/// A counter is read in turn with others, a collector is late: the rule can only suspect for a
+/// moment what it had confirmed.
+#[test]
+fn a_finding_is_not_suspected_for_a_moment() {
+    let sure = |f: &Findings| f.active[0].fire.confidence == Confidence::Confirmed;
+    for ms in [100, 500, 1000, 2000, 5000, 20_000] {
+        let mut b = Bench::new(ONLY_HELD, ms);
+        b.repeat(Known, 60_000_usize.div_ceil(ms as usize).max(3));
+        for _ in 0..5 {
+            assert!(sure(&b.says(&[Guess])), "{ms} ms");
+            assert!(sure(&b.says(&[Known])), "{ms} ms");
+        }
+        // What stays away is missing after as much time as it takes to clear: 16 s.
+        let begin = b.now;
+        while sure(&b.says(&[Guess])) {
+            assert!(b.now.since(begin) <= Duration::from_secs(20), "{ms} ms: never suspected");
+        }
+        let took = b.now.since(begin);
+        assert!(took >= Duration::from_secs(15) && took > b.interval, "{ms} ms: {took:?}");
+        assert!(sure(&b.says(&[Known])), "{ms} ms: confirmed at once");
+        assert!(sure(&b.says(&[Guess])), "{ms} ms: counted anew");
+    }
+    // What was never confirmed is suspected from the start.
+    let mut b = Bench::held();
+    assert!(!sure(&b.repeat(Guess, 6)));
+}
+
 #[test]
 fn what_was_not_observed_does_not_count() {
     for gap in [None, Some(Gap { ticks: 60 })] {

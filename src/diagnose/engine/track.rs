@@ -47,6 +47,8 @@ pub(super) struct Track {
     true_since: Option<(MonoNs, WallNs)>,
     /// Calm for how long, observed.
     calm: Duration,
+    /// Only suspected after it was confirmed: for how long, and in how many verdicts.
+    doubt: (Duration, u32),
     pub(super) finding: Option<Arc<Finding>>,
 }
 
@@ -98,7 +100,8 @@ impl Track {
                 let enough = held + slack >= Duration::from_secs(u64::from(hold.need))
                     && fired.count() >= times;
                 if now.alone || enough || self.finding.is_some() {
-                    self.finding = Some(Arc::new(self.finding(rule, subject, *fire, begun, now)));
+                    let fire = self.settle(*fire, credit, hold.clear);
+                    self.finding = Some(Arc::new(self.finding(rule, subject, fire, begun, now)));
                 }
                 None
             }
@@ -118,6 +121,26 @@ impl Track {
             }
             Verdict::Unknown(_) => None,
         }
+    }
+
+    /// What was confirmed stays confirmed while an input is missing for a moment: a counter that
+    /// was not read this time, a collector that is late. It is only suspected again after as much
+    /// time as it would take to clear, and not for a single verdict however long it stands.
+    fn settle(&mut self, mut fire: Fire, credit: Duration, clear: u32) -> Fire {
+        let confirmed = |f: &&Arc<Finding>| f.fire.confidence == Confidence::Confirmed;
+        let before = self.finding.as_ref().filter(confirmed);
+        let (Some(before), Confidence::Suspected) = (before, fire.confidence) else {
+            self.doubt = (Duration::ZERO, 0);
+            return fire;
+        };
+        self.doubt = (self.doubt.0 + credit, self.doubt.1 + 1);
+        let lasting = self.doubt.0 + credit / 4 >= Duration::from_secs(u64::from(clear));
+        if lasting && self.doubt.1 > 1 {
+            return fire;
+        }
+        fire.confidence = Confidence::Confirmed;
+        fire.missing.clone_from(&before.fire.missing);
+        fire
     }
 
     fn finding(
@@ -166,6 +189,7 @@ impl Track {
         self.recent.clear();
         self.true_since = None;
         self.calm = Duration::ZERO;
+        self.doubt = (Duration::ZERO, 0);
         let f = self.finding.take()?;
         Some(Arc::new(Finding { active: false, ..(*f).clone() }))
     }

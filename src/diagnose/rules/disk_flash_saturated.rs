@@ -72,9 +72,7 @@ impl Rule for DiskFlashSaturated {
                 continue;
             }
             let cv = swing(w, d, QUEUE);
-            let bytes = swing_of(w, d, QUEUE, DiskFigures::kb_s);
-            let flat = bytes.is_some_and(|cv| cv <= FLAT_BYTES);
-            let swings = cv.map_or(t.single_sample, |cv| cv > SWINGS && !flat);
+            let swings = swings(w, d, t, cv);
             // Both look at the same ten seconds: one after the other they would take twenty.
             let lasts = t.single_sample || held(w, d, WAITING * reference.ms);
             if swings && lasts && beyond(1.0) {
@@ -94,7 +92,22 @@ fn held(w: &Window<'_>, d: &DiskFigures, slow: f64) -> bool {
     lately(w, d, 10).filter(is_full).count() as f64 * each >= 7.75
 }
 
-fn flash(d: &DiskFigures, t: &Thresholds) -> bool {
+/// Is it this full at the moment? How long is another question.
+pub(super) fn saturated(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
+    let slow = WAITING * reference(d, t).ms;
+    let full = flash(d, t) && d.aqu_sz >= QUEUE && d.await_ms.is_some_and(|r| r >= slow);
+    full && swings(w, d, t, swing(w, d, QUEUE))
+}
+
+/// Does its throughput vary, as that of a device at its end? `cv`: that of its IOPS.
+fn swings(w: &Window<'_>, d: &DiskFigures, t: &Thresholds, cv: Option<f64>) -> bool {
+    let bytes = swing_of(w, d, QUEUE, DiskFigures::kb_s);
+    let flat = bytes.is_some_and(|cv| cv <= FLAT_BYTES);
+    cv.map_or(t.single_sample, |cv| cv > SWINGS && !flat)
+}
+
+/// A disk in this machine that does not spin.
+pub(super) fn flash(d: &DiskFigures, t: &Thresholds) -> bool {
     !spins(d, t) && (local_flash(d) || d.attrs.rotational == Some(false))
 }
 

@@ -54,18 +54,27 @@ impl Rule for DiskHddSaturated {
     fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         for d in leaves(w).filter(|d| spins(d, t)) {
             let Some(r) = d.await_ms else { continue };
-            let beyond =
-                |part: f64| d.aqu_sz >= part * QUEUE && r >= part * AWAIT && d.util >= part * UTIL;
-            if !beyond(CLEAR) || disk_writeback_storm::storm(w, d, t).is_some() {
+            if !beyond(d, CLEAR) || disk_writeback_storm::storm(w, d, t).is_some() {
                 continue;
             }
-            if beyond(1.0) {
+            if saturated(d) {
                 out.fire(subject(d), fire(w, d, r));
             } else {
                 out.linger(subject(d));
             }
         }
     }
+}
+
+/// Has the arm of this disk, if it has one, more to do than it can?
+pub(super) fn saturated(d: &DiskFigures) -> bool {
+    beyond(d, 1.0)
+}
+
+fn beyond(d: &DiskFigures, part: f64) -> bool {
+    d.aqu_sz >= part * QUEUE
+        && d.await_ms.is_some_and(|r| r >= part * AWAIT)
+        && d.util >= part * UTIL
 }
 
 fn fire(w: &Window<'_>, d: &DiskFigures, r: f64) -> Fire {

@@ -75,6 +75,11 @@ impl Rule for DiskSlowDevice {
     }
 }
 
+/// Is this disk slow without a queue?
+pub(super) fn is_slow(d: &DiskFigures, t: &Thresholds) -> bool {
+    d.aqu_sz < QUEUE && slow(d, t).is_some_and(|s| s.now >= s.at)
+}
+
 /// The direction that is slower, against what is normal.
 struct Slow {
     what: &'static str,

@@ -2,7 +2,7 @@
 
 mod cfs_throttle;
 mod cgroup_io_throttle;
-mod common;
+pub(super) mod common;
 mod conntrack_full;
 mod cpu_saturation;
 mod cpu_steal;
@@ -14,6 +14,7 @@ mod disk_hdd_saturated;
 mod disk_hung;
 mod disk_qd1_bound;
 mod disk_request_split;
+mod disk_saturated_or_capped;
 mod disk_slow_device;
 mod disk_util_pinned_not_saturated;
 mod disk_writeback_storm;
@@ -85,6 +86,7 @@ pub const RULES: &[&dyn Rule] = &[
     &disk_hdd_saturated::DiskHddSaturated,
     &disk_writeback_storm::DiskWritebackStorm,
     &disk_flash_saturated::DiskFlashSaturated,
+    &disk_saturated_or_capped::DiskSaturatedOrCapped,
     &disk_slow_device::DiskSlowDevice,
     &disk_request_split::DiskRequestSplit,
     &disk_bfq_on_fast_ssd::DiskBfqOnFastSsd,

@@ -159,9 +159,11 @@ fn limited(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, held: &[(Arc<str>,
     shaper(&mut f, s, l);
     let because = "it grew again within the last seconds".to_owned();
     f.ruled_out.push(RuledOut::new("single-burst", because));
-    let dev = sh(&l.attrs.name);
-    f.next.push(format!("watch -d -n 1 'ethtool -S {dev} | grep allowance'"));
-    f.next.push(format!("sar -n DEV 1 3; ethtool -i {dev}  # compare with the instance type"));
+    let (dev, enter) = (sh(&l.attrs.name), links::enter(w, s));
+    f.next.push(format!("{enter}watch -d -n 1 'ethtool -S {dev} | grep allowance'"));
+    f.next.push(format!(
+        "{enter}sar -n DEV 1 3; {enter}ethtool -i {dev}  # compare with the instance type"
+    ));
     f
 }
 
@@ -202,6 +204,6 @@ fn full(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, capacity: f64) -> Fir
     let (dev, enter) = (sh(&l.attrs.name), links::enter(w, s));
     f.next.push(format!("{enter}ethtool {dev} | grep -E 'Speed|Duplex'"));
     f.next.push(format!("{enter}ethtool -S {dev} | grep -E 'allowance|pause'"));
-    f.next.push("sar -n DEV 1 3  # and iftop or nethogs: who talks".to_owned());
+    f.next.push(format!("{enter}sar -n DEV 1 3  # and iftop or nethogs: who talks"));
     f
 }

@@ -88,9 +88,13 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, q: &QdiscFigures) -> 
     f.next.push(format!("{enter}tc -s qdisc show dev {dev}"));
     f.next.push(format!("{enter}ip -s link show dev {dev}"));
     if l.attrs.physical {
-        f.next.push(format!(
-            "{enter}grep . /sys/class/net/{dev}/queues/tx-*/byte_queue_limits/inflight; {enter}ethtool -g {dev}"
-        ));
+        // /sys shows the devices of the namespace that it was mounted in.
+        if enter.is_empty() {
+            f.next.push(format!(
+                "grep . /sys/class/net/{dev}/queues/tx-*/byte_queue_limits/inflight"
+            ));
+        }
+        f.next.push(format!("{enter}ethtool -g {dev}"));
     }
     f
 }

@@ -7,7 +7,7 @@ use super::super::{
     Verdicts, Window,
 };
 use super::common::counters::{grown, spaces};
-use super::common::peers::owner;
+use super::common::peers::{enter, owner};
 use super::common::text::{bytes, count};
 use crate::collect::CollectorId;
 use crate::model::derive::sockets::Fat;
@@ -154,10 +154,17 @@ fn fire(w: &Window<'_>, s: &State, severity: Severity) -> Fire {
     let fattest = fattest(w);
     holders(&mut f, &fattest);
     rule_out(&mut f, w, s, &fattest);
-    f.next.push("ss -tmn | sort -k2 -n | tail  # and Send-Q: sort -k3".to_owned());
+    // The limits are the host's; a list of sockets is one namespace's: that of whoever holds most.
+    let inside = fattest.first().map_or_else(String::new, |x| enter(w, x.id.netns));
+    f.next.push(format!("{inside}ss -tmn | sort -k2 -n | tail  # and Send-Q: sort -k3"));
     f.next.push("sysctl net.ipv4.tcp_mem net.ipv4.tcp_max_orphans; cat /proc/net/sockstat".into());
     if s.orphan_share() >= ORPHANS[0] {
-        f.next.push("sysctl net.ipv4.tcp_orphan_retries; ss -tano state fin-wait-1".to_owned());
+        let stuck = w.derived.sockets.spaces.iter().filter(|s| s.stuck_orphans > 0);
+        let worst = stuck.max_by_key(|s| s.stuck_orphans);
+        let inside = worst.map_or_else(String::new, |s| enter(w, s.netns));
+        f.next.push(format!(
+            "{inside}sysctl net.ipv4.tcp_orphan_retries; {inside}ss -tano state fin-wait-1"
+        ));
     }
     f
 }

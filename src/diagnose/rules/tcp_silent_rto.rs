@@ -174,7 +174,7 @@ fn next(f: &mut Fire, w: &Window<'_>, g: &Group<'_>, why: Silence) {
             });
         }
         Silence::Unknown => {
-            f.next.extend([route, qdisc, "bpftool net; bpftool cgroup tree".to_owned()]);
+            f.next.extend([route, qdisc, format!("{enter}bpftool net; bpftool cgroup tree")]);
         }
     }
     f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));

@@ -102,7 +102,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
         sh(&s.remote.addr.to_string()),
         sh(&format!(":{}", s.remote.port))
     ));
-    f.next.push("sysctl net.ipv4.tcp_wmem".to_owned());
+    f.next.push(format!("{enter}sysctl net.ipv4.tcp_wmem"));
     f
 }
 

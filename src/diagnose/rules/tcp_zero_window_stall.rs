@@ -82,7 +82,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     f.evidence
         .push(Evidence::new("stalled", stalled.as_secs_f64(), "s", text).over(limit.as_secs_f64()));
     if let (Some(gap), Some(b)) = (s.probe_interval(), s.info.and_then(|i| i.backoff())) {
-        let text = format!("persist timer, backoff {b}: a probe every {}", time(gap));
+        let text = format!("persist timer, backoff {b}: probes up to {} apart", time(gap));
         f.evidence.push(Evidence::new("backoff", b.into(), "", text));
     }
     if let Some((us, dt)) = s.rwnd_limited.filter(|(_, dt)| !dt.is_zero()) {

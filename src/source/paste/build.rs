@@ -35,6 +35,8 @@ const HZ: f64 = 10_000.0;
 struct DiskFrame<'a> {
     /// `None` when nothing tells it.
     gap: Option<Duration>,
+    /// The gap is made up: only sums are known.
+    untimed: bool,
     kind: DiskKind<'a>,
 }
 
@@ -78,7 +80,13 @@ pub(super) fn ticks(p: &Parsers) -> (HostInfo, VecDeque<Arc<Tick>>) {
         if t > 0 {
             mono = mono + gap;
         }
-        let disks = disk.map(|d| stamped(mono, disk_state.sample(p, d, gap)));
+        let disks = disk.map(|d| {
+            let data = disk_state.sample(p, d, gap);
+            let at = |span| Arc::new(Stamped { span, cpu: Duration::ZERO, data });
+            // It may be as old as the one before: figures know no distance then.
+            let around = Span { start: mono.back(gap), end: mono + gap };
+            at(if d.untimed { around } else { Span::at(mono) })
+        });
         let cpu = cpu.map(|i| {
             let frame = i.checked_sub(1).and_then(|i| cpus.get(i));
             stamped(mono, cpu_state.sample(frame.copied(), gap))
@@ -182,16 +190,17 @@ fn disk_frames(p: &Parsers) -> Vec<DiskFrame<'_>> {
             Some(r.stat.io_ticks.wrapping_sub(old.stat.io_ticks)).filter(|ms| *ms <= 3_600_000)
         });
         let gap = Duration::from_millis(busy.max().unwrap_or(0).into()).max(SECOND);
-        out.push(DiskFrame { gap: Some(gap), kind: DiskKind::Raw(i) });
+        out.push(DiskFrame { gap: Some(gap), untimed: false, kind: DiskKind::Raw(i) });
     }
     let all: Vec<&Interval> = p.iostat.intervals().chain(p.fio.runs()).collect();
     if let Some(first) = all.first() {
-        out.push(DiskFrame { gap: None, kind: DiskKind::Zero(first) });
+        out.push(DiskFrame { gap: None, untimed: false, kind: DiskKind::Zero(first) });
     }
     for (i, interval) in all.iter().enumerate() {
         let gap = interval.length.map(|l| l.max(Duration::from_millis(100)));
         let next = all.get(i + 1).copied();
-        out.push(DiskFrame { gap, kind: DiskKind::After(interval, next) });
+        let kind = DiskKind::After(interval, next);
+        out.push(DiskFrame { gap, untimed: interval.untimed, kind });
     }
     out
 }

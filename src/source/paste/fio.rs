@@ -1,6 +1,7 @@
 //! The disk statistics that fio prints at its end: `vdb: ios=2019321/6, merge=0/0,
 //! ticks=15250526/85, in_queue=15009984, util=99.95%`, and what is needed from the lines
-//! before: the run time, and the size of requests.
+//! before: the run time, and the size of requests. The other lines of fio's output, from 2.x to
+//! 3.x, are known and hold nothing to judge.
 //!
 //! The numbers are sums over the run, so without a run time there are latencies but no rates.
 
@@ -67,10 +68,10 @@ impl Fio {
         };
         self.rows += 1;
         let inline = trailing_ms(text);
-        let Some(ms) = inline.or(self.run_ms).filter(|ms| *ms > 0) else {
-            self.timeless += 1;
-            return Took::Yes;
-        };
+        let known = inline.or(self.run_ms).filter(|ms| *ms > 0);
+        self.timeless += u64::from(known.is_none());
+        // Without a run time the sums stand for a second of which nothing is known but them.
+        let ms = known.unwrap_or(1000);
         let seconds = ms as f64 / 1000.0;
         let kb = |ios: u64, sectors: Option<u64>| match (sectors, self.block) {
             (Some(s), _) => s as f64 / 2.0,
@@ -96,16 +97,19 @@ impl Fio {
         };
         let Some(i) = names.of(name) else { return Took::Yes };
         let length = Duration::from_millis(ms.min(30 * 86_400_000));
+        let untimed = known.is_none();
         let joins = |r: &Interval| {
             !self.fresh
                 && inline.is_none()
-                && r.length == Some(length)
+                && (r.length, r.untimed) == (Some(length), untimed)
                 && r.rows.len() < 1000
                 && r.rows.iter().all(|(n, _)| *n != i)
         };
-        match self.runs.back_mut().filter(|r| joins(r)) {
-            Some(run) => run.rows.push((i, d)),
-            None => self.runs.push_back(Interval { length: Some(length), rows: vec![(i, d)] }),
+        if let Some(run) = self.runs.back_mut().filter(|r| joins(r)) {
+            run.rows.push((i, d));
+        } else {
+            let rows = vec![(i, d)];
+            self.runs.push_back(Interval { length: Some(length), untimed, rows });
         }
         self.fresh = false;
         if self.runs.len() > MAX_RUNS {
@@ -138,25 +142,31 @@ fn job_line(text: &str) -> Option<Job> {
         .split(|c: char| c == ':' || c == '(' || c == '=' || c.is_whitespace())
         .next()
         .unwrap_or("");
-    let bandwidth = text.contains("run=") || text.contains("runt=") || text.contains("msec)");
     let known = match first {
-        "READ" | "WRITE" | "TRIM" | "read" | "write" | "trim" | "bw" => {
-            bandwidth || text.contains("min=") || text.contains("IOPS=")
+        "READ" | "WRITE" | "TRIM" | "MIXED" | "read" | "write" | "trim" | "mixed" | "bw" => {
+            ["run=", "runt=", "maxt=", "msec)", "min=", "IOPS=", "iops="]
+                .iter()
+                .any(|key| text.contains(key))
         }
-        "slat" | "clat" | "lat" | "iops" => {
+        "slat" | "clat" | "lat" | "iops" | "sync" => {
             text.contains("min=") || text.contains('%') || text.contains("percentiles")
         }
-        "|" => text.contains("th=["),
         "cpu" => text.contains("usr="),
         "IO" => text.starts_with("IO depths"),
         "submit" | "complete" => text.contains("4="),
         "latency" => text.contains("target="),
+        "errors" => text.contains("first_error="),
         "Run" => text.starts_with("Run status group"),
         "Disk" => text.starts_with("Disk stats"),
-        "issued" | "fio-2" | "fio-3" => true,
+        "Jobs" => text.contains("(f="),
+        "fsync/fdatasync/sync_file_range" | "issued" | "fio-2" | "fio-3" => true,
         _ => {
-            text.contains(": (groupid=")
+            // A row of percentiles, with or without the bar before it.
+            text.contains("th=[")
+                || text.contains(": (groupid=")
+                || text.contains(": Laying out IO file")
                 || text.starts_with("fio-")
+                || text.starts_with("fio: ")
                 || (text.starts_with("Starting ")
                     && (text.contains("process") || text.contains("thread")))
         }
@@ -189,14 +199,15 @@ fn pair(text: &str) -> Option<(u64, u64)> {
     Some((uint(a)?, uint(b.split('/').next()?)?))
 }
 
-/// `run=120007-120007msec`, `runt=120007msec`, `(7888MiB/120007msec)`.
+/// `run=120007-120007msec`, `runt=120007msec`, `(7888MiB/120007msec)`, and before 3.0
+/// `mint=19913msec, maxt=19927msec`: the longest.
 fn run_time(text: &str) -> Option<u64> {
     let digits_before = |end: usize| {
-        let head = text.get(..end)?;
+        let head = text.get(..end)?.trim_end();
         let from = head.rfind(|c: char| !c.is_ascii_digit()).map_or(0, |i| i + 1);
         uint(head.get(from..)?)
     };
-    digits_before(text.find("msec")?)
+    text.match_indices("msec").filter_map(|(end, _)| digits_before(end)).max()
 }
 
 /// `... 120007 ms` at the end of a disk line, as people note it down.
@@ -272,10 +283,49 @@ Disk stats (read/write):
         let line =
             "  sda: ios=29639/657, merge=0/0, ticks=633013/17071, in_queue=655713, util=99.00%";
         let (fio, _) = read(line);
-        assert_eq!((fio.rows, fio.timeless, fio.runs().count()), (1, 1, 0));
+        assert_eq!((fio.rows, fio.timeless), (1, 1));
+        let run = fio.runs().next().unwrap();
+        let d = run.rows[0].1;
+        assert!(run.untimed);
+        // What a mean needs is there: counts and times.
+        assert_eq!((d.r_s, d.w_s, d.util), (29639.0, 657.0, 99.0));
+        assert!((d.r_await - 21.357).abs() < 0.001 && (d.w_await - 25.983).abs() < 0.001);
         let (fio, _) = read(&format!("{line} over 60050 ms"));
         let d = fio.runs().next().unwrap().rows[0].1;
         assert!((d.r_s + d.w_s - 504.5).abs() < 0.1);
+    }
+
+    /// As fio 2.x prints a run; the longest of the group counts.
+    #[test]
+    fn the_run_time_of_older_output() {
+        for (line, want) in [
+            (
+                "WRITE: io=2048KB, aggrb=102KB/s, minb=102KB/s, maxb=102KB/s, mint=19913msec, maxt=19913msec",
+                19_913,
+            ),
+            (
+                "READ: io=64MB, aggrb=1KB/s, minb=1KB/s, maxb=1KB/s, mint=900msec, maxt=30001msec",
+                30_001,
+            ),
+            ("write: io=2048.0KB, bw=105316B/s, iops=25, runt= 19913msec", 19_913),
+            ("read : io=7888.0MB, bw=67.3MB/s, iops=16827, runt=120007msec", 120_007),
+            ("READ: bw=1MiB/s, io=1MiB, run=1000-2000msec", 2000),
+        ] {
+            assert!(job_line(line) == Some(Job::Other), "{line}");
+            assert_eq!(run_time(line), Some(want), "{line}");
+        }
+        for line in ["clat (msec): min=1, max=2200", "lat (msec) : 2=0.2%, 4=1.0%"] {
+            assert_eq!(run_time(line), None, "{line}");
+        }
+    }
+
+    /// Whoever writes of a CPU, of an error or of latency is not taken for fio.
+    #[test]
+    fn prose_is_not_fio() {
+        for line in ["cpu is at 100%", "IO is slow", "latency went up", "errors: many", "read this"]
+        {
+            assert!(job_line(line).is_none(), "{line}");
+        }
     }
 
     #[test]

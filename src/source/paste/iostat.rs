@@ -36,6 +36,8 @@ pub(super) struct DiskRates {
 pub(super) struct Interval {
     /// Its length; `None` when nothing told it.
     pub(super) length: Option<Duration>,
+    /// Its rows are sums over a time that is not known, and `length` is made up.
+    pub(super) untimed: bool,
     pub(super) rows: Vec<(usize, DiskRates)>,
 }
 
@@ -222,7 +224,7 @@ impl Iostat {
         let again = self.intervals.back().is_none_or(|n| n.rows.iter().any(|r| r.0 == i));
         if self.fresh || again {
             let length = self.stamped.or(self.command);
-            self.intervals.push_back(Interval { length, rows: Vec::new() });
+            self.intervals.push_back(Interval { length, ..Interval::default() });
             self.fresh = false;
         }
         while self.intervals.len() > MAX_INTERVALS

@@ -352,7 +352,9 @@ fn notes(p: &Parsers) -> Vec<String> {
     let n = p.counters.dropped + p.procfs.softnet.dropped + p.procfs.diskstats.dropped;
     say(n, format!("{n} older readings of counters were left out"));
     let n = p.fio.timeless;
-    say(n, format!("{n} disk rows of fio have no run time (run=...msec): no rates, no queue"));
+    let text =
+        "of fio without a run time (run=...msec, maxt=...msec): means only, no rates, no queue";
+    say(n, format!("{n} disk row{} {text}", if n == 1 { "" } else { "s" }));
     say(u64::from(p.iostat.basic), "iostat without -x shows no latency and no queue".to_owned());
     let guessed = "rows of iostat without a header: their columns were told from their number";
     say(u64::from(p.iostat.guessed), guessed.to_owned());

@@ -18,8 +18,16 @@ impl Cgroup {
         let mount = Path::new("/sys/fs/cgroup").join(controller);
         let probe = mount.join("cgroup.procs");
         assert!(probe.exists(), "no v1 hierarchy of {controller} at {}", mount.display());
-        let name = format!("{PREFIX}{}-{label}", std::process::id());
-        let dir = mount.join(&name);
+        Self::below(&mount, format!("{PREFIX}{}-{label}", std::process::id()))
+    }
+
+    /// A group below this one; to be dropped before it.
+    pub fn child(&self, name: &str) -> Self {
+        Self::below(&self.dir, name.to_owned())
+    }
+
+    fn below(parent: &Path, name: String) -> Self {
+        let dir = parent.join(&name);
         std::fs::create_dir(&dir).unwrap();
         let mut undo = Undo::default();
         let gone = dir.clone();

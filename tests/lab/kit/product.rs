@@ -160,7 +160,7 @@ impl Report {
         let stderr = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), self.code, "{}: {}: {stderr}", self.name, tape.display());
         let replayed: Value = serde_json::from_slice(&out.stdout).unwrap();
-        for part in ["findings", "notes", "coverage", "ticks"] {
+        for part in ["findings", "notes", "coverage", "blind_spots", "verdict", "ticks"] {
             let (live, again) = (self.json[part].to_string(), replayed[part].to_string());
             assert_eq!(live, again, "{}: {part} of {}", self.name, tape.display());
         }

@@ -9,7 +9,7 @@ use crate::model::derive::cgroups::CgroupFigures;
 use crate::model::subject::Subject;
 
 /// Groups that were worth a look are remembered for so long.
-const REMEMBER: Duration = Duration::from_secs(15);
+pub(crate) const REMEMBER: Duration = Duration::from_secs(15);
 
 /// What a finding about this group is about.
 pub(crate) fn subject(g: &CgroupFigures) -> Subject {

@@ -21,6 +21,15 @@ pub(crate) struct Reference {
 /// Disks worth a verdict: whole disks and layers that have nothing below them in the list.
 /// Partitions repeat their disk, memory has no device behind it.
 pub(crate) fn leaves<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a DiskFigures> {
+    all_leaves(w).filter(|d| d.untimed.is_none())
+}
+
+/// Those of which only sums are known: no rate, no queue.
+pub(crate) fn untimed<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a DiskFigures> {
+    all_leaves(w).filter(|d| d.untimed.is_some())
+}
+
+fn all_leaves<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a DiskFigures> {
     let disks: &'a [DiskFigures] = w.derived.disks.as_ref().map_or(&[], |d| d.as_slice());
     disks.iter().filter(|d| whole(d) && d.attrs.slaves.is_empty())
 }

@@ -5,18 +5,17 @@ use super::sockets::STORM_RTOS;
 use super::text::{bytes, count, time_us};
 use crate::model::derive::sockets::{Suspect, TimerKind};
 
-/// The RTO with what it grew from: `rto 6.53 s = 204 ms << 5`.
+/// The RTO with what it grew from: `rto 6.53 s = 204 ms << 5`, or `rto at its 120 s limit`.
 pub(crate) fn rto(s: &Suspect) -> Option<Evidence> {
-    let i = s.info?;
-    let (rto, backoff, base) = (i.rto_us()?, i.backoff()?, s.base_rto_us()?);
+    let r = s.rto()?;
+    let write = |us: u32| time_us(us.into());
     let text = format!(
-        "{} RTOs on end, the next one {} after the last (rto {} = {} << {backoff})",
+        "{} RTOs on end, the next one {} after the last (rto {})",
         s.retransmits(),
-        time_us(rto.into()),
-        time_us(rto.into()),
-        time_us(base.into()),
+        write(r.us),
+        r.text(write),
     );
-    Some(Evidence::new("rto", f64::from(rto) / 1000.0, "ms", text))
+    Some(Evidence::new("rto", f64::from(r.us) / 1000.0, "ms", text))
 }
 
 /// The count of RTOs, where `tcp_info` was not read.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::super::{Fire, NOT_YET, Verdicts, Window};
-use super::text::sh;
+use super::enter;
 use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
 use crate::model::subject::{NetnsId, Subject};
 
@@ -63,17 +63,17 @@ pub(crate) fn title(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> String
 
 /// ` in blue`; nothing for our own namespace.
 pub(crate) fn inside(w: &Window<'_>, s: &SpaceFigures) -> String {
-    if w.host.netns == Some(s.netns) || s.label == "host" || s.label.is_empty() {
+    if enter::is_own(w.host, door(s)) || s.label.is_empty() {
         return String::new();
     }
     format!(" in {}", s.label)
 }
 
+fn door(s: &SpaceFigures) -> enter::Door<'_> {
+    enter::Door { netns: s.netns, label: &s.label, member: s.member }
+}
+
 /// What to put in front of a command so that it runs in this namespace.
 pub(crate) fn enter(w: &Window<'_>, s: &SpaceFigures) -> String {
-    match s.member {
-        _ if inside(w, s).is_empty() => String::new(),
-        Some(pid) => format!("nsenter -t {pid} -n "),
-        None => format!("ip netns exec {} ", sh(&s.label)),
-    }
+    enter::enter(w.host, door(s)).unwrap_or_default()
 }

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::super::super::{Confidence, Fire, Window};
+use super::enter::Door;
 use super::sockets::Case;
 use super::text::sh;
-use crate::collect::sockets::{NetnsTable, Owner};
+use crate::collect::sockets::Owner;
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
 
@@ -142,28 +143,12 @@ pub(crate) fn owner(o: &Owner) -> String {
     format!("{}/{}", o.comm, o.pid)
 }
 
-/// The table of a namespace.
-pub(crate) fn table<'a>(w: &Window<'a>, netns: NetnsId) -> Option<&'a NetnsTable> {
-    let s = &w.tick.samples;
-    [s.sockets.as_ref(), s.netns_sockets.as_ref()]
-        .into_iter()
-        .flatten()
-        .flat_map(|x| x.data.spaces.iter())
-        .find(|t| t.netns == netns)
-        .map(|t| &**t)
-}
-
 /// What to put in front of a command so that it runs in `netns`; empty for our own.
 pub(crate) fn enter(w: &Window<'_>, netns: NetnsId) -> String {
-    if w.host.netns == Some(netns) {
-        return String::new();
-    }
-    match table(w, netns) {
-        Some(t) if t.label == "host" => String::new(),
-        Some(NetnsTable { member: Some(pid), .. }) => format!("nsenter -t {pid} -n "),
-        Some(t) if !t.label.is_empty() => format!("ip netns exec {} ", sh(&t.label)),
-        _ => String::new(),
-    }
+    // As of its latest reading: a walker that is late does not make the way in unknown.
+    let space = w.derived.sockets.space(netns);
+    let door = space.map(|s| Door { netns, label: &s.label, member: s.member });
+    door.and_then(|d| super::enter::enter(w.host, d)).unwrap_or_default()
 }
 
 /// The interface towards the peer, where the route is known.

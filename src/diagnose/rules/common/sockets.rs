@@ -111,19 +111,13 @@ impl<'a> Case<'a> {
     }
     /// When the connection stopped making progress, as far as was seen or can be told.
     pub(crate) fn since(&self, now: MonoNs) -> MonoNs {
-        if let Cause::ZeroWindow { stalled } = self.cause {
-            return now.back(stalled);
-        }
         match self.cause {
-            Cause::Unread => return self.socket.unread_since.unwrap_or(now),
-            Cause::NoAnswer => return self.socket.first_seen,
+            Cause::ZeroWindow { stalled } => now.back(stalled),
+            Cause::Unread => self.socket.unread_since.unwrap_or(now),
             // The engine knows when it began.
-            Cause::Limited(_) | Cause::Bloat => return now,
-            _ => {}
+            Cause::Limited(_) | Cause::Bloat => now,
+            _ => self.socket.stalled_since().unwrap_or(self.socket.first_seen),
         }
-        let seen = self.socket.acked_flat_since.unwrap_or(self.socket.first_seen);
-        let elapsed = elapsed_of_backoff(self.socket).unwrap_or_default();
-        seen.min(self.socket.as_of().back(elapsed))
     }
 }
 
@@ -333,7 +327,7 @@ fn too_big_at(tick: &Tick, s: &Suspect) -> Option<i64> {
 /// Its growth since before the RTOs of this socket began, were they watched or not; since boot
 /// where nothing was read that early.
 fn too_big_over_rtos(w: &Window<'_>, s: &Suspect) -> Option<i64> {
-    let before = elapsed_of_backoff(s).and_then(|elapsed| {
+    let before = s.retransmitting_for().and_then(|elapsed| {
         let began = s.as_of().back(elapsed);
         let mut earlier = w.history.back_from(w.tick.seq).filter(|m| m.tick.mono < began);
         earlier.find_map(|m| too_big_at(&m.tick, s))
@@ -351,14 +345,6 @@ fn last_rto_sent(s: &Suspect) -> Option<bool> {
     }
     let fired_ago = rto.checked_sub(s.expires_ms)?;
     (s.expires_ms > 0 && sent_ago <= fired_ago.saturating_add(CLOCK_SLACK_MS)).then_some(true)
-}
-
-/// How long RTOs must have gone on to double the timer that often.
-fn elapsed_of_backoff(s: &Suspect) -> Option<Duration> {
-    let backoff = u32::from(s.info?.backoff()?);
-    let base = u64::from(s.base_rto_us()?);
-    let doubled = 1_u64.checked_shl(backoff)?.saturating_sub(1);
-    Some(Duration::from_micros(base.saturating_mul(doubled)))
 }
 
 fn persist_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
@@ -399,14 +385,8 @@ fn persist_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
 }
 
 fn zero_window<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
-    // The window may open and close again between two looks: then something was acknowledged.
-    let closed = s.zero_window_since.or(s.persist_since)?;
-    let since = s.acked_flat_since.map_or(closed, |flat| flat.max(closed));
-    let seen = w.tick.mono.since(since);
-    // Probes without data leave last_data_sent alone, and each doubles their interval.
-    let sent = s.info?.last_data_sent_ms().map(|ms| Duration::from_millis(ms.into()));
-    let told = s.probing_for().zip(sent).map(|(a, b)| a.min(b)).unwrap_or_default();
-    let stalled = seen.max(told);
+    let seen = w.tick.mono.since(s.closed_seen_since()?);
+    let stalled = w.tick.mono.since(s.closed_since()?);
     if stalled < ZERO_WINDOW {
         return None;
     }

@@ -21,7 +21,8 @@ pub(crate) fn time(d: Duration) -> String {
     } else if s < 600.0 {
         format!("{s:.0} s")
     } else {
-        format!("{:.0} min", s / 60.0)
+        // Whole minutes, as the cells of tables have them.
+        format!("{} min", d.as_secs() / 60)
     }
 }
 
@@ -121,8 +122,8 @@ mod tests {
         );
         let t = |ms| time(Duration::from_millis(ms));
         assert_eq!(
-            [t(204), t(6528), t(5000), t(63_524), t(720_000)],
-            ["204 ms", "6.53 s", "5 s", "64 s", "12 min"]
+            [t(204), t(6528), t(5000), t(63_524), t(720_000), t(779_999)],
+            ["204 ms", "6.53 s", "5 s", "64 s", "12 min", "12 min"]
         );
         assert_eq!([ms(0.16), ms(7.552), ms(31.5), ms(271.6)], ["0.16", "7.55", "31.5", "272"]);
         assert_eq!([bytes(812), bytes(33_624), bytes(8_418_624)], ["812 B", "33.6 kB", "8.4 MB"]);

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::super::{Confidence, Evidence, Fire, RuledOut, Severity, Verdicts, Window};
+use super::super::super::{
+    Aspect, Confidence, Evidence, Fire, RuledOut, Severity, Verdicts, Window,
+};
 use super::super::common::measured::{cgroup_path, to_ms};
 use super::super::common::text::ms;
 use super::{BUSY, CLEAR, CRIT, LEAST_MS_S, SLICE_MS, THROTTLED, WARN, throttled_ns};
@@ -119,6 +121,8 @@ fn fire(
     let own: Vec<&TaskWaits> = bpf.tasks.iter().filter(|t| t.cpu == c.cpu).collect();
     f.count = u32::try_from(own.len()).unwrap_or(u32::MAX).max(1);
     f.examples = own.iter().take(5).map(|t| name(t)).collect();
+    f.aspect = Aspect::RunQueue;
+    f.tasks = own.iter().take(super::MARKED).map(|t| t.task()).collect();
     f.confidence = Confidence::Suspected;
     let text = format!("eBPF: {:.0}% of the runnable time is waiting", 100.0 * share);
     f.evidence.push(Evidence::new("waiting", 100.0 * share, "%", text).over(100.0 * at));

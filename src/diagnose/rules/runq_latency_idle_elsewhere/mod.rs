@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
+    Aspect, Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity,
+    Thresholds, Verdicts, Window,
 };
+use super::common::cgroups;
 use super::common::measured::run_queue;
 use super::common::tasks::slices_s;
 use super::common::text::{count, ms, sh};
@@ -39,6 +40,8 @@ const IDLE: f64 = 80.0;
 const BUSY: f64 = 20.0;
 /// Throttled time may be this part of the wait.
 const THROTTLED: f64 = 0.1;
+/// Threads that a finding marks.
+const MARKED: usize = 1000;
 /// SCHED_IDLE: waits by its nature.
 const SCHED_IDLE: u32 = 5;
 /// Threads that a budgeted reading skipped are taken from moments up to this old.
@@ -216,8 +219,9 @@ fn counts_sleep(release: &str) -> bool {
 /// Throttled time of a cgroup and those above it, ns, scaled to an interval of `dt`. `None`:
 /// its counters were not read.
 fn throttled_ns(w: &Window<'_>, path: &str, dt: Duration) -> Option<f64> {
-    let moments =
-        w.history.back_from(w.tick.seq).take_while(|m| w.tick.mono.since(m.tick.mono) <= REMEMBER);
+    // Groups are walked on a budget: on a big host not every few seconds.
+    let moments = w.history.back_from(w.tick.seq);
+    let moments = moments.take_while(|m| w.tick.mono.since(m.tick.mono) <= cgroups::REMEMBER);
     let groups = moments.filter_map(|m| m.derived.cgroups.as_deref()).find(|g| !g.is_empty())?;
     let inside = |dir: &str| {
         dir == "/" || path.strip_prefix(dir).is_some_and(|r| r.is_empty() || r.starts_with('/'))
@@ -256,6 +260,8 @@ fn fire(w: &Window<'_>, cpu: CpuId, waiters: &[Waiter<'_>], idle: &[(CpuId, f64)
         .take(5)
         .map(|x| format!("{}/{}", x.wait.thread.comm, x.wait.thread.task.tid))
         .collect();
+    f.aspect = Aspect::RunQueue;
+    f.tasks = waiters.iter().take(MARKED).map(|x| x.wait.thread.task).collect();
     let at = if severity == Severity::Crit { CRIT } else { WARN };
     if let Some(x) = waiters.first() {
         let text = format!(

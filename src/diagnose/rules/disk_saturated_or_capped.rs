@@ -1,0 +1,265 @@
+//! `disk-saturated-or-capped`: requests wait in front of a disk of which nobody knows what it is.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
+};
+use super::common::disks::{
+    Reference, against, leaves, not_measured, reference, spins, subject, swing, title, untimed,
+};
+use super::common::text::{ms, rate, sh};
+use super::{
+    disk_capped_cloud, disk_flash_saturated, disk_hdd_saturated, disk_slow_device,
+    disk_writeback_storm,
+};
+use crate::collect::CollectorId;
+use crate::model::derive::disks::DiskFigures;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct DiskSaturatedOrCapped;
+
+/// Busy nearly all the time, %.
+const UTIL: f64 = 90.0;
+/// A queue that flash or a volume would work off if it could: 16. A client of depth 16 keeps just
+/// under it.
+const DEEP: f64 = 15.2;
+/// Latency against that of an empty queue.
+const WAITING: f64 = 3.0;
+/// A queue that an arm cannot work off, and how long its requests take then, ms: 4.
+const QUEUE: f64 = 3.8;
+const AWAIT: f64 = 20.0;
+/// A mean that needs no queue to be bad, ms, and requests that make a mean.
+const MEAN: f64 = 100.0;
+const LEAST: f64 = 10.0;
+/// Allowed for the transfer of a large request: 50 MB/s.
+const MS_PER_KB: f64 = 0.02;
+/// What an arm can do at random, per second.
+const RANDOM: (f64, f64) = (75.0, 200.0);
+/// A limit keeps IOPS flatter than this.
+const FLAT: f64 = 0.05;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("disk-saturated-or-capped"),
+    title: "requests pile up in front of a disk in pasted text: saturated or capped, it does not say",
+    condition: "In pasted text only: live, the rules about disks have the time to find out which it \
+        is. A disk that is neither known to spin nor to be local flash, with util 90% or more, and \
+        queue 16 (15.2) or more with await at least 3 times that of an empty queue, or queue 4 \
+        (3.8) or more with await 20 ms or more. Or any disk whose reads or writes (10 or more) take \
+        100 ms or more on average, plus 20 ms for each MB of a request, with or without a run time. \
+        Not where another rule knows the cause. Always a suspicion.",
+    look_alikes: "A limit keeps throughput flat while the queue changes: disk-capped-cloud. An arm \
+        does 75 to 200 random requests a second: disk-hdd-saturated, once the disk is known to \
+        spin. Local flash: disk-flash-saturated. 100% util at normal latency has room: \
+        disk-util-pinned-not-saturated. A flush of dirty pages: disk-writeback-storm.",
+    remedy: "Find out which. lsblk -d -o NAME,ROTA,TRAN,MODEL says what the disk is: paste it with \
+        the figures. iostat -x 1 under two different loads says whether throughput stays the same, \
+        which is a limit. Then raise the limit, or spare the disk: pidstat -d names who uses it.",
+    sources: "The thresholds of disk-hdd-saturated and disk-flash-saturated. Measured with fio 3.33 \
+        on a virtual disk under other load: a queue of 95, 74 ms each, util 91%, and throughput that \
+        was not flat. Little's law: queue = IOPS * await.",
+    hold: Hold::events(20),
+    needs_time: Duration::from_secs(1),
+};
+
+impl Rule for DiskSaturatedOrCapped {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Disks]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const { &[Explains::new("load-without-cpu", Scope::Host)] }
+    }
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        if !t.single_sample {
+            return;
+        }
+        for d in leaves(w) {
+            let (reference, slow) = (reference(d, t), slower(d));
+            if slow.is_none() && !piles_up(d, t, reference) {
+                continue;
+            }
+            if known_better(w, d, t) {
+                out.clear(subject(d));
+            } else {
+                out.fire(subject(d), fire(w, d, t, reference, slow));
+            }
+        }
+        for d in untimed(w) {
+            if let Some(slow) = slower(d) {
+                out.fire(subject(d), of_means(d, t, slow));
+            }
+        }
+    }
+}
+
+/// Is it known what kind of disk this is, so that a rule of its own judges it?
+fn known(d: &DiskFigures, t: &Thresholds) -> bool {
+    spins(d, t) || disk_flash_saturated::flash(d, t)
+}
+
+fn piles_up(d: &DiskFigures, t: &Thresholds, reference: Reference) -> bool {
+    let Some(r) = d.await_ms.filter(|_| !known(d, t) && d.util >= UTIL) else { return false };
+    let deep = d.aqu_sz >= DEEP && r >= WAITING * reference.ms;
+    deep || (d.aqu_sz >= QUEUE && r >= AWAIT)
+}
+
+/// Reads or writes that take long whatever the reason.
+#[derive(Clone, Copy)]
+struct Slow {
+    what: &'static str,
+    field: &'static str,
+    each: f64,
+    /// The threshold, ms.
+    at: f64,
+}
+
+/// The direction whose mean is beyond what anybody wants.
+fn slower(d: &DiskFigures) -> Option<Slow> {
+    let seconds = d.dt.as_secs_f64();
+    let (reads, writes) = match d.untimed {
+        Some(n) => (n.reads as f64, n.writes as f64),
+        None => (d.r_s * seconds, d.w_s * seconds),
+    };
+    let judge = |what, field, n: f64, each: Option<f64>, kb: Option<f64>| {
+        let (each, at) = (each?, MEAN + MS_PER_KB * kb.unwrap_or(0.0));
+        (n >= LEAST && each >= at).then_some(Slow { what, field, each, at })
+    };
+    let reads = judge("reads", "r_await", reads, d.r_await, d.rareq_kb);
+    let writes = judge("writes", "w_await", writes, d.w_await, d.wareq_kb);
+    reads.into_iter().chain(writes).max_by(|a, b| a.each.total_cmp(&b.each))
+}
+
+/// Does another rule say what it is?
+fn known_better(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
+    (spins(d, t) && disk_hdd_saturated::saturated(d))
+        || disk_flash_saturated::saturated(w, d, t)
+        || disk_writeback_storm::storm(w, d, t).is_some()
+        || disk_capped_cloud::capped(w, d, t)
+        || disk_slow_device::is_slow(d, t)
+}
+
+fn fire(
+    w: &Window<'_>,
+    d: &DiskFigures,
+    t: &Thresholds,
+    reference: Reference,
+    slow: Option<Slow>,
+) -> Fire {
+    let r = d.await_ms.unwrap_or(0.0);
+    let summary = if d.aqu_sz >= QUEUE {
+        format!(
+            "{} is saturated or capped: a queue of {:.1}, {} ms each, at {} IOPS",
+            title(d),
+            d.aqu_sz,
+            ms(r),
+            rate(d.iops())
+        )
+    } else {
+        let (what, each) = slow.map_or(("requests", r), |s| (s.what, s.each));
+        let queue = d.aqu_sz;
+        format!(
+            "{} is saturated, capped or failing: {what} take {} ms, with a queue of {queue:.1} only",
+            title(d),
+            ms(each)
+        )
+    };
+    let mut f = suspicion(summary);
+    let text = format!("queue {:.1} = {} IOPS * {} ms", d.aqu_sz, rate(d.iops()), ms(r));
+    f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text));
+    let text = if reference.measured {
+        against(r, reference)
+    } else {
+        format!(
+            "await {} ms; with an empty queue flash or a volume takes below 1 ms, an arm about 10",
+            ms(r)
+        )
+    };
+    f.evidence.push(Evidence::new("await", r, "ms", text).over(WAITING * reference.ms));
+    if let Some(s) = slow.filter(|s| s.each >= 1.2 * r) {
+        mean(&mut f, s);
+    }
+    let text = format!("util {:.0}%", d.util_shown());
+    f.evidence.push(Evidence::new("util", d.util_shown(), "%", text));
+    let text = format!(
+        "{} IOPS; an arm does {:.0} to {:.0} at random",
+        rate(d.iops()),
+        RANDOM.0,
+        RANDOM.1
+    );
+    f.evidence.push(Evidence::new("iops", d.iops(), "/s", text));
+    match swing(w, d, QUEUE) {
+        Some(cv) => {
+            let text = format!(
+                "IOPS vary by {:.0}%; under a limit by up to {:.0}%, if it counts requests",
+                100.0 * cv,
+                100.0 * FLAT
+            );
+            f.evidence.push(Evidence::new("variation", 100.0 * cv, "%", text));
+            f.missing
+                .push("whether a limit of bytes, or one with bursts, sets the pace".to_owned());
+        }
+        None => f.missing.push(FLATNESS.to_owned()),
+    }
+    let because = format!("await {} ms at a queue of {:.1}", ms(r), d.aqu_sz);
+    f.ruled_out.push(RuledOut::new("disk-util-pinned-not-saturated", because));
+    let because = format!("{} requests a second complete", rate(d.iops()));
+    f.ruled_out.push(RuledOut::new("disk-hung", because));
+    not_measured(&mut f, reference);
+    which(&mut f, d, t);
+    f
+}
+
+/// Of sums without a run time: a mean is all there is.
+fn of_means(d: &DiskFigures, t: &Thresholds, slow: Slow) -> Fire {
+    let mut f = suspicion(format!(
+        "{} is saturated, capped or failing: {} take {} ms on average",
+        title(d),
+        slow.what,
+        ms(slow.each)
+    ));
+    mean(&mut f, slow);
+    if d.util > 0.0 {
+        let text = format!("util {:.0}%", d.util_shown());
+        f.evidence.push(Evidence::new("util", d.util_shown(), "%", text));
+    }
+    let done = d.untimed.map_or(0, |n| n.reads.saturating_add(n.writes));
+    f.ruled_out.push(RuledOut::new("disk-hung", format!("{done} requests were completed")));
+    f.missing.push("rate and queue: the run time is not in the text".to_owned());
+    f.missing.push(FLATNESS.to_owned());
+    which(&mut f, d, t);
+    f
+}
+
+const FLATNESS: &str =
+    "whether throughput stays the same while the queue changes: then it is a limit";
+
+fn suspicion(summary: String) -> Fire {
+    let mut f = Fire::new(Severity::Warn, summary);
+    f.confidence = Confidence::Suspected;
+    f
+}
+
+fn mean(f: &mut Fire, s: Slow) {
+    let text = format!("{} {} ms on average (time / requests)", s.field, ms(s.each));
+    f.evidence.push(Evidence::new(s.field, s.each, "ms", text).over(s.at));
+}
+
+/// What would tell which it is.
+fn which(f: &mut Fire, d: &DiskFigures, t: &Thresholds) {
+    if !known(d, t) {
+        f.missing.push(format!(
+            "what {} is: an arm that seeks, flash, or a volume with a limit",
+            d.name
+        ));
+    }
+    let name = sh(&d.name);
+    f.next.push(format!("lsblk -d -o NAME,ROTA,TRAN,VENDOR,MODEL /dev/{name}"));
+    f.next.push(format!("iostat -x 1 15 {name}"));
+    f.next.push("pidstat -d 1".to_owned());
+    f.next.push("dmesg -T | tail -50".to_owned());
+}
