@@ -3,6 +3,8 @@
 use jiff::tz::TimeZone;
 
 use crate::analysis::Analysis;
+use crate::model::blind;
+use crate::model::coverage::coverage;
 use crate::view::context::clock;
 use crate::view::{text, units};
 
@@ -21,8 +23,10 @@ pub fn summary(a: &Analysis, tz: &TimeZone) -> Vec<String> {
     let first = a.history().first().map_or(last.tick.mono, |m| m.tick.mono);
     let watched = units::age(last.tick.mono.since(first));
     let n = last.findings.active.len();
+    let blind = blind::blind_spots(&coverage(&last.tick.health));
     let found = match n {
-        0 => "no findings".to_owned(),
+        0 if blind.is_empty() => "no findings".to_owned(),
+        0 => "no findings in what is readable".to_owned(),
         1 => "1 finding".to_owned(),
         n => format!("{n} findings"),
     };
@@ -30,7 +34,10 @@ pub fn summary(a: &Analysis, tz: &TimeZone) -> Vec<String> {
     let until = clock(last.tick.wall, tz);
     out.push(format!("stallscope {name} {kernel}: {found} at {until}, watched for {watched}"));
     let all: Vec<_> = last.findings.active.iter().chain(&last.findings.cleared).collect();
-    let room = LINES - 1;
+    if !blind.is_empty() {
+        out.push(format!("   not looked at: {}", blind::clause(&blind, blind::SHOWN)));
+    }
+    let room = LINES - out.len();
     let shown = if all.len() > room { room - 1 } else { all.len() };
     for f in all.iter().take(shown) {
         let when = if f.active {
@@ -39,7 +46,7 @@ pub fn summary(a: &Analysis, tz: &TimeZone) -> Vec<String> {
             format!("{} to {}, over", clock(f.first_seen, tz), clock(f.last_seen, tz))
         };
         let summary = text::clean(&f.fire.summary).into_owned();
-        out.push(format!("{:<2} {}: {summary} ({when})", f.fire.severity.mark(), f.rule));
+        out.push(format!("{:<2} {}: {summary} ({when})", last.findings.severity(f).mark(), f.rule));
     }
     if all.len() > shown {
         out.push(format!("   and {} more", all.len() - shown));

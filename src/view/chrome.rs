@@ -11,8 +11,9 @@ use super::table::tone_of;
 use super::vm::{Area, Line, LineStyle, Tone, Vm};
 use super::{scrub, text, units};
 use crate::analysis::Analysis;
-use crate::collect::SignalStatus;
+use crate::collect::{Signal, SignalStatus};
 use crate::diagnose::{Confidence, Finding, Severity};
+use crate::model::blind;
 use crate::model::tick::Tick;
 use crate::model::time::{MonoNs, Seq};
 
@@ -36,9 +37,10 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
             let tone = if have < all { Tone::Strong } else { Tone::Dim };
             parts.push((2, format!("cov {have}/{all}"), tone));
         }
-        if let Some((cpu, rss)) = cx.now.derived.own {
-            let rss = rss.map_or(String::new(), |b| format!(" {}", units::bytes(b as f64)));
-            parts.push((4, format!("self {}%{rss}", units::pct(cpu)), Tone::Dim));
+        if let Some(own) = cx.now.derived.own {
+            let rss =
+                own.rss_bytes.map_or(String::new(), |b| format!(" {}", units::bytes(b as f64)));
+            parts.push((4, format!("self {}%{rss}", units::pct(own.cpu_pct)), Tone::Dim));
         }
         if let Some(gap) = cx.now.tick.gap {
             let s = if gap.ticks == 1 { "" } else { "s" };
@@ -124,11 +126,12 @@ fn mode_text(a: &Analysis, v: &ViewState) -> (String, Tone) {
     }
 }
 
-/// Signals that are measured, and all of them.
+/// Signals that are measured as a whole, and all of them.
 #[must_use]
 pub fn coverage(tick: &Tick) -> (usize, usize) {
     let all = crate::model::coverage::coverage(&tick.health);
-    let have = all.iter().filter(|s| !matches!(s.status, SignalStatus::Missing { .. })).count();
+    let missing = |s: &Signal| matches!(s.status, SignalStatus::Missing { .. });
+    let have = all.iter().filter(|s| !missing(s) && s.unseen.is_none()).count();
     (have, all.len())
 }
 
@@ -254,7 +257,7 @@ pub(super) fn findings(vm: &mut Vm, cx: Option<&Cx<'_>>, v: &ViewState, p: &Plac
     }
     let mut rows = usize::from(area.h);
     if p.findings_title == FindingsTitle::Line {
-        lines.push(title_line(cx, v));
+        lines.push(title_line(cx, v).whole(area.w));
         rows = rows.saturating_sub(1);
     }
     let selected = selected_finding(cx, v);
@@ -305,21 +308,37 @@ pub fn is(f: &Finding, k: &FindingKey) -> bool {
 }
 
 fn quiet_line(cx: &Cx<'_>, w: u16) -> Line {
-    let mut line = Line::of(" no findings", Tone::Strong);
-    if w >= 60 {
-        let seen = cx.analysis.history().first().map_or(cx.mono(), |m| m.tick.mono);
-        line.add(format!("  watched for {}", units::age(cx.mono().since(seen))), Tone::Dim);
-        if let Some(last) = cx.now.findings.cleared.first() {
-            let text = format!("  last: {} until {}", last.rule, cx.clock(last.last_seen));
+    let coverage = crate::model::coverage::coverage(&cx.now.tick.health);
+    let blind = blind::blind_spots(&coverage);
+    let clear = match blind.len() {
+        // On a narrow screen first of all that something is left out.
+        n if n > 0 && w < 60 => {
+            format!(" no findings, {n} unread: {}", blind::clause(&blind, blind::SHOWN))
+        }
+        _ => format!(" {}", blind::all_clear(&blind, blind::SHOWN)),
+    };
+    let mut line = Line::of(text::cut(&clear, usize::from(w)).into_owned(), Tone::Strong);
+    if w < 60 {
+        return line;
+    }
+    let seen = cx.analysis.history().first().map_or(cx.mono(), |m| m.tick.mono);
+    let mut more = vec![format!("  watched for {}", units::age(cx.mono().since(seen)))];
+    if let Some(last) = cx.now.findings.cleared.first() {
+        more.push(format!("  last: {} until {}", last.rule, cx.clock(last.last_seen)));
+    }
+    let rules = cx.now.findings.not_judged.iter().map(|n| n.rule);
+    let n = rules.collect::<std::collections::BTreeSet<_>>().len();
+    let right = format!("{n} rules lack an input ");
+    // What an all-clear leaves out takes the room that it needs from the rest.
+    for text in more {
+        if blind.is_empty() || line.width() + text::width(&text) < usize::from(w) {
             line.add(text, Tone::Dim);
         }
-        let rules = cx.now.findings.not_judged.iter().map(|n| n.rule);
-        let n = rules.collect::<std::collections::BTreeSet<_>>().len();
-        if n > 0 {
-            line = line.right(format!("{n} rules lack an input "), Tone::Dim);
-        }
     }
-    line
+    if n > 0 && (blind.is_empty() || line.width() + right.len() < usize::from(w)) {
+        line = line.right(right, Tone::Dim);
+    }
+    line.whole(w)
 }
 
 fn title_line(cx: &Cx<'_>, v: &ViewState) -> Line {
@@ -352,7 +371,7 @@ fn title_line(cx: &Cx<'_>, v: &ViewState) -> Line {
 }
 
 fn finding_line(cx: &Cx<'_>, f: &Finding, w: u16, of: Option<usize>) -> Line {
-    let s = f.fire.severity;
+    let s = cx.now.findings.severity(f);
     let mut line = Line::of(format!(" {:<2} ", s.mark()), tone_of(s));
     if let Some(n) = of {
         line.add(format!("{n}: "), Tone::Strong);

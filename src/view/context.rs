@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use crate::analysis::{Analysis, MomentView};
 use crate::collect::sockets::NetnsTable;
 use crate::collect::{CollectorId, Shared};
-use crate::diagnose::{Findings, Severity};
+use crate::diagnose::{Aspect, Findings, Severity};
 use crate::model::derive::bpf::{BlockFigures, EventRow, IrqFigures, NetFigures, RunqFigures};
 use crate::model::derive::cpu::{CpuFigures, SchedFigures, SoftirqFigures};
 use crate::model::derive::disks::DiskFigures;
@@ -45,13 +45,16 @@ impl Marks {
     fn of(findings: &Findings) -> Self {
         let mut m = Self::default();
         for f in findings.all() {
-            let s = f.fire.severity;
+            let s = findings.severity(f);
             for id in &f.fire.sockets {
                 let old = m.sockets.entry(*id).or_insert(s);
                 *old = (*old).max(s);
             }
+            m.tasks.extend(f.fire.tasks.iter().map(|t| (*t, s)));
             match &f.subject {
                 Subject::Disk { dev, .. } => m.disks.push((*dev, s)),
+                // Who waits for a CPU is a thread; what the CPU does may be fine.
+                Subject::Cpu { .. } if f.fire.aspect == Aspect::RunQueue => {}
                 Subject::Cpu { cpu } => m.cpus.push((*cpu, s)),
                 Subject::Task { task, .. } => m.tasks.push((*task, s)),
                 Subject::Listener { local, netns } => m.listeners.push((*netns, *local, s)),

@@ -81,25 +81,25 @@ pub fn levels(values: &[Option<f64>], top: f64) -> Vec<Option<u8>> {
     values.iter().map(|v| v.map(|v| 1 + ((v / top).clamp(0.0, 1.0) * 7.0).round() as u8)).collect()
 }
 
-/// The greatest of the values, at least `floor`.
+/// The greatest of the values; `None` when nothing was measured.
 #[must_use]
-pub fn top(values: &[Option<f64>], floor: f64) -> f64 {
-    values.iter().flatten().fold(floor, |a, b| a.max(*b))
+pub fn greatest(values: &[Option<f64>]) -> Option<f64> {
+    values.iter().flatten().copied().reduce(f64::max)
 }
 
-/// A chart of one figure over the last minute or more, scaled to its own maximum. Returns the
-/// levels and the maximum.
+/// A chart of one figure over the last minute or more, scaled to its own maximum but to `floor`
+/// at least, that noise does not look like a peak. Returns the levels and the real maximum.
 pub fn spark(
     cx: &Cx<'_>,
     n: usize,
     floor: f64,
     mut f: impl FnMut(&Derived) -> Option<f64>,
-) -> (Vec<Option<u8>>, f64) {
+) -> (Vec<Option<u8>>, Option<f64>) {
     let interval = cx.analysis.host().interval;
     let b = Buckets::new(cx.mono(), Duration::from_secs(60), interval, n);
     let v = maxima(cx, b, |m| f(&m.derived));
-    let top = top(&v, floor);
-    (levels(&v, top), top)
+    let top = greatest(&v);
+    (levels(&v, top.unwrap_or(0.0).max(floor)), top)
 }
 
 /// Rows of a heat map of latencies.

@@ -97,12 +97,19 @@ fn beyond(v: &mut ViewState, a: &Analysis, to: Option<Goal>, says: &str) -> Opti
 fn seconds_away(a: &Analysis, here: Seq, first: Seq, ns: i64) -> Option<Seq> {
     let m = a.history().get(here)?;
     let want = MonoNs(m.tick.mono.0.saturating_add_signed(ns));
+    // The last one on this side of it, and the first beyond.
+    let mut side = None;
+    let mut nearer = |m: &crate::model::history::Moment, beyond: bool| {
+        let off = m.tick.mono.0.abs_diff(want.0);
+        let before = side.replace((off, m.tick.seq));
+        beyond.then(|| before.filter(|b| b.0 < off).map_or(m.tick.seq, |b| b.1))
+    };
     if ns < 0 {
         let mut past = a.history().back_from(here).skip(1).take_while(|m| m.tick.seq >= first);
-        past.find(|m| m.tick.mono <= want).map(|m| m.tick.seq)
+        past.find_map(|m| nearer(m, m.tick.mono <= want))
     } else {
         let mut next = a.history().iter().skip_while(|m| m.tick.seq <= here);
-        next.find(|m| m.tick.mono >= want).map(|m| m.tick.seq)
+        next.find_map(|m| nearer(m, m.tick.mono >= want))
     }
 }
 
@@ -193,20 +200,47 @@ pub(super) fn to_time(
     };
     let (latest, first) = (a.latest()?, a.oldest()?);
     let here = a.at(v.shown(latest.tick.seq)).unwrap_or(latest);
+    if let Moment::Relative(ns) = to {
+        return away(v, a, (here.tick.seq, first.tick.seq, latest.tick.seq), ns);
+    }
     let outline = v.reel.as_ref().and_then(|r| r.outline.clone());
     let memory = (first.tick.wall, latest.tick.wall);
     let range = outline.as_deref().and_then(walls).unwrap_or(memory);
     let wall = to.resolve(here.tick.wall, range, tz);
     if wall.0 >= memory.0.0 && wall.0 <= memory.1.0 || v.reel.is_none() {
-        let judged = a.findings().filter_map(|(seq, _)| a.history().get(seq));
-        let before = judged.take_while(|m| m.tick.wall <= wall).last();
-        let seq = before.map_or(first.tick.seq, |m| m.tick.seq);
+        let seq = within(a, wall, to.end(wall)).unwrap_or(first.tick.seq);
         return show(v, a, seq);
     }
-    Some(Effect::Seek(match to {
-        Moment::Relative(ns) => Goal::Away { from: here.tick.seq.0, ns },
-        _ => Goal::Wall(wall),
-    }))
+    Some(Effect::Seek(Goal::Within(wall, to.end(wall))))
+}
+
+/// So many ns from here; as far as memory goes where there is no recording.
+fn away(
+    v: &mut ViewState,
+    a: &Analysis,
+    (here, first, latest): (Seq, Seq, Seq),
+    ns: i64,
+) -> Option<Effect> {
+    match seconds_away(a, here, first, ns) {
+        _ if ns == 0 => None,
+        Some(seq) => show(v, a, seq),
+        None if v.reel.is_some() => Some(Effect::Seek(Goal::Away { from: here.0, ns })),
+        None => show(v, a, if ns < 0 { first } else { latest }),
+    }
+}
+
+/// The first tick in memory from `from` on and before `to`; where there is none, the last one
+/// before. So that the clock shows what was typed.
+fn within(a: &Analysis, from: WallNs, to: WallNs) -> Option<Seq> {
+    let mut before = None;
+    for m in a.findings().filter_map(|(seq, _)| a.history().get(seq)) {
+        if m.tick.wall >= from {
+            let inside = before.is_none() || m.tick.wall < to;
+            return if inside { Some(m.tick.seq) } else { before };
+        }
+        before = Some(m.tick.seq);
+    }
+    before
 }
 
 /// Wall clocks of the recording's first and last tick.

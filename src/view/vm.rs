@@ -178,6 +178,21 @@ impl Line {
     pub fn width(&self) -> usize {
         self.left.iter().map(Piece::width).sum()
     }
+    /// Leaves out the last parts of the left side until the rest fits into `w` columns: half a
+    /// number is a wrong number. What sticks to the right edge goes before the first part does.
+    #[must_use]
+    pub fn whole(mut self, w: u16) -> Self {
+        let w = usize::from(w);
+        let right: usize = self.right.iter().map(Piece::width).sum();
+        let gap = usize::from(right > 0);
+        while self.left.len() > 1 && self.width() + gap + right > w {
+            self.left.pop();
+        }
+        if self.width() + gap + right > w {
+            self.right.clear();
+        }
+        self
+    }
     /// Makes the left part exactly `col` columns wide: fills with blanks, or cuts the last
     /// text.
     pub fn fit(&mut self, col: usize) {

@@ -1,6 +1,7 @@
 //! Whole screens as snapshots: text, then styles.
 
-use stallscope::ui::{ColorMode, GlyphSet, Theme};
+use jiff::tz::TimeZone;
+use stallscope::ui::{ColorMode, GlyphSet, Theme, summary};
 use stallscope::view::vm::Size;
 
 use crate::support::{Console, Script, styled, text, theme};
@@ -15,6 +16,25 @@ fn healthy() {
         let c = Console::after(Script::healthy(), size, 30);
         insta::assert_snapshot!(format!("healthy@{}x{}", size.w, size.h), c.text());
     }
+}
+
+/// The strip, and the lines that stay when the console was left.
+#[test]
+fn only_a_box_that_was_read_as_a_whole_says_no_findings() {
+    let line =
+        |c: &Console| c.text().lines().find(|l| l.contains("no findings")).unwrap().to_owned();
+    let whole = Console::after(Script::healthy().with_bpf(), CLASSIC, 30);
+    assert_eq!(line(&whole).trim(), "no findings  watched for 29s");
+    let left = summary(&whole.analysis, &TimeZone::UTC);
+    assert!(left.len() == 1 && left[0].contains(": no findings at "), "{left:?}");
+
+    let part = Console::after(Script::healthy(), CLASSIC, 30);
+    let says = "no findings in what is readable: block latency (eBPF) needs root";
+    assert_eq!(line(&part).trim(), says);
+    let left = summary(&part.analysis, &TimeZone::UTC);
+    assert!(left[0].contains("no findings in what is readable at "), "{left:?}");
+    assert_eq!(left[1], "   not looked at: block latency (eBPF) needs root");
+    assert!(part.text().contains("cov 6/7"), "{}", part.text());
 }
 
 #[test]

@@ -56,8 +56,11 @@ fn the_finding_is_seen_on_the_smallest_screens() {
         let t = c.text();
         assert!(t.contains("!! "), "30x{h}:\n{t}");
     }
-    let t = Console::after(Script::healthy(), Size::new(20, 1), 5).text();
+    let whole = Script::healthy().with_bpf();
+    let t = Console::after(whole, Size::new(20, 1), 5).text();
     assert_eq!(t.trim(), "no findings");
+    let t = Console::after(Script::healthy(), Size::new(20, 1), 5).text();
+    assert!(t.starts_with(" no findings, 1 unr"), "{t}");
 }
 
 #[test]

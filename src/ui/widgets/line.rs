@@ -8,15 +8,21 @@ use crate::ui::theme::Theme;
 use crate::view::text;
 use crate::view::vm::{Line, LineStyle, Piece};
 
+/// Columns of the left part that stay beside a right part.
+const LEAST: usize = 12;
+
 /// Draws a line into a rectangle of one row.
 pub(in crate::ui) fn draw(l: &Line, theme: Theme, row: Rect, buf: &mut Buffer) {
     let right: usize = l.right.iter().map(Piece::width).sum();
+    let left: usize = l.left.iter().map(Piece::width).sum();
     let width = usize::from(row.width);
-    // The right part goes first when there is no room for both.
-    let right = if right + 4 > width { 0 } else { right };
-    let room = width - right;
-    let end = row.x + room as u16;
-    pieces(&l.left, theme, row.x, end, row.y, buf);
+    // The left part gives way, but not all of it: then the right part goes. What is cut does not
+    // run into what stands at the edge.
+    let right = if right + left.min(LEAST) + 1 > width { 0 } else { right };
+    let end = row.x + (width - right) as u16;
+    let blank = matches!(l.right.first(), Some(Piece::Text(t, _)) if t.starts_with(' '));
+    let gap = u16::from(right > 0 && !blank && left + right >= width);
+    pieces(&l.left, theme, row.x, end - gap, row.y, buf);
     if right > 0 {
         pieces(&l.right, theme, end, row.right(), row.y, buf);
     }

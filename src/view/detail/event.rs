@@ -4,7 +4,9 @@
 use super::{LABEL, field, findings_on, gone};
 use crate::collect::bpf::net::NetEventKind;
 use crate::collect::sockets::SockState;
+use crate::diagnose::{Door, enter};
 use crate::model::derive::bpf::{EventKey, EventRow};
+use crate::model::subject::NetnsId;
 use crate::view::context::Cx;
 use crate::view::panes::{events, sockets};
 use crate::view::state::RowKey;
@@ -106,14 +108,35 @@ pub(super) fn next_command(cx: &Cx<'_>, id: u64) -> Option<String> {
     let r = events::find(cx, id)?;
     Some(match &r.key {
         EventKey::Drop { .. } => "nstat -asz | grep -iE 'drop|discard|err|overflow'".to_owned(),
-        EventKey::Flow { ends, .. } => {
+        EventKey::Flow { ends, netns, .. } => {
             let (local, remote) = (*ends)?;
             // A port that was left out is one of many.
             let end = |e: crate::model::subject::Endpoint| match e.port {
                 0 => e.addr.to_string(),
                 _ => e.to_string(),
             };
-            format!("ss -tinmoe src {} dst {}", end(local), end(remote))
+            let command = format!("ss -tinmoe src {} dst {}", end(local), end(remote));
+            match inside(cx, *netns) {
+                Some(enter) => format!("{enter}{command}"),
+                None => format!("{command}  # in netns {netns}"),
+            }
         }
     })
+}
+
+/// What goes in front of a command about a connection of this namespace. Its sockets may not be
+/// among those that are read; its devices may be. `None`: no way in is known.
+fn inside(cx: &Cx<'_>, netns: NetnsId) -> Option<String> {
+    let host = cx.analysis.host();
+    // Older records do not say: then it is ours, or nobody knows.
+    if netns.0 == 0 || host.netns == Some(netns) {
+        return Some(String::new());
+    }
+    if let Some(t) = cx.tables.iter().find(|t| t.netns == netns) {
+        return enter(host, (*t).into());
+    }
+    let seen = cx.analysis.history().back_from(cx.now.tick.seq).take(60);
+    let mut spaces = seen.filter_map(|m| m.derived.netdev.as_ref()).flat_map(|n| n.iter());
+    let s = spaces.find(|s| s.netns == netns)?;
+    enter(host, Door { netns, label: &s.label, member: s.member })
 }

@@ -29,7 +29,7 @@ pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
     };
     let wide = usize::from(w).saturating_sub(4).max(10);
     let mut out = Vec::new();
-    let s = f.fire.severity;
+    let s = cx.now.findings.severity(f);
     let mut head = Line::of(format!(" {:<2} {}  ", s.mark(), s.name()), tone_of(s));
     head.add(f.rule.0, Tone::Strong);
     head.add(format!("  {}", text::clean(&f.subject.to_string())), Tone::Plain);
@@ -74,8 +74,8 @@ pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
 /// What explains it, and what it explains.
 fn story(cx: &Cx<'_>, f: &Finding, out: &mut Vec<Line>) {
     let line = |f: &Finding| {
-        let mut line =
-            Line::of(format!("    {:<2} ", f.fire.severity.mark()), tone_of(f.fire.severity));
+        let s = cx.now.findings.severity(f);
+        let mut line = Line::of(format!("    {:<2} ", s.mark()), tone_of(s));
         line.add(format!("{}  ", f.rule), Tone::Strong);
         line.with(text::clean(&f.fire.summary).into_owned(), Tone::Plain)
     };
@@ -85,7 +85,15 @@ fn story(cx: &Cx<'_>, f: &Finding, out: &mut Vec<Line>) {
     }
     let mut folded = cx.now.findings.consequences(f).peekable();
     if folded.peek().is_some() {
-        out.push(heading("explains"));
+        let (own, all) = (f.fire.severity, cx.now.findings.severity(f));
+        out.push(if own < all {
+            heading("explains").with(
+                format!("  what makes it {}: by itself it is {}", all.name(), own.name()),
+                Tone::Dim,
+            )
+        } else {
+            heading("explains")
+        });
         out.extend(folded.map(|f| line(f)));
     }
 }
@@ -111,14 +119,14 @@ fn since(cx: &Cx<'_>, f: &Finding) -> Line {
 }
 
 fn confidence(f: &Finding) -> Line {
-    let mut s = match f.fire.confidence {
-        Confidence::Confirmed => "confirmed: all inputs were there".to_owned(),
-        Confidence::Suspected => "suspected".to_owned(),
+    let missing = f.fire.missing.join("; ");
+    let missing = text::clean(&missing);
+    let s = match (f.fire.confidence, f.fire.missing.is_empty()) {
+        (Confidence::Confirmed, true) => "confirmed: all inputs were there".to_owned(),
+        (Confidence::Confirmed, false) => format!("confirmed; cannot tell: {missing}"),
+        (Confidence::Suspected, true) => "suspected".to_owned(),
+        (Confidence::Suspected, false) => format!("suspected; {missing}"),
     };
-    if !f.fire.missing.is_empty() {
-        s.push_str("; ");
-        s.push_str(&text::clean(&f.fire.missing.join("; ")));
-    }
     field("confidence", s)
 }
 
@@ -137,7 +145,7 @@ fn evidence(
         let n = (wide / 5).clamp(6, 30);
         let b = Buckets::new(cx.mono(), Duration::from_secs(60), cx.analysis.host().interval, n);
         let values = over_time(cx, key, index, &e.field, b);
-        let top = series::top(&values, v.max(e.threshold.unwrap_or(0.0)));
+        let top = series::greatest(&values).unwrap_or(0.0).max(v).max(e.threshold.unwrap_or(0.0));
         line.push(Piece::Spark(series::levels(&values, top), Tone::Plain));
         line.add(format!(" {:>11}  ", quantity(v, e.unit)), Tone::Strong);
         if let Some(t) = e.threshold {

@@ -114,13 +114,14 @@ pub(super) fn findings_on(cx: &Cx<'_>, row: RowKey) -> Vec<Line> {
     for f in cx.now.findings.all().chain(&cx.now.findings.notes) {
         let hit = match (row, &f.subject) {
             (RowKey::Socket(id, _), _) if f.fire.sockets.contains(&id) => true,
+            (RowKey::Task(id), _) if f.fire.tasks.contains(&id) => true,
             (RowKey::Disk(id), Subject::Disk { dev, .. }) => *dev == id,
             (RowKey::Cpu(id), Subject::Cpu { cpu }) => *cpu == id,
             (RowKey::Task(id), Subject::Task { task, .. }) => *task == id,
             _ => false,
         };
         if hit {
-            let s = f.fire.severity;
+            let s = cx.now.findings.severity(f);
             let mut line = Line::of(format!(" {:<2} ", s.mark()), super::table::tone_of(s));
             line.add(format!("{}  ", f.rule), Tone::Strong);
             line.add(text::clean(&f.fire.summary).into_owned(), Tone::Plain);
@@ -154,9 +155,9 @@ pub(super) fn chart(
     let (levels, top) = super::series::spark(cx, n, floor, f);
     let mut line = Line::of(format!(" {name:<LABEL$}"), Tone::Dim);
     line.push(Piece::Spark(levels, Tone::Plain));
-    let now = now.map_or_else(|| units::UNKNOWN.to_owned(), write);
-    line.add(format!(" {now:>6}"), Tone::Plain);
-    line.add(format!("  max {}", write(top)), Tone::Dim);
+    let show = |v: Option<f64>| v.map_or_else(|| units::UNKNOWN.to_owned(), write);
+    line.add(format!(" {:>6}", show(now)), Tone::Plain);
+    line.add(format!("  max {}", show(top)), Tone::Dim);
     line
 }
 

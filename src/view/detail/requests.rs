@@ -35,35 +35,56 @@ pub(super) fn lines(cx: &Cx<'_>, d: &DiskFigures, w: u16) -> Vec<Line> {
         return vec![field("requests", why)];
     };
     let (note, stale) = cx.source_note("eBPF", CollectorId::BlockBpf, Some(b.at));
-    let mut out = vec![head(r, b.value.coverage.share(), &note, stale)];
+    let mut out = head(r, b.value.coverage.share(), (&note, stale), w);
     out.extend(heat_lines(cx, d.id, w));
     out.extend(table(r));
     out.extend(r.ops.iter().filter_map(|o| sizes(o, w)));
     out
 }
 
-fn head(r: &BlockDiskFigures, coverage: Option<f64>, note: &str, stale: bool) -> Line {
-    let mut line = field("requests", "");
-    match r.queue_share() {
+/// Where the time goes, and what became of requests; on as many lines as that takes.
+fn head(
+    r: &BlockDiskFigures,
+    coverage: Option<f64>,
+    (note, stale): (&str, bool),
+    w: u16,
+) -> Vec<Line> {
+    let mut parts: Vec<(String, Tone)> = Vec::new();
+    parts.push(match r.queue_share() {
         Some(q) => {
             let q = (q * 100.0).round();
             let text = format!("{q:.0}% of their time before the device, {:.0}% in it", 100.0 - q);
-            line.add(text, if q >= 50.0 { Tone::Strong } else { Tone::Plain });
+            (text, if q >= 50.0 { Tone::Strong } else { Tone::Plain })
         }
-        None => line.add("none in the last interval", Tone::Dim),
-    }
+        None => ("none in the last interval".to_owned(), Tone::Dim),
+    });
     let per_s =
         |v: Option<f64>| v.map_or(units::UNKNOWN.to_owned(), |v| format!("{}/s", units::count(v)));
     for (name, v) in
         [("splits", r.splits_s), ("requeues", r.requeues_s), ("errors", Some(r.errors_s))]
     {
         let tone = if v.is_some_and(|v| v > 0.0) { Tone::Strong } else { Tone::Dim };
-        line.add(format!("  {name} {}", per_s(v)), tone);
+        parts.push((format!("{name} {}", per_s(v)), tone));
     }
     if let Some(share) = coverage.filter(|s| *s < 0.999) {
-        line.add(format!("  coverage {:.1}%", share * 100.0), Tone::Warn);
+        parts.push((format!("coverage {:.1}%", share * 100.0), Tone::Warn));
     }
-    line.right(format!("{note} "), if stale { Tone::Warn } else { Tone::Dim })
+    let tone = if stale { Tone::Warn } else { Tone::Dim };
+    let mut first = field("requests", "").right(format!("{note} "), tone);
+    let mut rest: Vec<Line> = Vec::new();
+    for (text, tone) in parts {
+        let room = if rest.is_empty() { note.len() + 2 } else { 0 };
+        let line = rest.last_mut().unwrap_or(&mut first);
+        let begun = line.width() > LABEL + 1;
+        if begun && line.width() + 2 + text.len() + room > usize::from(w) {
+            rest.push(field("", "").with(text, tone));
+        } else {
+            line.add(if begun { "  " } else { "" }, Tone::Plain);
+            line.add(text, tone);
+        }
+    }
+    rest.insert(0, first);
+    rest
 }
 
 /// Waiting at the left, the device at the right, on one scale.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::{chart, field, findings_on, gone};
 use crate::collect::sockets::{NetnsTable, Proto, RouteOutcome, SockState, SockTimer, TcpInfo};
-use crate::model::derive::sockets::{Suspect, TimerKind};
+use crate::model::derive::sockets::{Rto, Suspect, TimerKind};
 use crate::model::subject::SockId;
 use crate::view::context::Cx;
 use crate::view::panes::sockets::{SockRow, find};
@@ -17,7 +17,11 @@ use crate::view::{text, units};
 #[derive(Clone, Copy, PartialEq)]
 enum Rung {
     Fine,
+    /// Worth a look, unless it follows from where the packets are stuck.
     Odd,
+    /// Worth a look wherever they are stuck.
+    Wrong,
+    /// Here.
     Stuck,
     NotReached,
     Unknown,
@@ -27,6 +31,8 @@ struct Ladder {
     lines: Vec<Line>,
     /// Column of the verdicts.
     column: usize,
+    /// Where packets are stuck, if the numbers tell.
+    place: Option<Place>,
     stuck: bool,
 }
 
@@ -38,15 +44,19 @@ impl Ladder {
         line.fit(self.column);
         let (mark, tone, says) = match state {
             Rung::Fine => ("   ", Tone::Dim, says),
-            Rung::Odd => (" ! ", Tone::Warn, says),
-            Rung::Stuck => (" !! ", Tone::Crit, "stuck here"),
+            // A consequence, like the full buffer above a closed window, is told and not flagged.
+            Rung::Odd if self.place.is_some() => ("   ", Tone::Dim, says),
+            Rung::Odd | Rung::Wrong => (" ! ", Tone::Warn, says),
+            Rung::Stuck if says.is_empty() => (" !! ", Tone::Crit, "stuck here"),
+            Rung::Stuck => (" !! ", Tone::Crit, says),
             Rung::NotReached => ("   ", Tone::Dim, "not reached"),
             Rung::Unknown => ("   ", Tone::Dim, "cannot tell"),
         };
         line.add(mark, tone);
         line.add(says.to_owned(), if state == Rung::Stuck { Tone::Crit } else { Tone::Plain });
         self.lines.push(line);
-        self.stuck |= state == Rung::Stuck;
+        // What nothing is known to be wrong with is still worth seeing.
+        self.stuck |= state == Rung::Stuck && self.place != Some(Place::Timer);
     }
 }
 
@@ -74,6 +84,76 @@ pub(super) fn lines(cx: &Cx<'_>, id: SockId, alt: u64, w: u16) -> Vec<Line> {
         out.push(field("next", cmd));
     }
     out
+}
+
+/// Where packets of a connection are stuck.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    /// The peer's window is closed.
+    Window,
+    /// The timer fires and nothing leaves TCP; further down nothing is wrong that we know of.
+    Timer,
+    /// There is no route.
+    Route,
+    /// In the qdisc or the driver.
+    Queue,
+    /// This host throws them away on their way out.
+    Refused,
+    /// They leave, and the peer does not answer.
+    Peer,
+}
+
+/// RTOs without an answer from which on the peer, or the path, counts as silent.
+const SILENT: u8 = 3;
+
+/// Segments that left with the RTOs that were watched; `None`: none was watched.
+fn left(s: &Suspect) -> Option<u32> {
+    let rtos = s.events.iter().filter(|e| e.kind == TimerKind::Rto);
+    rtos.map(|e| e.segs_out).reduce(|a, b| Some(a?.saturating_add(b?))).flatten()
+}
+
+/// Where packets are stuck, as far as the timers, counters and the route tell: the same ladder
+/// as the rules climb, for one socket and this moment.
+fn place(t: &NetnsTable, i: usize, info: Option<&TcpInfo>, s: Option<&Suspect>) -> Option<Place> {
+    let r = &t.inet;
+    if r.timer[i] == SockTimer::PERSIST {
+        let probes = |s: &Suspect| -> u32 {
+            let sent = s.trailing(TimerKind::Probe, |e| e.data_segs_out.is_some_and(|n| n > 0));
+            sent.map(|e| e.count).sum()
+        };
+        let idle = info.and_then(TcpInfo::unacked) == Some(0);
+        return match info.and_then(TcpInfo::snd_wnd)? {
+            0 => (r.wqueue[i] > 0).then_some(Place::Window),
+            // Probes of a closed window carry no data.
+            _ => (idle && s.map_or(0, probes) >= 2).then_some(Place::Refused),
+        };
+    }
+    if r.timer[i] != SockTimer::ON || r.retrans[i] == 0 {
+        return None;
+    }
+    if matches!(found_route(s, t, i), Some(RouteOutcome::Errno(_))) {
+        return Some(Place::Route);
+    }
+    let last = s.and_then(|s| s.trailing(TimerKind::Rto, |_| true).next());
+    let again = last.and_then(|e| e.total_retrans);
+    let sent = last.and_then(|e| e.data_segs_out.or(e.segs_out));
+    let refused = last.and_then(|e| Some((e.net.retrans_fail?, e.net.retrans_segs?)));
+    match (again, sent) {
+        (Some(0), Some(0)) if r.skmem(i).t().is_some_and(|t| t > 0) => Some(Place::Queue),
+        (Some(0), Some(0)) => Some(Place::Timer),
+        (Some(n), _) if n > 0 && refused.is_some_and(|(f, all)| f > 0 && f * 2 >= all) => {
+            Some(Place::Refused)
+        }
+        _ if r.retrans[i] < SILENT => None,
+        (Some(n), _) if n > 0 => Some(Place::Peer),
+        // Not watched: the last one sent something when it fired.
+        (None, _) => {
+            let (rto, sent) = (info?.rto_us()? / 1000, info?.last_data_sent_ms()?);
+            let all = info?.total_retrans()? >= r.retrans[i].into();
+            (all && sent <= rto.saturating_add(rto / 10)).then_some(Place::Peer)
+        }
+        _ => None,
+    }
 }
 
 fn head(cx: &Cx<'_>, row: SockRow, t: &NetnsTable, i: usize) -> Line {
@@ -107,22 +187,34 @@ fn ladder(cx: &Cx<'_>, row: SockRow, t: &NetnsTable, i: usize, w: u16) -> Vec<Li
     let info = row.info(cx);
     let info = info.as_ref();
     let s = row.suspect(cx);
-    let column = usize::from(w).saturating_sub(36).clamp(40, 76);
-    let mut l = Ladder { lines: Vec::new(), column, stuck: false };
+    // A narrow screen has room for the mark and a word.
+    let w = usize::from(w);
+    let column = w.saturating_sub(36).clamp(w.saturating_sub(14).min(40), 76);
+    let place = place(t, i, info, s);
+    let mut l = Ladder { lines: Vec::new(), column, place, stuck: false };
     application(&mut l, t, i, info);
     send_buffer(&mut l, t, i, info);
     window(&mut l, t, i, info);
     timer(&mut l, t, i, info, s);
     route(&mut l, s, t, i);
     queue(&mut l, t, i);
-    let last = ago(info.and_then(TcpInfo::last_ack_recv_ms));
-    // What the peer said is known even when nothing of ours reaches it.
-    let mut line = field("peer", format!("last ACK {last}"));
+    peer(&mut l, info);
+    l.lines
+}
+
+/// What the peer said last is known even when nothing of ours reaches it.
+fn peer(l: &mut Ladder, info: Option<&TcpInfo>) {
+    let mut what = format!("last ACK {}", ago(info.and_then(TcpInfo::last_ack_recv_ms)));
     if let Some(rtt) = info.and_then(TcpInfo::rtt_us) {
-        line.add(format!(", rtt {}", units::secs(f64::from(rtt) / 1e6)), Tone::Plain);
+        let _ = write!(what, ", rtt {}", units::secs(f64::from(rtt) / 1e6));
+    }
+    let mut line = field("peer", what);
+    if l.place == Some(Place::Peer) {
+        line.fit(l.column);
+        line.add(" !! ", Tone::Crit);
+        line.add("no answer", Tone::Crit);
     }
     l.lines.push(line);
-    l.lines
 }
 
 fn application(l: &mut Ladder, t: &NetnsTable, i: usize, info: Option<&TcpInfo>) {
@@ -130,7 +222,7 @@ fn application(l: &mut Ladder, t: &NetnsTable, i: usize, info: Option<&TcpInfo>)
     let unread = t.inet.rqueue[i];
     if unread > 0 {
         let what = format!("sent {wrote}; {} received and not read", units::bytes(unread.into()));
-        l.rung("application", what, Rung::Odd, "it does not read");
+        l.rung("application", what, Rung::Wrong, "it does not read");
     } else {
         l.rung("application", format!("sent {wrote}"), Rung::Fine, "ok");
     }
@@ -186,30 +278,40 @@ fn timer(l: &mut Ladder, t: &NetnsTable, i: usize, info: Option<&TcpInfo>, s: Op
         "" => "none runs".to_owned(),
         name => format!("{name}, fires in {}", units::millis(t.inet.expires_ms[i].into())),
     };
-    if let Some(rto) = info.and_then(TcpInfo::rto_us) {
-        let _ = write!(what, ", rto {}", units::secs(f64::from(rto) / 1e6));
-        let backoff = info.and_then(TcpInfo::backoff).unwrap_or(0);
-        let base = rto.checked_shr(backoff.into()).filter(|_| backoff > 0);
-        if let Some(base) = base.filter(|_| kind == SockTimer::ON) {
-            let _ = write!(what, " = {} << {backoff}", units::secs(f64::from(base) / 1e6));
-        }
+    if let Some(r) = info.and_then(Rto::of) {
+        let write = |us: u32| units::secs(f64::from(us) / 1e6);
+        let rto = if kind == SockTimer::ON { r.text(write) } else { write(r.us) };
+        let _ = write!(what, ", rto {rto}");
     }
     if kind != SockTimer::ON || n == 0 {
         l.rung("TCP timer", what, Rung::Fine, "");
         return;
     }
-    let rtos = s.map_or(u32::from(n), |s| s.fired(TimerKind::Rto).max(u32::from(n)));
-    let sent: Option<u32> = s.and_then(|s| s.events.iter().map(|e| e.segs_out).sum());
-    let seen = s.is_some_and(|s| !s.events.is_empty());
-    let says = match sent.filter(|_| seen) {
-        Some(sent) => format!("{rtos} fired, {sent} segments left"),
+    let seen = s.map_or(0, |s| s.fired(TimerKind::Rto));
+    let rtos = seen.max(n.into());
+    let says = match s.and_then(left) {
+        Some(sent) => {
+            let segments = if sent == 1 { "segment" } else { "segments" };
+            // What left with those that fired before we looked is not known.
+            let seen = if seen < rtos { format!("{seen} seen: ") } else { String::new() };
+            format!("{rtos} fired, {seen}{sent} {segments} left")
+        }
         None => format!("{rtos} fired"),
     };
-    l.rung("TCP timer", what, Rung::Odd, &says);
+    let state = if l.place == Some(Place::Timer) { Rung::Stuck } else { Rung::Odd };
+    l.rung("TCP timer", what, state, &says);
+}
+
+fn found_route<'a>(
+    s: Option<&'a Suspect>,
+    t: &'a NetnsTable,
+    i: usize,
+) -> Option<&'a RouteOutcome> {
+    t.route(t.inet.cookie[i]).or_else(|| s?.route.as_ref())
 }
 
 fn route(l: &mut Ladder, s: Option<&Suspect>, t: &NetnsTable, i: usize) {
-    let found = t.route(t.inet.cookie[i]).or_else(|| s?.route.as_ref());
+    let found = found_route(s, t, i);
     match found {
         Some(RouteOutcome::Errno(e)) => {
             let what = format!("{}: {}", t.inet.remote_endpoint(i).addr, errno(*e));
@@ -223,17 +325,26 @@ fn route(l: &mut Ladder, s: Option<&Suspect>, t: &NetnsTable, i: usize) {
 }
 
 fn queue(l: &mut Ladder, t: &NetnsTable, i: usize) {
-    match t.inet.skmem(i).t() {
-        Some(0) => {
-            l.rung("qdisc, NIC", "t 0: nothing waits below TCP".to_owned(), Rung::Fine, "ok");
+    let held = t.inet.skmem(i).t();
+    let what = match held {
+        Some(0) => "t 0: nothing waits below TCP".to_owned(),
+        Some(n) => format!("t {} handed down and not freed", units::bytes(n.into())),
+        None => units::UNKNOWN.to_owned(),
+    };
+    let retrans = t.inet.retrans[i] > 0;
+    match (l.place, held) {
+        (Some(Place::Refused), _) => {
+            l.rung("qdisc, NIC", what, Rung::Stuck, "this host refuses it");
         }
-        Some(n) => {
-            let retrans = t.inet.retrans[i] > 0;
+        (Some(Place::Queue), _) => {
+            l.rung("qdisc, NIC", what, Rung::Stuck, "waits in qdisc or driver");
+        }
+        (_, None) => l.rung("qdisc, NIC", what, Rung::Unknown, ""),
+        (_, Some(0)) => l.rung("qdisc, NIC", what, Rung::Fine, "ok"),
+        _ => {
             let state = if retrans { Rung::Odd } else { Rung::Fine };
-            let what = format!("t {} handed down and not freed", units::bytes(n.into()));
             l.rung("qdisc, NIC", what, state, "waits in qdisc or driver");
         }
-        None => l.rung("qdisc, NIC", units::UNKNOWN.to_owned(), Rung::Unknown, ""),
     }
 }
 
@@ -355,11 +466,11 @@ fn numbers(row: SockRow, cx: &Cx<'_>, t: &NetnsTable, i: usize) -> Vec<Line> {
 pub(super) fn next_command(cx: &Cx<'_>, id: SockId, alt: u64) -> Option<String> {
     let row = find(cx, id, alt)?;
     if let Some((t, i)) = row.unix(cx) {
-        return Some(super::unix::next_command(t, i));
+        return Some(super::unix::next_command(cx, t, i));
     }
     let (t, i) = row.get(cx)?;
     let r = &t.inet;
-    let enter = enter(t);
+    let enter = enter(cx, t);
     let (l, p) = (r.local_endpoint(i), r.remote_endpoint(i));
     if r.timer[i] == SockTimer::ON && r.retrans[i] > 0 {
         return Some(format!("{enter}ip route get {} from {}", p.addr, l.addr));
@@ -370,8 +481,6 @@ pub(super) fn next_command(cx: &Cx<'_>, id: SockId, alt: u64) -> Option<String> 
 }
 
 /// What goes in front of a command that has to run in the namespace of a table.
-pub(super) fn enter(t: &NetnsTable) -> String {
-    t.member
-        .filter(|_| t.label != "host")
-        .map_or(String::new(), |pid| format!("nsenter -t {pid} -n "))
+pub(super) fn enter(cx: &Cx<'_>, t: &NetnsTable) -> String {
+    crate::diagnose::enter(cx.analysis.host(), t.into()).unwrap_or_default()
 }

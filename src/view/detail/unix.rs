@@ -29,7 +29,7 @@ pub(super) fn lines(cx: &Cx<'_>, row: SockRow, t: &NetnsTable, i: usize) -> Vec<
     }
     out.extend(queues(t, i));
     out.push(Line::new());
-    out.push(field("next", next_command(t, i)));
+    out.push(field("next", next_command(cx, t, i)));
     out
 }
 
@@ -77,6 +77,6 @@ fn queues(t: &NetnsTable, i: usize) -> Vec<Line> {
 }
 
 /// What to type next: who holds it, and what `ss` says now.
-pub(super) fn next_command(t: &NetnsTable, i: usize) -> String {
-    format!("{}ss -xaep | grep -w {}", socket::enter(t), t.unix.inode[i])
+pub(super) fn next_command(cx: &Cx<'_>, t: &NetnsTable, i: usize) -> String {
+    format!("{}ss -xaep | grep -w {}", socket::enter(cx, t), t.unix.inode[i])
 }

@@ -279,19 +279,20 @@ fn charts(inner: Size) -> u16 {
     if inner.h >= 8 { CHARTS } else { u16::from(inner.h >= 5) }
 }
 
-/// L and await of a disk over time with their greatest values, and the pressure.
+/// L and await of a disk over time with their greatest values, and the pressure. What they are
+/// now stands in the row.
 fn chart_lines(cx: &Cx<'_>, id: DiskId, name: &str, inner: Size) -> Vec<Line> {
     let name = text::cut(name, 9);
-    let other = text::width(&name) + 24;
+    let other = text::width(&name) + 30;
     let n = (usize::from(inner.w).saturating_sub(other) / 2).clamp(4, 60);
-    let (l, top_l) = series::spark(cx, n, 1.0, |d| d.disk(id).map(|d| d.aqu_sz));
-    let (a, top_a) = series::spark(cx, n, 0.1, |d| d.disk(id).and_then(|d| d.await_ms));
-    let mut line = Line::of(format!(" {name} L "), Tone::Dim);
+    let (l, most_l) = series::spark(cx, n, 1.0, |d| d.disk(id).map(|d| d.aqu_sz));
+    let (a, most_a) = series::spark(cx, n, 0.1, |d| d.disk(id).and_then(|d| d.await_ms));
+    // Without a request there is no await; that is not unknown.
+    let show = |v: Option<f64>, write: fn(f64) -> String| v.map_or("-".to_owned(), write);
+    let mut line = Line::of(format!(" {name} L max {:<5} ", show(most_l, units::count)), Tone::Dim);
     line.push(Piece::Spark(l, Tone::Plain));
-    line.add(format!(" {:<5}", units::count(top_l)), Tone::Dim);
-    line.add(" await ", Tone::Dim);
+    line.add(format!(" await max {:<5} ", show(most_a, units::millis)), Tone::Dim);
     line.push(Piece::Spark(a, Tone::Plain));
-    line.add(format!(" {}", units::millis(top_a)), Tone::Dim);
     let psi = cx.now.derived.psi;
     let show =
         |v: Option<f64>| v.map_or(units::UNKNOWN.to_owned(), |v| format!("{}%", units::pct(v)));
@@ -300,7 +301,7 @@ fn chart_lines(cx: &Cx<'_>, id: DiskId, name: &str, inner: Size) -> Vec<Line> {
     let mut pressure = Line::of(" io pressure ", Tone::Dim);
     pressure.add(format!("some {}", show(some)), tone);
     pressure.add(format!("  full {}", show(psi.and_then(|p| p.io_full))), Tone::Dim);
-    vec![line, pressure]
+    vec![line, pressure.whole(inner.w)]
 }
 
 impl ListPane for Disks {

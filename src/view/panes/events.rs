@@ -362,7 +362,7 @@ impl ListPane for Events {
         let mut vm = PaneVm { note, ..PaneVm::default() };
         if cx.events.is_none() {
             vm.lines = super::empty_lines(p, CollectorId::NetBpf, inner.w);
-            vm.lines.extend(sums_line(cx));
+            vm.lines.extend(sums_line(cx).map(|l| l.whole(inner.w)));
             return vm;
         }
         let win = super::window(self, p, self.list_rows(p, inner));
@@ -370,9 +370,9 @@ impl ListPane for Events {
         vm.title.extend(super::order_title(self, p, &win));
         let rows = summary_rows(inner);
         if let Some(f) = cx.net_bpf.filter(|_| rows > 0) {
-            vm.lines.push(rates_line(f.value));
+            vm.lines.push(rates_line(f.value).whole(inner.w));
             if rows > 1 {
-                vm.lines.push(notes_line(cx, f.value));
+                vm.lines.push(notes_line(cx, f.value).whole(inner.w));
             }
         }
         if win.total == 0 {

@@ -48,6 +48,11 @@ impl ThreadRef {
             Self::Waiter(i) => tasks.get(i as usize),
         }
     }
+    /// Which thread it is.
+    fn task(self, cx: &Cx<'_>) -> Option<TaskId> {
+        let seen = self.thread(cx).map(|t| t.thread.task);
+        seen.or_else(|| self.waits(cx).map(TaskWaits::task))
+    }
     /// ms waited per second, as far as known.
     fn wait_ms_s(self, cx: &Cx<'_>) -> f64 {
         let seen = self.thread(cx).map_or(0.0, ThreadWait::wait_ms_s);
@@ -203,12 +208,10 @@ impl Table for RunQueue {
         out
     }
     fn key(&self, cx: &Cx<'_>, r: ThreadRef) -> RowKey {
-        let gone = |w: &TaskWaits| TaskId { pid: w.pid.unwrap_or(0), tid: w.tid, start: 0 };
-        let id = r.thread(cx).map(|t| t.thread.task).or_else(|| r.waits(cx).map(gone));
-        RowKey::Task(id.unwrap_or_default())
+        RowKey::Task(r.task(cx).unwrap_or_default())
     }
     fn mark(&self, cx: &Cx<'_>, r: ThreadRef) -> Option<Severity> {
-        cx.marks.task(r.thread(cx)?.thread.task)
+        cx.marks.task(r.task(cx)?)
     }
     fn trouble(&self, cx: &Cx<'_>, r: ThreadRef) -> f64 {
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e9 * (1.0 + f64::from(s as u8)));
@@ -326,7 +329,7 @@ fn cgroup_line(cx: &Cx<'_>, inner: Size) -> Option<Line> {
         );
         line.add(format!("  {name} {}/s", units::millis(ms)), Tone::Plain);
     }
-    (!b.value.cgroups.is_empty()).then_some(line)
+    (!b.value.cgroups.is_empty()).then(|| line.whole(inner.w))
 }
 
 impl ListPane for RunQueue {

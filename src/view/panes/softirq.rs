@@ -334,9 +334,9 @@ impl ListPane for Softirq {
                 vm.lines.push(Line::new());
             }
             if let Some(b) = cx.irq_bpf.filter(|_| footer > 1) {
-                vm.lines.push(irq_line(cx, b.value, inner.w));
+                vm.lines.push(irq_line(cx, b.value, inner.w).whole(inner.w));
             }
-            vm.lines.push(softnet_line(cx));
+            vm.lines.push(softnet_line(cx).whole(inner.w));
         }
         vm
     }

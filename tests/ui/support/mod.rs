@@ -12,7 +12,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 use stallscope::analysis::Analysis;
-use stallscope::diagnose::{Engine, Thresholds};
+use stallscope::diagnose::{Engine, Rule, Thresholds};
 use stallscope::ui::render::render;
 use stallscope::ui::{ColorMode, GlyphSet, Theme};
 use stallscope::view::action::{Effect, Key};
@@ -35,7 +35,11 @@ pub struct Console {
 
 impl Console {
     pub fn new(script: Script, size: Size) -> Self {
-        let engine = Engine::new(rules::RULES, Thresholds::default());
+        Self::with(script, size, rules::RULES)
+    }
+    /// A console whose findings are those of these rules.
+    pub fn with(script: Script, size: Size, rules: &'static [&'static dyn Rule]) -> Self {
+        let engine = Engine::new(rules, Thresholds::default());
         let analysis = Analysis::new(script.host(), engine, 64 << 20);
         let view = ViewState::new(TimeZone::UTC);
         Self { script, analysis, view, size, effects: Vec::new(), n: 0 }

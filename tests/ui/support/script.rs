@@ -53,6 +53,8 @@ pub struct Script {
     pub often: bool,
     /// Packets are dropped now and then, as on any box.
     pub drops: bool,
+    /// What else is different in a tick.
+    pub change: fn(&mut Tick, u64),
 }
 
 impl Default for Script {
@@ -70,6 +72,7 @@ impl Default for Script {
             wakeups: false,
             often: false,
             drops: true,
+            change: |_, _| {},
         }
     }
 }
@@ -153,6 +156,7 @@ impl Script {
             }
         }
         t.health = self.health();
+        (self.change)(&mut t, n);
         t
     }
 

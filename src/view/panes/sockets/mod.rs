@@ -318,20 +318,8 @@ fn drops(cx: &Cx<'_>, r: SockRow) -> Value {
 }
 /// For how long nothing has moved although something waits.
 fn stall(cx: &Cx<'_>, r: SockRow) -> Value {
-    at!(cx, r, |t, i| {
-        if t.inet.state[i] == SockState::LISTEN {
-            return Value::Empty;
-        }
-        let Some(s) = r.suspect(cx) else { return Value::Empty };
-        let since = if t.inet.wqueue[i] > 0 && s.info.is_some() {
-            s.acked_flat_since
-        } else if t.inet.rqueue[i] > 0 {
-            s.unread_since
-        } else {
-            None
-        };
-        since.map_or(Value::Empty, |at| Value::Num(cx.mono().since(at).as_secs_f64()))
-    })
+    let since = r.suspect(cx).and_then(Suspect::stalled_since);
+    since.map_or(Value::Empty, |at| Value::Num(cx.mono().since(at).as_secs_f64()))
 }
 fn owner(cx: &Cx<'_>, r: SockRow) -> Value {
     match (r.owner(cx), r.asked(cx)) {
