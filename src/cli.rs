@@ -40,7 +40,7 @@ Examples:
   stallscope doctor                       what is measured here, and how to unlock the rest
 
 Exit codes:
-  0  nothing found (also: closed pipe)
+  0  nothing found in what is readable (also: closed pipe)
   1  findings at warn or worse (check, explain)
   2  usage
   3  cannot collect, cannot read or cannot record";

@@ -21,8 +21,12 @@
 //! | [`replay`] | judge a recording from any of its ticks | draw |
 //! | [`view`] | the screen as data | terminal, clock, files |
 //! | [`ui`] | draw it, read keys | judge, compute |
+//! | [`rights`] | which thread keeps which capability | anything else |
+//! | [`signals`] | those that kill, and those that must not | anything else |
 //! | [`clock`] | ask the kernel for the time | anything else |
+//! | [`allocator`] | keep resident memory near what is used | anything else |
 
+pub mod allocator;
 pub mod analysis;
 pub mod cli;
 pub mod clock;
@@ -33,7 +37,9 @@ pub mod model;
 pub mod recording;
 pub mod replay;
 pub mod report;
+pub mod rights;
 pub mod run;
+pub mod signals;
 pub mod source;
 pub mod ui;
 pub mod view;

@@ -13,6 +13,8 @@ const MAX_LINES: usize = 600;
 
 /// What may lie at the top of the tree; `true` for what must.
 const TOP: &[(&str, bool)] = &[
+    // The command that builds the static program.
+    (".cargo", true),
     (".ci", true),
     (".clippy.toml", true),
     (".gitignore", true),
@@ -42,8 +44,9 @@ const READERS: &[&str] = &[
     "collect::registry::open_role",
 ];
 
-/// Mapping memory of the kernel is unsafe by nature; it stays in one file.
-const UNSAFE: &[&str] = &["collect/bpf/maps.rs"];
+/// Mapping memory of the kernel, handling signals and any call of C are unsafe by nature: one
+/// file each.
+const UNSAFE: &[&str] = &["allocator.rs", "collect/bpf/maps.rs", "signals.rs"];
 
 /// A layer: the first part of a module's path.
 struct Layer {
@@ -62,9 +65,13 @@ const fn layer(name: &'static str, uses: &'static [&'static str]) -> Layer {
 
 /// Who may use whom, lowest first.
 const LAYERS: &[Layer] = &[
+    layer("allocator", &[]),
     layer("clock", &["model::time"]),
+    // What a thread gives up, it gives up first: every layer that starts threads uses it.
+    Layer { io: true, ..layer("rights", &[]) },
+    layer("signals", &["model::time", "clock"]),
     layer("model", &["collect"]),
-    Layer { io: true, reader: true, ..layer("collect", &["model", "clock"]) },
+    Layer { io: true, reader: true, ..layer("collect", &["model", "clock", "rights"]) },
     layer("diagnose", &["model", "collect"]),
     // What a timeline shows of a moment is the recording's type.
     layer(
@@ -74,12 +81,15 @@ const LAYERS: &[Layer] = &[
     Layer {
         io: true,
         reader: true,
-        ..layer("source", &["model", "collect", "clock", "recording", "paste"])
+        ..layer(
+            "source",
+            &["model", "collect", "clock", "recording", "paste", "rights", "allocator"],
+        )
     },
-    Layer { io: true, ..layer("recording", &["model", "collect", "clock"]) },
+    Layer { io: true, ..layer("recording", &["model", "collect", "clock", "rights"]) },
     layer("paste", &["model", "collect"]),
     // Judges recordings: whoever judges live does it by the same means.
-    layer("replay", &["model", "diagnose", "analysis", "collect", "recording", "source"]),
+    layer("replay", &["model", "diagnose", "analysis", "collect", "recording", "source", "rights"]),
     layer("view", &["model", "diagnose", "analysis", "collect"]),
     // `clock` paces frames on slow links, `report::save` writes what `w` asks for.
     layer(
@@ -95,9 +105,11 @@ const LAYERS: &[Layer] = &[
             "replay",
             "clock",
             "report::save",
+            "rights",
+            "signals",
         ],
     ),
-    Layer { io: true, ..layer("report", &["model", "diagnose", "analysis", "collect"]) },
+    Layer { io: true, ..layer("report", &["model", "diagnose", "analysis", "collect", "rights"]) },
     layer("cli", &["collect", "model::moment"]),
     // What the console is told is the console's type.
     Layer { io: true, ..layer("config", &["cli", "collect", "diagnose", "model", "ui"]) },
@@ -118,19 +130,22 @@ const LAYERS: &[Layer] = &[
                 "recording",
                 "replay",
                 "report",
+                "rights",
+                "signals",
                 "source",
                 "ui",
                 "view",
             ],
         )
     },
-    Layer { io: true, ..layer("main", &["cli", "run", "model::text"]) },
+    Layer { io: true, ..layer("main", &["cli", "run", "model::text", "allocator"]) },
     layer("lib", &[]),
 ];
 
 /// Files that may what their layer may not: the file, what it is let through with, and why.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("ui/event_loop.rs", "may not use `clock`", "paces frames by how long a flush took"),
+    ("ui/guard.rs", "rustix::fs", "opens the terminal once more, for us alone"),
     ("ui/terminal.rs", "std::fs", "writes to the terminal's own descriptor"),
     ("ui/terminal.rs", "fs::File", "writes to the terminal's own descriptor"),
     ("run.rs", "eprintln!", "an outlet: warns after the screen is restored"),

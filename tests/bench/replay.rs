@@ -160,8 +160,8 @@ fn cut(file: &Path) {
     let _ = std::fs::remove_file(&out);
     let begun = clock::mono();
     let r = Reader::file(file).unwrap();
-    let f = stallscope::recording::export::create(&out).unwrap();
-    let (_, done) = copy(&r, f, mid, WallNs(mid.0 + 600_000_000_000)).unwrap();
+    let f = stallscope::recording::export::Output::create(&out).unwrap();
+    let (_, done) = copy(&r, f.file(), mid, WallNs(mid.0 + 600_000_000_000)).unwrap();
     println!(
         "cut 10 minutes, with opening: {:?} ({} ticks)",
         clock::mono().since(begun),

@@ -177,7 +177,7 @@ fn cost(i: &Incident) -> Cost {
         let begun = Instant::now();
         let derived = Arc::new(deriver.push(&tick));
         let derived_in = begun.elapsed().as_secs_f64() * 1e3;
-        history.push(tick.clone(), derived.clone());
+        history.push(tick.clone(), derived.clone(), 0);
         let begun = Instant::now();
         let w = Window { tick: &tick, derived: &derived, history: &history, host: &host };
         let found = engine.push(&w);

@@ -23,6 +23,7 @@ use stallscope::collect::sockets::nlmsg::Step;
 use stallscope::collect::sockets::owners::OwnerResolver;
 use stallscope::collect::sockets::{HostSockets, InetRows, Proto, SockState, suspects};
 use stallscope::collect::{CollectOptions, Collector, HostFs, Interest, SampleContext};
+use stallscope::model::heap::Heap as _;
 
 struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -199,7 +200,10 @@ fn run(sockets: usize) {
     println!("dump into columns    {tcp:?}  {:.2} x bare", ratio(tcp, bare));
     println!("whole collector      {full:?}  {:.2} x bare", ratio(full, bare));
     println!("allocations          {} per reading, {rows} rows", allocations[ROUNDS / 2]);
-    println!("rows in memory       {} B per socket", table.inet.bytes() / table.inet.len().max(1));
+    println!(
+        "rows in memory       {} B per socket",
+        table.inet.heap(None) / table.inet.len().max(1)
+    );
     parse(&datagrams, sockets);
     if others.is_empty() {
         println!("ss                   not installed");

@@ -91,6 +91,56 @@ fn a_part_and_a_redacted_part_are_recordings() {
     }
 }
 
+/// What the range has to do with the recording is said in its own words, and nothing is made.
+#[test]
+fn a_part_of_a_time_that_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path());
+    let out = dir.path().join("part.stall");
+    let export = |args: &[&str]| {
+        let o = program().arg("export").arg(&path).args(args).arg("-o").arg(&out).output().unwrap();
+        let made = std::fs::remove_file(&out).is_ok();
+        (o.status.code(), String::from_utf8(o.stderr).unwrap(), made)
+    };
+    let (first, last) = (clock(0), clock(long().1.len() - 1));
+    for (args, code, says) in [
+        (&["--from", "2300-01-01"][..], 3, "--from is after its last tick"),
+        (&["--from", "9999-12-30T00:00:00Z"], 3, "--from is after its last tick"),
+        (&["--from", "+500h"], 3, "--from is after its last tick"),
+        (&["--to", "1600-01-01"], 3, "--to is before its first tick"),
+        (&["--to", "-500h"], 3, "--to is before its first tick"),
+        (&["--from", "2300-01-01", "--to", "2400-01-01"], 3, "--from is after its last tick"),
+        (&["--from", "+5m", "--to", "+1m"], 2, "--from is after --to"),
+    ] {
+        let (exit, err, made) = export(args);
+        assert_eq!((exit, made), (Some(code), false), "{args:?}: {err}");
+        assert!(err.contains(says) && err.lines().count() == 1, "{args:?}: {err}");
+        let named = if says.contains("last") { &last } else { &first };
+        assert!(code == 2 || err.contains(named.as_str()), "{args:?} names {named}: {err}");
+    }
+    let everything = ["--from", "1600-01-01", "--to", "2300-01-01"];
+    assert_eq!(export(&everything), (Some(0), String::new(), true));
+}
+
+#[test]
+fn a_redacted_part_of_nothing_readable_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = record(&long().0.host, &long().1[300..400]);
+    let mut bytes = made.bytes;
+    // A bit in each keyframe: not one tick can be rebuilt.
+    for g in reader(&bytes).groups() {
+        bytes[g.offset as usize + 200] ^= 4;
+    }
+    let (path, out) = (dir.path().join("hurt.stall"), dir.path().join("part.stall"));
+    std::fs::write(&path, bytes).unwrap();
+    let o =
+        program().arg("export").arg(&path).arg("--redact").arg("-o").arg(&out).output().unwrap();
+    let err = String::from_utf8(o.stderr).unwrap();
+    assert_eq!(o.status.code(), Some(3), "{err}");
+    assert!(err.contains("none of its 100 ticks in that time can be read"), "{err}");
+    assert!(o.stdout.is_empty() && !out.exists());
+}
+
 #[test]
 fn what_is_no_recording_is_one_clear_line() {
     let dir = tempfile::tempdir().unwrap();

@@ -15,14 +15,16 @@ pub mod explain;
 pub mod netlink;
 pub mod procfs;
 pub mod recording;
+pub mod terminal;
 
 /// A target: its name, its function, directories of the repository with real inputs.
 pub type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
-    ("recording", recording::whole, &["tests/recording/golden"]),
-    ("payload", recording::payload, &[]),
+    ("recording", recording::whole, &["tests/fuzz/seeds/recording"]),
+    ("payload", recording::payload, &["tests/fuzz/seeds/payload"]),
+    ("sample", recording::sample, &["tests/fuzz/seeds/sample"]),
     (
         "netlink",
         netlink::datagram,
@@ -46,4 +48,5 @@ pub const TARGETS: &[Target] = &[
     ),
     ("explain", explain::text, &["tests/explain/vectors", "tests/explain/captured"]),
     ("btf", btf::image, &["tests/fixtures/btf"]),
+    ("terminal", terminal::bytes, &[]),
 ];
