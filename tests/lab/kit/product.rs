@@ -75,12 +75,12 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Runs `check --format json`. `name` labels the report file in the target directory, which
-/// is kept for looking at after a failure.
+/// Runs `check --format json`. `name` labels the report and the recording in the target
+/// directory, which are kept for looking at after a failure.
 pub fn check(name: &str, duration: &str, extra: &[&str]) -> Report {
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-reports");
     std::fs::create_dir_all(&dir).unwrap();
-    let tape = dir.join(format!("{name}-{}.stall", std::process::id()));
+    let tape = dir.join(format!("{name}.stall"));
     let _ = std::fs::remove_file(&tape);
     let steal = steal::Watch::start();
     let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
@@ -102,7 +102,6 @@ pub fn check(name: &str, duration: &str, extra: &[&str]) -> Report {
     report.summarise();
     report.agrees_with_exit_code();
     report.agrees_with_its_recording(&tape);
-    let _ = std::fs::remove_file(&tape);
     report
 }
 

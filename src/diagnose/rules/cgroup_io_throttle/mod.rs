@@ -44,7 +44,7 @@ static DOC: RuleDoc = RuleDoc {
         90% or more of it, while tasks wait for I/O for 20% or more of the time (PSI of the cgroup, \
         else of the host) and the disk is calm: queue below 2 and await up to twice that of an \
         empty queue; for 5 of 8 s. Whoever waits or not, also a rate that stays within 10% of the \
-        limit and reaches 99.5% of it on average, on a disk with such an await or pauses (util \
+        limit and reaches 99.5% of it on average of 3 s or more, on a disk with such an await or pauses (util \
         below 90%): asynchronous I/O does not show as pressure. A suspicion unless tasks are seen \
         to wait. Info without PSI; and, of a rate that does not stay there, where the pressure is \
         the host's and another disk has a queue. Without such a limit: I/O waits above the disks (info) when \

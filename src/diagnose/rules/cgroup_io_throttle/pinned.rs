@@ -15,6 +15,9 @@ const NEAR: f64 = 0.1;
 pub(super) const REACHED: f64 = 0.005;
 /// Samples that the mean is of, at most.
 const SAMPLES: usize = 8;
+/// And over at least. Not always all of them: the first look just behind a slice and the last one just
+/// before the next are a tenth of a second short of the limit.
+const LEAST: Duration = Duration::from_millis(2500);
 /// One request passes in each of the slices of 100 ms, however low a limit of requests is.
 pub(super) const SLICES: f64 = 10.0;
 
@@ -58,19 +61,25 @@ pub(super) fn near(w: &Window<'_>, g: &CgroupFigures, io: &CgroupIoFigures, kind
             let same = kind.limit(io) == Some(limit) && within(kind, io, o.dt, limit);
             same.then_some((kind.rate(io)?, kind.request(io), o.dt))
         });
+    let past: Vec<_> = past.collect();
+    (1..=past.len())
+        .rev()
+        .find_map(|n| past.windows(n).find_map(|run| reaches(run, limit)))
+        .unwrap_or(Near::Close)
+}
+
+/// Is the mean of these samples the limit?
+fn reaches(run: &[(f64, f64, Duration)], limit: f64) -> Option<Near> {
     let (mut done, mut largest, mut lasted) = (0.0, 0.0_f64, Duration::ZERO);
-    for (rate, request, dt) in past {
+    for &(rate, request, dt) in run {
         done += rate * dt.as_secs_f64();
         largest = largest.max(request);
         lasted += dt;
     }
     // The last request may have passed just after the last look.
     let asked = limit * lasted.as_secs_f64();
-    if asked > 0.0 && done + largest >= (1.0 - REACHED) * asked {
-        Near::Pinned { share: done / asked, lasted }
-    } else {
-        Near::Close
-    }
+    (lasted >= LEAST && done + largest >= (1.0 - REACHED) * asked)
+        .then(|| Near::Pinned { share: done / asked, lasted })
 }
 
 /// Can a sample of this length be one under the limit, with more asked for? One request more or
