@@ -5,7 +5,7 @@ use stallscope::model::time::MonoNs;
 
 use crate::kit::block::{Dir, Loop, load, writeback, writer};
 use crate::kit::cgroup::Cgroup;
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside, lab};
 use crate::kit::product::{Found, check};
 use crate::kit::sh::{Held, run};
 use crate::kit::undo::Undo;
@@ -38,7 +38,7 @@ fn rate(dev: &Loop) -> f64 {
 /// One synchronous writer on a fast device: it is the writer that waits, and no alarm.
 #[test]
 fn k8_one_synchronous_writer() {
-    lab(&["losetup", "fio", "dd"], || {
+    beside(Place::Disk, &["losetup", "fio", "dd"], || {
         let dir = Dir::new();
         let dev = Loop::new(&dir.image("disk.img", 256), true);
         let mut one = load(&dev.dev, "--bs=4k --ioengine=psync", exec);
@@ -51,7 +51,8 @@ fn k8_one_synchronous_writer() {
     });
 }
 
-/// Each write is followed by a flush of the device, which is an fsync of the file below.
+/// Each write is followed by a flush of the device, which is an fsync of the file below. How long
+/// one takes is up to the disk of this machine, so nothing else writes to it.
 #[test]
 fn k8_flush_after_each_write() {
     lab(&["losetup", "fio", "dd"], || {
@@ -76,7 +77,7 @@ fn k8_flush_after_each_write() {
 /// A limit on the device itself: requests wait above it, and it looks idle.
 #[test]
 fn k10_cgroup_limit_on_the_disk_itself() {
-    lab(&["losetup", "fio", "dd"], || {
+    beside(Place::Disk, &["losetup", "fio", "dd"], || {
         let dir = Dir::new();
         let dev = Loop::new(&dir.image("disk.img", 256), true);
         let group = Cgroup::new("blkio", "iolimit");
@@ -98,7 +99,7 @@ fn k10_cgroup_limit_on_the_disk_itself() {
 /// no queue, only a rate that stays where the limit is.
 #[test]
 fn k10_asynchronous_io_at_its_limit() {
-    lab(&["losetup", "fio", "dd"], || {
+    beside(Place::Disk, &["losetup", "fio", "dd"], || {
         let dir = Dir::new();
         let dev = Loop::new(&dir.image("disk.img", 256), true);
         let cases = [
@@ -130,7 +131,7 @@ fn k10_asynchronous_io_at_its_limit() {
 /// the one that has the limit, which in v1 does not hold for it.
 #[test]
 fn k10_near_a_limit_that_does_not_hold() {
-    lab(&["losetup", "fio", "dd"], || {
+    beside(Place::Disk, &["losetup", "fio", "dd"], || {
         let dir = Dir::new();
         let dev = Loop::new(&dir.image("disk.img", 256), true);
         let group = Cgroup::new("blkio", "near");
@@ -195,7 +196,7 @@ fn k11_flush_of_dirty_pages() {
 /// 100 writes/s of 0.1 ms, then a limit of 20/s below: each takes 50 ms, and nothing queues.
 #[test]
 fn k11_a_device_that_becomes_slow() {
-    lab(&["losetup", "fio", "dd"], || {
+    beside(Place::Disk, &["losetup", "fio", "dd"], || {
         let dir = Dir::new();
         let dev = Loop::new(&dir.image("disk.img", 256), true);
         let (number, _) = dir.lower_disk();
@@ -219,7 +220,7 @@ fn k11_a_device_that_becomes_slow() {
 /// Writes of 1 MiB through a queue that takes 128 kB at once.
 #[test]
 fn max_sectors_cuts_large_writes() {
-    lab(&["losetup", "fio", "dd"], || {
+    beside(Place::Disk, &["losetup", "fio", "dd"], || {
         let dir = Dir::new();
         let mut dev = Loop::new(&dir.image("disk.img", 256), true);
         dev.set("max_sectors_kb", "128");
@@ -246,7 +247,7 @@ fn max_sectors_cuts_large_writes() {
 /// bfq in front of a device that does tens of thousands of writes a second.
 #[test]
 fn bfq_on_a_fast_device() {
-    lab(&["losetup", "fio", "dd"], || {
+    beside(Place::Disk, &["losetup", "fio", "dd"], || {
         let dir = Dir::new();
         let mut dev = Loop::new(&dir.image("disk.img", 256), true);
         dev.set("scheduler", "bfq");

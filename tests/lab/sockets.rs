@@ -9,7 +9,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside, lab};
 use crate::kit::net::{B, Pair, fill};
 use crate::kit::product::{Report, check};
 use crate::kit::sh::run;
@@ -37,7 +37,7 @@ fn under(load: impl Fn() + Send, judge: impl FnOnce() -> Report) -> Report {
 /// 200 datagrams at once into a buffer of eight kilobytes, every 300 ms.
 #[test]
 fn udp_buffer_overflows() {
-    lab(&["ip", "nstat"], || {
+    beside(Place::Network, &["ip", "nstat"], || {
         let net = Pair::new();
         let to = SocketAddrV4::new(B, PORT);
         let rx = net.b.inside(|| UdpSocket::bind(to).unwrap());
@@ -66,7 +66,7 @@ fn udp_buffer_overflows() {
 /// than they are. The reader reads, a little later each time.
 #[test]
 fn small_segments_overflow_a_small_buffer() {
-    lab(&["ip", "nstat"], || {
+    beside(Place::Network, &["ip", "nstat"], || {
         let net = Pair::new();
         let (tx, rx) = net.connect(PORT);
         set_socket_recv_buffer_size(&rx, 4096).unwrap();
@@ -96,7 +96,7 @@ fn small_segments_overflow_a_small_buffer() {
 /// Handshakes whose last ACK is lost: the SYN queue of a listener fills up.
 #[test]
 fn half_open_connections() {
-    lab(&["ip", "nft", "nstat"], || {
+    beside(Place::Network, &["ip", "nft", "nstat"], || {
         let net = Pair::new();
         let rule = "tcp dport 5000 tcp flags & (syn|ack) == ack drop";
         let chain = "add chain inet t c { type filter hook input priority 0; }";
@@ -170,7 +170,7 @@ fn tcp_memory_under_pressure() {
 /// 120 peers closed a minute ago, and this process did not notice.
 #[test]
 fn sockets_that_nobody_closes() {
-    lab(&["ip", "ss"], || {
+    beside(Place::Network, &["ip", "ss"], || {
         let net = Pair::new();
         let to = SocketAddrV4::new(B, PORT);
         let listener = net.b.inside(|| TcpListener::bind(to).unwrap());
@@ -198,7 +198,7 @@ fn sockets_that_nobody_closes() {
 /// `listen(1)` on a UNIX socket and three clients: a remark, not an alarm.
 #[test]
 fn unix_backlog() {
-    lab(&[], || {
+    beside(Place::Network, &[], || {
         let unix = || {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()

@@ -4,7 +4,7 @@ use std::net::SocketAddrV4;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside};
 use crate::kit::net::{B, Pair, fill};
 use crate::kit::product::{Found, check};
 use crate::kit::{secs, wait_for};
@@ -16,7 +16,7 @@ const TO_PORT: &str = "dport = :5000";
 /// a growing RTO look like the kernel bug, but every RTO sends a segment.
 #[test]
 fn k1_peer_drops_input() {
-    lab(&["ip", "nft", "ss"], || {
+    beside(Place::Network, &["ip", "nft", "ss"], || {
         let net = Pair::new();
         let (mut tx, _rx) = net.connect(PORT);
         net.b.drop_tcp_to("input", PORT);
@@ -39,7 +39,7 @@ fn k1_peer_drops_input() {
 /// runs although the peer's window is open.
 #[test]
 fn k2_own_firewall_drops_output() {
-    lab(&["ip", "nft", "ss"], || {
+    beside(Place::Network, &["ip", "nft", "ss"], || {
         let net = Pair::new();
         let (mut tx, _rx) = net.connect(PORT);
         net.a.drop_tcp_to("output", PORT);
@@ -59,7 +59,7 @@ fn k2_own_firewall_drops_output() {
 /// number looks like the kernel bug; only the route lookup tells the cause.
 #[test]
 fn k3_route_deleted_under_unacked_data() {
-    lab(&["ip", "nft", "ss"], || {
+    beside(Place::Network, &["ip", "nft", "ss"], || {
         let net = Pair::new();
         let (mut tx, _rx) = net.connect(PORT);
         net.b.drop_tcp_to("input", PORT);
@@ -90,7 +90,7 @@ fn k3_route_deleted_under_unacked_data() {
 /// The peer accepts and never reads.
 #[test]
 fn k4_peer_never_reads() {
-    lab(&["ip", "ss"], || {
+    beside(Place::Network, &["ip", "ss"], || {
         let net = Pair::new();
         let (mut tx, _rx) = net.connect(PORT);
         let seen = wait_for("persist timer over a closed window", secs(20), || {
@@ -116,7 +116,7 @@ fn k4_peer_never_reads() {
 /// `listen(3)` and twelve clients: the accept queue holds four, the rest retry their SYN.
 #[test]
 fn listener_does_not_accept() {
-    lab(&["ip", "ss", "nstat"], || {
+    beside(Place::Network, &["ip", "ss", "nstat"], || {
         let net = Pair::new();
         let to = SocketAddrV4::new(B, PORT);
         let tcp = || {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside};
 use crate::kit::net::{A, B, Pair};
 use crate::kit::product::{Found, check};
 use crate::kit::{pause, secs, wait_for};
@@ -49,7 +49,7 @@ fn nft(ns: &crate::kit::net::Ns, hook: &str, rule: &str) {
 /// The peer's firewall swallows SYNs: four connects, no answer.
 #[test]
 fn k1_syns_without_an_answer() {
-    lab(&["ip", "nft", "nstat"], || {
+    beside(Place::Network, &["ip", "nft", "nstat"], || {
         let net = Pair::new();
         net.b.drop_tcp_to("input", PORT);
         let clients = net.a.inside(|| {
@@ -76,7 +76,7 @@ fn k1_syns_without_an_answer() {
 /// One of twenty packets is lost on its way to the peer.
 #[test]
 fn lossy_path() {
-    lab(&["ip", "nft", "nstat"], || {
+    beside(Place::Network, &["ip", "nft", "nstat"], || {
         let net = Pair::new();
         // Without segmentation offload a packet is a segment.
         net.a.exec(&["ip", "link", "set", "v0", "gso_max_segs", "1"]);
@@ -96,7 +96,7 @@ fn lossy_path() {
 /// ACKs are held back for a second and released again: timeouts that were not needed.
 #[test]
 fn k7_toggled_needless_timeouts() {
-    lab(&["ip", "tc", "nstat"], || {
+    beside(Place::Network, &["ip", "tc", "nstat"], || {
         let net = Pair::new();
         let streams: Vec<_> = (0..12).map(|i| net.connect(PORT + i)).collect();
         let tbf = |verb: &str, rate: &str| {
@@ -151,7 +151,7 @@ fn k7_toggled_needless_timeouts() {
 /// where nothing else limits it.
 #[test]
 fn small_buffers_are_the_limit() {
-    lab(&["ip", "ss", "tc"], || {
+    beside(Place::Network, &["ip", "ss", "tc"], || {
         let net = Pair::new();
         // Holds one ACK.
         let slow = "qdisc add dev v1 root tbf rate 250kbit burst 200 latency 2s";
@@ -191,7 +191,7 @@ fn small_buffers_are_the_limit() {
 /// by it, and on a path of microseconds it costs nothing worth an alarm.
 #[test]
 fn small_send_buffer() {
-    lab(&["ip", "ss"], || {
+    beside(Place::Network, &["ip", "ss"], || {
         let net = Pair::new();
         let (tx, rx) = net.connect(PORT);
         set_socket_send_buffer_size(&tx, 16384).unwrap();
@@ -203,7 +203,7 @@ fn small_send_buffer() {
 /// A hundred local ports and a client that opens one connection after the other.
 #[test]
 fn ports_run_out() {
-    lab(&["ip", "ss", "sysctl"], || {
+    beside(Place::Network, &["ip", "ss", "sysctl"], || {
         let net = Pair::new();
         net.a.exec(&["sysctl", "-qw", "net.ipv4.ip_local_port_range=20000 20099"]);
         let to = SocketAddrV4::new(B, PORT);

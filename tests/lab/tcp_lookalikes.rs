@@ -8,7 +8,7 @@ use rustix::net::sockopt::{
     set_socket_send_buffer_size_force,
 };
 
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside};
 use crate::kit::net::{Pair, fill};
 use crate::kit::product::check;
 use crate::kit::{pause, secs, wait_for};
@@ -20,7 +20,7 @@ const TO_PORT: &str = "dport = :5000";
 /// a thousand times `tb`. Still every RTO sends a segment.
 #[test]
 fn k5_shrunk_buffer_before_a_black_hole() {
-    lab(&["ip", "nft", "ss"], || {
+    beside(Place::Network, &["ip", "nft", "ss"], || {
         let net = Pair::new();
         let (mut tx, _rx) = net.connect(PORT);
         net.b.drop_tcp_to("input", PORT);
@@ -42,7 +42,7 @@ fn k5_shrunk_buffer_before_a_black_hole() {
 /// a second copy while the first is still queued, so nothing leaves TCP.
 #[test]
 fn k7_stuck_qdisc() {
-    lab(&["ip", "tc", "ss"], || {
+    beside(Place::Network, &["ip", "tc", "ss"], || {
         let net = Pair::new();
         let (mut tx, _rx) = net.connect(PORT);
         let tbf = "qdisc add dev v0 root tbf rate 1kbit burst 1600 latency 600s";
@@ -65,7 +65,7 @@ fn k7_stuck_qdisc() {
 /// retransmission is refused locally.
 #[test]
 fn k2_own_firewall_closes_in_mid_flight() {
-    lab(&["ip", "nft", "ss", "nstat"], || {
+    beside(Place::Network, &["ip", "nft", "ss", "nstat"], || {
         let net = Pair::new();
         let (mut tx, _rx) = net.connect(PORT);
         net.b.drop_tcp_to("input", PORT);
@@ -87,7 +87,7 @@ fn k2_own_firewall_closes_in_mid_flight() {
 /// the next segment goes, so the counter alone says nothing.
 #[test]
 fn k6_the_counter_moves_and_nothing_is_stuck() {
-    lab(&["ip", "nft", "ss", "nstat"], || {
+    beside(Place::Network, &["ip", "nft", "ss", "nstat"], || {
         let net = Pair::new();
         let (tx, rx) = net.connect(PORT);
         set_socket_send_buffer_size_force(&tx, 8 << 20).unwrap();

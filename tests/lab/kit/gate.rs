@@ -1,11 +1,46 @@
-//! Who may run the lab, and one test at a time.
+//! Who may run the lab, and beside whom.
 
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 
-/// Faults disturb each other (a pinned spinner slows a sender), so tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
+/// Faults disturb each other (a pinned spinner slows a sender), so tests take turns, but for those
+/// that stay in their place.
+static TURN: RwLock<()> = RwLock::new(());
+/// Places for tests that run beside others: of the network, of disks.
+static PLACES: (Mutex<[u8; 2]>, Condvar) = (Mutex::new([2, 1]), Condvar::new());
+
+/// Where a test breaks things, and nowhere else.
+#[derive(Clone, Copy)]
+#[allow(dead_code, reason = "not every suite has such tests")]
+pub enum Place {
+    /// Between network namespaces of its own.
+    Network = 0,
+    /// On a loop device of its own.
+    Disk = 1,
+}
+
+/// A place that is taken.
+struct Taken(Place);
+
+impl Taken {
+    fn take(place: Place) -> Self {
+        let (free, changed) = &PLACES;
+        let free = free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = changed
+            .wait_while(free, |free| free[place as usize] == 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        free[place as usize] -= 1;
+        Self(place)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        PLACES.0.lock().unwrap_or_else(PoisonError::into_inner)[self.0 as usize] += 1;
+        PLACES.1.notify_all();
+    }
+}
 
 /// Runs `test` if this machine allows it, alone. Without `STALLSCOPE_LAB=1` the whole suite
 /// is skipped, so that `cargo test` passes for everybody; with it, and with `CI=true`, a
@@ -16,11 +51,19 @@ pub fn lab(tools: &[&str], test: impl FnOnce()) {
 
 /// As [`lab`], for a suite that another variable asks for.
 pub fn suite(variable: &str, tools: &[&str], test: impl FnOnce()) {
-    if std::env::var(variable).as_deref() != Ok("1") {
-        return say(&format!("privileged suite (set {variable}=1, needs root)"));
+    if asked_for(variable) {
+        alone(by_root(tools), test);
     }
-    let root = rustix::process::geteuid().is_root();
-    alone(if root { present(tools) } else { Err("not root".into()) }, test);
+}
+
+/// As [`lab`], beside tests of other places: two of the network, one of disks.
+#[allow(dead_code, reason = "not every suite has such tests")]
+pub fn beside(place: Place, tools: &[&str], test: impl FnOnce()) {
+    if asked_for("STALLSCOPE_LAB") && may_run(by_root(tools)) {
+        let _taken = Taken::take(place);
+        let _turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
+        test();
+    }
 }
 
 /// Runs `test` if the tools it compares with are installed; needs no root.
@@ -29,12 +72,29 @@ pub fn with_tools(tools: &[&str], test: impl FnOnce()) {
 }
 
 fn alone(allowed: Result<(), String>, test: impl FnOnce()) {
-    if let Err(why) = allowed {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run in CI: {why}");
-        return say(&why);
+    if may_run(allowed) {
+        let _turn = TURN.write().unwrap_or_else(PoisonError::into_inner);
+        test();
     }
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    test();
+}
+
+fn asked_for(variable: &str) -> bool {
+    let asked = std::env::var(variable).as_deref() == Ok("1");
+    if !asked {
+        say(&format!("privileged suite (set {variable}=1, needs root)"));
+    }
+    asked
+}
+
+fn by_root(tools: &[&str]) -> Result<(), String> {
+    if rustix::process::geteuid().is_root() { present(tools) } else { Err("not root".into()) }
+}
+
+fn may_run(allowed: Result<(), String>) -> bool {
+    let Err(why) = allowed else { return true };
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run in CI: {why}");
+    say(&why);
+    false
 }
 
 /// `eprintln!` would be swallowed with the output of the passing test.
