@@ -6,7 +6,7 @@ use stallscope::model::time::MonoNs;
 use crate::kit::block::{Dir, Loop, load, writeback, writer};
 use crate::kit::cgroup::Cgroup;
 use crate::kit::gate::{Place, beside, lab};
-use crate::kit::product::{Found, check};
+use crate::kit::product::{Found, check, check_undisturbed};
 use crate::kit::sh::{Held, run};
 use crate::kit::undo::Undo;
 use crate::kit::{secs, wait_for};
@@ -43,7 +43,7 @@ fn k8_one_synchronous_writer() {
         let dev = Loop::new(&dir.image("disk.img", 256), true);
         let mut one = load(&dev.dev, "--bs=4k --ioengine=psync", exec);
         wait_for("500 writes/s", secs(10), || (rate(&dev) > 500.0).then_some(()));
-        let report = check("k8-qd1", "14s", &[]);
+        let report = check_undisturbed("k8-qd1", "14s");
         one.assert_running();
         let disk = |f: Found<'_>| f.disk() == Some(dev.name());
         report.exactly(disk, &[], &[]);
@@ -66,7 +66,7 @@ fn k8_flush_after_each_write() {
             let (m, u) = flushes(&dev)?;
             (m - n >= 50 && u - t >= 330).then_some(())
         });
-        let report = check("k8-flush", "14s", &[]);
+        let report = check_undisturbed("k8-flush", "14s");
         commits.assert_running();
         let disk = |f: Found<'_>| f.disk() == Some(dev.name());
         report.exactly(disk, &[], &[]);
