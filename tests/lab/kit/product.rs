@@ -109,7 +109,7 @@ pub fn check(name: &str, duration: &str, extra: &[&str]) -> Report {
 /// hypervisor takes them says nothing, whatever it found, and is made again.
 #[allow(dead_code, reason = "not every suite has such tests")]
 pub fn check_undisturbed(name: &str, duration: &str) -> Report {
-    for _ in 0..5 {
+    for _ in 0..2 {
         let report = check(name, duration, &[]);
         if report.foreign.is_empty() {
             return report;
