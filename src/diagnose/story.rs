@@ -50,6 +50,8 @@ pub enum Scope {
     OtherEnd,
     /// The same disk, or one above or below it in the stack.
     Stack,
+    /// A process in this cgroup, or in one below it.
+    Members,
 }
 
 impl Scope {
@@ -62,6 +64,7 @@ impl Scope {
             Self::Netns => "in the same network namespace",
             Self::OtherEnd => "at the other end, when that is on this host too",
             Self::Stack => "of the same disk stack",
+            Self::Members => "of processes in it",
         }
     }
 }
@@ -143,7 +146,30 @@ fn near(w: &Window<'_>, scope: Scope, a: &Finding, b: &Finding) -> bool {
             }
             _ => false,
         },
+        Scope::Members => match &a.subject {
+            Subject::Cgroup { path, .. } => holds(w, path, b),
+            _ => false,
+        },
     }
+}
+
+/// Is a thread of a process that the finding is about in this cgroup or below it? Only of threads
+/// that wait for a CPU the cgroup is known; those of a throttled group do.
+fn holds(w: &Window<'_>, group: &str, f: &Finding) -> bool {
+    let Some(sched) = w.derived.sched.as_ref() else { return false };
+    let mut owners: Vec<u32> = f
+        .fire
+        .sockets
+        .iter()
+        .filter_map(|id| w.derived.sockets.get(*id)?.owner.as_ref().map(|o| o.pid))
+        .collect();
+    if let Subject::Process { pid, .. } = &f.subject {
+        owners.push(*pid);
+    }
+    sched.threads.iter().filter(|t| owners.contains(&t.thread.task.pid)).any(|t| {
+        let path = t.thread.cgroup.as_deref().and_then(|p| p.strip_prefix(group));
+        path.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || group == "/")
+    })
 }
 
 fn netns(f: &Finding) -> Option<NetnsId> {

@@ -48,7 +48,11 @@ impl Rule for CfsThrottle {
         &[CollectorId::Cgroups]
     }
     fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[Explains::new("load-without-cpu", Scope::Host)];
+        const LINKS: &[Explains] = &[
+            Explains::new("load-without-cpu", Scope::Host),
+            Explains::new("tcp-listen-overflow", Scope::Members),
+            Explains::new("tcp-receiver-not-reading", Scope::Members),
+        ];
         LINKS
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {

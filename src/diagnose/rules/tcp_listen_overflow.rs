@@ -38,7 +38,8 @@ static DOC: RuleDoc = RuleDoc {
         at the moments we looked, the namespace is named and the finding is suspected.",
     look_alikes: "ListenDrops alone also counts SYNs dropped for lack of memory or a route. A \
         full SYN queue counts TCPReqQFullDrop. From the client this looks like a firewall that \
-        drops: SYN-SENT with retransmissions.",
+        drops: SYN-SENT with retransmissions, or ESTABLISHED with a request that is repeated and \
+        never acknowledged.",
     remedy: "Find out what the accepting thread waits for (a lock, a disk, a CPU). If it is only \
         slow in bursts, raise the backlog of listen() and net.core.somaxconn together: the \
         smaller of the two counts. More acceptors: SO_REUSEPORT.",
@@ -67,6 +68,9 @@ impl Rule for TcpListenOverflow {
             &[
                 Explains::new("tcp-synq-full", Scope::Same),
                 Explains::new("tcp-connect-stuck", Scope::OtherEnd),
+                // The kernel drops the last ACK of the handshake: the client is ESTABLISHED and
+                // repeats its request.
+                Explains::new("tcp-rto-storm", Scope::OtherEnd),
             ]
         }
     }

@@ -10,6 +10,7 @@ use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, STORM_RTOS, cases};
 use super::common::{evidence, text::sh};
 use crate::collect::CollectorId;
+use crate::collect::sockets::SockState;
 use crate::model::derive::rate::median;
 use crate::model::derive::sockets::TimerKind;
 use crate::model::subject::Subject;
@@ -22,6 +23,8 @@ pub(super) struct TcpRtoStorm;
 const CRIT_SOCKETS: usize = 10;
 /// ... or this part of those that send, once there are a few.
 const CRIT_SHARE: f64 = 0.05;
+/// A SYN-ACK, and as often as it is repeated (net.ipv4.tcp_synack_retries 5).
+const MAX_SYNACKS: u32 = 6;
 /// Below this a share of the connections says nothing.
 const FEW: usize = 3;
 /// TCPTimeouts per second: at least so many, and so many times the median of a minute.
@@ -33,7 +36,7 @@ static DOC: RuleDoc = RuleDoc {
     title: "retransmissions leave this host and no answer comes back",
     condition: "3 or more RTOs on end on a connection, each with total_retrans + 1 or more, and \
         bytes_acked flat. Critical with 10 or more connections to the peer, or 3 or more that \
-        are 5% of all that send in the namespace, or that retransmit while TCPTimeouts runs at \
+        are 5% of all with a send queue in the namespace, or that retransmit while TCPTimeouts runs at \
         10/s and 5 times its median of the last minute. Peers beyond 8 at once become one \
         finding: the cause is then on this side. Clears when data is acknowledged.",
     look_alikes: "RTOs that leave nothing (data_segs_out flat): tcp-silent-rto, \
@@ -87,7 +90,7 @@ fn critical(w: &Window<'_>, g: &Group<'_>) -> Option<Evidence> {
     let sending = totals.map_or(0, |t| t.sending) as usize;
     if sending > 0 && n as f64 >= CRIT_SHARE * sending as f64 {
         let pct = 100.0 * n as f64 / sending as f64;
-        let text = format!("{pct:.0}% of the {sending} connections that send");
+        let text = format!("{pct:.0}% of the {sending} connections with a send queue");
         return Some(Evidence::new("share", pct, "%", text).over(100.0 * CRIT_SHARE));
     }
     let rate = |d: &crate::model::derive::Derived| d.net(g.netns())?.rate("TcpExtTCPTimeouts");
@@ -133,6 +136,10 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     rule_out(&mut f, g);
     let enter = enter(w, g.netns());
     let peer = sh(&s.remote.addr.to_string());
+    if let Some(e) = unaccepted(g) {
+        f.evidence.push(e);
+        f.next.push(format!("on {peer}: ss -ltn sport = :{}  # Recv-Q over Send-Q", s.remote.port));
+    }
     f.next.push(format!("{enter}tcpdump -ni {} host {peer} -c 20", device(s)));
     if s.inbound {
         f.next.push(format!("{enter}mtr -n {peer}"));
@@ -141,6 +148,29 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     }
     f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));
     f
+}
+
+/// Connections that were opened and of which nothing was ever acknowledged: a server whose accept
+/// queue is full drops the last ACK of the handshake, and all that follows. It repeats its SYN-ACK,
+/// so a few segments did come in.
+fn unaccepted(g: &Group<'_>) -> Option<Evidence> {
+    let all = g.cases.iter().all(|c| {
+        let s = c.socket;
+        let new = s.info.and_then(|i| {
+            let came = i.segs_in()?;
+            let acked = i.bytes_acked()? <= 1 && i.bytes_received()? == 0;
+            Some(acked && (1..=MAX_SYNACKS).contains(&came))
+        });
+        s.state == SockState::ESTAB && !s.inbound && new == Some(true)
+    });
+    all.then(|| {
+        let again = g.cases.iter().filter_map(|c| c.socket.info?.segs_in()).max().unwrap_or(0);
+        let text = format!(
+            "opened, and nothing acknowledged since (segs_in {again}): the peer's accept queue may \
+             be full"
+        );
+        Evidence::new("bytes_acked", 1.0, "bytes", text)
+    })
 }
 
 fn rule_out(f: &mut Fire, g: &Group<'_>) {
