@@ -153,7 +153,7 @@ fn vectors_are_graded() {
         ("v22", "dm-wait-above-device", "info", "2.53 ms in the volume, 0.09 ms in the disks"),
         ("v23", "md-background-io", "warn", "for 1.8 MB/s of its own"),
         ("v25", "disk-bfq-on-fast-ssd", "warn", "scheduler [bfq]"),
-        ("v28-threads", "ctx-switch-storm", "warn", "8.5% of all CPU time"),
+        ("v28-threads", "ctx-switch-storm", "info", "8.5% of all CPU time"),
         ("m2", WINDOW, "warn", "snd_wnd 0"),
         ("m13", CAPPED, "warn", "capped at 50"),
         ("m16", "disk-hung", "warn", "0 completions for 2.02 s"),

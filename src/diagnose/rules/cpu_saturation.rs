@@ -10,6 +10,7 @@ use super::common::tasks;
 use super::common::text::time;
 use crate::collect::CollectorId;
 use crate::model::derive::Derived;
+use crate::model::derive::cpu::ThreadWait;
 use crate::model::subject::Subject;
 
 /// See [`DOC`].
@@ -30,6 +31,10 @@ const RUNNING: f64 = 2.0;
 const CLEAR: f64 = 0.7;
 const IDLE_CLEAR: f64 = 20.0;
 
+/// Threads that give way to all others: nice from here on, and SCHED_IDLE.
+const NICE: i8 = 10;
+const SCHED_IDLE: u32 = 5;
+
 /// % of steal from which on the CPUs are not short, but taken.
 const STOLEN: f64 = 10.0;
 
@@ -39,7 +44,8 @@ static DOC: RuleDoc = RuleDoc {
     condition: "Tasks wait for a CPU in 40% or more of the time (PSI cpu some) while 10% or less \
         is idle, for 8 of 10 s. Critical when it is 80% or more for 30 s. Without PSI: two \
         runnable tasks per CPU or more. Clears below 28%, or with 20% idle.",
-    look_alikes: "CPUs that are merely busy: with one thread each nobody waits. Threads that wait \
+    look_alikes: "CPUs that are merely busy: with one thread each nobody waits. Batches that are \
+        nice (10 or more, SCHED_IDLE) wait by their own will and are not counted. Threads that wait \
         while a CPU idles (runq-latency-idle-elsewhere), or that a quota holds back \
         (cfs-throttle): there is idle time then. A high load of blocked tasks \
         (load-without-cpu).",
@@ -61,6 +67,8 @@ impl Rule for CpuSaturation {
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(idle) = idle(w.derived) else { return };
         let psi = w.recent(3).find_map(|d| d.psi?.cpu_some);
+        // Whoever is nice has nobody to blame; PSI counts him all the same.
+        let psi = psi.map(|p| p.min(ordinary(w).unwrap_or(p)));
         let cpus = f64::from(w.host.cpus.max(1));
         let queue = w.derived.cpu.as_ref().and_then(|c| c.running).map(f64::from);
         // How far over the threshold: 1 is at it.
@@ -77,6 +85,18 @@ impl Rule for CpuSaturation {
             out.linger(Subject::Host);
         }
     }
+}
+
+/// % of the time that threads which are not nice wait, summed up: no less than what PSI would say
+/// of them alone. `None`: not all threads were read, or nobody is nice.
+fn ordinary(w: &Window<'_>) -> Option<f64> {
+    let sched = w.derived.sched.as_ref().filter(|s| s.unread_threads == 0)?;
+    let waits = |t: &&ThreadWait| t.run_delay_ns > 0;
+    let (nice, others): (Vec<_>, Vec<_>) = sched.threads.iter().filter(waits).partition(|t| {
+        t.thread.nice.is_some_and(|n| n >= NICE) || t.thread.policy == Some(SCHED_IDLE)
+    });
+    // ms per second are tenths of a percent.
+    (!nice.is_empty()).then(|| others.iter().map(|t| t.wait_ms_s() / 10.0).sum())
 }
 
 /// Time that no task wanted, %. Steal is not ours to give.
