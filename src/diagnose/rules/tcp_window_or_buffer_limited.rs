@@ -35,7 +35,8 @@ const LOW_CEILING: f64 = 12.5e6;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-window-or-buffer-limited"),
     title: "a buffer bounds the throughput of a connection, not the path",
-    condition: "Over 10 s with 1 MB/s acknowledged or more: rwnd_limited is 50% of the busy time \
+    condition: "Over 10 s with 1 MB/s acknowledged or more, or any rate with unsent data and a \
+        shortest round trip of 5 ms or more: rwnd_limited is 50% of the busy time \
         or more while the window was never closed (the peer's receive buffer), or sndbuf_limited \
         is 30% or more (our send buffer). Info; a warning when the shortest round trip is 5 ms \
         or more and the buffer allows less than 12.5 MB/s on it.",
@@ -76,7 +77,10 @@ impl Rule for TcpWindowOrBufferLimited {
 }
 
 fn case(s: &Suspect) -> Option<Case<'_>> {
-    let f = s.flow.filter(|f| f.dt >= SPAN && f.rate() >= MIN_RATE)?;
+    let f = s.flow.filter(|f| f.dt >= SPAN)?;
+    if f.rate() < MIN_RATE && !starved(s) {
+        return None;
+    }
     let busy = f.busy_us as f64 >= MIN_BUSY * f.dt.as_micros() as f64;
     let lossy = f64::from(f.retrans) > MAX_LOSS * f64::from(f.segs_out);
     if !busy || lossy {
@@ -94,6 +98,13 @@ fn case(s: &Suspect) -> Option<Case<'_>> {
         Some(_) => Some(Case::sure(s, Cause::Limited(Limit::Window))),
         None => Some(Case::suspected(s, Cause::Limited(Limit::Window), why)),
     }
+}
+
+/// The smaller the window, the less passes: a slow connection is judged as well when the path is
+/// long and there is more to send.
+fn starved(s: &Suspect) -> bool {
+    let Some(i) = s.info else { return false };
+    i.min_rtt_us().is_some_and(|n| n >= LONG_US) && i.notsent_bytes().is_some_and(|n| n > 0)
 }
 
 /// The buffer, bytes: what may be outstanding at a time.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::super::rate::{grown, grown32};
-use crate::collect::sockets::{NetnsTable, Proto, unmap};
+use crate::collect::sockets::{NetnsTable, Proto, TcpInfo, unmap};
 use crate::model::heap::block;
 use crate::model::subject::NetnsId;
 use crate::model::time::MonoNs;
@@ -22,6 +22,12 @@ const KEEP: Duration = Duration::from_secs(15);
 const MAX_FLOWS: usize = 256;
 /// Less than this, bytes/s, is not worth a ring.
 const MIN_RATE: f64 = 500_000.0;
+/// But this is, of one with more to send on a long path: the smaller the window, the less passes.
+const MIN_RATE_HELD: f64 = 10_000.0;
+/// A path is long from this round trip on, us.
+const LONG_US: u32 = 5000;
+/// Rings that slow connections may take.
+const MAX_SLOW_FLOWS: usize = MAX_FLOWS / 2;
 /// Readings in a ring at most.
 const MAX_READINGS: usize = 128;
 /// Peers with retransmissions that are remembered per reading.
@@ -97,6 +103,8 @@ struct Reading {
     dsack_dups: Option<u32>,
     reordered: Option<u32>,
     snd_wnd: Option<u32>,
+    /// Bytes/s from which on it is worth a ring.
+    worth: f64,
     row: u32,
 }
 
@@ -150,7 +158,8 @@ impl FlowTracker {
         self.last = merged;
         self.rings.retain(|_, r| r.back().is_some_and(|n| at.since(n.at) < KEEP));
         notable.extend(self.rings.values().filter_map(|ring| {
-            let f = window(ring).filter(|f| f.rate() >= MIN_RATE)?;
+            let worth = ring.back().map_or(MIN_RATE, |r| r.worth);
+            let f = window(ring).filter(|f| f.rate() >= worth)?;
             let limited = f.by_window() >= 0.4 || f.by_sndbuf() >= 0.25;
             ring.back().filter(|r| limited && r.at == at).map(|r| r.row)
         }));
@@ -186,6 +195,7 @@ impl FlowTracker {
                 dsack_dups: info.dsack_dups(),
                 reordered: info.reord_seen(),
                 snd_wnd: info.snd_wnd(),
+                worth: if is_held_back(info) { MIN_RATE_HELD } else { MIN_RATE },
                 row: i as u32,
             });
         }
@@ -203,8 +213,8 @@ impl FlowTracker {
 fn ring(rings: &mut HashMap<u64, VecDeque<Reading>>, before: &Reading, now: &Reading) {
     let acked = before.acked.zip(now.acked).and_then(|(a, b)| grown(a, b)).unwrap_or(0);
     let dt = now.at.since(before.at);
-    let fast = super::super::rate::per_second(acked as f64, dt).is_some_and(|r| r >= MIN_RATE);
-    let room = rings.len() < MAX_FLOWS;
+    let fast = super::super::rate::per_second(acked as f64, dt).is_some_and(|r| r >= now.worth);
+    let room = rings.len() < if now.worth < MIN_RATE { MAX_SLOW_FLOWS } else { MAX_FLOWS };
     let ring = match rings.get_mut(&now.cookie) {
         Some(ring) => ring,
         None if fast && room => {
@@ -221,10 +231,15 @@ fn ring(rings: &mut HashMap<u64, VecDeque<Reading>>, before: &Reading, now: &Rea
     {
         ring.pop_front();
     }
-    let slow = window(ring).is_some_and(|f| f.dt >= SPAN && f.rate() < MIN_RATE / 2.0);
+    let slow = window(ring).is_some_and(|f| f.dt >= SPAN && f.rate() < now.worth / 2.0);
     if slow {
         rings.remove(&now.cookie);
     }
+}
+
+/// Has it more to send, on a long path?
+fn is_held_back(info: &TcpInfo) -> bool {
+    info.notsent_bytes().is_some_and(|n| n > 0) && info.min_rtt_us().is_some_and(|n| n >= LONG_US)
 }
 
 /// Far above the shortest round trip; the rule decides with the numbers.
