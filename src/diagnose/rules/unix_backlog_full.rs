@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::super::{
-    Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts,
-    Window,
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
 };
+use super::common::lasting::lasting;
 use super::common::peers::{enter, owner};
 use super::common::text::sh;
 use crate::collect::CollectorId;
+use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::sockets::UnixFull;
 use crate::model::subject::{NetnsId, Subject};
 
@@ -16,12 +17,20 @@ use crate::model::subject::{NetnsId, Subject};
 #[derive(Debug)]
 pub(super) struct UnixBacklogFull;
 
+/// Full for so long, with an acceptor that does not run, it is no burst.
+const STUCK: Duration = Duration::from_secs(5);
+/// Looked at over this time, since a reading may be late.
+const SPAN: Duration = Duration::from_secs(7);
+/// % of a core below which a process does not run.
+const RUNS: f64 = 5.0;
+
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("unix-backlog-full"),
     title: "the backlog of a UNIX socket is full: clients wait or get EAGAIN",
     condition: "A listening UNIX socket has as many connections waiting as its backlog, or more, \
         for 2 of 5 s. Non-blocking clients get EAGAIN from connect() once it is exceeded, \
-        others wait.",
+        others wait. A warning when it is full for 5 of 7 s and the process that accepts uses less \
+        than 5% of a core; else a remark (info).",
     look_alikes: "A short burst is gone at the next look. A datagram socket has no backlog of \
         connections: its queue is net.unix.max_dgram_qlen.",
     remedy: "Find out what the accepting process waits for; raise the backlog of listen() and \
@@ -39,9 +48,6 @@ impl Rule for UnixBacklogFull {
     fn needs(&self) -> &'static [CollectorId] {
         &[CollectorId::Sockets]
     }
-    fn kind(&self) -> Kind {
-        Kind::Annotation
-    }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         for s in &w.derived.sockets.spaces {
             for u in &s.unix_full {
@@ -55,13 +61,26 @@ impl Rule for UnixBacklogFull {
 fn fire(w: &Window<'_>, netns: NetnsId, u: &UnixFull) -> Fire {
     let who = u.owner.as_ref().map_or_else(String::new, |o| format!(" ({})", owner(o)));
     let name = if u.path.is_empty() { format!("inode {}", u.inode) } else { u.path.clone() };
+    let (held, _) = lasting(w, SPAN, |d| {
+        let then = d.sockets.spaces.iter().find(|s| s.netns == netns);
+        then.is_some_and(|s| s.unix_full.iter().any(|x| x.inode == u.inode))
+    });
+    let runs = u.owner.as_ref().and_then(|o| runs(w, o.pid));
+    let stuck = held >= STUCK && runs.is_some_and(|pct| pct < RUNS);
     let mut f = Fire::new(
-        Severity::Info,
+        if stuck { Severity::Warn } else { Severity::Info },
         format!("{name}{who} has {} connections waiting, backlog {}", u.waiting, u.backlog),
     );
     f.count = u.waiting.max(1);
     let text = format!("{} connections wait to be accepted", u.waiting);
     f.evidence.push(Evidence::new("Recv-Q", u.waiting.into(), "", text).over(u.backlog.into()));
+    match runs {
+        Some(pct) => {
+            let text = format!("the process that accepts uses {pct:.0}% of a core");
+            f.evidence.push(Evidence::new("run time", pct, "%", text));
+        }
+        None => f.missing.push("whether the process that accepts runs".to_owned()),
+    }
     f.ruled_out.push(RuledOut::new("burst", "it was as full at an earlier look"));
     let enter = enter(w, netns);
     f.next.push(if u.path.is_empty() {
@@ -75,4 +94,13 @@ fn fire(w: &Window<'_>, netns: NetnsId, u: &UnixFull) -> Fire {
         f.missing.push("which process (its descriptors cannot be read)".to_owned());
     }
     f
+}
+
+/// % of a core that the threads of a process use. Threads that stood still have no row; `None`:
+/// not all were read.
+fn runs(w: &Window<'_>, pid: u32) -> Option<f64> {
+    let sched = w.derived.sched.as_ref().filter(|s| s.unread_threads == 0)?;
+    let own = sched.threads.iter().filter(|t| t.thread.task.pid == pid);
+    let share = |t: &ThreadWait| 100.0 * t.run_ns as f64 / t.dt.as_nanos().max(1) as f64;
+    Some(own.fold(0.0, |sum, t| sum + share(t)))
 }
