@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::mounts::{Hierarchy, parse_controllers, parse_mountinfo};
+use super::mounts::{Hierarchy, hierarchies, parse_controllers};
 use super::read::{Contents, Reader};
 use super::tree::{Group, Known};
 use super::{CgroupRow, CgroupsSample};
@@ -50,10 +50,7 @@ impl Collector for CgroupsCollector {
     const ROLE: Role = Role::Tasks;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
-        let mounts = host.read("proc/self/mountinfo").map_err(|e| {
-            Unavailable::because("/proc/self/mountinfo", &e, "mount /proc of the host")
-        })?;
-        let mut hierarchies = parse_mountinfo(&mounts);
+        let mut hierarchies = hierarchies(host)?;
         for h in hierarchies.iter_mut().filter(|h| h.v2) {
             if let Ok(text) = host.read(h.dir.join("cgroup.controllers")) {
                 h.v2_offers = parse_controllers(&text);

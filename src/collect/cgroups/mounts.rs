@@ -3,7 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::collect::parse::{fields, lines, whole_lines};
+use crate::collect::parse::{fields, lines, number, whole_lines};
+use crate::collect::{HostFs, Unavailable};
+
+/// Ancestors of ours that are asked for their mounts.
+const MAX_ANCESTORS: usize = 8;
 
 /// Controllers of a hierarchy that we read.
 #[allow(clippy::struct_excessive_bools, reason = "a set; any of them may be mounted together")]
@@ -28,6 +32,50 @@ pub(super) struct Hierarchy {
     pub v1: Controllers,
     /// Of the unified hierarchy, at its root; all until `cgroup.controllers` was read.
     pub v2_offers: Controllers,
+}
+
+/// The hierarchies of the host. `ip netns exec` mounts a `/sys` of its own, which has none: then
+/// they are looked for through the root of process 1, or of an ancestor of ours, which is whoever
+/// typed that command.
+pub(super) fn hierarchies(host: &HostFs) -> Result<Vec<Hierarchy>, Unavailable> {
+    let mounts = host
+        .read("proc/self/mountinfo")
+        .map_err(|e| Unavailable::because("/proc/self/mountinfo", &e, "mount /proc of the host"))?;
+    let own = parse_mountinfo(&mounts);
+    if !own.is_empty() {
+        return Ok(own);
+    }
+    let mut pid = Some(1);
+    let mut next = parent(host, "self");
+    for _ in 0..=MAX_ANCESTORS {
+        let Some(now) = pid else { break };
+        let theirs = seen_by(host, now);
+        if !theirs.is_empty() {
+            return Ok(theirs);
+        }
+        pid = next.filter(|p| *p > 1);
+        next = pid.and_then(|p| parent(host, &p.to_string()));
+    }
+    Ok(Vec::new())
+}
+
+/// What another process has mounted, if we may look there.
+fn seen_by(host: &HostFs, pid: u64) -> Vec<Hierarchy> {
+    let Ok(mounts) = host.read(format!("proc/{pid}/mountinfo")) else { return Vec::new() };
+    let mut all = parse_mountinfo(&mounts);
+    for h in &mut all {
+        h.mount = format!("/proc/{pid}/root{}", h.mount).into();
+        h.dir = PathBuf::from(format!("proc/{pid}/root")).join(&h.dir);
+    }
+    all.retain(|h| host.path(&h.dir).is_dir());
+    all
+}
+
+/// The parent of a process: the field behind the state, which follows the last parenthesis.
+fn parent(host: &HostFs, pid: &str) -> Option<u64> {
+    let stat = host.read(format!("proc/{pid}/stat")).ok()?;
+    let end = stat.iter().rposition(|b| *b == b')')?;
+    number(fields(stat.get(end + 1..)?).nth(1)?)
 }
 
 /// Hierarchies with a controller that we read, one per device number.

@@ -112,6 +112,26 @@ fn v2_root() -> tempfile::TempDir {
     dir
 }
 
+/// As `ip netns exec` leaves it: nothing mounted here, process 1 out of reach, and the shell that
+/// typed it sees all.
+#[test]
+fn hidden_hierarchies_are_found_through_an_ancestor() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("proc/self/mountinfo", "30 23 0:26 / /sys rw - sysfs sysfs rw\n");
+    write("proc/self/stat", "70 (stall (scope) S 60 70 60\n");
+    write("proc/1/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    write("proc/60/stat", "60 (ip) S 50 60 50\n");
+    write("proc/50/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    write("proc/50/root/sys/fs/cgroup/a/memory.current", "1\n");
+    let mut c = open(&HostFs::at(dir.path()));
+    assert_eq!(paths(&sample(&mut c, 0)), ["/proc/50/root/sys/fs/cgroup:/a"]);
+}
+
 #[test]
 fn groups_appear_move_and_go() {
     let dir = v2_root();
