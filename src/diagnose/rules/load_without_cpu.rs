@@ -103,6 +103,8 @@ fn fire(w: &Window<'_>, load: f64, idle: f64, blocked: f64) -> Fire {
     if let Some(b) = tasks::blocked_tasks(w).and_then(|p| p.first().copied()) {
         f.next.push(format!("cat /proc/{}/stack", b.task.tid));
     }
-    f.next.push("dmesg | tail -30; echo w > /proc/sysrq-trigger".to_owned());
+    f.next.push(
+        "echo w > /proc/sysrq-trigger; dmesg | tail -30  # stacks of blocked tasks".to_owned(),
+    );
     f
 }

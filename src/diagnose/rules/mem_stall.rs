@@ -90,8 +90,14 @@ fn fire(w: &Window<'_>, full: f64) -> Fire {
         f.evidence.push(Evidence::new("MemAvailable", kb as f64 * 1024.0, "bytes", text));
     }
     if let Some(g) = groups.first() {
-        f.next
-            .push(format!("grep . {}/memory*", sh(&format!("{}{}", g.group.mount, g.group.path))));
+        let v1 = g.group.mount.ends_with("memory");
+        let files = if v1 {
+            "memory.usage_in_bytes memory.limit_in_bytes memory.failcnt memory.oom_control"
+        } else {
+            "memory.current memory.max memory.high memory.events"
+        };
+        let dir = sh(&format!("{}{}", g.group.mount, g.group.path));
+        f.next.push(format!("cd {dir} && grep . {files}"));
     }
     f.next.push("vmstat 1 3; sar -B 1 3".to_owned());
     f.next.push(

@@ -108,7 +108,11 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     f.missing.push("whether the peer's accept queue is full: that shows on the peer".to_owned());
     let enter = enter(w, g.netns());
     let (peer, port) = (sh(&s.remote.addr.to_string()), s.remote.port);
-    f.next.push(format!("{enter}nc -vz -w 3 {peer} {port}"));
+    // A shell is on every box; nc is not.
+    f.next.push(format!(
+        "{enter}timeout 3 bash -c '</dev/tcp/{}/{port}' && echo open",
+        s.remote.addr
+    ));
     f.next.push(format!("{enter}ip route get {peer}"));
     f.next.push(format!("{enter}tcpdump -ni {} host {peer} and port {port} -c 20", device(s)));
     f.next.push(format!("{enter}ss -tnop state syn-sent dst {}", ss_dst(s)));

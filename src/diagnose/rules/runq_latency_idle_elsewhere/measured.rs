@@ -139,6 +139,9 @@ fn fire(
     f.missing.push("whether they are niced (no /proc/PID/schedstat to go by)".to_owned());
     if let Some(t) = own.first() {
         f.next.push(format!("grep Cpus_allowed_list /proc/{}/status", t.tid));
+    }
+    let bound = |t: &&&TaskWaits| t.comm.as_deref().is_some_and(super::is_per_cpu_thread);
+    if let Some(t) = own.iter().find(|t| !bound(t)) {
         f.next.push(format!("taskset -cp 0-{} {}", w.host.cpus.saturating_sub(1), t.tid));
     }
     f.next.push(super::who_runs(c.cpu));

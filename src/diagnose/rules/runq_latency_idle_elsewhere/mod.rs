@@ -294,7 +294,10 @@ fn fire(w: &Window<'_>, cpu: CpuId, waiters: &[Waiter<'_>], idle: &[(CpuId, f64)
     if let Some(x) = waiters.first() {
         let tid = x.wait.thread.task.tid;
         f.next.push(format!("grep Cpus_allowed_list /proc/{tid}/status"));
-        f.next.push(format!("taskset -cp 0-{} {tid}", w.host.cpus.saturating_sub(1)));
+        if let Some(x) = waiters.iter().find(|x| !is_per_cpu_thread(&x.wait.thread.comm)) {
+            let tid = x.wait.thread.task.tid;
+            f.next.push(format!("taskset -cp 0-{} {tid}", w.host.cpus.saturating_sub(1)));
+        }
         if let Some(g) = &x.wait.thread.cgroup {
             f.next.push(format!("cat /proc/{tid}/cpuset  # in cgroup {}", sh(g)));
         }
@@ -315,5 +318,29 @@ fn allowed(f: &mut Fire, x: &Waiter<'_>) {
             f.evidence.push(Evidence::text("Cpus_allowed_list", text));
         }
         None => f.missing.push("which CPUs they may use (Cpus_allowed_list)".to_owned()),
+    }
+}
+
+/// A thread of the kernel that belongs to one CPU (`ksoftirqd/3`, `kworker/3:1`): it has
+/// `PF_NO_SETAFFINITY`, and taskset fails with EINVAL.
+fn is_per_cpu_thread(comm: &str) -> bool {
+    let Some((name, rest)) = comm.split_once('/') else { return false };
+    let kind = ["ksoftirqd", "migration", "cpuhp", "idle_inject", "irq_work", "rcuc", "ktimers"];
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    digits > 0 && (kind.contains(&name) || name == "kworker")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_per_cpu_thread;
+
+    #[test]
+    fn kernel_threads_of_one_cpu_are_told_by_their_names() {
+        for bound in ["ksoftirqd/0", "kworker/12:1H-kblockd", "kworker/0:2", "migration/3"] {
+            assert!(is_per_cpu_thread(bound), "{bound}");
+        }
+        for free in ["kworker/u8:3-flush", "java", "app/1", "ksoftirqd", "worker/501"] {
+            assert!(!is_per_cpu_thread(free), "{free}");
+        }
     }
 }
