@@ -18,7 +18,7 @@ use stallscope::collect::memory::MemorySample;
 use stallscope::collect::net_counters::{NetCountersSample, NetnsCounters};
 use stallscope::collect::processes::{BlockedTask, ProcessesSample};
 use stallscope::collect::psi::{PsiSample, PsiTotals};
-use stallscope::collect::sched::{SchedSample, ThreadSched};
+use stallscope::collect::sched::{CpuSchedstat, SchedSample, ThreadSched};
 use stallscope::collect::sockets::unix_diag::UnixRow;
 use stallscope::collect::sockets::{
     InetRows, NO_INFO, NetnsTable, Owner, Proto, RouteAnswer, RouteOutcome, SockState, SockTimer,
@@ -408,7 +408,12 @@ fn sched(i: &Incident, v: View<'_>) -> SchedSample {
         })
         .collect();
     let load = v.0.get("load1").map(|l| [*l, *l, *l]);
-    SchedSample { threads, load, ..SchedSample::default() }
+    let delay = |c: u32| v.0.get(&format!("schedstat.{c}.run_delay_ns")).map(|n| (c, *n as u64));
+    let cpus = (0..i.cpus)
+        .filter_map(delay)
+        .map(|(c, run_delay_ns)| CpuSchedstat { cpu: CpuId(c), run_delay_ns, ..Default::default() })
+        .collect();
+    SchedSample { threads, load, cpus, ..SchedSample::default() }
 }
 
 fn counters(i: &Incident, v: View<'_>) -> NetCountersSample {

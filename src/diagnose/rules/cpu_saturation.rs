@@ -67,13 +67,13 @@ impl Rule for CpuSaturation {
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(idle) = idle(w.derived) else { return };
         let psi = w.recent(3).find_map(|d| d.psi?.cpu_some);
-        // Whoever is nice has nobody to blame; PSI counts him all the same.
-        let psi = psi.map(|p| p.min(ordinary(w).unwrap_or(p)));
+        // PSI counts who is nice as well.
+        let psi = psi.map(|all| Pressure { all, counted: all.min(ordinary(w).unwrap_or(all)) });
         let cpus = f64::from(w.host.cpus.max(1));
         let queue = w.derived.cpu.as_ref().and_then(|c| c.running).map(f64::from);
         // How far over the threshold: 1 is at it.
         let want = match (psi, queue) {
-            (Some(p), _) => p / WAITING,
+            (Some(p), _) => p.counted / WAITING,
             (None, Some(n)) => n / (RUNNING * cpus),
             (None, None) => {
                 return out.cannot_judge("no /proc/pressure and no procs_running in /proc/stat");
@@ -87,16 +87,26 @@ impl Rule for CpuSaturation {
     }
 }
 
+/// PSI cpu some, %.
+#[derive(Clone, Copy)]
+struct Pressure {
+    all: f64,
+    /// Without threads that are nice.
+    counted: f64,
+}
+
 /// % of the time that threads which are not nice wait, summed up: no less than what PSI would say
-/// of them alone. `None`: not all threads were read, or nobody is nice.
+/// of them alone. What all CPUs count, processes of a moment among it, less what the nice ones say
+/// of themselves. `None`: this kernel does not count it, or nobody is nice.
 fn ordinary(w: &Window<'_>) -> Option<f64> {
-    let sched = w.derived.sched.as_ref().filter(|s| s.unread_threads == 0)?;
-    let waits = |t: &&ThreadWait| t.run_delay_ns > 0;
-    let (nice, others): (Vec<_>, Vec<_>) = sched.threads.iter().filter(waits).partition(|t| {
+    let sched = w.derived.sched.as_ref().filter(|s| !s.cpus.is_empty())?;
+    let is_nice = |t: &&ThreadWait| {
         t.thread.nice.is_some_and(|n| n >= NICE) || t.thread.policy == Some(SCHED_IDLE)
-    });
+    };
+    let nice = sched.threads.iter().filter(is_nice).fold(0.0, |sum, t| sum + t.wait_ms_s());
+    let all = sched.cpus.iter().fold(0.0, |sum, (_, ms_s, _)| sum + ms_s);
     // ms per second are tenths of a percent.
-    (!nice.is_empty()).then(|| others.iter().map(|t| t.wait_ms_s() / 10.0).sum())
+    (nice > 0.0).then(|| (all - nice).max(0.0) / 10.0)
 }
 
 /// Time that no task wanted, %. Steal is not ours to give.
@@ -105,18 +115,18 @@ fn idle(d: &Derived) -> Option<f64> {
     Some(t.idle + t.iowait)
 }
 
-fn fire(w: &Window<'_>, idle: f64, psi: Option<f64>, queue: Option<f64>) -> Fire {
+fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) -> Fire {
     let (bad, _) =
         lasting(w, CRIT_OF, |d| d.psi.and_then(|p| p.cpu_some).is_some_and(|p| p >= WAITING_CRIT));
-    let crit = bad >= CRIT_FOR;
+    let crit = bad >= CRIT_FOR && psi.is_some_and(|p| p.counted >= WAITING_CRIT);
     let severity = if crit { Severity::Crit } else { Severity::Warn };
     let busy = 100.0 - idle;
     let mut f = match psi {
         Some(p) => Fire::new(
             severity,
             format!(
-                "{} CPUs are {busy:.0}% busy and tasks wait for one {p:.0}% of the time",
-                w.host.cpus
+                "{} CPUs are {busy:.0}% busy and tasks wait for one {:.0}% of the time",
+                w.host.cpus, p.counted
             ),
         ),
         None => Fire::new(
@@ -132,9 +142,16 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<f64>, queue: Option<f64>) -> Fire
         Some(p) => {
             let for_long =
                 if crit { format!(", over 80% for {}", time(bad)) } else { String::new() };
-            let text = format!("cpu pressure some {p:.0}%{for_long}");
+            let text = if p.counted < p.all {
+                format!(
+                    "cpu pressure some {:.0}%{for_long}, threads that are not nice at most {:.0}%",
+                    p.all, p.counted
+                )
+            } else {
+                format!("cpu pressure some {:.0}%{for_long}", p.all)
+            };
             let at = if crit { WAITING_CRIT } else { WAITING };
-            f.evidence.push(Evidence::new("psi cpu", p, "%", text).over(at));
+            f.evidence.push(Evidence::new("psi cpu", p.counted, "%", text).over(at));
         }
         None => f.missing.push("how much tasks wait (no /proc/pressure)".to_owned()),
     }
