@@ -9,6 +9,7 @@ use super::common::lasting::lasting;
 use super::common::peers::{enter, owner};
 use super::common::text::sh;
 use crate::collect::CollectorId;
+use crate::collect::sockets::Owner;
 use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::sockets::UnixFull;
 use crate::model::subject::{NetnsId, Subject};
@@ -29,8 +30,8 @@ static DOC: RuleDoc = RuleDoc {
     title: "the backlog of a UNIX socket is full: clients wait or get EAGAIN",
     condition: "A listening UNIX socket has as many connections waiting as its backlog, or more, \
         for 2 of 5 s. Non-blocking clients get EAGAIN from connect() once it is exceeded, \
-        others wait. A warning when it is full for 5 of 7 s and the process that accepts uses less \
-        than 5% of a core; else a remark (info).",
+        others wait. A warning when it is full for 5 of 7 s and all processes with the name of its \
+        owner use less than 5% of a core; else a remark (info).",
     look_alikes: "A short burst is gone at the next look. A datagram socket has no backlog of \
         connections: its queue is net.unix.max_dgram_qlen.",
     remedy: "Find out what the accepting process waits for; raise the backlog of listen() and \
@@ -65,7 +66,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, u: &UnixFull) -> Fire {
         let then = d.sockets.spaces.iter().find(|s| s.netns == netns);
         then.is_some_and(|s| s.unix_full.iter().any(|x| x.inode == u.inode))
     });
-    let runs = u.owner.as_ref().and_then(|o| runs(w, o.pid));
+    let runs = u.owner.as_ref().and_then(|o| runs(w, o));
     let stuck = held >= STUCK && runs.is_some_and(|pct| pct < RUNS);
     let mut f = Fire::new(
         if stuck { Severity::Warn } else { Severity::Info },
@@ -76,10 +77,10 @@ fn fire(w: &Window<'_>, netns: NetnsId, u: &UnixFull) -> Fire {
     f.evidence.push(Evidence::new("Recv-Q", u.waiting.into(), "", text).over(u.backlog.into()));
     match runs {
         Some(pct) => {
-            let text = format!("the process that accepts uses {pct:.0}% of a core");
+            let text = format!("processes of that name use {pct:.0}% of a core");
             f.evidence.push(Evidence::new("run time", pct, "%", text));
         }
-        None => f.missing.push("whether the process that accepts runs".to_owned()),
+        None => f.missing.push("whether its processes run".to_owned()),
     }
     f.ruled_out.push(RuledOut::new("burst", "it was as full at an earlier look"));
     let enter = enter(w, netns);
@@ -96,11 +97,12 @@ fn fire(w: &Window<'_>, netns: NetnsId, u: &UnixFull) -> Fire {
     f
 }
 
-/// % of a core that the threads of a process use. Threads that stood still have no row; `None`:
-/// not all were read.
-fn runs(w: &Window<'_>, pid: u32) -> Option<f64> {
-    let sched = w.derived.sched.as_ref().filter(|s| s.unread_threads == 0)?;
-    let own = sched.threads.iter().filter(|t| t.thread.task.pid == pid);
+/// % of a core that the owner and its namesakes use: any of several workers may be the one that
+/// accepts. Threads that stood still have no row; `None`: not all were read, or none can be.
+fn runs(w: &Window<'_>, o: &Owner) -> Option<f64> {
+    let sched = w.derived.sched.as_ref();
+    let sched = sched.filter(|s| s.unread_threads == 0 && !s.threads.is_empty())?;
+    let own = |t: &&ThreadWait| t.thread.task.pid == o.pid || t.thread.comm == o.comm;
     let share = |t: &ThreadWait| 100.0 * t.run_ns as f64 / t.dt.as_nanos().max(1) as f64;
-    Some(own.fold(0.0, |sum, t| sum + share(t)))
+    Some(sched.threads.iter().filter(own).fold(0.0, |sum, t| sum + share(t)))
 }
