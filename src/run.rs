@@ -182,6 +182,14 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
     Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })
 }
 
+/// An interrupt came first.
+const STOPPED: &str = "stopped before the first reading";
+
+/// What was seen, if anything was: nothing seen is no all-clear.
+fn if_any(seen: Observed, why: &str) -> anyhow::Result<Observed> {
+    if seen.ticks == 0 { Err(Stop::cannot(why)) } else { Ok(seen) }
+}
+
 /// Takes in ticks for `duration`; an interrupt ends it early with what was seen.
 async fn watch(
     mut feed: Feed,
@@ -203,9 +211,9 @@ async fn watch(
     loop {
         let event = tokio::select! {
             e = feed.events.recv() => e,
-            _ = interrupt.recv() => return Ok(seen),
-            _ = term.recv() => return Ok(seen),
-            () = record::next(&mut hup) => return Ok(seen),
+            _ = interrupt.recv() => return if_any(seen, STOPPED),
+            _ = term.recv() => return if_any(seen, STOPPED),
+            () = record::next(&mut hup) => return if_any(seen, STOPPED),
             () = record::next(&mut marks) => {
                 if let Some(r) = &mut recorder {
                     r.mark("SIGUSR1");
@@ -215,12 +223,8 @@ async fn watch(
             () = &mut patience => None,
         };
         let Some(Event::Tick(tick)) = event else {
-            if seen.ticks == 0 {
-                return Err(Stop::cannot(
-                    "no reading arrived; `stallscope doctor` shows which signal hangs",
-                ));
-            }
-            return Ok(seen);
+            let why = "no reading arrived; `stallscope doctor` shows which signal hangs";
+            return if_any(seen, why);
         };
         let start = *first.get_or_insert(tick.mono);
         seen.first_wall.get_or_insert(tick.wall);

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output, Stdio};
 
@@ -395,6 +395,34 @@ fn a_full_disk_is_an_error() {
     let o = program().args(["rules", "--format", "json"]).stdout(full).output().unwrap();
     assert_eq!(o.status.code(), Some(3), "{}", stderr(&o));
     assert!(stderr(&o).contains("stdout"), "{}", stderr(&o));
+}
+
+/// Who saw nothing says so: whenever the interrupt comes, an all-clear has a reading behind it.
+#[test]
+fn an_interrupt_before_the_first_reading_is_no_all_clear() {
+    for wait_ms in [5, 10, 20, 40, 60, 80, 120] {
+        let mut child = program()
+            .args(["check", "--format", "json", "--duration", "1h", "--interval", "60s"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let from = stallscope::clock::mono();
+        let then = stallscope::model::time::MonoNs(from.0 + wait_ms * 1_000_000);
+        stallscope::clock::sleep_until(then);
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let mut text = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        // Without a code: it came before there was a handler.
+        match child.wait().unwrap().code() {
+            None | Some(3) => assert_eq!(text, "", "after {wait_ms} ms"),
+            code => {
+                let v: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert!(v["ticks"].as_u64() >= Some(1), "{code:?} after {wait_ms} ms: {v}");
+            }
+        }
+    }
 }
 
 /// An interrupt ends the watching early with a report over what was seen.
