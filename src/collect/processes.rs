@@ -17,6 +17,7 @@ use super::{
     permission::{self, Right},
 };
 use crate::model::subject::TaskId;
+use crate::model::time::MonoNs;
 
 /// One reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +47,9 @@ pub struct BlockedTask {
 const BUDGET: f64 = 0.0005;
 /// Descriptors that stay open.
 const MAX_FILES: usize = 128;
+/// A refusal stands for so long: who was refused is tried again when processes are listed anew,
+/// every ten seconds.
+const DENIED_AGE: Duration = Duration::from_secs(25);
 /// Most blocked tasks in a sample.
 const MAX_BLOCKED: usize = 256;
 
@@ -59,6 +63,10 @@ pub struct ProcessesCollector {
     wchan_readable: bool,
     /// `/proc` is mounted so that it lists our own processes only.
     hidden: bool,
+    /// When a file of a process was last refused.
+    denied_at: Option<MonoNs>,
+    /// Of the last round.
+    at: MonoNs,
 }
 
 impl Collector for ProcessesCollector {
@@ -77,6 +85,8 @@ impl Collector for ProcessesCollector {
             wchan_readable: true,
             // Every pid namespace has a process 1: not to see it is the mark of hidepid=2.
             hidden: !host.path("proc/1").exists(),
+            denied_at: None,
+            at: MonoNs(0),
         })
     }
 
@@ -102,6 +112,10 @@ impl Collector for ProcessesCollector {
             self.wchan_readable = blocked.iter().any(|b| b.wchan.is_some());
         }
         self.unread = round.unread;
+        self.at = cx.at;
+        if round.denied > 0 {
+            self.denied_at = Some(cx.at);
+        }
         Ok(ProcessesSample { total: round.processes, blocked, unread: round.unread })
     }
 
@@ -115,6 +129,11 @@ impl Collector for ProcessesCollector {
         out.push(if self.hidden {
             let why = "/proc shows our own processes only (hidepid)";
             Signal::degraded(NAME, SOURCE, why, "run as root")
+                .unseen("other users' processes", Extent::Whole)
+        } else if self.denied_at.is_some_and(|t| self.at.since(t) < DENIED_AGE) {
+            let r = permission::refusal(&self.host, Right::Ptrace);
+            let why = format!("/proc shows the files of our own processes only (hidepid){}", r.why);
+            Signal::degraded(NAME, SOURCE, why, r.remedy)
                 .unseen("other users' processes", Extent::Whole)
         } else if !lacking.is_empty() {
             let why = "wchan is hidden: no reason for blocked tasks";
@@ -134,7 +153,6 @@ mod tests {
     use super::*;
     use crate::clock;
     use crate::collect::Interest;
-    use crate::model::time::MonoNs;
 
     fn open(host: &HostFs) -> ProcessesCollector {
         ProcessesCollector::open(host, &CollectOptions::default()).unwrap()

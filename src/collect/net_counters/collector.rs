@@ -147,11 +147,12 @@ impl Collector for NetCountersCollector {
         } else if blind == 0 {
             Signal::ok(NAME, SOURCE)
         } else {
+            let r = permission::refusal(&self.host, Right::Admin);
             Signal::degraded(
                 NAME,
                 SOURCE,
-                format!("namespaces that only a mount holds are not read: {blind}"),
-                permission::refusal(&self.host, Right::Admin).remedy,
+                format!("namespaces that only a mount holds are not read: {blind}{}", r.why),
+                r.remedy,
             )
             .unseen("network namespace", Extent::Exactly(blind as u32))
         });

@@ -80,6 +80,8 @@ pub(super) struct Round {
     pub processes: u32,
     /// Threads that were due and not read: no budget, no permission.
     pub unread: u32,
+    /// Threads of these that we may not read.
+    pub denied: u32,
 }
 
 /// See the module head.
@@ -196,7 +198,7 @@ impl ThreadScan {
             unread = unread.max(threads.unwrap_or(0).saturating_sub(read));
         }
         self.behind = if unread > 0 { self.behind.saturating_add(1) } else { 0 };
-        Ok(Round { processes: self.processes.len() as u32, unread })
+        Ok(Round { processes: self.processes.len() as u32, unread, denied: self.denied })
     }
 
     fn queue(&mut self, queue: Queue) -> &mut VecDeque<Thread> {
