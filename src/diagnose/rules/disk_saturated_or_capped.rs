@@ -28,6 +28,8 @@ const UTIL: f64 = 90.0;
 const DEEP: f64 = 15.2;
 /// Latency against that of an empty queue.
 const WAITING: f64 = 3.0;
+/// Where that was not seen, ms: no volume and no flash takes as long with an empty queue.
+const LONG: f64 = 1.0;
 /// A queue that an arm cannot work off, and how long its requests take then, ms: 4.
 const QUEUE: f64 = 3.8;
 const AWAIT: f64 = 20.0;
@@ -46,8 +48,8 @@ static DOC: RuleDoc = RuleDoc {
     title: "requests pile up in front of a disk in pasted text: saturated or capped, it does not say",
     condition: "In pasted text only: live, the rules about disks have the time to find out which it \
         is. A disk that is neither known to spin nor to be local flash, with util 90% or more, and \
-        queue 16 (15.2) or more with await at least 3 times that of an empty queue, or queue 4 \
-        (3.8) or more with await 20 ms or more. Or any disk whose reads or writes (10 or more) take \
+        queue 16 (15.2) or more with await at least 3 times that of an empty queue (1 ms where that was not \
+        seen), or queue 4 (3.8) or more with await 20 ms or more. Or any disk whose reads or writes (10 or more) take \
         100 ms or more on average, plus 20 ms for each MB of a request, with or without a run time. \
         Not where another rule knows the cause. Always a suspicion.",
     look_alikes: "A limit keeps throughput flat while the queue changes: disk-capped-cloud. An arm \
@@ -104,8 +106,13 @@ fn known(d: &DiskFigures, t: &Thresholds) -> bool {
 
 fn piles_up(d: &DiskFigures, t: &Thresholds, reference: Reference) -> bool {
     let Some(r) = d.await_ms.filter(|_| !known(d, t) && d.util >= UTIL) else { return false };
-    let deep = d.aqu_sz >= DEEP && r >= WAITING * reference.ms;
+    let deep = d.aqu_sz >= DEEP && r >= waiting(reference);
     deep || (d.aqu_sz >= QUEUE && r >= AWAIT)
+}
+
+/// The latency from which on requests wait, ms.
+fn waiting(reference: Reference) -> f64 {
+    if reference.measured { WAITING * reference.ms } else { LONG }
 }
 
 /// Reads or writes that take long whatever the reason.
@@ -179,7 +186,7 @@ fn fire(
             ms(r)
         )
     };
-    f.evidence.push(Evidence::new("await", r, "ms", text).over(WAITING * reference.ms));
+    f.evidence.push(Evidence::new("await", r, "ms", text).over(waiting(reference)));
     if let Some(s) = slow.filter(|s| s.each >= 1.2 * r) {
         mean(&mut f, s);
     }
