@@ -158,8 +158,7 @@ impl FlowTracker {
         self.last = merged;
         self.rings.retain(|_, r| r.back().is_some_and(|n| at.since(n.at) < KEEP));
         notable.extend(self.rings.values().filter_map(|ring| {
-            let worth = ring.back().map_or(MIN_RATE, |r| r.worth);
-            let f = window(ring).filter(|f| f.rate() >= worth)?;
+            let f = window(ring).filter(|f| f.rate() >= worth(ring))?;
             let limited = f.by_window() >= 0.4 || f.by_sndbuf() >= 0.25;
             ring.back().filter(|r| limited && r.at == at).map(|r| r.row)
         }));
@@ -231,10 +230,15 @@ fn ring(rings: &mut HashMap<u64, VecDeque<Reading>>, before: &Reading, now: &Rea
     {
         ring.pop_front();
     }
-    let slow = window(ring).is_some_and(|f| f.dt >= SPAN && f.rate() < now.worth / 2.0);
+    let slow = window(ring).is_some_and(|f| f.dt >= SPAN && f.rate() < worth(ring) / 2.0);
     if slow {
         rings.remove(&now.cookie);
     }
+}
+
+/// From which rate on a ring is kept: one look without anything to send changes nothing.
+fn worth(ring: &VecDeque<Reading>) -> f64 {
+    ring.iter().map(|r| r.worth).fold(MIN_RATE, f64::min)
 }
 
 /// Has it more to send, on a long path?
