@@ -10,7 +10,7 @@ use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::format::{GROUP_TICKS, Stamp};
-use super::limits::{MOST_NAMED, MOST_NOTED, clip};
+use super::limits::{MOST_GROUPS, MOST_NAMED, MOST_NOTED, clip};
 use crate::model::time::{MonoNs, Seq, WallNs};
 
 /// What the recorder knows of a tick beside the tick: for timelines.
@@ -154,6 +154,15 @@ pub struct GroupIndex {
 }
 
 impl GroupIndex {
+    /// Bytes that it takes in memory, at most: its lists, and texts no longer than its JSON. Two
+    /// bytes of JSON (`{}`) may be a hundred here.
+    pub(super) fn bytes(&self, json: usize) -> usize {
+        json + self.ticks.len() * size_of::<TickRef>()
+            + self.figures.len() * 2 * size_of::<(String, Figure)>()
+            + self.findings.len() * size_of::<GroupFinding>()
+            + self.remarks.len() * size_of::<RemarkAt>()
+            + self.state.len() * size_of::<(String, u32)>()
+    }
     /// Takes in what is known of a tick.
     pub fn note(&mut self, tick: TickRef, note: &Note) {
         self.ticks.push(tick);
@@ -208,8 +217,10 @@ pub struct GroupEntry {
 #[serde(default)]
 pub struct Trailer {
     /// In the order of the file.
+    #[serde(deserialize_with = "few::<_, _, MOST_GROUPS>")]
     pub groups: Vec<GroupEntry>,
-    /// Offsets of the segments' headers.
+    /// Offsets of the segments' headers. Each has a group at least.
+    #[serde(deserialize_with = "few::<_, _, MOST_GROUPS>")]
     pub segments: Vec<u64>,
 }
 
@@ -327,6 +338,18 @@ mod tests {
         let f = index.figures["a"];
         assert_eq!((f.min, f.max, f.sum, f.n), (-1.0, 3.0, 5.0, 5));
         assert_eq!((index.findings[0].first, index.findings[0].last), (Seq(9), Seq(13)));
+    }
+
+    /// 49 kB of JSON, 1.4 MB in memory: that is what a cache must count.
+    #[test]
+    fn an_index_is_as_large_as_its_lists() {
+        let json = format!(r#"{{"findings":[{}]}}"#, vec!["{}"; MOST_NOTED].join(","));
+        let index: GroupIndex = serde_json::from_str(&json).unwrap();
+        assert_eq!(index.findings.len(), MOST_NOTED);
+        assert!(json.len() < 50_000);
+        assert!(index.bytes(json.len()) >= MOST_NOTED * size_of::<GroupFinding>());
+        let most = format!(r#"{{"segments":[{}]}}"#, vec!["1"; MOST_GROUPS + 1].join(","));
+        assert!(serde_json::from_str::<Trailer>(&most).is_err());
     }
 
     #[test]

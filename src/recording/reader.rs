@@ -72,7 +72,7 @@ impl std::fmt::Display for Damage {
 
 /// Bytes without a block at the start of a file that make it no recording.
 pub const SEARCH: u64 = super::layout::SEARCH;
-/// Indexes that are kept in memory, and bytes of their JSON: those of days.
+/// Indexes that are kept in memory, and bytes that they take: those of days.
 const CACHE: usize = 4096;
 const CACHE_BYTES: usize = 32 << 20;
 /// Groups that are looked at for something that can be read: the host where no segment knows it,
@@ -90,7 +90,7 @@ pub struct Reader {
     /// Ticks before each group.
     before: Vec<u64>,
     indexes: HashMap<u64, Arc<GroupIndex>>,
-    /// Bytes of their JSON.
+    /// Bytes that they take.
     index_bytes: usize,
     /// Where decoding stands; none while the next tick is made ahead of time.
     cursor: Option<Cursor>,
@@ -301,10 +301,11 @@ impl Reader {
         if !is_its_own || index.ticks.len() != g.ticks as usize {
             return Err(self.hurt(Damage::at(offset, h.total(), "an index of another group")));
         }
-        self.index_bytes += h.raw as usize;
+        let bytes = index.bytes(h.raw as usize);
+        self.index_bytes += bytes;
         if self.indexes.len() >= CACHE || self.index_bytes > CACHE_BYTES {
             self.indexes.clear();
-            self.index_bytes = h.raw as usize;
+            self.index_bytes = bytes;
         }
         let index = Arc::new(index);
         self.indexes.insert(offset, index.clone());

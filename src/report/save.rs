@@ -1,7 +1,8 @@
 //! Writes a pane to a new file in the working directory; never over an existing one.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Names tried when the first one is taken.
@@ -19,7 +20,7 @@ pub fn save(dir: &Path, pane: &str, stamp: &str, text: &str) -> io::Result<PathB
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(mut f) => {
                 // Half of a pane would pass for all of it.
-                f.write_all(text.as_bytes()).inspect_err(|_| _ = std::fs::remove_file(&path))?;
+                f.write_all(text.as_bytes()).inspect_err(|_| discard(&f, &path))?;
                 return Ok(path);
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -27,6 +28,14 @@ pub fn save(dir: &Path, pane: &str, stamp: &str, text: &str) -> io::Result<PathB
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Removes what was begun, unless somebody else has the name by now.
+fn discard(f: &File, path: &Path) {
+    let same = f.metadata().ok().zip(std::fs::symlink_metadata(path).ok());
+    if same.is_some_and(|(a, b)| (a.dev(), a.ino()) == (b.dev(), b.ino())) {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 #[cfg(test)]
@@ -42,6 +51,19 @@ mod tests {
         assert_eq!(a.file_name().unwrap(), "stallscope-sockets-141743.txt");
         assert_eq!(b.file_name().unwrap(), "stallscope-sockets-141743-2.txt");
         assert_eq!(std::fs::read_to_string(a).unwrap(), "one");
+    }
+
+    #[test]
+    fn only_our_own_file_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pane.txt");
+        let ours = File::create(&path).unwrap();
+        std::fs::rename(&path, dir.path().join("moved")).unwrap();
+        std::fs::write(&path, "a stranger's").unwrap();
+        discard(&ours, &path);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a stranger's");
+        discard(&File::open(&path).unwrap(), &path);
+        assert!(!path.exists());
     }
 
     #[test]
