@@ -182,11 +182,9 @@ impl Console {
     /// Has what is shown at first judged as if played from the beginning, where it is not.
     pub(super) fn judge_whole(&mut self) {
         let since = self.view.reel.as_ref().and_then(|r| r.since);
-        let (Some(_), Some(head)) = (since, self.analysis.latest().map(|m| m.tick.seq)) else {
-            return;
-        };
-        if let Some(player) = &mut self.player {
-            self.playing.ticket = player.seek(head.0);
+        let here = self.analysis.latest().map(|m| self.view.shown(m.tick.seq));
+        if let (Some(_), Some(here), Some(player)) = (since, here, &mut self.player) {
+            self.playing.ticket = player.seek(here.0);
         }
     }
 
@@ -234,7 +232,17 @@ impl Console {
             return;
         };
         if asked.is_none() && run.at(at).is_none() && at < head {
-            // The user went back to where this run was not judged.
+            // The user went back to where this run was not judged: what is shown there rests on
+            // no more than before, and nothing else is on its way.
+            if judged == Judged::Whole {
+                self.judge_whole();
+            }
+            return;
+        }
+        let oldest = |a: &Analysis| a.oldest().map(|m| m.tick.seq);
+        let less = matches!(judged, Judged::Since(_)) && oldest(&run) >= oldest(&self.analysis);
+        if asked.is_none() && less && self.analysis.at(at).is_some() {
+            // A first picture of a place that is on the screen already.
             return;
         }
         self.analysis = run;

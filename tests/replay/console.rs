@@ -283,6 +283,32 @@ fn replay_goes_to_times_findings_and_ends_and_says_where_it_is() {
     }
 }
 
+/// Back from a place before its findings are known in full: those of the place that is on the
+/// screen then become whole.
+#[test]
+fn going_back_while_a_place_is_judged_ends_with_whole_findings() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path());
+    let n = long().1.len();
+    let mut s = Session::start(&["--at", &clock(10), path.to_str().unwrap()]);
+    s.shows("REPLAY paused").shows(&clock(10)).hides("judged since");
+    let mut caught = 0;
+    for place in (1_100..n).step_by(700).take(3) {
+        s.keys(&format!("t{}\r", clock(place))).shows(&format!("{}\n", clock(place)));
+        // The second picture: from 120 ticks before.
+        let look = format!("judged since {} only", clock(place - 120));
+        let end = Instant::now() + DEADLINE;
+        while !s.text().contains(&look) && s.text().contains("judged since") {
+            assert!(Instant::now() < end, "{}", s.text());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        caught += usize::from(s.text().contains(&look));
+        s.keys(&format!("t{}\r", clock(place - 100)));
+        s.shows(&format!("{}\n", clock(place - 100))).hides("judged since");
+    }
+    println!("{caught} pictures were left before they were whole");
+}
+
 #[test]
 fn replay_plays_at_a_speed_pauses_and_stops_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
