@@ -2,7 +2,6 @@
 //! commands that run where their subject is.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use stallscope::collect::CollectorId;
@@ -10,8 +9,8 @@ use stallscope::collect::bpf::net::{FlowEvents, NetEventKind};
 use stallscope::collect::disks::DiskCounters;
 use stallscope::collect::sockets::{NetnsTable, RouteAnswer, RouteOutcome, SockTimer, TcpInfo};
 use stallscope::diagnose::{
-    Aspect, Explains, Fire, Hold, RULES, Rule, RuleDoc, RuleId, Scope, Severity, Thresholds,
-    Verdicts, Window,
+    Aspect, Explains, Fire, Hold, RULES, Rule, RuleDoc, Scope, Severity, Thresholds, Verdicts,
+    Window,
 };
 use stallscope::model::subject::{CpuId, DiskId, Endpoint, NetnsId, Subject};
 use stallscope::model::tick::Tick;
@@ -20,6 +19,7 @@ use stallscope::ui::{Theme, summary};
 use stallscope::view::action::Effect;
 use stallscope::view::vm::{Node, Piece, Size};
 
+use crate::support::rules::doc;
 use crate::support::{Console, Script, styled};
 
 const SIZES: [Size; 3] = [Size::new(40, 12), Size::new(80, 24), Size::new(120, 40)];
@@ -178,21 +178,8 @@ fn a_stall_is_as_long_in_the_table_as_in_the_finding() {
 /// Rules of which a mild one explains a bad one.
 static FOLDING: &[&dyn Rule] = &[&Mild, &Bad];
 
-const fn doc(id: &'static str) -> RuleDoc {
-    RuleDoc {
-        id: RuleId(id),
-        title: "",
-        condition: "",
-        look_alikes: "",
-        remedy: "",
-        sources: "",
-        hold: Hold::events(3),
-        needs_time: Duration::ZERO,
-    }
-}
-
 struct Mild;
-static MILD: RuleDoc = doc("disk-slow");
+static MILD: RuleDoc = doc("disk-slow", Hold::events(3));
 impl Rule for Mild {
     fn doc(&self) -> &'static RuleDoc {
         &MILD
@@ -211,7 +198,7 @@ impl Rule for Mild {
 }
 
 struct Bad;
-static BAD: RuleDoc = doc("sockets-stuck");
+static BAD: RuleDoc = doc("sockets-stuck", Hold::events(3));
 impl Rule for Bad {
     fn doc(&self) -> &'static RuleDoc {
         &BAD
@@ -260,7 +247,7 @@ fn a_row_is_as_bad_as_what_is_folded_under_it() {
 static QUEUES: &[&dyn Rule] = &[&Queue];
 
 struct Queue;
-static QUEUE: RuleDoc = doc("runq");
+static QUEUE: RuleDoc = doc("runq", Hold::events(3));
 impl Rule for Queue {
     fn doc(&self) -> &'static RuleDoc {
         &QUEUE

@@ -1,7 +1,7 @@
 //! A console on scripted ticks, keys as text, screens as text with styles.
 
 mod bpf;
-mod rules;
+pub mod rules;
 mod script;
 
 use std::fmt::Write as _;

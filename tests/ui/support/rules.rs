@@ -11,7 +11,7 @@ use stallscope::model::subject::Subject;
 
 pub const RULES: &[&dyn Rule] = &[&SilentRto, &CappedDisk, &OneCore];
 
-const fn doc(id: &'static str, hold: Hold) -> RuleDoc {
+pub const fn doc(id: &'static str, hold: Hold) -> RuleDoc {
     RuleDoc {
         id: RuleId(id),
         title: "",
