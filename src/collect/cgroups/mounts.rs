@@ -1,5 +1,6 @@
 //! The mounted hierarchies, from `/proc/self/mountinfo`.
 
+use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -45,18 +46,10 @@ pub(super) fn hierarchies(host: &HostFs) -> Result<Vec<Hierarchy>, Unavailable> 
     if !own.is_empty() {
         return Ok(own);
     }
-    let mut pid = Some(1);
-    let mut next = parent(host, "self");
-    for _ in 0..=MAX_ANCESTORS {
-        let Some(now) = pid else { break };
-        let theirs = seen_by(host, now);
-        if !theirs.is_empty() {
-            return Ok(theirs);
-        }
-        pid = next.filter(|p| *p > 1);
-        next = pid.and_then(|p| parent(host, &p.to_string()));
-    }
-    Ok(Vec::new())
+    let ancestors = iter::successors(parent(host, "self"), |p| parent(host, &p.to_string()));
+    let others = iter::once(1).chain(ancestors.take_while(|p| *p > 1).take(MAX_ANCESTORS));
+    let found = others.map(|pid| seen_by(host, pid)).find(|all| !all.is_empty());
+    Ok(found.unwrap_or_default())
 }
 
 /// What another process has mounted, if we may look there.

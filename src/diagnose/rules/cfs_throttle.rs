@@ -116,7 +116,7 @@ fn next(f: &mut Fire, g: &CgroupFigures, cpu: &CgroupCpuFigures) {
     let file = |name| file(g, name);
     f.next.push(format!("cat {}", file("cpu.stat")));
     let double = cpu.quota_us.unwrap_or(cpu.period_us).saturating_mul(2);
-    if cgroups::of_v1(g, "cpu") {
+    if cgroups::of_v1(&g.mount, "cpu") {
         f.next.push(format!("echo {double} > {}", file("cpu.cfs_quota_us")));
     } else {
         f.next.push(format!("echo '{double} {}' > {}", cpu.period_us, file("cpu.max")));

@@ -6,7 +6,7 @@ use super::super::{
     Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
 };
 use super::common::lasting::lasting;
-use super::common::tasks;
+use super::common::tasks::{self, SCHED_IDLE};
 use super::common::text::time;
 use crate::collect::CollectorId;
 use crate::model::derive::Derived;
@@ -33,7 +33,6 @@ const IDLE_CLEAR: f64 = 20.0;
 
 /// Threads that give way to all others: nice from here on, and SCHED_IDLE.
 const NICE: i8 = 10;
-const SCHED_IDLE: u32 = 5;
 
 /// % of steal from which on the CPUs are not short, but taken.
 const STOLEN: f64 = 10.0;

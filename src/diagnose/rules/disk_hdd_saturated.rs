@@ -17,14 +17,14 @@ pub(super) struct DiskHddSaturated;
 
 /// Requests in the queue, ms each, % of the time.
 const QUEUE: f64 = 4.0;
-const AWAIT: f64 = 20.0;
+pub(super) const AWAIT: f64 = 20.0;
 const UTIL: f64 = 95.0;
 /// Critical from here on, ms.
 const CRIT: f64 = 200.0;
 /// An active finding stays above this part of the thresholds.
 const CLEAR: f64 = 0.7;
 /// What an arm can do at random, per second.
-const RANDOM: (f64, f64) = (75.0, 200.0);
+pub(super) const RANDOM: (f64, f64) = (75.0, 200.0);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-hdd-saturated"),

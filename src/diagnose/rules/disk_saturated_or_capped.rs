@@ -10,6 +10,7 @@ use super::common::disks::{
     Reference, against, leaves, not_measured, reference, spins, subject, swing, title, untimed,
 };
 use super::common::text::{ms, rate, sh};
+use super::disk_hdd_saturated::{AWAIT, RANDOM};
 use super::{
     disk_capped_cloud, disk_flash_saturated, disk_hdd_saturated, disk_slow_device,
     disk_writeback_storm,
@@ -30,16 +31,13 @@ const DEEP: f64 = 15.2;
 const WAITING: f64 = 3.0;
 /// Where that was not seen, ms: no volume and no flash takes as long with an empty queue.
 const LONG: f64 = 1.0;
-/// A queue that an arm cannot work off, and how long its requests take then, ms: 4.
+/// A queue that an arm cannot work off: 4.
 const QUEUE: f64 = 3.8;
-const AWAIT: f64 = 20.0;
 /// A mean that needs no queue to be bad, ms, and requests that make a mean.
 const MEAN: f64 = 100.0;
 const LEAST: f64 = 10.0;
 /// Allowed for the transfer of a large request: 50 MB/s.
 const MS_PER_KB: f64 = 0.02;
-/// What an arm can do at random, per second.
-const RANDOM: (f64, f64) = (75.0, 200.0);
 /// A limit keeps IOPS flatter than this.
 const FLAT: f64 = 0.05;
 

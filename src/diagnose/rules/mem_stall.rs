@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::super::{
     Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
 };
+use super::common::cgroups::of_v1;
 use super::common::text::{bytes, rate, sh};
 use super::common::vm;
 use crate::collect::CollectorId;
@@ -90,8 +91,7 @@ fn fire(w: &Window<'_>, full: f64) -> Fire {
         f.evidence.push(Evidence::new("MemAvailable", kb as f64 * 1024.0, "bytes", text));
     }
     if let Some(g) = groups.first() {
-        let v1 = g.group.mount.ends_with("memory");
-        let files = if v1 {
+        let files = if of_v1(&g.group.mount, "memory") {
             "memory.usage_in_bytes memory.limit_in_bytes memory.failcnt memory.oom_control"
         } else {
             "memory.current memory.max memory.high memory.events"

@@ -358,7 +358,7 @@ fn blocked(f: &mut Fire, w: &Window<'_>) {
 fn next(f: &mut Fire, g: &CgroupFigures, l: &Limit<'_>) {
     let file = |name| file(g, name);
     let id = l.disk.id;
-    if cgroups::of_v1(g, "blkio") {
+    if cgroups::of_v1(&g.mount, "blkio") {
         f.next.push(format!("cat {}", file(l.kind.v1)));
         f.next.push(format!("echo '{id} 0' > {}", file(l.kind.v1)));
     } else {

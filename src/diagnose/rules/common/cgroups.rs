@@ -24,8 +24,8 @@ pub(crate) fn file(g: &CgroupFigures, name: &str) -> String {
 
 /// Is it of the v1 hierarchy of this controller? That has its name in the mount point:
 /// `/sys/fs/cgroup/cpu,cpuacct`.
-pub(crate) fn of_v1(g: &CgroupFigures, controller: &str) -> bool {
-    g.mount.rsplit('/').next().is_some_and(|n| n.split(',').any(|c| c == controller))
+pub(crate) fn of_v1(mount: &str, controller: &str) -> bool {
+    mount.rsplit('/').next().is_some_and(|n| n.split(',').any(|c| c == controller))
 }
 
 /// Groups of the last moments that matter and were not read this time are not known to be fine.

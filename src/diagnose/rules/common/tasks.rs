@@ -14,6 +14,9 @@ const NAMED: usize = 5;
 /// A list of blocked tasks stands for so long.
 const FRESH: Duration = Duration::from_secs(5);
 
+/// Policy of threads that run when nobody else wants to.
+pub(crate) const SCHED_IDLE: u32 = 5;
+
 /// `java/2214`.
 pub(crate) fn name(t: &ThreadWait) -> String {
     format!("{}/{}", t.thread.comm, t.thread.task.tid)

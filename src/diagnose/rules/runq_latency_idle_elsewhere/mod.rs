@@ -11,7 +11,7 @@ use super::super::{
 };
 use super::common::cgroups;
 use super::common::measured::run_queue;
-use super::common::tasks::slices_s;
+use super::common::tasks::{SCHED_IDLE, slices_s};
 use super::common::text::{count, ms, sh};
 use crate::collect::CollectorId;
 use crate::model::derive::bpf::RunqFigures;
@@ -42,8 +42,6 @@ const BUSY: f64 = 20.0;
 const THROTTLED: f64 = 0.1;
 /// Threads that a finding marks.
 const MARKED: usize = 1000;
-/// SCHED_IDLE: waits by its nature.
-const SCHED_IDLE: u32 = 5;
 /// Threads that a budgeted reading skipped are taken from moments up to this old.
 const REMEMBER: Duration = Duration::from_secs(4);
 
