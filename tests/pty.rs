@@ -417,7 +417,7 @@ fn m_marks_the_recording() {
     assert!(s.exit().success());
     let file = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
     let mut r = Reader::file(&file).unwrap();
-    let marks = r.remarks().unwrap().into_iter().filter_map(|m| match m.remark {
+    let marks = r.remarks().unwrap().list.into_iter().filter_map(|m| match m.remark {
         Remark::Mark { text } => Some((text, m.at)),
         _ => None,
     });

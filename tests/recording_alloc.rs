@@ -253,6 +253,124 @@ fn a_keyframe_of_like_rows_takes_memory_by_its_bytes() {
     assert!(total < 512 * MB, "{} MB", total / MB);
 }
 
+/// A group of ticks of one collector, its keyframe padded to so many bytes.
+fn group(padded: usize, samples: &[Flat]) -> Vec<u8> {
+    let mut recent = Recent::default();
+    let (mut file, mut back) = (Vec::new(), 0);
+    for (n, flat) in samples.iter().enumerate() {
+        let mut section = vec![1, 0, 0, 0];
+        recent.encode(flat.clone(), &mut section);
+        let mut payload = Vec::new();
+        if n == 0 {
+            payload.extend(b"\x01\x01x");
+            payload.extend(b"\x01\x05sched");
+        } else {
+            payload.extend([0, 3]);
+        }
+        put_varint(&mut payload, section.len() as u64);
+        payload.extend(section);
+        let mut frame = zip(&payload);
+        if n == 0 && frame.len() < padded {
+            let zeros = padded - frame.len() - 8;
+            frame.extend([0x50, 0x2a, 0x4d, 0x18]);
+            frame.extend((zeros as u32).to_le_bytes());
+            frame.resize(padded, 0);
+        }
+        let seq = stallscope::model::time::Seq(n as u64);
+        let at = Stamp { seq, ..Stamp::default() };
+        let kind = if n == 0 { Kind::Keyframe } else { Kind::Delta };
+        let b = stamped(kind, COMPACT, payload.len() as u32, &frame, back, n as u32, at);
+        back += b.len() as u32;
+        file.extend(b);
+    }
+    file
+}
+
+/// A list whose elements have so many numbers, each of which is `value` in one row and else 0.
+fn wide(rows: usize, width: usize, value: u64, add: u64) -> Flat {
+    let field = |n: usize| vec![token::TUPLE, n as u8];
+    let element = [field(width), vec![token::U64; width]].concat();
+    let shape = [&[token::STRUCT, 1, 0, token::COLUMN], &element[..]].concat();
+    let mut data = vec![add; rows];
+    data[rows / 2] = value.wrapping_add(add);
+    let column = Column::from_parts(rows, vec![Part::of(&data); width]);
+    Flat { shape, columns: vec![column], ..Flat::default() }
+}
+
+/// A MB of padding pays for the memory of no more than the sockets that take a MB.
+#[test]
+fn padding_pays_for_no_more_than_a_tick_of_its_size() {
+    let _alone = alone();
+    let (front, first) = good();
+    for (rows, width) in [(1 << 25, 1), (1 << 20, 1), (1 << 20, 60), (1 << 14, 120)] {
+        let key = wide(rows, width, u64::MAX, 0);
+        let bad = [&front[..first], &group(MB, &[key])[..]].concat();
+        let (read, peak, total) = taken(|| {
+            let mut r = open(bad);
+            (r.len(), r.tick(0).map(|_| r.damage().count()))
+        });
+        assert!(read.1.is_ok(), "the rest of the tick is there");
+        assert!(peak < 64 * MB && total < 64 * MB, "{rows} x {width}: {} MB", peak / MB);
+    }
+}
+
+/// What is told of a whole recording is no larger than a list that somebody can use.
+#[test]
+fn remarks_and_findings_of_all_groups_are_a_list_of_limited_size() {
+    use stallscope::model::tick::{HostInfo, Tick};
+    use stallscope::model::time::Seq;
+    use stallscope::recording::info::Info;
+    use stallscope::recording::{FindingNote, Note, Remark, Writer};
+    let _alone = alone();
+    let mut w = Writer::new(Vec::new(), &HostInfo::default()).unwrap();
+    let (mut remarks, mut findings) = (0, 0);
+    for group in 0..20u64 {
+        let at = Stamp { seq: Seq(group), ..Stamp::default() };
+        let finding = |n: u64| FindingNote {
+            rule: "tcp-peer-gone".into(),
+            subject: format!("{:>100}", group * 8_000 + n),
+            severity: "warn".into(),
+        };
+        let note = Note { findings: (0..8_000).map(finding).collect(), ..Note::default() };
+        w.tick(&Tick { seq: Seq(group), ..Tick::default() }, &note).unwrap();
+        for n in 0..8_000u64 {
+            w.remark(at, Remark::Mark { text: format!("{:>100}", group * 8_000 + n) }).unwrap();
+        }
+        w.end_group().unwrap();
+        (remarks, findings) = (remarks + 8_000, findings + 8_000);
+    }
+    let bytes = w.seal().unwrap();
+    let (info, peak, _) = taken(|| {
+        let mut r = open(bytes.clone());
+        Info::gather(&mut r, "many").unwrap()
+    });
+    assert!(info.remarks.len() > 50_000 && info.findings.len() > 10_000);
+    assert_eq!(info.remarks.len() as u64 + info.remarks_left_out, remarks);
+    assert_eq!(info.findings.len() as u64 + info.findings_left_out, findings);
+    assert!(info.text().contains(&format!("and {} more", remarks - 20)), "{}", info.text());
+    assert!(peak < 128 * MB, "info: {} MB at a time", peak / MB);
+    drop(info);
+    let (outline, peak, _) = taken(|| stallscope::replay::outline::outline(&mut open(bytes)));
+    let last = &outline.posts.last().unwrap().text;
+    assert!(last.contains("more findings and"), "{last}");
+    assert!(peak < 128 * MB, "outline: {} MB at a time", peak / MB);
+}
+
+#[test]
+fn columns_that_move_as_a_whole_are_moved_in_place() {
+    let _alone = alone();
+    let (front, first) = good();
+    let samples: Vec<Flat> = (0..20).map(|n| wide(1 << 20, 15, 9, n)).collect();
+    let file = [&front[..first], &group(MB, &samples)[..]].concat();
+    drop(samples);
+    let (read, peak, total) = taken(|| {
+        let mut r = open(file);
+        ((0..r.len()).filter(|n| r.tick(*n).is_ok()).count(), r.damage().count())
+    });
+    assert_eq!(read, (20, 0));
+    assert!(peak < 64 * MB && total < 64 * MB, "{} MB, {} MB", peak / MB, total / MB);
+}
+
 #[test]
 fn columns_without_rows_are_not_free() {
     let _alone = alone();

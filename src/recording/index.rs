@@ -73,6 +73,16 @@ pub enum Remark {
 }
 
 impl Remark {
+    /// Ticks that are missing by it.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        match self {
+            Self::Gap { ticks } => u64::from(*ticks),
+            Self::Dropped { ticks, .. } => *ticks,
+            _ => 0,
+        }
+    }
+
     /// With its texts no longer than a reader takes them.
     pub(super) fn clipped(mut self) -> Self {
         match &mut self {
@@ -95,6 +105,18 @@ pub struct RemarkAt {
     /// What.
     #[serde(flatten)]
     pub remark: Remark,
+}
+
+impl RemarkAt {
+    /// Bytes that it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = match &self.remark {
+            Remark::Dropped { why: text, .. } | Remark::Mark { text } => text.len(),
+            Remark::CollectorError { collector, error } => collector.len() + error.len(),
+            Remark::Gap { .. } | Remark::ClockStep { .. } | Remark::Unknown => 0,
+        };
+        size_of::<Self>() + texts
+    }
 }
 
 /// Where a tick is.
@@ -151,6 +173,14 @@ pub struct GroupIndex {
     /// Hashes of the last tick's sections, to verify what was rebuilt from differences.
     #[serde(deserialize_with = "few::<_, _, MOST_NAMED>")]
     pub state: Vec<(String, u32)>,
+}
+
+impl FindingNote {
+    /// Bytes that it takes in memory, with what a list of all findings says of it.
+    pub(crate) fn bytes(&self) -> usize {
+        // A name for it in the list, and one to find it again.
+        2 * (size_of::<GroupFinding>() + self.rule.len() + self.subject.len()) + 64
+    }
 }
 
 impl GroupIndex {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::index::{GroupFinding, Remark, RemarkAt};
+use super::limits::Gathered;
 use super::reader::{Damage, ReadError, Reader};
 use super::survey::Survey;
 use crate::model::text::sanitize;
@@ -47,10 +48,16 @@ pub struct Info {
     pub first: Option<String>,
     /// Time of the last tick.
     pub last: Option<String>,
+    /// Ticks that are missing, by the remarks.
+    pub missing_ticks: u64,
     /// Remarks: gaps, steps, errors, marks.
     pub remarks: Vec<RemarkAt>,
+    /// Remarks beside these: of too many.
+    pub remarks_left_out: u64,
     /// Findings, by rule and subject, with their ticks.
     pub findings: Vec<FindingSpan>,
+    /// Mentions of other findings: of too many.
+    pub findings_left_out: u64,
     /// Blocks of a later version that were passed over.
     pub unknown_blocks: u64,
     /// What is where.
@@ -99,6 +106,8 @@ impl Info {
     pub fn gather(r: &mut Reader, file: &str) -> Result<Self, ReadError> {
         let content = r.survey()?;
         let size = r.size()?;
+        let said = r.remarks()?;
+        let (findings, findings_left_out) = findings(r);
         let groups = r.groups();
         Ok(Self {
             schema: SCHEMA,
@@ -111,8 +120,11 @@ impl Info {
             groups: groups.len(),
             first: groups.first().map(|g| time(g.first.wall)),
             last: groups.last().map(|g| time(g.last.wall)),
-            remarks: r.remarks()?,
-            findings: findings(r),
+            missing_ticks: said.missing,
+            remarks: said.list,
+            remarks_left_out: said.left_out,
+            findings,
+            findings_left_out,
             unknown_blocks: r.unknown_blocks(),
             damage: r.damage().cloned().collect(),
             content,
@@ -128,7 +140,7 @@ impl Info {
         let (first, last) = (self.first.as_deref(), self.last.as_deref());
         line!(o, "  time      {} to {}", first.unwrap_or("-"), last.unwrap_or("-"));
         let c = &self.content;
-        let gaps: u64 = self.remarks.iter().map(|r| missing(&r.remark)).sum();
+        let gaps = self.missing_ticks;
         line!(
             o,
             "  ticks     {} in {} groups; {gaps} missing, {} lost to damage",
@@ -169,11 +181,11 @@ impl Info {
             let ticks = f.last_tick - f.first_tick + 1;
             line!(o, "  finding   {at} {} {rule}: {subject}, {ticks} ticks", f.severity);
         }
-        more(o, self.findings.len());
+        more(o, self.findings.len(), self.findings_left_out);
         for r in self.remarks.iter().take(LISTED) {
             line!(o, "  remark    {} {}", time(r.at.wall), words(&r.remark));
         }
-        more(o, self.remarks.len());
+        more(o, self.remarks.len(), self.remarks_left_out);
         if self.unknown_blocks > 0 {
             line!(o, "  unknown   {} blocks of a later version", self.unknown_blocks);
         }
@@ -181,16 +193,17 @@ impl Info {
             let after = d.after.map_or_else(String::new, |a| format!(", after {}", time(a.wall)));
             line!(o, "  damage    {d}{after}");
         }
-        more(o, self.damage.len());
+        more(o, self.damage.len(), 0);
         if self.torn_bytes > 0 {
             line!(o, "  torn end  {} bytes of a block", self.torn_bytes);
         }
     }
 }
 
-fn more(o: &mut String, have: usize) {
-    if have > LISTED {
-        line!(o, "            and {} more", have - LISTED);
+fn more(o: &mut String, have: usize, left_out: u64) {
+    let more = have.saturating_sub(LISTED) as u64 + left_out;
+    if more > 0 {
+        line!(o, "            and {more} more");
     }
 }
 
@@ -218,14 +231,6 @@ fn boot(id: &str) -> &str {
     }
 }
 
-fn missing(r: &Remark) -> u64 {
-    match r {
-        Remark::Gap { ticks } => u64::from(*ticks),
-        Remark::Dropped { ticks, .. } => *ticks,
-        _ => 0,
-    }
-}
-
 /// A remark as a sentence fragment.
 #[must_use]
 pub fn words(r: &Remark) -> String {
@@ -244,36 +249,41 @@ pub fn words(r: &Remark) -> String {
 fn segments(r: &Reader) -> Vec<SegmentInfo> {
     let list = r.segments().iter().enumerate();
     list.map(|(n, (offset, s))| {
-        let mine = || r.groups().iter().filter(move |g| g.segment as usize == n);
+        let place = |n: usize| r.groups().partition_point(|g| (g.segment as usize) < n);
+        let mine = r.groups().get(place(n)..place(n + 1)).unwrap_or_default();
         SegmentInfo {
             offset: *offset,
             host: s.host.clone(),
-            ticks: mine().map(|g| u64::from(g.ticks)).sum(),
-            first: mine().next().map(|g| time(g.first.wall)),
-            last: mine().next_back().map(|g| time(g.last.wall)),
+            ticks: mine.iter().map(|g| u64::from(g.ticks)).sum(),
+            first: mine.first().map(|g| time(g.first.wall)),
+            last: mine.last().map(|g| time(g.last.wall)),
         }
     })
     .collect()
 }
 
-/// Findings of all groups, each once.
-fn findings(r: &mut Reader) -> Vec<FindingSpan> {
+/// Findings of all groups, each once, and how often others were mentioned for which there is no
+/// room.
+fn findings(r: &mut Reader) -> (Vec<FindingSpan>, u64) {
     let mut known: BTreeMap<(String, String), FindingSpan> = BTreeMap::new();
+    let mut all = Gathered::default();
     for g in 0..r.groups().len() {
         let (Ok(index), Some(base)) = (r.index(g), r.first_of(g)) else { continue };
         for GroupFinding { note, first, last } in &index.findings {
             let place = |seq| index.ticks.iter().position(|t| t.at.seq == seq).unwrap_or(0);
             let (from, to) = (place(*first), place(*last));
             let wall = index.ticks.get(from).map(|t| time(t.at.wall));
-            let f = known.entry((note.rule.clone(), note.subject.clone())).or_insert_with(|| {
-                FindingSpan {
-                    rule: note.rule.clone(),
-                    subject: note.subject.clone(),
-                    severity: note.severity.clone(),
-                    first_tick: base + from as u64,
-                    last_tick: 0,
-                    first: wall,
-                }
+            let key = (note.rule.clone(), note.subject.clone());
+            if !known.contains_key(&key) && !all.has_room(note.bytes()) {
+                continue;
+            }
+            let f = known.entry(key).or_insert_with(|| FindingSpan {
+                rule: note.rule.clone(),
+                subject: note.subject.clone(),
+                severity: note.severity.clone(),
+                first_tick: base + from as u64,
+                last_tick: 0,
+                first: wall,
             });
             f.last_tick = f.last_tick.max(base + to as u64);
             if rank(&note.severity) > rank(&f.severity) {
@@ -283,7 +293,7 @@ fn findings(r: &mut Reader) -> Vec<FindingSpan> {
     }
     let mut out: Vec<_> = known.into_values().collect();
     out.sort_by_key(|f| f.first_tick);
-    out
+    (out, all.left_out)
 }
 
 fn rank(severity: &str) -> u8 {

@@ -18,6 +18,8 @@ const MOST_SEGMENT: usize = 16 << 10;
 const MOST_TRAILER: usize = 64 << 20;
 /// Remarks outside of groups.
 pub(super) const MOST_LOOSE: usize = 20_000;
+/// Bytes of memory of all remarks together, and of all findings: 100,000 short ones.
+const MOST_GATHERED: usize = 16 << 20;
 /// Groups: 72 days of ten ticks a second.
 pub(super) const MOST_GROUPS: usize = 1 << 20;
 /// Characters of a text in a remark.
@@ -35,6 +37,8 @@ const SMALL_UNITS: usize = 1 << 18;
 const UNITS_PER_BYTE: usize = 64;
 /// Units of the largest tick.
 pub(super) const MOST_UNITS: usize = 1 << 26;
+/// Rows of a list: each number of theirs is unpacked at a time.
+pub(super) const MOST_ROWS: usize = 1 << 20;
 /// Steps and bytes that it takes to make the samples of a tick, per unit.
 const WORK_PER_UNIT: usize = 16;
 
@@ -91,6 +95,33 @@ pub(super) fn least_group(units: usize) -> usize {
 /// JSON that may be read of a file of this size before it is used.
 pub(super) fn opened(size: u64) -> u64 {
     size.saturating_mul(OPENED_PER_BYTE).saturating_add(SMALL_FILE)
+}
+
+/// Memory of a list that is gathered from all groups, such as that of all remarks: each index
+/// may tell thousands, and a small file may have thousands of indexes.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    room: usize,
+    /// What did not fit.
+    pub(crate) left_out: u64,
+}
+
+impl Default for Gathered {
+    fn default() -> Self {
+        Self { room: MOST_GATHERED, left_out: 0 }
+    }
+}
+
+impl Gathered {
+    /// Is there room for one more that takes so many bytes?
+    pub(crate) fn has_room(&mut self, bytes: usize) -> bool {
+        let left = self.room.checked_sub(bytes);
+        match left {
+            Some(left) => self.room = left,
+            None => self.left_out += 1,
+        }
+        left.is_some()
+    }
 }
 
 /// A text of a remark, no longer than a reader takes it.

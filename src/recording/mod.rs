@@ -31,8 +31,9 @@ pub mod writer;
 
 pub use format::{Segment, Stamp};
 pub use index::{FindingNote, Note, Remark};
+pub(crate) use limits::Gathered;
 pub use reader::{ReadError, Reader};
 pub use recorder::Recorder;
 pub use source::{ReadAt, Spool};
-pub use survey::Survey;
+pub use survey::{Remarks, Survey};
 pub use writer::{Resume, Writer};

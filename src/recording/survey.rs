@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::format::{BlockHeader, HEADER};
 use super::index::{GroupEntry, RemarkAt};
+use super::limits::Gathered;
 use super::reader::{Damage, ReadError, Reader};
 use super::state::{Decoder, cut};
 
@@ -32,6 +33,26 @@ pub struct Survey {
     pub states_wrong: u64,
     /// Damaged places.
     pub damage: usize,
+}
+
+/// What a recording says beside its ticks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remarks {
+    /// In the order of time within each segment.
+    pub list: Vec<RemarkAt>,
+    /// How many there are beside these: a list of all of them would be too large.
+    pub left_out: u64,
+    /// Ticks that are missing, by all of them.
+    pub missing: u64,
+}
+
+impl Remarks {
+    fn add(&mut self, r: &RemarkAt, all: &mut Gathered) {
+        self.missing = self.missing.saturating_add(r.remark.missing());
+        if all.has_room(r.bytes()) {
+            self.list.push(r.clone());
+        }
+    }
 }
 
 impl Reader {
@@ -120,21 +141,22 @@ impl Reader {
         header.map_or(entry.end, |h| offset + h.total())
     }
 
-    /// All remarks, in the order of time within each segment.
+    /// All remarks.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn remarks(&mut self) -> Result<Vec<RemarkAt>, ReadError> {
-        let mut out = Vec::new();
+    pub fn remarks(&mut self) -> Result<Remarks, ReadError> {
+        let (mut out, mut all) = (Remarks::default(), Gathered::default());
         for g in 0..self.groups().len() {
             match self.index(g) {
-                Ok(index) => out.extend(index.remarks.iter().cloned()),
+                Ok(index) => index.remarks.iter().for_each(|r| out.add(r, &mut all)),
                 Err(ReadError::Io(e)) => return Err(e.into()),
                 Err(_) => {}
             }
         }
-        out.extend(self.loose_remarks().iter().cloned());
-        out.sort_by_key(|r| (r.at.wall, r.at.seq));
+        self.loose_remarks().iter().for_each(|r| out.add(r, &mut all));
+        out.left_out = all.left_out;
+        out.list.sort_by_key(|r| (r.at.wall, r.at.seq));
         Ok(out)
     }
 }

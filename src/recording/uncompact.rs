@@ -9,7 +9,7 @@ use super::flat::{Column, Flat, FlatError, Part, TableOf};
 use super::reshape::Mapping;
 use super::undelta::{
     afford, behind, column_of, count, number, read_head, read_runs, read_tables, read_texts_over,
-    torn, unzigzag,
+    settle, torn, unzigzag,
 };
 
 /// Reads what [`put_difference`] wrote.
@@ -155,6 +155,7 @@ fn read_columns(
     for (i, (old, known)) in before.zip(runs).enumerate() {
         if left == 0 || i != next {
             afford(&mut left_cells, old.rows(), old.width())?;
+            old.parts().iter().try_for_each(|p| settle(&mut left_cells, p, old.rows()))?;
             out.push(old);
             continue;
         }
@@ -199,6 +200,7 @@ impl Room {
             while let Some(c) = changed.next(bytes, at)? {
                 let Some(part) = parts.get_mut(c) else { return torn() };
                 add_in_place(part, rows, bytes, at)?;
+                settle(left, part, rows)?;
             }
             return Ok(old);
         }
@@ -208,7 +210,9 @@ impl Room {
         for c in 0..width {
             let p = old.and_then(|o| Some((o, o.parts().get(c)?)));
             let is_changed = next == Some(c);
-            parts.push(self.read_part(p, rows, &runs, is_changed, bytes, at)?);
+            let part = self.read_part(p, rows, &runs, is_changed, bytes, at)?;
+            settle(left, &part, rows)?;
+            parts.push(part);
             if is_changed {
                 next = changed.next(bytes, at)?;
             }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::cells::{self, Room};
 use super::delta::Run;
 use super::flat::{Column, Flat, FlatError, Part, TableOf, Texts, varint};
+use super::limits::MOST_ROWS;
 use super::reshape::{self, Mapping};
 use super::uncompact;
 
@@ -53,7 +54,7 @@ pub(super) fn read_full(most: usize, bytes: &[u8], at: &mut usize) -> Result<Fla
         let rows = usize::try_from(number(bytes, at)?).unwrap_or(usize::MAX);
         afford(&mut left, rows, width)?;
         let fresh = [Run { from: None, len: rows }];
-        out.columns.push(read_cells(&mut room, None, width, &fresh, bytes, at)?);
+        out.columns.push(read_cells(&mut room, None, width, &fresh, &mut left, bytes, at)?);
     }
     out.tables = read_tables(out.columns.len(), bytes, at)?;
     Ok(out)
@@ -62,7 +63,15 @@ pub(super) fn read_full(most: usize, bytes: &[u8], at: &mut usize) -> Result<Fla
 /// Takes `rows` of `width` numbers off what is left of the units of a sample: constant cells take
 /// no bytes, so that the length of the payload bounds nothing. An empty column takes memory, too.
 pub(super) fn afford(left: &mut usize, rows: usize, width: usize) -> Result<(), FlatError> {
+    if rows > MOST_ROWS {
+        return too_large();
+    }
     take_off(left, rows.max(1).saturating_mul(width.max(1)))
+}
+
+/// Takes what a number of all rows turned out to be more than its rows told.
+pub(super) fn settle(left: &mut usize, part: &Part, rows: usize) -> Result<(), FlatError> {
+    take_off(left, part.units(rows).saturating_sub(rows))
 }
 
 fn take_off(left: &mut usize, units: usize) -> Result<(), FlatError> {
@@ -128,10 +137,10 @@ pub(super) fn read_next(
         let (width, runs) = read_column_head(before.rows(), known, &mut left, bytes, at)?;
         let still = matches!(*runs, [Run { from: Some(0), len }] if len == before.rows());
         out.columns.push(if still && width == before.width() {
-            read_cells_in_place(before, bytes, at)?
+            read_cells_in_place(before, &mut left, bytes, at)?
         } else {
             let before = Some(&before).filter(|b| b.width() == width);
-            read_cells(&mut room, before, width, &runs, bytes, at)?
+            read_cells(&mut room, before, width, &runs, &mut left, bytes, at)?
         });
     }
     Ok(out)
@@ -259,7 +268,7 @@ fn read_mapped(
         let rows = before.map_or(0, Column::rows);
         let (width, runs) = read_column_head(rows, known, &mut left, bytes, at)?;
         let before = before.filter(|b| b.width() == width);
-        out.columns.push(read_cells(&mut room, before, width, &runs, bytes, at)?);
+        out.columns.push(read_cells(&mut room, before, width, &runs, &mut left, bytes, at)?);
     }
     Ok(out)
 }
@@ -348,7 +357,12 @@ pub(super) fn read_runs(
 }
 
 /// The numbers of a column whose rows are the ones from before: only what changed is touched.
-fn read_cells_in_place(mut c: Column, bytes: &[u8], at: &mut usize) -> Result<Column, FlatError> {
+fn read_cells_in_place(
+    mut c: Column,
+    left: &mut usize,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<Column, FlatError> {
     let rows = c.rows();
     for part in c.parts_mut() {
         part.add_to_all(rows, unzigzag(number(bytes, at)?));
@@ -357,6 +371,7 @@ fn read_cells_in_place(mut c: Column, bytes: &[u8], at: &mut usize) -> Result<Co
         if number(bytes, at)? != 0 {
             return torn();
         }
+        settle(left, part, rows)?;
     }
     Ok(c)
 }
@@ -366,6 +381,7 @@ fn read_cells(
     prev: Option<&Column>,
     width: usize,
     runs: &[Run],
+    left: &mut usize,
     bytes: &[u8],
     at: &mut usize,
 ) -> Result<Column, FlatError> {
@@ -387,7 +403,9 @@ fn read_cells(
         }
         cells::fill(&mut room.fresh, rows - copies, 0);
         read_sparse(&mut room.fresh, bytes, at)?;
-        parts.push(room.part(old.is_some(), runs));
+        let part = room.part(old.is_some(), runs);
+        settle(left, &part, rows)?;
+        parts.push(part);
     }
     Ok(Column::from_parts(rows, parts))
 }

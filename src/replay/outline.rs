@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::model::outline::{Outline, Post, Sign, Spell, Stretch, Weight};
 use crate::model::time::Seq;
 use crate::recording::index::{GroupFinding, GroupIndex, RemarkAt};
-use crate::recording::{Reader, Remark, Stamp};
+use crate::recording::{Gathered, Reader, Remark, Stamp};
 
 /// The start of a run on the line.
 struct Base {
@@ -22,6 +22,7 @@ pub fn outline(reader: &mut Reader) -> Outline {
     let mut base: Option<Base> = None;
     // Findings that were active in the last tick of the group before.
     let mut open: HashMap<(String, String), usize> = HashMap::new();
+    let mut room = Room::default();
     let groups = reader.groups().to_vec();
     for (g, entry) in groups.iter().enumerate() {
         let first = reader.first_of(g).unwrap_or(0);
@@ -50,16 +51,39 @@ pub fn outline(reader: &mut Reader) -> Outline {
             open.clear();
             continue;
         };
-        open = spells(&mut out, &index, first, &open);
-        for r in &index.remarks {
+        open = spells(&mut out, &index, first, &open, &mut room.spells);
+        for r in index.remarks.iter().filter(|r| room.posts.has_room(r.bytes())) {
             out.posts.extend(post(base, r, numbered(&index, first, r.at.seq)));
         }
     }
     rest(&mut out, reader, base.as_ref());
+    out.posts.extend(room.left_out(&out));
     out.spells.sort_by_key(|s| (s.first, std::cmp::Reverse(s.weight)));
     out.posts.sort_by_key(|p| (p.at, p.tick));
     out.posts.dedup();
     out
+}
+
+/// Room for what all groups tell.
+#[derive(Default)]
+struct Room {
+    spells: Gathered,
+    posts: Gathered,
+}
+
+impl Room {
+    /// What there was no room for, at the end of the line.
+    fn left_out(&self, out: &Outline) -> Option<Post> {
+        let (findings, remarks) = (self.spells.left_out, self.posts.left_out);
+        let text = match (findings, remarks) {
+            (0, 0) => return None,
+            (_, 0) => format!("{findings} more findings are not on the line"),
+            (0, _) => format!("{remarks} more remarks are not on the line"),
+            _ => format!("{findings} more findings and {remarks} more remarks are not on the line"),
+        };
+        let at = out.stretches.last().map_or(0, |s| s.to);
+        Some(Post { tick: out.ticks.saturating_sub(1), at, sign: Sign::Note, text })
+    }
 }
 
 /// Remarks that are in no index, and damage.
@@ -109,6 +133,7 @@ fn spells(
     index: &GroupIndex,
     first: u64,
     open: &HashMap<(String, String), usize>,
+    room: &mut Gathered,
 ) -> HashMap<(String, String), usize> {
     let mut still = HashMap::new();
     let (Some(begin), Some(end)) = (index.ticks.first(), index.ticks.last()) else { return still };
@@ -120,6 +145,9 @@ fn spells(
         });
         let i = known.unwrap_or(out.spells.len());
         if known.is_none() {
+            if !room.has_room(f.note.bytes()) {
+                continue;
+            }
             out.spells.push(spell(f, numbered(index, first, f.first)));
         }
         if let Some(s) = out.spells.get_mut(i) {

@@ -103,7 +103,7 @@ fn usr1_is_a_mark_in_check() {
 }
 
 fn marks(file: &Path) -> Vec<String> {
-    let remarks = Reader::file(file).unwrap().remarks().unwrap();
+    let remarks = Reader::file(file).unwrap().remarks().unwrap().list;
     let mark = |r| match r {
         Remark::Mark { text } => Some(text),
         _ => None,

@@ -89,20 +89,34 @@ impl Part {
         })
     }
 
-    /// Adds to the numbers of all of `rows` elements.
+    /// Adds to the numbers of all of `rows` elements: in place, where they stay as wide.
     pub fn add_to_all(&mut self, rows: usize, by: u64) {
         match self {
             _ if by == 0 => {}
             Self::Same(n) => *n = n.wrapping_add(by),
+            Self::B1(all) if stay::<u8>(all, by) => move_all(all, by as u8, u8::wrapping_add),
+            Self::B2(all) if stay::<u16>(all, by) => move_all(all, by as u16, u16::wrapping_add),
+            Self::B4(all) if stay::<u32>(all, by) => move_all(all, by as u32, u32::wrapping_add),
+            Self::B8(all) => move_all(all, by, u64::wrapping_add),
             _ => {
                 let mut all = Vec::new();
                 self.unpack(rows, &mut all);
-                for n in &mut all {
-                    *n = n.wrapping_add(by);
-                }
+                move_all(&mut all, by, u64::wrapping_add);
                 *self = Self::of(&all);
             }
         }
+    }
+
+    /// Its size, for limits: the numbers of `rows` elements; half of their bytes, where that is
+    /// more.
+    #[must_use]
+    pub fn units(&self, rows: usize) -> usize {
+        let half = match self {
+            Self::Same(_) | Self::B1(_) | Self::B2(_) => 0,
+            Self::B4(all) => all.len().saturating_mul(2),
+            Self::B8(all) => all.len().saturating_mul(4),
+        };
+        half.max(rows)
     }
 
     /// Does every number fit into so many bytes?
@@ -137,6 +151,17 @@ impl Part {
                 }
             }
         );
+    }
+}
+
+/// Is every number, moved by so much, still one of its width?
+fn stay<N: Copy + Into<u64> + TryFrom<u64>>(all: &[N], by: u64) -> bool {
+    all.iter().all(|n| N::try_from((*n).into().wrapping_add(by)).is_ok())
+}
+
+fn move_all<N: Copy>(all: &mut [N], by: N, add: fn(N, N) -> N) {
+    for n in all {
+        *n = add(*n, by);
     }
 }
 
@@ -195,6 +220,11 @@ impl Column {
     #[must_use]
     pub fn cells(&self) -> usize {
         self.rows.saturating_mul(self.parts.len())
+    }
+    /// Its size, for limits: that of its parts.
+    #[must_use]
+    pub fn units(&self) -> usize {
+        self.parts.iter().fold(0, |n, p| n.saturating_add(p.units(self.rows)))
     }
     /// Its parts.
     #[must_use]
@@ -301,6 +331,22 @@ mod tests {
         c.parts_mut()[1].add(2, 1, (0u64).wrapping_sub(302));
         assert_eq!(c.get(1, 1), Some(u64::MAX), "below zero takes all bits");
         assert_eq!((c.get(2, 0), c.get(0, 4)), (None, None));
+    }
+
+    #[test]
+    fn all_move_in_place_while_they_stay_as_wide() {
+        let mut p = Part::of(&[7, 250]);
+        p.add_to_all(2, 5);
+        assert_eq!(p, Part::B1(vec![12, 255]));
+        p.add_to_all(2, 1);
+        assert_eq!(p, Part::B2(vec![13, 256]), "too large for a byte");
+        p.add_to_all(2, (0u64).wrapping_sub(13));
+        assert_eq!(p, Part::B2(vec![0, 243]));
+        p.add_to_all(2, (0u64).wrapping_sub(1));
+        assert_eq!(p, Part::B8(vec![u64::MAX, 242]), "below zero");
+        p.add_to_all(2, 1 << 40);
+        assert_eq!(p, Part::B8(vec![(1 << 40) - 1, 242 + (1 << 40)]));
+        assert_eq!(Column::from_parts(2, vec![p, Part::Same(1)]).units(), 8 + 2);
     }
 
     #[test]

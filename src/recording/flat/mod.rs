@@ -37,10 +37,12 @@ impl Flat {
     pub fn cells(&self) -> usize {
         self.columns.iter().fold(self.nums.len(), |n, c| n.saturating_add(c.cells()))
     }
-    /// Its size, for limits: numbers, bytes of the shape and of texts.
+    /// Its size, for limits: [`Column::units`], and numbers, bytes of the shape and of texts.
     #[must_use]
     pub fn units(&self) -> usize {
-        self.cells().saturating_add(self.shape.len()).saturating_add(self.texts.total())
+        let rest = [self.nums.len(), self.shape.len(), self.texts.total()];
+        let columns = self.columns.iter().map(Column::units);
+        columns.chain(rest).fold(0, usize::saturating_add)
     }
     /// Hash of everything, to verify what was rebuilt from differences.
     #[must_use]

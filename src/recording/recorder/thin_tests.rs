@@ -114,7 +114,7 @@ fn older_ticks_become_rare_and_the_oldest_go() {
     assert_eq!(n, 9000 - first, "each tick once");
     assert_eq!(sum, (first..9000).sum::<u64>() as f64);
     // No tick that is gone is a gap.
-    let said = r.remarks().unwrap();
+    let said = r.remarks().unwrap().list;
     assert!(said.iter().all(|r| matches!(r.remark, Remark::Mark { .. })), "{said:?}");
     let survey = r.survey().unwrap();
     assert_eq!((survey.lost, survey.states_wrong), (0, 0));
