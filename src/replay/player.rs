@@ -31,6 +31,8 @@ const GLANCE: u64 = 1;
 const LOOK: u64 = 120;
 /// Ticks that are judged at once without a first picture.
 const CHEAP: u64 = 12;
+/// Ticks that cannot be read that are passed over in one go: the console listens in between.
+const LOST: usize = 64;
 /// How often a recording that grows is looked at.
 const REFRESH: Duration = Duration::from_millis(250);
 
@@ -131,6 +133,8 @@ pub enum Next {
     Tick(Arc<Tick>),
     /// Another run begins with this one.
     Segment(HostInfo, Arc<Tick>),
+    /// Many ticks could not be read; ask again.
+    Later,
     /// Nothing yet.
     End,
 }
@@ -148,6 +152,8 @@ pub struct Player {
     pub follow: bool,
     origin: Origin,
     source: Source,
+    /// Behind this tick, those before that one cannot be read.
+    passed: Option<(Seq, u64)>,
 }
 
 impl Player {
@@ -175,6 +181,7 @@ impl Player {
             follow,
             origin,
             source,
+            passed: None,
         })
     }
 
@@ -206,7 +213,7 @@ impl Player {
         if tape.is_empty() {
             return false;
         }
-        (self.tape, self.source) = (tape, source);
+        (self.tape, self.source, self.passed) = (tape, source, None);
         self.ticket += 1;
         let _ = self.questions.send(Question::Reopen(Box::new(reader)));
         true
@@ -303,21 +310,29 @@ impl Player {
         let _ = self.questions.send(Question::Forget);
     }
 
-    /// What comes after tick `seq`. Passes over what cannot be read.
+    /// What comes after tick `seq`. Passes over what cannot be read, some of it at a time.
     pub fn next(&mut self, seq: Seq) -> Next {
-        self.tape.seek(seq.0.saturating_add(1));
-        let mut host = None;
+        let passed = self.passed.take().filter(|p| p.0 == seq).map(|p| p.1);
+        self.tape.seek(passed.unwrap_or(seq.0.saturating_add(1)));
+        let (mut host, mut lost) = (None, 0);
         let from = self.tape.segment(seq.0);
         loop {
             match self.tape.play() {
                 Played::Segment(h) => host = Some(h),
                 Played::Tick(t) => {
-                    return match host {
-                        Some(h) if self.tape.segment(t.seq.0) != from => Next::Segment(h, t),
-                        _ => Next::Tick(t),
+                    let there = self.tape.segment(t.seq.0);
+                    return if there == from {
+                        Next::Tick(t)
+                    } else {
+                        let host = host.unwrap_or_else(|| self.tape.host(there.unwrap_or(0)));
+                        Next::Segment(host, t)
                     };
                 }
-                Played::Lost(_) => {}
+                Played::Lost(_) if lost < LOST => lost += 1,
+                Played::Lost(_) => {
+                    self.passed = Some((seq, self.tape.at()));
+                    return Next::Later;
+                }
                 Played::End => return Next::End,
             }
         }

@@ -32,6 +32,16 @@ pub(super) struct Playing {
     ticket: u64,
 }
 
+/// What became of going on by one moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Done,
+    /// There is more to pass over that cannot be read.
+    Later,
+    /// There is none, for now.
+    End,
+}
+
 impl Console {
     /// Time until the next moment is due; `None` while nothing plays.
     pub(super) fn play_in(&mut self) -> Option<Duration> {
@@ -70,13 +80,18 @@ impl Console {
                 return;
             }
             // What was held up by a slow screen is not made up for.
-            let on_time = self.playing.since + due;
+            let (before, on_time) = (self.playing.since, self.playing.since + due);
             let late = now.since(on_time) > LOOK;
             self.playing.since = if late { now } else { on_time };
-            if !self.forward() {
-                return;
+            match self.forward() {
+                Step::Done => self.dirty = true,
+                Step::End => return,
+                Step::Later => {
+                    // Still due; keys first.
+                    self.playing.since = before;
+                    return;
+                }
             }
-            self.dirty = true;
         }
     }
 
@@ -86,23 +101,30 @@ impl Console {
     }
 
     /// One moment on, from memory or from the recording.
-    fn forward(&mut self) -> bool {
+    fn forward(&mut self) -> Step {
         if update::advance(&mut self.view, &self.analysis) {
-            return true;
+            return Step::Done;
         }
-        if self.append() {
-            self.view.when = When::Live;
-            return true;
+        let step = self.append();
+        match step {
+            Step::Done => self.view.when = When::Live,
+            Step::Later => {}
+            Step::End => self.at_the_end(),
         }
+        step
+    }
+
+    /// There is no next moment: perhaps there is one by now.
+    fn at_the_end(&mut self) {
         let Some(player) = &mut self.player else {
             self.view.play.on = false;
-            return false;
+            return;
         };
         let grew = player.refresh();
         if !grew && self.reopen() {
-            return false;
+            return;
         }
-        let Some(player) = &mut self.player else { return false };
+        let Some(player) = &mut self.player else { return };
         let len = player.len();
         if !grew && !player.may_grow() {
             self.view.play.on = false;
@@ -112,7 +134,6 @@ impl Console {
         if let Some(r) = &mut self.view.reel {
             r.len = len;
         }
-        false
     }
 
     /// Goes on with what has taken the place of the recording, at the same time of day: the
@@ -137,9 +158,9 @@ impl Console {
     }
 
     /// Takes the next tick of the recording into memory.
-    fn append(&mut self) -> bool {
-        let Some(head) = self.analysis.latest().map(|m| m.tick.seq) else { return false };
-        let Some(player) = &mut self.player else { return false };
+    fn append(&mut self) -> Step {
+        let Some(head) = self.analysis.latest().map(|m| m.tick.seq) else { return Step::End };
+        let Some(player) = &mut self.player else { return Step::End };
         match player.next(head) {
             Next::Tick(t) => self.analysis.push(t),
             Next::Segment(host, t) => {
@@ -150,10 +171,11 @@ impl Console {
                     r.since = None;
                 }
             }
-            Next::End => return false,
+            Next::Later => return Step::Later,
+            Next::End => return Step::End,
         }
         update::tick(&mut self.view, &self.analysis);
-        true
+        Step::Done
     }
 
     /// Goes to a place of the recording.
@@ -165,7 +187,7 @@ impl Console {
         if self.analysis.at(Seq(tick)).is_some() {
             self.drop_question();
             update::arrived(&mut self.view, &self.analysis, Seq(tick));
-        } else if head.is_some_and(|h| h + 1 == tick) && self.append() {
+        } else if head.is_some_and(|h| h + 1 == tick) && self.append() == Step::Done {
             self.drop_question();
             self.view.when = When::Live;
         } else if let Some(player) = &mut self.player {
@@ -247,7 +269,9 @@ impl Console {
         }
         self.analysis = run;
         for _ in 0..CATCH_UP {
-            if self.analysis.latest().is_none_or(|m| m.tick.seq >= at) || !self.append() {
+            if self.analysis.latest().is_none_or(|m| m.tick.seq >= at)
+                || self.append() != Step::Done
+            {
                 break;
             }
         }

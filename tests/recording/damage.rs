@@ -6,9 +6,10 @@
 //! `STALLSCOPE_DAMAGE=full cargo test --release --test recording damage`. The kills of a live
 //! recorder are in `tests/record/kill.rs` (`STALLSCOPE_KILLS=1000`).
 
+use stallscope::model::time::Seq;
 use stallscope::recording::ReadError;
 use stallscope::recording::format::{BlockHeader, HEADER, Kind};
-use stallscope::replay::player::{Origin, Player};
+use stallscope::replay::player::{Next, Origin, Player};
 
 use super::{Dice, Script, open, readable, readable_texts, recording, script, text};
 
@@ -158,4 +159,33 @@ fn a_replay_that_begins_in_a_damaged_group_begins_beside_it() {
         let shown = player.glance(tick).and_then(|(run, _)| Some(run.latest()?.tick.seq.0));
         assert_eq!(shown, near, "{hurt:?}");
     }
+}
+
+/// A long hole is passed over in steps: whoever plays can do something else in between.
+#[test]
+fn a_long_hole_is_passed_over_some_ticks_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hole.stall");
+    let (mut file, all) = recording(&small(), 400, true);
+    let is_key =
+        |at: &usize| BlockHeader::parse(&file[*at..]).is_ok_and(|h| h.kind == Kind::Keyframe);
+    let keys: Vec<usize> = boundaries(&file).into_iter().filter(is_key).collect();
+    // All groups but the first and the last.
+    for at in &keys[1..keys.len() - 1] {
+        file[at + HEADER + 10] ^= 1;
+    }
+    std::fs::write(&path, file).unwrap();
+    let mut player = Player::open(Origin::File(path), "x".into(), false).unwrap();
+    let mut later = 0;
+    let tick = loop {
+        match player.next(Seq(59)) {
+            Next::Later => later += 1,
+            Next::Tick(t) => break t,
+            Next::Segment(..) | Next::End => panic!("the same run goes on"),
+        }
+    };
+    let lost = keys.len() as u64 * 60 - 120;
+    assert_eq!((tick.seq.0, later), (60 + lost, lost / 65));
+    assert_eq!(u64::from(tick.gap.unwrap().ticks), lost);
+    assert_eq!(tick.mono, all[tick.seq.0 as usize].mono);
 }
