@@ -457,6 +457,7 @@ fn beyond_their_duty(pid: Pid, main: Duty, must: &[&str]) -> Vec<String> {
             "stallscope" => main,
             "assemble" | "keys" | "screen" | "judge" | "ahead" => Duty::Figures,
             "recorder" => Duty::Recorder,
+            "save" => Duty::Console,
             "read-hostsocket" => Duty::HostSockets,
             "read-netnswalke" => Duty::Namespaces,
             "read-files" => Duty::Counters,

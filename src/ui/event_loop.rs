@@ -18,6 +18,7 @@ use super::pace::Pace;
 use super::play::Playing;
 use super::rec::Recordings;
 use super::render::render;
+use super::saver::Saver;
 use super::terminal::{Terminal, leave, stop_self, take_panics, window_size};
 use super::{ConsoleSettings, ExitReason, ExitSummary, Theme, UiError, summary};
 use crate::analysis::Analysis;
@@ -26,8 +27,6 @@ use crate::collect::Interest;
 use crate::model::time::MonoNs;
 use crate::recording::Recorder;
 use crate::replay::player::{Answer, Player};
-use crate::report::save::save;
-use crate::rights::writing;
 use crate::signals;
 use crate::source::{Event, Feed};
 use crate::view::action::{Action, Effect, Key};
@@ -109,6 +108,8 @@ enum Wake {
     Play,
     /// The recording's player has an answer.
     Answer(Option<Answer>),
+    /// A pane was written, or could not be.
+    Saved(String),
 }
 
 pub(super) struct Console {
@@ -120,6 +121,7 @@ pub(super) struct Console {
     settings: ConsoleSettings,
     terminal: Terminal,
     pub(super) recordings: Recordings,
+    saver: Saver,
     interest: Option<tokio::sync::watch::Sender<Arc<Interest>>>,
     pub(super) dirty: bool,
     pace: Pace,
@@ -169,6 +171,7 @@ pub(super) async fn run(
         playing: Playing::default(),
         theme: Theme { color: settings.color, glyphs: settings.glyphs },
         analysis,
+        saver: Saver::new(settings.write_dir.clone()),
         settings,
         terminal,
         recordings: Recordings::new(recorder),
@@ -195,6 +198,7 @@ pub(super) async fn run(
             () = line.done() => Wake::Sent,
             e = events.recv(), if feed_open => Wake::Feed(e),
             e = answer(&mut answers) => Wake::Answer(e),
+            says = c.saver.next() => Wake::Saved(says),
             () = tokio::time::sleep(play_in.unwrap_or_default()), if play_in.is_some() => Wake::Play,
             () = tokio::time::sleep(frame_in.unwrap_or_default()), if frame_in.is_some() => Wake::Frame,
             () = tokio::time::sleep(silence_in.unwrap_or_default()), if silence_in.is_some() => Wake::Silence,
@@ -217,6 +221,7 @@ pub(super) async fn run(
     // Nothing more can be said to a terminal that does not read.
     let reason = if leave() { c.done.unwrap_or(ExitReason::Quit) } else { ExitReason::Hangup };
     let mut lines = summary(&c.analysis, &c.settings.tz);
+    lines.extend(c.saver.finish().await);
     lines.extend(c.recordings.finish());
     Ok(ExitSummary { reason, lines, panics: take_panics(), analysis: Box::new(c.analysis) })
 }
@@ -254,6 +259,10 @@ impl Console {
                 self.dirty = true;
             }
             Wake::Answer(Some(a)) => self.answered(a),
+            Wake::Saved(says) => {
+                update::notify(&mut self.view, &self.analysis, says);
+                self.dirty = true;
+            }
             Wake::Play => self.play(),
             Wake::Sent => self.sent(),
             Wake::Silence => {
@@ -345,11 +354,9 @@ impl Console {
                 self.done = sent.err().map(|_| ExitReason::Hangup);
             }
             Some(Effect::Save { name, stamp, text }) => {
-                let says = match writing(|| save(&self.settings.write_dir, &name, &stamp, &text)) {
-                    Ok(path) => format!("written to {}", path.display()),
-                    Err(e) => format!("cannot write to {}: {e}", self.settings.write_dir.display()),
-                };
-                update::notify(&mut self.view, &self.analysis, says);
+                if let Some(says) = self.saver.save(name, stamp, text) {
+                    update::notify(&mut self.view, &self.analysis, says);
+                }
             }
         }
     }

@@ -13,6 +13,7 @@ mod pace;
 mod play;
 mod rec;
 pub mod render;
+mod saver;
 mod summary;
 pub mod terminal;
 pub mod theme;

@@ -1,7 +1,7 @@
 //! The recordings of a console: the one that runs, and those that are still being closed. The
 //! disk is waited for on the recorder's thread; here it is only looked at.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::analysis::Analysis;
 use crate::clock;
 use crate::model::text::sanitize;
 use crate::model::tick::Tick;
-use crate::recording::recorder::{End, Options, State, Status, Target, default_file};
+use crate::model::time::WallNs;
+use crate::recording::recorder::{End, Options, State, Status, Target, named};
 use crate::recording::{Note, Recorder};
-use crate::rights::writing;
 use crate::view::state::{Rec, RecState};
 use crate::view::units;
 
@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Recordings {
     running: Option<Recorder>,
     closing: Vec<Recorder>,
+    /// First name of the second in which one was begun, and how many were in it.
+    named: Option<(PathBuf, usize)>,
     /// Marks so far.
     marks: u64,
     /// What goes wrong beside the writing, as the user was told.
@@ -49,7 +51,7 @@ impl Recordings {
             self.closing.push(r);
             return says;
         }
-        let path = writing(|| default_file(dir, &a.host().hostname, clock::wall()));
+        let path = self.name(dir, &a.host().hostname, clock::wall());
         let seen = a.history().iter().filter_map(|m| {
             let note = a.at(m.tick.seq)?.note();
             Some((m.tick.clone(), note))
@@ -65,6 +67,18 @@ impl Recordings {
             }
             Err(e) => format!("cannot record: {e}"),
         }
+    }
+
+    /// A name that none of ours has; whether a stranger has it is for the recorder's thread to
+    /// find out, for the directory may be on a disk that does not answer.
+    fn name(&mut self, dir: &Path, host: &str, now: WallNs) -> PathBuf {
+        let first = named(dir, host, now, 1);
+        let number = match &self.named {
+            Some((same, n)) if *same == first => n + 1,
+            _ => 1,
+        };
+        self.named = Some((first, number));
+        named(dir, host, now, number)
     }
 
     /// Puts a mark of the user into the running one, with a name or with the next number: its

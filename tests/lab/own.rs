@@ -5,95 +5,20 @@
 //! `STALLSCOPE_SOAK=720` makes it so many seconds: two hours of ticks.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::io::Read;
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use stallscope::clock;
 use stallscope::model::time::MonoNs;
 
+use crate::kit::console::Console;
 use crate::kit::gate::lab;
 use crate::kit::pause;
 
 /// What history and everything beside it may take: 64 MiB and 30 MB.
 const MOST: u64 = (64 << 20) + 30_000_000;
-
-/// A console on a terminal that somebody reads.
-struct Console {
-    child: Box<dyn Child + Send + Sync>,
-    screen: Arc<Mutex<vt100::Parser>>,
-    _master: Box<dyn MasterPty + Send>,
-}
-
-impl Console {
-    fn start(args: &[&str]) -> Self {
-        let size = PtySize { rows: 40, cols: 120, pixel_width: 0, pixel_height: 0 };
-        let pair = native_pty_system().openpty(size).unwrap();
-        let mut cmd = CommandBuilder::new(env!("CARGO_BIN_EXE_stallscope"));
-        cmd.args(args);
-        cmd.env("TERM", "xterm-256color");
-        cmd.env("LANG", "C.UTF-8");
-        let child = pair.slave.spawn_command(cmd).unwrap();
-        drop(pair.slave);
-        let mut reader = pair.master.try_clone_reader().unwrap();
-        let screen = Arc::new(Mutex::new(vt100::Parser::new(40, 120, 0)));
-        let shown = screen.clone();
-        std::thread::spawn(move || {
-            let mut buf = vec![0; 65_536];
-            while let Ok(n) = reader.read(&mut buf) {
-                if n == 0 {
-                    break;
-                }
-                shown.lock().unwrap().process(&buf[..n]);
-            }
-        });
-        Self { child, screen, _master: pair.master }
-    }
-
-    fn proc(&self, file: &str) -> String {
-        let pid = self.child.process_id().unwrap();
-        fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap()
-    }
-
-    /// `utime` and `stime` of `/proc/PID/stat`.
-    fn cpu(&self) -> Duration {
-        let stat = self.proc("stat");
-        let mut fields = stat[stat.rfind(')').unwrap() + 2..].split(' ').skip(11);
-        let mut next = || fields.next().unwrap().parse::<u64>().unwrap();
-        let ticks = next() + next();
-        Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
-    }
-
-    /// Without the pages of the program's file, which are more in a build for tests, and do not
-    /// grow.
-    fn rss(&self) -> u64 {
-        let status = self.proc("status");
-        let kb = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).unwrap();
-        kb.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
-    }
-
-    /// `self 12% 81M` of the header: % of a core.
-    fn says(&self) -> Option<f64> {
-        let text = self.screen.lock().unwrap().screen().contents();
-        text.lines().next()?.split("self ").nth(1)?.split('%').next()?.parse().ok()
-    }
-
-    fn clock(&self) -> Option<String> {
-        let text = self.screen.lock().unwrap().screen().contents();
-        Some(text.lines().next()?.split_whitespace().last()?.to_owned())
-    }
-}
-
-impl Drop for Console {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Both ends of so many connections.
 fn sockets(n: usize) -> Vec<(TcpStream, TcpStream)> {
@@ -117,7 +42,7 @@ fn the_header_says_what_the_kernel_counts() {
         let most = more_files();
         for n in [0, most.min(50_000)] {
             let _held = sockets(n);
-            let console = Console::start(&[]);
+            let console = Console::start(&[], Path::new("."));
             agrees(&console, &format!("{n} sockets"));
         }
     });
@@ -170,7 +95,7 @@ fn memory_stays_within_the_budget() {
         assert!(more_files() >= 9000);
         let total = std::env::var("STALLSCOPE_SOAK").ok().map_or(60, |s| s.parse().unwrap());
         let total = Duration::from_secs(total);
-        let console = Console::start(&["--interval", "100ms"]);
+        let console = Console::start(&["--interval", "100ms"], Path::new("."));
         let (begun, done) = (clock::mono(), AtomicBool::new(false));
         let elapsed = || clock::mono().since(begun);
         let mut worst = 0;

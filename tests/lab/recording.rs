@@ -13,6 +13,7 @@ use stallscope::recording::recorder::{Options, Recorder, Rotate, State, Target};
 use stallscope::recording::{Note, Reader, Remark};
 
 use crate::kit::block::Dir;
+use crate::kit::console::Console;
 use crate::kit::gate::lab;
 use crate::kit::sh::run;
 use crate::kit::undo::Undo;
@@ -262,5 +263,45 @@ fn a_frozen_disk_delays_no_tick() {
         eprintln!("lab: frozen disk: {} ticks, {worst:?} apart at most", ticks.len());
         assert!(worst < Duration::from_secs(1), "{worst:?}");
         assert!(ticks.windows(2).all(|w| w[1].0.0 == w[0].0.0 + 1));
+    });
+}
+
+/// The disk of the working directory does not answer while panes are written to it and a recording
+/// is begun there: the console goes on, and obeys.
+#[test]
+fn a_console_on_a_frozen_disk_obeys() {
+    lab(&["losetup", "mkfs.ext4", "mount", "fsfreeze"], || {
+        let dir = Dir::new();
+        let image = dir.image("disk.img", 16);
+        let mnt = dir.path.join("mnt");
+        std::fs::create_dir(&mnt).unwrap();
+        let at = mnt.to_str().unwrap().to_owned();
+        let mut mount = Undo::default();
+        run(&["mkfs.ext4", "-q", "-F", &image]);
+        run(&["mount", "-o", "loop", &image, &at]);
+        mount.command(&["umount", &at]);
+        let mut console = Console::start(&["--netns", "self", "--no-bpf"], &mnt);
+        let mut thaw = Undo::default();
+        console.shows("Sockets");
+        run(&["fsfreeze", "-f", &at]);
+        thaw.command(&["fsfreeze", "-u", &at]);
+        console.keys("wwwww");
+        console.shows("4 panes are not written yet");
+        console.keys("r");
+        console.shows("recording to");
+        let mut seen = std::collections::BTreeSet::new();
+        wait_for("ticks that go on", secs(20), || {
+            seen.extend(console.clock());
+            (seen.len() > 3).then_some(())
+        });
+        console.keys("?");
+        console.shows("Keys");
+        console.keys("\x03");
+        wait_for("the shell's screen", secs(5), || console.has_left().then_some(()));
+        drop(thaw);
+        wait_for("the end", secs(20), || console.child.try_wait().unwrap());
+        let panes = std::fs::read_dir(&mnt).unwrap().flatten();
+        let written = panes.filter(|e| e.file_name().to_string_lossy().ends_with(".txt")).count();
+        assert_eq!(written, 4, "{}", console.text());
     });
 }

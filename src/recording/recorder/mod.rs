@@ -380,19 +380,21 @@ fn stamp_of(t: &Tick) -> Stamp {
     Stamp { seq: t.seq, mono: t.mono, wall: t.wall }
 }
 
-/// `stallscope-HOST-YYYYMMDDTHHMMSSZ.stall` in `dir`, with a number behind it when that exists.
+/// `stallscope-HOST-YYYYMMDDTHHMMSSZ.stall` in `dir`; the second one of a second and further ones
+/// with their number behind it.
 #[must_use]
-pub fn default_file(dir: &Path, hostname: &str, now: WallNs) -> PathBuf {
+pub fn named(dir: &Path, hostname: &str, now: WallNs, number: usize) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' };
     let host: String = hostname.chars().take(64).map(plain).collect();
     let stamp = parts::stamp(now);
-    let name = |twin: String| dir.join(format!("stallscope-{host}-{stamp}{twin}.stall"));
-    let mut path = name(String::new());
-    for n in 2..1000 {
-        if path.symlink_metadata().is_err() {
-            break;
-        }
-        path = name(format!("-{n}"));
-    }
-    path
+    let twin = if number > 1 { format!("-{number}") } else { String::new() };
+    dir.join(format!("stallscope-{host}-{stamp}{twin}.stall"))
+}
+
+/// The first of these names that nothing has. Looks at the disk.
+#[must_use]
+pub fn default_file(dir: &Path, hostname: &str, now: WallNs) -> PathBuf {
+    let mut names = (1..1000).map(|n| named(dir, hostname, now, n));
+    let free = names.find(|path| path.symlink_metadata().is_err());
+    free.unwrap_or_else(|| named(dir, hostname, now, 1000))
 }

@@ -1,0 +1,76 @@
+//! What `w` writes, each pane on a thread of its own: a disk that does not answer must not keep
+//! the console from its keys.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::report::save::save;
+use crate::rights::writing;
+
+/// Panes that are being written at most.
+const MOST: usize = 4;
+/// How long they may take when the console ends.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Writes panes, and tells what became of them.
+pub(super) struct Saver {
+    dir: PathBuf,
+    tell: UnboundedSender<String>,
+    told: UnboundedReceiver<String>,
+    waiting: usize,
+}
+
+impl Saver {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        let (tell, told) = unbounded_channel();
+        Self { dir, tell, told, waiting: 0 }
+    }
+
+    /// Begins to write; what to tell the user already.
+    pub(super) fn save(&mut self, name: String, stamp: String, text: String) -> Option<String> {
+        if self.waiting >= MOST {
+            return Some(format!("{}: {MOST} panes are not written yet", self.dir.display()));
+        }
+        let (dir, tell) = (self.dir.clone(), self.tell.clone());
+        let started = std::thread::Builder::new().name("save".into()).spawn(move || {
+            let says = match writing(|| save(&dir, &name, &stamp, &text)) {
+                Ok(path) => format!("written to {}", path.display()),
+                Err(e) => format!("cannot write to {}: {e}", dir.display()),
+            };
+            // Nobody is there any more to hear it.
+            let _ = tell.send(says);
+        });
+        match started {
+            Ok(_) => self.waiting += 1,
+            Err(e) => return Some(format!("cannot write to {}: {e}", self.dir.display())),
+        }
+        None
+    }
+
+    /// The next word about one of them.
+    pub(super) async fn next(&mut self) -> String {
+        match self.told.recv().await {
+            Some(says) => {
+                self.waiting = self.waiting.saturating_sub(1);
+                says
+            }
+            // Never: one of the sending ends is ours.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What became of those that are still being written; a line for each.
+    pub(super) async fn finish(&mut self) -> Vec<String> {
+        let mut out = Vec::new();
+        while self.waiting > 0 {
+            let Ok(says) = tokio::time::timeout(PATIENCE, self.next()).await else {
+                out.push(format!("{}: the disk does not answer", self.dir.display()));
+                break;
+            };
+            out.push(says);
+        }
+        out
+    }
+}
