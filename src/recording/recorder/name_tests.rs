@@ -43,6 +43,42 @@ fn a_rotation_renames_no_other_file() {
     assert_eq!(read_all(&[before, vec![moved]].concat()), (0..400).collect::<Vec<_>>());
 }
 
+/// The same with a limit of the whole: it is kept, and not by deleting everything else.
+#[test]
+fn a_limit_is_kept_though_another_file_has_the_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir_in(dir.path()).unwrap();
+    let (path, moved) = (dir.path().join("box.stall"), elsewhere.path().join("moved.stall"));
+    let mut r = start(&path, Options { max_size: Some(60_000), ..Options::default() });
+    (0..100).for_each(|n| push(&mut r, n));
+    std::fs::rename(&path, &moved).unwrap();
+    std::fs::write(&path, LETTER).unwrap();
+    let mut size = 0;
+    for n in 100..1500 {
+        push(&mut r, n);
+        let ours = parts(dir.path()).iter().map(|p| p.metadata().map_or(0, |m| m.len())).sum();
+        size = size.max(ours);
+    }
+    let says = r.status().trouble.unwrap();
+    // Away with the other one: FILE is ours again.
+    std::fs::remove_file(&path).unwrap();
+    (1500..1700).for_each(|n| push(&mut r, n));
+    let end = r.finish(WAIT).unwrap();
+    assert!(
+        says.starts_with("another file has this name now; the recording stays in box.2"),
+        "{says}"
+    );
+    assert!(size < 60_000, "{size} bytes of parts");
+    assert_eq!((end.state, end.lost, end.trouble), (State::Ended(End::Closed), 0, None));
+    let mine = [parts(dir.path()), vec![path]].concat();
+    assert!(mine.len() > 3, "{mine:?}");
+    let kept = read_all(&mine);
+    assert_eq!(kept, (kept[0]..1700).collect::<Vec<_>>());
+    assert!(kept.len() > 300, "{} ticks", kept.len());
+    let first = seqs(&moved);
+    assert!(first.last().is_some_and(|n| *n < 200), "{first:?}");
+}
+
 /// Moved away, and the name is free: it stays where it was put, and FILE begins anew.
 #[test]
 fn a_file_that_was_moved_is_closed_where_it_is() {

@@ -461,10 +461,12 @@ impl Worker {
         // The next tick must fit, too.
         let next = bytes.max(self.keyframe).saturating_add(WORTH_A_TRY);
         let over = |w: &Self| w.offset() + w.parts.bytes() + next > limit;
-        while over(self) && self.drop_oldest() {}
+        // What is too large by itself does not get smaller when others are deleted.
+        let may_help = |w: &Self| over(w) && w.offset() + next <= limit;
+        while may_help(self) && self.drop_oldest() {}
         if over(self) && self.ticks > 0 && clock::mono() >= self.no_rotation {
             self.rotate();
-            self.drop_oldest();
+            while may_help(self) && self.drop_oldest() {}
         }
     }
 

@@ -25,6 +25,8 @@ impl Worker {
         }
         match self.try_rotate() {
             Ok(Change::Made) => self.trouble(Trouble::Rotate, None),
+            // A limit of the whole is kept with small files, whoever has the name.
+            Ok(Change::NotOurs) if self.options.may_delete() && self.go_on_aside().is_ok() => {}
             Ok(Change::NotOurs) => {
                 self.no_rotation = clock::mono() + PATIENCE;
                 self.look_at_name();
@@ -72,6 +74,20 @@ impl Worker {
         self.install(fresh);
         self.trouble(Trouble::Moved, None);
         Ok(Change::Made)
+    }
+
+    /// Another file has the name: closes ours where it is, and goes on under the name of a part.
+    fn go_on_aside(&mut self) -> io::Result<()> {
+        let Some(home) = &self.home else { return Err(io::ErrorKind::NotFound.into()) };
+        let part = |n: &OsStr| self.begin(n).map(|w| (w, n.to_owned()));
+        let (fresh, name) = free_name(home, clock::wall(), part)?;
+        let (bytes, _) = self.seal();
+        if let Some(part) = self.aside.replace(name) {
+            self.parts.add(part, bytes, clock::wall());
+        }
+        self.install(fresh);
+        self.look_at_name();
+        Ok(())
     }
 
     /// Makes a file and begins a recording in it.
