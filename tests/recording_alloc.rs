@@ -12,7 +12,8 @@ use stallscope::diagnose::Engine;
 use stallscope::model::history::DEFAULT_BUDGET;
 use stallscope::recording::delta::Recent;
 use stallscope::recording::flat::{Column, Flat, Part, put_varint, token};
-use stallscope::recording::format::{BlockHeader, COMPACT, HEADER, Kind, Stamp};
+use stallscope::recording::format::{BlockHeader, COMPACT, END, HEADER, Kind, Stamp};
+use stallscope::recording::index::{GroupEntry, Trailer};
 use stallscope::recording::{ReadAt, ReadError, Reader};
 
 #[path = "fuzz/src/recording.rs"]
@@ -415,6 +416,71 @@ fn noise_between_blocks_is_not_read_a_thousand_times() {
     assert!(r.len() == 1 && r.damage().count() > 4000);
     let (size, read) = (src.bytes.len() as u64, src.read.load(Ordering::Relaxed));
     assert!(read < 40 * size, "{read} bytes of {size}");
+}
+
+/// A file that is a hole but for its ends: reading it stops, and copying takes no memory.
+#[test]
+fn a_hole_of_any_size_costs_a_limited_search() {
+    struct Hole {
+        front: Vec<u8>,
+        back: Vec<u8>,
+        size: u64,
+        read: AtomicU64,
+    }
+    impl ReadAt for Hole {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            let n = buf.len().min(self.size.saturating_sub(offset) as usize);
+            self.read.fetch_add(n as u64, Ordering::Relaxed);
+            buf[..n].fill(0);
+            for (at, part) in [(0, &self.front), (self.size - self.back.len() as u64, &self.back)] {
+                for (i, b) in part.iter().enumerate() {
+                    let at = at + i as u64;
+                    if (offset..offset + n as u64).contains(&at) {
+                        buf[(at - offset) as usize] = *b;
+                    }
+                }
+            }
+            Ok(n)
+        }
+        fn size(&self) -> io::Result<u64> {
+            Ok(self.size)
+        }
+    }
+    let _alone = alone();
+    let (good, _) = good();
+    let hole = |back: Vec<u8>| {
+        Arc::new(Hole { front: good.clone(), back, size: 1 << 42, read: AtomicU64::new(0) })
+    };
+    let src = hole(Vec::new());
+    let mut r = Reader::new(src.clone()).unwrap();
+    assert_eq!(read(&mut r), 64);
+    let once = src.read.swap(0, Ordering::Relaxed);
+    assert!(once < 3 << 30, "{once} bytes");
+    for _ in 0..10 {
+        assert!(!r.refresh().unwrap());
+    }
+    let again = src.read.load(Ordering::Relaxed);
+    assert!(again < 1 << 20, "{again} bytes");
+    // A trailer that says that all of it is one group. Of its length only that of the number.
+    let with = |end: u64| {
+        let g = GroupEntry { end, ..r.groups()[0] };
+        let trailer = Trailer { groups: vec![g], segments: vec![0] };
+        let json = serde_json::to_vec(&trailer).unwrap();
+        block(Kind::Trailer, json.len() as u32, &zip(&json), 0, 0)
+    };
+    let mut at = (1u64 << 42) - END as u64;
+    while at + with(at).len() as u64 + END as u64 != 1 << 42 {
+        at -= 1;
+    }
+    let back = [with(at), stallscope::recording::format::end(at).to_vec()].concat();
+    let src = hole(back);
+    let (copied, peak, _) = taken(|| {
+        let r = Reader::new(src).unwrap();
+        assert_eq!(r.groups()[0].end, at, "the trailer is believed");
+        let raw = io::Read::take(r.raw_group(0).unwrap(), 1 << 30);
+        io::copy(&mut { raw }, &mut io::sink()).unwrap()
+    });
+    assert!(copied == 1 << 30 && peak < 16 * MB, "{copied} bytes, {} MB", peak / MB);
 }
 
 #[test]

@@ -110,7 +110,7 @@ pub fn copy<W: Write>(
         while let Some(m) = remarks.next_if(|m| m.at.wall <= g.first.wall) {
             w.remark(m.at, m.remark.clone())?;
         }
-        w.copy_group(&r.raw_group(*i)?, g)?;
+        w.copy_group(r.raw_group(*i)?, g)?;
         done.groups += 1;
         done.ticks += u64::from(g.ticks);
         done.span = Some((done.span.map_or(g.first, |s| s.0), g.last));

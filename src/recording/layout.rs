@@ -17,6 +17,10 @@ const WINDOW: usize = 1 << 20;
 const FIRST_WINDOW: usize = 1 << 12;
 /// How far a file is searched for a first block before it is no recording.
 pub(super) const SEARCH: u64 = 64 << 20;
+/// Bytes that are searched for blocks behind damage: a file may be a hole of any size.
+const MOST_SCAN: u64 = 2 << 30;
+/// Bytes that are searched backwards for an index: there is one every 60 ticks.
+const MOST_BACK: u64 = 256 << 20;
 /// Chains of indexes that are followed: each costs a window.
 const CHAINS: usize = 64;
 
@@ -110,6 +114,7 @@ impl Blocks<'_> {
     /// The last index block in `least..size`: windows from the end.
     fn last_index(&self, least: u64, size: u64) -> Result<Option<u64>, ReadError> {
         let marker = marker();
+        let least = least.max(size.saturating_sub(MOST_BACK));
         let mut to = size;
         let mut buf = Vec::new();
         while to > least {
@@ -169,6 +174,10 @@ pub(super) struct Layout {
     before_group: usize,
     /// Where the last trailer begins and ends.
     trailer: Option<(u64, u64)>,
+    /// Before this place no block begins behind the end.
+    searched: u64,
+    /// Bytes that were searched for a block.
+    scanned: u64,
     /// Bytes of JSON that were unpacked to get here.
     unpacked: u64,
     /// Blocks of later versions.
@@ -271,7 +280,7 @@ impl Layout {
                 self.end = at + h.total();
                 continue;
             }
-            let Some(next) = b.scan(at + 1, to)? else {
+            let Some(next) = self.search(b, at + 1, to)? else {
                 if !tail {
                     self.hurt(at, to, "blocks that cannot be read");
                     self.end = to;
@@ -282,6 +291,21 @@ impl Layout {
             self.end = next;
         }
         Ok(())
+    }
+
+    /// The next block in `from..to`. What was searched before is not searched again: an end that
+    /// was torn off is looked at each time somebody asks whether there is more.
+    fn search(&mut self, b: &Blocks<'_>, from: u64, to: u64) -> Result<Option<u64>, ReadError> {
+        let from = from.max(self.searched);
+        let room = MOST_SCAN.saturating_sub(self.scanned);
+        let until = to.min(from.saturating_add(room));
+        let found = b.scan(from, until)?;
+        self.scanned += found.unwrap_or(until).saturating_sub(from);
+        if found.is_none() {
+            // A header may be there in part.
+            self.searched = from.max(until.saturating_sub(HEADER as u64));
+        }
+        Ok(found)
     }
 
     fn take(&mut self, b: &mut Blocks<'_>, at: u64, h: &BlockHeader) -> Result<(), ReadError> {

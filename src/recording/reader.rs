@@ -498,13 +498,27 @@ impl Reader {
     /// The bytes of a group as they are in the file, for [`super::Writer::copy_group`].
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn raw_group(&self, group: usize) -> Result<Vec<u8>, ReadError> {
+    /// When there is no such group.
+    pub fn raw_group(&self, group: usize) -> Result<RawGroup<'_>, ReadError> {
         let g = self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
-        let have = self.src.size()?.saturating_sub(g.offset).min(g.end - g.offset);
-        let mut out = vec![0; usize::try_from(have).unwrap_or(0)];
-        let n = self.src.read_at(&mut out, g.offset)?;
-        out.truncate(n);
-        Ok(out)
+        Ok(RawGroup { src: &*self.src, at: g.offset, end: g.end })
+    }
+}
+
+/// A group, some of it at a time: what a trailer claims may be a hole in the file, and as large as
+/// it likes.
+pub struct RawGroup<'r> {
+    src: &'r dyn ReadAt,
+    at: u64,
+    end: u64,
+}
+
+impl io::Read for RawGroup<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let most = buf.len().min(left);
+        let n = self.src.read_at(buf.get_mut(..most).unwrap_or_default(), self.at)?;
+        self.at += n as u64;
+        Ok(n)
     }
 }

@@ -177,7 +177,7 @@ impl<W: Write> Thinning<W> {
             Fate::Keep => {
                 self.flush()?;
                 let raw = self.reader.raw_group(self.done).map_err(failed)?;
-                self.out.copy_group(&raw, &g)?;
+                self.out.copy_group(raw, &g)?;
                 self.last = Some(g.last);
             }
             Fate::Thin(step) => self.thin(&g, step)?,

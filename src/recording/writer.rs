@@ -7,7 +7,7 @@
 //! one that did get through are indexed first.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use super::flat::FlatError;
 use super::format::{
@@ -343,15 +343,15 @@ impl<W: Write> Writer<W> {
         Ok(self.out)
     }
 
-    /// Copies a whole group of another recording as it is; `raw` holds it from its keyframe to
+    /// Copies a whole group of another recording as it is; `raw` gives it from its keyframe to
     /// its end.
     ///
     /// # Errors
-    /// Of `out`.
-    pub fn copy_group(&mut self, raw: &[u8], entry: &GroupEntry) -> io::Result<()> {
+    /// Of `out`, and of `raw`.
+    pub fn copy_group(&mut self, mut raw: impl Read, entry: &GroupEntry) -> io::Result<()> {
         self.end_group()?;
         let at = self.offset;
-        self.write(raw)?;
+        self.offset += io::copy(&mut raw, &mut self.out)?;
         let moved = |o: u64| at + o.saturating_sub(entry.offset);
         self.trailer.groups.push(GroupEntry {
             offset: at,

@@ -228,7 +228,7 @@ fn synthetic() -> PathBuf {
     for k in (0..makers).filter(|k| k * stretch < ticks) {
         let r = Reader::file(&name(k)).unwrap();
         for (g, entry) in r.groups().iter().enumerate() {
-            w.copy_group(&r.raw_group(g).unwrap(), entry).unwrap();
+            w.copy_group(r.raw_group(g).unwrap(), entry).unwrap();
         }
     }
     w.seal().unwrap();

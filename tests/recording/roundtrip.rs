@@ -356,7 +356,7 @@ fn groups_are_copied_as_they_are() {
     let mut w = Writer::new(Vec::new(), &r.host()).unwrap();
     for g in [1, 3] {
         let raw = r.raw_group(g).unwrap();
-        w.copy_group(&raw, &r.groups()[g]).unwrap();
+        w.copy_group(raw, &r.groups()[g]).unwrap();
     }
     for bytes in [w.get_mut().clone(), w.seal().unwrap()] {
         let mut part = open(bytes).unwrap();

@@ -29,7 +29,8 @@ pub fn exercise(bytes: Vec<u8>) {
         let _ = (r.tick_ref(i), r.tick(i));
     }
     for g in 0..r.groups().len().min(20) {
-        let _ = (r.index(g), r.raw_group(g), r.segment_of(g));
+        let _ = (r.index(g), r.segment_of(g));
+        let _ = r.raw_group(g).map(|mut raw| std::io::copy(&mut raw, &mut std::io::sink()));
     }
     let _ = r.survey();
     let _ = (r.host(), r.resume(), r.refresh(), r.at_wall(WallNs(0)), r.remarks());
