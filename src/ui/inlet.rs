@@ -20,6 +20,7 @@ use super::decode::{Decoder, Input};
 use crate::clock;
 use crate::model::time::MonoNs;
 use crate::rights::{self, Duty};
+use crate::view::action::Key;
 
 /// How long the rest of a sequence may take.
 const FRAGMENT: Duration = Duration::from_millis(50);
@@ -105,7 +106,7 @@ impl Inlet {
     pub(super) fn read(&mut self) -> io::Result<bool> {
         let mut all = 0;
         self.more = true;
-        while all < MOST && self.inputs.len() < MOST {
+        while all < MOST {
             if !is_readable(&self.tty, Duration::ZERO)? {
                 self.more = false;
                 break;
@@ -120,7 +121,7 @@ impl Inlet {
             all += n;
             self.last = clock::mono();
             let inputs = &mut self.inputs;
-            self.decoder.feed(&self.buffer[..n], &mut |i| inputs.push_back(i));
+            self.decoder.feed(&self.buffer[..n], &mut |i| queue(inputs, i));
         }
         Ok(all > 0)
     }
@@ -144,6 +145,13 @@ impl Inlet {
     }
 }
 
+/// Of more than anybody types, only the end is wanted: it must not lie unread behind the rest.
+fn queue(inputs: &mut VecDeque<Input>, i: Input) {
+    if inputs.len() < MOST || i == Input::Key(Key::Ctrl('c')) {
+        inputs.push_back(i);
+    }
+}
+
 /// Looks each time it is asked to, and tells when there is something.
 fn wait(tty: &OwnedFd, asked: &Receiver<()>, tell: &Notify) {
     while asked.recv().is_ok() {
@@ -161,5 +169,21 @@ fn is_readable(tty: &OwnedFd, patience: Duration) -> io::Result<bool> {
         // Nothing was there when the signal came.
         Err(Errno::INTR) => Ok(false),
         Err(e) => Err(e.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_heard_behind_whatever_waits() {
+        let mut inputs = VecDeque::new();
+        for _ in 0..2 * MOST {
+            queue(&mut inputs, Input::Key(Key::Char('w')));
+        }
+        queue(&mut inputs, Input::Key(Key::Ctrl('c')));
+        assert_eq!(inputs.len(), MOST + 1);
+        assert!(inputs.contains(&Input::Key(Key::Ctrl('c'))));
     }
 }

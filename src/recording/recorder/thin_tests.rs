@@ -1,6 +1,8 @@
 //! Thinning under a recorder, with ticks made here: their clocks run as fast as the disk.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
 use super::tests::{WAIT, host, of_another_user, until};
 use super::*;
 use crate::model::time::Seq;
@@ -149,8 +151,11 @@ fn runs_stay_apart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.stall");
     run(&path, "a", Existing::Refuse, 0, 700);
+    // Who may read it may read what takes its place.
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
     run(&path, "a", Existing::Append, 800, 700);
     run(&path, "b", Existing::Append, 1600, 2000);
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o644);
     let mut r = Reader::file(&path).unwrap();
     let hosts: Vec<_> = r
         .segments()

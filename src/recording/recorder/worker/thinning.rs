@@ -7,6 +7,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::{Mode, fchmod, fstat};
+
 use super::{Trouble, Worker, target};
 use crate::clock;
 use crate::recording::Reader;
@@ -19,6 +21,8 @@ use crate::recording::thin::{Fate, Thinning};
 const SHARE: u64 = 8;
 /// Groups that may be left for the moment in which the files change places.
 const AT_ONCE: usize = 2;
+/// What is taken over of a file's mode: who may read it.
+const READABLE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::ROTH);
 /// After an error it is not tried again for so long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -96,6 +100,9 @@ impl Worker {
         if self.options.sync != SyncPolicy::Off {
             writer.get_ref().sync()?;
         }
+        // Nobody who could read the recording is shut out of it.
+        let mode = Mode::from_raw_mode(fstat(old.get_ref().file())?.st_mode) & READABLE;
+        fchmod(writer.get_ref().file(), mode)?;
         match home.replace(old.get_ref().file(), side)? {
             Change::Made => {
                 (self.writer, self.hosts, self.unsynced) = (Some(writer), hosts, false);
