@@ -1,6 +1,7 @@
 //! The collector: which groups are read when.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
 use super::mounts::{Hierarchy, hierarchies, parse_controllers};
@@ -85,6 +86,7 @@ impl Collector for CgroupsCollector {
     }
 
     fn sample(&mut self, cx: &SampleContext<'_>) -> Result<CgroupsSample, CollectError> {
+        self.find_again()?;
         let mut out = CgroupsSample::default();
         let budget = |share, least| cx.interval.mul_f64(share).max(Duration::from_micros(least));
         self.read_limited(cx.at, budget(LIMITED_BUDGET, 500), &mut out);
@@ -116,6 +118,20 @@ impl Collector for CgroupsCollector {
 }
 
 impl CgroupsCollector {
+    /// Hierarchies that are seen through the root of another process are out of sight when it
+    /// ends: perhaps there is another one.
+    fn find_again(&mut self) -> Result<(), CollectError> {
+        let mut borrowed = self.hierarchies.iter().filter(|h| h.is_borrowed());
+        let Some(gone) = borrowed.find(|h| !self.host.path(&h.dir).is_dir()) else { return Ok(()) };
+        let path = gone.dir.display().to_string();
+        let host = self.host.clone();
+        *self = Self::open(&host, &CollectOptions::default()).map_err(|_| {
+            let source = io::ErrorKind::NotFound.into();
+            CollectError::Read { path, source }
+        })?;
+        Ok(())
+    }
+
     /// Groups with a limit: all of them each tick, as far as the budget goes.
     fn read_limited(&mut self, at: MonoNs, budget: Duration, out: &mut CgroupsSample) {
         let start = clock::thread_cpu();

@@ -35,6 +35,13 @@ pub(super) struct Hierarchy {
     pub v2_offers: Controllers,
 }
 
+impl Hierarchy {
+    /// Is it seen through the root of another process?
+    pub(super) fn is_borrowed(&self) -> bool {
+        self.dir.starts_with("proc")
+    }
+}
+
 /// The hierarchies of the host. `ip netns exec` mounts a `/sys` of its own, which has none: then
 /// they are looked for through the root of process 1, or of an ancestor of ours, which is whoever
 /// typed that command.

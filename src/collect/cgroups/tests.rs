@@ -14,9 +14,13 @@ fn open(host: &HostFs) -> CgroupsCollector {
 }
 
 fn sample(c: &mut CgroupsCollector, secs: u64) -> CgroupsSample {
+    try_sample(c, secs).unwrap()
+}
+
+fn try_sample(c: &mut CgroupsCollector, secs: u64) -> Result<CgroupsSample, CollectError> {
     let interest = Interest::default();
     let at = MonoNs(secs * 1_000_000_000);
-    c.sample(&SampleContext { at, interval: Duration::from_secs(1), interest: &interest }).unwrap()
+    c.sample(&SampleContext { at, interval: Duration::from_secs(1), interest: &interest })
 }
 
 fn group<'a>(s: &'a CgroupsSample, mount: &str, path: &str) -> &'a CgroupRow {
@@ -130,6 +134,13 @@ fn hidden_hierarchies_are_found_through_an_ancestor() {
     write("proc/50/root/sys/fs/cgroup/a/memory.current", "1\n");
     let mut c = open(&HostFs::at(dir.path()));
     assert_eq!(paths(&sample(&mut c, 0)), ["/proc/50/root/sys/fs/cgroup:/a"]);
+    // The shell ends, and whoever started it is our parent.
+    std::fs::remove_dir_all(dir.path().join("proc/50")).unwrap();
+    assert!(try_sample(&mut c, 1).is_err(), "no all-clear of cgroups that are out of sight");
+    write("proc/self/stat", "70 (stall (scope) S 40 70 40\n");
+    write("proc/40/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    write("proc/40/root/sys/fs/cgroup/a/memory.current", "1\n");
+    assert_eq!(paths(&sample(&mut c, 2)), ["/proc/40/root/sys/fs/cgroup:/a"]);
 }
 
 #[test]
