@@ -83,7 +83,7 @@
 //! | squeezed keyframe | 256 KiB | the primer stands for most of it, not its frame |
 //! | squeezed difference | 2 KiB | 0.2 us per byte |
 //! | samples of a tick | 2^26 units: numbers, half of the bytes that a column takes where that is more, bytes of shapes and of texts | 400,000 sockets |
-//! | rows of a list | 2^20 | there are no 2^20 sockets within the limit above |
+//! | rows of a list | 2^23 | names of UNIX sockets are a list of bytes: 270,000 of 30 bytes each |
 //! | the same | 2^18 units, and 64 times the frames of the group so far | a socket has 140 numbers, and its cookie, port and inode take 3 bytes in the file |
 //! | steps and bytes to make a tick of them | 16 per unit that there may be | a number is 8 bytes at most, and passes through one copy |
 //! | JSON that is unpacked to open a file | 1 MiB, and 4 times the file | indexes are a tenth of a file; beyond it, they are left out and ticks are found by their headers |

@@ -37,8 +37,9 @@ const SMALL_UNITS: usize = 1 << 18;
 const UNITS_PER_BYTE: usize = 64;
 /// Units of the largest tick.
 pub(super) const MOST_UNITS: usize = 1 << 26;
-/// Rows of a list: each number of theirs is unpacked at a time.
-pub(super) const MOST_ROWS: usize = 1 << 20;
+/// Rows of a list, of which one number of all is unpacked at a time; bytes of all names of UNIX
+/// sockets, which are one list.
+pub(super) const MOST_ROWS: usize = 1 << 23;
 /// Steps and bytes that it takes to make the samples of a tick, per unit.
 const WORK_PER_UNIT: usize = 16;
 

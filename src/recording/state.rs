@@ -69,7 +69,7 @@ struct Section {
     /// Reader: stamps of the sample.
     span: Span,
     cpu: Duration,
-    /// Reader: units of the sample.
+    /// Units of the sample.
     units: usize,
     /// Reader: damaged since.
     error: Option<String>,
@@ -177,10 +177,24 @@ impl Encoder {
         self.tick
     }
 
-    /// Units of the last tick, as a reader counts them.
-    pub(super) fn units(&self) -> usize {
-        let samples = self.sections.iter().filter_map(|s| s.recent.current());
-        samples.fold(0, |n, f| n.saturating_add(f.units()))
+    /// Units of the last tick, as a reader counts them: on the way from the tick before, each
+    /// section may be as large as then or as now.
+    ///
+    /// # Errors
+    /// When no reader would take it.
+    pub(super) fn units(&mut self) -> Result<usize, FlatError> {
+        let (mut sum, mut now) = (0usize, 0usize);
+        for s in &mut self.sections {
+            let Some(flat) = s.recent.current() else { continue };
+            if flat.columns.iter().any(|c| c.rows() > limits::MOST_ROWS) {
+                return Err(too_large());
+            }
+            let units = flat.units();
+            sum = sum.saturating_add(units.max(s.units));
+            now = now.saturating_add(units);
+            s.units = units;
+        }
+        if now > limits::MOST_UNITS { Err(too_large()) } else { Ok(sum.min(limits::MOST_UNITS)) }
     }
 
     fn section(&mut self, name: &str) -> usize {
@@ -326,6 +340,10 @@ pub(super) fn cut(payload: &[u8]) -> Result<(Vec<&str>, Vec<RawSection<'_>>), Fl
         }
     }
     Ok((names, sections))
+}
+
+fn too_large() -> FlatError {
+    FlatError("a tick that is larger than a recording holds".to_owned())
 }
 
 fn twice() -> FlatError {

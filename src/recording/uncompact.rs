@@ -152,10 +152,11 @@ fn read_columns(
     let (mut left_cells, mut room) = (most, Room::default());
     let mut next = if left > 0 { count(bytes, at, runs.len())? } else { 0 };
     let mut out = Vec::new();
-    for (i, (old, known)) in before.zip(runs).enumerate() {
+    for (i, (mut old, known)) in before.zip(runs).enumerate() {
         if left == 0 || i != next {
-            afford(&mut left_cells, old.rows(), old.width())?;
-            old.parts().iter().try_for_each(|p| settle(&mut left_cells, p, old.rows()))?;
+            let rows = old.rows();
+            afford(&mut left_cells, rows, old.width())?;
+            old.parts_mut().iter_mut().try_for_each(|p| settle(&mut left_cells, p, rows))?;
             out.push(old);
             continue;
         }
@@ -210,8 +211,8 @@ impl Room {
         for c in 0..width {
             let p = old.and_then(|o| Some((o, o.parts().get(c)?)));
             let is_changed = next == Some(c);
-            let part = self.read_part(p, rows, &runs, is_changed, bytes, at)?;
-            settle(left, &part, rows)?;
+            let mut part = self.read_part(p, rows, &runs, is_changed, bytes, at)?;
+            settle(left, &mut part, rows)?;
             parts.push(part);
             if is_changed {
                 next = changed.next(bytes, at)?;

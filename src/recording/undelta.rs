@@ -69,8 +69,10 @@ pub(super) fn afford(left: &mut usize, rows: usize, width: usize) -> Result<(), 
     take_off(left, rows.max(1).saturating_mul(width.max(1)))
 }
 
-/// Takes what a number of all rows turned out to be more than its rows told.
-pub(super) fn settle(left: &mut usize, part: &Part, rows: usize) -> Result<(), FlatError> {
+/// Takes what a number of all rows turned out to be more than its rows told, as a writer counts
+/// it: by the numbers alone.
+pub(super) fn settle(left: &mut usize, part: &mut Part, rows: usize) -> Result<(), FlatError> {
+    part.narrow_again();
     take_off(left, part.units(rows).saturating_sub(rows))
 }
 
@@ -403,8 +405,8 @@ fn read_cells(
         }
         cells::fill(&mut room.fresh, rows - copies, 0);
         read_sparse(&mut room.fresh, bytes, at)?;
-        let part = room.part(old.is_some(), runs);
-        settle(left, &part, rows)?;
+        let mut part = room.part(old.is_some(), runs);
+        settle(left, &mut part, rows)?;
         parts.push(part);
     }
     Ok(Column::from_parts(rows, parts))

@@ -210,6 +210,7 @@ impl<W: Write> Writer<W> {
         }
         let host = keyframe.then_some(&self.segment);
         let payload = self.encoder.payload(tick, host).map_err(other)?;
+        let units = self.encoder.units().map_err(other)?;
         let (start, place) = match &self.group {
             Some(g) => (g.offset, self.encoder.ticks() as u32 - 1),
             None => (self.offset, 0),
@@ -222,7 +223,7 @@ impl<W: Write> Writer<W> {
             Some(packed) => (COMPACT | SQUEEZED, packed),
             None => (COMPACT, &payload),
         };
-        let least = limits::least_group(self.encoder.units()).saturating_sub(stored);
+        let least = limits::least_group(units).saturating_sub(stored);
         let block = self.featured(kind, features, at, (back, place), packed, least)?;
         if payload.len() > SPARE {
             // A compressor keeps what its largest input took.

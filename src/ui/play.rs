@@ -19,7 +19,9 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Moments that are shown in one go when the screen is behind.
 const BURST: usize = 64;
 /// Ticks that a run which arrives late is taken on by the console itself.
-const CATCH_UP: u64 = 600;
+const CATCH_UP: u64 = 120;
+/// How often a step asks for what is behind a hole before the thread is asked.
+const PATIENCE: usize = 8;
 
 /// Where playing stands.
 #[derive(Default)]
@@ -40,6 +42,14 @@ enum Step {
     Later,
     /// There is none, for now.
     End,
+}
+
+/// What a question that is dropped leaves behind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    /// The findings in memory rest on part of the recording, and nobody is asked for the rest.
+    Unjudged,
 }
 
 impl Console {
@@ -185,11 +195,13 @@ impl Console {
         let head = self.analysis.latest().map(|m| m.tick.seq.0);
         self.play_changed();
         if self.analysis.at(Seq(tick)).is_some() {
-            self.drop_question();
+            let left = self.drop_question();
             update::arrived(&mut self.view, &self.analysis, Seq(tick));
-        } else if head.is_some_and(|h| h + 1 == tick) && self.append() == Step::Done {
-            self.drop_question();
+            self.judge_whole_if(left);
+        } else if head.is_some_and(|h| h + 1 == tick) && self.append_beyond() {
+            let left = self.drop_question();
             self.view.when = When::Live;
+            self.judge_whole_if(left);
         } else if let Some(player) = &mut self.player {
             let ticket = player.seek(tick);
             self.playing.ticket = ticket;
@@ -210,17 +222,35 @@ impl Console {
         }
     }
 
-    /// The place that was asked for last is not wanted any more. What the findings in memory
-    /// rest on is still wanted.
-    fn drop_question(&mut self) {
-        let open = self.playing.asked.take().is_some();
-        if let Some(r) = &mut self.view.reel {
-            r.seeking = false;
-            if let (true, None, Some(p)) = (open, r.since, &mut self.player) {
-                p.forget();
-                self.playing.ticket = 0;
-            }
+    fn judge_whole_if(&mut self, left: Left) {
+        if left == Left::Unjudged {
+            self.judge_whole();
         }
+    }
+
+    /// [`Self::append`], over a hole of some length.
+    fn append_beyond(&mut self) -> bool {
+        let step = (0..PATIENCE).map(|_| self.append()).find(|s| *s != Step::Later);
+        step == Some(Step::Done)
+    }
+
+    /// The place that was asked for last is not wanted any more: an answer would lead away from
+    /// what is shown.
+    fn drop_question(&mut self) -> Left {
+        let open = self.playing.asked.take().is_some();
+        let Some(r) = &mut self.view.reel else { return Left::Nothing };
+        r.seeking = false;
+        if !open {
+            return Left::Nothing;
+        }
+        if r.since.is_some() {
+            return Left::Unjudged;
+        }
+        if let Some(p) = &mut self.player {
+            p.forget();
+            self.playing.ticket = 0;
+        }
+        Left::Nothing
     }
 
     /// The player's thread has answered.
@@ -253,9 +283,10 @@ impl Console {
             }
             return;
         };
-        if asked.is_none() && run.at(at).is_none() && at < head {
-            // The user went back to where this run was not judged: what is shown there rests on
-            // no more than before, and nothing else is on its way.
+        let beyond = at > Seq(head.0.saturating_add(CATCH_UP));
+        if asked.is_none() && run.at(at).is_none() && (at < head || beyond) {
+            // The user went to where this run was not judged: what is shown there rests on no
+            // more than before, and nothing else is on its way.
             if judged == Judged::Whole {
                 self.judge_whole();
             }

@@ -132,9 +132,10 @@ impl Recordings {
     /// Closes all; a line for each.
     pub(super) fn finish(&mut self) -> Vec<String> {
         let all = self.running.take().into_iter().chain(std::mem::take(&mut self.closing));
+        let end = clock::mono() + PATIENCE;
         all.map(|r| {
             let name = sanitize(&r.target().name()).into_owned();
-            match r.finish(PATIENCE) {
+            match r.finish(end.since(clock::mono())) {
                 None => format!("{name}: the disk does not answer; ends with its last whole block"),
                 Some(s) => match &s.state {
                     State::Ended(end) => line(&name, &s, end),

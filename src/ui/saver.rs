@@ -64,12 +64,14 @@ impl Saver {
     /// What became of those that are still being written; a line for each.
     pub(super) async fn finish(&mut self) -> Vec<String> {
         let mut out = Vec::new();
-        while self.waiting > 0 {
-            let Ok(says) = tokio::time::timeout(PATIENCE, self.next()).await else {
-                out.push(format!("{}: the disk does not answer", self.dir.display()));
-                break;
-            };
-            out.push(says);
+        let all = async {
+            while self.waiting > 0 {
+                let says = self.next().await;
+                out.push(says);
+            }
+        };
+        if tokio::time::timeout(PATIENCE, all).await.is_err() {
+            out.push(format!("{}: the disk does not answer", self.dir.display()));
         }
         out
     }

@@ -107,6 +107,27 @@ impl Part {
         }
     }
 
+    /// Gives back what it does not need any more: how wide the numbers are depends on them alone,
+    /// not on what they were before.
+    pub fn narrow_again(&mut self) {
+        let (first, bits, other) = match self {
+            Self::Same(_) | Self::B1(_) | Self::B2(_) => return,
+            Self::B4(all) => sum_up(all),
+            Self::B8(all) => sum_up(all),
+        };
+        let fits = match self {
+            Self::B4(_) => bits > 0xffff,
+            _ => bits > 0xffff_ffff,
+        };
+        if other == 0 {
+            *self = Self::Same(first);
+        } else if !fits {
+            let mut all = Vec::new();
+            self.unpack(0, &mut all);
+            *self = Self::narrow(bits, all.into_iter());
+        }
+    }
+
     /// Its size, for limits: the numbers of `rows` elements; half of their bytes, where that is
     /// more.
     #[must_use]
@@ -152,6 +173,17 @@ impl Part {
             }
         );
     }
+}
+
+/// The first of the numbers, the bits that any of them has, and those in which any differs from
+/// the first.
+fn sum_up<N: Copy + Into<u64>>(all: &[N]) -> (u64, u64, u64) {
+    let first = all.first().map_or(0, |n| (*n).into());
+    let (bits, other) = all.iter().fold((0, 0), |(b, o), n| {
+        let n: u64 = (*n).into();
+        (b | n, o | (n ^ first))
+    });
+    (first, bits, other)
 }
 
 /// Is every number, moved by so much, still one of its width?
@@ -221,9 +253,12 @@ impl Column {
     pub fn cells(&self) -> usize {
         self.rows.saturating_mul(self.parts.len())
     }
-    /// Its size, for limits: that of its parts.
+    /// Its size, for limits: that of its parts. An empty one takes memory, too.
     #[must_use]
     pub fn units(&self) -> usize {
+        if self.rows == 0 {
+            return self.parts.len().max(1);
+        }
         self.parts.iter().fold(0, |n, p| n.saturating_add(p.units(self.rows)))
     }
     /// Its parts.
@@ -346,7 +381,13 @@ mod tests {
         assert_eq!(p, Part::B8(vec![u64::MAX, 242]), "below zero");
         p.add_to_all(2, 1 << 40);
         assert_eq!(p, Part::B8(vec![(1 << 40) - 1, 242 + (1 << 40)]));
-        assert_eq!(Column::from_parts(2, vec![p, Part::Same(1)]).units(), 8 + 2);
+        assert_eq!(Column::from_parts(2, vec![p.clone(), Part::Same(1)]).units(), 8 + 2);
+        p.add_to_all(2, (0u64).wrapping_sub((1 << 40) - 1));
+        p.narrow_again();
+        assert_eq!(p, Part::B1(vec![0, 243]), "as narrow as if it had never been wide");
+        let mut p = Part::B4(vec![9, 9]);
+        p.narrow_again();
+        assert_eq!(p, Part::Same(9));
     }
 
     #[test]

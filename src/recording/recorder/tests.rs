@@ -9,6 +9,8 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::fs::{CWD, FileType, Mode};
 
 use super::*;
+use crate::collect::CollectorId;
+use crate::model::tick::{CollectorHealth, HealthState};
 use crate::model::time::Seq;
 use crate::recording::{ReadError, Reader, Remark};
 
@@ -16,6 +18,44 @@ pub(super) const WAIT: Duration = Duration::from_secs(20);
 
 pub(super) fn host(boot: &str) -> HostInfo {
     HostInfo { hostname: "db7".into(), boot_id: boot.into(), ..HostInfo::default() }
+}
+
+/// One whose keyframe is so large.
+fn large(seq: u64, bytes: usize) -> Arc<Tick> {
+    let mut x = seq + 1;
+    let noise = std::iter::repeat_with(|| {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'!' + (x >> 33) as u8 % 64)
+    });
+    let error = noise.take(bytes).collect();
+    let failed = CollectorHealth {
+        id: CollectorId::Cpu,
+        state: HealthState::Failed { error },
+        signals: Vec::new(),
+    };
+    Arc::new(Tick { health: vec![failed], ..(*tick(seq)).clone() })
+}
+
+/// A tick takes nearly all of what all may take: it is kept to by deleting what is older, and
+/// every second file is no empty one.
+#[test]
+fn a_limit_of_little_more_than_a_tick_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("box.stall");
+    let mut r = start(&path, Options { max_size: Some(120_000), ..Options::default() });
+    let mut worst = 0;
+    for n in 0..30 {
+        let before = r.status().ticks;
+        r.push(&large(n, 110_000), Note::default());
+        until("it is written", || r.status().ticks > before);
+        let all = files(dir.path());
+        worst = worst.max(all.iter().map(|p| p.metadata().map_or(0, |m| m.len())).sum());
+        assert!(all.len() <= 4, "{all:?}");
+    }
+    let end = r.finish(WAIT).unwrap();
+    assert_eq!((end.state, end.lost), (State::Ended(End::Closed), 0));
+    // One that is written and one that is not deleted yet.
+    assert!(worst < 360_000, "{worst}");
 }
 
 fn tick(seq: u64) -> Arc<Tick> {

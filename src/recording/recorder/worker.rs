@@ -461,10 +461,12 @@ impl Worker {
         // The next tick must fit, too.
         let next = bytes.max(self.keyframe).saturating_add(WORTH_A_TRY);
         let over = |w: &Self| w.offset() + w.parts.bytes() + next > limit;
-        // What is too large by itself does not get smaller when others are deleted.
-        let may_help = |w: &Self| over(w) && w.offset() + next <= limit;
+        // What is too large by itself does not get smaller when others are deleted; a new file
+        // gets room by nothing else.
+        let is_new = |w: &Self| w.first.is_none();
+        let may_help = |w: &Self| over(w) && (is_new(w) || w.offset() + next <= limit);
         while may_help(self) && self.drop_oldest() {}
-        if over(self) && self.ticks > 0 && clock::mono() >= self.no_rotation {
+        if over(self) && !is_new(self) && clock::mono() >= self.no_rotation {
             self.rotate();
             while may_help(self) && self.drop_oldest() {}
         }

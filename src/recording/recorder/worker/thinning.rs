@@ -3,11 +3,12 @@
 //! file is whole and goes on, and the new one has no name: a kill leaves nothing behind. Where
 //! the file system has no files without a name, the next recorder of the file removes it.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Mode, fchmod, fstat};
+use rustix::fs::{Gid, Mode, fchmod, fchown, fgetxattr, fstat};
 
 use super::{Trouble, Worker, target};
 use crate::clock;
@@ -100,9 +101,7 @@ impl Worker {
         if self.options.sync != SyncPolicy::Off {
             writer.get_ref().sync()?;
         }
-        // Nobody who could read the recording is shut out of it.
-        let mode = Mode::from_raw_mode(fstat(old.get_ref().file())?.st_mode) & READABLE;
-        fchmod(writer.get_ref().file(), mode)?;
+        same_readers(old.get_ref().file(), writer.get_ref().file());
         match home.replace(old.get_ref().file(), side)? {
             Change::Made => {
                 (self.writer, self.hosts, self.unsynced) = (Some(writer), hosts, false);
@@ -126,6 +125,21 @@ impl Worker {
             _ => false,
         }
     }
+}
+
+/// Whoever may read the old file may read the new one, and nobody else; what cannot be told for
+/// sure stays ours alone.
+fn same_readers(old: &File, new: &File) {
+    let (Ok(was), Ok(is)) = (fstat(old), fstat(new)) else { return };
+    let mut mode = Mode::from_raw_mode(was.st_mode) & READABLE;
+    let group = Some(Gid::from_raw(was.st_gid));
+    let same_group = was.st_gid == is.st_gid || fchown(new, None, group).is_ok();
+    // With an access list the bits of the group are those of the list's mask.
+    let has_list = fgetxattr(old, "system.posix_acl_access", &mut [0u8; 0]).is_ok_and(|n| n > 0);
+    if !same_group || has_list {
+        mode -= Mode::RGRP;
+    }
+    let _ = fchmod(new, mode);
 }
 
 /// How far it is.
