@@ -411,7 +411,8 @@ fn an_interrupt_before_the_first_reading_is_no_all_clear() {
         let then = stallscope::model::time::MonoNs(from.0 + wait_ms * 1_000_000);
         stallscope::clock::sleep_until(then);
         let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        // Not INT: what a script runs in the background ignores it until there is a handler.
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let mut text = String::new();
         child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
         // Without a code: it came before there was a handler.

@@ -624,3 +624,40 @@ fn texts_are_not_copied_into_rows_without_end() {
     let (out, peak, _) = taken(|| recent.decode_within(1 << 20, &bytes, &mut 0).is_err());
     assert!(out && peak < 16 * MB, "{} MB", peak / MB);
 }
+
+/// What no reader would take is left out and named; everything else of the tick is there.
+#[test]
+fn a_sample_that_is_too_large_costs_no_other_one() {
+    use stallscope::collect::disks::DisksSample;
+    use stallscope::collect::sockets::{NetnsTable, SocketsSample, UnixRows};
+    use stallscope::collect::{Samples, Stamped};
+    use stallscope::model::tick::{HostInfo, Tick};
+    use stallscope::model::time::{Seq, Span};
+    use stallscope::recording::{Note, Remark, Writer};
+    let _alone = alone();
+    let names = |n: usize| {
+        let unix = UnixRows { names: vec![b'x'; n], ..UnixRows::default() };
+        let spaces = vec![Arc::new(NetnsTable { unix, ..NetnsTable::default() })];
+        let data = SocketsSample { spaces, ..SocketsSample::default() };
+        Arc::new(Stamped { span: Span::default(), cpu: std::time::Duration::ZERO, data })
+    };
+    let data = DisksSample::default();
+    let disks = Arc::new(Stamped { span: Span::default(), cpu: std::time::Duration::ZERO, data });
+    let (small, large) = (names(100), names((8 << 20) + 1));
+    let mut w = Writer::new(Vec::new(), &HostInfo::default()).unwrap();
+    for (n, sockets) in [&small, &large, &large, &small, &small].into_iter().enumerate() {
+        let (sockets, disks) = (Some(sockets.clone()), Some(disks.clone()));
+        let samples = Samples { sockets, disks, ..Samples::default() };
+        let tick = Tick { seq: Seq(n as u64), samples, ..Tick::default() };
+        w.tick(&tick, &Note::default()).unwrap();
+    }
+    let mut r = open(w.seal().unwrap());
+    for (n, there) in [true, false, false, true, true].into_iter().enumerate() {
+        let s = &r.tick(n as u64).unwrap().samples;
+        assert_eq!((s.sockets.is_some(), s.disks.is_some()), (there, true), "tick {n}");
+    }
+    let said = r.remarks().unwrap().list;
+    let told = |m: &Remark| matches!(m, Remark::CollectorError { collector, .. } if collector == "sockets");
+    assert!(said.len() == 1 && told(&said[0].remark) && said[0].at.seq == Seq(1), "{said:?}");
+    assert_eq!(r.survey().unwrap().damage, 0);
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::delta::Recent;
-use super::flat::{FlatError, Names, from_flat_within, put_varint, to_flat, varint};
+use super::flat::{Flat, FlatError, Names, from_flat_within, put_varint, to_flat, varint};
 use super::format::{COMPACT, SQUEEZED, Segment, Stamp};
 use super::limits;
 use super::squeeze::{self, Model};
@@ -98,6 +98,11 @@ pub(super) struct Encoder {
     last_end: u64,
     /// Of small differences.
     model: Option<Box<Model>>,
+    /// Units of the samples of this tick so far.
+    room: usize,
+    /// Collectors whose sample has no room, in this tick and in the one before.
+    oversized: Vec<CollectorId>,
+    left_out: Vec<CollectorId>,
 }
 
 impl Encoder {
@@ -122,6 +127,8 @@ impl Encoder {
     ) -> Result<Vec<u8>, FlatError> {
         self.tick += 1;
         self.out.clear();
+        self.room = 0;
+        self.left_out = std::mem::take(&mut self.oversized);
         self.last_end = tick.mono.0;
         if let Some(segment) = host {
             let json = serde_json::to_vec(segment).map_err(|e| FlatError(e.to_string()))?;
@@ -178,23 +185,32 @@ impl Encoder {
     }
 
     /// Units of the last tick, as a reader counts them: on the way from the tick before, each
-    /// section may be as large as then or as now.
-    ///
-    /// # Errors
-    /// When no reader would take it.
-    pub(super) fn units(&mut self) -> Result<usize, FlatError> {
-        let (mut sum, mut now) = (0usize, 0usize);
+    /// section may be as large then or as now.
+    pub(super) fn units(&mut self) -> usize {
+        let mut sum = 0usize;
         for s in &mut self.sections {
             let Some(flat) = s.recent.current() else { continue };
-            if flat.columns.iter().any(|c| c.rows() > limits::MOST_ROWS) {
-                return Err(too_large());
-            }
             let units = flat.units();
             sum = sum.saturating_add(units.max(s.units));
-            now = now.saturating_add(units);
             s.units = units;
         }
-        if now > limits::MOST_UNITS { Err(too_large()) } else { Ok(sum.min(limits::MOST_UNITS)) }
+        sum.min(limits::MOST_UNITS)
+    }
+
+    /// Collectors whose sample is not in the last tick: no reader would take it.
+    pub(super) fn oversized(&self) -> &[CollectorId] {
+        &self.oversized
+    }
+
+    /// Takes the room that a sample needs; false: there is none.
+    fn has_room(&mut self, flat: &Flat) -> bool {
+        let sum = self.room.saturating_add(flat.units());
+        let fits =
+            sum <= limits::MOST_UNITS && flat.columns.iter().all(|c| c.rows() <= limits::MOST_ROWS);
+        if fits {
+            self.room = sum;
+        }
+        fits
     }
 
     fn section(&mut self, name: &str) -> usize {
@@ -242,7 +258,7 @@ impl Encoder {
     }
 
     /// Appends a sample.
-    fn encode(&mut self, section: usize, flat: super::flat::Flat) {
+    fn encode(&mut self, section: usize, flat: Flat) {
         if let Some(s) = self.sections.get_mut(section) {
             s.recent.encode(flat, &mut self.out);
         }
@@ -258,10 +274,20 @@ impl SampleVisitor for Encoder {
         before: Option<&Shared<S>>,
     ) -> Result<(), FlatError> {
         if before.is_some_and(|b| std::sync::Arc::ptr_eq(b, sample)) {
+            if self.left_out.contains(&id) {
+                self.oversized.push(id);
+                return Ok(());
+            }
+            let known = self.sections.iter().find(|s| s.name == id.name());
+            self.room = self.room.saturating_add(known.map_or(0, |s| s.units));
             self.same(id.name(), true);
             return Ok(());
         }
         let flat = to_flat(&sample.data, &mut self.names)?;
+        if !self.has_room(&flat) {
+            self.oversized.push(id);
+            return Ok(());
+        }
         let (span, cpu) = (sample.span, sample.cpu);
         let took = span.end.0.wrapping_sub(span.start.0);
         let (section, start) = self.open(id.name(), true);
@@ -340,10 +366,6 @@ pub(super) fn cut(payload: &[u8]) -> Result<(Vec<&str>, Vec<RawSection<'_>>), Fl
         }
     }
     Ok((names, sections))
-}
-
-fn too_large() -> FlatError {
-    FlatError("a tick that is larger than a recording holds".to_owned())
 }
 
 fn twice() -> FlatError {

@@ -18,6 +18,7 @@ use super::index::{
 };
 use super::limits::{self, MOST_INDEX, MOST_NOTED};
 use super::state::{Encoder, SPARE};
+use crate::collect::CollectorId;
 use crate::model::tick::{HealthState, HostInfo, Tick};
 use crate::model::time::Seq;
 
@@ -69,6 +70,8 @@ pub struct Writer<W: Write> {
     last: Option<Stamp>,
     /// Collectors that failed in the last tick.
     failed: Vec<String>,
+    /// Collectors whose sample was too large in the last tick.
+    oversized: Vec<CollectorId>,
     /// Small ticks are packed.
     squeezes: bool,
 }
@@ -111,6 +114,7 @@ impl<W: Write> Writer<W> {
             group: None,
             last: None,
             failed: Vec::new(),
+            oversized: Vec::new(),
             // Where nothing is optimised it takes twenty times as long.
             squeezes: !cfg!(debug_assertions),
         };
@@ -190,6 +194,7 @@ impl<W: Write> Writer<W> {
             return Err(e);
         }
         self.last = Some(at);
+        self.tell_oversized(at)?;
         let full = self.encoder.ticks() >= u64::from(GROUP_TICKS)
             || self.group.as_ref().is_some_and(|g| self.offset - g.offset > MAX_GROUP);
         if full {
@@ -210,7 +215,7 @@ impl<W: Write> Writer<W> {
         }
         let host = keyframe.then_some(&self.segment);
         let payload = self.encoder.payload(tick, host).map_err(other)?;
-        let units = self.encoder.units().map_err(other)?;
+        let units = self.encoder.units();
         let (start, place) = match &self.group {
             Some(g) => (g.offset, self.encoder.ticks() as u32 - 1),
             None => (self.offset, 0),
@@ -267,6 +272,18 @@ impl<W: Write> Writer<W> {
         }
         self.failed = failed;
         out
+    }
+
+    /// Says which samples are too large for a recording, once.
+    fn tell_oversized(&mut self, at: Stamp) -> io::Result<()> {
+        let now = self.encoder.oversized().to_vec();
+        let before = std::mem::replace(&mut self.oversized, now.clone());
+        for id in now.iter().filter(|id| !before.contains(id)) {
+            let error = "its sample is larger than a recording holds, and is left out".to_owned();
+            let collector = id.name().to_owned();
+            self.remark(at, Remark::CollectorError { collector, error })?;
+        }
+        Ok(())
     }
 
     /// Writes a remark: a mark of the user, dropped ticks.

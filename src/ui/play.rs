@@ -215,10 +215,16 @@ impl Console {
 
     /// Has what is shown at first judged as if played from the beginning, where it is not.
     pub(super) fn judge_whole(&mut self) {
+        if let Some(here) = self.analysis.latest().map(|m| self.view.shown(m.tick.seq)) {
+            self.judge_whole_at(here.0);
+        }
+    }
+
+    fn judge_whole_at(&mut self, tick: u64) {
         let since = self.view.reel.as_ref().and_then(|r| r.since);
-        let here = self.analysis.latest().map(|m| self.view.shown(m.tick.seq));
-        if let (Some(_), Some(here), Some(player)) = (since, here, &mut self.player) {
-            self.playing.ticket = player.seek(here.0);
+        if let (Some(_), Some(player)) = (since, &mut self.player) {
+            let last = player.len().saturating_sub(1);
+            self.playing.ticket = player.seek(tick.min(last));
         }
     }
 
@@ -281,14 +287,18 @@ impl Console {
             if let Some(r) = &mut self.view.reel {
                 r.seeking = false;
             }
+            if asked.is_some() {
+                self.judge_whole();
+            }
             return;
         };
-        let beyond = at > Seq(head.0.saturating_add(CATCH_UP));
-        if asked.is_none() && run.at(at).is_none() && (at < head || beyond) {
+        let beyond = at.0.saturating_sub(head.0).checked_sub(CATCH_UP);
+        if asked.is_none() && run.at(at).is_none() && (at < head || beyond.is_some()) {
             // The user went to where this run was not judged: what is shown there rests on no
-            // more than before, and nothing else is on its way.
+            // more than before, and nothing else is on its way. While it plays on, the answer to
+            // what is shown now would come too late again.
             if judged == Judged::Whole {
-                self.judge_whole();
+                self.judge_whole_at(at.0.saturating_add(beyond.unwrap_or(0)));
             }
             return;
         }
@@ -300,9 +310,7 @@ impl Console {
         }
         self.analysis = run;
         for _ in 0..CATCH_UP {
-            if self.analysis.latest().is_none_or(|m| m.tick.seq >= at)
-                || self.append() != Step::Done
-            {
+            if self.analysis.latest().is_none_or(|m| m.tick.seq >= at) || !self.append_beyond() {
                 break;
             }
         }

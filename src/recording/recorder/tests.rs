@@ -56,6 +56,8 @@ fn a_limit_of_little_more_than_a_tick_is_kept() {
     assert_eq!((end.state, end.lost), (State::Ended(End::Closed), 0));
     // One that is written and one that is not deleted yet.
     assert!(worst < 360_000, "{worst}");
+    let left: Vec<u64> = files(dir.path()).iter().flat_map(|p| seqs(p)).collect();
+    assert!(left.contains(&29), "{left:?}");
 }
 
 fn tick(seq: u64) -> Arc<Tick> {

@@ -462,9 +462,12 @@ impl Worker {
         let next = bytes.max(self.keyframe).saturating_add(WORTH_A_TRY);
         let over = |w: &Self| w.offset() + w.parts.bytes() + next > limit;
         // What is too large by itself does not get smaller when others are deleted; a new file
-        // gets room by nothing else.
+        // gets room by nothing else, but not at the price of the tick that was written just now.
         let is_new = |w: &Self| w.first.is_none();
-        let may_help = |w: &Self| over(w) && (is_new(w) || w.offset() + next <= limit);
+        let room = |w: &Self| {
+            if is_new(w) { w.parts.len() > 1 } else { w.offset() + next <= limit }
+        };
+        let may_help = |w: &Self| over(w) && room(w);
         while may_help(self) && self.drop_oldest() {}
         if over(self) && !is_new(self) && clock::mono() >= self.no_rotation {
             self.rotate();

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Gid, Mode, fchmod, fchown, fgetxattr, fstat};
+use rustix::fs::{Gid, Mode, fchmod, fchown, fgetxattr_query, fstat};
 
 use super::{Trouble, Worker, target};
 use crate::clock;
@@ -127,19 +127,18 @@ impl Worker {
     }
 }
 
-/// Whoever may read the old file may read the new one, and nobody else; what cannot be told for
-/// sure stays ours alone.
+/// Whoever may read the old file may read the new one, and nobody else. An access list is not
+/// copied: with one, or in another group, the new file stays ours alone.
 fn same_readers(old: &File, new: &File) {
     let (Ok(was), Ok(is)) = (fstat(old), fstat(new)) else { return };
-    let mut mode = Mode::from_raw_mode(was.st_mode) & READABLE;
+    let mode = Mode::from_raw_mode(was.st_mode) & READABLE;
     let group = Some(Gid::from_raw(was.st_gid));
     let same_group = was.st_gid == is.st_gid || fchown(new, None, group).is_ok();
-    // With an access list the bits of the group are those of the list's mask.
-    let has_list = fgetxattr(old, "system.posix_acl_access", &mut [0u8; 0]).is_ok_and(|n| n > 0);
-    if !same_group || has_list {
-        mode -= Mode::RGRP;
+    // Its mask stands where the bits of the group are. A directory may give a new file one, too.
+    let has_list = |f| fgetxattr_query(f, "system.posix_acl_access").is_ok_and(|n| n > 0);
+    if same_group && !has_list(old) && !has_list(new) {
+        let _ = fchmod(new, mode);
     }
-    let _ = fchmod(new, mode);
 }
 
 /// How far it is.
