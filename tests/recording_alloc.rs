@@ -457,6 +457,7 @@ fn a_hole_of_any_size_costs_a_limited_search() {
     assert_eq!(read(&mut r), 64);
     let once = src.read.swap(0, Ordering::Relaxed);
     assert!(once < 3 << 30, "{once} bytes");
+    assert!(r.gave_up() && !open(good.clone()).gave_up());
     for _ in 0..10 {
         assert!(!r.refresh().unwrap());
     }

@@ -178,6 +178,8 @@ pub(super) struct Layout {
     searched: u64,
     /// Bytes that were searched for a block.
     scanned: u64,
+    /// Not everything was: there may be more than what was found.
+    pub(super) gave_up: bool,
     /// Bytes of JSON that were unpacked to get here.
     unpacked: u64,
     /// Blocks of later versions.
@@ -301,6 +303,7 @@ impl Layout {
         let until = to.min(from.saturating_add(room));
         let found = b.scan(from, until)?;
         self.scanned += found.unwrap_or(until).saturating_sub(from);
+        self.gave_up |= found.is_none() && until < to;
         if found.is_none() {
             // A header may be there in part.
             self.searched = from.max(until.saturating_sub(HEADER as u64));

@@ -234,6 +234,11 @@ impl Reader {
     pub fn size(&self) -> Result<u64, ReadError> {
         Ok(self.src.size()?)
     }
+    /// Is damage so long that what is behind it was not looked for?
+    #[must_use]
+    pub fn gave_up(&self) -> bool {
+        self.layout.gave_up
+    }
     /// Blocks of later versions that were passed over.
     #[must_use]
     pub fn unknown_blocks(&self) -> u64 {

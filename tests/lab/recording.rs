@@ -32,6 +32,26 @@ fn tmpfs(dir: &Dir, size: &str) -> (PathBuf, Undo) {
     (path, undo)
 }
 
+/// A file system on a loop device, unmounted when dropped.
+fn ext4(dir: &Dir) -> (PathBuf, Undo) {
+    let image = dir.image("disk.img", 16);
+    let path = dir.path.join("mnt");
+    std::fs::create_dir(&path).unwrap();
+    let text = path.to_str().unwrap();
+    run(&["mkfs.ext4", "-q", "-F", &image]);
+    run(&["mount", "-o", "loop", &image, text]);
+    let mut undo = Undo::default();
+    undo.command(&["umount", text]);
+    (path, undo)
+}
+
+/// It takes nothing until `thaw` is dropped.
+fn freeze(mnt: &Path, thaw: &mut Undo) {
+    let text = mnt.to_str().unwrap();
+    run(&["fsfreeze", "-f", text]);
+    thaw.command(&["fsfreeze", "-u", text]);
+}
+
 /// `record`, killed when dropped.
 struct Recording {
     child: Child,
@@ -239,19 +259,11 @@ fn old_parts_make_room_on_a_full_disk() {
 fn a_frozen_disk_delays_no_tick() {
     lab(&["losetup", "mkfs.ext4", "mount", "fsfreeze"], || {
         let dir = Dir::new();
-        let image = dir.image("disk.img", 16);
-        let mnt = dir.path.join("mnt");
-        std::fs::create_dir(&mnt).unwrap();
-        let at = mnt.to_str().unwrap().to_owned();
-        let mut mount = Undo::default();
-        run(&["mkfs.ext4", "-q", "-F", &image]);
-        run(&["mount", "-o", "loop", &image, &at]);
-        mount.command(&["umount", &at]);
+        let (mnt, _mount) = ext4(&dir);
         let mut r = Recording::start(mnt.join("a.stall"), dir.path.join("err"));
         let mut thaw = Undo::default();
         r.wait_for(3);
-        run(&["fsfreeze", "-f", &at]);
-        thaw.command(&["fsfreeze", "-u", &at]);
+        freeze(&mnt, &mut thaw);
         clock::sleep_until(clock::mono() + secs(3));
         drop(thaw);
         let more = r.ticks() + 3;
@@ -272,19 +284,11 @@ fn a_frozen_disk_delays_no_tick() {
 fn a_console_on_a_frozen_disk_obeys() {
     lab(&["losetup", "mkfs.ext4", "mount", "fsfreeze"], || {
         let dir = Dir::new();
-        let image = dir.image("disk.img", 16);
-        let mnt = dir.path.join("mnt");
-        std::fs::create_dir(&mnt).unwrap();
-        let at = mnt.to_str().unwrap().to_owned();
-        let mut mount = Undo::default();
-        run(&["mkfs.ext4", "-q", "-F", &image]);
-        run(&["mount", "-o", "loop", &image, &at]);
-        mount.command(&["umount", &at]);
+        let (mnt, _mount) = ext4(&dir);
         let mut console = Console::start(&["--netns", "self", "--no-bpf"], &mnt);
         let mut thaw = Undo::default();
         console.shows("Sockets");
-        run(&["fsfreeze", "-f", &at]);
-        thaw.command(&["fsfreeze", "-u", &at]);
+        freeze(&mnt, &mut thaw);
         console.keys("wwwww");
         console.shows("4 panes are not written yet");
         console.keys("r");

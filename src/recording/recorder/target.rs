@@ -214,6 +214,12 @@ fn append(home: Home) -> Result<Opened, String> {
     }
     let twin = file.try_clone().map_err(|e| e.to_string())?;
     let (resume, since, hosts) = match Reader::new(Arc::new(twin)) {
+        // Writing on would cut off what nobody has looked at.
+        Ok(r) if r.gave_up() => {
+            return Err("is damaged over more than 2 GiB; record into a new file, and `export` \
+                        what can be read of this one"
+                .to_owned());
+        }
         Ok(r) => {
             let hosts = r.segments().iter().map(|s| s.1.host.clone()).collect();
             (r.resume(), r.groups().first().map(|g| g.first.wall), hosts)
