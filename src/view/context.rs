@@ -1,7 +1,7 @@
 //! `Cx`: one moment as panes look at it. A collector that is late leaves its last sample
 //! standing, with its age; what is off says why.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ pub struct Dated<T> {
 /// Marks that findings put on rows.
 #[derive(Debug, Default)]
 pub struct Marks {
-    sockets: HashMap<SockId, Severity>,
+    /// By identity: every row of a frame is looked up, and a few are marked.
+    sockets: Vec<(SockId, Severity)>,
     listeners: Vec<(NetnsId, Endpoint, Severity)>,
     disks: Vec<(DiskId, Severity)>,
     cpus: Vec<(CpuId, Severity)>,
@@ -46,10 +47,7 @@ impl Marks {
         let mut m = Self::default();
         for f in findings.all() {
             let s = findings.severity(f);
-            for id in &f.fire.sockets {
-                let old = m.sockets.entry(*id).or_insert(s);
-                *old = (*old).max(s);
-            }
+            m.sockets.extend(f.fire.sockets.iter().map(|id| (*id, s)));
             m.tasks.extend(f.fire.tasks.iter().map(|t| (*t, s)));
             match &f.subject {
                 Subject::Disk { dev, .. } => m.disks.push((*dev, s)),
@@ -61,12 +59,15 @@ impl Marks {
                 _ => {}
             }
         }
+        m.sockets.sort_unstable_by_key(|(id, s)| (*id, Reverse(*s)));
+        m.sockets.dedup_by_key(|(id, _)| *id);
         m
     }
     /// Of a socket.
     #[must_use]
     pub fn socket(&self, id: SockId) -> Option<Severity> {
-        if self.sockets.is_empty() { None } else { self.sockets.get(&id).copied() }
+        let at = self.sockets.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.sockets[at].1)
     }
     /// Of a listening endpoint.
     #[must_use]
