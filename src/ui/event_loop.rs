@@ -311,6 +311,7 @@ impl Console {
     fn press(&mut self, press: &Press, behind: &mut VecDeque<Press>) {
         let size = self.terminal.canvas.size();
         let before = (self.view.play, self.view.when);
+        let shown = self.shown();
         let (v, a) = (&mut self.view, &self.analysis);
         let step = match press {
             Press::Key(k) => update::step(v, *k),
@@ -336,6 +337,9 @@ impl Console {
         self.dirty = true;
         if before != (self.view.play, self.view.when) {
             self.play_changed();
+        }
+        if shown != self.shown() && !matches!(effect, Some(Effect::Seek(_))) {
+            self.went_elsewhere();
         }
         match effect {
             None => {}

@@ -195,13 +195,11 @@ impl Console {
         let head = self.analysis.latest().map(|m| m.tick.seq.0);
         self.play_changed();
         if self.analysis.at(Seq(tick)).is_some() {
-            let left = self.drop_question();
             update::arrived(&mut self.view, &self.analysis, Seq(tick));
-            self.judge_whole_if(left);
+            self.went_elsewhere();
         } else if head.is_some_and(|h| h + 1 == tick) && self.append_beyond() {
-            let left = self.drop_question();
             self.view.when = When::Live;
-            self.judge_whole_if(left);
+            self.went_elsewhere();
         } else if let Some(player) = &mut self.player {
             let ticket = player.seek(tick);
             self.playing.ticket = ticket;
@@ -213,9 +211,20 @@ impl Console {
         self.dirty = true;
     }
 
+    /// The moment on the screen.
+    pub(super) fn shown(&self) -> Option<Seq> {
+        self.analysis.latest().map(|m| self.view.shown(m.tick.seq))
+    }
+
+    /// A key led to another moment in memory.
+    pub(super) fn went_elsewhere(&mut self) {
+        let left = self.drop_question();
+        self.judge_whole_if(left);
+    }
+
     /// Has what is shown at first judged as if played from the beginning, where it is not.
     pub(super) fn judge_whole(&mut self) {
-        if let Some(here) = self.analysis.latest().map(|m| self.view.shown(m.tick.seq)) {
+        if let Some(here) = self.shown() {
             self.judge_whole_at(here.0);
         }
     }
@@ -279,9 +288,8 @@ impl Console {
     /// Another run in memory: the one around the place that was asked for, or the same once
     /// more with findings that rest on more.
     fn adopt(&mut self, run: Analysis, judged: Judged) {
-        let latest = self.analysis.latest().map(|m| m.tick.seq);
         let asked = self.playing.asked.take().map(|a| Seq(a.1));
-        let Some(at) = asked.or_else(|| latest.map(|l| self.view.shown(l))) else { return };
+        let Some(at) = asked.or_else(|| self.shown()) else { return };
         let Some(head) = run.latest().map(|m| m.tick.seq) else {
             update::notify(&mut self.view, &self.analysis, "nothing around that time can be read");
             if let Some(r) = &mut self.view.reel {

@@ -309,6 +309,23 @@ fn going_back_while_a_place_is_judged_ends_with_whole_findings() {
     println!("{caught} pictures were left before they were whole");
 }
 
+/// Whoever has moved on in memory is not led away by the answer to an earlier question.
+#[test]
+fn a_step_in_memory_takes_back_the_question_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path());
+    let n = long().1.len();
+    let mut s = Session::start(&["--at", &clock(10), path.to_str().unwrap()]);
+    s.shows("REPLAY paused").shows(&clock(10)).hides("judged since");
+    for step in 1..=3 {
+        // Typed at once: the step comes before any answer.
+        s.keys(&format!("t{}\r[", clock(n - 20))).hides("seeking");
+        s.shows(&format!("{}\n", clock(10 - step)));
+    }
+    // The answer to this one is behind those that were taken back.
+    s.keys(&format!("t{}\r", clock(n / 2))).shows(&format!("{}\n", clock(n / 2)));
+}
+
 #[test]
 fn replay_plays_at_a_speed_pauses_and_stops_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
