@@ -17,8 +17,8 @@ use serde_json::Value;
 
 use super::index::{Remark, RemarkAt};
 use crate::collect::sockets::{
-    InetRows, NetnsTable, Owner, RouteAnswer, RouteOutcome, SocketsSample, UnixRows, UnreadNetns,
-    map_v4,
+    InetRows, NetnsTable, NextHop, Owner, RouteAnswer, RouteOutcome, SocketsSample, UnixRows,
+    UnreadNetns, map_v4,
 };
 use crate::collect::{Samples, Shared, SignalStatus, Stamped};
 use crate::model::tick::{HealthState, HostInfo, Tick};
@@ -284,9 +284,11 @@ impl Redactor {
         let owner = |o: Owner, r: &mut Self| Owner { comm: r.name(Kind::Process, &o.comm), ..o };
         let route = |a: RouteAnswer, r: &mut Self| RouteAnswer {
             outcome: match a.outcome {
-                RouteOutcome::Via { ifindex, dev } => {
-                    RouteOutcome::Via { ifindex, dev: r.name(Kind::Device, &dev) }
-                }
+                RouteOutcome::Via { ifindex, dev, hop } => RouteOutcome::Via {
+                    ifindex,
+                    dev: r.name(Kind::Device, &dev),
+                    hop: hop.map(|h| NextHop { addr: r.address(h.addr), ..h }),
+                },
                 errno @ RouteOutcome::Errno(_) => errno,
             },
             ..a

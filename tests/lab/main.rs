@@ -24,6 +24,7 @@ mod own;
 mod quiet;
 mod recording;
 mod rights;
+mod servers;
 mod soak;
 mod sockets;
 mod tcp;

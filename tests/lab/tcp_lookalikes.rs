@@ -2,6 +2,8 @@
 //! thing, one number says what it is.
 
 use std::io::{Read, Write};
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::net::sockopt::{
     set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
@@ -9,7 +11,7 @@ use rustix::net::sockopt::{
 };
 
 use crate::kit::gate::{Place, beside};
-use crate::kit::net::{Pair, fill};
+use crate::kit::net::{B, Pair, fill};
 use crate::kit::product::check;
 use crate::kit::{pause, secs, wait_for};
 
@@ -148,4 +150,76 @@ impl Drop for HangUp<'_> {
     fn drop(&mut self) {
         let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
+}
+
+/// The peer does not answer ARP any more: TCP counts retransmissions that the neighbour layer
+/// discards, so all looks as if they had left.
+#[test]
+fn k9_the_neighbour_does_not_answer() {
+    beside(Place::Network, &["ip", "ss", "nstat"], || {
+        let net = Pair::new();
+        let (mut tx, _rx) = net.connect(PORT);
+        net.b.exec(&["ip", "link", "set", "v1", "arp", "off"]);
+        net.a.exec(&["ip", "neigh", "flush", "all"]);
+        fill(&mut tx);
+        wait_for("3 retransmissions", secs(10), || {
+            net.a.ss_one(TO_PORT).filter(|s| s.num("backoff") >= Some(3.0))
+        });
+        let neigh = net.a.exec(&["ip", "neigh", "show", "to", "10.9.0.2"]);
+        assert!(neigh.contains("FAILED") || neigh.contains("INCOMPLETE"), "{neigh}");
+        let report = check("k9", "12s", &[]);
+        report.exactly(net.affected(), &["neigh-unresolved", "tcp-rto-storm"], &[]);
+        let f = report.the("tcp-rto-storm", net.affected());
+        assert_eq!(f.cause(), Some("neigh-unresolved"), "{}", f.text());
+        let f = report.the("neigh-unresolved", net.affected());
+        assert!(f.text().contains("neighbour 10.9.0.2 does not answer on v0"), "{}", f.text());
+    });
+}
+
+/// Small segments pass, full ones vanish without a word: uploads stand still, and others to the
+/// same port are answered.
+#[test]
+fn k10_full_segments_vanish() {
+    beside(Place::Network, &["ip", "nft", "ss"], || {
+        let net = Pair::new();
+        let listener = net.b.inside(|| TcpListener::bind(SocketAddrV4::new(B, PORT)).unwrap());
+        let mut pairs: Vec<_> = (0..4)
+            .map(|_| {
+                let to = SocketAddrV4::new(B, PORT);
+                let tx = net.a.inside(|| TcpStream::connect(to).unwrap());
+                (tx, listener.accept().unwrap().0)
+            })
+            .collect();
+        nft(&net, "add table inet l");
+        nft(&net, "add chain inet l c { type filter hook prerouting priority 0; }");
+        nft(&net, "add rule inet l c tcp dport 5000 meta length > 1000 drop");
+        // Segments as they are on a wire.
+        net.a.exec(&["ip", "link", "set", "v0", "gso_max_segs", "1"]);
+        for (tx, _) in pairs.iter_mut().take(3) {
+            fill(tx);
+        }
+        wait_for("3 retransmissions", secs(10), || {
+            let stuck = net.a.ss(TO_PORT);
+            let n = stuck.iter().filter(|s| s.num("backoff") >= Some(3.0)).count();
+            (n == 3).then_some(())
+        });
+        let end = AtomicBool::new(false);
+        let (mut tx, mut rx) = pairs.pop().unwrap();
+        let report = std::thread::scope(|s| {
+            s.spawn(|| {
+                let mut byte = [0; 1];
+                while !end.load(Ordering::Relaxed) {
+                    tx.write_all(b"x").unwrap();
+                    rx.read_exact(&mut byte).unwrap();
+                    pause(200);
+                }
+            });
+            let report = check("k10", "12s", &[]);
+            end.store(true, Ordering::Relaxed);
+            report
+        });
+        report.exactly(net.affected(), &["tcp-mtu-black-hole", "tcp-rto-storm"], &[]);
+        let f = report.the("tcp-rto-storm", net.affected());
+        assert_eq!(f.cause(), Some("tcp-mtu-black-hole"), "{}", f.text());
+    });
 }

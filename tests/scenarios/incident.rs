@@ -164,6 +164,9 @@ pub(crate) struct Socket {
     pub(crate) inode: u32,
     /// `101` for an errno, `eth0` for a device.
     pub(crate) route: Option<String>,
+    /// `10.0.0.1 failed`: next hop and its state in the neighbour table.
+    #[serde(default)]
+    pub(crate) hop: Option<String>,
     /// So many like it, with further local ports (or remote ports, when it is a server's).
     #[serde(default = "one")]
     pub(crate) copies: u32,

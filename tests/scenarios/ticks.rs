@@ -21,8 +21,8 @@ use stallscope::collect::psi::{PsiSample, PsiTotals};
 use stallscope::collect::sched::{CpuSchedstat, SchedSample, ThreadSched};
 use stallscope::collect::sockets::unix_diag::UnixRow;
 use stallscope::collect::sockets::{
-    InetRows, NO_INFO, NetnsTable, Owner, Proto, RouteAnswer, RouteOutcome, SockState, SockTimer,
-    SocketsSample, TcpInfo, map_v4,
+    InetRows, NO_INFO, NetnsTable, NextHop, Owner, Proto, RouteAnswer, RouteOutcome, SockState,
+    SockTimer, SocketsSample, TcpInfo, map_v4,
 };
 use stallscope::collect::softirq::{IrqRow, NicQueues, SoftirqSample, SoftnetRow};
 use stallscope::collect::{Samples, Shared, Stamped};
@@ -156,7 +156,7 @@ fn unix_listener(table: &mut NetnsTable, u: &Unix, v: View<'_>) {
 
 fn own(table: &mut NetnsTable, owner: Option<&str>, inode: u32) {
     if let (Some((comm, pid)), true) = (owner.and_then(|o| o.rsplit_once('/')), inode != 0) {
-        table.owners.push(Owner { inode, pid: pid.parse().unwrap(), comm: comm.into() });
+        table.owners.push(Owner::new(inode, pid.parse().unwrap(), comm));
     }
 }
 
@@ -209,11 +209,18 @@ fn row(table: &mut NetnsTable, s: &Socket, copy: u32, cookie: u64, v: View<'_>) 
     own(table, s.owner.as_deref(), inode);
     if let Some(route) = &s.route {
         let outcome = route.parse().map_or_else(
-            |_| RouteOutcome::Via { ifindex: 2, dev: route.clone() },
+            |_| RouteOutcome::Via { ifindex: 2, dev: route.clone(), hop: hop(s) },
             RouteOutcome::Errno,
         );
         table.routes.push(RouteAnswer { cookie, outcome });
     }
+}
+
+fn hop(s: &Socket) -> Option<NextHop> {
+    let (addr, state) = s.hop.as_deref()?.split_once(' ').unwrap();
+    let IpAddr::V4(addr) = addr.parse().unwrap() else { panic!("hops are IPv4 here") };
+    let state = serde_json::from_value(state.into()).unwrap();
+    Some(NextHop { addr: map_v4(addr.octets()), state })
 }
 
 fn info(s: &Socket, v: View<'_>) -> TcpInfo {

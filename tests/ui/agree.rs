@@ -84,7 +84,7 @@ fn silent_peer(t: &mut Tick, n: u64) {
             set(info, name, v);
         }
         let cookie = r.cookie[i];
-        let outcome = RouteOutcome::Via { ifindex: 2, dev: "eth0".into() };
+        let outcome = RouteOutcome::Via { ifindex: 2, dev: "eth0".into(), hop: None };
         t.routes.push(RouteAnswer { cookie, outcome });
     }
 }

@@ -10,6 +10,7 @@
 pub mod cgroup_names;
 pub mod cookies;
 pub mod diag;
+mod holders;
 pub mod netlink;
 pub mod netns;
 pub mod nlmsg;
@@ -42,6 +43,9 @@ use reader::{Links, Modules, NetnsReader, Place, Scratch};
 
 /// Time per reading for the search of owners, and for the walk over cgroups.
 const NAMES_BUDGET: Duration = Duration::from_millis(5);
+
+/// Listeners per reading whose holders are told apart.
+const MAX_SHARED: usize = 16;
 
 /// Reads the namespace that we started in. See the module head.
 pub struct HostSockets {
@@ -153,6 +157,8 @@ impl Names {
             &found.closing,
             &found.queued,
             &found.loaded,
+            &found.unread,
+            &found.listening,
         ];
         wanted.extend(
             rows.into_iter()
@@ -162,7 +168,20 @@ impl Names {
                 .take(MAX_WANTED),
         );
         table.owners = self.owners.resolve(&wanted, NAMES_BUDGET);
+        self.who_accepts(table);
         table.cgroups = self.cgroups.resolve(&table.inet, NAMES_BUDGET);
+    }
+
+    /// Of the listeners that somebody asked for: which of their holders it is.
+    fn who_accepts(&mut self, table: &mut NetnsTable) {
+        let rows = &table.inet;
+        let listens = |o: &&mut Owner| {
+            let row = rows.inode.iter().position(|i| *i == o.inode);
+            row.is_some_and(|i| rows.state.get(i) == Some(&SockState::LISTEN))
+        };
+        for owner in table.owners.iter_mut().filter(listens).take(MAX_SHARED) {
+            self.owners.who_accepts(owner);
+        }
     }
 
     fn signal(&self) -> Signal {

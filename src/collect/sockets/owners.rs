@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat, readlinkat_raw};
 
-use super::Owner;
+use super::{Life, Owner};
 use crate::clock;
 use crate::collect::{HostFs, parse};
 use crate::model::time::MonoNs;
@@ -32,9 +32,9 @@ const STRIDE: u32 = 32;
 /// Finds owners. One per thread; host-wide, so it serves all namespaces.
 #[derive(Debug)]
 pub struct OwnerResolver {
-    host: HostFs,
+    pub(super) host: HostFs,
     /// Where each socket inode was seen.
-    known: HashMap<u32, Held>,
+    pub(super) known: HashMap<u32, Held>,
     /// Names of processes, valid for one reading.
     names: HashMap<u32, Option<Process>>,
     /// Inodes that a whole search did not find, with the time of its end.
@@ -47,16 +47,18 @@ pub struct OwnerResolver {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
-    pid: u32,
-    fd: u32,
+pub(super) struct Held {
+    pub(super) pid: u32,
+    pub(super) fd: u32,
     /// Start time of the process, clock ticks since boot.
     start: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Process {
-    comm: String,
+pub(super) struct Process {
+    pub(super) comm: String,
+    pub(super) life: Life,
+    pub(super) parent: u32,
     start: u64,
 }
 
@@ -140,7 +142,8 @@ impl OwnerResolver {
     }
 
     fn owner(&mut self, inode: u32, pid: u32) -> Option<Owner> {
-        let comm = self.process(pid)?.comm.clone();
+        let process = self.process(pid)?;
+        let owner = Owner { life: process.life, ..Owner::new(inode, pid, process.comm.clone()) };
         if self.recent.last() != Some(&pid) {
             self.recent.retain(|p| *p != pid);
             self.recent.push(pid);
@@ -148,10 +151,10 @@ impl OwnerResolver {
                 self.recent.remove(0);
             }
         }
-        Some(Owner { inode, pid, comm })
+        Some(owner)
     }
 
-    fn process(&mut self, pid: u32) -> Option<&Process> {
+    pub(super) fn process(&mut self, pid: u32) -> Option<&Process> {
         let host = &self.host;
         self.names.entry(pid).or_insert_with(|| process_of(host, pid)).as_ref()
     }
@@ -238,7 +241,7 @@ impl OwnerResolver {
 }
 
 /// The inode of a link to `socket:[INODE]`.
-fn link_inode<P: rustix::path::Arg>(dir: impl AsFd, path: P) -> Option<u32> {
+pub(super) fn link_inode<P: rustix::path::Arg>(dir: impl AsFd, path: P) -> Option<u32> {
     let mut buf = [MaybeUninit::<u8>::uninit(); 40];
     let (target, _) = readlinkat_raw(dir, path, &mut buf[..]).ok()?;
     let digits = target.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
@@ -252,9 +255,12 @@ fn process_of(host: &HostFs, pid: u32) -> Option<Process> {
     let open = stat.iter().position(|b| *b == b'(')?;
     let close = stat.iter().rposition(|b| *b == b')')?;
     let comm = String::from_utf8_lossy(stat.get(open + 1..close)?).into_owned();
-    // Field 22; the state behind the name is field 3.
-    let start = parse::fields(stat.get(close + 1..)?).nth(19).and_then(parse::number)?;
-    Some(Process { comm, start })
+    // Fields 3, 4 and 22.
+    let mut rest = parse::fields(stat.get(close + 1..)?);
+    let life = Life::of(*rest.next()?.first()?);
+    let parent = rest.next().and_then(parse::number).and_then(|n| u32::try_from(n).ok())?;
+    let start = rest.nth(17).and_then(parse::number)?;
+    Some(Process { comm, life, parent, start })
 }
 
 #[cfg(test)]
@@ -311,5 +317,6 @@ mod tests {
         std::fs::write(dir.path().join("proc/7/stat"), stat).unwrap();
         let got = process_of(&HostFs::at(dir.path()), 7).unwrap();
         assert_eq!((got.comm.as_str(), got.start), ("a) b (c", 4242));
+        assert_eq!((got.life, got.parent), (Life::Normal, 1));
     }
 }

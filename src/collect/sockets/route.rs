@@ -9,22 +9,33 @@ use std::io;
 
 use super::netlink::{Buffers, DumpError, NlSocket};
 use super::nlmsg::{self, Attrs, Message, Messages, Step};
-use super::{InetRows, RouteAnswer, RouteOutcome, SockState, SockTimer, diag};
+use super::{
+    InetRows, NeighState, NextHop, RouteAnswer, RouteOutcome, SockState, SockTimer, diag, map_v4,
+};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
+const RTM_NEWNEIGH: u16 = 28;
+const RTM_GETNEIGH: u16 = 30;
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
 const RTA_MARK: u16 = 16;
 const RTA_UID: u16 = 25;
+const NDA_DST: u16 = 1;
+const NUD_INCOMPLETE: u16 = 0x01;
+const NUD_FAILED: u16 = 0x20;
 const IFLA_IFNAME: u16 = 3;
 /// Length of `struct rtmsg`.
 const RTMSG: usize = 12;
+/// Offset of `ndm_state` in `struct ndmsg`.
+const NDM_STATE: usize = 8;
 /// Length of `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;
+const ENOENT: i32 = 2;
 const EPROTO: i32 = 71;
 
 /// Questions asked of the kernel per reading.
@@ -125,7 +136,7 @@ fn lookup(
     let asked = socket.dump(
         buffers,
         |tx, seq| put_route(tx, seq, key),
-        |bytes, seq| one_message(bytes, seq, RTM_NEWROUTE, |body| found = Some(oif_of(body))),
+        |bytes, seq| one_message(bytes, seq, RTM_NEWROUTE, |body| found = Some(way_of(body))),
     );
     match asked {
         Ok(()) => {}
@@ -134,16 +145,59 @@ fn lookup(
         }
         Err(DumpError::Transport(e)) => return Err(e),
     }
-    let Some(ifindex) = found.flatten() else { return Ok(RouteOutcome::Errno(EPROTO)) };
+    let Some((ifindex, gateway)) = found.flatten() else {
+        return Ok(RouteOutcome::Errno(EPROTO));
+    };
     let name = known.iter().find_map(|(_, outcome)| match outcome {
-        RouteOutcome::Via { ifindex: i, dev } if *i == ifindex => Some(dev.clone()),
+        RouteOutcome::Via { ifindex: i, dev, .. } if *i == ifindex => Some(dev.clone()),
         _ => None,
     });
     let dev = match name {
         Some(dev) => dev,
         None => link_name(socket, buffers, ifindex)?,
     };
-    Ok(RouteOutcome::Via { ifindex, dev })
+    let hop = neighbour(socket, buffers, ifindex, gateway.unwrap_or(key.remote))?;
+    Ok(RouteOutcome::Via { ifindex, dev, hop })
+}
+
+/// What the neighbour table has of a next hop; `None` where the kernel does not tell.
+fn neighbour(
+    socket: &mut NlSocket,
+    buffers: &mut Buffers,
+    ifindex: u32,
+    addr: [u8; 16],
+) -> io::Result<Option<NextHop>> {
+    let mut state = None;
+    let asked = socket.dump(
+        buffers,
+        |tx, seq| {
+            let v4 = family_of(addr) == diag::AF_INET;
+            nlmsg::put_message(tx, RTM_GETNEIGH, nlmsg::F_REQUEST, seq, |body| {
+                body.extend_from_slice(&[family_of(addr), 0, 0, 0]);
+                body.extend_from_slice(&ifindex.to_ne_bytes());
+                body.extend_from_slice(&[0; 4]);
+                nlmsg::put_attr(body, NDA_DST, if v4 { &addr[12..] } else { &addr });
+            });
+        },
+        |bytes, seq| one_message(bytes, seq, RTM_NEWNEIGH, |body| state = state_of(body)),
+    );
+    let state = match asked {
+        Ok(()) => state,
+        Err(DumpError::NoModule(ENOENT) | DumpError::Kernel(ENOENT)) => Some(NeighState::Absent),
+        Err(DumpError::NoModule(_) | DumpError::Kernel(_)) => None,
+        Err(DumpError::Transport(e)) => return Err(e),
+    };
+    Ok(state.map(|state| NextHop { addr, state }))
+}
+
+fn state_of(payload: &[u8]) -> Option<NeighState> {
+    let bits = payload.get(NDM_STATE..)?.first_chunk().map(|b| u16::from_ne_bytes(*b))?;
+    Some(match bits {
+        0 => NeighState::Absent,
+        NUD_INCOMPLETE => NeighState::Incomplete,
+        NUD_FAILED => NeighState::Failed,
+        _ => NeighState::Known,
+    })
 }
 
 /// Name of an interface; its number when it went away meanwhile.
@@ -167,15 +221,7 @@ fn link_name(socket: &mut NlSocket, buffers: &mut Buffers, ifindex: u32) -> io::
 }
 
 fn put_route(tx: &mut Vec<u8>, seq: u32, key: &Key) {
-    let family = diag::ExactId {
-        local: key.local,
-        remote: key.remote,
-        lport: 0,
-        rport: 0,
-        ifindex: 0,
-        cookie: 0,
-    }
-    .family();
+    let family = family_of(key.remote);
     let v4 = family == diag::AF_INET;
     nlmsg::put_message(tx, RTM_GETROUTE, nlmsg::F_REQUEST, seq, |body| {
         let bits = if v4 { 32 } else { 128 };
@@ -210,9 +256,24 @@ fn one_message(bytes: &[u8], seq: u32, kind: u16, mut take: impl FnMut(&[u8])) -
     Step::More
 }
 
-fn oif_of(payload: &[u8]) -> Option<u32> {
-    let (_, body) = Attrs(payload.get(RTMSG..)?).find(|(kind, _)| *kind == RTA_OIF)?;
-    body.first_chunk().map(|b| u32::from_ne_bytes(*b))
+/// Interface and gateway of a route.
+fn way_of(payload: &[u8]) -> Option<(u32, Option<[u8; 16]>)> {
+    let attr = |wanted: u16| {
+        let mut all = Attrs(payload.get(RTMSG..)?);
+        all.find(|(kind, _)| *kind == wanted).map(|(_, body)| body)
+    };
+    let oif = attr(RTA_OIF)?.first_chunk().map(|b| u32::from_ne_bytes(*b))?;
+    let gateway = attr(RTA_GATEWAY).and_then(|g| match g.len() {
+        4 => g.first_chunk().map(|b| map_v4(*b)),
+        16 => g.first_chunk().copied(),
+        _ => None,
+    });
+    Some((oif, gateway))
+}
+
+fn family_of(addr: [u8; 16]) -> u8 {
+    let id = diag::ExactId { local: addr, remote: addr, lport: 0, rport: 0, ifindex: 0, cookie: 0 };
+    id.family()
 }
 
 fn name_of(payload: &[u8]) -> Option<String> {

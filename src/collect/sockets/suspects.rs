@@ -2,6 +2,9 @@
 //! carries is a detector: only what it or the previous reading makes suspicious is asked for
 //! in detail, because detail takes the socket's lock and doubles the cost.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use super::cookies::CookieMap;
 use super::{InetRows, Proto, SockState, SockTimer};
 
@@ -19,6 +22,14 @@ const CAP_LOADED: usize = 500;
 const BELOW_TCP: u32 = 32 << 10;
 /// Less than this in the send queue is a moment's work.
 const LOADED: u32 = 4096;
+/// So many connections of one port with the same bytes unread as before: does its server work?
+pub const MANY_UNREAD: usize = 3;
+/// Of these, so many are asked for.
+const CAP_UNREAD: usize = 128;
+/// And so many others of the same ports, the youngest: do they move?
+const CAP_SIBLINGS: usize = 256;
+/// Ports that are looked at in this way.
+const MAX_PORTS: usize = 16;
 
 /// Rows by urgency, each list in row order.
 #[derive(Debug, Default)]
@@ -35,6 +46,11 @@ pub struct Suspects {
     pub loaded: Vec<u32>,
     /// Dropped what it received since the previous reading: whose is it?
     pub dropping: Vec<u32>,
+    /// The same bytes lie unread as in the previous reading, as on others of its port; and the
+    /// others of that port.
+    pub unread: Vec<u32>,
+    /// The listeners of these ports.
+    pub listening: Vec<u32>,
 }
 
 impl Suspects {
@@ -46,6 +62,8 @@ impl Suspects {
         self.closing.clear();
         self.loaded.clear();
         self.dropping.clear();
+        self.unread.clear();
+        self.listening.clear();
     }
 
     /// Number of rows.
@@ -55,8 +73,8 @@ impl Suspects {
     }
 
     /// What is asked for in detail, most urgent first.
-    fn lists(&self) -> [&[u32]; 5] {
-        [&self.stalled, &self.named, &self.closing, &self.queued, &self.loaded]
+    fn lists(&self) -> [&[u32]; 6] {
+        [&self.stalled, &self.named, &self.closing, &self.unread, &self.queued, &self.loaded]
     }
 
     /// No rows?
@@ -81,6 +99,9 @@ impl Suspects {
             if rows.skmem.get(i).is_some_and(|w| w[8] > 0) && drops(rows, before, i) {
                 self.dropping.push(i as u32);
             }
+            if rows.rqueue.get(i).is_some_and(|n| *n > 0) && lies_unread(rows, before, i) {
+                self.unread.push(i as u32);
+            }
             if (*timer == SockTimer::ON && *retrans >= 1) || *timer == SockTimer::PERSIST {
                 if has_info(rows, i) {
                     self.stalled.push(i as u32);
@@ -95,6 +116,7 @@ impl Suspects {
             }
         }
         oldest_closing(rows, &mut self.closing);
+        unread_services(rows, &mut self.unread, &mut self.listening);
         self.named.extend_from_slice(named);
         self.named.sort_unstable();
         self.named.dedup();
@@ -104,6 +126,10 @@ impl Suspects {
             for list in [&mut self.closing, &mut self.queued, &mut self.loaded] {
                 list.retain(|i| named.binary_search(i).is_err());
             }
+        }
+        if !self.unread.is_empty() {
+            let urgent = [&self.stalled, &self.named, &self.closing, &self.queued, &self.loaded];
+            self.unread.retain(|i| urgent.iter().all(|l| l.binary_search(i).is_err()));
         }
         if !self.closing.is_empty() {
             self.closing.retain(|i| self.stalled.binary_search(i).is_err());
@@ -119,7 +145,7 @@ impl Suspects {
     pub fn pick(&self, cap: usize, turn: usize, out: &mut Vec<u32>) {
         out.clear();
         for (n, list) in self.lists().into_iter().enumerate() {
-            let most = if n == 4 { CAP_LOADED } else { cap };
+            let most = if n == 5 { CAP_LOADED } else { cap };
             let room = most.min(cap - out.len().min(cap));
             if list.len() <= room {
                 out.extend_from_slice(list);
@@ -184,6 +210,58 @@ fn drops(rows: &InetRows, before: Option<(&InetRows, &CookieMap)>, i: usize) -> 
         Some(rows.skmem.get(i)?[8] != old.skmem.get(was)?[8])
     };
     grown().unwrap_or(false)
+}
+
+/// Has it the same bytes to read as in the previous reading?
+fn lies_unread(rows: &InetRows, before: Option<(&InetRows, &CookieMap)>, i: usize) -> bool {
+    let same = || {
+        let (old, map) = before?;
+        let was = map.find(*rows.cookie.get(i)?, &old.cookie)?;
+        Some(rows.rqueue.get(i)? == old.rqueue.get(was)?)
+    };
+    is_open(rows, i) && same().unwrap_or(false)
+}
+
+/// An established TCP connection?
+fn is_open(rows: &InetRows, i: usize) -> bool {
+    rows.proto.get(i) == Some(&Proto::Tcp) && rows.state.get(i) == Some(&SockState::ESTAB)
+}
+
+/// Of `unread` rows leaves those of ports that have [`MANY_UNREAD`] of them, adds other
+/// connections of these ports, the youngest first, and finds their listeners.
+fn unread_services(rows: &InetRows, unread: &mut Vec<u32>, listening: &mut Vec<u32>) {
+    let port = |i: &u32| rows.lport.get(*i as usize).copied().unwrap_or(0);
+    let mut by_port: BTreeMap<u16, usize> = BTreeMap::new();
+    if unread.len() >= MANY_UNREAD {
+        for i in unread.iter() {
+            *by_port.entry(port(i)).or_default() += 1;
+        }
+    }
+    by_port.retain(|_, n| *n >= MANY_UNREAD);
+    while by_port.len() > MAX_PORTS {
+        by_port.pop_last();
+    }
+    unread.retain(|i| by_port.contains_key(&port(i)));
+    if unread.is_empty() {
+        return;
+    }
+    unread.truncate(CAP_UNREAD);
+    let of_port = (0..rows.len() as u32).filter(|i| by_port.contains_key(&port(i)));
+    let mut others: Vec<u32> = Vec::new();
+    for i in of_port {
+        if rows.state.get(i as usize) == Some(&SockState::LISTEN) {
+            listening.push(i);
+        } else if is_open(rows, i as usize) && unread.binary_search(&i).is_err() {
+            others.push(i);
+        }
+    }
+    if others.len() > CAP_SIBLINGS {
+        let young = |i: &u32| Reverse(rows.cookie.get(*i as usize).copied());
+        others.select_nth_unstable_by_key(CAP_SIBLINGS, young);
+        others.truncate(CAP_SIBLINGS);
+    }
+    unread.append(&mut others);
+    unread.sort_unstable();
 }
 
 /// The rows of the [`CLOSING`] oldest connections in CLOSE_WAIT, in row order, when there are
@@ -312,6 +390,28 @@ mod tests {
         s.find(&new, Some((&old, &map_of(&old))), &[]);
         // The last one is new: what it lost before it was seen is no loss of this interval.
         assert_eq!(s.dropping, [0, 2]);
+    }
+
+    #[test]
+    fn of_a_server_that_reads_nothing_all_connections_are_looked_at() {
+        let row = |cookie, rqueue| Fake { cookie, rqueue, ..Fake::default() };
+        let old = Fake::rows(&[row(1, 48), row(2, 48), row(3, 7), row(4, 0), row(5, 9)]);
+        let mut new = Fake::rows(&[
+            row(1, 48),
+            row(2, 48),
+            row(3, 7),
+            row(4, 0),
+            row(5, 9),
+            Fake { cookie: 9, state: 10, ..Fake::default() },
+        ]);
+        new.lport[4] = 81;
+        let mut s = Suspects::default();
+        s.find(&new, Some((&old, &map_of(&old))), &[]);
+        assert_eq!((&s.unread[..], &s.listening[..]), (&[0, 1, 2, 3][..], &[5][..]));
+        // One of the three was read from.
+        new.rqueue[1] = 40;
+        s.find(&new, Some((&old, &map_of(&old))), &[]);
+        assert!(s.unread.is_empty() && s.listening.is_empty());
     }
 
     #[test]

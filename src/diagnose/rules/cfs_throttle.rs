@@ -52,6 +52,7 @@ impl Rule for CfsThrottle {
             Explains::new("load-without-cpu", Scope::Host),
             Explains::new("tcp-listen-overflow", Scope::Members),
             Explains::new("tcp-receiver-not-reading", Scope::Members),
+            Explains::new("server-hung", Scope::Members),
         ];
         LINKS
     }

@@ -4,6 +4,7 @@ mod cfs_throttle;
 mod cgroup_io_throttle;
 pub(super) mod common;
 mod conntrack_full;
+mod cpu_hog_realtime;
 mod cpu_saturation;
 mod cpu_steal;
 mod ctx_switch_storm;
@@ -24,11 +25,13 @@ mod fs_flush_bound;
 mod load_without_cpu;
 mod md_background_io;
 mod mem_stall;
+mod neigh_unresolved;
 mod nic_few_queues;
 mod nic_rx_drop;
 mod nic_saturated;
 mod qdisc_drop_or_requeue;
 mod runq_latency_idle_elsewhere;
+mod server_hung;
 mod softirq_one_core;
 mod softirq_remote_numa;
 mod softnet_drop_or_squeeze;
@@ -39,6 +42,7 @@ mod tcp_egress_bufferbloat;
 mod tcp_listen_overflow;
 mod tcp_local_egress_drop;
 mod tcp_mem_pressure;
+mod tcp_mtu_black_hole;
 mod tcp_port_exhaustion;
 mod tcp_receiver_not_reading;
 mod tcp_retrans_rate;
@@ -60,9 +64,12 @@ pub const RULES: &[&dyn Rule] = &[
     &tcp_tb_lt_w_stall::TcpTbLtWStall,
     &tcp_silent_rto::TcpSilentRto,
     &tcp_rto_storm::TcpRtoStorm,
+    &neigh_unresolved::NeighUnresolved,
+    &tcp_mtu_black_hole::TcpMtuBlackHole,
     &tcp_zero_window_stall::TcpZeroWindowStall,
     &tcp_local_egress_drop::TcpLocalEgressDrop,
     &tcp_listen_overflow::TcpListenOverflow,
+    &server_hung::ServerHung,
     &tcp_receiver_not_reading::TcpReceiverNotReading,
     &tcp_window_or_buffer_limited::TcpWindowOrBufferLimited,
     &tcp_connect_stuck::TcpConnectStuck,
@@ -105,6 +112,7 @@ pub const RULES: &[&dyn Rule] = &[
     &softnet_drop_or_squeeze::SoftnetDropOrSqueeze,
     &nic_few_queues::NicFewQueues,
     &softirq_remote_numa::SoftirqRemoteNuma,
+    &cpu_hog_realtime::CpuHogRealtime,
     &cpu_saturation::CpuSaturation,
     &load_without_cpu::LoadWithoutCpu,
     &ctx_switch_storm::CtxSwitchStorm,

@@ -8,6 +8,7 @@ use super::super::{
     Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
     Thresholds, Verdicts, Window,
 };
+use super::common::doing;
 use super::common::lasting::lasting;
 use super::common::peers::enter;
 use super::common::text::count;
@@ -120,7 +121,7 @@ fn standing(w: &Window<'_>, netns: NetnsId, out: &mut Verdicts) {
             }
             None => f.missing.push("whether handshakes were dropped (ListenOverflows)".to_owned()),
         }
-        listener(&mut f, &l);
+        listener(&mut f, w, &l);
         f.missing.push("whether it lasts: one look at the queue".to_owned());
         next(&mut f, &enter(w, netns), Some(&l));
         out.fire(Subject::Listener { local, netns }, f);
@@ -168,7 +169,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, full: Option<&Full>) -> 
         f.evidence.push(Evidence::new("held", held.as_secs_f64(), "s", text).over(5.0));
     }
     if let Some(l) = full {
-        listener(&mut f, l);
+        listener(&mut f, w, l);
     } else {
         f.confidence = Confidence::Suspected;
         f.missing.push("which listener: no accept queue was full at the moments we looked".into());
@@ -196,12 +197,13 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, full: Option<&Full>) -> 
     f
 }
 
-fn listener(f: &mut Fire, l: &Full) {
+fn listener(f: &mut Fire, w: &Window<'_>, l: &Full) {
     let s = &l.socket;
     let text = format!("accept queue {} of {} ({} at its longest)", s.rqueue, s.wqueue, l.longest);
     f.evidence.push(Evidence::new("Recv-Q", s.rqueue.into(), "", text).over(s.wqueue.into()));
     if let Some(o) = &s.owner {
-        f.examples.push(format!("{} ({}/{})", s.local, o.comm, o.pid));
+        f.examples.push(format!("{} ({})", s.local, doing::holder(o)));
+        f.evidence.extend(doing::evidence(w, o));
     }
     f.sockets.push(s.id);
 }

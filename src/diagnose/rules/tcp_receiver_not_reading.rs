@@ -7,12 +7,12 @@ use super::super::{
     Verdicts, Window,
 };
 use super::common::counters::{grown, is_udp, losers};
+use super::common::doing;
 use super::common::peers::{Group, by_service, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{bytes, time};
 use crate::collect::CollectorId;
 use crate::collect::sockets::{Owner, SockState};
-use crate::model::derive::rate::per_second;
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{SockId, Subject};
 
@@ -26,9 +26,6 @@ const FULL: f64 = 0.8;
 const SOME: f64 = 0.25;
 /// Below this part an active finding clears.
 const CLEAR: f64 = 0.5;
-
-/// ms/s that a thread waits for a CPU, worth telling.
-const WAITS: f64 = 100.0;
 
 /// What counts as received data thrown away for want of a reader.
 const DROPS: [&str; 2] = ["TcpExtTCPZeroWindowDrop", "TcpExtTCPRcvQDrop"];
@@ -153,7 +150,10 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let owner = g.cases.iter().find_map(|c| c.socket.owner.as_ref());
     let who = owner.map_or_else(
         || format!("a process of uid {} does not read", s.uid),
-        |o| format!("{}/{} does not read", o.comm, o.pid),
+        |o| match doing::halted(o) {
+            Some(state) => format!("{}/{} is {state} and does not read", o.comm, o.pid),
+            None => format!("{}/{} does not read", o.comm, o.pid),
+        },
     );
     let mut f = Fire::new(
         severity,
@@ -172,29 +172,13 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
         f.evidence.push(Evidence::new("TCPZeroWindowDrop", drops as f64, "", text).over(1.0));
     }
     if let Some(o) = owner {
-        why(&mut f, w, o);
+        f.evidence.extend(doing::evidence(w, o));
     } else {
         f.missing.push("which process (its descriptors cannot be read)".to_owned());
     }
     rule_out(&mut f, s, g);
     next(&mut f, w, g, owner);
     f
-}
-
-/// What the process does instead, as far as other collectors saw it.
-fn why(f: &mut Fire, w: &Window<'_>, o: &Owner) {
-    let blocked = w.tick.samples.processes.iter().flat_map(|p| &p.data.blocked);
-    if let Some(t) = blocked.into_iter().find(|t| t.task.pid == o.pid) {
-        let text = format!("a thread is in D state in {}", t.wchan.as_deref().unwrap_or("?"));
-        f.evidence.push(Evidence::text("state", text));
-    }
-    let threads = w.derived.sched.iter().flat_map(|s| &s.threads);
-    let of_it = threads.filter(|t| t.thread.task.pid == o.pid);
-    let waits = of_it.filter_map(|t| per_second(t.run_delay_ns as f64 / 1e6, t.dt));
-    if let Some(ms) = waits.reduce(f64::max).filter(|ms| *ms >= WAITS) {
-        let text = format!("a thread waits {ms:.0} ms/s for a CPU");
-        f.evidence.push(Evidence::new("run_delay", ms, "ms/s", text));
-    }
 }
 
 fn rule_out(f: &mut Fire, s: &Suspect, g: &Group<'_>) {

@@ -17,7 +17,7 @@ use crate::model::derive::disks::caps::Cap;
 use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures as NetdevFigures};
 use crate::model::derive::sockets::{
     Closer, Closing, Dropper, Fat, PeerLoss, PortUse, SocketFigures, SocketTotals, SpaceFigures,
-    Suspect, SynQueue, TimerEvent, UnixFull,
+    Still, Suspect, SynQueue, TimerEvent, UnixFull,
 };
 use crate::model::derive::{Derived, NetPair};
 
@@ -134,12 +134,13 @@ impl Heap for EventKey {
 
 impl Heap for SocketFigures {
     fn heap(&self, before: Option<&Self>) -> usize {
-        let Self { suspects, totals, spaces, droppers, losses } = self;
+        let Self { suspects, totals, spaces, droppers, losses, still } = self;
         keyed(suspects, before.map(|b| &b.suspects), |s| s.id)
             + keyed(spaces, before.map(|b| &b.spaces), |s| s.netns)
             + totals.heap(None)
             + droppers.heap(None)
             + losses.heap(None)
+            + still.heap(None)
     }
 }
 owns!(Suspect { owner, route, events } flat {
@@ -147,6 +148,9 @@ owns!(Suspect { owner, route, events } flat {
     skmem, info, inbound, first_seen, seen_at, troubled_at, info_at, acked_flat_since,
     segs_out_flat_since, persist_since, zero_window_since, unread_since, rwnd_limited, drops, flow,
     missing_since
+});
+owns!(Still { owner, unread } flat {
+    netns, local, waiting, bytes, connections, since, at, worked, unsent
 });
 owns!(Dropper { owner } flat { id, proto, state, local, remote, skmem, drops });
 owns!(SpaceFigures { label, port_uses, syn_queues, closing, fattest, unix_full } flat {

@@ -72,7 +72,7 @@ owns!(UnreadNetns { label, reason } flat { netns });
 owns!(NetnsTable { label, inet, unix, owners, cgroups, routes, holes } flat {
     netns, member, span, source, bad_rows, ports
 } same by |a, b| (a.netns, a.span) == (b.netns, b.span));
-owns!(Owner { comm } flat { inode, pid });
+owns!(Owner { comm } flat { inode, pid, life, holders });
 owns!(RouteAnswer { outcome } flat { cookie });
 owns!(InetRows {
     cookie, proto, state, timer, retrans, expires_ms, rqueue, wqueue, local, remote, lport, rport,
@@ -83,7 +83,7 @@ owns!(UnixRows { cookie, inode, kind, state, rqueue, wqueue, peer, name_end, nam
 impl Heap for RouteOutcome {
     fn heap(&self, _: Option<&Self>) -> usize {
         match self {
-            Self::Via { ifindex: _, dev } => dev.heap(None),
+            Self::Via { ifindex: _, dev, hop: _ } => dev.heap(None),
             Self::Errno(_) => 0,
         }
     }

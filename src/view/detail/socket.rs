@@ -4,7 +4,9 @@
 use std::fmt::Write as _;
 
 use super::{chart, field, findings_on, gone};
-use crate::collect::sockets::{NetnsTable, Proto, RouteOutcome, SockState, SockTimer, TcpInfo};
+use crate::collect::sockets::{
+    NetnsTable, Proto, RouteOutcome, SockState, SockTimer, TcpInfo, unmap,
+};
 use crate::model::derive::sockets::{Rto, Suspect, TimerKind};
 use crate::model::subject::SockId;
 use crate::view::context::Cx;
@@ -316,6 +318,10 @@ fn route(l: &mut Ladder, s: Option<&Suspect>, t: &NetnsTable, i: usize) {
         Some(RouteOutcome::Errno(e)) => {
             let what = format!("{}: {}", t.inet.remote_endpoint(i).addr, errno(*e));
             l.rung("route", what, Rung::Stuck, "");
+        }
+        Some(RouteOutcome::Via { dev, hop: Some(hop), .. }) if hop.is_unresolved() => {
+            let what = format!("via {} on {}", unmap(hop.addr), text::clean(dev));
+            l.rung("route", what, Rung::Stuck, "no such neighbour on the link");
         }
         Some(RouteOutcome::Via { dev, .. }) => {
             l.rung("route", format!("via {}", text::clean(dev)), Rung::Fine, "ok");

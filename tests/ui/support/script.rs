@@ -263,7 +263,7 @@ impl Script {
         if self.unix > 0 {
             unix(&mut t, self.unix);
         }
-        t.owners.push(Owner { inode: 40_000, pid: 1733, comm: "nginx".into() });
+        t.owners.push(Owner::new(40_000, 1733, "nginx"));
         let sick = self.sick(n);
         for (k, port) in [(0u32, 51_322u16), (1, 51_340)] {
             // RTO: 204 ms doubled each time it fires.
@@ -296,7 +296,7 @@ impl Script {
                     ..Row::default()
                 },
             );
-            t.owners.push(Owner { inode: 39_100 + k, pid: 2214, comm: self.name.into() });
+            t.owners.push(Owner::new(39_100 + k, 2214, self.name));
             if sick > 1 {
                 t.routes.push(RouteAnswer {
                     cookie: 50 + u64::from(k),
@@ -602,5 +602,5 @@ fn unix(t: &mut NetnsTable, pairs: u32) {
     t.unix.push(&UnixRow { cookie: 6001, inode, state, wqueue: 128, name, ..row });
     let (name, inode) = (b"/run/app/worker.sock".as_slice(), 60_002);
     t.unix.push(&UnixRow { cookie: 6002, inode, state, rqueue: 5, wqueue: 5, name, ..row });
-    t.owners.push(Owner { inode, pid: 812, comm: "worker".into() });
+    t.owners.push(Owner::new(inode, 812, "worker"));
 }

@@ -4,6 +4,7 @@
 pub(super) mod cgroups;
 pub(super) mod counters;
 pub(super) mod disks;
+pub(super) mod doing;
 pub(in crate::diagnose) mod enter;
 pub(super) mod evidence;
 pub(super) mod lasting;

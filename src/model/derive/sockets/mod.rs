@@ -9,6 +9,7 @@ mod advance;
 mod drops;
 mod flows;
 mod rto;
+mod services;
 mod stall;
 mod tally;
 mod tracker;
@@ -22,6 +23,7 @@ use std::time::Duration;
 pub use drops::Dropper;
 pub use flows::{Flow, PeerLoss};
 pub use rto::{Growth, Rto};
+pub use services::Still;
 pub use tally::{Closer, Closing, Fat, OLD, PortUse, SpaceFigures, SynQueue, UnixFull};
 pub use tracker::{SocketTracker, trouble};
 
@@ -283,6 +285,8 @@ pub struct SocketFigures {
     pub droppers: Vec<Dropper>,
     /// Retransmissions by peer, of the namespaces read in this tick.
     pub losses: Vec<PeerLoss>,
+    /// Services that stand still, as of the latest reading of their namespace.
+    pub still: Vec<Still>,
 }
 
 impl SocketFigures {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::advance::advance;
 use super::drops::{DropTracker, Dropper};
 use super::flows::{FlowTracker, PeerLoss};
+use super::services::{ServiceTracker, Still};
 use super::tally::{ClosingTracker, SpaceFigures, Tally};
 use super::{KEEP, MAX_SUSPECTS, NetGrowth, SocketFigures, SocketTotals, Suspect, TimerEvent};
 use crate::collect::Stamped;
@@ -72,6 +73,7 @@ pub struct SocketTracker {
     /// Of the namespaces read in this tick.
     droppers: Vec<Dropper>,
     losses: Vec<PeerLoss>,
+    still: BTreeMap<NetnsId, Vec<Still>>,
     /// TCP memory of the host runs short: who holds it matters.
     memory_short: bool,
 }
@@ -81,6 +83,7 @@ pub struct SocketTracker {
 struct SpaceMemory {
     flows: FlowTracker,
     drops: DropTracker,
+    services: ServiceTracker,
     closing: ClosingTracker,
     figures: Arc<SpaceFigures>,
 }
@@ -97,7 +100,9 @@ const KEEP_COUNTERS: Duration = Duration::from_secs(60);
 impl SocketTracker {
     /// Bytes that it holds beside the followed sockets, which are those of ticks.
     pub(in crate::model::derive) fn bytes(&self) -> usize {
-        let space = |m: &SpaceMemory| m.flows.bytes() + m.drops.bytes() + m.closing.bytes();
+        let space = |m: &SpaceMemory| {
+            m.flows.bytes() + m.drops.bytes() + m.closing.bytes() + m.services.bytes()
+        };
         let counters = |c: &Counters| c.len() * size_of::<(MonoNs, [Option<i64>; 4])>();
         self.spaces.values().map(space).sum::<usize>()
             + self.counters.values().map(counters).sum::<usize>()
@@ -140,6 +145,7 @@ impl SocketTracker {
             self.last_space.retain(|id, _| known(*id));
             self.totals.retain(|id, _| known(*id));
             self.spaces.retain(|id, _| known(*id));
+            self.still.retain(|id, _| known(*id));
             for s in self.followed.values_mut() {
                 if s.missing_since.is_none() && !known(s.id.netns) {
                     Arc::make_mut(s).missing_since = Some(latest);
@@ -164,6 +170,7 @@ impl SocketTracker {
             spaces: self.spaces.values().map(|s| s.figures.clone()).collect(),
             droppers: std::mem::take(&mut self.droppers),
             losses: std::mem::take(&mut self.losses),
+            still: self.still.values().flatten().cloned().collect(),
         }
     }
 
@@ -180,6 +187,9 @@ impl SocketTracker {
         let mut memory = self.spaces.remove(&space.netns).unwrap_or_default();
         let mut notable = Vec::new();
         memory.flows.read(space, at, &mut self.losses, &mut notable);
+        let mut still = Vec::new();
+        memory.services.read(space, at, &mut still, &mut notable);
+        self.still.insert(space.netns, still);
         let mut notable_rows = notable.iter().map(|i| *i as usize).peekable();
         let mut tally = Tally::new(self.memory_short);
         for i in 0..rows.len() {

@@ -35,7 +35,7 @@ pub(super) fn build(sockets: &[Socket], top: usize, at: MonoNs) -> NetnsTable {
             && (s.wqueue > 0 || s.rqueue > 0 || timer != SockTimer::OFF)
             && owners.len() < 4000
         {
-            owners.push(Owner { inode, pid: *pid, comm: comm.clone() });
+            owners.push(Owner::new(inode, *pid, comm.clone()));
         }
         rows.cookie.push(s.cookie);
         rows.proto.push(s.proto);

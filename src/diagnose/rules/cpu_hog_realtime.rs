@@ -1,0 +1,134 @@
+//! `cpu-hog-realtime`: a thread with a real-time policy holds a CPU while others wait for it.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::tasks::name;
+use super::common::text::count;
+use crate::collect::CollectorId;
+use crate::model::derive::cpu::ThreadWait;
+use crate::model::derive::rate::ratio;
+use crate::model::subject::{CpuId, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct CpuHogRealtime;
+
+/// % of the time that it runs. The kernel leaves 5% to others (`sched_rt_runtime_us`).
+const RUNS: f64 = 90.0;
+const CLEAR: f64 = 70.0;
+/// ms/s that others wait for this CPU.
+const WAIT: f64 = 200.0;
+const CRIT: f64 = 900.0;
+/// Waiting threads that are named.
+const NAMED: usize = 5;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("cpu-hog-realtime"),
+    title: "a real-time thread holds a CPU; whoever else is bound to it waits",
+    condition: "A thread with policy SCHED_FIFO, SCHED_RR or SCHED_DEADLINE runs 90% of the time \
+        or more, and other threads that ran last on its CPU wait 200 ms/s or more in sum, for 4 of \
+        6 s. Critical at 900 ms/s. Clears below 70% or when nobody waits.",
+    look_alikes: "Ordinary threads that are too many: their policy is SCHED_OTHER, and they share \
+        (runq-latency-idle-elsewhere, cpu-saturation). A softirq that takes the CPU is not a \
+        thread with time of its own (softirq-one-core). A real-time thread that runs in short \
+        bursts delays others by the length of a burst only.",
+    remedy: "A real-time thread must sleep. If it spins by mistake, give it an ordinary policy \
+        (chrt -o -p 0) or a CPU of its own (taskset, isolcpus) and keep others away from that. \
+        kernel.sched_rt_runtime_us (950000 of 1000000 us by default) bounds the damage.",
+    sources: "/proc/PID/task/TID/stat fields 39 and 41 (CPU, policy), schedstat; sched(7); \
+        measured on 6.18: a loop with chrt -f 50 runs 950 ms/s, a shell on its CPU waits.",
+    hold: Hold::of(4, 6),
+    needs_time: Duration::from_secs(5),
+};
+
+impl Rule for CpuHogRealtime {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Sched]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const {
+            &[
+                Explains::new("runq-latency-idle-elsewhere", Scope::Same),
+                Explains::new("cpu-saturation", Scope::Host),
+            ]
+        }
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(sched) = w.derived.sched.as_deref() else { return };
+        for hog in sched.threads.iter().filter(|t| policy(t).is_some()) {
+            let (Some(cpu), Some(runs)) = (hog.thread.last_cpu, runs(hog)) else { continue };
+            let others: Vec<&ThreadWait> = sched
+                .threads
+                .iter()
+                .filter(|t| t.thread.last_cpu == Some(cpu) && t.thread.task != hog.thread.task)
+                .filter(|t| t.run_delay_ns > 0)
+                .collect();
+            let wait: f64 = others.iter().map(|t| t.wait_ms_s()).sum();
+            let subject = Subject::Cpu { cpu };
+            if runs >= RUNS && wait >= WAIT {
+                out.fire(subject, fire(w, (hog, runs), cpu, (&others, wait)));
+            } else if runs >= CLEAR && wait > 0.0 {
+                out.linger(subject);
+            }
+        }
+    }
+}
+
+/// The name of a policy that goes before all ordinary ones.
+fn policy(t: &ThreadWait) -> Option<&'static str> {
+    match t.thread.policy {
+        Some(1) => Some("SCHED_FIFO"),
+        Some(2) => Some("SCHED_RR"),
+        Some(6) => Some("SCHED_DEADLINE"),
+        _ => None,
+    }
+}
+
+/// % of the time that it runs.
+fn runs(t: &ThreadWait) -> Option<f64> {
+    ratio(100.0 * t.run_ns as f64, t.dt.as_nanos() as f64)
+}
+
+fn fire(
+    w: &Window<'_>,
+    (hog, runs): (&ThreadWait, f64),
+    cpu: CpuId,
+    (others, wait): (&[&ThreadWait], f64),
+) -> Fire {
+    let severity = if wait >= CRIT { Severity::Crit } else { Severity::Warn };
+    let (who, policy) = (name(hog), policy(hog).unwrap_or_default());
+    let n = count(others.len(), "thread");
+    let mut f = Fire::new(
+        severity,
+        format!("{who} holds {cpu} as {policy}: {n} wait for it {wait:.0} ms/s in sum"),
+    );
+    f.tasks.push(hog.thread.task);
+    f.count = u32::try_from(others.len()).unwrap_or(u32::MAX);
+    let text = format!("{who} runs {runs:.0}% of the time, policy {policy}");
+    f.evidence.push(Evidence::new("run", runs, "%", text).over(RUNS));
+    let list = others.iter().take(NAMED);
+    let list: Vec<String> =
+        list.map(|t| format!("{} {:.0} ms/s", name(t), t.wait_ms_s())).collect();
+    let text = format!("wait for {cpu}: {}", list.join(", "));
+    let at = if severity == Severity::Crit { CRIT } else { WAIT };
+    f.evidence.push(Evidence::new("run_delay", wait, "ms/s", text).over(at));
+    let share = w.derived.cpu.as_ref().and_then(|c| c.cpus.iter().find(|s| s.0 == cpu));
+    if let Some((_, s)) = share {
+        let because = format!("softirq takes {:.0}% of {cpu}", s.softirq);
+        f.ruled_out.push(RuledOut::new("softirq-one-core", because));
+    }
+    let because = format!("{policy} runs before every ordinary thread, whatever its nice value");
+    f.ruled_out.push(RuledOut::new("fair-share", because));
+    let tid = hog.thread.task.tid;
+    f.next.push(format!("chrt -p {tid}; grep Cpus_allowed_list /proc/{tid}/status"));
+    f.next.push(format!("chrt -o -p 0 {tid}  # an ordinary policy"));
+    f.next.push("sysctl kernel.sched_rt_runtime_us kernel.sched_rt_period_us".to_owned());
+    f
+}

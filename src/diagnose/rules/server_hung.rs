@@ -1,0 +1,129 @@
+//! `server-hung`: a server takes no request and answers none.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::doing::{evidence, halted, holder};
+use super::common::peers::{enter, example};
+use super::common::text::{bytes, count, time};
+use crate::collect::CollectorId;
+use crate::collect::sockets::Owner;
+use crate::model::derive::sockets::Still;
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct ServerHung;
+
+/// Nothing moved for so long.
+const STILL: Duration = Duration::from_secs(5);
+/// Critical from this time on: clients have given up by then.
+const CRIT: Duration = Duration::from_secs(15);
+/// Examples in a finding.
+const EXAMPLES: usize = 5;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("server-hung"),
+    title: "a server takes no request and answers none",
+    condition: "On 3 or more established connections of one process, or of one listener that \
+        nobody accepts from, the same bytes lie unread for 5 s, and no connection of that process \
+        moves: nothing is taken from a receive queue, nothing is given to be sent, none is \
+        accepted. It has read or answered at some time before, or the connections wait to be \
+        accepted. Critical from 15 s on. Clears as soon as one connection moves.",
+    look_alikes: "Backpressure, or one slow request: other connections of the process move then. \
+        A reader of one large stream that stands still fills its buffer: tcp-receiver-not-reading. \
+        A protocol that never reads what it is sent has never taken a byte.",
+    remedy: "See what the process does instead. Stopped: `kill -CONT` it, or let the debugger go. \
+        One thread at 100%: a long script or query holds the loop; end that one. In D state: the \
+        disk or the remote file system that it waits for. Asleep: a lock, a pool that is used up, \
+        or a server behind it; its stack tells.",
+    sources: "Recv-Q, tcpi_bytes_received and tcpi_bytes_acked of sock_diag (since 4.1); an inode \
+        of 0 is a connection that nobody has accepted; measured on 6.18: redis in a script of 30 s \
+        with 60 clients holds Recv-Q 48 on each, and no buffer fills.",
+    hold: Hold::events(2),
+    needs_time: Duration::from_secs(6),
+};
+
+impl Rule for ServerHung {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Sockets]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const {
+            &[
+                Explains::new("tcp-receiver-not-reading", Scope::Same),
+                Explains::new("tcp-listen-overflow", Scope::Same),
+                Explains::new("tcp-zero-window-stall", Scope::OtherEnd),
+                Explains::new("tcp-close-wait-leak", Scope::Same),
+            ]
+        }
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        for s in &w.derived.sockets.still {
+            let still = s.at.since(s.since);
+            if still >= STILL && (s.worked || s.waiting > 0) {
+                let subject = Subject::Listener { local: s.local, netns: s.netns };
+                out.fire(subject, fire(w, s, still));
+            }
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, s: &Still, still: Duration) -> Fire {
+    let severity = if still >= CRIT { Severity::Crit } else { Severity::Warn };
+    let n = count(s.unread.len(), "connection");
+    let for_ = time(still);
+    let who = s.owner.as_ref().map_or_else(|| s.local.to_string(), holder);
+    let state = s.owner.as_ref().and_then(halted);
+    let does = state.map_or("answers nobody".to_owned(), |state| format!("is {state}"));
+    let mut f = Fire::new(
+        severity,
+        format!("{who} {does}: {n} of {} with unread requests, nothing moved for {for_}", s.local),
+    );
+    f.count = u32::try_from(s.unread.len()).unwrap_or(u32::MAX);
+    f.since = Some(s.since);
+    f.sockets.clone_from(&s.unread);
+    let suspects = s.unread.iter().filter_map(|id| w.derived.sockets.get(*id));
+    f.examples = suspects.take(EXAMPLES).map(|x| example(x)).collect();
+    let text = format!("{} unread on {n}, none of it taken for {for_}", bytes(s.bytes));
+    f.evidence.push(Evidence::new("Recv-Q", s.bytes as f64, "bytes", text));
+    if s.waiting > 0 {
+        let text = format!("{} of these wait to be accepted", s.waiting);
+        f.evidence.push(Evidence::new("waiting", s.waiting.into(), "", text));
+    }
+    match &s.owner {
+        Some(o) => f.evidence.extend(evidence(w, o)),
+        None => f.missing.push("which process (its descriptors cannot be read)".to_owned()),
+    }
+    if s.unsent > 0 {
+        let text = format!("{} given to the kernel before are not acknowledged", bytes(s.unsent));
+        f.evidence.push(Evidence::new("Send-Q", s.unsent as f64, "bytes", text));
+    }
+    let all = count(s.connections as usize, "connection");
+    let because = format!("none of its {all} was read from, written to or accepted for {for_}");
+    f.ruled_out.push(RuledOut::new("one-slow-request", because));
+    if s.worked {
+        let because = "bytes were taken or sent on these connections before".to_owned();
+        f.ruled_out.push(RuledOut::new("protocol-that-never-reads", because));
+    }
+    next(&mut f, w, s);
+    f
+}
+
+fn next(f: &mut Fire, w: &Window<'_>, s: &Still) {
+    if let Some(o) = &s.owner {
+        let Owner { pid, .. } = o;
+        f.next.push(if halted(o).is_some() {
+            format!("grep -E '^(State|TracerPid|PPid)' /proc/{pid}/status; kill -CONT {pid}")
+        } else {
+            format!("cat /proc/{pid}/wchan /proc/{pid}/stack; top -b -n 1 -H -p {pid}")
+        });
+    }
+    f.next.push(format!("{}ss -tnmpi sport = :{}", enter(w, s.netns), s.local.port));
+}

@@ -1,0 +1,169 @@
+//! `tcp-mtu-black-hole`: full segments vanish, small ones pass.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
+    Thresholds, Verdicts, Window,
+};
+use super::common::peers::{Group, by_peer, device, enter};
+use super::common::sockets::{Cause, cases};
+use super::common::text::{bytes, count, sh};
+use crate::collect::CollectorId;
+use crate::collect::sockets::{NetnsTable, Proto, SockState, TcpInfo, unmap};
+use crate::model::derive::sockets::Suspect;
+use crate::model::subject::{Endpoint, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpMtuBlackHole;
+
+/// Of a segment size: what is outstanding comes in full segments.
+const FULL: f64 = 0.9;
+/// Smaller ones pass any path (RFC 791: 576 bytes, less the headers).
+const SMALL_MSS: u32 = 536;
+/// Others to the same service were answered within this time, ms.
+const LATELY_MS: u32 = 5000;
+/// Headers that are no part of the MSS: IPv4 and TCP, and IPv6 and TCP.
+const HEADERS_V4: u32 = 28;
+const HEADERS_V6: u32 = 48;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-mtu-black-hole"),
+    title: "full segments vanish on the way to a peer that answers small ones",
+    condition: "All connections that retransmit without an answer to one peer have full segments \
+        outstanding (90% of snd_mss or more on average), and another connection between the same \
+        address and the same service was answered within the last 5 s with less than a full \
+        segment under way, or they themselves had smaller segments acknowledged. Two such \
+        connections, or one that has had bytes acknowledged. Suspected: a filter by length looks \
+        the same.",
+    look_alikes: "A peer or path that is dead: nobody to that address is answered then. A full \
+        accept queue: nothing was ever acknowledged. Loss: it hits small segments, too.",
+    remedy: "Something on the path (tunnel, VPN, cloud overlay) carries less than the MTU that \
+        this host believes in, and the ICMP message that would say so does not arrive. Find the \
+        size that passes with ping, let ICMP type 3 code 4 (ICMPv6 type 2) through, lower the MTU \
+        or clamp the MSS on the tunnel; net.ipv4.tcp_mtu_probing=1 lets TCP find it alone.",
+    sources: "tcpi_unacked, tcpi_notsent_bytes, tcpi_snd_mss, tcpi_last_ack_recv; RFC 2923, RFC \
+        4821; measured on 6.18 with a filter on length above 1000: three uploads stand at backoff \
+        3 and more, the connection beside them is answered every 200 ms.",
+    hold: Hold::events(4),
+    needs_time: Duration::from_secs(5),
+};
+
+impl Rule for TcpMtuBlackHole {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Sockets]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const {
+            &[
+                Explains::new("tcp-rto-storm", Scope::Same),
+                Explains::new("tcp-retrans-rate", Scope::Netns),
+            ]
+        }
+    }
+    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+        for g in by_peer(cases(w, t).filter(|c| c.cause == Cause::Storm), w) {
+            let sizes: Option<Vec<f64>> = g.cases.iter().map(|c| outstanding(c.socket)).collect();
+            let Some(sizes) = sizes.filter(|_| matches!(g.subject, Subject::Peer { .. })) else {
+                continue;
+            };
+            let answered = answered(w, &g);
+            let shared = answered > 0 && g.cases.iter().any(|c| acked(c.socket) > 1);
+            if shared || (answered > 0 && g.cases.len() > 1) {
+                let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
+                out.fire(g.subject.clone(), fire(w, &g, mean, answered));
+            }
+        }
+    }
+}
+
+fn acked(s: &Suspect) -> u64 {
+    s.info.and_then(|i| i.bytes_acked()).unwrap_or(0)
+}
+
+/// Bytes per outstanding segment, where these are full ones.
+fn outstanding(s: &Suspect) -> Option<f64> {
+    let i = s.info?;
+    let (segments, mss) = (i.unacked()?, i.snd_mss()?);
+    let sent = s.wqueue.checked_sub(i.notsent_bytes()?)?;
+    let mean = f64::from(sent) / f64::from(segments);
+    (segments > 0 && mss > SMALL_MSS && mean >= FULL * f64::from(mss)).then_some(mean)
+}
+
+/// Connections between the same address and service that were answered lately, with less than a
+/// full segment under way.
+fn answered(w: &Window<'_>, g: &Group<'_>) -> usize {
+    let s = &w.tick.samples;
+    let spaces = [s.sockets.as_ref(), s.netns_sockets.as_ref()];
+    let tables = spaces.into_iter().flatten().flat_map(|x| &x.data.spaces);
+    let tables = tables.filter(|t| t.netns == g.netns());
+    tables.map(|t| (0..t.inet.len()).filter(|i| is_answered(t, *i, g.first().socket)).count()).sum()
+}
+
+fn is_answered(t: &NetnsTable, i: usize, stuck: &Suspect) -> bool {
+    let r = &t.inet;
+    let same_end = unmap(r.remote[i]) == stuck.remote.addr;
+    let service = if stuck.inbound {
+        r.lport[i] == stuck.local.port
+    } else {
+        r.rport[i] == stuck.remote.port
+    };
+    let small = |info: &TcpInfo| {
+        let lately = info.last_ack_recv_ms().is_some_and(|ms| ms < LATELY_MS);
+        lately && info.bytes_acked() > Some(1) && Some(r.wqueue[i]) < info.snd_mss()
+    };
+    r.proto[i] == Proto::Tcp
+        && r.state[i] == SockState::ESTAB
+        && same_end
+        && service
+        && r.retrans[i] == 0
+        && r.tcp_info(i).is_some_and(small)
+}
+
+fn fire(w: &Window<'_>, g: &Group<'_>, mean: f64, answered: usize) -> Fire {
+    let s = g.first().socket;
+    let mut f = Fire::new(
+        Severity::Warn,
+        format!("{}: full segments vanish, small ones are answered", g.who()),
+    );
+    g.fill(&mut f, w);
+    f.confidence = Confidence::Suspected;
+    let mss = s.info.and_then(|i| i.snd_mss()).unwrap_or(0);
+    let text = format!("{mean:.0} bytes per outstanding segment at snd_mss {mss}");
+    f.evidence.push(Evidence::new("segment", mean, "bytes", text).over(FULL * f64::from(mss)));
+    let others = count(answered, "connection");
+    let was = if answered == 1 { "was" } else { "were" };
+    let text = format!("{others} to the same service {was} answered within 5 s");
+    f.evidence.push(Evidence::new("answered", answered as f64, "", text).over(1.0));
+    let most = g.cases.iter().map(|c| acked(c.socket)).max().unwrap_or(0);
+    if most > 1 {
+        let text = format!("before, up to {} were acknowledged on one of them", bytes(most));
+        f.evidence.push(Evidence::new("bytes_acked", most as f64, "bytes", text));
+    }
+    if let Some(pmtu) = s.info.and_then(|i| i.pmtu()) {
+        let text = format!("this host believes in a path MTU of {pmtu}");
+        f.evidence.push(Evidence::new("pmtu", pmtu.into(), "bytes", text));
+    }
+    f.missing.push("whether anything on the path filters by length for another reason".to_owned());
+    f.ruled_out.push(RuledOut::new("dead-peer", format!("{others} {was} answered meanwhile")));
+    next(&mut f, w, s, mss);
+    f
+}
+
+fn next(f: &mut Fire, w: &Window<'_>, s: &Suspect, mss: u32) {
+    let enter = enter(w, s.id.netns);
+    let Endpoint { addr, .. } = s.remote;
+    let headers = if addr.is_ipv6() { HEADERS_V6 } else { HEADERS_V4 };
+    let pmtu = s.info.and_then(|i| i.pmtu()).filter(|n| *n < 65_536).unwrap_or(mss + 52);
+    let size = pmtu.saturating_sub(headers);
+    let peer = sh(&addr.to_string());
+    f.next.push(format!(
+        "{enter}ping -M do -c 2 -W 1 -s {size} {peer}; ping -c 2 -W 1 -s 500 {peer}"
+    ));
+    f.next.push(format!("{enter}sysctl -w net.ipv4.tcp_mtu_probing=1"));
+    f.next.push(format!("{enter}ip link show dev {}", device(s)));
+}
