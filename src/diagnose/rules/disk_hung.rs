@@ -6,11 +6,14 @@ use super::super::{
     Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
     Thresholds, Verdicts, Window,
 };
-use super::common::disks::{subject, title, whole};
+use super::common::disks::{lately, subject, title, whole};
 use super::common::text::{count, sh, time};
 use crate::collect::CollectorId;
+use crate::collect::disks::DiskClass;
 use crate::collect::processes::ProcessesSample;
+use crate::model::derive::cgroups::CgroupIoFigures;
 use crate::model::derive::disks::DiskFigures;
+use crate::model::derive::rate::ratio;
 
 /// See [`DOC`].
 #[derive(Debug)]
@@ -20,6 +23,13 @@ pub(super) struct DiskHung;
 const WARN: Duration = Duration::from_secs(2);
 /// ... and is critical after.
 const CRIT: Duration = Duration::from_secs(5);
+/// In so many times the time that what is in flight takes at the rate of late, it is done.
+const DRAINS: f64 = 3.0;
+/// The rate of late is of so many seconds, but nobody waits for longer than this.
+const LATELY: u32 = 60;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A limit below is used up from this part on.
+const AT_LIMIT: f64 = 0.9;
 /// A list of blocked tasks is used up to this age.
 const FRESH: Duration = Duration::from_secs(10);
 
@@ -28,10 +38,13 @@ static DOC: RuleDoc = RuleDoc {
     title: "requests are in flight and none completes",
     condition: "in_flight > 0 and not one completion for 2 s, critical at 5 s. Where io_ticks \
         covers the time, the whole interval counts; else only what was seen. One request after \
-        a run of discards, or requests that no task waits for, stay at warn.",
+        a run of discards, or requests that no task waits for, stay at warn. Nothing fires before \
+        three times the time that the requests in flight take at the throughput of the last \
+        minute, nor of a stacked device while a cgroup uses up 90% of a limit on a disk below it.",
     look_alikes: "An idle disk has nothing in flight. iostat shows a hung disk as idle too: await \
         0, queue 0, 0 IOPS, for only what completes is counted. One large discard may take \
-        seconds. Some old kernels leak in_flight: then no task is in D state and there is no io \
+        seconds. A slow or throttled device below a stacked one completes nothing for a while and \
+        then much at once: 32 MB in flight at 8 MB/s take 4 s. Some old kernels leak in_flight: then no task is in D state and there is no io \
         pressure.",
     remedy: "dmesg for resets and timeouts; multipath -ll for lost paths; the provider's console \
         for a detached or frozen volume; fsfreeze -u if a backup froze the file system below. \
@@ -55,7 +68,11 @@ impl Rule for DiskHung {
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(disks) = w.derived.disks.as_ref() else { return };
-        let hung = |d: &DiskFigures| d.in_flight.is_some_and(|n| n > 0) && d.stuck_for >= WARN;
+        let hung = |d: &DiskFigures| {
+            d.in_flight.is_some_and(|n| n > 0)
+                && d.stuck_for >= WARN.max(patience(w, d))
+                && !held_below(w, d)
+        };
         for d in disks.iter().filter(|d| whole(d) && hung(d)) {
             // The layer above a hung disk hangs with it: name the disk.
             let below = |name: &String| disks.iter().any(|s| *s.name == **name && hung(s));
@@ -64,6 +81,43 @@ impl Rule for DiskHung {
             }
         }
     }
+}
+
+/// How long what is in flight may take at the throughput of late.
+fn patience(w: &Window<'_>, d: &DiskFigures) -> Duration {
+    let n = d.in_flight.unwrap_or(0) as f64;
+    let (mut kb_s, mut samples, mut largest) = (0.0, 0.0, 0.0_f64);
+    for p in lately(w, d, LATELY).filter(|p| p.kb_s() > 0.0) {
+        kb_s += p.kb_s();
+        samples += 1.0;
+        largest = largest.max(p.areq_kb().unwrap_or(0.0));
+    }
+    let drain = ratio(n * largest * samples, kb_s).unwrap_or(0.0);
+    Duration::try_from_secs_f64(DRAINS * drain).unwrap_or(PATIENCE).min(PATIENCE)
+}
+
+/// Does a limit of a cgroup hold back a disk below a stacked device? What is below a loop device
+/// is not told, so any other disk counts there.
+fn held_below(w: &Window<'_>, d: &DiskFigures) -> bool {
+    if d.attrs.class != DiskClass::Stack {
+        return false;
+    }
+    let below = |io: &CgroupIoFigures| {
+        let Some(disk) = w.derived.disk(io.dev) else { return false };
+        let named = d.attrs.slaves.iter().any(|s| **s == *disk.name);
+        disk.id != d.id && (named || d.attrs.slaves.is_empty())
+    };
+    let used = |rate: Option<f64>, limit: Option<u64>| {
+        let limit = limit.filter(|n| *n > 0).map(|n| n as f64);
+        rate.zip(limit).is_some_and(|(r, l)| r >= AT_LIMIT * l)
+    };
+    let groups = w.derived.cgroups.as_deref().map_or(&[][..], |g| g);
+    groups.iter().flat_map(|g| &g.io).filter(|io| below(io)).any(|io| {
+        used(io.riops, io.limits.max_riops)
+            || used(io.wiops, io.limits.max_wiops)
+            || used(io.rbps, io.limits.max_rbps)
+            || used(io.wbps, io.limits.max_wbps)
+    })
 }
 
 /// The youngest list of blocked tasks.
