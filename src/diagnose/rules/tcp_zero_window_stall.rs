@@ -8,7 +8,7 @@ use super::super::{
 };
 use super::common::evidence;
 use super::common::peers::{Group, by_peer, enter, ss_dst};
-use super::common::sockets::{Cause, STORM_RTOS, ZERO_WINDOW, cases};
+use super::common::sockets::{Cause, STORM_RTOS, ZERO_WINDOW, ZERO_WINDOW_EARLY, cases};
 use super::common::text::{bytes, time};
 use crate::collect::CollectorId;
 
@@ -23,7 +23,7 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-zero-window-stall"),
     title: "the peer told us to stop sending: its application does not read",
     condition: "The persist timer runs, bytes wait in the send queue, snd_wnd is 0 and bytes_acked \
-        flat for 5 s; critical at 60 s. Before Linux 5.4 there is no snd_wnd: then rwnd_limited \
+        flat for 5 s; critical at 60 s, a remark from 3 s on. Before Linux 5.4 there is no snd_wnd: then rwnd_limited \
         must grow by 90% of the time. A stall that began before we looked is told from the \
         probes: each doubles their interval. Clears when the window opens.",
     look_alikes: "A persist timer with an open window is a packet that this host refuses to send: \
@@ -66,7 +66,13 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     });
     let stalled = longest.max().unwrap_or(ZERO_WINDOW);
     let waiting: u64 = g.cases.iter().map(|c| u64::from(c.socket.wqueue)).sum();
-    let severity = if stalled >= CRIT { Severity::Crit } else { Severity::Warn };
+    let severity = if stalled >= CRIT {
+        Severity::Crit
+    } else if stalled >= ZERO_WINDOW {
+        Severity::Warn
+    } else {
+        Severity::Info
+    };
     let mut f = Fire::new(
         severity,
         format!(
@@ -77,7 +83,11 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
         ),
     );
     g.fill(&mut f, w);
-    let limit = if severity == Severity::Crit { CRIT } else { ZERO_WINDOW };
+    let limit = match severity {
+        Severity::Crit => CRIT,
+        Severity::Warn => ZERO_WINDOW,
+        Severity::Info => ZERO_WINDOW_EARLY,
+    };
     let text = format!("no progress for {} with snd_wnd 0", time(stalled));
     f.evidence
         .push(Evidence::new("stalled", stalled.as_secs_f64(), "s", text).over(limit.as_secs_f64()));

@@ -23,7 +23,9 @@ use crate::model::time::MonoNs;
 const EVENTS: u32 = 2;
 /// RTOs on end before a connection counts as retransmitting without an answer.
 pub(crate) const STORM_RTOS: u8 = 3;
-/// A closed window is a stall after this.
+/// A closed window is worth a remark after this ...
+pub(crate) const ZERO_WINDOW_EARLY: Duration = Duration::from_secs(3);
+/// ... and a stall after this.
 pub(crate) const ZERO_WINDOW: Duration = Duration::from_secs(5);
 /// One refused retransmission in so many leaves it open whose they are.
 const MIXED: u64 = 10;
@@ -387,11 +389,13 @@ fn persist_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
 fn zero_window<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
     let seen = w.tick.mono.since(s.closed_seen_since()?);
     let stalled = w.tick.mono.since(s.closed_since()?);
-    if stalled < ZERO_WINDOW {
+    if stalled < ZERO_WINDOW_EARLY {
         return None;
     }
     let cause = Cause::ZeroWindow { stalled };
-    Some(if seen >= ZERO_WINDOW {
+    Some(if stalled < ZERO_WINDOW {
+        Case::suspected(s, cause, "whether it lasts: 5 s are a stall")
+    } else if seen >= ZERO_WINDOW {
         Case::sure(s, cause)
     } else {
         Case::suspected(s, cause, "the stall was seen for a moment only; told from the probes")
