@@ -4,6 +4,7 @@
 //! the findings of one moment. A finding that another one explains is a consequence: it is
 //! folded under its cause, and keeps its numbers. Rules that only annotate never alarm.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -138,6 +139,8 @@ fn near(w: &Window<'_>, scope: Scope, a: &Finding, b: &Finding) -> bool {
             (Subject::Listener { local, netns }, Subject::Peer { remote, .. }) => {
                 serves(w, *netns, *local, *remote)
             }
+            // The client is at fault: it has no listener.
+            (Subject::Peer { .. }, Subject::Peer { .. }) => joined(w, a, b),
             _ => false,
         },
         Scope::Stack => match (&a.subject, &b.subject) {
@@ -182,6 +185,16 @@ fn netns(f: &Finding) -> Option<NetnsId> {
         | Subject::Netns { netns } => Some(*netns),
         _ => f.fire.sockets.first().map(|s| s.netns),
     }
+}
+
+/// Is a socket of the one finding the other end of a socket of the other?
+fn joined(w: &Window<'_>, a: &Finding, b: &Finding) -> bool {
+    let known = |f: &Finding| {
+        let sockets = f.fire.sockets.iter().filter_map(|id| w.derived.sockets.get(*id));
+        sockets.map(|s| (s.local, s.remote)).collect::<Vec<_>>()
+    };
+    let ends: BTreeSet<_> = known(a).into_iter().collect();
+    known(b).into_iter().any(|(local, remote)| ends.contains(&(remote, local)))
 }
 
 /// Do connections to `remote` reach what is bound to `local` in `netns`? One that is bound to
