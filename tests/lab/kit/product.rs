@@ -1,6 +1,7 @@
 //! The product, run as a user runs it, and assertions over its report.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -39,6 +40,10 @@ impl<'a> Found<'a> {
     pub fn netns(self) -> Option<u64> {
         self.subject()["netns"].as_u64()
     }
+    /// When its condition began, as the report writes times.
+    pub fn first_seen(self) -> Option<&'a str> {
+        self.0["first_seen"].as_str()
+    }
     /// The rule whose finding explains this one.
     pub fn cause(self) -> Option<&'a str> {
         self.0["cause"]["rule"].as_str()
@@ -75,12 +80,17 @@ impl<'a> Found<'a> {
     }
 }
 
+/// Where the recording of the report `name` is.
+pub fn tape(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-reports").join(format!("{name}.stall"))
+}
+
 /// Runs `check --format json`. `name` labels the report and the recording in the target
 /// directory, which are kept for looking at after a failure.
 pub fn check(name: &str, duration: &str, extra: &[&str]) -> Report {
-    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-reports");
-    std::fs::create_dir_all(&dir).unwrap();
-    let tape = dir.join(format!("{name}.stall"));
+    let tape = tape(name);
+    let dir = tape.parent().unwrap();
+    std::fs::create_dir_all(dir).unwrap();
     let _ = std::fs::remove_file(&tape);
     let steal = steal::Watch::start();
     let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
@@ -163,7 +173,7 @@ impl Report {
 
     /// Every run is also recorded, and the recording must say what the live run said, to the
     /// byte. A recording that does not is kept.
-    fn agrees_with_its_recording(&self, tape: &std::path::Path) {
+    fn agrees_with_its_recording(&self, tape: &Path) {
         let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
             .args(["check", "--format", "json"])
             .arg(tape)

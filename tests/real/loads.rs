@@ -1,0 +1,239 @@
+//! Healthy loads: what machines do all day, as hard as they do it. Each runs until it is dropped.
+
+use std::net::TcpStream;
+
+use crate::clients::{Askers, Restless, client};
+use crate::kit::block::Dir;
+use crate::kit::net::Pair;
+use crate::kit::sh::{Held, run};
+use crate::servers::{self, HOST, Home, Server, pg, to};
+
+/// A load.
+pub struct Load {
+    pub name: &'static str,
+    pub tools: fn() -> Vec<String>,
+    /// Part of the short set?
+    pub short: bool,
+    pub start: fn() -> Running,
+}
+
+/// What it consists of; dropped in this order.
+#[derive(Default)]
+pub struct Running {
+    pub clients: Vec<Held>,
+    pub threads: Vec<Restless>,
+    pub askers: Vec<Askers>,
+    pub servers: Vec<Server>,
+    pub net: Option<Pair>,
+    pub dir: Option<Dir>,
+}
+
+impl Running {
+    /// A load that ended is no load.
+    #[track_caller]
+    pub fn assert_running(&mut self) {
+        self.clients.iter_mut().for_each(Held::assert_running);
+        self.servers.iter_mut().for_each(Server::assert_running);
+    }
+}
+
+/// Servers by `serve`, clients by their command lines.
+fn servers_and_clients(
+    serve: impl FnOnce(Home<'_>) -> Vec<Server>,
+    clients: &[&[&str]],
+) -> Running {
+    let (net, dir) = (Pair::new(), Dir::new());
+    let servers = serve(Home::new(&net, &dir.path));
+    let clients = clients.iter().map(|argv| client(&net, &dir.path, argv)).collect();
+    Running { clients, servers, net: Some(net), dir: Some(dir), ..Running::default() }
+}
+
+fn shell(line: &str) -> Running {
+    let dir = Dir::new();
+    let line = line.replace("DIR", dir.path.to_str().unwrap());
+    let clients = vec![Held::start(&["sh", "-c", &line])];
+    Running { clients, dir: Some(dir), ..Running::default() }
+}
+
+fn names(all: &[&str]) -> Vec<String> {
+    all.iter().map(ToString::to_string).collect()
+}
+
+fn postgres_tools() -> Vec<String> {
+    vec![pg("postgres"), pg("pgbench"), pg("psql")]
+}
+
+fn pgbench(how: &[&str]) -> Running {
+    let bench = pg("pgbench");
+    let fixed = [&*bench, "-n", "-T", "36000", "-h", HOST, "-U", "postgres"];
+    let argv = [&fixed, how, &["postgres"]].concat();
+    servers_and_clients(|home| vec![servers::postgres(home, &[])], &[&argv])
+}
+
+const REDIS_BENCHMARK: [&str; 9] =
+    ["redis-benchmark", "-h", HOST, "-q", "-l", "-c", "20", "-t", "get,set,lpush"];
+
+/// All of them.
+pub const LOADS: &[Load] = &[
+    Load {
+        name: "pgbench-select",
+        tools: postgres_tools,
+        short: false,
+        start: || pgbench(&["-S", "-c", "1"]),
+    },
+    Load {
+        name: "pgbench-fsync",
+        tools: postgres_tools,
+        short: true,
+        start: || pgbench(&["-c", "4"]),
+    },
+    Load {
+        name: "redis-benchmark",
+        tools: || names(&["redis-server", "redis-benchmark"]),
+        short: true,
+        start: || servers_and_clients(|home| vec![servers::redis(home, &[])], &[&REDIS_BENCHMARK]),
+    },
+    Load {
+        name: "nginx",
+        tools: || names(&["nginx", "ab"]),
+        short: false,
+        start: || {
+            // As many connections as requests. ab keeps 32 bytes of each to come.
+            let url = format!("http://{HOST}:8080/");
+            let ab = ["ab", "-q", "-r", "-c", "8", "-t", "36000", "-n", "20000000", &url];
+            servers_and_clients(
+                |home| vec![servers::nginx(home, "worker_processes 1;", "backlog=511")],
+                &[&ab],
+            )
+        },
+    },
+    Load {
+        name: "haproxy",
+        tools: || names(&["nginx", "haproxy", "wrk"]),
+        short: true,
+        start: || {
+            let url = format!("http://{HOST}:8000/");
+            servers_and_clients(
+                |home| {
+                    let nginx = servers::nginx(home, "worker_processes 1;", "");
+                    vec![servers::haproxy(home), nginx]
+                },
+                &[&["wrk", "-t", "1", "-c", "2", "-d", "36000", &url]],
+            )
+        },
+    },
+    Load {
+        name: "memcached",
+        tools: || names(&["memcached"]),
+        short: false,
+        start: || {
+            let mut out = servers_and_clients(|home| vec![servers::memcached(home, &[])], &[]);
+            let ns = &out.net.as_ref().unwrap().a;
+            out.askers.push(Askers::start(ns, to(11211), 50, b"get a b c d\r\n"));
+            // Somebody who connects anew for each question.
+            out.threads.push(Restless::start(ns, 1, || {
+                use std::io::{Read, Write};
+                if let Ok(mut s) = TcpStream::connect(to(11211)) {
+                    let _ = s.write_all(b"set a 0 60 1\r\nx\r\n");
+                    let _ = s.read(&mut [0; 64]);
+                }
+            }));
+            out
+        },
+    },
+    Load {
+        name: "unbound",
+        tools: || names(&["unbound", "dnsperf"]),
+        short: false,
+        start: || {
+            let mut out = servers_and_clients(|home| vec![servers::unbound(home)], &[]);
+            let (net, dir) = (out.net.as_ref().unwrap(), &out.dir.as_ref().unwrap().path);
+            let file = dir.join("queries");
+            let argv =
+                ["dnsperf", "-s", HOST, "-d", file.to_str().unwrap(), "-l", "36000", "-Q", "10000"];
+            out.clients.push(client(net, dir, &argv));
+            out
+        },
+    },
+    Load {
+        name: "iperf-one",
+        tools: || names(&["iperf3"]),
+        short: false,
+        start: || {
+            let argv = ["iperf3", "-c", HOST, "-t", "36000"];
+            servers_and_clients(|home| vec![servers::iperf(home)], &[&argv])
+        },
+    },
+    Load {
+        name: "iperf-eight",
+        tools: || names(&["iperf3"]),
+        short: false,
+        start: || {
+            let argv = ["iperf3", "-c", HOST, "-t", "36000", "-P", "8"];
+            servers_and_clients(|home| vec![servers::iperf(home)], &[&argv])
+        },
+    },
+    Load {
+        name: "tar",
+        tools: || names(&["tar", "gzip"]),
+        short: true,
+        start: || {
+            shell("while :; do tar -C /usr -cf - include share lib | gzip -1 > DIR/t.gz; done")
+        },
+    },
+    Load {
+        name: "forks",
+        tools: || names(&["true"]),
+        short: false,
+        start: || shell("while :; do /bin/true; done"),
+    },
+    Load {
+        name: "netns",
+        tools: Vec::new,
+        short: false,
+        start: || {
+            let id = std::process::id();
+            let line = format!(
+                "while :; do ip netns add stlab{id}c && ip -n stlab{id}c link set lo up && \
+                 ip netns exec stlab{id}c true; ip netns del stlab{id}c; done"
+            );
+            let mut out = shell(&line);
+            out.dir.take();
+            out
+        },
+    },
+    Load {
+        name: "build",
+        tools: || names(&["cc"]),
+        short: false,
+        start: || {
+            let code = "for i in $(seq 400); do echo \"int f$i(int a){int s=0;for(int k=0;k<a;k++)\
+                        s+=k*a%$i;return s;}\"; done > DIR/a.c; \
+                        while :; do cc -O2 -c DIR/a.c -o DIR/a.o & cc -O1 -c DIR/a.c -o DIR/b.o; \
+                        wait; done";
+            shell(code)
+        },
+    },
+    Load {
+        name: "niced-batch",
+        tools: || names(&["nice", "redis-server"]),
+        short: false,
+        start: || {
+            let mut out = servers_and_clients(|home| vec![servers::redis(home, &[])], &[]);
+            let spin = "while :; do :; done";
+            let hog = |_| Held::start(&["nice", "-n", "19", "sh", "-c", spin]);
+            out.clients = (0..4).map(hog).collect();
+            let ns = &out.net.as_ref().unwrap().a;
+            out.askers.push(Askers::start(ns, to(6379), 20, b"PING\r\n"));
+            out
+        },
+    },
+];
+
+/// A namespace that a load was killed in the middle of.
+pub fn sweep() {
+    let name = format!("stlab{}c", std::process::id());
+    if std::path::Path::new("/run/netns").join(&name).exists() {
+        run(&["ip", "netns", "del", &name]);
+    }
+}
