@@ -291,7 +291,7 @@ fn nonsense_from_the_kernel_is_survived() {
     let strategy = (
         any::<prop::sample::Index>(),
         prop::collection::vec(hit, 1..8),
-        prop::collection::vec(0..15_usize, 0..3),
+        prop::collection::vec(0..16_usize, 0..3),
         prop::sample::select(&[0.1, 0.5, 1.0, 5.0][..]),
     );
     let names = [
@@ -308,6 +308,7 @@ fn nonsense_from_the_kernel_is_survived() {
         "runq-bpf",
         "irq-bpf",
         "block-bpf",
+        "net-bpf",
         "netdev",
         "memory",
     ];

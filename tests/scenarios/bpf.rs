@@ -1,11 +1,14 @@
 //! From the state of an incident to the samples of the kernel programs.
 
+use std::net::{IpAddr, Ipv6Addr};
+
 use stallscope::collect::bpf::Hist;
 use stallscope::collect::bpf::block::{BlockBpfSample, BlockDisk, BlockOp};
 use stallscope::collect::bpf::irq::{IrqBpfSample, IrqCpu, VECTOR_NAMES, VectorTime};
 use stallscope::collect::bpf::layout::{bucket_of, runq::LONG_NS};
+use stallscope::collect::bpf::net::{FlowEvents, NetBpfSample, NetEventKind};
 use stallscope::collect::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu};
-use stallscope::model::subject::{CgroupId, CpuId, DiskId};
+use stallscope::model::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId};
 use stallscope::model::time::MonoNs;
 
 use super::View;
@@ -82,9 +85,20 @@ pub(super) fn runq(i: &Incident, before: &State, v: View<'_>, at: MonoNs) -> Run
 pub(super) fn irq(i: &Incident, v: View<'_>) -> IrqBpfSample {
     let vectors = |c: u32| {
         let of = |(number, name): (usize, &&str)| {
-            let ns = v.get(&format!("soft.{name}.{c}"))?;
-            let count = v.n(&format!("softirq.{name}.{c}"));
-            Some(VectorTime { vector: number as u8, count, ns, ..VectorTime::default() })
+            let timed = lengths(v, &format!("softrun.{name}.{c}."));
+            let ns = v.get(&format!("soft.{name}.{c}"));
+            let ns = ns.or_else(|| (!timed.is_empty()).then_some(0))?;
+            let sum =
+                timed.iter().fold(ns, |sum, (ns, n)| sum.saturating_add(ns.saturating_mul(*n)));
+            let runs = timed.iter().fold(0_u64, |sum, (_, n)| sum.saturating_add(*n));
+            Some(VectorTime {
+                vector: number as u8,
+                count: v.n(&format!("softirq.{name}.{c}")).saturating_add(runs),
+                ns: sum,
+                max_ns: timed.iter().filter(|(_, n)| *n > 0).map(|(ns, _)| *ns).max().unwrap_or(0),
+                hist: hist(&timed),
+                ..VectorTime::default()
+            })
         };
         VECTOR_NAMES.iter().enumerate().filter_map(of).collect()
     };
@@ -111,4 +125,42 @@ pub(super) fn block(i: &Incident, v: View<'_>) -> BlockBpfSample {
         }
     });
     BlockBpfSample { disks: disks.collect(), splits: true, ..BlockBpfSample::default() }
+}
+
+/// Connects that were refused, by who refused: `refuse.1.10.0.0.9:8080`. None, no sample.
+pub(super) fn net(i: &Incident, before: &State, v: View<'_>, at: MonoNs) -> Option<NetBpfSample> {
+    let mut out = NetBpfSample { retransmits: Some(0), resets_sent: Some(0), ..Default::default() };
+    let (mut sum, mut any) = (0_u64, false);
+    for ns in super::namespaces(i) {
+        let prefix = format!("refuse.{ns}.");
+        let old = View(before).under(&prefix);
+        for (remote, n) in v.under(&prefix) {
+            any = true;
+            sum = sum.saturating_add(n);
+            let new = n.saturating_sub(old.get(&remote).copied().unwrap_or(0));
+            let remote: std::net::SocketAddr = remote.parse().unwrap();
+            let here = match remote.ip() {
+                IpAddr::V4(_) => IpAddr::from([10, 9, 0, 1]),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            };
+            for port in 0..new.min(200) as u16 {
+                let local = Endpoint { addr: here, port: 33_000 + port };
+                let remote = Endpoint { addr: remote.ip(), port: remote.port() };
+                out.flows.push(FlowEvents {
+                    kind: NetEventKind::ReceiveReset,
+                    ends: Some((local, remote)),
+                    netns: NetnsId(ns.into()),
+                    cookie: 0,
+                    state: 2,
+                    detail: 0,
+                    count: 1,
+                    last: at,
+                    cpu: CpuId(0),
+                });
+            }
+            out.unlisted = out.unlisted.saturating_add(new.saturating_sub(200));
+        }
+    }
+    out.resets_received = Some(sum);
+    any.then_some(out)
 }

@@ -8,8 +8,10 @@
 //! the steps change that map:
 //!
 //! eBPF sees, where `ebpf = true`: waits of so many ns of a thread, or of nobody in particular
-//! on a CPU (`wait.t.4000000`, `wait.cpu0.150000`), ns in a softirq (`soft.NET_RX.0`), requests
-//! that took so many ns in a stage, and splits (`blk.vdb.device.7550000`, `blk.vdb.splits`).
+//! on a CPU (`wait.t.4000000`, `wait.cpu0.150000`), ns in a softirq (`soft.NET_RX.0`), runs of one
+//! that took so many ns (`softrun.NET_RX.0.12000000`), requests that took so many ns in a stage,
+//! and splits (`blk.vdb.device.7550000`, `blk.vdb.splits`), connects that were refused in a
+//! namespace, and by whom (`refuse.1.10.0.0.9:8080`).
 //!
 //! - `at` (one time or a list) with `set`, `add`, `mul`: something happens;
 //! - `from`, `to` with `rate`: growth per second, a list cycles second by second;
