@@ -45,6 +45,7 @@ mod tcp_mem_pressure;
 mod tcp_mtu_black_hole;
 mod tcp_port_exhaustion;
 mod tcp_receiver_not_reading;
+mod tcp_refused;
 mod tcp_retrans_rate;
 mod tcp_rto_storm;
 mod tcp_rx_drop;
@@ -73,6 +74,7 @@ pub const RULES: &[&dyn Rule] = &[
     &tcp_receiver_not_reading::TcpReceiverNotReading,
     &tcp_window_or_buffer_limited::TcpWindowOrBufferLimited,
     &tcp_connect_stuck::TcpConnectStuck,
+    &tcp_refused::TcpRefused,
     &tcp_egress_bufferbloat::TcpEgressBufferbloat,
     &tcp_retrans_rate::TcpRetransRate,
     &tcp_synq_full::TcpSynqFull,

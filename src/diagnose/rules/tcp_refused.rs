@@ -1,0 +1,292 @@
+//! `tcp-refused`: connects are answered with a reset.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::counters::{SPAN, held, spaces};
+use super::common::peers::enter;
+use super::common::text::{count, rate, sh};
+use crate::collect::CollectorId;
+use crate::collect::bpf::net::NetEventKind;
+use crate::collect::sockets::SockState;
+use crate::model::derive::NetPair;
+use crate::model::subject::{Endpoint, NetnsId, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpRefused;
+
+/// Refused attempts per second ...
+const REFUSED_S: f64 = 5.0;
+/// ... and part of all attempts made in the namespace.
+const SHARE: f64 = 0.2;
+/// Part of both below which an active finding clears.
+const CLEAR: f64 = 0.7;
+/// For so many seconds of so many.
+const HELD: (u64, u64) = (3, 5);
+/// More refusals than attempts: half-open connections to this host are reset, which the kernel
+/// counts as failed attempts too. One may be counted in the next interval.
+const OVER: f64 = 1.1;
+/// A client that tries `::1` before 127.0.0.1 fails in every second attempt.
+const FALLBACK: f64 = 0.52;
+/// So many ports that refuse, none of them with [`SHARE`]: somebody tries them all.
+const SCANNED: usize = 20;
+/// Part of the refusals that resets, or ICMP errors, must make up to be what refuses.
+const MOST: f64 = 0.8;
+
+const FAILS: &str = "TcpAttemptFails";
+const OPENS: &str = "TcpActiveOpens";
+const GIVEN_UP: &str = "TcpExtTCPAbortOnTimeout";
+const RESETS: &str = "TcpOutRsts";
+const UNREACHABLE: &str = "IcmpInDestUnreachs";
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-refused"),
+    title: "connection attempts are refused: nothing listens there, or a firewall rejects",
+    condition: "AttemptFails less TCPAbortOnTimeout (what got no answer) is 5/s or more and 20% \
+        or more of ActiveOpens in a network namespace, in 3 of the last 5 s. eBPF names the peers: \
+        resets that arrive in SYN-SENT. Clears below 3.5/s or 14%.",
+    look_alikes: "Attempts without an answer: tcp-connect-stuck. A SYN scan of this host: more \
+        AttemptFails than ActiveOpens, or no reset arrives in SYN-SENT. A scan from this host: a \
+        remark where eBPF shows the ports. Localhost tried as ::1 before 127.0.0.1: a remark, when \
+        ::1 (eBPF), or this namespace, refuses no more than half. A health \
+        check of one dead server: below 5/s.",
+    remedy: "On the peer: does the service run, and listen on this address and port (ss -ltn)? Is \
+        it a stale entry in a load balancer or in DNS? An ICMP error instead of a reset: a \
+        firewall on the way rejects.",
+    sources: "RFC 4022 tcpAttemptFails; net/ipv4/tcp_minisocks.c; measured on 6.18: 30 connects \
+        to a closed port count 30 AttemptFails here and 30 OutRsts on the peer. A proxy whose \
+        backend refused: 53/s of 67/s.",
+    hold: Hold::events(10),
+    needs_time: Duration::from_secs(5),
+};
+
+impl Rule for TcpRefused {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::NetCounters]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        for netns in spaces(w) {
+            let subject = Subject::Netns { netns };
+            let Some(now) = w.derived.net(netns).and_then(Attempts::of) else { continue };
+            if !now.many(CLEAR) {
+                continue;
+            }
+            let over = |n: &NetPair| Attempts::of(n).is_some_and(|a| a.many(1.0));
+            let seen = Seen::look(w, netns);
+            let unreachable = w.derived.net(netns).and_then(|n| n.rate(UNREACHABLE));
+            // Nothing that this host asked for was refused: somebody probes its own ports.
+            if seen.as_ref().is_some_and(|s| s.sum == 0 && s.whole)
+                && unreachable.unwrap_or(0.0) < MOST * now.refused_s
+            {
+                continue;
+            }
+            if now.many(1.0) && held(w, netns, HELD, over) {
+                out.fire(subject, fire(w, netns, now, seen.as_ref(), unreachable));
+            } else {
+                out.linger(subject);
+            }
+        }
+    }
+}
+
+/// Attempts to connect in one interval, per second.
+#[derive(Clone, Copy, Debug)]
+struct Attempts {
+    refused_s: f64,
+    given_up_s: f64,
+    opens_s: f64,
+}
+
+impl Attempts {
+    fn of(n: &NetPair) -> Option<Self> {
+        // Connections that were once open are given up too: then some refusals go uncounted.
+        let given_up_s = n.rate(GIVEN_UP).unwrap_or(0.0);
+        let refused_s = (n.rate(FAILS)? - given_up_s).max(0.0);
+        Some(Self { refused_s, given_up_s, opens_s: n.rate(OPENS)? })
+    }
+    fn share(self) -> f64 {
+        if self.opens_s > 0.0 { (self.refused_s / self.opens_s).min(1.0) } else { 0.0 }
+    }
+    fn many(self, part: f64) -> bool {
+        self.refused_s >= part * REFUSED_S
+            && self.share() >= part * SHARE
+            && self.refused_s <= OVER * self.opens_s + 1.0
+    }
+}
+
+/// Refusals that eBPF recorded in the last [`SPAN`].
+struct Seen {
+    /// By who refused, most first.
+    by: Vec<(Endpoint, u64)>,
+    sum: u64,
+    /// Nothing was left out.
+    whole: bool,
+}
+
+impl Seen {
+    /// `None` where resets are not recorded.
+    fn look(w: &Window<'_>, netns: NetnsId) -> Option<Self> {
+        let mut by: BTreeMap<Endpoint, u64> = BTreeMap::new();
+        let (mut any, mut whole) = (false, true);
+        let all = w.recent(usize::MAX).take_while(|d| w.tick.mono.since(d.mono) < SPAN);
+        for n in all.filter_map(|d| d.net_bpf.as_deref()) {
+            any |= n.resets_received_s.is_some();
+            whole &= n.unlisted == 0 && n.unrecorded == 0;
+            for f in n.flows.iter().filter(|f| {
+                f.kind == NetEventKind::ReceiveReset
+                    && f.netns == netns
+                    && f.state == SockState::SYN_SENT.0
+            }) {
+                let Some((_, remote)) = f.ends else { continue };
+                let sum = by.entry(remote).or_default();
+                *sum = sum.saturating_add(f.count);
+            }
+        }
+        let mut by: Vec<(Endpoint, u64)> = by.into_iter().collect();
+        by.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        let sum = by.iter().fold(0_u64, |sum, (_, n)| sum.saturating_add(*n));
+        any.then_some(Self { by, sum, whole })
+    }
+    fn part(&self, n: u64) -> f64 {
+        if self.sum == 0 { 0.0 } else { n as f64 / self.sum as f64 }
+    }
+    /// Who refuses, when it is mostly one.
+    fn first(&self) -> Option<&(Endpoint, u64)> {
+        self.by.first()
+    }
+    /// Ports are tried one after the other.
+    fn is_scan(&self) -> bool {
+        self.by.len() >= SCANNED && self.first().is_some_and(|(_, n)| self.part(*n) < SHARE)
+    }
+    /// All refusals come from localhost over IPv6.
+    fn is_localhost(&self) -> bool {
+        self.by.iter().all(|(e, _)| e.addr == std::net::Ipv6Addr::LOCALHOST)
+    }
+}
+
+/// Resets that leave a namespace, where they may be the refusals.
+fn refusing(n: &NetPair, now: Attempts) -> Option<f64> {
+    n.rate(RESETS).filter(|r| *r >= MOST * now.refused_s)
+}
+
+fn resets_here(w: &Window<'_>, netns: NetnsId, now: Attempts) -> Option<f64> {
+    refusing(w.derived.net(netns)?, now)
+}
+
+fn fire(
+    w: &Window<'_>,
+    netns: NetnsId,
+    now: Attempts,
+    seen: Option<&Seen>,
+    unreachable: Option<f64>,
+) -> Fire {
+    let (refused, pct) = (rate(now.refused_s), 100.0 * now.share());
+    let scan = seen.is_some_and(Seen::is_scan);
+    let fallback = now.share() <= FALLBACK
+        && match seen.filter(|s| s.sum > 0) {
+            Some(s) => s.is_localhost(),
+            None => resets_here(w, netns, now).is_some(),
+        };
+    let severity = if scan || fallback { Severity::Info } else { Severity::Warn };
+    let first = seen.and_then(|s| Some((s, s.first()?)));
+    let mut f = Fire::new(
+        severity,
+        match first {
+            _ if scan => format!("a port scan from here? {refused} attempts/s are refused"),
+            Some((s, (e, n))) if s.part(*n) >= MOST => {
+                format!("{e} refuses {refused} connection attempts/s: {pct:.0}% of those made here")
+            }
+            Some((s, (e, _))) => format!(
+                "{} refuse {refused} connection attempts/s: {pct:.0}% of those made here, most \
+                 of them {e}",
+                count(s.by.len(), "port"),
+            ),
+            None => format!("{refused} connection attempts/s are refused: {pct:.0}% of all"),
+        },
+    );
+    let text = format!(
+        "AttemptFails {}/s, of which {}/s got no answer",
+        rate(now.refused_s + now.given_up_s),
+        rate(now.given_up_s)
+    );
+    f.evidence.push(Evidence::new("AttemptFails", now.refused_s, "/s", text).over(REFUSED_S));
+    let text = format!("{pct:.0}% of {} attempts/s (ActiveOpens)", rate(now.opens_s));
+    f.evidence.push(Evidence::new("share", pct, "%", text).over(100.0 * SHARE));
+    peers(&mut f, seen, fallback);
+    who_answers(&mut f, w, netns, now, unreachable);
+    let because = format!("TCPAbortOnTimeout {}/s: these get an answer", rate(now.given_up_s));
+    f.ruled_out.push(RuledOut::new("tcp-connect-stuck", because));
+    let because = format!("ActiveOpens {}/s: the attempts are this host's own", rate(now.opens_s));
+    f.ruled_out.push(RuledOut::new("syn-scan-of-this-host", because));
+    let enter = enter(w, netns);
+    if let Some((_, (e, _))) = first {
+        let (addr, port) = (e.addr, e.port);
+        f.next.push(format!("{enter}timeout 3 bash -c '</dev/tcp/{addr}/{port}' && echo open"));
+        f.next.push(format!("on {}: ss -ltnp sport = :{port}", sh(&addr.to_string())));
+    } else {
+        f.next.push(format!("{enter}tcpdump -ni any -c 20 'tcp[tcpflags] & tcp-rst != 0'"));
+    }
+    f.next.push(format!("{enter}nstat -az {OPENS} {FAILS} {RESETS} {UNREACHABLE}"));
+    f
+}
+
+/// Who refuses.
+fn peers(f: &mut Fire, seen: Option<&Seen>, fallback: bool) {
+    let Some(s) = seen.filter(|s| s.sum > 0) else {
+        let why = if seen.is_some() { "no reset was recorded" } else { "eBPF records resets" };
+        f.missing.push(format!("which peer refuses ({why})"));
+        if fallback {
+            let text = "half of the attempts fail in this namespace: localhost tried as ::1 first?";
+            f.evidence.push(Evidence::text("localhost", text));
+        }
+        return;
+    };
+    f.count = u32::try_from(s.by.len()).unwrap_or(u32::MAX);
+    f.examples = s.by.iter().take(5).map(|(e, n)| format!("{e} ({n})")).collect();
+    if let Some((e, n)) = s.first() {
+        let pct = 100.0 * s.part(*n);
+        let text =
+            format!("eBPF: {} resets in SYN-SENT in 10 s, {pct:.0}% of them from {e}", s.sum);
+        f.evidence.push(Evidence::new("resets", s.sum as f64, "", text));
+    }
+    if fallback {
+        let text = "localhost is tried as ::1 first, and then as 127.0.0.1";
+        f.evidence.push(Evidence::text("localhost", text));
+    } else if s.by.len() < SCANNED {
+        let because = format!("ports that refuse: {}, fewer than {SCANNED}", s.by.len());
+        f.ruled_out.push(RuledOut::new("port-scan", because));
+    }
+}
+
+/// Where the refusals come from: this namespace, another one of this host, or outside; by a
+/// reset or by an ICMP error.
+fn who_answers(
+    f: &mut Fire,
+    w: &Window<'_>,
+    netns: NetnsId,
+    now: Attempts,
+    unreachable: Option<f64>,
+) {
+    if let Some(r) = unreachable.filter(|r| *r >= MOST * now.refused_s) {
+        let text = format!("InDestUnreachs {}/s: a firewall rejects with an ICMP error", rate(r));
+        f.evidence.push(Evidence::new("IcmpInDestUnreachs", r, "/s", text));
+        return;
+    }
+    let own = resets_here(w, netns, now).map(|r| (netns, r));
+    let mut all = w.derived.net.iter().filter_map(|n| Some((n.netns, refusing(n, now)?)));
+    let Some((n, r)) = own.or_else(|| all.next()) else { return };
+    let text = if n == netns {
+        format!("OutRsts {}/s here: the port that refuses is in this namespace", rate(r))
+    } else {
+        let label = w.derived.sockets.space(n).map_or("", |s| &*s.label);
+        format!("OutRsts {}/s in {label} on this host: it may be what refuses", rate(r))
+    };
+    f.evidence.push(Evidence::new("OutRsts", r, "/s", text));
+}
