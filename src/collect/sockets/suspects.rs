@@ -34,7 +34,7 @@ const MAX_PORTS: usize = 16;
 /// Rows by urgency, each list in row order.
 #[derive(Debug, Default)]
 pub struct Suspects {
-    /// Retransmits, or probes a closed window.
+    /// Retransmits, probes a closed window, or asks a silent peer whether it is there.
     pub stalled: Vec<u32>,
     /// Someone looks at it.
     pub named: Vec<u32>,
@@ -102,7 +102,9 @@ impl Suspects {
             if rows.rqueue.get(i).is_some_and(|n| *n > 0) && lies_unread(rows, before, i) {
                 self.unread.push(i as u32);
             }
-            if (*timer == SockTimer::ON && *retrans >= 1) || *timer == SockTimer::PERSIST {
+            let unanswered = (*timer == SockTimer::ON && *retrans >= 1)
+                || (*timer == SockTimer::KEEPALIVE && *retrans >= 2);
+            if unanswered || *timer == SockTimer::PERSIST {
                 if has_info(rows, i) {
                     self.stalled.push(i as u32);
                 }
@@ -307,10 +309,11 @@ mod tests {
             Fake { cookie: 5, timer: 2, retrans: 3, ..Fake::default() },
             Fake { cookie: 6, state: 10, wqueue: 128, rqueue: 1, ..Fake::default() },
             Fake { cookie: 7, state: 3, timer: 1, retrans: 2, ..Fake::default() },
+            Fake { cookie: 8, timer: 2, retrans: 1, ..Fake::default() },
         ]);
         let mut s = Suspects::default();
         s.find(&rows, None, &[0]);
-        assert_eq!((&s.stalled[..], &s.named[..], &s.queued[..]), (&[1, 2][..], &[0][..], &[][..]));
+        assert_eq!((&s.stalled[..], &s.named[..], &s.queued[..]), (&[1, 2, 4][..], &[0][..], &[][..]));
     }
 
     #[test]

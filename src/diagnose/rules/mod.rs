@@ -43,6 +43,7 @@ mod tcp_listen_overflow;
 mod tcp_local_egress_drop;
 mod tcp_mem_pressure;
 mod tcp_mtu_black_hole;
+mod tcp_peer_gone;
 mod tcp_port_exhaustion;
 mod tcp_receiver_not_reading;
 mod tcp_refused;
@@ -75,6 +76,7 @@ pub const RULES: &[&dyn Rule] = &[
     &tcp_window_or_buffer_limited::TcpWindowOrBufferLimited,
     &tcp_connect_stuck::TcpConnectStuck,
     &tcp_refused::TcpRefused,
+    &tcp_peer_gone::TcpPeerGone,
     &tcp_egress_bufferbloat::TcpEgressBufferbloat,
     &tcp_retrans_rate::TcpRetransRate,
     &tcp_synq_full::TcpSynqFull,

@@ -54,6 +54,8 @@ pub(crate) enum Cause {
     // What follows is not on the ladder: these rules judge sockets that the five leave alone.
     /// SYNs leave, no answer comes.
     NoAnswer,
+    /// Keepalive probes leave, no answer comes.
+    Gone,
     /// The application here does not read.
     Unread,
     /// A buffer is the limit, not the path.

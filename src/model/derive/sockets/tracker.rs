@@ -37,6 +37,8 @@ pub fn trouble(rows: &InetRows, i: usize) -> u32 {
             let timer_part = match timer {
                 SockTimer::ON if retrans > 0 => 1000 + 100 * retrans,
                 SockTimer::PERSIST => 800 + 10 * retrans,
+                // A lost probe may be the path's; after two the peer is not there.
+                SockTimer::KEEPALIVE if retrans > 1 => 800 + 10 * retrans,
                 _ => 0,
             };
             timer_part + u32::from(rows.rqueue[i] > 0) * 2 + u32::from(rows.wqueue[i] > 0)

@@ -1,0 +1,114 @@
+//! `tcp-peer-gone`: keepalive probes of idle connections get no answer.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::evidence;
+use super::common::peers::{Group, by_peer, device, enter, ss_dst};
+use super::common::sockets::{Case, Cause, is_gone};
+use super::common::text::sh;
+use crate::collect::CollectorId;
+use crate::collect::sockets::{RouteOutcome, SockTimer};
+use crate::model::derive::sockets::Suspect;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TcpPeerGone;
+
+/// Connections to one peer ...
+const SOCKETS: usize = 3;
+/// ... with so many keepalive probes without an answer.
+const PROBES: u8 = 2;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("tcp-peer-gone"),
+    title: "idle connections to a peer that is gone: keepalive probes get no answer",
+    condition: "The keepalive timer runs with 2 or more unanswered probes (idiag_timer 2, \
+        idiag_retrans) on 3 or more connections to one peer. Peers beyond 8 at once become one \
+        finding. Clears when a probe is answered or the connections end.",
+    look_alikes: "An idle peer that is well answers each probe, which resets the count. One lost \
+        probe: the count is 1. Data that gets no answer runs the retransmission timer: \
+        tcp-rto-storm. A firewall or NAT that forgot idle connections looks the same from here: \
+        new connections to the peer work then.",
+    remedy: "Is the peer up, and at this address? If new connections work, something on the way \
+        forgets idle ones: set tcp_keepalive_time (or TCP_KEEPIDLE) below its idle timeout. \
+        Until the probes run out (tcp_keepalive_probes x tcp_keepalive_intvl, 11 min by default) \
+        a pool may hand these connections out.",
+    sources: "net/ipv4/tcp_timer.c, tcp_keepalive_timer(); net/ipv4/inet_diag.c; measured on 6.18: \
+        a peer's link goes down under idle connections, the count grows by one per \
+        TCP_KEEPINTVL.",
+    hold: Hold::events(6),
+    needs_time: Duration::from_secs(4),
+};
+
+impl Rule for TcpPeerGone {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Sockets]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let all = w.derived.sockets.suspects.iter();
+        let alone = all.filter(|s| {
+            s.timer == SockTimer::KEEPALIVE
+                && s.retrans >= PROBES
+                && s.state.may_send()
+                && !is_gone(w, s)
+        });
+        for g in by_peer(alone.map(|s| Case::sure(s, Cause::Gone)), w) {
+            if g.cases.len() >= SOCKETS {
+                out.fire(g.subject.clone(), fire(w, &g));
+            }
+        }
+    }
+}
+
+/// The connection that waits longest.
+fn worst<'a>(g: &Group<'a>) -> &'a Suspect {
+    let all = g.cases.iter().map(|c| c.socket);
+    all.max_by_key(|s| s.retrans).unwrap_or(g.first().socket)
+}
+
+fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
+    let s = worst(g);
+    let mut f = Fire::new(Severity::Warn, format!("{}: keepalive probes get no answer", g.who()));
+    g.fill(&mut f, w);
+    let (n, most) = (g.cases.len(), s.retrans);
+    let text = format!("{n} idle connections with {PROBES} unanswered probes or more");
+    f.evidence.push(Evidence::new("keepalive", n as f64, "", text).over(SOCKETS as f64));
+    let text = format!("up to {most} probes unanswered, the next in {} ms", s.expires_ms);
+    f.evidence.push(Evidence::new("probes", most.into(), "", text).over(PROBES.into()));
+    f.evidence.extend(evidence::last_ack(s));
+    match &s.route {
+        Some(RouteOutcome::Errno(e)) => {
+            let text = format!("the route lookup for {} says errno {e}", s.remote.addr);
+            f.evidence.push(Evidence::new("route", (*e).into(), "errno", text));
+        }
+        Some(RouteOutcome::Via { dev, .. }) => {
+            f.ruled_out.push(RuledOut::new("no-route", format!("a route exists through {dev}")));
+        }
+        None => {}
+    }
+    let because = format!("a peer that is well resets the count with each answer: it is {most}");
+    f.ruled_out.push(RuledOut::new("idle-but-well", because));
+    let because = format!("Send-Q {}, timer is keepalive: no data waits", s.wqueue);
+    f.ruled_out.push(RuledOut::new("tcp-rto-storm", because));
+    f.missing.push("whether a firewall or NAT on the way forgot these connections".to_owned());
+    let enter = enter(w, g.netns());
+    let peer = sh(&s.remote.addr.to_string());
+    f.next.push(format!("{enter}ip neigh show to {peer}; {enter}ip route get {peer}"));
+    f.next.push(format!("{enter}ping -c 3 {peer}"));
+    if !s.inbound {
+        let port = s.remote.port;
+        f.next.push(format!(
+            "{enter}timeout 3 bash -c '</dev/tcp/{}/{port}' && echo open",
+            s.remote.addr
+        ));
+    }
+    f.next.push(format!("{enter}ss -tnop dst {}", ss_dst(s)));
+    f.next.push(format!("{enter}tcpdump -ni {} host {peer} -c 20", device(s)));
+    f
+}
