@@ -3,6 +3,7 @@
 mod cfs_throttle;
 mod cgroup_io_throttle;
 pub(super) mod common;
+mod conntrack_clash;
 mod conntrack_full;
 mod cpu_hog_realtime;
 mod cpu_saturation;
@@ -111,6 +112,7 @@ pub const RULES: &[&dyn Rule] = &[
     &tc_shaped::TcShaped,
     &qdisc_drop_or_requeue::QdiscDropOrRequeue,
     &conntrack_full::ConntrackFull,
+    &conntrack_clash::ConntrackClash,
     &nic_saturated::NicSaturated,
     &nic_rx_drop::NicRxDrop,
     &softnet_drop_or_squeeze::SoftnetDropOrSqueeze,

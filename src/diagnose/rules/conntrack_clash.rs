@@ -1,0 +1,111 @@
+//! `conntrack-clash`: two packets of one new flow race into the connection table, one is lost.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::links::{self, Judged, say, spaces};
+use super::common::text::rate;
+use crate::collect::CollectorId;
+use crate::model::derive::netdev::{ConntrackFigures, SpaceFigures};
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct ConntrackClash;
+
+/// Packets lost per second.
+const LOST_S: f64 = 1.0;
+/// Part of it below which an active finding clears.
+const CLEAR: f64 = 0.5;
+/// Part of the table; from here on conntrack-full has the word.
+const ROOM: f64 = 0.75;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("conntrack-clash"),
+    title: "connection tracking drops the first packets of flows that clash, in a table with room",
+    condition: "insert_failed grows by 1/s or more, and drop with it where it is counted, while \
+        less than 75% of nf_conntrack_max is used, in 3 of 10 s. Clears below 0.5/s.",
+    look_alikes: "A full table: conntrack-full, from 75% on. Clashes that the kernel resolved: \
+        before 5.6 they count as insert_failed, but drop stands still. A firewall rule that \
+        drops counts in the rule, not here.",
+    remedy: "Typical: a resolver that sends A and AAAA queries from one socket at a time through \
+        DNAT; each lost query costs 5 s. Use a DNS cache on the node, options \
+        single-request-reopen (or use-vc) in resolv.conf, masquerade with random-fully, or \
+        notrack for DNS.",
+    sources: "/proc/net/stat/nf_conntrack: insert_failed, drop; nf_conntrack_core.c, \
+        nf_ct_resolve_clash(); kubernetes#56903, weave#3287.",
+    hold: Hold::of(3, 10),
+    needs_time: Duration::from_secs(4),
+};
+
+impl Rule for ConntrackClash {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Netdev]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        for (space, fresh) in spaces(w) {
+            let Some(c) = space.conntrack else { continue };
+            say(out, fresh, Subject::Netns { netns: space.netns }, judge(w, space, &c));
+        }
+    }
+}
+
+fn judge(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures) -> Option<Judged> {
+    let failed = c.insert_failed_s?;
+    // What clashes and is resolved loses no packet.
+    let lost = c.drop_s.map_or(failed, |d| d.min(failed));
+    // A table without a limit has room.
+    let used = c.used().unwrap_or(0.0);
+    if used >= ROOM {
+        return None;
+    }
+    if lost >= LOST_S {
+        return Some(fire(w, s, c, lost, used).into());
+    }
+    (lost >= CLEAR).then_some(Judged::Linger)
+}
+
+fn fire(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures, lost: f64, used: f64) -> Fire {
+    let mut f = Fire::new(
+        Severity::Warn,
+        format!(
+            "connection tracking{} drops {} packets/s of new flows that clash",
+            links::inside(w, s),
+            rate(lost)
+        ),
+    );
+    let failed = c.insert_failed_s.unwrap_or(lost);
+    let text = match c.drop_s {
+        Some(d) => format!("insert_failed {}/s, drop {}/s", rate(failed), rate(d)),
+        None => format!("insert_failed {}/s", rate(failed)),
+    };
+    f.evidence.push(Evidence::new("insert_failed", lost, "/s", text).over(LOST_S));
+    let (count, max) = (c.now.count, c.now.max);
+    let text = if max == 0 {
+        format!("{count} entries, no limit")
+    } else {
+        format!("nf_conntrack_count {count} of nf_conntrack_max {max}")
+    };
+    f.evidence.push(Evidence::new("used", 100.0 * used, "%", text.clone()));
+    f.ruled_out.push(RuledOut::new("conntrack-full", text));
+    match c.drop_s {
+        Some(d) => {
+            let because = format!("drop {}/s: what is resolved is not dropped", rate(d));
+            f.ruled_out.push(RuledOut::new("resolved-clash", because));
+        }
+        None => f.missing.push("whether the packets were dropped (no drop counter)".to_owned()),
+    }
+    f.missing.push("which flows: the table does not tell".to_owned());
+    let enter = links::enter(w, s);
+    f.next.push(format!(
+        "{enter}cat /proc/net/stat/nf_conntrack  # insert_failed, drop: hex, by CPU"
+    ));
+    f.next.push(format!("{enter}nft list ruleset | grep -E 'dnat|masquerade|redirect'"));
+    f.next.push("grep -E 'nameserver|options' /etc/resolv.conf".to_owned());
+    f
+}
