@@ -8,6 +8,7 @@ mod conntrack_full;
 mod cpu_hog_realtime;
 mod cpu_saturation;
 mod cpu_steal;
+mod csum_errors;
 mod ctx_switch_storm;
 mod disk_bfq_on_fast_ssd;
 mod disk_capped_cloud;
@@ -23,6 +24,7 @@ mod disk_writeback_storm;
 mod dm_linear_imbalance;
 mod dm_wait_above_device;
 mod fs_flush_bound;
+mod ip_reasm_fail;
 mod load_without_cpu;
 mod md_background_io;
 mod mem_stall;
@@ -31,6 +33,7 @@ mod nic_few_queues;
 mod nic_rx_drop;
 mod nic_saturated;
 mod qdisc_drop_or_requeue;
+mod rp_filter_drop;
 mod runq_latency_idle_elsewhere;
 mod server_hung;
 mod softirq_one_core;
@@ -113,6 +116,9 @@ pub const RULES: &[&dyn Rule] = &[
     &qdisc_drop_or_requeue::QdiscDropOrRequeue,
     &conntrack_full::ConntrackFull,
     &conntrack_clash::ConntrackClash,
+    &csum_errors::CsumErrors,
+    &ip_reasm_fail::IpReasmFail,
+    &rp_filter_drop::RpFilterDrop,
     &nic_saturated::NicSaturated,
     &nic_rx_drop::NicRxDrop,
     &softnet_drop_or_squeeze::SoftnetDropOrSqueeze,

@@ -1,0 +1,136 @@
+//! `csum-errors`: packets arrive with a wrong checksum and are thrown away.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::counters::{held, spaces};
+use super::common::peers::enter;
+use super::common::text::rate;
+use crate::collect::CollectorId;
+use crate::model::derive::NetPair;
+use crate::model::subject::{NetnsId, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct CsumErrors;
+
+/// Packets per second with a wrong checksum that are always too many ...
+const MANY_S: f64 = 10.0;
+/// ... and those that are when they are this part of all that arrive.
+const SOME_S: f64 = 1.0;
+const SHARE: f64 = 0.001;
+/// Part of the thresholds below which an active finding clears.
+const CLEAR: f64 = 0.7;
+/// Seconds of the last so many.
+const HELD: (u64, u64) = (3, 10);
+
+/// Protocols that count, and where.
+const ERRORS: [(&str, &str); 6] = [
+    ("TCP", "TcpInCsumErrors"),
+    ("UDP", "UdpInCsumErrors"),
+    ("IPv4", "IpExtInCsumErrors"),
+    ("ICMP", "IcmpInCsumErrors"),
+    ("UDP over IPv6", "Udp6InCsumErrors"),
+    ("ICMPv6", "Icmp6InCsumErrors"),
+];
+const RECEIVED: [&str; 2] = ["IpInReceives", "Ip6InReceives"];
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("csum-errors"),
+    title: "packets arrive with a wrong checksum and are thrown away",
+    condition: "InCsumErrors of TCP, UDP, ICMP and IP together grow by 10/s or more, or by 1/s and \
+        0.1% of the packets received, in 3 of the last 10 s. Clears below 7/s, and 0.7/s or 0.07%.",
+    look_alikes: "Bits that flip on the wire: the NIC sees a wrong CRC and the packet never \
+        reaches IP (nic-errors). A capture on the sender shows wrong checksums that the NIC fills \
+        in later: they count nowhere.",
+    remedy: "The device or driver that filled the checksum in is at fault, often a tunnel with an \
+        offload that its NIC gets wrong: on the sender, ethtool -K DEV tx off (for vxlan: \
+        tx-checksum-ip-generic off). Else memory of a box on the way.",
+    sources: "/proc/net/snmp, netstat, snmp6; flannel#1279; measured on 6.18: 20 segments and 20 \
+        datagrams with a wrong checksum count 20 in TcpInCsumErrors and 20 in UdpInCsumErrors.",
+    hold: Hold::events(20),
+    needs_time: Duration::from_secs(5),
+};
+
+impl Rule for CsumErrors {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::NetCounters]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        for netns in spaces(w) {
+            let subject = Subject::Netns { netns };
+            let Some(now) = w.derived.net(netns) else { continue };
+            if many(now, 1.0) && held(w, netns, HELD, |n| many(n, 1.0)) {
+                out.fire(subject, fire(w, now));
+            } else if many(now, CLEAR) {
+                out.linger(subject);
+            }
+        }
+    }
+}
+
+fn errors(n: &NetPair) -> f64 {
+    ERRORS.iter().filter_map(|(_, name)| n.rate(name)).sum()
+}
+
+fn received(n: &NetPair) -> Option<f64> {
+    RECEIVED.iter().filter_map(|name| n.rate(name)).reduce(|a, b| a + b)
+}
+
+/// Part of what arrived.
+fn share(n: &NetPair) -> Option<f64> {
+    crate::model::derive::rate::ratio(errors(n), received(n)?)
+}
+
+fn many(n: &NetPair, part: f64) -> bool {
+    let bad = errors(n);
+    bad >= part * MANY_S || (bad >= part * SOME_S && share(n).is_some_and(|s| s >= part * SHARE))
+}
+
+fn fire(w: &Window<'_>, n: &NetPair) -> Fire {
+    let (bad, netns) = (errors(n), n.netns);
+    let part = share(n).map(|s| 100.0 * s);
+    let of = part.map_or(String::new(), |p| format!(" ({p:.2}%)"));
+    let mut f = Fire::new(
+        Severity::Warn,
+        format!("{} packets/s{of} arrive with a wrong checksum and are dropped", rate(bad)),
+    );
+    let text = format!("InCsumErrors {}/s, all protocols", rate(bad));
+    f.evidence.push(Evidence::new("InCsumErrors", bad, "/s", text).over(SOME_S));
+    for (what, name) in ERRORS {
+        if let Some(r) = n.rate(name).filter(|r| *r > 0.0) {
+            let text = format!("{what}: {name} {}/s", rate(r));
+            f.evidence.push(Evidence::new(name, r, "/s", text));
+        }
+    }
+    match part.zip(received(n)) {
+        Some((p, all)) => {
+            let text = format!("{p:.2}% of {} packets/s that reach IP", rate(all));
+            f.evidence.push(Evidence::new("share", p, "%", text).over(100.0 * SHARE));
+        }
+        None => f.missing.push("how many packets arrive (no InReceives)".to_owned()),
+    }
+    let because = match nic_errors(w, netns) {
+        Some(e) => format!(
+            "the NICs count {} errors/s; a packet with a wrong CRC never reaches IP",
+            rate(e)
+        ),
+        None => "these reached IP; a packet with a wrong CRC does not".to_owned(),
+    };
+    f.ruled_out.push(RuledOut::new("nic-errors", because));
+    let enter = enter(w, netns);
+    f.next.push(format!("{enter}nstat -az | grep -i csum"));
+    f.next.push(format!("{enter}tcpdump -nvvi any -c 2000 2>/dev/null | grep -iE 'bad|incorrect'"));
+    f.next.push(format!("{enter}ip -d link  # vxlan, geneve, ipip: their offloads come first"));
+    f
+}
+
+/// Bad packets per second at all devices of a namespace; `None` where they were not read.
+fn nic_errors(w: &Window<'_>, netns: NetnsId) -> Option<f64> {
+    Some(w.netdev(netns)?.links.iter().map(|l| l.rx_errors_s).sum())
+}
