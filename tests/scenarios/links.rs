@@ -123,9 +123,13 @@ fn link(l: &Link, ifindex: u32, v: View<'_>) -> LinkRow {
             rx_bytes: g("rx_bytes"),
             tx_bytes: g("tx_bytes"),
             rx_errors: g("rx_errors"),
+            tx_errors: g("tx_errors"),
             rx_dropped: g("rx_dropped"),
             rx_fifo: g("rx_fifo"),
             rx_missed: g("rx_missed"),
+            rx_crc: v.get(&format!("link.{}.rx_crc", l.name)),
+            rx_frame: v.get(&format!("link.{}.rx_frame", l.name)),
+            carrier_changes: v.get(&format!("link.{}.carrier", l.name)).map(|n| n as u32),
             ..LinkStats::default()
         },
     }

@@ -17,6 +17,7 @@ const STATS64: u16 = 23;
 const EXT_MASK: u16 = 29;
 const NUM_TX_QUEUES: u16 = 31;
 const NUM_RX_QUEUES: u16 = 32;
+const CARRIER_CHANGES: u16 = 35;
 const INFO_KIND: u16 = 1;
 const IFF_UP: u32 = 1;
 const ARPHRD_ETHER: u16 = 1;
@@ -46,6 +47,11 @@ pub struct LinkMsg<'a> {
     pub stats: Option<LinkStats>,
 }
 
+/// A counter that comes as an attribute of its own.
+fn carrier(stats: Option<LinkStats>, changes: Option<u32>) -> Option<LinkStats> {
+    Some(LinkStats { carrier_changes: changes, ..stats? })
+}
+
 /// Asks for all devices, without the parts that are long and of no use here.
 pub fn put_dump(tx: &mut Vec<u8>, seq: u32) {
     nlmsg::put_message(tx, GETLINK, nlmsg::F_REQUEST | nlmsg::F_DUMP, seq, |body| {
@@ -66,8 +72,10 @@ impl<'a> LinkMsg<'a> {
             flags: u32::from_ne_bytes([head[8], head[9], head[10], head[11]]),
             ..Self::default()
         };
+        let mut changes = None;
         for (kind, body) in Attrs(payload.get(IFINFOMSG..)?) {
             match kind {
+                CARRIER_CHANGES => changes = u32_of(body),
                 IFNAME => out.name = text_of(body),
                 MTU => out.mtu = u32_of(body)?,
                 QDISC => out.qdisc = text_of(body),
@@ -82,6 +90,7 @@ impl<'a> LinkMsg<'a> {
                 _ => {}
             }
         }
+        out.stats = carrier(out.stats, changes);
         (!out.name.is_empty()).then_some(out)
     }
 
@@ -120,6 +129,9 @@ fn stats(body: &[u8]) -> Option<LinkStats> {
         rx_over: n(11)?,
         rx_fifo: n(14)?,
         rx_missed: n(15)?,
+        rx_crc: n(12),
+        rx_frame: n(13),
+        carrier_changes: None,
     })
 }
 
@@ -171,6 +183,13 @@ mod tests {
             assert_eq!(rx["missed_errors"], stats.rx_missed, "{name}");
             assert_eq!(rx["fifo_errors"], stats.rx_fifo, "{name}");
             assert_eq!(rx["over_errors"], stats.rx_over, "{name}");
+            assert_eq!(rx["crc_errors"].as_u64(), stats.rx_crc, "{name}");
+            assert_eq!(rx["frame_errors"].as_u64(), stats.rx_frame, "{name}");
+            assert_eq!(
+                tx["carrier_changes"].as_u64(),
+                stats.carrier_changes.map(u64::from),
+                "{name}"
+            );
             assert_eq!(tx["bytes"], stats.tx_bytes, "{name}");
             assert_eq!(tx["dropped"], stats.tx_dropped, "{name}");
             assert!(!a.physical, "{name} is made of software");

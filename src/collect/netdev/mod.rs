@@ -133,6 +133,12 @@ pub struct LinkStats {
     pub rx_fifo: u64,
     /// Dropped for lack of a receive buffer.
     pub rx_missed: u64,
+    /// Of the bad packets, those with a wrong CRC; `None` where it was not recorded.
+    pub rx_crc: Option<u64>,
+    /// Of the bad packets, those that are no whole number of bytes.
+    pub rx_frame: Option<u64>,
+    /// How often the link came or went, since the device exists (since 3.15).
+    pub carrier_changes: Option<u32>,
 }
 
 /// A queueing discipline, or a class of one. Queue counters are 32 bits in the kernel and wrap.

@@ -29,6 +29,7 @@ mod load_without_cpu;
 mod md_background_io;
 mod mem_stall;
 mod neigh_unresolved;
+mod nic_errors;
 mod nic_few_queues;
 mod nic_rx_drop;
 mod nic_saturated;
@@ -121,6 +122,7 @@ pub const RULES: &[&dyn Rule] = &[
     &rp_filter_drop::RpFilterDrop,
     &nic_saturated::NicSaturated,
     &nic_rx_drop::NicRxDrop,
+    &nic_errors::NicErrors,
     &softnet_drop_or_squeeze::SoftnetDropOrSqueeze,
     &nic_few_queues::NicFewQueues,
     &softirq_remote_numa::SoftirqRemoteNuma,

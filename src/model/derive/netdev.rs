@@ -78,6 +78,12 @@ pub struct LinkFigures {
     pub tx_dropped_s: f64,
     /// Lost by the NIC: no receive buffer, or its FIFO was full.
     pub rx_lost_s: f64,
+    /// Of the bad packets, those with a wrong CRC.
+    pub rx_crc_s: Option<f64>,
+    /// Of the bad packets, those that are no whole number of bytes.
+    pub rx_frame_s: Option<f64>,
+    /// How often the link came or went, since the device exists.
+    pub carrier_changes: Option<u32>,
     /// Held back by a provider's limit, by the driver's name of it. They are read every few
     /// ticks only, and are 0 between.
     pub exceeded_s: Vec<(Arc<str>, f64)>,
@@ -246,6 +252,9 @@ fn link(p: &LinkRow, n: &LinkRow, dt: Duration) -> Option<LinkFigures> {
         rx_dropped_s: soft(a.rx_dropped, b.rx_dropped),
         tx_dropped_s: soft(a.tx_dropped, b.tx_dropped),
         rx_lost_s: soft(a.rx_missed, b.rx_missed) + soft(a.rx_fifo, b.rx_fifo),
+        rx_crc_s: a.rx_crc.zip(b.rx_crc).and_then(|(a, b)| s(a, b)),
+        rx_frame_s: a.rx_frame.zip(b.rx_frame).and_then(|(a, b)| s(a, b)),
+        carrier_changes: b.carrier_changes,
         exceeded_s: n
             .exceeded
             .iter()

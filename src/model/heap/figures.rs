@@ -94,7 +94,7 @@ owns!(DiskFigures { name, attrs, cap } flat {
 owns!(NetdevFigures { label, links, qdiscs } flat { netns, member, dt, conntrack });
 owns!(LinkFigures { attrs, exceeded_s } flat {
     ifindex, rx_pps, tx_pps, rx_bytes_s, tx_bytes_s, rx_errors_s, tx_errors_s, rx_dropped_s,
-    tx_dropped_s, rx_lost_s
+    tx_dropped_s, rx_lost_s, rx_crc_s, rx_frame_s, carrier_changes
 });
 owns!(QdiscFigures { kind } flat {
     ifindex, handle, parent, class, shape, bytes_s, packets_s, drops_s, requeues_s, overlimits_s,
