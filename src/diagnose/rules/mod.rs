@@ -3,6 +3,7 @@
 mod cfs_throttle;
 mod cgroup_io_throttle;
 pub(super) mod common;
+mod compaction_stall;
 mod conntrack_clash;
 mod conntrack_full;
 mod cpu_hog_realtime;
@@ -132,6 +133,7 @@ pub const RULES: &[&dyn Rule] = &[
     &ctx_switch_storm::CtxSwitchStorm,
     &cpu_steal::CpuSteal,
     &mem_stall::MemStall,
+    &compaction_stall::CompactionStall,
 ];
 
 #[cfg(test)]
