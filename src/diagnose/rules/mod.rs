@@ -38,6 +38,7 @@ mod qdisc_drop_or_requeue;
 mod rp_filter_drop;
 mod runq_latency_idle_elsewhere;
 mod server_hung;
+mod softirq_long_run;
 mod softirq_one_core;
 mod softirq_remote_numa;
 mod softnet_drop_or_squeeze;
@@ -128,6 +129,7 @@ pub const RULES: &[&dyn Rule] = &[
     &nic_few_queues::NicFewQueues,
     &softirq_remote_numa::SoftirqRemoteNuma,
     &cpu_hog_realtime::CpuHogRealtime,
+    &softirq_long_run::SoftirqLongRun,
     &cpu_saturation::CpuSaturation,
     &load_without_cpu::LoadWithoutCpu,
     &ctx_switch_storm::CtxSwitchStorm,

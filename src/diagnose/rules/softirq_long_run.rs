@@ -1,0 +1,145 @@
+//! `softirq-long-run`: a softirq keeps a CPU for so long that everything else waits.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::text::{ms, rate};
+use crate::collect::CollectorId;
+use crate::model::derive::Derived;
+use crate::model::derive::bpf::irq::VectorFigures;
+use crate::model::subject::{CpuId, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct SoftirqLongRun;
+
+/// A run that is too long, ns.
+const LONG_NS: u64 = 10_000_000;
+/// Intervals with one ...
+const TIMES: usize = 3;
+/// ... of so many seconds.
+const SPAN: Duration = Duration::from_secs(20);
+/// Part of a run that the hypervisor may have taken from it.
+const STOLEN: f64 = 0.5;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("softirq-long-run"),
+    title: "a softirq keeps a CPU for 10 ms and more at a time",
+    condition: "A run of a softirq vector takes 10 ms or more on a CPU (eBPF), in 3 intervals of \
+        the last 20 s. Intervals in which the hypervisor took half as long from that CPU do not \
+        count.",
+    look_alikes: "Many short runs: softirq-one-core. A virtual CPU that is stopped by the \
+        hypervisor in the middle of a run: steal grows by as much. A single long run: a driver \
+        that resets, a rule set that is loaded.",
+    remedy: "NET_RX, NET_TX: long chains of firewall or tc rules for each packet, a large \
+        netdev_budget_usecs. TIMER: a kernel timer that walks a long list (thousands of cgroups, \
+        routes, conntrack entries). RCU: much is freed at once; rcu_nocbs moves it to threads.",
+    sources: "eBPF: irq:softirq_entry and softirq_exit; netdev_budget_usecs is 2 ms by default, \
+        so that NET_RX should end there; a scheduler tick is 1 to 10 ms.",
+    // Runs are remembered for 20 s already.
+    hold: Hold::events(10),
+    needs_time: Duration::from_secs(5),
+};
+
+impl Rule for SoftirqLongRun {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::IrqBpf]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(now) = w.derived.irq_bpf.as_ref() else { return };
+        if !now.softirqs {
+            return out.cannot_judge("softirqs are not measured");
+        }
+        for cpu in now.cpus.iter().map(|c| c.cpu) {
+            let long: Vec<Long<'_>> = lately(w).filter_map(|d| Long::of(d, cpu)).collect();
+            let counts: Vec<&Long<'_>> = long.iter().filter(|l| !l.stolen()).collect();
+            if counts.len() >= TIMES {
+                let stolen = long.len() - counts.len();
+                out.fire(Subject::Cpu { cpu }, fire(cpu, &counts, stolen));
+            }
+        }
+    }
+}
+
+fn lately<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a Derived> + use<'a> {
+    let now = w.tick.mono;
+    w.recent(usize::MAX).take_while(move |d| now.since(d.mono) < SPAN)
+}
+
+/// The longest run of a CPU in one interval, if it is too long.
+struct Long<'a> {
+    vector: &'a VectorFigures,
+    ns: u64,
+    /// Taken from this CPU in the interval; `None` where it is not told.
+    steal_ns: Option<f64>,
+}
+
+impl<'a> Long<'a> {
+    fn of(d: &'a Derived, cpu: CpuId) -> Option<Self> {
+        let all = &d.irq_bpf.as_ref()?.cpu(cpu)?.vectors;
+        let vector = all.iter().max_by_key(|v| v.run.max_ns)?;
+        let ns = vector.run.max_ns.filter(|ns| *ns >= LONG_NS)?;
+        let steal_ns =
+            d.cpu.as_ref().and_then(|c| Some(c.cpu(cpu)?.steal / 100.0 * c.dt.as_secs_f64() * 1e9));
+        Some(Self { vector, ns, steal_ns })
+    }
+    fn stolen(&self) -> bool {
+        self.steal_ns.is_some_and(|s| s >= STOLEN * self.ns as f64)
+    }
+}
+
+fn fire(cpu: CpuId, long: &[&Long<'_>], stolen: usize) -> Fire {
+    let worst = long.iter().max_by_key(|l| l.ns);
+    let (ns, name) = worst.map_or((LONG_NS, "?"), |l| (l.ns, l.vector.name()));
+    let longest = ns as f64 / 1e6;
+    let mut f = Fire::new(
+        Severity::Warn,
+        format!("softirq {name} keeps cpu{} for up to {} ms at a time", cpu.0, ms(longest)),
+    );
+    let text = format!("eBPF: the longest run of {name} took {} ms", ms(longest));
+    let e = Evidence::new("softirq run", longest, "ms", text);
+    f.evidence.push(e.over(LONG_NS as f64 / 1e6));
+    let n = long.len();
+    let text = format!("in {n} intervals of the last 20 s there was one of 10 ms or more");
+    f.evidence.push(Evidence::new("intervals", n as f64, "", text).over(TIMES as f64));
+    let run = worst.map(|l| l.vector.run);
+    if let Some((run, mean)) = run.and_then(|r| Some((r, r.mean_ns?))) {
+        let text = format!("{} runs/s of {} ms on average", rate(run.runs_s), ms(mean / 1e6));
+        f.evidence.push(Evidence::new("runs", run.runs_s, "/s", text));
+    }
+    let steal = long.iter().map(|l| l.steal_ns).collect::<Option<Vec<f64>>>();
+    match steal {
+        Some(all) => {
+            let most = all.iter().copied().fold(0.0, f64::max) / 1e6;
+            let left_out = if stolen > 0 {
+                format!("; {stolen} intervals with more are left out")
+            } else {
+                String::new()
+            };
+            let because = format!(
+                "the hypervisor took at most {most:.0} ms of an interval from this CPU{left_out}"
+            );
+            f.ruled_out.push(RuledOut::new("cpu-steal", because));
+        }
+        None => f.missing.push("whether the hypervisor took the time (no steal)".to_owned()),
+    }
+    if let Some(run) = run {
+        let because = format!("{:.1}% of the core: it is the length, not the amount", run.pct);
+        f.ruled_out.push(RuledOut::new("softirq-one-core", because));
+    }
+    if name.starts_with("NET") {
+        f.next.push("nft list ruleset | wc -l; iptables-save 2>/dev/null | wc -l".to_owned());
+        f.next.push("sysctl net.core.netdev_budget net.core.netdev_budget_usecs".to_owned());
+    }
+    f.next.push(format!(
+        "perf record -g -C {} -- sleep 5 && perf report --stdio --no-children | head -60",
+        cpu.0
+    ));
+    f.next.push(format!("grep -E 'CPU|{name}' /proc/softirqs"));
+    f
+}
