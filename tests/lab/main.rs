@@ -21,6 +21,7 @@ mod kit;
 mod machine;
 mod netdev;
 mod own;
+mod packets;
 mod quiet;
 mod recording;
 mod rights;

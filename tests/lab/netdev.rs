@@ -13,7 +13,7 @@ use crate::kit::undo::Undo;
 use crate::kit::{secs, wait_for};
 
 /// Ends a flood also when an assertion fails: the scope joins its thread.
-struct StopOnDrop<'a>(&'a AtomicBool);
+pub struct StopOnDrop<'a>(pub &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
