@@ -238,6 +238,36 @@ fn s26_backlog_overflow() {
     });
 }
 
+/// 100,000 rules for each packet: a batch of 64 of them keeps CPU 1 for ten milliseconds and more.
+#[test]
+fn s27_long_softirq() {
+    lab(&["ip", "nft"], || {
+        let net = Pair::new();
+        let rps = "echo 2 > /sys/class/net/v1/queues/rx-0/rps_cpus";
+        net.b.exec(&["sh", "-c", rps]);
+        let rules = "  ip ttl 3 ip length 5000 counter\n".repeat(100_000);
+        let chain = "type filter hook prerouting priority 0;";
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(
+            file.path(),
+            format!("table ip n {{\n chain c {{\n  {chain}\n{rules} }}\n}}\n"),
+        )
+        .unwrap();
+        net.b.exec(&["nft", "-f", file.path().to_str().unwrap()]);
+        let report = flood(&net, 64, 0, || check("s27", "9s", &[]));
+        if report.source("TCP events") != "ebpf" {
+            return eprintln!("lab: s27: no eBPF, and nothing else measures a run");
+        }
+        let on = |f: Found<'_>| f.kind() == "cpu" && f.subject()["cpu"] == 1;
+        // The CPU is full of them, and packets are lost in front of it.
+        let also = ["softirq-one-core", "softnet-drop-or-squeeze"];
+        report.exactly(on, &["softirq-long-run"], &also);
+        let f = report.the("softirq-long-run", on);
+        assert!(f.text().contains("softirq NET_RX keeps cpu1"), "{}", f.text());
+        assert!(f.number("softirq run") >= 10.0, "{}", f.text());
+    });
+}
+
 /// Column 1 of the row whose column 12 is the CPU.
 fn softnet_dropped(cpu: u64) -> u64 {
     let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();

@@ -3,7 +3,8 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::net::sockopt::{
@@ -248,5 +249,76 @@ fn n35_flapping_link() {
         let f = report.the("nic-errors", |f| links(f) && in_ns(&net.a)(f));
         let seen = f.number("carrier_changes");
         assert!((4.0..=changes() - before).contains(&seen), "{}", f.text());
+    });
+}
+
+/// Column `name` of `/proc/net/stat/nf_conntrack`, over all CPUs.
+fn conntrack_stat(ns: &Ns, name: &str) -> u64 {
+    let text = ns.exec(&["cat", "/proc/net/stat/nf_conntrack"]);
+    let mut lines = text.lines();
+    let column = lines.next().unwrap().split_whitespace().position(|c| c == name).unwrap();
+    let value = |l: &str| u64::from_str_radix(l.split_whitespace().nth(column).unwrap(), 16);
+    lines.map(|l| value(l).unwrap()).sum()
+}
+
+/// Two threads send the first packet of one flow at a time, through rules that take a while: both
+/// miss the table, and the second one to come back is refused. ICMP, whose clashes the kernel does
+/// not resolve.
+#[test]
+fn n36_conntrack_clash() {
+    beside(Place::Network, &["ip", "nft"], || {
+        let net = Pair::new();
+        let rules = "  ip ttl 3 ip length 5000 counter\n".repeat(10_000);
+        let text = format!(
+            "table ip n {{\n chain o {{\n  type filter hook output priority 0;\n  ct state new \
+             counter\n{rules} }}\n}}\n"
+        );
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        net.a.exec(&["nft", "-f", file.path().to_str().unwrap()]);
+        let start = Barrier::new(2);
+        let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let ready = AtomicU32::new(0);
+        let send = || {
+            let socket = net.a.inside(|| {
+                let kind = (AddressFamily::INET, SocketType::RAW);
+                socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, Some(ipproto::ICMP)).unwrap()
+            });
+            for id in 1..=u16::MAX {
+                // Both end in the same round, or one waits for ever.
+                if start.wait().is_leader() {
+                    over.store(stop.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+                start.wait();
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                // Who wakes up last is some 50 us late: both wait for that awake.
+                ready.fetch_add(1, Ordering::SeqCst);
+                while ready.load(Ordering::SeqCst) < 2 * u32::from(id) {
+                    std::hint::spin_loop();
+                }
+                let echo = [0x0800_u16, !(0x0800 + id % 0xf000), id % 0xf000, 0];
+                let packet: Vec<u8> = echo.iter().flat_map(|w| w.to_be_bytes()).collect();
+                // The one that loses is told so: EPERM.
+                let _ = sendto(&socket, &packet, SendFlags::empty(), &SocketAddrV4::new(B, 0));
+                pause(5);
+            }
+        };
+        let report = std::thread::scope(|s| {
+            s.spawn(send);
+            s.spawn(send);
+            let _stop = StopOnDrop(&stop);
+            wait_for("clashes", secs(10), || {
+                (conntrack_stat(&net.a, "insert_failed") >= 20).then_some(())
+            });
+            check("n36", "9s", &[])
+        });
+        report.exactly(net.affected(), &["conntrack-clash"], &[]);
+        let f = report.the("conntrack-clash", in_ns(&net.a));
+        // 200 pairs a second at most, of which one each is lost.
+        assert!((1.0..201.0).contains(&f.number("insert_failed")), "{}", f.text());
+        let all = ["insert_failed", "drop"].map(|c| conntrack_stat(&net.a, c));
+        assert_eq!(all[0], all[1], "the kernel's own account");
     });
 }

@@ -21,6 +21,8 @@ const LONG_NS: u64 = 10_000_000;
 const TIMES: usize = 3;
 /// ... of so many seconds.
 const SPAN: Duration = Duration::from_secs(20);
+/// % of a core: from here on it is also the amount.
+const FULL: f64 = 60.0;
 /// Part of a run that the hypervisor may have taken from it.
 const STOLEN: f64 = 0.5;
 
@@ -128,7 +130,8 @@ fn fire(cpu: CpuId, long: &[&Long<'_>], stolen: usize) -> Fire {
         }
         None => f.missing.push("whether the hypervisor took the time (no steal)".to_owned()),
     }
-    if let Some(run) = run {
+    // A CPU that is full of softirqs is that as well.
+    if let Some(run) = run.filter(|r| r.pct < FULL) {
         let because = format!("{:.1}% of the core: it is the length, not the amount", run.pct);
         f.ruled_out.push(RuledOut::new("softirq-one-core", because));
     }
