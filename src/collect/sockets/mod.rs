@@ -11,6 +11,7 @@ pub mod cgroup_names;
 pub mod cookies;
 pub mod diag;
 mod holders;
+mod lookups;
 pub mod netlink;
 pub mod netns;
 pub mod nlmsg;
@@ -29,6 +30,7 @@ mod unix_rows;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use lookups::*;
 pub use rows::*;
 
 use super::{

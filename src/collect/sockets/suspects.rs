@@ -313,7 +313,10 @@ mod tests {
         ]);
         let mut s = Suspects::default();
         s.find(&rows, None, &[0]);
-        assert_eq!((&s.stalled[..], &s.named[..], &s.queued[..]), (&[1, 2, 4][..], &[0][..], &[][..]));
+        assert_eq!(
+            (&s.stalled[..], &s.named[..], &s.queued[..]),
+            (&[1, 2, 4][..], &[0][..], &[][..])
+        );
     }
 
     #[test]
