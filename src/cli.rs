@@ -36,7 +36,7 @@ Examples:
   stallscope replay box.stall             the console over that file, anywhere, without root
   stallscope check box.stall              the findings of the whole file
   stallscope export box.stall --from 14:00 --to 14:10 -o part.stall --redact
-  stallscope explain incident.txt         the same rules over pasted ss, iostat, nstat output
+  stallscope explain incident.txt         the same rules over pasted ss, iostat, dmesg, top output
   stallscope doctor                       what is measured here, and how to unlock the rest
 
 Exit codes:
@@ -58,7 +58,12 @@ pub enum Command {
     Export(ExportArgs),
     /// What works here, what does not, why, and how to unlock it.
     Doctor(DoctorArgs),
-    /// Diagnose pasted output of ss, iostat -x, nstat, netstat -s, fio and others.
+    /// Diagnose pasted output of ss, iostat -x, nstat, dmesg, top -b, df, sar and others.
+    ///
+    /// Reads what these print, alone or mixed, with prompts, from any terminal: ss, netstat,
+    /// nstat, iostat, vmstat, uptime, fio, lsblk, dmesg, journalctl -k, df, free, top -b, mpstat,
+    /// pidstat, sar, conntrack -S, and the files softnet_stat, diskstats and mdstat of /proc. Says
+    /// what was understood, what was not, and what cannot be told from it.
     Explain(ExplainArgs),
     /// What is inside a recording: host, time, gaps, marks, findings, damage, sizes.
     Info(InfoArgs),

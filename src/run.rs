@@ -19,7 +19,7 @@ use crate::cli::{
 };
 use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
 use crate::config::{self, Environment};
-use crate::diagnose::{Engine, RULES};
+use crate::diagnose::{Engine, RULES, told};
 use crate::model::history::DEFAULT_BUDGET;
 use crate::model::text::sanitize;
 use crate::model::tick::Tick;
@@ -263,13 +263,17 @@ fn explain(args: &ExplainArgs) -> anyhow::Result<Exit> {
         samples += 1;
         analysis.push(tick);
     }
-    let report = CheckReport::of_paste(&analysis, samples);
+    let told = told::judge(paste.told());
+    let report = CheckReport::of_paste(&analysis, samples, &told.findings);
     let disks = report::explain::disks(&analysis);
     let understood = paste.understood();
     match args.format {
-        Format::Text => print(&report::explain::render(&report, understood, &disks))?,
+        Format::Text => {
+            print(&report::explain::render(&report, understood, &disks, &told.figures))?;
+        }
         Format::Json => {
-            print(&report::json::text(&report::explain::json(&report, understood, &disks)))?;
+            let v = report::explain::json(&report, understood, &disks, &told.figures);
+            print(&report::json::text(&v))?;
         }
     }
     Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })

@@ -9,6 +9,7 @@ pub mod finding;
 mod heap;
 pub mod rules;
 pub mod story;
+pub mod told;
 
 use std::time::Duration;
 

@@ -12,3 +12,4 @@ pub mod subject;
 pub mod text;
 pub mod tick;
 pub mod time;
+pub mod told;

@@ -45,14 +45,20 @@ pub fn nothing(name: &str, u: &Understood) -> String {
         format!("holds nothing that is understood in {} line{}", u.lines, plural(u.lines))
     };
     format!(
-        "{name} {what}; paste output of ss -tinmo, iostat -x, nstat -az, netstat -s, \
-         /proc/net/softnet_stat, /proc/diskstats, vmstat or fio's disk stats"
+        "{name} {what}; paste output of ss -tinmo, iostat -x, nstat -az, netstat -s, dmesg, top -b, \
+         df, free, conntrack -S, mpstat, pidstat, sar, vmstat, /proc/net/softnet_stat, \
+         /proc/diskstats or fio's disk stats"
     )
 }
 
 /// The report as text; ends with a newline.
 #[must_use]
-pub fn render(r: &CheckReport, u: &Understood, disks: &[DiskFigures]) -> String {
+pub fn render(
+    r: &CheckReport,
+    u: &Understood,
+    disks: &[DiskFigures],
+    figures: &[String],
+) -> String {
     let mut out = String::from("stallscope explain  pasted text");
     for (name, value) in [("host", &r.host.hostname), ("kernel", &r.host.kernel)] {
         if !value.is_empty() {
@@ -98,6 +104,9 @@ pub fn render(r: &CheckReport, u: &Understood, disks: &[DiskFigures]) -> String 
     }
     for d in disks.iter().take(DISKS) {
         let _ = writeln!(out, "Disk {}", disk_line(d));
+    }
+    for text in figures {
+        let _ = writeln!(out, "{}.", sanitize(text));
     }
     for n in &u.notes {
         let _ = writeln!(out, "Note: {}.", sanitize(n));
@@ -154,7 +163,7 @@ fn untimed_line(d: &DiskFigures) -> String {
 
 /// The report as JSON: that of `check`, with `understood` and `disks`.
 #[must_use]
-pub fn json(r: &CheckReport, u: &Understood, disks: &[DiskFigures]) -> Value {
+pub fn json(r: &CheckReport, u: &Understood, disks: &[DiskFigures], figures: &[String]) -> Value {
     let mut v = super::json::render(r);
     if let Value::Object(map) = &mut v {
         // Nobody stamped the samples.
@@ -178,6 +187,7 @@ pub fn json(r: &CheckReport, u: &Understood, disks: &[DiskFigures]) -> Value {
         );
         let disks: Vec<Value> = disks.iter().take(100).map(disk_json).collect();
         map.insert("disks".into(), disks.into());
+        map.insert("figures".into(), json!(figures));
     }
     v
 }

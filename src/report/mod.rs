@@ -81,11 +81,19 @@ impl CheckReport {
 
     /// The report of a paste: what its samples do not hold is said by the engine, and no time was
     /// observed that could have been too short.
+    ///
+    /// `told` is what the text says beyond samples.
     #[must_use]
-    pub fn of_paste(analysis: &Analysis, samples: u64) -> Self {
+    pub fn of_paste(analysis: &Analysis, samples: u64, told: &[Arc<Finding>]) -> Self {
         let observed = Observed { ticks: samples, ..Observed::default() };
+        let mut report = Self::of(analysis, "paste", observed);
+        if !told.is_empty() {
+            report.findings.extend(told.iter().cloned());
+            report.findings.sort_by_key(|f| std::cmp::Reverse(f.fire.severity));
+        }
         // A paste is what it is: nobody looked, so nobody looked away.
-        Self { blind: Vec::new(), ..Self::of(analysis, "paste", observed) }
+        report.blind.clear();
+        report
     }
 
     /// What the latest moment says.

@@ -70,6 +70,25 @@ fn nstat(i: usize) -> String {
     out
 }
 
+fn dmesg(i: usize) -> String {
+    format!(
+        "[{i}.184481] nf_conntrack: nf_conntrack: table full, dropping packet\n\
+         [{i}.184502] EXT4-fs (loop0): mounted filesystem e5582505 r/w with ordered data mode.\n\
+         [{i}.184517]  do_syscall_64+0x71/0x280\n"
+    )
+}
+
+fn sar(i: usize) -> String {
+    let at = format!("{:02}:{:02}:{:02}", i / 3600 % 24, i / 60 % 60, i % 60);
+    let mut out =
+        format!("\n{at}        IFACE   rxpck/s   txpck/s    rxkB/s    txkB/s   %ifutil\n");
+    for d in 0..8 {
+        let _ =
+            writeln!(out, "{at}         eth{d}    10.00    12.00     8.00     9.00      {i}.00");
+    }
+    out
+}
+
 fn garbage(i: usize) -> String {
     format!(
         "{i} Mon Jan  1 00:00:00 db7 java[2214]: request {i} took {} ms, user=\"x\" state=ok \u{1b}[0m\n",
@@ -120,10 +139,12 @@ fn run(text: &[u8]) -> (f64, f64, Option<i32>) {
 
 fn main() {
     println!("{:<22} {:>6} {:>8} {:>8} {:>9}  exit", "text", "MB", "s", "MB/s", "RSS MiB");
-    let cases: [Case; 8] = [
+    let cases: [Case; 10] = [
         ("ss -tinmoe", 10, ss),
         ("iostat -x", 10, iostat),
         ("nstat", 10, nstat),
+        ("dmesg", 10, dmesg),
+        ("sar -n DEV", 10, sar),
         ("garbage", 10, garbage),
         ("mixed, CR LF", 10, mixed),
         ("ss -tinmoe", 100, ss),

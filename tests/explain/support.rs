@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use stallscope::analysis::Analysis;
-use stallscope::diagnose::{Confidence, Engine, RULES};
+use stallscope::diagnose::{Confidence, Engine, RULES, told};
 use stallscope::model::derive::disks::DiskFigures;
 use stallscope::model::history::DEFAULT_BUDGET;
 use stallscope::model::pasted::Understood;
@@ -15,6 +15,7 @@ pub(crate) struct Explained {
     pub(crate) report: CheckReport,
     pub(crate) understood: Understood,
     pub(crate) disks: Vec<DiskFigures>,
+    pub(crate) figures: Vec<String>,
 }
 
 pub(crate) fn explain(text: &[u8]) -> Explained {
@@ -27,8 +28,10 @@ pub(crate) fn explain(text: &[u8]) -> Explained {
         samples += 1;
         analysis.push(tick);
     }
-    let report = CheckReport::of_paste(&analysis, samples);
-    Explained { disks: explain::disks(&analysis), report, understood }
+    let told = told::judge(paste.told());
+    let report = CheckReport::of_paste(&analysis, samples, &told.findings);
+    let figures = told.figures;
+    Explained { disks: explain::disks(&analysis), report, understood, figures }
 }
 
 impl Explained {
@@ -44,10 +47,10 @@ impl Explained {
         self.report.findings.iter().any(|f| f.fire.confidence == Confidence::Confirmed)
     }
     pub(crate) fn text(&self) -> String {
-        explain::render(&self.report, &self.understood, &self.disks)
+        explain::render(&self.report, &self.understood, &self.disks, &self.figures)
     }
     pub(crate) fn json(&self) -> String {
-        let v = explain::json(&self.report, &self.understood, &self.disks);
+        let v = explain::json(&self.report, &self.understood, &self.disks, &self.figures);
         stallscope::report::json::text(&v)
     }
 }

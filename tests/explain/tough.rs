@@ -141,10 +141,22 @@ fn numbers_of_other_locales() {
     }
 }
 
-/// Everything in one paste: each format is found, and no finding gets lost.
+/// Everything in one paste: each format is found, and no finding gets lost. One machine: the
+/// vectors have one kernel in their banners.
 #[test]
 fn mixed_formats_do_not_disturb_each_other() {
-    let names = ["v1", "v11", "m9", "v25", "m16"];
+    let names = [
+        "v1",
+        "dmesg-memcg-oom",
+        "v11",
+        "df-full",
+        "m9",
+        "top-blocked",
+        "v25",
+        "free-exhausted",
+        "m16",
+        "conntrack-clash",
+    ];
     let mut text = String::new();
     let mut want = Vec::new();
     for n in names {
@@ -273,7 +285,14 @@ proptest! {
         Just("Device"), Just("r/s"), Just("%util"), Just("sda"), Just("vdb:"), Just("ios=1/2,"), Just("ticks=3/4,"),
         Just("run=1-18446744073709551615msec"), Just("TcpExt:"), Just("TcpExtTCPTimeouts"), Just("0000000a"), Just("-1"),
         Just("r"), Just("swpd"), Just("cs"), Just("NAME"), Just("ROTA"), Just("/sys/block/sda/queue/rotational:1"),
-        Just("\n"), Just("\n"), Just("\n\t"), Just("$ iostat -x 99999999999"), Just("Linux"), Just("4.19.57"), Just("(h)"),
+        Just("[   12.5] "), Just("Nov 24 02:10:01 db7 kernel: "), Just("invoked oom-killer:"), Just("Killed process 1 (x)"), Just("Out of memory: "),
+        Just("oom-kill:constraint=,oom_memcg="), Just("memory: usage 1kB, limit"), Just("I/O error, dev "), Just("blocked for more than"), Just("Link is Down"),
+        Just("Filesystem"), Just("Size"), Just("Inodes"), Just("Use%"), Just("Mounted on"), Just("100%"), Just("12G"), Just("-"), Just("1K-blocks"),
+        Just("total"), Just("used"), Just("free"), Just("Mem:"), Just("Swap:"), Just("0B"), Just("cpu=0"), Just("drop=1"), Just("insert_failed=2"),
+        Just("top - load average: 1, 2, 3"), Just("%Cpu(s): 100 id"), Just("PID"), Just("%CPU"), Just("COMMAND"), Just("D"), Just("MiB Mem : 1 total, 0 free, 1 used"),
+        Just("12:00:01"), Just("AM"), Just("Average:"), Just("CPU"), Just("%idle"), Just("%soft"), Just("all"), Just("IFACE"), Just("rxpck/s"), Just("%ifutil"),
+        Just("runq-sz"), Just("ldavg-1"), Just("DEV"), Just("tps"), Just("await"), Just("pgscand/s"), Just("kbmemfree"), Just("kbmemused"), Just("kB_rd/s"), Just("iodelay"), Just("Command"),
+        Just("\n"), Just("\n"), Just("\n"), Just("\n"), Just("\n\t"), Just("$ iostat -x 99999999999"), Just("Linux"), Just("4.19.57"), Just("(h)"),
     ], 0..120)) {
         harmless(&explain(words.join(" ").as_bytes()));
     }

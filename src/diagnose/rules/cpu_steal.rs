@@ -66,13 +66,17 @@ fn fire(w: &Window<'_>, total: &CpuShare) -> Fire {
     let mut f =
         Fire::new(severity, format!("the hypervisor takes {steal:.0}% of the CPU time of this VM"));
     let at = if severity == Severity::Crit { CRIT } else { WARN };
-    let text = format!("steal {steal:.0}% over {} CPUs", w.host.cpus);
+    // Pasted text does not always say how many there are.
+    let over = if w.host.cpus > 0 { format!(" over {} CPUs", w.host.cpus) } else { String::new() };
+    let text = format!("steal {steal:.0}%{over}");
     f.evidence.push(Evidence::new("steal", steal, "%", text).over(at));
     let mut each: Vec<(u32, f64)> =
         w.derived.cpu.iter().flat_map(|c| &c.cpus).map(|(id, s)| (id.0, s.steal)).collect();
     each.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let text: Vec<String> = each.iter().take(8).map(|(id, s)| format!("cpu{id} {s:.0}%")).collect();
-    f.evidence.push(Evidence::text("cpus", format!("by CPU: {}", text.join(", "))));
+    if !text.is_empty() {
+        f.evidence.push(Evidence::text("cpus", format!("by CPU: {}", text.join(", "))));
+    }
     let idle = total.idle + total.iowait;
     let text = format!("the guest itself: busy {:.0}%, idle {idle:.0}%", 100.0 - idle - steal);
     f.evidence.push(Evidence::new("idle", idle, "%", text));

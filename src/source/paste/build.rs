@@ -5,7 +5,7 @@
 //! share the last tick, for that is what a paste is about. A sample that a format does not have
 //! is absent, and says so.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::collect::sched::SchedSample;
 use crate::collect::sockets::SocketsSample;
 use crate::collect::softirq::SoftirqSample;
 use crate::collect::{CollectorId, Samples, Shared, Signal, Stamped};
-use crate::model::subject::{DiskId, NetnsId};
+use crate::model::subject::{CpuId, DiskId, NetnsId};
 use crate::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
 use crate::model::time::{MonoNs, Seq, Span};
 
@@ -68,7 +68,7 @@ pub(super) fn ticks(p: &Parsers) -> (HostInfo, VecDeque<Arc<Tick>>) {
     let host = host(p, &disks);
     let mut out = VecDeque::with_capacity(n);
     let mut mono = START;
-    let (mut disk_state, mut cpu_state) = (DiskState::new(p), CpuState::default());
+    let (mut disk_state, mut cpu_state) = (DiskState::new(p), CpuState::new(&cpus));
     for t in 0..n {
         let disk = at(disks.len(), t).and_then(|i| disks.get(i));
         let cpu = at(lengths[1], t);
@@ -137,12 +137,19 @@ fn host(p: &Parsers, disks: &[DiskFrame<'_>]) -> HostInfo {
     HostInfo {
         hostname: banner.host.unwrap_or_default(),
         kernel: banner.kernel,
-        cpus: banner.cpus.unwrap_or(0),
+        cpus: cpus(p).unwrap_or(0),
         interval: gaps.get(gaps.len() / 2).copied().unwrap_or(SECOND).max(SECOND / 10),
         netns: Some(NetnsId(0)),
         tool: concat!("stallscope ", env!("CARGO_PKG_VERSION")).to_owned(),
         ..HostInfo::default()
     }
+}
+
+/// CPUs of the machine, from a banner or the rows of single CPUs.
+pub(super) fn cpus(p: &Parsers) -> Option<u32> {
+    let rows = p.cpu.frames().map(|f| f.cpus.len()).max().filter(|n| *n > 0);
+    let rows = rows.and_then(|n| u32::try_from(n).ok());
+    p.banner.as_ref().and_then(|b| b.cpus).or(rows)
 }
 
 fn counter_sample(names: Vec<Box<str>>, values: Vec<i64>) -> NetCountersSample {
@@ -346,25 +353,45 @@ impl Sums {
 
 #[derive(Default)]
 struct CpuState {
-    total: [f64; 6],
+    total: [f64; 8],
+    cpus: BTreeMap<u32, [f64; 8]>,
     ctxt: Option<f64>,
 }
 
 impl CpuState {
+    /// Every CPU that will be counted counts from 0.
+    fn new(frames: &[&super::cpu::Frame]) -> Self {
+        let all = frames.iter().flat_map(|f| &f.cpus).take(600 * super::cpu::MAX_CPUS);
+        let mut cpus = BTreeMap::new();
+        for (n, _) in all {
+            if cpus.len() < super::cpu::MAX_CPUS {
+                cpus.insert(*n, [0.0; 8]);
+            }
+        }
+        Self { cpus, ..Self::default() }
+    }
+
     fn sample(&mut self, frame: Option<&super::cpu::Frame>, gap: Duration) -> CpuSample {
         if let Some(f) = frame {
             let ticks = gap.as_secs_f64() * HZ / 100.0;
-            let shares = [f.user, f.nice, f.system, f.idle, f.iowait, f.steal];
-            for (sum, share) in self.total.iter_mut().zip(shares) {
-                *sum += share * ticks;
+            let add = |sums: &mut [f64; 8], shares: &[f64; 8]| {
+                for (sum, share) in sums.iter_mut().zip(shares) {
+                    *sum += share * ticks;
+                }
+            };
+            add(&mut self.total, &f.shares());
+            for (n, shares) in &f.cpus {
+                if let Some(sums) = self.cpus.get_mut(n) {
+                    add(sums, shares);
+                }
             }
             if let Some(c) = f.ctxt_s {
                 *self.ctxt.get_or_insert(0.0) += c * gap.as_secs_f64();
             }
         }
-        let [user, nice, system, idle, iowait, steal] = self.total.map(|v| v.round() as u64);
         CpuSample {
-            total: CpuTimes { user, nice, system, idle, iowait, steal, ..CpuTimes::default() },
+            total: times(&self.total),
+            cpus: self.cpus.iter().map(|(n, sums)| (CpuId(*n), times(sums))).collect(),
             // The reading before the first interval counts as 0, or the first has no rate.
             ctxt: Some(self.ctxt.unwrap_or(0.0).round() as u64)
                 .filter(|_| frame.is_none_or(|f| f.ctxt_s.is_some())),
@@ -374,4 +401,10 @@ impl CpuState {
             ..CpuSample::default()
         }
     }
+}
+
+/// Sums of shares as the kernel's counters.
+fn times(sums: &[f64; 8]) -> CpuTimes {
+    let [user, nice, system, idle, iowait, steal, irq, softirq] = sums.map(|v| v.round() as u64);
+    CpuTimes { user, nice, system, idle, iowait, irq, softirq, steal, ..CpuTimes::default() }
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use super::number::{float, uint};
 use super::{Line, Took};
 
-/// Intervals kept; the oldest go.
+/// Intervals kept; the oldest go. CPUs kept of one.
 const MAX_FRAMES: usize = 600;
+pub(super) const MAX_CPUS: usize = 1024;
 
 /// One interval: percent of CPU time, and what vmstat adds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Frame {
     pub(super) length: Option<Duration>,
     pub(super) user: f64,
@@ -19,10 +20,22 @@ pub(super) struct Frame {
     pub(super) idle: f64,
     pub(super) iowait: f64,
     pub(super) steal: f64,
+    pub(super) irq: f64,
+    pub(super) softirq: f64,
     /// Context switches per second.
     pub(super) ctxt_s: Option<f64>,
     pub(super) running: Option<u32>,
     pub(super) blocked: Option<u32>,
+    /// The same of single CPUs, by number: user, nice, system, idle, iowait, steal, irq, softirq.
+    pub(super) cpus: Vec<(u32, [f64; 8])>,
+}
+
+impl Frame {
+    /// % of the time by kind, in the order of `cpus`.
+    pub(super) fn shares(&self) -> [f64; 8] {
+        let Self { user, nice, system, idle, iowait, steal, irq, softirq, .. } = *self;
+        [user, nice, system, idle, iowait, steal, irq, softirq]
+    }
 }
 
 /// See the module head.
@@ -37,8 +50,11 @@ pub(super) struct Cpu {
     pub(super) load: Option<[f64; 3]>,
     pub(super) dropped: u64,
     pub(super) rows: u64,
-    /// A row of vmstat was seen: averages of iostat in the same paste are of other moments.
+    /// A row of vmstat, top or mpstat was seen: averages of iostat in the same paste are of other
+    /// moments.
     vmstat: bool,
+    /// No row stands for all CPUs of the frame that is being read.
+    single: bool,
 }
 
 /// `r b swpd ... cs ...`, with whatever blanks between.
@@ -96,9 +112,53 @@ impl Cpu {
         }
     }
 
+    /// A row of another tool's table: all CPUs together, or one of them by its number. `new`: the
+    /// first row of an interval. Single CPUs without a row for all add up to their mean.
+    pub(super) fn table(
+        &mut self,
+        f: Frame,
+        number: Option<u32>,
+        length: Option<Duration>,
+        new: bool,
+    ) {
+        if !self.vmstat {
+            self.frames.clear();
+            self.vmstat = true;
+        }
+        let Some(number) = number else {
+            self.single = false;
+            self.keep(Frame { length, ..f });
+            return;
+        };
+        if new || self.frames.is_empty() {
+            self.single = true;
+            self.keep(Frame { length, ..Frame::default() });
+        }
+        let Some(now) = self.frames.back_mut().filter(|n| n.cpus.len() < MAX_CPUS) else { return };
+        now.cpus.push((number, f.shares()));
+        if self.single {
+            // The mean of one more.
+            let n = now.cpus.len() as f64;
+            let step = |mean: &mut f64, v: f64| *mean += (v - *mean) / n;
+            step(&mut now.user, f.user);
+            step(&mut now.nice, f.nice);
+            step(&mut now.system, f.system);
+            step(&mut now.idle, f.idle);
+            step(&mut now.iowait, f.iowait);
+            step(&mut now.steal, f.steal);
+            step(&mut now.irq, f.irq);
+            step(&mut now.softirq, f.softirq);
+        }
+    }
+
     fn push(&mut self, f: Frame) {
+        let length = self.interval;
+        self.keep(Frame { length, ..f });
+    }
+
+    fn keep(&mut self, f: Frame) {
         self.rows += 1;
-        self.frames.push_back(Frame { length: self.interval, ..f });
+        self.frames.push_back(f);
         if self.frames.len() > MAX_FRAMES {
             self.frames.pop_front();
             self.dropped += 1;

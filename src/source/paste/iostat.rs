@@ -243,6 +243,21 @@ impl Iostat {
         }
     }
 
+    /// A row of another tool's table. `new`: the first one of an interval of this length.
+    pub(super) fn table(
+        &mut self,
+        names: &mut Names,
+        name: &str,
+        rates: DiskRates,
+        length: Option<Duration>,
+        new: bool,
+    ) {
+        self.fresh |= new;
+        let stamped = std::mem::replace(&mut self.stamped, length);
+        self.push(names, name, rates);
+        self.stamped = stamped;
+    }
+
     /// Intervals, oldest first.
     pub(super) fn intervals(&self) -> impl Iterator<Item = &Interval> {
         self.intervals.iter().filter(|i| !i.rows.is_empty())

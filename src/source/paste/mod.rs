@@ -11,15 +11,21 @@
 
 mod build;
 mod clean;
+mod conntrack;
 mod counters;
 mod cpu;
+mod df;
 mod fio;
 mod iostat;
 mod lines;
+mod log;
+mod memory;
 mod number;
 mod procfs;
 mod prompt;
 mod ss;
+mod sysstat;
+mod top;
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead};
@@ -29,6 +35,7 @@ use super::{Event, Source};
 use crate::model::pasted::{FormatCount, Understood};
 use crate::model::text::sanitize;
 use crate::model::tick::{HostInfo, Tick};
+use crate::model::told::Told;
 
 /// Lines quoted that were not understood.
 const EXAMPLES: usize = 5;
@@ -58,6 +65,12 @@ enum Took {
 /// Formats, in the order in which they are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
+    Log,
+    Df,
+    Free,
+    Conntrack,
+    Top,
+    Sysstat,
     Ss,
     Iostat,
     Counters,
@@ -69,7 +82,13 @@ enum Format {
 }
 
 impl Format {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 14] = [
+        Self::Log,
+        Self::Df,
+        Self::Free,
+        Self::Conntrack,
+        Self::Top,
+        Self::Sysstat,
         Self::Ss,
         Self::Iostat,
         Self::Counters,
@@ -83,6 +102,12 @@ impl Format {
     /// Its name, and that of one item.
     fn names(self) -> (&'static str, &'static str) {
         match self {
+            Self::Log => ("kernel log", "message"),
+            Self::Df => ("df", "file system"),
+            Self::Free => ("free", "row"),
+            Self::Conntrack => ("conntrack -S", "row"),
+            Self::Top => ("top", "line"),
+            Self::Sysstat => ("mpstat, pidstat, sar", "row"),
             Self::Ss => ("ss", "socket"),
             Self::Iostat => ("iostat -x", "disk row"),
             Self::Counters => ("nstat, netstat -s", "counter"),
@@ -105,6 +130,12 @@ struct Parsers {
     procfs: procfs::Procfs,
     cpu: cpu::Cpu,
     fio: fio::Fio,
+    log: log::Kernel,
+    df: df::Df,
+    free: memory::Free,
+    conntrack: conntrack::Stat,
+    top: top::Top,
+    sysstat: sysstat::Sysstat,
     banner: Option<prompt::Banner>,
 }
 
@@ -114,9 +145,16 @@ pub struct Paste {
     host: HostInfo,
     ticks: VecDeque<Arc<Tick>>,
     understood: Understood,
+    told: Told,
 }
 
 impl Paste {
+    /// What it says beyond samples of collectors.
+    #[must_use]
+    pub fn told(&self) -> &Told {
+        &self.told
+    }
+
     /// What was understood.
     #[must_use]
     pub fn understood(&self) -> &Understood {
@@ -185,7 +223,7 @@ impl Reader {
         {
             return;
         }
-        if self.around(&line) {
+        if !sysstat::Sysstat::titles(text) && self.around(&line) {
             return;
         }
         for format in Format::ALL {
@@ -195,6 +233,10 @@ impl Reader {
         }
         if prompt::decoration(text) {
             self.understood.lines -= 1;
+            return;
+        }
+        if self.current == Some(Format::Log) && self.parsers.log.rest() {
+            self.count(Format::Log, 1);
             return;
         }
         self.not_understood(line.no, text);
@@ -222,6 +264,12 @@ impl Reader {
         p.counters.command((c.name == "nstat").then_some(c.absolute));
         p.procfs.command();
         p.fio.command();
+        p.log.command();
+        p.df.command();
+        p.free.command();
+        p.conntrack.command();
+        p.top.command();
+        p.sysstat.command();
         true
     }
 
@@ -229,6 +277,20 @@ impl Reader {
         let p = &mut self.parsers;
         let current = self.current == Some(format);
         let took = match format {
+            Format::Log => p.log.line(line),
+            Format::Df => p.df.line(line, current),
+            Format::Free => p.free.line(line),
+            Format::Conntrack => p.conntrack.line(line),
+            Format::Top => p.top.line(line, &mut p.cpu, &mut p.free),
+            Format::Sysstat => {
+                let mut to = sysstat::Sinks {
+                    cpu: &mut p.cpu,
+                    free: &mut p.free,
+                    iostat: &mut p.iostat,
+                    names: &mut p.names,
+                };
+                p.sysstat.line(line, &mut to)
+            }
             Format::Ss => p.ss.line(line, current),
             Format::Iostat => p.iostat.line(line, &mut p.names),
             Format::Counters => p.counters.line(line),
@@ -289,6 +351,12 @@ impl Reader {
         let p = &self.parsers;
         for format in &self.order {
             let (items, samples) = match format {
+                Format::Log => (p.log.log.lines, 1),
+                Format::Df => (p.df.rows, 1),
+                Format::Free => (p.free.rows, p.free.list.len()),
+                Format::Conntrack => (p.conntrack.rows, p.conntrack.list.len()),
+                Format::Top => (p.top.rows, p.top.screens),
+                Format::Sysstat => (p.sysstat.rows, 1),
                 Format::Ss => (p.ss.sockets + p.ss.others, p.ss.samples()),
                 Format::Iostat => (p.iostat.rows, p.iostat.intervals().count()),
                 Format::Counters => (p.counters.values, p.counters.samples()),
@@ -319,7 +387,27 @@ impl Reader {
         }
         self.understood.notes.extend(notes(p));
         let (host, ticks) = build::ticks(&self.parsers);
-        Paste { host, ticks, understood: self.understood }
+        let told = told(self.parsers);
+        Paste { host, ticks, understood: self.understood, told }
+    }
+}
+
+/// What no collector reads.
+fn told(p: Parsers) -> Told {
+    let cpus = build::cpus(&p);
+    let tasks = [p.top.tasks, p.sysstat.tasks];
+    Told {
+        host_cpus: cpus,
+        tasks: tasks.into_iter().filter(|t| !t.rows.is_empty()).collect(),
+        cpus: p.sysstat.cpus,
+        links: p.sysstat.links,
+        paging: p.sysstat.paging,
+        queue: p.sysstat.queue,
+        log: p.log.log,
+        filesystems: p.df.list,
+        memory: p.free.list,
+        conntrack: p.conntrack.list,
+        conntrack_used: (p.conntrack.count, p.conntrack.max),
     }
 }
 
@@ -349,8 +437,24 @@ fn notes(p: &Parsers) -> Vec<String> {
     );
     let n = p.iostat.over;
     say(n, format!("{n} disk rows had no room"));
-    let n = p.counters.dropped + p.procfs.softnet.dropped + p.procfs.diskstats.dropped;
+    let n = p.counters.dropped
+        + p.conntrack.dropped
+        + p.procfs.softnet.dropped
+        + p.procfs.diskstats.dropped;
     say(n, format!("{n} older readings of counters were left out"));
+    let n = p.sysstat.dropped;
+    say(n, format!("{n} older rows of sysstat were left out"));
+    let others = &p.sysstat.others;
+    say(
+        others.len() as u64,
+        format!("no rule judges these tables of sysstat: {}", others.join("; ")),
+    );
+    let text = "sar -d does not tell reads from writes: they were split by volume";
+    say(u64::from(p.sysstat.split), text.to_owned());
+    let n = p.df.over;
+    say(n, format!("{n} file systems had no room"));
+    let n = p.free.dropped;
+    say(n, format!("{n} older readings of memory were left out"));
     let n = p.fio.timeless;
     let text =
         "of fio without a run time (run=...msec, maxt=...msec): means only, no rates, no queue";

@@ -26,13 +26,34 @@ pub(super) struct Banner {
 }
 
 /// Commands whose bare name at the start of a line is a command, not output.
-const KNOWN: [&str; 12] = [
-    "ss", "iostat", "nstat", "netstat", "fio", "vmstat", "uptime", "uname", "lsblk", "cat", "grep",
+const KNOWN: [&str; 23] = [
+    "ss",
+    "iostat",
+    "nstat",
+    "netstat",
+    "fio",
+    "vmstat",
+    "uptime",
+    "uname",
+    "lsblk",
+    "cat",
+    "grep",
     "watch",
+    "dmesg",
+    "journalctl",
+    "df",
+    "free",
+    "conntrack",
+    "sysctl",
+    "top",
+    "pidstat",
+    "mpstat",
+    "sar",
+    "busybox",
 ];
 /// Words in front of the command that matters.
-const WRAPPERS: [&str; 9] =
-    ["sudo", "time", "watch", "timeout", "nsenter", "ip", "netns", "exec", "LC_ALL=C"];
+const WRAPPERS: [&str; 10] =
+    ["sudo", "time", "watch", "timeout", "nsenter", "ip", "netns", "exec", "busybox", "LC_ALL=C"];
 
 /// The command of a prompt line; `None` when this is no prompt.
 pub(super) fn command(text: &str) -> Option<Command> {
@@ -55,7 +76,8 @@ pub(super) fn command(text: &str) -> Option<Command> {
     let mut w = text.split_ascii_whitespace();
     let first = w.next()?;
     let second = w.next();
-    let options = second.is_none_or(|s| s.starts_with('-') || s.starts_with('/'));
+    // `top - 12:00:00 up` is what top prints.
+    let options = second.is_none_or(|s| s != "-" && s.starts_with(['-', '/']));
     (KNOWN.contains(&first) && options && text.len() < 200).then(|| parse(text))
 }
 
@@ -92,7 +114,7 @@ fn parse(text: &str) -> Command {
         let word = word.trim_matches(['\'', '"']);
         let name = word.rsplit('/').next().unwrap_or(word);
         if out.name.is_empty() {
-            if KNOWN.contains(&name) && name != "watch" {
+            if KNOWN.contains(&name) && !WRAPPERS.contains(&name) {
                 name.clone_into(&mut out.name);
             } else if !WRAPPERS.contains(&word)
                 && !word.starts_with('-')

@@ -15,5 +15,5 @@ pub(super) mod peers;
 pub(super) mod release;
 pub(super) mod sockets;
 pub(super) mod tasks;
-pub(super) mod text;
+pub(in crate::diagnose) mod text;
 pub(super) mod vm;
