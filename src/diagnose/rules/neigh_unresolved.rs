@@ -26,6 +26,9 @@ const RETRANS: u8 = 2;
 /// Examples in a finding.
 const EXAMPLES: usize = 5;
 
+/// A connection, and what it waits for.
+type Sender<'a> = (&'a Suspect, NextHop);
+
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("neigh-unresolved"),
     title: "the next hop does not answer on the link; packets never leave this host",
@@ -62,8 +65,7 @@ impl Rule for NeighUnresolved {
         }
     }
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let mut hops: BTreeMap<(NetnsId, [u8; 16], &str), Vec<(&Suspect, NextHop)>> =
-            BTreeMap::new();
+        let mut hops: BTreeMap<(NetnsId, [u8; 16], &str), Vec<Sender<'_>>> = BTreeMap::new();
         for s in w.derived.sockets.suspects.iter().filter(|s| !is_gone(w, s)) {
             let Some(RouteOutcome::Via { dev, hop: Some(hop), .. }) = &s.route else { continue };
             if hop.is_unresolved() && retransmits(s) {
@@ -82,7 +84,7 @@ fn retransmits(s: &Suspect) -> bool {
     s.timer == SockTimer::ON && s.retransmits() >= RETRANS
 }
 
-fn fire(w: &Window<'_>, netns: NetnsId, dev: &str, sockets: &[(&Suspect, NextHop)]) -> Fire {
+fn fire(w: &Window<'_>, netns: NetnsId, dev: &str, sockets: &[Sender<'_>]) -> Fire {
     let hop = sockets.first().map_or(IpAddr::from([0, 0, 0, 0]), |s| unmap(s.1.addr));
     let failed = sockets.iter().any(|s| s.1.state == NeighState::Failed);
     let state = if failed { "FAILED" } else { "INCOMPLETE" };

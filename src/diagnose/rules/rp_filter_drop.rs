@@ -95,7 +95,8 @@ fn fire(w: &Window<'_>, n: &NetPair, dropped: f64) -> Fire {
     let enter = enter(w, n.netns);
     f.next.push(format!("{enter}sysctl -a 2>/dev/null | grep -E '\\.rp_filter = [1-9]'"));
     f.next.push(format!("{enter}ip rule; {enter}ip route show table all type unicast"));
-    f.next.push(format!("{enter}sysctl net.ipv4.conf.all.log_martians=1  # then, after a while:"));
-    f.next.push("dmesg | grep -A1 martian | tail".to_owned());
+    f.next.push(format!(
+        "{enter}sysctl -w net.ipv4.conf.all.log_martians=1; sleep 5; dmesg | grep -A1 martian | tail"
+    ));
     f
 }

@@ -110,7 +110,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let (peer, port) = (sh(&s.remote.addr.to_string()), s.remote.port);
     // A shell is on every box; nc is not.
     f.next.push(format!(
-        "{enter}timeout 3 bash -c '</dev/tcp/{}/{port}' && echo open",
+        "{enter}timeout 3 bash -c '</dev/tcp/{}/{port}' && echo open || echo no answer",
         s.remote.addr
     ));
     f.next.push(format!("{enter}ip route get {peer}"));

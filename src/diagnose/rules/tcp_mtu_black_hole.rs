@@ -162,7 +162,7 @@ fn next(f: &mut Fire, w: &Window<'_>, s: &Suspect, mss: u32) {
     let size = pmtu.saturating_sub(headers);
     let peer = sh(&addr.to_string());
     f.next.push(format!(
-        "{enter}ping -M do -c 2 -W 1 -s {size} {peer}; ping -c 2 -W 1 -s 500 {peer}"
+        "{enter}ping -M do -c 2 -W 1 -s {size} {peer}; {enter}ping -c 2 -W 1 -s 500 {peer}"
     ));
     f.next.push(format!("{enter}sysctl -w net.ipv4.tcp_mtu_probing=1"));
     f.next.push(format!("{enter}ip link show dev {}", device(s)));

@@ -104,7 +104,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     if !s.inbound {
         let port = s.remote.port;
         f.next.push(format!(
-            "{enter}timeout 3 bash -c '</dev/tcp/{}/{port}' && echo open",
+            "{enter}timeout 3 bash -c '</dev/tcp/{}/{port}' && echo open || echo no answer",
             s.remote.addr
         ));
     }

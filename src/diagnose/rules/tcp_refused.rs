@@ -83,7 +83,7 @@ impl Rule for TcpRefused {
             let unreachable = w.derived.net(netns).and_then(|n| n.rate(UNREACHABLE));
             // Nothing that this host asked for was refused: somebody probes its own ports.
             if seen.as_ref().is_some_and(|s| s.sum == 0 && s.whole)
-                && unreachable.unwrap_or(0.0) < MOST * now.refused_s
+                && unreachable.unwrap_or(0.0) < MOST * now.refused
             {
                 continue;
             }
@@ -99,25 +99,25 @@ impl Rule for TcpRefused {
 /// Attempts to connect in one interval, per second.
 #[derive(Clone, Copy, Debug)]
 struct Attempts {
-    refused_s: f64,
-    given_up_s: f64,
-    opens_s: f64,
+    refused: f64,
+    given_up: f64,
+    opens: f64,
 }
 
 impl Attempts {
     fn of(n: &NetPair) -> Option<Self> {
         // Connections that were once open are given up too: then some refusals go uncounted.
-        let given_up_s = n.rate(GIVEN_UP).unwrap_or(0.0);
-        let refused_s = (n.rate(FAILS)? - given_up_s).max(0.0);
-        Some(Self { refused_s, given_up_s, opens_s: n.rate(OPENS)? })
+        let given_up = n.rate(GIVEN_UP).unwrap_or(0.0);
+        let refused = (n.rate(FAILS)? - given_up).max(0.0);
+        Some(Self { refused, given_up, opens: n.rate(OPENS)? })
     }
     fn share(self) -> f64 {
-        if self.opens_s > 0.0 { (self.refused_s / self.opens_s).min(1.0) } else { 0.0 }
+        if self.opens > 0.0 { (self.refused / self.opens).min(1.0) } else { 0.0 }
     }
     fn many(self, part: f64) -> bool {
-        self.refused_s >= part * REFUSED_S
+        self.refused >= part * REFUSED_S
             && self.share() >= part * SHARE
-            && self.refused_s <= OVER * self.opens_s + 1.0
+            && self.refused <= OVER * self.opens + 1.0
     }
 }
 
@@ -173,7 +173,7 @@ impl Seen {
 
 /// Resets that leave a namespace, where they may be the refusals.
 fn refusing(n: &NetPair, now: Attempts) -> Option<f64> {
-    n.rate(RESETS).filter(|r| *r >= MOST * now.refused_s)
+    n.rate(RESETS).filter(|r| *r >= MOST * now.refused)
 }
 
 fn resets_here(w: &Window<'_>, netns: NetnsId, now: Attempts) -> Option<f64> {
@@ -187,7 +187,7 @@ fn fire(
     seen: Option<&Seen>,
     unreachable: Option<f64>,
 ) -> Fire {
-    let (refused, pct) = (rate(now.refused_s), 100.0 * now.share());
+    let (refused, pct) = (rate(now.refused), 100.0 * now.share());
     let scan = seen.is_some_and(Seen::is_scan);
     let fallback = now.share() <= FALLBACK
         && match seen.filter(|s| s.sum > 0) {
@@ -213,22 +213,24 @@ fn fire(
     );
     let text = format!(
         "AttemptFails {}/s, of which {}/s got no answer",
-        rate(now.refused_s + now.given_up_s),
-        rate(now.given_up_s)
+        rate(now.refused + now.given_up),
+        rate(now.given_up)
     );
-    f.evidence.push(Evidence::new("AttemptFails", now.refused_s, "/s", text).over(REFUSED_S));
-    let text = format!("{pct:.0}% of {} attempts/s (ActiveOpens)", rate(now.opens_s));
+    f.evidence.push(Evidence::new("AttemptFails", now.refused, "/s", text).over(REFUSED_S));
+    let text = format!("{pct:.0}% of {} attempts/s (ActiveOpens)", rate(now.opens));
     f.evidence.push(Evidence::new("share", pct, "%", text).over(100.0 * SHARE));
     peers(&mut f, seen, fallback);
     who_answers(&mut f, w, netns, now, unreachable);
-    let because = format!("TCPAbortOnTimeout {}/s: these get an answer", rate(now.given_up_s));
+    let because = format!("TCPAbortOnTimeout {}/s: these get an answer", rate(now.given_up));
     f.ruled_out.push(RuledOut::new("tcp-connect-stuck", because));
-    let because = format!("ActiveOpens {}/s: the attempts are this host's own", rate(now.opens_s));
+    let because = format!("ActiveOpens {}/s: the attempts are this host's own", rate(now.opens));
     f.ruled_out.push(RuledOut::new("syn-scan-of-this-host", because));
     let enter = enter(w, netns);
     if let Some((_, (e, _))) = first {
         let (addr, port) = (e.addr, e.port);
-        f.next.push(format!("{enter}timeout 3 bash -c '</dev/tcp/{addr}/{port}' && echo open"));
+        f.next.push(format!(
+            "{enter}timeout 3 bash -c '</dev/tcp/{addr}/{port}' && echo open || echo refused"
+        ));
         f.next.push(format!("on {}: ss -ltnp sport = :{port}", sh(&addr.to_string())));
     } else {
         f.next.push(format!("{enter}tcpdump -ni any -c 20 'tcp[tcpflags] & tcp-rst != 0'"));
@@ -274,7 +276,7 @@ fn who_answers(
     now: Attempts,
     unreachable: Option<f64>,
 ) {
-    if let Some(r) = unreachable.filter(|r| *r >= MOST * now.refused_s) {
+    if let Some(r) = unreachable.filter(|r| *r >= MOST * now.refused) {
         let text = format!("InDestUnreachs {}/s: a firewall rejects with an ICMP error", rate(r));
         f.evidence.push(Evidence::new("IcmpInDestUnreachs", r, "/s", text));
         return;

@@ -1,6 +1,7 @@
 //! Tools of the lab: what a test needs to break things, look at the kernel, ask the product
 //! and clean up whatever happens.
 
+pub mod advice;
 pub mod block;
 pub mod cgroup;
 #[allow(dead_code, unreachable_pub, reason = "not every suite has a console")]

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::steal;
+use super::{advice, steal};
 
 /// One `check` run.
 pub struct Report {
@@ -50,6 +50,24 @@ impl<'a> Found<'a> {
     }
     pub fn disk(self) -> Option<&'a str> {
         (self.kind() == "disk").then(|| self.subject()["name"].as_str()).flatten()
+    }
+    /// The commands to type next.
+    pub fn next(self) -> impl Iterator<Item = &'a str> {
+        self.0["next"].as_array().into_iter().flatten().filter_map(Value::as_str)
+    }
+    /// What it is about, as other programs print it: a disk, an address or a port.
+    pub fn object(self) -> Option<String> {
+        let s = self.subject();
+        let text = |field: &str| s[field].as_str().map(str::to_owned);
+        match self.kind() {
+            "disk" => text("name"),
+            "link" => text("dev").or_else(|| text("name")),
+            "peer" => {
+                text("remote").map(|r| r.trim_end_matches(":0").trim_end_matches(":*").to_owned())
+            }
+            "listener" => text("local").and_then(|l| Some(l.rsplit_once(':')?.1.to_owned())),
+            _ => None,
+        }
     }
     /// The number of a piece of evidence.
     #[track_caller]
@@ -212,6 +230,9 @@ impl Report {
             self.name,
             serde_json::to_string_pretty(&self.json).unwrap_or_default()
         );
+        for f in alarms {
+            advice::try_all(&self.name, *f);
+        }
     }
 
     /// The finding of `rule` about an affected subject.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use crate::collect::sockets::suspects::MANY_UNREAD;
-use crate::collect::sockets::{NetnsTable, Owner, Proto, SockState};
+use crate::collect::sockets::{NetnsTable, Owner, Proto, SockState, TcpInfo};
 use crate::model::heap::block;
 use crate::model::subject::{Endpoint, NetnsId, SockId};
 use crate::model::time::MonoNs;
@@ -230,8 +230,8 @@ fn conn(space: &NetnsTable, i: usize, at: MonoNs) -> Conn {
     let info = rows.tcp_info(i);
     let (rqueue, wqueue) = (rows.rqueue[i], rows.wqueue[i]);
     Conn {
-        taken: info.and_then(|t| t.bytes_received()).map(|n| n.saturating_sub(rqueue.into())),
-        given: info.and_then(|t| t.bytes_acked()).map(|n| n.saturating_add(wqueue.into())),
+        taken: info.and_then(TcpInfo::bytes_received).map(|n| n.saturating_sub(rqueue.into())),
+        given: info.and_then(TcpInfo::bytes_acked).map(|n| n.saturating_add(wqueue.into())),
         rqueue,
         wqueue,
         accepted: rows.inode[i] != 0,
