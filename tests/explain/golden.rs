@@ -149,7 +149,7 @@ const GOLDEN: &[Golden] = &[
     g("pidstat-u", &[], BUSY),
     g("mpstat-busy", &[], BUSY),
     g("sar-all", &[], BUSY),
-    g("sar-reclaim", &[], BUSY),
+    g("sar-paging", &[], BUSY),
     // Six writers on a frozen file system; the line %Cpu(s) is that of an idle machine.
     g("top-blocked", &["load-without-cpu"], &["mem-stall"]),
     g("pidstat-io-wait", &[EITHER], &["cpu-saturation"]),

@@ -560,7 +560,7 @@ mod tests {
     fn tasks_of_two_tables_are_one() {
         let r = read(
             "# Time        UID       PID    %usr %system  %guest   %wait    %CPU   CPU   kB_rd/s   kB_wr/s kB_ccwr/s iodelay  Command\n\
-             03:08:25        0         1    0.00    1.00    0.00    0.00    1.00     1      0.00      0.00      0.00       0  process_api\n\
+             03:08:25        0         1    0.00    1.00    0.00    0.00    1.00     1      0.00      0.00      0.00       0  systemd\n\
              03:08:25        0     27986  184.00    9.00    0.00   61.00  193.00     0      0.00   2508.00      0.00       7  /usr/bin/rustc --crate-name x y",
         );
         let [_, t] = r.all.tasks.rows.as_slice() else { panic!("{:?}", r.all.tasks) };
