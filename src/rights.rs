@@ -37,6 +37,8 @@ pub enum Duty {
     Counters,
     /// Reads `/proc/PID` and cgroups.
     Tasks,
+    /// Asks mounted file systems how much room they have.
+    Mounts,
     /// Loads and attaches kernel programs.
     LoadBpf,
     /// Reads what they measured.
@@ -70,7 +72,7 @@ pub(crate) const TRACEFS: CapabilitySet =
     CapabilitySet::SYS_ADMIN.union(CapabilitySet::DAC_READ_SEARCH);
 
 /// Every duty once; nothing else decides what is kept.
-pub static TABLE: [Row; 10] = [
+pub static TABLE: [Row; 11] = [
     Row {
         duty: Duty::Console,
         thread: "",
@@ -121,6 +123,13 @@ pub static TABLE: [Row; 10] = [
         held: PROCESSES,
         lent: NONE,
         why: "what tasks of other users wait for, processes and cgroups that are hidden",
+    },
+    Row {
+        duty: Duty::Mounts,
+        thread: "read-mounts",
+        held: CapabilitySet::DAC_READ_SEARCH,
+        lent: NONE,
+        why: "reach mount points below directories of other users",
     },
     Row {
         duty: Duty::LoadBpf,

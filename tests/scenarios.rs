@@ -15,6 +15,8 @@ mod links;
 mod prompt;
 #[path = "scenarios/properties.rs"]
 mod properties;
+#[path = "scenarios/room.rs"]
+mod room;
 #[path = "scenarios/ticks.rs"]
 mod ticks;
 
@@ -311,6 +313,7 @@ fn nonsense_from_the_kernel_is_survived() {
         "net-bpf",
         "netdev",
         "memory",
+        "filesystems",
     ];
     let mut runner =
         TestRunner::new(Config { cases: 96, failure_persistence: None, ..Config::default() });

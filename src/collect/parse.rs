@@ -51,6 +51,30 @@ pub fn hex(field: &[u8]) -> Option<u64> {
     field.iter().try_fold(0u64, |n, b| Some((n << 4) | u64::from((*b as char).to_digit(16)?)))
 }
 
+/// A field of `mountinfo`: blanks, tabs, newlines and backslashes are written as `\040`.
+#[must_use]
+pub fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = |b: &u8| (b'0'..=b'7').contains(b).then(|| u32::from(b - b'0'));
+        let code = match tail {
+            [a, b, c, ..] if *first == b'\\' => {
+                octal(a).zip(octal(b)).zip(octal(c)).map(|((a, b), c)| a * 64 + b * 8 + c)
+            }
+            _ => None,
+        };
+        if let Some(byte) = code.and_then(|c| u8::try_from(c).ok()) {
+            out.push(byte);
+            rest = tail.get(3..).unwrap_or_default();
+        } else {
+            out.push(*first);
+            rest = tail;
+        }
+    }
+    out
+}
+
 /// A kernel list such as `0-3,8,10-11`, as numbers. Absurd ranges are cut at 8192 members.
 #[must_use]
 pub fn cpu_list(text: &[u8]) -> Vec<u32> {

@@ -217,6 +217,8 @@ collectors! {
     Cgroups, cgroups, "cgroups" => super::cgroups::CgroupsCollector;
     /// Processes: owners of sockets, D state.
     Processes, processes, "processes" => super::processes::ProcessesCollector;
+    /// Room and state of mounted file systems.
+    Filesystems, filesystems, "filesystems" => super::filesystems::FilesystemsCollector;
     /// Run-queue latency, by eBPF.
     RunqBpf, runq_bpf, "runq-bpf" => super::bpf::runq::RunqBpf;
     /// Time in softirqs and interrupts, by eBPF.

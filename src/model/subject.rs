@@ -140,6 +140,13 @@ pub enum Subject {
         /// Device number.
         dev: DiskId,
     },
+    /// A mounted file system.
+    Filesystem {
+        /// Where it is mounted, raw.
+        mount: String,
+        /// Device number of the file system.
+        dev: DiskId,
+    },
     /// A CPU.
     Cpu {
         /// The CPU.
@@ -186,6 +193,7 @@ impl fmt::Display for Subject {
             Self::Netns { netns } => write!(f, "netns {netns}"),
             Self::Link { dev, .. } => f.write_str(dev),
             Self::Disk { name, .. } => f.write_str(name),
+            Self::Filesystem { mount, .. } => f.write_str(mount),
             Self::Cpu { cpu } => write!(f, "{cpu}"),
             Self::Cgroup { path, .. } => write!(f, "cgroup {path}"),
             Self::Task { task, comm } => write!(f, "{comm}/{}", task.tid),

@@ -36,6 +36,7 @@ enum Kind {
     Netns,
     Device,
     Volume,
+    Mount,
     Socket,
     Other,
 }
@@ -50,6 +51,7 @@ impl Kind {
             Self::Netns => "ns-",
             Self::Device => "if-",
             Self::Volume => "vol-",
+            Self::Mount => "dir-",
             Self::Socket => "sock-",
             Self::Other => "text-",
         }
@@ -112,7 +114,8 @@ impl Redactor {
         macro_rules! walk {
             ($($field:ident)+) => { $( self.sample(stringify!($field), &mut samples.$field)?; )+ };
         }
-        walk!(disks softirq sched netdev cgroups processes runq_bpf irq_bpf block_bpf net_bpf);
+        walk!(disks softirq sched netdev cgroups processes filesystems runq_bpf irq_bpf block_bpf
+            net_bpf);
         // These hold numbers and names of counters only.
         let Samples {
             sockets: _,
@@ -127,6 +130,7 @@ impl Redactor {
             memory: _,
             cgroups: _,
             processes: _,
+            filesystems: _,
             runq_bpf: _,
             irq_bpf: _,
             block_bpf: _,
@@ -379,6 +383,9 @@ impl Redactor {
             "name" if id == "disks" => self.name(Kind::Volume, s),
             "name" if id == "net_bpf" => s.to_owned(),
             "holes" => self.text(s),
+            "mount" | "source" if id == "filesystems" => self.path(Kind::Mount, s),
+            // Words of the kernel: what has a value that could be a name was left out.
+            "options" | "mount_options" if id == "filesystems" => s.to_owned(),
             // Numbers, choices and words of the kernel.
             "dm_kind" | "level" | "sync_action" | "irq" | "scheduler" | "write_cache" | "state"
             | "operstate" | "allowed" | "wchan" | "rps_cpus" | "kind" | "class" | "source"
@@ -417,6 +424,12 @@ impl Redactor {
         s.split(' ').map(|w| word(w, self)).collect::<Vec<_>>().join(" ")
     }
 }
+
+/// Parts of mount points and their sources that every box has.
+const MOUNTS: &[&str] = &[
+    "boot", "dev", "efi", "etc", "home", "lib", "log", "mapper", "media", "mnt", "none", "opt",
+    "overlay", "pts", "root", "run", "shm", "snap", "srv", "tmp", "tmpfs", "user", "usr", "var",
+];
 
 /// Words of interrupt lines that say nothing about a box.
 const CHIPS: &[&str] = &[
@@ -482,6 +495,7 @@ fn is_common(kind: Kind, s: &str) -> bool {
         Kind::Device => {
             s == "lo" || numbered(&["eth", "ens", "eno", "enp", "wlan", "wlp", "bond", "ib"])
         }
+        Kind::Mount => MOUNTS.contains(&s) || is_common(Kind::Volume, s),
         Kind::Volume => {
             numbered(&["nvme", "dm-", "loop", "md", "sr", "mmcblk", "zram", "ram", "nbd"])
                 || lettered(&["sd", "vd", "xvd", "hd"])
@@ -517,4 +531,48 @@ fn pseudo_v6(a: Ipv6Addr, n: u32) -> [u8; 16] {
         *to = b;
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::collect::filesystems::{FilesystemRow, FilesystemsSample};
+    use crate::model::time::{MonoNs, Span};
+    use std::time::Duration;
+
+    #[test]
+    fn mount_points_and_their_sources_are_told_by_nobody() {
+        let row = |(mount, source): (&str, &str)| FilesystemRow {
+            mount: mount.into(),
+            source: source.into(),
+            kind: "ext4".into(),
+            mount_options: "rw".into(),
+            options: "ro,errors=remount-ro".into(),
+            ..FilesystemRow::default()
+        };
+        let mounts = [
+            ("/", "/dev/sda1"),
+            ("/home/alice", "/dev/mapper/acme-home"),
+            ("/home/alice/db", "filer.acme:/export/acme"),
+            ("/var/log", "tmpfs"),
+        ];
+        let filesystems = Arc::new(mounts.into_iter().map(row).collect());
+        let data = FilesystemsSample { filesystems, left_out: 0 };
+        let span = Span::at(MonoNs(1));
+        let sample = Some(Arc::new(Stamped { span, cpu: Duration::ZERO, data }));
+        let samples = Samples { filesystems: sample, ..Samples::default() };
+        let tick = Redactor::default().tick(&Tick { samples, ..Tick::default() }).unwrap();
+        let new = tick.samples.filesystems.unwrap();
+        let shown: Vec<(&str, &str)> =
+            new.data.filesystems.iter().map(|r| (&*r.mount, &*r.source)).collect();
+        let want = [
+            ("/", "/dev/sda1"),
+            ("/home/dir-1", "/dev/mapper/dir-2"),
+            ("/home/dir-1/dir-3", "dir-4/dir-5/dir-6"),
+            ("/var/log", "tmpfs"),
+        ];
+        assert_eq!(shown, want);
+        assert_eq!(&*new.data.filesystems[0].options, "ro,errors=remount-ro");
+    }
 }

@@ -101,6 +101,9 @@ fn subject(s: &Subject, count: u32, examples: &[String]) -> Value {
         Subject::Disk { name, dev } => {
             json!({"kind": "disk", "name": name, "dev": dev.to_string()})
         }
+        Subject::Filesystem { mount, dev } => {
+            json!({"kind": "filesystem", "mount": mount, "dev": dev.to_string()})
+        }
         Subject::Cpu { cpu } => json!({"kind": "cpu", "cpu": cpu}),
         Subject::Cgroup { path, id } => json!({"kind": "cgroup", "path": path, "id": id}),
         Subject::Task { task, comm } => {

@@ -9,6 +9,8 @@
 mod incident;
 #[path = "../scenarios/links.rs"]
 mod links;
+#[path = "../scenarios/room.rs"]
+mod room;
 #[path = "../scenarios/ticks.rs"]
 mod ticks;
 

@@ -16,6 +16,7 @@ mod cpu;
 mod demo;
 mod disks;
 mod disks_more;
+mod filesystems;
 #[allow(dead_code, reason = "the differential tests use the rest of it")]
 mod kit;
 mod machine;

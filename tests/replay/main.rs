@@ -10,6 +10,8 @@ mod hurt;
 mod incident;
 #[path = "../scenarios/links.rs"]
 mod links;
+#[path = "../scenarios/room.rs"]
+mod room;
 mod same;
 mod seek;
 mod support;

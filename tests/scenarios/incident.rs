@@ -4,7 +4,7 @@
 //! All numbers live in one map by name (`sock.a.info.rto_us`, `disk.vdb.wr_ios`,
 //! `net.1.TcpExtListenOverflows`, `cgroup.x.nr_throttled`, `cgroup.x.wios`, `thread.t.run_ns`,
 //! `cpu.0.idle`, `softirq.NET_RX.0`, `softnet.0.dropped`, `psi.io_some_us`, `link.eth0.rx_bytes`,
-//! `qdisc.a.drops`, `conntrack.1.count`, `vmstat.pgmajfault`, `load1`, `ctxt`, `procs_running`);
+//! `qdisc.a.drops`, `fs.a.avail`, `conntrack.1.count`, `vmstat.pgmajfault`, `load1`, `ctxt`, `procs_running`);
 //! the steps change that map:
 //!
 //! eBPF sees, where `ebpf = true`: waits of so many ns of a thread, or of nobody in particular
@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::links::{Link, Qdisc};
+use crate::room::Filesystem;
 
 /// Resolution of virtual time, s. Intervals are multiples of it.
 pub(crate) const STEP: f64 = 0.05;
@@ -76,6 +77,8 @@ pub(crate) struct Incident {
     pub(crate) links: Vec<Link>,
     #[serde(default, rename = "qdisc")]
     pub(crate) qdiscs: Vec<Qdisc>,
+    #[serde(default, rename = "filesystem")]
+    pub(crate) filesystems: Vec<Filesystem>,
     /// CPUs of each NUMA node.
     #[serde(default)]
     pub(crate) nodes: BTreeMap<String, Vec<u32>>,

@@ -32,6 +32,7 @@ use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
 
 use crate::incident::{self, Incident, Socket, State, Unix};
 use crate::links;
+use crate::room;
 
 /// Virtual boot was so long ago, s.
 const EPOCH: f64 = 1000.0;
@@ -74,6 +75,7 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) 
         psi: stamp(mono, at("psi"), psi(v)),
         cgroups: stamp(mono, at("cgroups"), cgroups(i, v, t)),
         processes: stamp(mono, at("processes"), processes(i, t)),
+        filesystems: stamp(mono, at("filesystems"), room::filesystems(i, v, t, mono)),
         memory: memory(v).and_then(|m| stamp(mono, at("memory"), m)),
         runq_bpf: stamp(mono, bpf("runq-bpf"), bpf::runq(i, before, v, mono)),
         irq_bpf: stamp(mono, bpf("irq-bpf"), bpf::irq(i, v)),

@@ -4,7 +4,7 @@ use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::collect::parse::{fields, lines, number, whole_lines};
+use crate::collect::parse::{fields, lines, number, unescape, whole_lines};
 use crate::collect::{HostFs, Unavailable};
 
 /// Ancestors of ours that are asked for their mounts.
@@ -96,7 +96,7 @@ pub(super) fn parse_mountinfo(bytes: &[u8]) -> Vec<Hierarchy> {
 fn parse_line(line: &[u8]) -> Option<(&[u8], Hierarchy)> {
     let mut f = line.split(|b| *b == b' ');
     let dev = f.nth(2)?;
-    let mount = unescape(f.nth(1)?);
+    let mount = String::from_utf8_lossy(&unescape(f.nth(1)?)).into_owned();
     let fstype = f.by_ref().skip_while(|t| *t != b"-").nth(1)?;
     let options = f.nth(1)?;
     let has = |name: &[u8]| options.split(|b| *b == b',').any(|o| o == name);
@@ -120,29 +120,6 @@ fn parse_line(line: &[u8]) -> Option<(&[u8], Hierarchy)> {
 pub(super) fn parse_controllers(bytes: &[u8]) -> Controllers {
     let has = |name: &[u8]| fields(bytes).any(|f| f == name);
     Controllers { cpu: has(b"cpu"), cpuacct: false, blkio: has(b"io"), memory: has(b"memory") }
-}
-
-/// Blanks and backslashes in mount points are written as `\040`.
-fn unescape(field: &[u8]) -> String {
-    let mut out = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, tail)) = rest.split_first() {
-        let octal = |b: &u8| (b'0'..=b'7').contains(b).then(|| u32::from(b - b'0'));
-        let code = match tail {
-            [a, b, c, ..] if *first == b'\\' => {
-                octal(a).zip(octal(b)).zip(octal(c)).map(|((a, b), c)| a * 64 + b * 8 + c)
-            }
-            _ => None,
-        };
-        if let Some(byte) = code.and_then(|c| u8::try_from(c).ok()) {
-            out.push(byte);
-            rest = tail.get(3..).unwrap_or_default();
-        } else {
-            out.push(*first);
-            rest = tail;
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]
@@ -182,7 +159,6 @@ mod tests {
         #[test]
         fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse_mountinfo(&bytes);
-            let _ = unescape(&bytes);
         }
     }
 }

@@ -26,6 +26,9 @@ mod dm_linear_imbalance;
 mod dm_wait_above_device;
 mod fs_flush_bound;
 mod ip_reasm_fail;
+mod fs_full;
+mod fs_inodes;
+mod fs_read_only;
 mod load_without_cpu;
 mod md_background_io;
 mod mem_stall;
@@ -114,6 +117,9 @@ pub const RULES: &[&dyn Rule] = &[
     &disk_qd1_bound::DiskQd1Bound,
     &dm_wait_above_device::DmWaitAboveDevice,
     &fs_flush_bound::FsFlushBound,
+    &fs_full::FsFull,
+    &fs_inodes::FsInodes,
+    &fs_read_only::FsReadOnly,
     // Network devices, softirqs, CPU and memory.
     &tc_shaped::TcShaped,
     &qdisc_drop_or_requeue::QdiscDropOrRequeue,

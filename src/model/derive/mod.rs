@@ -9,6 +9,7 @@ pub mod bpf;
 pub mod cgroups;
 pub mod cpu;
 pub mod disks;
+pub mod filesystems;
 pub mod netdev;
 pub mod own;
 pub mod rate;
@@ -51,6 +52,8 @@ pub struct Derived {
     pub psi: Option<cpu::PsiFigures>,
     /// cgroups that were read in this tick and before.
     pub cgroups: Option<Arc<Vec<cgroups::CgroupFigures>>>,
+    /// File systems that take no writes any more, although they did while we looked.
+    pub turned: Option<Arc<Vec<filesystems::Turned>>>,
     /// Followed sockets and counts.
     pub sockets: Arc<sockets::SocketFigures>,
     /// Devices and qdiscs of the namespaces that were read in this tick and before; see
@@ -127,6 +130,7 @@ pub struct Deriver {
     cgroups: cgroups::CgroupTracker,
     netdev: netdev::NetdevTracker,
     disks: disks::DiskTracker,
+    filesystems: filesystems::FilesystemTracker,
     events: bpf::events::EventTracker,
     own: own::OwnTracker,
 }
@@ -145,6 +149,7 @@ impl Deriver {
             + self.sched.bytes()
             + self.cgroups.bytes()
             + self.disks.bytes()
+            + self.filesystems.bytes()
             + self.events.bytes()
     }
 
@@ -187,6 +192,7 @@ impl Deriver {
         });
         out.sched = s.sched.as_ref().map(|n| Arc::new(self.sched.push(sched_before.as_deref(), n)));
         out.cgroups = s.cgroups.as_ref().map(|n| Arc::new(self.cgroups.push(n)));
+        out.turned = s.filesystems.as_ref().map(|n| Arc::new(self.filesystems.push(n)));
         out.netdev = s.netdev.as_ref().map(|n| Arc::new(self.netdev.push(n)));
         if let Some(n) = &s.net_counters {
             self.sockets.counters(n);

@@ -14,6 +14,7 @@ use crate::model::derive::cpu::{
 };
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::disks::caps::Cap;
+use crate::model::derive::filesystems::Turned;
 use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures as NetdevFigures};
 use crate::model::derive::sockets::{
     Closer, Closing, Dropper, Fat, PeerLoss, PortUse, SocketFigures, SocketTotals, SpaceFigures,
@@ -36,6 +37,7 @@ impl Heap for Derived {
             sched,
             psi: _,
             cgroups,
+            turned,
             sockets,
             netdev,
             net,
@@ -56,6 +58,7 @@ impl Heap for Derived {
             + softirq.heap(b.map(|b| &b.softirq))
             + sched.heap(b.map(|b| &b.sched))
             + cgroups.heap(b.map(|b| &b.cgroups))
+            + turned.heap(b.map(|b| &b.turned))
             + sockets.heap(b.map(|b| &b.sockets))
             + netdev.heap(b.map(|b| &b.netdev))
             + net.heap(b.map(|b| &b.net))
@@ -91,6 +94,7 @@ owns!(DiskFigures { name, attrs, cap } flat {
     untimed,
     baseline, r_baseline, w_baseline, stuck_for
 });
+owns!(Turned { mount } flat { dev, at });
 owns!(NetdevFigures { label, links, qdiscs } flat { netns, member, dt, conntrack });
 owns!(LinkFigures { attrs, exceeded_s } flat {
     ifindex, rx_pps, tx_pps, rx_bytes_s, tx_bytes_s, rx_errors_s, tx_errors_s, rx_dropped_s,

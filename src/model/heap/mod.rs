@@ -279,6 +279,7 @@ impl Heap for Subject {
             | Self::Cpu { .. } => 0,
             Self::Link { dev: name, .. }
             | Self::Disk { name, .. }
+            | Self::Filesystem { mount: name, .. }
             | Self::Cgroup { path: name, .. }
             | Self::Task { comm: name, .. }
             | Self::Process { comm: name, .. }

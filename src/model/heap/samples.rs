@@ -8,6 +8,7 @@ use crate::collect::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu};
 use crate::collect::cgroups::{CgroupIo, CgroupRow, CgroupsSample};
 use crate::collect::cpu::{CpuSample, CpuTimes};
 use crate::collect::disks::{DiskAttrs, DiskRow, DisksSample, MdAttrs};
+use crate::collect::filesystems::{FilesystemRow, FilesystemsSample, Space};
 use crate::collect::memory::MemorySample;
 use crate::collect::net_counters::{NetCountersSample, NetnsCounters};
 use crate::collect::netdev::{LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow};
@@ -22,7 +23,7 @@ use crate::collect::sockets::{
 use crate::collect::softirq::{IrqRow, NicQueues, SoftirqSample, SoftnetRow};
 
 flat!(PsiSample, OwnSample, CpuTimes, CpuSchedstat, CgroupIo, SoftnetRow, Proto, SockState);
-flat!(SockTimer, TcpInfo, FlowEvents, CgroupWaits, LineTime);
+flat!(SockTimer, TcpInfo, FlowEvents, CgroupWaits, LineTime, Space);
 
 owns!(CpuSample { cpus, nodes, isolated } flat { total, ctxt, procs_running, procs_blocked, user_hz });
 owns!(MemorySample { names, values } flat {});
@@ -38,6 +39,11 @@ owns!(CgroupsSample { groups } flat { unread });
 owns!(CgroupRow { path, mount, io } flat {
     id, cpu, memory_bytes, memory_limit_bytes, psi_cpu, psi_io, psi_memory
 });
+
+owns!(FilesystemsSample { filesystems } flat { left_out });
+owns!(FilesystemRow { mount, kind, source, mount_options, options } flat {
+    dev, space, errno, waits_since
+} same by |a, b| a == b);
 
 owns!(DisksSample { disks } flat { bad_rows });
 owns!(DiskRow { name, attrs } flat { id, stat, inflight });

@@ -79,6 +79,10 @@ impl<'a> Found<'a> {
     pub fn text(self) -> String {
         self.0.to_string()
     }
+    /// The commands to type next.
+    pub fn next(self) -> Vec<&'a str> {
+        self.0["next"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    }
     /// The number of a piece of evidence.
     pub fn evidence(self, field: &str) -> Option<f64> {
         let all = self.0["evidence"].as_array()?;

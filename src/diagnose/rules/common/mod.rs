@@ -7,6 +7,7 @@ pub(super) mod disks;
 pub(super) mod doing;
 pub(in crate::diagnose) mod enter;
 pub(super) mod evidence;
+pub(super) mod filesystems;
 pub(super) mod lasting;
 pub(super) mod links;
 pub(super) mod measured;

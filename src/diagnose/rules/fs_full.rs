@@ -1,0 +1,140 @@
+//! `fs-full`: a file system has no room left, or soon will not.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::filesystems::{subject, writable};
+use super::common::text::{bytes, sh};
+use crate::collect::CollectorId;
+use crate::collect::filesystems::{FilesystemRow, Space};
+use crate::model::derive::rate::ratio;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct FsFull;
+
+/// Part of the room that ordinary users have left, %.
+const WARN: f64 = 5.0;
+const CLEAR: f64 = 7.0;
+/// With so many bytes left nothing is urgent, however small a part of a huge disk they are.
+const PLENTY: u64 = 10_000_000_000;
+/// With less left than this, on a file system of that size, nothing can be done any more.
+const NOTHING: u64 = 1 << 20;
+const NOT_TINY: u64 = 100 << 20;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("fs-full"),
+    title: "a file system has no room left, or very little",
+    condition: "5% or less of the room is available to ordinary users, and less than 10 GB, for \
+        3 of 5 s. Critical when nothing is, or less than 1 MiB of a file system of 100 MiB or \
+        more: writes fail with ENOSPC. Clears above 7%. File systems that are mounted read-only \
+        and images (squashfs, iso9660), which are always full, are not judged.",
+    look_alikes: "Deleted files that a process still holds open: du finds less than df says, and \
+        only closing them gives the room back; the command below lists them. No inodes left: \
+        writes fail with ENOSPC too while df shows room (fs-inodes). A disk quota: ENOSPC or \
+        EDQUOT for one user or project. Blocks that ext4 keeps for root: df shows 100% while root \
+        still writes.",
+    remedy: "Find what grew (du), or who holds deleted files open; truncate or rotate logs, \
+        restart or signal the holder, enlarge the file system. For ext4, tune2fs -m lowers what \
+        is kept for root.",
+    sources: "statvfs(3): f_bavail against f_blocks - f_bfree + f_bavail, as df. node-mixin warns \
+        at 5% and is critical at 3%; awesome-prometheus-alerts warns at 10%. Measured: ext4 of \
+        16 MiB filled by root ends at f_bavail 0 with f_bfree 362.",
+    hold: Hold::of(3, 5),
+    needs_time: Duration::from_secs(4),
+};
+
+impl Rule for FsFull {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Filesystems]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        for (r, s) in writable(w, out) {
+            let (used, avail) = (s.used_bytes(), s.avail_bytes());
+            let Some(left) = ratio(avail as f64, used.saturating_add(avail) as f64) else {
+                continue;
+            };
+            let left = 100.0 * left;
+            if left <= WARN && avail < PLENTY {
+                out.fire(subject(r), fire(r, &s, left));
+            } else if left <= CLEAR && avail < PLENTY / 4 * 5 {
+                out.linger(subject(r));
+            }
+        }
+    }
+}
+
+fn fire(r: &FilesystemRow, s: &Space, left: f64) -> Fire {
+    let (avail, total) = (s.avail_bytes(), s.total_bytes());
+    let none = avail == 0 || (avail < NOTHING && total >= NOT_TINY);
+    let mut f = if none {
+        let left = if avail == 0 { String::new() } else { format!(" ({} left)", bytes(avail)) };
+        let text = format!("{} is full: no room for ordinary users{left}", r.mount);
+        Fire::new(Severity::Crit, text)
+    } else {
+        let text = format!("{} is nearly full: {} left ({left:.1}%)", r.mount, bytes(avail));
+        Fire::new(Severity::Warn, text)
+    };
+    let text = format!(
+        "{} of {} available, {} used ({} on {})",
+        bytes(avail),
+        bytes(total),
+        bytes(s.used_bytes()),
+        r.kind,
+        r.source
+    );
+    f.evidence.push(Evidence::new("avail", left, "%", text).over(WARN));
+    let kept = s.free.saturating_sub(s.avail).saturating_mul(s.block);
+    if kept > 0 {
+        let text = format!("{} more are free, kept for root or by the file system", bytes(kept));
+        f.evidence.push(Evidence::new("bfree", kept as f64, "bytes", text));
+    }
+    if s.files > 0 {
+        let text = format!("{} of {} inodes free", s.files_free, s.files);
+        if s.files_free > 0 {
+            f.ruled_out.push(RuledOut::new("fs-inodes", text));
+        } else {
+            f.evidence.push(Evidence::new("ffree", 0.0, "", text));
+        }
+    }
+    let text = format!("mounted {}: full of what was written to it", r.mount_options);
+    f.ruled_out.push(RuledOut::new("read-only image", text));
+    let dir = sh(&r.mount);
+    f.next.push(format!("df -h {dir}; du -xhd2 {dir} 2>/dev/null | sort -h | tail -20"));
+    f.next.push(held_open(&r.mount));
+    f
+}
+
+/// Deleted files that are still open, largest first: bytes, and the descriptor that holds each.
+fn held_open(mount: &str) -> String {
+    // A pattern of find: what has a meaning in it stands for itself.
+    let mut name = String::new();
+    for c in mount.trim_end_matches('/').chars() {
+        if "*?[]\\".contains(c) {
+            name.push('\\');
+        }
+        name.push(c);
+    }
+    let pattern = sh(&format!("{name}/* (deleted)"));
+    format!(
+        "find /proc/[0-9]*/fd -lname {pattern} -exec stat -Lc '%s %n' {{}} + 2>/dev/null | sort -rn | head"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_search_for_deleted_files_takes_names_as_they_are() {
+        let at = |m: &str| held_open(m).split(" -exec").next().unwrap_or("").to_owned();
+        assert_eq!(at("/var"), "find /proc/[0-9]*/fd -lname '/var/* (deleted)'");
+        assert_eq!(at("/"), "find /proc/[0-9]*/fd -lname '/* (deleted)'");
+        assert_eq!(at("/a[1]'b"), r"find /proc/[0-9]*/fd -lname '/a\[1\]'\''b/* (deleted)'");
+    }
+}

@@ -1,0 +1,97 @@
+//! `fs-read-only`: a file system that was mounted for writing takes no writes any more.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::filesystems::{rows, subject};
+use super::common::text::{sh, time};
+use crate::collect::CollectorId;
+use crate::collect::filesystems::FilesystemRow;
+use crate::model::time::MonoNs;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct FsReadOnly;
+
+/// What says that the kernel did it, and not whoever mounted it.
+const BY_KERNEL: [&str; 3] = ["emergency_ro", "shutdown", "errors=remount-ro"];
+/// File systems with no block device of their own that are local all the same.
+const LOCAL: [&str; 3] = ["btrfs", "bcachefs", "ubifs"];
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("fs-read-only"),
+    title: "a file system was mounted for writing and turned read-only: writes fail",
+    condition: "The mount point is rw while the file system itself is ro, or shows emergency_ro \
+        or shutdown: the kernel did that, for an error. Suspected and a warning only where it was \
+        so before we looked and no option tells why.",
+    look_alikes: "Mounted read-only by choice: then the mount point is ro as well, and nothing \
+        is said, nor of images (squashfs, iso9660), which cannot be written to. A remount by \
+        hand (mount -o remount,ro) sets both too. A full file system fails with ENOSPC, not \
+        EROFS (fs-full).",
+    remedy: "Look up the first error in the kernel log: a disk that fails or was gone for a \
+        moment, or damage in the file system. Save the data, look at the disk (smartctl, the \
+        storage's own log), unmount, run fsck, mount again. Remounting rw without fsck risks \
+        more damage.",
+    sources: "/proc/self/mountinfo: options of the mount point and, after the dash, of the file \
+        system. Measured on 6.18: ext4 with errors=remount-ro after an error is rw with \
+        emergency_ro (since 6.15), and writes give EROFS; before that the kernel sets ro there.",
+    hold: Hold::events(5),
+    needs_time: Duration::from_secs(1),
+};
+
+impl Rule for FsReadOnly {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Filesystems]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let turned = w.derived.turned.as_deref().map_or(&[][..], |t| t);
+        for r in rows(w).iter().filter(|r| r.takes_no_writes() && !r.mounted_read_only()) {
+            let since = turned.iter().find(|t| t.dev == r.dev && t.mount == r.mount);
+            // A server, or a layer, decides for itself how it begins.
+            let local = r.dev.major != 0 || LOCAL.contains(&&*r.kind);
+            if since.is_some() || local {
+                out.fire(subject(r), fire(w, r, since.map(|t| t.at)));
+            }
+        }
+    }
+}
+
+fn fire(w: &Window<'_>, r: &FilesystemRow, since: Option<MonoNs>) -> Fire {
+    let why = BY_KERNEL.iter().find(|o| r.has_option(o));
+    let sure = since.is_some() || why.is_some();
+    let severity = if sure { Severity::Crit } else { Severity::Warn };
+    let mut f = Fire::new(severity, format!("{} turned read-only: writes to it fail", r.mount));
+    f.since = since;
+    let text = format!("mounted {}, but the file system is {}", r.mount_options, r.options);
+    f.evidence.push(Evidence::text("options", text));
+    match since {
+        Some(at) => {
+            let age = w.tick.mono.since(at);
+            let text = format!("it took writes until {} ago", time(age));
+            f.evidence.push(Evidence::new("since", age.as_secs_f64(), "s", text));
+        }
+        None => f.missing.push("since when: it was so before we looked".to_owned()),
+    }
+    if !sure {
+        f.confidence = Confidence::Suspected;
+    }
+    let text = format!("{} on {}", r.kind, r.source);
+    f.evidence.push(Evidence::text("source", text));
+    f.ruled_out.push(RuledOut::new("read-only by choice", "the mount point is rw"));
+    let source = r.source.rsplit('/').next().unwrap_or(&r.source);
+    let names = format!("{source}|remounting|I/O error");
+    f.next.push(format!("dmesg -T | grep -iE {} | tail -20", sh(&names)));
+    if &*r.kind == "ext4" {
+        let name = w.derived.disk(r.dev).map_or(source, |d| &*d.name);
+        let dir = sh(&format!("/sys/fs/ext4/{name}"));
+        f.next.push(format!("grep . {dir}/errors_count {dir}/first_error_*"));
+    }
+    f.next.push(format!("findmnt {}", sh(&r.mount)));
+    f
+}

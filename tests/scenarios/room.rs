@@ -1,0 +1,78 @@
+//! File systems of an incident: what is mounted, and how full it is (`fs.NAME.avail`, in blocks
+//! of 4 KiB; `fs.NAME.files_free`).
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use stallscope::collect::filesystems::{FilesystemRow, FilesystemsSample, Space};
+use stallscope::model::subject::DiskId;
+use stallscope::model::time::MonoNs;
+
+use crate::incident::Incident;
+use crate::ticks::View;
+
+/// Bytes per block.
+const BLOCK: u64 = 4096;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Filesystem {
+    pub(crate) name: String,
+    pub(crate) mount: String,
+    pub(crate) kind: String,
+    pub(crate) source: String,
+    /// Has no block device of its own.
+    #[serde(default)]
+    pub(crate) virtual_device: bool,
+    #[serde(default = "rw")]
+    pub(crate) mount_options: String,
+    #[serde(default = "rw")]
+    pub(crate) options: String,
+    /// Options that it turns to, and when, s.
+    pub(crate) turns: Option<Turn>,
+    /// It answers no more from then on, s.
+    pub(crate) hangs_from: Option<f64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Turn {
+    pub(crate) at: f64,
+    pub(crate) to: f64,
+    #[serde(default = "rw")]
+    pub(crate) mount_options: String,
+    pub(crate) options: String,
+}
+
+fn rw() -> String {
+    "rw".to_owned()
+}
+
+pub(crate) fn filesystems(i: &Incident, v: View<'_>, t: f64, mono: MonoNs) -> FilesystemsSample {
+    let row = |(n, f): (usize, &Filesystem)| {
+        let get = |key: &str| v.get(&format!("fs.{}.{key}", f.name));
+        let turn = f.turns.as_ref().filter(|x| t >= x.at && t < x.to);
+        let hangs = f.hangs_from.filter(|from| t >= from + 2.0);
+        let since = |from: f64| MonoNs(mono.0 - ((t - from) * 1e9).round() as u64);
+        FilesystemRow {
+            mount: f.mount.as_str().into(),
+            dev: DiskId { major: if f.virtual_device { 0 } else { 252 }, minor: n as u32 * 16 },
+            kind: f.kind.as_str().into(),
+            source: f.source.as_str().into(),
+            mount_options: turn.map_or(&*f.mount_options, |x| &*x.mount_options).into(),
+            options: turn.map_or(&*f.options, |x| &*x.options).into(),
+            space: get("blocks").map(|blocks| Space {
+                block: BLOCK,
+                blocks,
+                free: get("free").or(get("avail")).unwrap_or(0),
+                avail: get("avail").unwrap_or(0),
+                files: get("files").unwrap_or(0),
+                files_free: get("files_free").unwrap_or(0),
+            }),
+            errno: None,
+            waits_since: hangs.map(since),
+        }
+    };
+    let all = i.filesystems.iter().enumerate().map(row).collect();
+    FilesystemsSample { filesystems: Arc::new(all), left_out: 0 }
+}
