@@ -205,11 +205,7 @@ fn cgroups(n: u64) -> CgroupsSample {
             };
             2
         ],
-        memory_bytes: None,
-        memory_limit_bytes: None,
-        psi_cpu: None,
-        psi_io: None,
-        psi_memory: None,
+        ..CgroupRow::default()
     };
     CgroupsSample { groups: NAMES.with(|p| p.iter().enumerate().map(group).collect()), unread: 0 }
 }

@@ -19,6 +19,7 @@ mod disks_more;
 mod filesystems;
 #[allow(dead_code, reason = "the differential tests use the rest of it")]
 mod kit;
+mod limits;
 mod machine;
 mod netdev;
 mod own;

@@ -258,8 +258,13 @@ pub(crate) struct Cgroup {
     pub(crate) period_us: u64,
     /// I/O limits and counters on one disk, by its name.
     pub(crate) io: Option<CgroupIo>,
-    /// Bytes; what is used is `cgroup.NAME.memory`.
+    /// Bytes; what is used is `cgroup.NAME.memory`, what was refused `.failures`, who was killed
+    /// `.oom_kills`, pressure `.psi_memory_full_us`.
     pub(crate) memory_limit: Option<u64>,
+    /// Tasks; how many there are is `cgroup.NAME.pids`, how many were refused `.pids_failures`.
+    pub(crate) pids_max: Option<u64>,
+    /// Read at multiples of so many seconds only.
+    pub(crate) every: Option<f64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stallscope::collect::cgroups::{CgroupCpu, CgroupIo, CgroupRow, CgroupsSample};
+use stallscope::collect::cgroups::{CgroupCpu, CgroupIo, CgroupPids, CgroupRow, CgroupsSample};
 use stallscope::collect::cpu::{CpuSample, CpuTimes};
 use stallscope::collect::disks::{
     DiscardCounters, DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample, FlushCounters,
@@ -458,8 +458,12 @@ fn cgroups(i: &Incident, v: View<'_>, t: f64) -> CgroupsSample {
         .cgroups
         .iter()
         .enumerate()
+        .filter(|(_, c)| c.every.is_none_or(|every| t % every < 1e-9))
         .map(|(n, c)| {
             let g = |k: &str| v.n(&format!("cgroup.{}.{k}", c.name));
+            let get = |k: &str| v.get(&format!("cgroup.{}.{k}", c.name));
+            let psi_memory =
+                get("psi_memory_full_us").map(|us| PsiTotals { some_us: us, full_us: Some(us) });
             CgroupRow {
                 id: CgroupId(n as u64 + 1),
                 path: c.path.as_str().into(),
@@ -473,8 +477,16 @@ fn cgroups(i: &Incident, v: View<'_>, t: f64) -> CgroupsSample {
                     usage_ns: Some(g("usage_ns")),
                 }),
                 io: c.io.iter().map(|io| cgroup_io(i, io, g, t)).collect(),
-                memory_bytes: v.get(&format!("cgroup.{}.memory", c.name)),
+                memory_bytes: get("memory"),
                 memory_limit_bytes: c.memory_limit,
+                oom_kills: get("oom_kills"),
+                memory_failures: get("failures"),
+                pids: get("pids").map(|current| CgroupPids {
+                    current,
+                    max: c.pids_max,
+                    failures: get("pids_failures"),
+                }),
+                psi_memory,
                 ..CgroupRow::default()
             }
         })

@@ -5,9 +5,9 @@ use std::io;
 use std::time::Duration;
 
 use super::mounts::{Hierarchy, hierarchies, parse_controllers};
-use super::read::{Contents, Reader};
+use super::read::{Contents, Limits, Reader};
 use super::tree::{Group, Known};
-use super::{CgroupRow, CgroupsSample};
+use super::{CgroupPids, CgroupRow, CgroupsSample};
 use crate::clock;
 use crate::collect::{
     CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
@@ -24,6 +24,8 @@ const FIRST_ROUND: Duration = Duration::from_millis(50);
 const CHECK_AGE: Duration = Duration::from_secs(5);
 /// Groups read in every round, whatever the budget.
 const MIN_READS: usize = 4;
+/// Part of a limit of memory or tasks at which a group is read in every tick.
+const NEAR: f64 = 0.8;
 /// Groups whose files stay open; a group has at most nine, and all together an eighth of our
 /// descriptors.
 const MAX_OPEN_GROUPS: usize = 24;
@@ -64,7 +66,7 @@ impl Collector for CgroupsCollector {
         let mut others = VecDeque::new();
         for (i, h) in hierarchies.iter().enumerate() {
             // cpuacct alone has no limits; its usage joins the rows of the cpu controller.
-            if h.v2 || h.v1.cpu || h.v1.blkio || h.v1.memory {
+            if h.v2 || h.v1.cpu || h.v1.blkio || h.v1.memory || h.v1.pids {
                 let root = Group::root(i, &h.dir);
                 known.add(&root);
                 others.push_back(root);
@@ -191,6 +193,7 @@ impl CgroupsCollector {
         group.limits = self.reader(&group).limits();
         let limited = group.limits.matter();
         let (contents, _) = self.contents(&mut group, limited);
+        let limited = limited || is_near(&group.limits, &contents);
         // The root has no limit in v2, and its counters are the system's.
         if limited || !group.is_root() {
             out.groups.push(row(&group, &self.hierarchies, contents));
@@ -236,6 +239,17 @@ impl CgroupsCollector {
     }
 }
 
+/// What happens to it next is worth a closer look: it is near a limit, or was beyond one.
+fn is_near(limits: &Limits, contents: &Contents) -> bool {
+    let near = |now: Option<u64>, most: Option<u64>| {
+        now.zip(most).is_some_and(|(now, most)| now as f64 >= NEAR * most as f64)
+    };
+    let memory = limits.memory.into_iter().chain(limits.memory_high).min();
+    near(contents.memory, memory)
+        || near(contents.pids, limits.pids)
+        || contents.oom_kills.is_some_and(|n| n > 0)
+}
+
 fn max_open_groups() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.map_or(MAX_OPEN_GROUPS, |n| MAX_OPEN_GROUPS.min((n / 72) as usize))
@@ -252,6 +266,14 @@ fn row(group: &Group, hierarchies: &[Hierarchy], contents: Contents) -> CgroupRo
         io: contents.io,
         memory_bytes: contents.memory,
         memory_limit_bytes: group.limits.memory,
+        memory_high_bytes: group.limits.memory_high,
+        oom_kills: contents.oom_kills,
+        memory_failures: contents.memory_failures,
+        pids: contents.pids.map(|current| CgroupPids {
+            current,
+            max: group.limits.pids,
+            failures: contents.pids_failures,
+        }),
         psi_cpu,
         psi_io,
         psi_memory,

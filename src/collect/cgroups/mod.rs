@@ -1,8 +1,9 @@
-//! CPU, I/O and memory of cgroups, with their limits: v1 (`cpu`, `cpuacct`, `blkio`, `memory`)
-//! and v2 (`cpu.stat`, `cpu.max`, `io.stat`, `io.max`, `memory.current`, `*.pressure`).
+//! CPU, I/O, memory and tasks of cgroups, with their limits: v1 (`cpu`, `cpuacct`, `blkio`,
+//! `memory`, `pids`) and v2 (`cpu.stat`, `cpu.max`, `io.stat`, `io.max`, `memory.current`,
+//! `memory.events`, `pids.events`, `*.pressure`).
 //!
 //! Hierarchies are found in `/proc/self/mountinfo` and walked within a CPU budget. Groups with a
-//! CPU or I/O limit are read in every tick, the others in turn; what was due and not read is
+//! CPU or I/O limit, or near another limit, are read in every tick, the others in turn; what was due and not read is
 //! counted. No kernel counts throttled I/O: a limit and a rate are all there is to see.
 
 mod collector;
@@ -52,6 +53,16 @@ pub struct CgroupRow {
     pub memory_bytes: Option<u64>,
     /// `memory.max` or `memory.limit_in_bytes`; `None` for no limit.
     pub memory_limit_bytes: Option<u64>,
+    /// `memory.high` (v2): beyond it the group is slowed down and reclaims for itself.
+    pub memory_high_bytes: Option<u64>,
+    /// Processes of it that the kernel killed for want of memory; v2 counts those of the groups
+    /// below as well.
+    pub oom_kills: Option<u64>,
+    /// How often memory was asked for at the limit: `memory.failcnt` and `memory.memsw.failcnt`,
+    /// or `max` and `high` of `memory.events`.
+    pub memory_failures: Option<u64>,
+    /// Number of tasks against its limit.
+    pub pids: Option<CgroupPids>,
     /// `cpu.pressure` (v2).
     pub psi_cpu: Option<PsiTotals>,
     /// `io.pressure` (v2).
@@ -76,6 +87,18 @@ pub struct CgroupCpu {
     pub throttled_ns: u64,
     /// CPU time used, ns; `None` where the hierarchy does not count it.
     pub usage_ns: Option<u64>,
+}
+
+/// Tasks of a cgroup and of those below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CgroupPids {
+    /// How many there are.
+    pub current: u64,
+    /// `pids.max`; `None` for no limit.
+    pub max: Option<u64>,
+    /// How often `fork` failed here for a limit: `max` of `pids.events`.
+    pub failures: Option<u64>,
 }
 
 /// I/O of one cgroup on one device: counters and limits (per second).

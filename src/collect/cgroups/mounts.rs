@@ -18,6 +18,7 @@ pub(super) struct Controllers {
     pub cpuacct: bool,
     pub blkio: bool,
     pub memory: bool,
+    pub pids: bool,
 }
 
 /// A mounted hierarchy.
@@ -106,20 +107,27 @@ fn parse_line(line: &[u8]) -> Option<(&[u8], Hierarchy)> {
         cpuacct: has(b"cpuacct"),
         blkio: has(b"blkio"),
         memory: has(b"memory"),
+        pids: has(b"pids"),
     };
     if !(v2 || (fstype == b"cgroup" && v1 != Controllers::default())) {
         return None;
     }
     let v1 = if v2 { Controllers::default() } else { v1 };
     let dir = PathBuf::from(mount.trim_start_matches('/'));
-    let v2_offers = Controllers { cpu: v2, cpuacct: false, blkio: v2, memory: v2 };
+    let v2_offers = Controllers { cpu: v2, cpuacct: false, blkio: v2, memory: v2, pids: v2 };
     Some((dev, Hierarchy { mount: mount.into(), dir, v2, v1, v2_offers }))
 }
 
 /// Parses `cgroup.controllers`: those that v1 does not hold.
 pub(super) fn parse_controllers(bytes: &[u8]) -> Controllers {
     let has = |name: &[u8]| fields(bytes).any(|f| f == name);
-    Controllers { cpu: has(b"cpu"), cpuacct: false, blkio: has(b"io"), memory: has(b"memory") }
+    Controllers {
+        cpu: has(b"cpu"),
+        cpuacct: false,
+        blkio: has(b"io"),
+        memory: has(b"memory"),
+        pids: has(b"pids"),
+    }
 }
 
 #[cfg(test)]

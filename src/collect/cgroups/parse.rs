@@ -192,6 +192,14 @@ pub(super) fn parse_memory(bytes: &[u8]) -> Option<u64> {
     number(whole_lines(bytes).trim_ascii()).filter(|n| *n < 1 << 62)
 }
 
+/// The count of one event in a file of `name count` lines, such as `memory.events`.
+pub(super) fn parse_event(bytes: &[u8], name: &[u8]) -> Option<u64> {
+    lines(whole_lines(bytes)).find_map(|line| {
+        let mut f = fields(line);
+        (f.next()? == name).then(|| number(f.next()?))?
+    })
+}
+
 /// `254:0`.
 fn device(field: &[u8]) -> Option<DiskId> {
     let colon = field.iter().position(|b| *b == b':')?;
@@ -281,6 +289,19 @@ mod tests {
         assert_eq!(rows, [want]);
     }
 
+    /// Both of 6.18; `oom_kill` is not `oom_kill_disable`, nor `oom`.
+    #[test]
+    fn events_are_found_by_their_whole_name() {
+        let v1 = b"oom_kill_disable 0\nunder_oom 0\noom_kill 17\n";
+        let v2 = b"low 0\nhigh 7\nmax 5\noom 4\noom_kill 3\noom_group_kill 1\n";
+        assert_eq!(parse_event(v1, b"oom_kill"), Some(17));
+        assert_eq!(parse_event(v2, b"oom_kill"), Some(3));
+        assert_eq!(parse_event(v2, b"max"), Some(5));
+        // Before 4.13.
+        assert_eq!(parse_event(b"oom_kill_disable 0\nunder_oom 0\n", b"oom_kill"), None);
+        assert_eq!(parse_event(b"max 5", b"max"), None, "cut");
+    }
+
     #[test]
     fn no_memory_limit_is_none() {
         assert_eq!(parse_memory(b"max\n"), None);
@@ -292,6 +313,7 @@ mod tests {
         #[test]
         fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = (parse_cpu_stat(&bytes), parse_cpu_max(&bytes), parse_memory(&bytes));
+            let _ = parse_event(&bytes, b"max");
             let _ = (parse_io_stat(&bytes), parse_io_max(&bytes));
             let mut rows = Vec::new();
             parse_v1_io(&bytes, V1Counters::Ios, &mut rows);

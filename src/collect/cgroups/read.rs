@@ -17,6 +17,8 @@ pub(super) struct Limits {
     pub cpu: Option<(Option<u64>, u64)>,
     pub io: Vec<CgroupIo>,
     pub memory: Option<u64>,
+    pub memory_high: Option<u64>,
+    pub pids: Option<u64>,
 }
 
 impl Limits {
@@ -32,6 +34,10 @@ pub(super) struct Contents {
     pub cpu: Option<CgroupCpu>,
     pub io: Vec<CgroupIo>,
     pub memory: Option<u64>,
+    pub oom_kills: Option<u64>,
+    pub memory_failures: Option<u64>,
+    pub pids: Option<u64>,
+    pub pids_failures: Option<u64>,
     pub psi: [Option<PsiTotals>; 3],
 }
 
@@ -88,6 +94,8 @@ impl Reader<'_> {
                 cpu: self.file("cpu.max").and_then(parse::parse_cpu_max),
                 io,
                 memory: self.file("memory.max").and_then(parse::parse_memory),
+                memory_high: self.file("memory.high").and_then(parse::parse_memory),
+                pids: self.file("pids.max").and_then(parse::parse_memory),
             };
         }
         let mut out = Limits::default();
@@ -115,6 +123,9 @@ impl Reader<'_> {
         if v1.memory {
             out.memory = self.file("memory.limit_in_bytes").and_then(parse::parse_memory);
         }
+        if v1.pids {
+            out.pids = self.file("pids.max").and_then(parse::parse_memory);
+        }
         out
     }
 
@@ -126,9 +137,36 @@ impl Reader<'_> {
         let cpu = self.file("cpu.stat").map(parse::parse_cpu_stat);
         let io = self.file("io.stat").map(parse::parse_io_stat);
         let memory = self.file("memory.current").and_then(parse::parse_memory);
+        let (mut oom_kills, mut memory_failures) = (None, None);
+        if memory.is_some()
+            && let Some(text) = self.file("memory.events")
+        {
+            oom_kills = parse::parse_event(text, b"oom_kill");
+            let of = |name: &[u8]| parse::parse_event(text, name);
+            memory_failures = of(b"max").zip(of(b"high")).map(|(a, b)| a.saturating_add(b));
+        }
+        let (pids, pids_failures) = self.pids(limits);
         let psi = ["cpu.pressure", "io.pressure", "memory.pressure"]
             .map(|name| self.file(name).and_then(parse_pressure));
-        Contents { cpu: join_cpu(cpu, limits), io: join_io(io, limits), memory, psi }
+        Contents {
+            cpu: join_cpu(cpu, limits),
+            io: join_io(io, limits),
+            memory,
+            oom_kills,
+            memory_failures,
+            pids,
+            pids_failures,
+            psi,
+        }
+    }
+
+    /// Tasks, and how often one more was refused: of groups with a limit.
+    fn pids(&mut self, limits: &Limits) -> (Option<u64>, Option<u64>) {
+        if limits.pids.is_none() {
+            return (None, None);
+        }
+        let now = self.file("pids.current").and_then(parse::parse_memory);
+        (now, self.file("pids.events").and_then(|t| parse::parse_event(t, b"max")))
     }
 
     fn contents_v1(&mut self, limits: &Limits) -> Contents {
@@ -167,6 +205,15 @@ impl Reader<'_> {
         }
         if v1.memory {
             out.memory = self.file("memory.usage_in_bytes").and_then(parse::parse_memory);
+            let plain = self.file("memory.failcnt").and_then(parse::parse_memory);
+            // With swap in the account: a limit of its own, which the group may meet first.
+            let all = self.file("memory.memsw.failcnt").and_then(parse::parse_memory);
+            out.memory_failures = plain.map(|n| n.saturating_add(all.unwrap_or(0)));
+            let control = self.file("memory.oom_control");
+            out.oom_kills = control.and_then(|t| parse::parse_event(t, b"oom_kill"));
+        }
+        if v1.pids {
+            (out.pids, out.pids_failures) = self.pids(limits);
         }
         out
     }

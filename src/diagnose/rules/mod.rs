@@ -2,6 +2,7 @@
 
 mod cfs_throttle;
 mod cgroup_io_throttle;
+mod cgroup_mem_stall;
 pub(super) mod common;
 mod compaction_stall;
 mod conntrack_clash;
@@ -37,6 +38,7 @@ mod nic_errors;
 mod nic_few_queues;
 mod nic_rx_drop;
 mod nic_saturated;
+mod oom_kill;
 mod qdisc_drop_or_requeue;
 mod rp_filter_drop;
 mod runq_latency_idle_elsewhere;
@@ -142,6 +144,8 @@ pub const RULES: &[&dyn Rule] = &[
     &cpu_steal::CpuSteal,
     &mem_stall::MemStall,
     &compaction_stall::CompactionStall,
+    &cgroup_mem_stall::CgroupMemStall,
+    &oom_kill::OomKill,
 ];
 
 #[cfg(test)]

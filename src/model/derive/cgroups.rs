@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cpu::psi_some;
+use super::cpu::{psi_full, psi_some};
 use super::rate::{Readings, grown, per_second, ratio};
 use crate::collect::Stamped;
 use crate::collect::cgroups::{CgroupIo, CgroupRow, CgroupsSample};
@@ -26,12 +26,18 @@ pub struct CgroupFigures {
     pub cpu: Option<CgroupCpuFigures>,
     /// I/O per device.
     pub io: Vec<CgroupIoFigures>,
+    /// How often per second memory was asked for at the limit.
+    pub memory_failures_s: Option<f64>,
+    /// How often per second one more task was refused.
+    pub pids_refused_s: Option<f64>,
     /// Pressure of this cgroup, % of the interval with a task stalled.
     pub psi_cpu: Option<f64>,
     /// The same for I/O.
     pub psi_io: Option<f64>,
     /// The same for memory.
     pub psi_memory: Option<f64>,
+    /// The same with all tasks stalled.
+    pub psi_memory_full: Option<f64>,
 }
 
 /// CPU bandwidth control over one interval.
@@ -152,6 +158,15 @@ fn figures(p: &CgroupRow, n: &CgroupRow, dt: Duration) -> CgroupFigures {
         psi_cpu: psi(p.psi_cpu, n.psi_cpu),
         psi_io: psi(p.psi_io, n.psi_io),
         psi_memory: psi(p.psi_memory, n.psi_memory),
+        psi_memory_full: p.psi_memory.zip(n.psi_memory).and_then(|(p, n)| psi_full(p, n, dt)),
+        memory_failures_s: p
+            .memory_failures
+            .zip(n.memory_failures)
+            .and_then(|(p, n)| per_second(grown(p, n)? as f64, dt)),
+        pids_refused_s: p
+            .pids
+            .zip(n.pids)
+            .and_then(|(p, n)| per_second(grown(p.failures?, n.failures?)? as f64, dt)),
     }
 }
 

@@ -366,7 +366,7 @@ pub struct PsiFigures {
 pub fn derive_psi(prev: &Stamped<PsiSample>, now: &Stamped<PsiSample>) -> PsiFigures {
     let dt = now.span.mid().since(prev.span.mid());
     let some = |p: Option<PsiTotals>, n: Option<PsiTotals>| psi_some(p?, n?, dt);
-    let full = |p: Option<PsiTotals>, n: Option<PsiTotals>| psi_share(p?.full_us?, n?.full_us?, dt);
+    let full = |p: Option<PsiTotals>, n: Option<PsiTotals>| psi_full(p?, n?, dt);
     let (p, n) = (&prev.data, &now.data);
     PsiFigures {
         cpu_some: some(p.cpu, n.cpu),
@@ -381,6 +381,12 @@ pub fn derive_psi(prev: &Stamped<PsiSample>, now: &Stamped<PsiSample>) -> PsiFig
 #[must_use]
 pub fn psi_some(p: PsiTotals, n: PsiTotals, dt: Duration) -> Option<f64> {
     psi_share(p.some_us, n.some_us, dt)
+}
+
+/// The same with all tasks stalled.
+#[must_use]
+pub fn psi_full(p: PsiTotals, n: PsiTotals, dt: Duration) -> Option<f64> {
+    psi_share(p.full_us?, n.full_us?, dt)
 }
 
 fn psi_share(p: u64, n: u64, dt: Duration) -> Option<f64> {

@@ -87,7 +87,9 @@ owns!(CpuFigures { cpus } flat { dt, total, ctxt_s, running, blocked });
 owns!(SoftirqFigures { vectors, per_cpu, softnet } flat { dt });
 owns!(SchedFigures { threads, cpus } flat { load, unread_threads });
 owns!(ThreadWait { thread } flat { dt, run_ns, run_delay_ns, slices });
-owns!(CgroupFigures { path, mount, io } flat { id, dt, cpu, psi_cpu, psi_io, psi_memory });
+owns!(CgroupFigures { path, mount, io } flat {
+    id, dt, cpu, memory_failures_s, pids_refused_s, psi_cpu, psi_io, psi_memory, psi_memory_full
+});
 owns!(DiskFigures { name, attrs, cap } flat {
     id, dt, r_s, w_s, d_s, f_s, rkb_s, wkb_s, rrqm_s, wrqm_s, r_await, w_await, f_await, rareq_kb,
     wareq_kb, await_ms, aqu_sz, aqu_sz_weighted, util, in_flight, completed, io_ticks, unaccounted,

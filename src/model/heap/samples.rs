@@ -37,7 +37,8 @@ owns!(NetCountersSample { spaces } flat { tcp_mem, tcp_max_orphans });
 owns!(NetnsCounters { names, values } flat { netns });
 owns!(CgroupsSample { groups } flat { unread });
 owns!(CgroupRow { path, mount, io } flat {
-    id, cpu, memory_bytes, memory_limit_bytes, psi_cpu, psi_io, psi_memory
+    id, cpu, memory_bytes, memory_limit_bytes, memory_high_bytes, oom_kills, memory_failures,
+    pids, psi_cpu, psi_io, psi_memory
 });
 
 owns!(FilesystemsSample { filesystems } flat { left_out });

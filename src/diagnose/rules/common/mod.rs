@@ -11,6 +11,7 @@ pub(super) mod filesystems;
 pub(super) mod lasting;
 pub(super) mod links;
 pub(super) mod measured;
+pub(super) mod memory;
 pub(super) mod nics;
 pub(super) mod peers;
 pub(super) mod release;

@@ -1,0 +1,211 @@
+//! `cgroup-mem-stall`: a cgroup waits for its own memory, on a host that has enough.
+
+use std::time::Duration;
+
+use super::super::{
+    Confidence, Evidence, Fire, Hold, NOT_YET, Rule, RuleDoc, RuleId, RuledOut, Severity,
+    Thresholds, Verdicts, Window,
+};
+use super::common::cgroups::{of_v1, subject};
+use super::common::memory::{self, limit};
+use super::common::text::{bytes, rate};
+use super::common::vm;
+use crate::collect::CollectorId;
+use crate::collect::cgroups::CgroupRow;
+use crate::model::derive::cgroups::CgroupFigures;
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct CgroupMemStall;
+
+/// % of the time in which all its tasks wait for memory.
+const FULL: f64 = 10.0;
+/// Pages per second that come back just after they were evicted.
+const REFAULTS: f64 = 1000.0;
+/// % of the time in which a task of the host waits for I/O.
+const IO: f64 = 20.0;
+/// Part of its limit that a group uses that reclaims for every page.
+const AT_LIMIT: f64 = 0.95;
+/// Pages that reclaim frees ahead of use, bytes: much of a small limit.
+const SLACK: u64 = 512 << 10;
+/// Part of the thresholds above which an active finding stays.
+const CLEAR: f64 = 0.7;
+/// The host's own pressure at which it is the host's business: `mem-stall`.
+const HOST: f64 = 10.0;
+/// Part of the memory that is available where the host has enough.
+const ENOUGH: f64 = 0.05;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("cgroup-mem-stall"),
+    title: "a cgroup reads again and again what its memory limit just made it forget",
+    condition: "On v2: all tasks of the cgroup wait for memory in 10% or more of the time (PSI \
+        full), while those of the host do not. On v1, which has no pressure per group: a cgroup \
+        at its limit that is asked for more (failcnt grows), while 1000 or more file pages per \
+        second come back (workingset_refault_file), tasks wait for I/O in 20% or more of the time \
+        and the host has memory; suspected where more than one group may be meant. For 5 of 10 s. \
+        Clears below 0.7 of that.",
+    look_alikes: "A cold cache: what is read for the first time does not refault. A host short of \
+        memory: mem-stall, and MemAvailable is low. A slow disk: refaults stay low there. A \
+        cgroup whose page cache fills its limit is fine as long as nothing of it is needed again.",
+    remedy: "Raise memory.max or memory.high (memory.limit_in_bytes) until the files in use fit: \
+        page cache counts. Or read with O_DIRECT or fadvise DONTNEED what is read once, and give \
+        the job that scans a cgroup of its own.",
+    sources: "memory.pressure, memory.events, memory.failcnt, /proc/vmstat. Measured: a file of \
+        200 MiB read in a loop in a v1 group of 50 MiB: 16.7k refaults/s, io pressure 54%, memory \
+        pressure 3% only.",
+    hold: Hold::of(5, 10),
+    needs_time: Duration::from_secs(7),
+};
+
+impl Rule for CgroupMemStall {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Cgroups]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(now) = w.derived.cgroups.as_ref() else { return };
+        if w.derived.psi.and_then(|p| p.memory_full).is_some_and(|full| full >= HOST) {
+            // mem-stall names the group.
+            return;
+        }
+        let mut thrashing: Vec<(&CgroupFigures, &CgroupRow)> = Vec::new();
+        let mut lingering: Vec<Subject> = Vec::new();
+        for g in now.iter() {
+            let Some(row) = row(w, g) else { continue };
+            match g.psi_memory_full {
+                Some(full) if full >= FULL => out.fire(subject(g), stalled(w, g, row, full)),
+                Some(full) if full >= CLEAR * FULL => out.linger(subject(g)),
+                None if g.memory_failures_s.is_some_and(|n| n > 0.0) && is_at_limit(row) => {
+                    thrashing.push((g, row));
+                    lingering.push(subject(g));
+                }
+                _ => {}
+            }
+        }
+        if thrashing.is_empty() {
+            return;
+        }
+        let Some(t) = Thrash::of(w) else {
+            for s in lingering {
+                out.unknown(s, NOT_YET);
+            }
+            return;
+        };
+        if t.over(1.0) {
+            let alone = thrashing.len() == 1;
+            for (g, row) in thrashing {
+                out.fire(subject(g), thrashes(w, g, row, &t, alone));
+            }
+        } else if t.over(CLEAR) {
+            for s in lingering {
+                out.linger(s);
+            }
+        }
+    }
+}
+
+fn row<'a>(w: &Window<'a>, g: &CgroupFigures) -> Option<&'a CgroupRow> {
+    let s = w.tick.samples.cgroups.as_ref()?;
+    s.data.groups.iter().find(|r| r.id == g.id && r.mount == g.mount)
+}
+
+fn is_at_limit(r: &CgroupRow) -> bool {
+    r.memory_bytes.zip(limit(r)).is_some_and(|(now, most)| {
+        now as f64 >= AT_LIMIT * most as f64 || now.saturating_add(SLACK) >= most
+    })
+}
+
+/// What the host as a whole shows of a group that reads again what it forgot.
+struct Thrash {
+    refaults: f64,
+    io: f64,
+    available: f64,
+    total: f64,
+}
+
+impl Thrash {
+    fn of(w: &Window<'_>) -> Option<Self> {
+        let memory = w.tick.samples.memory.as_ref()?;
+        Some(Self {
+            refaults: vm::rate(w, "workingset_refault_file")?,
+            io: w.derived.psi.and_then(|p| p.io_some)?,
+            available: memory.data.get("meminfo.MemAvailable")? as f64 * 1024.0,
+            total: memory.data.get("meminfo.MemTotal")? as f64 * 1024.0,
+        })
+    }
+    fn over(&self, part: f64) -> bool {
+        self.refaults >= part * REFAULTS
+            && self.io >= part * IO
+            && self.available >= ENOUGH * self.total
+    }
+}
+
+fn stalled(w: &Window<'_>, g: &CgroupFigures, r: &CgroupRow, full: f64) -> Fire {
+    let text = format!("{} waits for memory {full:.0}% of the time; the host does not", g.path);
+    let mut f = Fire::new(Severity::Warn, text);
+    let some = g.psi_memory.map_or(String::new(), |s| format!(", some {s:.0}%"));
+    let text = format!("memory.pressure full {full:.0}%{some}");
+    f.evidence.push(Evidence::new("psi memory", full, "%", text).over(FULL));
+    if let Some(n) = vm::rate(w, "workingset_refault_file") {
+        let text = format!("workingset_refault_file {}/s on the host", rate(n));
+        f.evidence.push(Evidence::new("workingset_refault_file", n, "/s", text));
+    }
+    group(&mut f, g, r);
+    if let Some(host) = w.derived.psi.and_then(|p| p.memory_full) {
+        let text = format!("memory pressure of the host: full {host:.0}%");
+        f.ruled_out.push(RuledOut::new("mem-stall", text));
+    } else {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("whether the host waits as well (no PSI of the host)".to_owned());
+        f.ruled_out.push(RuledOut::new("cold-cache", "reading anew is no memory pressure"));
+    }
+    f
+}
+
+fn thrashes(w: &Window<'_>, g: &CgroupFigures, r: &CgroupRow, t: &Thrash, alone: bool) -> Fire {
+    let text = format!(
+        "{} reads again what it just forgot: {} pages/s at its memory limit",
+        g.path,
+        rate(t.refaults)
+    );
+    let mut f = Fire::new(Severity::Warn, text);
+    let text = format!("workingset_refault_file {}/s", rate(t.refaults));
+    let e = Evidence::new("workingset_refault_file", t.refaults, "/s", text);
+    f.evidence.push(e.over(REFAULTS));
+    let text = format!("tasks of the host wait for I/O in {:.0}% of the time", t.io);
+    f.evidence.push(Evidence::new("io some", t.io, "%", text).over(IO));
+    if let Some(n) = vm::rate(w, "pgmajfault") {
+        f.evidence.push(Evidence::new("pgmajfault", n, "/s", format!("pgmajfault {}/s", rate(n))));
+    }
+    group(&mut f, g, r);
+    let text = format!("refaults {}/s: the pages were here before", rate(t.refaults));
+    f.ruled_out.push(RuledOut::new("cold-cache", text));
+    let (free, all) = (bytes(t.available as u64), bytes(t.total as u64));
+    f.ruled_out.push(RuledOut::new("mem-stall", format!("{free} of {all} available on the host")));
+    if !alone {
+        f.confidence = Confidence::Suspected;
+        f.missing.push("which of them: several cgroups are at their limit".to_owned());
+    }
+    f
+}
+
+/// What is known of the group itself, and where to look.
+fn group(f: &mut Fire, g: &CgroupFigures, r: &CgroupRow) {
+    if let (Some(now), Some(most)) = (r.memory_bytes, limit(r)) {
+        let text = format!("{}: {} of {}", g.path, bytes(now), bytes(most));
+        f.evidence.push(Evidence::new("memory.max", now as f64, "bytes", text).over(most as f64));
+    }
+    if let Some(n) = g.memory_failures_s {
+        let v1 = of_v1(&g.mount, "memory");
+        let name = if v1 { "failcnt" } else { "memory.events max and high" };
+        let text = format!("{name} {}/s", rate(n));
+        f.evidence.push(Evidence::new("failcnt", n, "/s", text));
+    }
+    f.next.push(memory::files(r));
+    let stat = super::common::cgroups::file(g, "memory.stat");
+    f.next.push(format!("grep -E 'refault|^(anon|file|rss|cache) ' {stat}"));
+    f.next.push("vmstat 1 3; grep . /proc/pressure/memory /proc/pressure/io".to_owned());
+}

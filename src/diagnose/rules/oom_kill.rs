@@ -1,0 +1,170 @@
+//! `oom-kill`: the kernel kills processes for want of memory.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::memory::{self, Seen, is_below};
+use super::common::text::{bytes, count, sh, time};
+use crate::collect::CollectorId;
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct OomKill;
+
+/// Kills are counted over this time.
+const SPAN: Duration = Duration::from_secs(30);
+/// So many in it are no single event any more.
+const CRIT: u64 = 3;
+/// Groups are read every five seconds: one of the last reading before the kill is needed.
+const GROUPS: Duration = Duration::from_secs(40);
+
+/// Part of the memory that is available where the host is out of it.
+const SHORT: f64 = 0.05;
+
+const COUNTER: &str = "vmstat.oom_kill";
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("oom-kill"),
+    title: "the kernel kills processes for want of memory",
+    condition: "oom_kill of /proc/vmstat grew within 30 s. The cgroup is the one whose own count \
+        grew. Critical when 3 or more were killed in that time, or when no cgroup is at a limit: \
+        then the host is out of memory.",
+    look_alikes: "A killer in user space (systemd-oomd, earlyoom) sends SIGKILL as well: the \
+        kernel's counter stands still, their own log tells. A supervisor that kills and restarts \
+        for a failed health check. An allocation that fails (ENOMEM) kills nobody.",
+    remedy: "Raise the limit of the cgroup, or let the process use less (heap size, workers, \
+        caches); tmpfs and shared memory count as well. On a host out of memory find the largest \
+        processes, add memory or swap, and protect what matters with memory.min, memory.low or \
+        oom_score_adj.",
+    sources: "/proc/vmstat oom_kill (Linux 4.13), memory.events and memory.oom_control oom_kill. \
+        Measured: a process that allocates in a v1 group of 50 MB is killed every 0.7 s; both \
+        counters grow alike.",
+    hold: Hold::events(10),
+    needs_time: Duration::from_secs(2),
+};
+
+impl Rule for OomKill {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Memory]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(memory) = w.tick.samples.memory.as_ref() else { return };
+        if memory.data.get(COUNTER).is_none() {
+            return out.cannot_judge("no oom_kill in /proc/vmstat (since Linux 4.13)");
+        }
+        let Some(kills) = memory::grown(w, COUNTER, SPAN).filter(|k| k.0 > 0) else { return };
+        let all = memory::groups(w, GROUPS);
+        let victims = victims(&all);
+        if victims.is_empty() {
+            return out.fire(Subject::Host, fire(w, &all, kills, None));
+        }
+        out.clear(Subject::Host);
+        for v in victims {
+            let subject = Subject::Cgroup { path: v.now.path.to_string(), id: v.now.id };
+            out.fire(subject, fire(w, &all, kills, Some(v)));
+        }
+    }
+}
+
+/// Groups whose processes were killed; of nested ones, which count alike, the innermost.
+fn victims<'s, 'a>(all: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
+    let hit: Vec<&Seen<'_>> = all.iter().filter(|g| g.killed() > 0).collect();
+    let inner = |g: &&&Seen<'_>| {
+        !hit.iter().any(|o| {
+            o.now.mount == g.now.mount
+                && o.now.path != g.now.path
+                && is_below(&o.now.path, &g.now.path)
+        })
+    };
+    hit.iter().filter(inner).copied().collect()
+}
+
+/// The limit that was hit: of the group, or of the nearest one above it that has one.
+fn limited<'s, 'a>(w: &Window<'_>, all: &'s [Seen<'a>], victim: &Seen<'_>) -> Option<&'s Seen<'a>> {
+    let above = |g: &&Seen<'_>| {
+        g.now.mount == victim.now.mount
+            && is_below(&victim.now.path, &g.now.path)
+            && g.now.memory_limit_bytes.is_some()
+    };
+    let nearest = |g: &&Seen<'_>| (g.failed().is_some_and(|n| n > 0), g.now.path.len());
+    let hit = all.iter().filter(above).max_by_key(nearest)?;
+    // At the limit it was refused something; where that is not known, the host had enough.
+    (hit.failed().map_or(!is_short(w), |n| n > 0)).then_some(hit)
+}
+
+/// Has the host itself hardly any memory left?
+fn is_short(w: &Window<'_>) -> bool {
+    let memory = w.tick.samples.memory.as_ref().map(|m| &m.data);
+    let of = |name| memory.and_then(|m| m.get(name)).map(|n| n as f64);
+    let (available, total) = (of("meminfo.MemAvailable"), of("meminfo.MemTotal"));
+    available.zip(total).is_some_and(|(a, t)| a < SHORT * t)
+}
+
+fn fire(
+    w: &Window<'_>,
+    all: &[Seen<'_>],
+    (kills, span): (u64, Duration),
+    victim: Option<&Seen<'_>>,
+) -> Fire {
+    let hit = victim.and_then(|v| limited(w, all, v));
+    let n = victim.map_or(kills, Seen::killed);
+    let many = n >= CRIT || kills >= CRIT;
+    let severity =
+        if many || (victim.is_some() && hit.is_none()) { Severity::Crit } else { Severity::Warn };
+    let processes = if n == 1 { "1 process".to_owned() } else { format!("{n} processes") };
+    let text = match (victim, hit.and_then(|h| Some((h, h.now.memory_limit_bytes?)))) {
+        (Some(v), Some((h, limit))) if h.now.path == v.now.path => {
+            format!("{processes} of {} killed at its memory limit of {}", v.now.path, bytes(limit))
+        }
+        (Some(v), Some((h, limit))) => {
+            let (path, of) = (&v.now.path, &h.now.path);
+            format!("{processes} of {path} killed at the memory limit of {of}, {}", bytes(limit))
+        }
+        (Some(v), None) => {
+            format!("{processes} of {} killed: the host is out of memory", v.now.path)
+        }
+        (None, _) => format!("the kernel killed {processes} for want of memory"),
+    };
+    let mut f = Fire::new(severity, text);
+    let text = format!("oom_kill of /proc/vmstat +{kills} in {}", time(span));
+    f.evidence.push(Evidence::new("oom_kill", kills as f64, "", text).over(1.0));
+    if let Some(v) = victim {
+        let text = format!("oom_kill of {} +{}", v.now.path, v.killed());
+        f.evidence.push(Evidence::new("cgroup oom_kill", v.killed() as f64, "", text));
+    } else {
+        f.missing.push("whose: no cgroup that was read has counted it".to_owned());
+    }
+    if let Some(h) = hit {
+        let now = h.now.memory_bytes.map_or(String::new(), |b| format!("{} of ", bytes(b)));
+        let limit = h.now.memory_limit_bytes.unwrap_or(0);
+        let text = format!("{}: {now}{} now", h.now.path, bytes(limit));
+        let used = h.now.memory_bytes.unwrap_or(0);
+        f.evidence.push(Evidence::new("memory.max", used as f64, "bytes", text).over(limit as f64));
+        if let Some(n) = h.failed() {
+            let text = format!("memory was asked for at the limit {}", count(n as usize, "time"));
+            f.evidence.push(Evidence::new("failcnt", n as f64, "", text));
+        }
+    }
+    let available = w.tick.samples.memory.as_ref().and_then(|m| m.data.get("meminfo.MemAvailable"));
+    if let Some(kb) = available {
+        let text = format!("{} available on the host", bytes(kb.saturating_mul(1024)));
+        f.evidence.push(Evidence::new("MemAvailable", kb as f64 * 1024.0, "bytes", text));
+    }
+    let because = format!("the kernel itself counts {}", count(kills as usize, "kill"));
+    f.ruled_out.push(RuledOut::new("userspace-oom-killer", because));
+    f.next.push("dmesg -T | grep -E 'oom-kill:|Killed process' | tail".to_owned());
+    if let Some(h) = hit.or(victim) {
+        f.next.push(memory::files(h.now));
+        let dir = sh(&format!("{}{}/cgroup.procs", h.now.mount, h.now.path));
+        f.next.push(format!("ps -o pid,rss,comm --sort=-rss -p $(paste -sd, {dir})"));
+    } else {
+        f.next.push("ps -eo pid,rss,oom_score_adj,comm --sort=-rss | head".to_owned());
+    }
+    f
+}
