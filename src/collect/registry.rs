@@ -219,6 +219,8 @@ collectors! {
     Processes, processes, "processes" => super::processes::ProcessesCollector;
     /// Room and state of mounted file systems.
     Filesystems, filesystems, "filesystems" => super::filesystems::FilesystemsCollector;
+    /// Open files of processes, limits of the host on tasks.
+    Limits, limits, "limits" => super::limits::LimitsCollector;
     /// Run-queue latency, by eBPF.
     RunqBpf, runq_bpf, "runq-bpf" => super::bpf::runq::RunqBpf;
     /// Time in softirqs and interrupts, by eBPF.

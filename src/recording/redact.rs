@@ -114,7 +114,7 @@ impl Redactor {
         macro_rules! walk {
             ($($field:ident)+) => { $( self.sample(stringify!($field), &mut samples.$field)?; )+ };
         }
-        walk!(disks softirq sched netdev cgroups processes filesystems runq_bpf irq_bpf block_bpf
+        walk!(disks softirq sched netdev cgroups processes filesystems limits runq_bpf irq_bpf block_bpf
             net_bpf);
         // These hold numbers and names of counters only.
         let Samples {
@@ -131,6 +131,7 @@ impl Redactor {
             cgroups: _,
             processes: _,
             filesystems: _,
+            limits: _,
             runq_bpf: _,
             irq_bpf: _,
             block_bpf: _,

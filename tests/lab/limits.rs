@@ -1,4 +1,4 @@
-//! Limits: memory of a cgroup.
+//! Limits: memory of a cgroup, open files, tasks.
 
 use crate::kit::block::Dir;
 use crate::kit::cgroup::Cgroup;
@@ -78,5 +78,44 @@ fn a_file_larger_than_the_limit() {
         report.exactly(about(&group), &["cgroup-mem-stall"], &[]);
         // The host has memory, and hardly waits for it.
         report.exactly(|f| f.kind() == "host" && f.rule() == "mem-stall", &[], &[]);
+    });
+}
+
+/// A shell that has all its descriptors open.
+#[test]
+fn a_process_without_descriptors() {
+    lab(&["bash", "setpriv"], || {
+        let script = "ulimit -Sn 64; i=3; while eval \"exec $i</dev/null\" 2>/dev/null; do \
+            i=$((i+1)); done; kill -STOP $$";
+        let mut shell = Held::start(&["bash", "-c", script]);
+        let open = || std::fs::read_dir(format!("/proc/{}/fd", shell.pid())).unwrap().count();
+        let n = wait_for("most of 64 descriptors", secs(10), || Some(open()).filter(|n| *n >= 62));
+        let pid = shell.pid();
+        let is_it = |f: Found<'_>| f.subject()["pid"].as_u64() == Some(u64::from(pid));
+        let report = check("fd-limit", "8s", &[]);
+        shell.assert_running();
+        report.exactly(|f| is_it(f) && f.rule() == "fd-limit", &["fd-limit"], &[]);
+        let used = report.the("fd-limit", is_it).number("open files");
+        assert!((used - 100.0 * n as f64 / 64.0).abs() < 2.0, "{used}% for {n} of 64");
+    });
+}
+
+/// A group of 20 tasks, one of which tries to start another.
+#[test]
+fn a_cgroup_that_may_start_no_more_tasks() {
+    lab(&["perl", "setpriv"], || {
+        let group = Cgroup::new("pids", "full");
+        group.set("pids.max", "20");
+        let script = "for (1..19) { my $p = fork; if (defined $p && !$p) { sleep 600; exit } } \
+            while (1) { my $p = fork; exit if defined $p && !$p; select undef, undef, undef, 0.2 }";
+        let line = group.enter_and(&format!("perl -e '{script}'"));
+        let mut load = Held::start(&["sh", "-c", &line]);
+        let refused = || group.stat("pids.events", "max ").unwrap_or(0);
+        wait_for("a fork that fails", secs(10), || (refused() > 0).then_some(()));
+        let report = check("task-limit", "8s", &[]);
+        load.assert_running();
+        report.exactly(about(&group), &["task-limit"], &[]);
+        let f = report.the("task-limit", about(&group));
+        assert_eq!((f.severity(), f.number("pids.current")), ("crit", 100.0));
     });
 }

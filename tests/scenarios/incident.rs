@@ -4,7 +4,8 @@
 //! All numbers live in one map by name (`sock.a.info.rto_us`, `disk.vdb.wr_ios`,
 //! `net.1.TcpExtListenOverflows`, `cgroup.x.nr_throttled`, `cgroup.x.wios`, `thread.t.run_ns`,
 //! `cpu.0.idle`, `softirq.NET_RX.0`, `softnet.0.dropped`, `psi.io_some_us`, `link.eth0.rx_bytes`,
-//! `qdisc.a.drops`, `fs.a.avail`, `conntrack.1.count`, `vmstat.pgmajfault`, `load1`, `ctxt`, `procs_running`);
+//! `qdisc.a.drops`, `fs.a.avail`, `files.a.open`,
+//! `tasks`, `conntrack.1.count`, `vmstat.pgmajfault`, `load1`, `ctxt`, `procs_running`);
 //! the steps change that map:
 //!
 //! eBPF sees, where `ebpf = true`: waits of so many ns of a thread, or of nobody in particular
@@ -22,7 +23,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::links::{Link, Qdisc};
-use crate::room::Filesystem;
+use crate::room::{Filesystem, Process};
 
 /// Resolution of virtual time, s. Intervals are multiples of it.
 pub(crate) const STEP: f64 = 0.05;
@@ -79,6 +80,13 @@ pub(crate) struct Incident {
     pub(crate) qdiscs: Vec<Qdisc>,
     #[serde(default, rename = "filesystem")]
     pub(crate) filesystems: Vec<Filesystem>,
+    #[serde(default, rename = "process")]
+    pub(crate) processes: Vec<Process>,
+    pub(crate) pid_max: Option<u64>,
+    pub(crate) threads_max: Option<u64>,
+    /// A kernel that does not count open files.
+    #[serde(default)]
+    pub(crate) no_file_counts: bool,
     /// CPUs of each NUMA node.
     #[serde(default)]
     pub(crate) nodes: BTreeMap<String, Vec<u32>>,

@@ -1,10 +1,12 @@
-//! File systems of an incident: what is mounted, and how full it is (`fs.NAME.avail`, in blocks
+//! What has limits in an incident: open files of processes (`files.NAME.open`, `.soft`), and file
+//! systems: what is mounted, and how full it is (`fs.NAME.avail`, in blocks
 //! of 4 KiB; `fs.NAME.files_free`).
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 use stallscope::collect::filesystems::{FilesystemRow, FilesystemsSample, Space};
+use stallscope::collect::limits::{LimitsSample, OpenFiles};
 use stallscope::model::subject::DiskId;
 use stallscope::model::time::MonoNs;
 
@@ -46,6 +48,31 @@ pub(crate) struct Turn {
 
 fn rw() -> String {
     "rw".to_owned()
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Process {
+    pub(crate) name: String,
+    pub(crate) comm: String,
+    pub(crate) pid: u32,
+    pub(crate) hard: Option<u64>,
+}
+
+pub(crate) fn limits(i: &Incident, v: View<'_>) -> LimitsSample {
+    let row = |p: &Process| OpenFiles {
+        pid: p.pid,
+        comm: p.comm.clone(),
+        open: v.n(&format!("files.{}.open", p.name)),
+        soft: v.n(&format!("files.{}.soft", p.name)),
+        hard: p.hard,
+    };
+    LimitsSample {
+        pid_max: i.pid_max,
+        threads_max: i.threads_max,
+        counts_files: !i.no_file_counts,
+        processes: i.processes.iter().map(row).collect(),
+    }
 }
 
 pub(crate) fn filesystems(i: &Incident, v: View<'_>, t: f64, mono: MonoNs) -> FilesystemsSample {

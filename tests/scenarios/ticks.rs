@@ -75,6 +75,7 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) 
         psi: stamp(mono, at("psi"), psi(v)),
         cgroups: stamp(mono, at("cgroups"), cgroups(i, v, t)),
         processes: stamp(mono, at("processes"), processes(i, t)),
+        limits: stamp(mono, at("limits"), room::limits(i, v)),
         filesystems: stamp(mono, at("filesystems"), room::filesystems(i, v, t, mono)),
         memory: memory(v).and_then(|m| stamp(mono, at("memory"), m)),
         runq_bpf: stamp(mono, bpf("runq-bpf"), bpf::runq(i, before, v, mono)),
@@ -423,7 +424,8 @@ fn sched(i: &Incident, v: View<'_>) -> SchedSample {
         .filter_map(delay)
         .map(|(c, run_delay_ns)| CpuSchedstat { cpu: CpuId(c), run_delay_ns, ..Default::default() })
         .collect();
-    SchedSample { threads, load, cpus, ..SchedSample::default() }
+    let tasks = v.get("tasks").map(|n| (1, n as u32));
+    SchedSample { threads, load, tasks, cpus, ..SchedSample::default() }
 }
 
 fn counters(i: &Incident, v: View<'_>) -> NetCountersSample {

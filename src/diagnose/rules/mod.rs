@@ -25,6 +25,7 @@ mod disk_util_pinned_not_saturated;
 mod disk_writeback_storm;
 mod dm_linear_imbalance;
 mod dm_wait_above_device;
+mod fd_limit;
 mod fs_flush_bound;
 mod ip_reasm_fail;
 mod fs_full;
@@ -47,6 +48,7 @@ mod softirq_long_run;
 mod softirq_one_core;
 mod softirq_remote_numa;
 mod softnet_drop_or_squeeze;
+mod task_limit;
 mod tc_shaped;
 mod tcp_close_wait_leak;
 mod tcp_connect_stuck;
@@ -146,6 +148,8 @@ pub const RULES: &[&dyn Rule] = &[
     &compaction_stall::CompactionStall,
     &cgroup_mem_stall::CgroupMemStall,
     &oom_kill::OomKill,
+    &fd_limit::FdLimit,
+    &task_limit::TaskLimit,
 ];
 
 #[cfg(test)]

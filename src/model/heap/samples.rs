@@ -9,6 +9,7 @@ use crate::collect::cgroups::{CgroupIo, CgroupRow, CgroupsSample};
 use crate::collect::cpu::{CpuSample, CpuTimes};
 use crate::collect::disks::{DiskAttrs, DiskRow, DisksSample, MdAttrs};
 use crate::collect::filesystems::{FilesystemRow, FilesystemsSample, Space};
+use crate::collect::limits::{LimitsSample, OpenFiles};
 use crate::collect::memory::MemorySample;
 use crate::collect::net_counters::{NetCountersSample, NetnsCounters};
 use crate::collect::netdev::{LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow};
@@ -40,6 +41,9 @@ owns!(CgroupRow { path, mount, io } flat {
     id, cpu, memory_bytes, memory_limit_bytes, memory_high_bytes, oom_kills, memory_failures,
     pids, psi_cpu, psi_io, psi_memory
 });
+
+owns!(LimitsSample { processes } flat { pid_max, threads_max, counts_files });
+owns!(OpenFiles { comm } flat { pid, open, soft, hard });
 
 owns!(FilesystemsSample { filesystems } flat { left_out });
 owns!(FilesystemRow { mount, kind, source, mount_options, options } flat {

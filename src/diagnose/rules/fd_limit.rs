@@ -1,0 +1,114 @@
+//! `fd-limit`: a process may open no more files or connections, or hardly any.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::text::count;
+use crate::collect::CollectorId;
+use crate::collect::limits::OpenFiles;
+use crate::collect::sockets::SockState;
+use crate::model::derive::rate::ratio;
+use crate::model::subject::{NetnsId, Subject};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct FdLimit;
+
+/// Part of the soft limit, %.
+const WARN: f64 = 95.0;
+const CLEAR: f64 = 90.0;
+/// Sockets that are marked.
+const MOST: usize = 1000;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("fd-limit"),
+    title: "a process has used up its open files: accept, connect and open fail",
+    condition: "95% or more of RLIMIT_NOFILE (soft) is in use, for 3 of 5 s. Critical when all of \
+        it is: the next descriptor is refused with EMFILE. Clears below 90%. Needs Linux 6.2, \
+        which counts descriptors.",
+    look_alikes: "A server that accepts slowly with descriptors to spare: tcp-listen-overflow \
+        without this one. ENFILE: the host's fs.file-max is used up, whoever asks. A pool that \
+        fills the limit by design and never asks for more.",
+    remedy: "Find out whether it leaks (the same kind of descriptor grows without end: sockets in \
+        CLOSE-WAIT, deleted files, epoll or pipe) and mend that. If it is only busy, raise the \
+        limit: LimitNOFILE= of the unit, ulimit -n; prlimit does it at once, for programs that do \
+        not size a table by it.",
+    sources: "stat(2) of /proc/PID/fd (since 6.2 its size is the number of descriptors), \
+        /proc/PID/limits; node-mixin warns of the host at 70 and 90%. Measured: a shell with \
+        ulimit -n 64 opens 64 and gets EMFILE.",
+    hold: Hold::of(3, 5),
+    needs_time: Duration::from_secs(4),
+};
+
+impl Rule for FdLimit {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Limits]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const { &[Explains::new("tcp-listen-overflow", Scope::Same)] }
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(limits) = w.tick.samples.limits.as_ref() else { return };
+        if !limits.data.counts_files {
+            return out.cannot_judge("this kernel does not count open files (since Linux 6.2)");
+        }
+        for p in &limits.data.processes {
+            let Some(used) = ratio(100.0 * p.open as f64, p.soft as f64) else { continue };
+            if used >= WARN {
+                out.fire(subject(p), fire(w, p, used));
+            } else if used >= CLEAR {
+                out.linger(subject(p));
+            }
+        }
+    }
+}
+
+fn subject(p: &OpenFiles) -> Subject {
+    // Its descriptors lie in no network namespace.
+    Subject::Process { pid: p.pid, comm: p.comm.clone(), netns: NetnsId(0) }
+}
+
+fn fire(w: &Window<'_>, p: &OpenFiles, used: f64) -> Fire {
+    let (open, soft) = (p.open, p.soft);
+    let mut f = if open >= soft {
+        let text = format!("{}/{} has all {soft} of its open files in use", p.comm, p.pid);
+        Fire::new(Severity::Crit, text)
+    } else {
+        let text = format!("{}/{} has {open} of {soft} open files in use", p.comm, p.pid);
+        Fire::new(Severity::Warn, text)
+    };
+    let hard = match p.hard {
+        Some(n) if n > soft => format!("; it may raise the limit to {n} itself"),
+        Some(_) => "; it cannot raise the limit itself".to_owned(),
+        None => String::new(),
+    };
+    let text = format!("{open} descriptors, RLIMIT_NOFILE {soft} ({used:.0}%){hard}");
+    f.evidence.push(Evidence::new("open files", used, "%", text).over(WARN));
+    let mine = |pid: u32| pid == p.pid;
+    let suspects = w.derived.sockets.suspects.iter();
+    let own: Vec<_> =
+        suspects.filter(|s| s.owner.as_ref().is_some_and(|o| mine(o.pid))).take(MOST).collect();
+    f.sockets = own.iter().map(|s| s.id).collect();
+    let waiting: u64 =
+        own.iter().filter(|s| s.state == SockState::LISTEN).map(|s| u64::from(s.rqueue)).sum();
+    if waiting > 0 {
+        let n = count(waiting as usize, "connection");
+        let text = format!("{n} wait to be accepted by it");
+        f.evidence.push(Evidence::new("Recv-Q", waiting as f64, "", text));
+    }
+    let because = format!("its own limit is reached at {open}, whatever fs.file-max allows");
+    f.ruled_out.push(RuledOut::new("ENFILE", because));
+    let pid = p.pid;
+    f.next.push(format!(
+        "find /proc/{pid}/fd -type l -printf '%l\\n' | sed 's/[0-9][0-9]*//g' | sort | uniq -c | sort -rn | head"
+    ));
+    f.next.push(format!("grep -E 'open files' /proc/{pid}/limits; cat /proc/{pid}/cgroup"));
+    f.next.push(format!("prlimit --pid {pid} --nofile={}", soft.saturating_mul(2)));
+    f
+}

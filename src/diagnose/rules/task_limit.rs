@@ -1,0 +1,148 @@
+//! `task-limit`: no more processes or threads can be started, or hardly any.
+
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+};
+use super::common::cgroups::{self, file, subject};
+use super::common::text::rate;
+use crate::collect::CollectorId;
+use crate::collect::cgroups::CgroupPids;
+use crate::model::derive::cgroups::CgroupFigures;
+use crate::model::derive::rate::ratio;
+use crate::model::subject::Subject;
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct TaskLimit;
+
+/// Part of a cgroup's limit, %.
+const GROUP: f64 = 95.0;
+const GROUP_CLEAR: f64 = 90.0;
+/// Part of the host's, %.
+const HOST: f64 = 90.0;
+const HOST_CRIT: f64 = 98.0;
+const HOST_CLEAR: f64 = 85.0;
+/// Limits as small as this are made to be met.
+const TINY: u64 = 4;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("task-limit"),
+    title: "no more processes or threads can be started, or hardly any",
+    condition: "A cgroup has 95% or more of the tasks that pids.max allows; or the host 90% or \
+        more of kernel.pid_max or threads-max; for 3 of 5 s. Critical when the cgroup was refused \
+        one (max of pids.events grew), or at 98% of the host's. Clears below 90 and 85%.",
+    look_alikes: "RLIMIT_NPROC (ulimit -u): fork fails with EAGAIN for one user, while the \
+        cgroup and the host have room. No memory for a stack: ENOMEM. Many tasks that sleep are \
+        no load.",
+    remedy: "Find what starts so many (threads per request, children that are not reaped: state \
+        Z). Raise TasksMax= of the unit or pids.max, or kernel.pid_max and threads-max.",
+    sources: "pids.current, pids.max, pids.events; /proc/loadavg (fourth field), kernel.pid_max, \
+        kernel.threads-max. Measured: a v1 group with pids.max 20 refuses the 21st task with \
+        EAGAIN and counts it in pids.events.",
+    hold: Hold::of(3, 5),
+    needs_time: Duration::from_secs(4),
+};
+
+impl Rule for TaskLimit {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Limits]
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        host(w, out);
+        let now = w.derived.cgroups.as_deref().map_or(&[][..], |g| g);
+        for g in now {
+            let Some((p, max)) = pids(w, g) else { continue };
+            let Some(used) = ratio(100.0 * p.current as f64, max as f64) else { continue };
+            let refused = g.pids_refused_s.unwrap_or(0.0);
+            if (used >= GROUP && max > TINY) || refused > 0.0 {
+                out.fire(subject(g), group(w, g, p, max, refused));
+            } else if used >= GROUP_CLEAR && max > TINY {
+                out.linger(subject(g));
+            }
+        }
+        cgroups::unread(w, out, |g| g.pids_refused_s.is_some());
+    }
+}
+
+fn pids(w: &Window<'_>, g: &CgroupFigures) -> Option<(CgroupPids, u64)> {
+    let s = w.tick.samples.cgroups.as_ref()?;
+    let row = s.data.groups.iter().find(|r| r.id == g.id && r.mount == g.mount)?;
+    let p = row.pids?;
+    Some((p, p.max?))
+}
+
+fn group(w: &Window<'_>, g: &CgroupFigures, p: CgroupPids, max: u64, refused: f64) -> Fire {
+    let mut f = if refused > 0.0 {
+        let text = format!("{} is refused more tasks: it has {} of {max}", g.path, p.current);
+        Fire::new(Severity::Crit, text)
+    } else {
+        Fire::new(Severity::Warn, format!("{} has {} of {max} tasks", g.path, p.current))
+    };
+    let used = 100.0 * p.current as f64 / max.max(1) as f64;
+    let text = format!("pids.current {} of pids.max {max}", p.current);
+    f.evidence.push(Evidence::new("pids.current", used, "%", text).over(GROUP));
+    if refused > 0.0 {
+        let text = format!("{} forks/s fail for a limit (max of pids.events)", rate(refused));
+        f.evidence.push(Evidence::new("pids.events", refused, "/s", text).over(0.0));
+    } else if p.failures.is_none() {
+        f.missing.push("whether any was refused (no pids.events)".to_owned());
+    }
+    match on_host(w) {
+        Some(h) => {
+            let text = format!("{} of {} tasks on the host", h.tasks, h.most);
+            f.ruled_out.push(RuledOut::new("host-task-limit", text));
+        }
+        None => f.ruled_out.push(RuledOut::new("RLIMIT_NPROC", "the cgroup's own limit is met")),
+    }
+    f.next.push(format!("grep . {} {}", file(g, "pids.max"), file(g, "pids.events")));
+    f.next.push(format!(
+        "ps -o stat,nlwp,comm -p $(paste -sd, {}) | sort | uniq -c | sort -rn | head",
+        file(g, "cgroup.procs")
+    ));
+    f.next.push(format!("echo {} > {}", max.saturating_mul(2), file(g, "pids.max")));
+    f
+}
+
+/// Tasks of the host against the smaller of its limits.
+struct OnHost {
+    tasks: u64,
+    most: u64,
+    name: &'static str,
+}
+
+fn on_host(w: &Window<'_>) -> Option<OnHost> {
+    let tasks = w.tick.samples.sched.as_ref()?.data.tasks?.1;
+    let limits = &w.tick.samples.limits.as_ref()?.data;
+    let all = [("kernel.pid_max", limits.pid_max), ("kernel.threads-max", limits.threads_max)];
+    let (name, most) =
+        all.iter().filter_map(|(name, n)| Some((*name, (*n)?))).min_by_key(|l| l.1)?;
+    Some(OnHost { tasks: tasks.into(), most, name })
+}
+
+fn host(w: &Window<'_>, out: &mut Verdicts) {
+    let Some(h) = on_host(w) else { return };
+    let Some(used) = ratio(100.0 * h.tasks as f64, h.most as f64) else { return };
+    if used < HOST {
+        if used >= HOST_CLEAR {
+            out.linger(Subject::Host);
+        }
+        return;
+    }
+    let severity = if used >= HOST_CRIT { Severity::Crit } else { Severity::Warn };
+    let (tasks, most, name) = (h.tasks, h.most, h.name);
+    let mut f = Fire::new(severity, format!("the host has {tasks} of {most} tasks ({name})"));
+    let text = format!("{tasks} tasks, {name} {most} ({used:.0}%)");
+    let at = if used >= HOST_CRIT { HOST_CRIT } else { HOST };
+    f.evidence.push(Evidence::new("tasks", used, "%", text).over(at));
+    f.ruled_out.push(RuledOut::new("RLIMIT_NPROC", "the limit of the whole host is near"));
+    f.next.push("ps -eo nlwp,stat,pid,comm --sort=-nlwp | head".to_owned());
+    f.next
+        .push("ps -eo stat,ppid,comm | awk '$1 ~ /^Z/' | sort | uniq -c | sort -rn | head".into());
+    f.next.push(format!("sysctl {name}={}", most.saturating_mul(2)));
+    out.fire(Subject::Host, f);
+}
