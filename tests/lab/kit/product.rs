@@ -51,10 +51,6 @@ impl<'a> Found<'a> {
     pub fn disk(self) -> Option<&'a str> {
         (self.kind() == "disk").then(|| self.subject()["name"].as_str()).flatten()
     }
-    /// The commands to type next.
-    pub fn next(self) -> impl Iterator<Item = &'a str> {
-        self.0["next"].as_array().into_iter().flatten().filter_map(Value::as_str)
-    }
     /// What it is about, as other programs print it: a disk, an address or a port.
     pub fn object(self) -> Option<String> {
         let s = self.subject();
