@@ -340,6 +340,10 @@ fn rules(args: &RulesArgs) -> anyhow::Result<Exit> {
         Some(id) => RULES.iter().copied().filter(|r| r.id().0 == id).collect(),
     };
     if let (Some(id), true) = (&args.id, chosen.is_empty()) {
+        if told::RULES.contains(&&**id) {
+            let text = format!("'{id}' is told from pasted text alone: `stallscope explain`");
+            return Err(Stop::usage(text));
+        }
         return Err(Stop::usage(format!("no rule '{id}'; `stallscope rules` lists them")));
     }
     match (args.format, &args.id) {

@@ -367,6 +367,12 @@ fn every_listed_rule_explains_itself() {
         assert_eq!(o.status.code(), Some(0), "{id}");
         assert!(stdout(&o).contains(id), "{id}");
     }
+    // What only pasted text tells is no rule of a live run; any other word is a mistake.
+    for (id, says) in [("task-hung", "pasted text"), ("no-such", "`stallscope rules` lists")] {
+        let o = run(["rules", id]);
+        assert_eq!(o.status.code(), Some(2), "{id}");
+        assert!(stderr(&o).contains(says), "{}", stderr(&o));
+    }
 }
 
 /// The reader is gone before anything is written, as in `stallscope check | head -c0`.
