@@ -18,6 +18,8 @@ use crate::collect::parse;
 const MAX_HOLDERS: usize = 64;
 /// Of these, so many are asked what they wait for.
 const MAX_ASKED: usize = 16;
+/// Children of one process that are looked at: a server of sessions has many that do not matter.
+const MAX_CHILDREN: usize = 256;
 /// Descriptors per process that are looked at for an epoll set.
 const MAX_FDS: usize = 1024;
 /// Where a thread sleeps that waits for a connection.
@@ -90,7 +92,7 @@ impl OwnerResolver {
             let numbers = parse::fields(&text).filter_map(parse::number);
             numbers.filter_map(|n| u32::try_from(n).ok()).collect::<Vec<u32>>()
         };
-        texts.flat_map(pids).collect()
+        texts.flat_map(pids).take(MAX_CHILDREN).collect()
     }
 
     /// Does it sleep in accept(), or is the listener in one of its epoll sets?

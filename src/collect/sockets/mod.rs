@@ -174,12 +174,15 @@ impl Names {
         table.cgroups = self.cgroups.resolve(&table.inet, NAMES_BUDGET);
     }
 
-    /// Of the listeners that somebody asked for: which of their holders it is.
+    /// Of the listeners that connections wait at: which of their holders it is.
     fn who_accepts(&mut self, table: &mut NetnsTable) {
         let rows = &table.inet;
         let listens = |o: &&mut Owner| {
             let row = rows.inode.iter().position(|i| *i == o.inode);
-            row.is_some_and(|i| rows.state.get(i) == Some(&SockState::LISTEN))
+            row.is_some_and(|i| {
+                rows.state.get(i) == Some(&SockState::LISTEN)
+                    && rows.rqueue.get(i).is_some_and(|n| *n > 0)
+            })
         };
         for owner in table.owners.iter_mut().filter(listens).take(MAX_SHARED) {
             self.owners.who_accepts(owner);
