@@ -177,14 +177,16 @@ impl Names {
     /// Of the listeners that connections wait at: which of their holders it is.
     fn who_accepts(&mut self, table: &mut NetnsTable) {
         let rows = &table.inet;
-        let listens = |o: &&mut Owner| {
-            let row = rows.inode.iter().position(|i| *i == o.inode);
-            row.is_some_and(|i| {
-                rows.state.get(i) == Some(&SockState::LISTEN)
-                    && rows.rqueue.get(i).is_some_and(|n| *n > 0)
-            })
+        let waited_at = |i: &usize| {
+            rows.state.get(*i) == Some(&SockState::LISTEN)
+                && rows.rqueue.get(*i).is_some_and(|n| *n > 0)
         };
-        for owner in table.owners.iter_mut().filter(listens).take(MAX_SHARED) {
+        let inodes: Vec<u32> = (0..rows.len())
+            .filter(waited_at)
+            .filter_map(|i| rows.inode.get(i).copied())
+            .take(MAX_SHARED)
+            .collect();
+        for owner in table.owners.iter_mut().filter(|o| inodes.contains(&o.inode)) {
             self.owners.who_accepts(owner);
         }
     }

@@ -60,6 +60,9 @@ struct Conn {
     moved: MonoNs,
 }
 
+/// By inode.
+type Owners<'a> = HashMap<u32, &'a Owner>;
+
 /// Remembers connections of services with unread requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceTracker {
@@ -162,11 +165,13 @@ impl ServiceTracker {
     ) {
         let Some(conns) = self.ports.get(&port) else { return };
         let listener = listener(space, port, rows);
-        let door = listener.and_then(|l| space.owner(space.inet.inode[l]));
+        let owners: Owners<'_> = space.owners.iter().map(|o| (o.inode, o)).collect();
+        let door = listener.and_then(|l| owners.get(&space.inet.inode[l]).copied());
         let mut by_pid: BTreeMap<Option<u32>, Vec<usize>> = BTreeMap::new();
         for i in rows {
             let inode = space.inet.inode[*i];
-            let pid = if inode == 0 { door } else { space.owner(inode) }.map(|o| o.pid);
+            let owner = if inode == 0 { door } else { owners.get(&inode).copied() };
+            let pid = owner.map(|o| o.pid);
             by_pid.entry(pid).or_default().push(*i);
         }
         // Whoever holds connections that nobody was asked for is not known apart from the others.
@@ -174,7 +179,8 @@ impl ServiceTracker {
         let groups: Vec<Vec<usize>> =
             if strangers { vec![rows.to_vec()] } else { by_pid.into_values().collect() };
         for group in groups {
-            let still = gather(space, listener, door, &group, (at, conns));
+            let holder = group.iter().find_map(|i| owners.get(&space.inet.inode[*i]).copied());
+            let still = gather(space, listener, holder.or(door), &group, (at, conns));
             if still.unread.len() >= MANY_UNREAD {
                 let unread = group.iter().filter(|i| space.inet.rqueue[**i] > 0);
                 notable.extend(unread.take(FOLLOWED).map(|i| *i as u32));
@@ -187,7 +193,7 @@ impl ServiceTracker {
 fn gather(
     space: &NetnsTable,
     listener: Option<usize>,
-    door: Option<&Owner>,
+    owner: Option<&Owner>,
     group: &[usize],
     (at, conns): (MonoNs, &HashMap<u64, Conn>),
 ) -> Still {
@@ -196,7 +202,7 @@ fn gather(
     let mut s = Still {
         netns: space.netns,
         local: local.unwrap_or(Endpoint { addr: std::net::Ipv4Addr::UNSPECIFIED.into(), port: 0 }),
-        owner: group.iter().find_map(|i| space.owner(rows.inode[*i])).or(door).cloned(),
+        owner: owner.cloned(),
         unread: Vec::new(),
         waiting: 0,
         bytes: 0,
