@@ -108,7 +108,7 @@ const GOLDEN: &[Golden] = &[
     d("m17", ("loop0", 29_316.0, 0.14, 4.1), &["disk-request-split"], &[CAPPED]),
     d("m18", ("vda", 503.0, 0.32, 0.161), &[], &[CAPPED, HDD, FLASH]),
     // The kernel's log. Captured on Linux 6.18 after the fault was made, but for the last two:
-    // texts of the kernel's sources and of 3.10.
+    // texts as they are remembered, of kernels that were not at hand.
     g("dmesg-memcg-oom", &[OOM, CONNTRACK], &["kernel-trouble", "disk-errors"]),
     g("dmesg-conntrack-full", &[CONNTRACK, "tcp-synq-full", "task-limit"], &[OOM]),
     g("dmesg-hung-task", &["task-hung"], &["kernel-trouble", OOM]),

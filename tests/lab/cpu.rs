@@ -87,6 +87,26 @@ fn three_on_one_cpu(name: &str, duration: &str, extra: &[&str]) {
     }
 }
 
+/// A loop with a real-time policy leaves 5% of CPU 0 to a shell that is bound there.
+#[test]
+fn k14_real_time_loop_on_one_cpu() {
+    lab(&["chrt", "taskset", "setpriv"], || {
+        let hog = ["chrt", "-f", "50", "taskset", "-c", "0", "sh", "-c", SPIN];
+        let mut all = [Held::start(&hog), Held::start(&["taskset", "-c", "0", "sh", "-c", SPIN])];
+        wait_for("the ordinary loop waits", secs(10), || {
+            (run_delay(all[1].pid()) > 900_000_000).then_some(())
+        });
+        let report = check("k14", "8s", &[]);
+        all.iter_mut().for_each(Held::assert_running);
+        report.exactly(about_cpu, &["cpu-hog-realtime", "runq-latency-idle-elsewhere"], &[]);
+        let f = report.the("runq-latency-idle-elsewhere", about_cpu);
+        assert_eq!(f.cause(), Some("cpu-hog-realtime"), "{}", f.text());
+        let f = report.the("cpu-hog-realtime", about_cpu);
+        let name = format!("/{} holds cpu0 as SCHED_FIFO", all[0].pid());
+        assert!(f.text().contains(&name), "{}", f.text());
+    });
+}
+
 /// One busy loop with a quota of 20 ms per 100 ms. Its `run_delay` grows by the throttled
 /// time, which must not be taken for a busy run queue.
 #[test]

@@ -105,9 +105,10 @@ fn fire(
     let severity = if wait >= CRIT { Severity::Crit } else { Severity::Warn };
     let (who, policy) = (name(hog), policy(hog).unwrap_or_default());
     let n = count(others.len(), "thread");
+    let verb = if others.len() == 1 { "waits" } else { "wait" };
     let mut f = Fire::new(
         severity,
-        format!("{who} holds {cpu} as {policy}: {n} wait for it {wait:.0} ms/s in sum"),
+        format!("{who} holds {cpu} as {policy}: {n} {verb} for it, {wait:.0} ms/s in sum"),
     );
     f.tasks.push(hog.thread.task);
     f.count = u32::try_from(others.len()).unwrap_or(u32::MAX);
