@@ -12,7 +12,9 @@ use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 
 use super::owners::{Held, OwnerResolver, link_inode};
 use super::{Life, Owner};
+use crate::clock;
 use crate::collect::parse;
+use crate::model::time::MonoNs;
 
 /// Processes of one listener that are looked at.
 const MAX_HOLDERS: usize = 64;
@@ -21,15 +23,16 @@ const MAX_ASKED: usize = 16;
 /// Children of one process that are looked at: a server of sessions has many that do not matter.
 const MAX_CHILDREN: usize = 256;
 /// Descriptors per process that are looked at for an epoll set.
-const MAX_FDS: usize = 1024;
+const MAX_FDS: usize = 256;
 /// Where a thread sleeps that waits for a connection.
-const ACCEPTING: [&str; 3] = ["inet_csk_accept", "inet_csk_wait_for_connect", "unix_accept"];
+const ACCEPTING: [&str; 2] = ["inet_csk_accept", "inet_csk_wait_for_connect"];
 
 impl OwnerResolver {
-    /// Counts who else holds the listener, and names the one that matters.
-    pub fn who_accepts(&mut self, owner: &mut Owner) {
+    /// Counts who else holds the listener, and names the one that matters, as far as that is
+    /// found before the deadline.
+    pub fn who_accepts(&mut self, owner: &mut Owner, deadline: MonoNs) {
         let Some(held) = self.known.get(&owner.inode).copied() else { return };
-        let family = self.family(owner.inode, held);
+        let family = self.family(owner.inode, held, deadline);
         owner.holders = u16::try_from(family.len()).unwrap_or(u16::MAX);
         if family.len() < 2 {
             return;
@@ -37,7 +40,7 @@ impl OwnerResolver {
         let stopped = |s: &mut Self, pid: &u32| s.process(*pid).is_some_and(is_stopped);
         let chosen = family.iter().copied().find(|pid| stopped(self, pid)).or_else(|| {
             let mut asked = family.iter().copied().take(MAX_ASKED);
-            asked.find(|pid| self.waits_on(*pid, held.fd))
+            asked.find(|pid| clock::mono() < deadline && self.waits_on(*pid, held.fd))
         });
         if let Some(pid) = chosen
             && let Some(p) = self.process(pid).cloned()
@@ -48,7 +51,7 @@ impl OwnerResolver {
 
     /// The processes that hold `inode` as `held` does: up to the first that opened it, and down
     /// from there. `held` itself comes first.
-    fn family(&mut self, inode: u32, held: Held) -> Vec<u32> {
+    fn family(&mut self, inode: u32, held: Held, deadline: MonoNs) -> Vec<u32> {
         let mut top = held.pid;
         for _ in 0..MAX_HOLDERS {
             let Some(parent) = self.process(top).map(|p| p.parent).filter(|p| *p > 1) else {
@@ -66,7 +69,7 @@ impl OwnerResolver {
                 all.push(pid);
             }
             for child in self.children(pid) {
-                if all.len() + open.len() >= MAX_HOLDERS {
+                if all.len() + open.len() >= MAX_HOLDERS || clock::mono() >= deadline {
                     return all;
                 }
                 if self.holds(child, held.fd, inode) {
@@ -166,15 +169,15 @@ mod tests {
     /// The owner, as soon as it is one of ours: a process that another test starts holds copies
     /// of our sockets between its fork and its exec.
     fn settled(inode: u32, names: &[&str]) -> (OwnerResolver, Owner) {
-        let end = crate::clock::mono() + Duration::from_secs(20);
+        let end = clock::mono() + Duration::from_secs(20);
         loop {
             let mut resolver = OwnerResolver::new(HostFs::live());
             let found = resolver.resolve(&[inode], Duration::from_secs(20)).pop();
             if let Some(mut owner) = found.filter(|o| names.contains(&&*o.comm)) {
-                resolver.who_accepts(&mut owner);
+                resolver.who_accepts(&mut owner, clock::mono() + Duration::from_secs(20));
                 return (resolver, owner);
             }
-            assert!(crate::clock::mono() < end, "nobody holds {inode}");
+            assert!(clock::mono() < end, "nobody holds {inode}");
         }
     }
 
@@ -212,7 +215,7 @@ mod tests {
             std::thread::yield_now();
         }
         let mut owner = resolver.resolve(&[inode], Duration::from_secs(20)).remove(0);
-        resolver.who_accepts(&mut owner);
+        resolver.who_accepts(&mut owner, clock::mono() + Duration::from_secs(20));
         assert_eq!((owner.pid, owner.life, owner.holders), (last, Life::Stopped, 3));
         rustix::process::kill_process(target, rustix::process::Signal::KILL).unwrap();
     }

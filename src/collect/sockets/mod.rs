@@ -38,6 +38,7 @@ use super::{
     Role, SampleContext, Signal, Unavailable, namespaces,
     permission::{self, Right},
 };
+use crate::clock;
 use crate::model::subject::NetnsId;
 use cgroup_names::CgroupNames;
 use owners::{MAX_WANTED, OwnerResolver};
@@ -186,8 +187,9 @@ impl Names {
             .filter_map(|i| rows.inode.get(i).copied())
             .take(MAX_SHARED)
             .collect();
+        let deadline = clock::mono() + NAMES_BUDGET;
         for owner in table.owners.iter_mut().filter(|o| inodes.contains(&o.inode)) {
-            self.owners.who_accepts(owner);
+            self.owners.who_accepts(owner, deadline);
         }
     }
 
