@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::{Finding, Kind, Rule, RuleId};
 use crate::collect::sockets::map_v4;
 use crate::model::history::Window;
-use crate::model::subject::{Endpoint, NetnsId, Subject};
+use crate::model::subject::{Endpoint, NetnsId, Subject, is_within};
 
 use std::time::Duration;
 
@@ -169,10 +169,11 @@ fn holds(w: &Window<'_>, group: &str, f: &Finding) -> bool {
     if let Subject::Process { pid, .. } = &f.subject {
         owners.push(*pid);
     }
-    sched.threads.iter().filter(|t| owners.contains(&t.thread.task.pid)).any(|t| {
-        let path = t.thread.cgroup.as_deref().and_then(|p| p.strip_prefix(group));
-        path.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || group == "/")
-    })
+    sched
+        .threads
+        .iter()
+        .filter(|t| owners.contains(&t.thread.task.pid))
+        .any(|t| t.thread.cgroup.as_deref().is_some_and(|path| is_within(path, group)))
 }
 
 fn netns(f: &Finding) -> Option<NetnsId> {

@@ -52,6 +52,13 @@ pub struct CpuId(pub u32);
 #[serde(transparent)]
 pub struct CgroupId(pub u64);
 
+/// Is the cgroup at `path` the one at `group`, or one below it?
+#[must_use]
+pub fn is_within(path: &str, group: &str) -> bool {
+    let rest = path.strip_prefix(group.trim_end_matches('/'));
+    rest.is_some_and(|r| r.is_empty() || r.starts_with('/'))
+}
+
 /// A thread: `tid` is unique on the host at one moment, `start` makes it unique for ever.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::super::{
     Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
 };
-use super::common::cgroups::of_v1;
-use super::common::text::{bytes, rate, sh};
+use super::common::memory;
+use super::common::text::{bytes, rate};
 use super::common::vm;
 use crate::collect::CollectorId;
 use crate::collect::cgroups::CgroupRow;
@@ -91,13 +91,7 @@ fn fire(w: &Window<'_>, full: f64) -> Fire {
         f.evidence.push(Evidence::new("MemAvailable", kb as f64 * 1024.0, "bytes", text));
     }
     if let Some(g) = groups.first() {
-        let files = if of_v1(&g.group.mount, "memory") {
-            "memory.usage_in_bytes memory.limit_in_bytes memory.failcnt memory.oom_control"
-        } else {
-            "memory.current memory.max memory.high memory.events"
-        };
-        let dir = sh(&format!("{}{}", g.group.mount, g.group.path));
-        f.next.push(format!("cd {dir} && grep . {files}"));
+        f.next.push(memory::files(g.group));
     }
     f.next.push("vmstat 1 3; sar -B 1 3".to_owned());
     f.next.push(

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::super::{
     Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
 };
-use super::common::memory::{self, Seen, is_below};
+use super::common::memory::{self, Seen};
 use super::common::text::{bytes, count, sh, time};
 use crate::collect::CollectorId;
-use crate::model::subject::Subject;
+use crate::model::subject::{Subject, is_within};
 
 /// See [`DOC`].
 #[derive(Debug)]
@@ -79,7 +79,7 @@ fn victims<'s, 'a>(all: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
         !hit.iter().any(|o| {
             o.now.mount == g.now.mount
                 && o.now.path != g.now.path
-                && is_below(&o.now.path, &g.now.path)
+                && is_within(&o.now.path, &g.now.path)
         })
     };
     hit.iter().filter(inner).copied().collect()
@@ -89,7 +89,7 @@ fn victims<'s, 'a>(all: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
 fn limited<'s, 'a>(w: &Window<'_>, all: &'s [Seen<'a>], victim: &Seen<'_>) -> Option<&'s Seen<'a>> {
     let above = |g: &&Seen<'_>| {
         g.now.mount == victim.now.mount
-            && is_below(&victim.now.path, &g.now.path)
+            && is_within(&victim.now.path, &g.now.path)
             && g.now.memory_limit_bytes.is_some()
     };
     let nearest = |g: &&Seen<'_>| (g.failed().is_some_and(|n| n > 0), g.now.path.len());

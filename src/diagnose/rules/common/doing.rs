@@ -6,6 +6,7 @@ use super::text::count;
 use crate::collect::sockets::{Life, Owner};
 use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::rate::per_second;
+use crate::model::subject::is_within;
 
 /// ms/s that a thread waits for a CPU, worth telling.
 const WAITS: f64 = 100.0;
@@ -67,9 +68,8 @@ fn throttled(w: &Window<'_>, threads: &[&ThreadWait]) -> Option<Evidence> {
     let paths = threads.iter().filter_map(|t| t.thread.cgroup.as_deref());
     for path in paths {
         for g in groups {
-            let rest = path.strip_prefix(&*g.path);
             let Some(share) = g.cpu.and_then(|c| c.throttled_share()) else { continue };
-            if share >= THROTTLED && rest.is_some_and(|r| r.is_empty() || r.starts_with('/')) {
+            if share >= THROTTLED && is_within(path, &g.path) {
                 let pct = 100.0 * share;
                 let text = format!("{} is throttled in {pct:.0}% of its periods", g.path);
                 return Some(Evidence::new("throttled", pct, "%", text));

@@ -59,12 +59,6 @@ pub(crate) fn groups<'a>(w: &Window<'a>, span: Duration) -> Vec<Seen<'a>> {
     found.into_values().collect()
 }
 
-/// Is `path` this group or one below it?
-pub(crate) fn is_below(path: &str, group: &str) -> bool {
-    let rest = path.strip_prefix(group.trim_end_matches('/'));
-    rest.is_some_and(|r| r.is_empty() || r.starts_with('/'))
-}
-
 /// The smaller of its limits, bytes.
 pub(crate) fn limit(g: &CgroupRow) -> Option<u64> {
     g.memory_limit_bytes.into_iter().chain(g.memory_high_bytes).min()
