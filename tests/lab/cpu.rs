@@ -107,6 +107,36 @@ fn k14_real_time_loop_on_one_cpu() {
     });
 }
 
+/// A loop in a group of weight 2, and one per CPU in a group with the default.
+#[test]
+fn k15_weight_that_starves() {
+    lab(&["setpriv"], || {
+        let (small, large) = (Cgroup::new("cpu", "small"), Cgroup::new("cpu", "large"));
+        small.set("cpu.shares", "2");
+        large.set("cpu.shares", "1024");
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let start = |group: &Cgroup| {
+            Held::start(&["sh", "-c", &group.enter_and(&format!("sh -c '{SPIN}'"))])
+        };
+        let mut heavy: Vec<Held> = (0..cpus).map(|_| start(&large)).collect();
+        let mut light = start(&small);
+        wait_for("the light one waits", secs(20), || {
+            (run_delay(light.pid()) > 2_000_000_000).then_some(())
+        });
+        let report = check("k15", "9s", &[]);
+        heavy.iter_mut().for_each(Held::assert_running);
+        light.assert_running();
+        // A small weight is a remark by itself; it is why the CPUs are short.
+        report.exactly(about_cpu, &["cpu-saturation"], &[]);
+        let f = report.the("weight-starved", about_cpu);
+        let path = f.subject()["path"].as_str().unwrap();
+        assert!(path.ends_with(&small.name), "the group is named: {path}");
+        assert!(f.text().contains(&format!("{} (cpu.shares 1024)", large.name)), "{}", f.text());
+        let f = report.the("cpu-saturation", about_cpu);
+        assert_eq!(f.cause(), Some("weight-starved"), "{}", f.text());
+    });
+}
+
 /// One busy loop with a quota of 20 ms per 100 ms. Its `run_delay` grows by the throttled
 /// time, which must not be taken for a busy run queue.
 #[test]

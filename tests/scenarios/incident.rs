@@ -264,6 +264,8 @@ pub(crate) struct Cgroup {
     pub(crate) quota_us: Option<u64>,
     #[serde(default = "period")]
     pub(crate) period_us: u64,
+    /// `cpu.weight` or `cpu.shares`.
+    pub(crate) weight: Option<u64>,
     /// I/O limits and counters on one disk, by its name.
     pub(crate) io: Option<CgroupIo>,
     /// Bytes; what is used is `cgroup.NAME.memory`, what was refused `.failures`, who was killed

@@ -473,6 +473,7 @@ fn cgroups(i: &Incident, v: View<'_>, t: f64) -> CgroupsSample {
                 cpu: Some(CgroupCpu {
                     quota_us: c.quota_us,
                     period_us: c.period_us,
+                    weight: c.weight,
                     nr_periods: g("nr_periods"),
                     nr_throttled: g("nr_throttled"),
                     throttled_ns: g("throttled_ns"),

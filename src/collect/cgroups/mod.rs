@@ -79,6 +79,9 @@ pub struct CgroupCpu {
     pub quota_us: Option<u64>,
     /// Period in us.
     pub period_us: u64,
+    /// `cpu.weight` (v2, 100 unless set, 0 for `cpu.idle`) or `cpu.shares` (v1, 1024 unless set):
+    /// what it gets of CPUs that are short, against its siblings.
+    pub weight: Option<u64>,
     /// Periods that had runnable tasks.
     pub nr_periods: u64,
     /// Periods in which the quota ran out.

@@ -15,6 +15,7 @@ use crate::collect::psi::{PsiTotals, parse_pressure};
 pub(super) struct Limits {
     /// Quota and period, us. `None`: no cpu controller here.
     pub cpu: Option<(Option<u64>, u64)>,
+    pub weight: Option<u64>,
     pub io: Vec<CgroupIo>,
     pub memory: Option<u64>,
     pub memory_high: Option<u64>,
@@ -92,6 +93,7 @@ impl Reader<'_> {
             }
             return Limits {
                 cpu: self.file("cpu.max").and_then(parse::parse_cpu_max),
+                weight: self.file("cpu.weight").and_then(parse::parse_memory),
                 io,
                 memory: self.file("memory.max").and_then(parse::parse_memory),
                 memory_high: self.file("memory.high").and_then(parse::parse_memory),
@@ -105,6 +107,7 @@ impl Reader<'_> {
             // -1 is no number: no limit.
             let quota = self.file("cpu.cfs_quota_us").and_then(parse::parse_memory);
             out.cpu = period.map(|p| (quota, p));
+            out.weight = self.file("cpu.shares").and_then(parse::parse_memory);
         }
         if v1.blkio {
             type Set = fn(&mut CgroupIo, u64);
@@ -225,6 +228,7 @@ fn join_cpu(stat: Option<parse::CpuStat>, limits: &Limits) -> Option<CgroupCpu> 
     Some(CgroupCpu {
         quota_us,
         period_us,
+        weight: limits.weight,
         nr_periods: stat.nr_periods?,
         nr_throttled: stat.nr_throttled?,
         throttled_ns: stat.throttled_ns?,

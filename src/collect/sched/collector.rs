@@ -17,8 +17,10 @@ use crate::model::time::MonoNs;
 const BUDGET: f64 = 0.002;
 /// Descriptors that stay open.
 const MAX_FILES: usize = 256;
-/// Affinity and cgroup are read for threads that wait this share of the time.
+/// Affinity and cgroup are read for threads that wait this share of the time, ...
 const WAITS_MUCH: f64 = 0.1;
+/// ... and for those that run or wait so much: who waits asks who runs.
+const ACTIVE: f64 = 0.5;
 /// Kernel workers that ran or waited for this part of the time are named with their work: 1 ms a
 /// second.
 const WORKS_MUCH: f64 = 0.001;
@@ -43,7 +45,7 @@ pub struct SchedCollector {
     unread: u32,
 }
 
-/// What is read only for threads that wait much.
+/// What is read only for threads that wait or run much.
 #[derive(Debug)]
 struct Detail {
     allowed: Option<String>,
@@ -88,23 +90,22 @@ impl Collector for SchedCollector {
         }
         let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(500));
         let existing = out.tasks.map(|t| t.1);
-        let mut rows: Vec<(ThreadSched, f64)> = Vec::with_capacity(64);
+        let mut rows: Vec<(ThreadSched, Option<f64>)> = Vec::with_capacity(64);
         let own = self.own;
         let round = self
             .scan
             .round(cx.at, budget, existing, |t| {
                 if t.moved && Some(t.task.pid) != own {
-                    rows.push((row(t), t.wait_share()));
+                    rows.push((row(t), wish(t)));
                 }
             })
             .map_err(|e| CollectError::read("proc", e))?;
         (out.unread_threads, self.unread) = (round.unread, round.unread);
         // Always in the same order: the next sample is a small difference to this one.
         rows.sort_unstable_by_key(|r| r.0.task);
-        let much = rows.iter().enumerate().filter(|(_, r)| r.1 >= WAITS_MUCH);
-        let waiting = much.map(|(i, r)| (i, r.1)).collect();
+        let wanted = rows.iter().enumerate().filter_map(|(i, r)| Some((i, r.1?))).collect();
         out.threads = rows.into_iter().map(|r| r.0).collect();
-        self.add_details(cx.at, waiting, &mut out.threads);
+        self.add_details(cx.at, wanted, &mut out.threads);
         Ok(out)
     }
 
@@ -130,17 +131,17 @@ impl Collector for SchedCollector {
 }
 
 impl SchedCollector {
-    /// Reads affinity and cgroup of those that wait most, and puts what is known of any thread
+    /// Reads affinity and cgroup of those that are wanted most, and puts what is known of any thread
     /// into its row.
     fn add_details(
         &mut self,
         at: MonoNs,
-        mut waiting: Vec<(usize, f64)>,
+        mut wanted: Vec<(usize, f64)>,
         threads: &mut [ThreadSched],
     ) {
-        waiting.sort_by(|a, b| b.1.total_cmp(&a.1));
-        waiting.truncate(MAX_DETAILS);
-        for (i, _) in waiting {
+        wanted.sort_by(|a, b| b.1.total_cmp(&a.1));
+        wanted.truncate(MAX_DETAILS);
+        for (i, _) in wanted {
             let Some(t) = threads.get(i) else { continue };
             let fresh = |d: &Detail| at.since(d.read_at) < DETAIL_AGE;
             if !self.details.get(&t.task).is_some_and(fresh) {
@@ -158,6 +159,12 @@ impl SchedCollector {
             }
         }
     }
+}
+
+/// How much the details of a thread are wanted: whoever waits goes before whoever runs.
+fn wish(t: &Thread) -> Option<f64> {
+    let (waits, active) = (t.wait_share(), t.active_share());
+    if waits >= WAITS_MUCH { Some(1.0 + waits) } else { (active >= ACTIVE).then_some(active) }
 }
 
 fn read_detail(host: &HostFs, task: TaskId, at: MonoNs) -> Detail {

@@ -76,10 +76,10 @@ pub struct ThreadSched {
     pub still_ms: u32,
     /// CPU it last ran on.
     pub last_cpu: Option<CpuId>,
-    /// `Cpus_allowed_list`, read only for threads that wait much.
+    /// `Cpus_allowed_list`, read only for threads that wait or run much.
     pub allowed: Option<String>,
     /// Path in the cpu controller's hierarchy (v1) or the unified one, read only for threads
-    /// that wait much.
+    /// that wait or run much.
     pub cgroup: Option<String>,
     /// Nice value.
     pub nice: Option<i8>,

@@ -72,6 +72,7 @@ mod tcp_window_or_buffer_limited;
 mod tcp_zero_window_stall;
 mod udp_rcvbuf_drop;
 mod unix_backlog_full;
+mod weight_starved;
 
 use super::Rule;
 
@@ -150,6 +151,7 @@ pub const RULES: &[&dyn Rule] = &[
     &oom_kill::OomKill,
     &fd_limit::FdLimit,
     &task_limit::TaskLimit,
+    &weight_starved::WeightStarved,
 ];
 
 #[cfg(test)]

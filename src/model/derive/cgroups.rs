@@ -49,6 +49,8 @@ pub struct CgroupCpuFigures {
     pub quota_us: Option<u64>,
     /// Period, us.
     pub period_us: u64,
+    /// `cpu.weight` or `cpu.shares`.
+    pub weight: Option<u64>,
     /// Periods that passed.
     pub periods: u64,
     /// Periods in which the quota ran out.
@@ -129,6 +131,7 @@ fn figures(p: &CgroupRow, n: &CgroupRow, dt: Duration) -> CgroupFigures {
                 limit_cores: n.quota_us.and_then(|q| ratio(q as f64, n.period_us as f64)),
                 quota_us: n.quota_us,
                 period_us: n.period_us,
+                weight: n.weight,
                 periods: grown(p.nr_periods, n.nr_periods)?,
                 throttled: grown(p.nr_throttled, n.nr_throttled)?,
                 throttled_ms_s: per_second(throttled_ns as f64 / 1e6, dt)?,
@@ -190,6 +193,7 @@ mod tests {
                     cpu: Some(CgroupCpu {
                         quota_us: Some(20_000),
                         period_us: 100_000,
+                        weight: Some(1024),
                         nr_periods,
                         nr_throttled,
                         throttled_ns,

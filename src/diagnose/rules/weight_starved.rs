@@ -1,0 +1,267 @@
+//! `weight-starved`: siblings of greater weight leave a cgroup next to no CPU time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::super::{
+    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
+    Verdicts, Window,
+};
+use super::common::cgroups::{self, REMEMBER, file, of_v1, subject};
+use super::common::tasks;
+use crate::collect::CollectorId;
+use crate::model::derive::cgroups::CgroupFigures;
+use crate::model::derive::cpu::ThreadWait;
+use crate::model::derive::rate::per_second;
+use crate::model::subject::{CgroupId, is_within};
+
+/// See [`DOC`].
+#[derive(Debug)]
+pub(super) struct WeightStarved;
+
+/// ms/s that its threads wait for a CPU, summed up.
+const WAITING: f64 = 400.0;
+/// Part of the time its threads are ready to run in which they wait.
+const SHARE: f64 = 0.5;
+/// Its weight against that of those who have the CPUs.
+const RATIO: f64 = 4.0;
+/// Part of all CPUs that they have.
+const TAKEN: f64 = 0.5;
+/// % of idle time that is left.
+const IDLE: f64 = 10.0;
+/// Part of the periods throttled from which on its quota holds it back, not its weight.
+const THROTTLED: f64 = 0.1;
+/// Below this part of the thresholds an active finding clears.
+const CLEAR: f64 = 0.7;
+
+static DOC: RuleDoc = RuleDoc {
+    id: RuleId("weight-starved"),
+    title: "siblings of greater weight leave this cgroup next to no CPU time",
+    condition: "All CPUs together are 10% idle or less; threads of the cgroup wait 400 ms/s or \
+        more, in half or more of the time they could run; siblings with 4 times its cpu.weight \
+        (v1: cpu.shares), or the tasks beside it in the parent, use half of the CPUs or more; for \
+        4 of 8 s. A remark when its weight is below the default and none of its sockets is in \
+        trouble: a batch is given a small weight so that it waits. Clears below 280 ms/s.",
+    look_alikes: "A quota (cfs-throttle): nr_throttled grows. More threads than CPUs with equal \
+        weights (cpu-saturation): everybody waits alike. Nice values weigh threads within one \
+        group.",
+    remedy: "Raise the weight of what matters (CPUWeight= of the unit, cpu.weight, cpu.shares), or \
+        lower that of who takes the CPUs. A weight only counts against siblings: look at every \
+        level of the path.",
+    sources: "cpu.weight, cpu.shares; Documentation/admin-guide/cgroup-v2.rst, \
+        Documentation/scheduler/sched-design-CFS.rst. Arithmetic: of one CPU, weight 100 beside \
+        10000 gets 1%.",
+    hold: Hold::of(4, 8),
+    needs_time: Duration::from_secs(5),
+};
+
+impl Rule for WeightStarved {
+    fn doc(&self) -> &'static RuleDoc {
+        &DOC
+    }
+    fn needs(&self) -> &'static [CollectorId] {
+        &[CollectorId::Cgroups]
+    }
+    fn explains(&self) -> &'static [Explains] {
+        const LINKS: &[Explains] = &[
+            Explains::new("cpu-saturation", Scope::Host),
+            Explains::new("tcp-listen-overflow", Scope::Members),
+            Explains::new("tcp-receiver-not-reading", Scope::Members),
+            Explains::new("server-hung", Scope::Members),
+        ];
+        LINKS
+    }
+    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+        let Some(total) = w.derived.cpu.as_ref().and_then(|c| c.total) else { return };
+        let idle = total.idle + total.iowait;
+        let Some(sched) = w.derived.sched.as_deref() else { return };
+        if idle > IDLE / CLEAR {
+            return;
+        }
+        let known: Vec<&ThreadWait> =
+            sched.threads.iter().filter(|t| t.thread.cgroup.is_some()).collect();
+        if known.iter().all(|t| t.run_delay_ns == 0) {
+            return;
+        }
+        let groups = recent(w);
+        for g in &groups {
+            let Some(s) = Starved::of(w, g, &groups, &known) else { continue };
+            if s.wait_ms_s >= WAITING && idle <= IDLE {
+                out.fire(subject(g), fire(w, &s, idle));
+            } else {
+                out.linger(subject(g));
+            }
+        }
+        cgroups::unread(w, out, |g| groups.iter().any(|n| n.id == g.id && n.mount == g.mount));
+    }
+}
+
+/// Cgroups with a weight as they were read last: a budgeted walk reads some of them at a time.
+fn recent<'a>(w: &Window<'a>) -> Vec<&'a CgroupFigures> {
+    let mut found: BTreeMap<(&str, CgroupId), &'a CgroupFigures> = BTreeMap::new();
+    let moments = w
+        .history
+        .back_from(w.tick.seq)
+        .take_while(|m| w.tick.mono.since(m.tick.mono) < REMEMBER)
+        .filter_map(|m| m.derived.cgroups.as_deref());
+    // The newest comes first.
+    for g in moments.flatten().filter(|g| g.cpu.is_some()) {
+        found.entry((&g.mount, g.id)).or_insert(g);
+    }
+    found.into_values().collect()
+}
+
+/// A cgroup that waits beside others that run.
+struct Starved<'a> {
+    group: &'a CgroupFigures,
+    weight: u64,
+    /// What a group has that nobody gave one.
+    default: u64,
+    /// Its threads, summed up.
+    wait_ms_s: f64,
+    run_ms_s: f64,
+    threads: Vec<&'a ThreadWait>,
+    /// Who has the CPUs: name, weight, cores; the one that uses most first.
+    rivals: Vec<(String, u64, f64)>,
+}
+
+impl<'a> Starved<'a> {
+    fn of(
+        w: &Window<'_>,
+        group: &'a CgroupFigures,
+        groups: &[&'a CgroupFigures],
+        known: &[&'a ThreadWait],
+    ) -> Option<Self> {
+        let (parent, _) = group.path.rsplit_once('/').filter(|(_, name)| !name.is_empty())?;
+        let cpu = group.cpu?;
+        let weight = cpu.weight?;
+        if cpu.throttled_share().is_some_and(|s| s >= THROTTLED) {
+            return None;
+        }
+        let threads: Vec<_> = of_group(known, &group.path).collect();
+        let wait_ms_s = threads.iter().fold(0.0, |sum, t| sum + t.wait_ms_s());
+        let run_ms_s = run_ms_s(threads.iter().copied());
+        if wait_ms_s < WAITING * CLEAR || wait_ms_s < SHARE * (wait_ms_s + run_ms_s) {
+            return None;
+        }
+        let default = if of_v1(&group.mount, "cpu") { 1024 } else { 100 };
+        let rivals = rivals(group, (weight, default), parent, groups, known);
+        let taken = rivals.iter().fold(0.0, |sum, (_, _, cores)| sum + cores);
+        let cpus = f64::from(w.host.cpus.max(1));
+        (taken >= TAKEN * cpus).then_some(Self {
+            group,
+            weight,
+            default,
+            wait_ms_s,
+            run_ms_s,
+            threads,
+            rivals,
+        })
+    }
+}
+
+/// Who is next to `group` with [`RATIO`] times its weight: other groups, and the tasks of the
+/// parent itself, each of which weighs as much as a group that has the default.
+fn rivals(
+    group: &CgroupFigures,
+    (weight, default): (u64, u64),
+    parent: &str,
+    groups: &[&CgroupFigures],
+    known: &[&ThreadWait],
+) -> Vec<(String, u64, f64)> {
+    let heavier = |n: u64| n as f64 >= RATIO * weight.max(1) as f64;
+    // Where its usage is counted in another hierarchy, which does not have this group: its threads.
+    let used = |g: &CgroupFigures| {
+        let counted = g.cpu.and_then(|c| c.usage_cores);
+        counted.unwrap_or_else(|| run_ms_s(of_group(known, &g.path)) / 1e3)
+    };
+    let same = || groups.iter().filter(|g| g.mount == group.mount);
+    let children: Vec<_> = same()
+        .filter(|g| g.path.rsplit_once('/').is_some_and(|(p, n)| p == parent && !n.is_empty()))
+        .collect();
+    let mut out: Vec<(String, u64, f64)> = children
+        .iter()
+        .filter(|g| g.id != group.id)
+        .filter_map(|g| Some((g.path.to_string(), g.cpu?.weight.filter(|n| heavier(*n))?, used(g))))
+        .collect();
+    let above = same().find(|g| g.path.trim_end_matches('/') == parent);
+    if heavier(default)
+        && let Some(all) = above.map(|g| used(g))
+    {
+        let of_groups = children.iter().fold(0.0, |sum, g| sum + used(g));
+        let path = if parent.is_empty() { "/" } else { parent };
+        out.push((format!("tasks of {path} itself"), default, (all - of_groups).max(0.0)));
+    }
+    out.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
+    out
+}
+
+/// The threads of this group and of those below it.
+fn of_group<'a>(known: &[&'a ThreadWait], group: &str) -> impl Iterator<Item = &'a ThreadWait> {
+    known
+        .iter()
+        .copied()
+        .filter(move |t| t.thread.cgroup.as_deref().is_some_and(|p| is_within(p, group)))
+}
+
+fn run_ms_s<'a>(threads: impl Iterator<Item = &'a ThreadWait>) -> f64 {
+    let each = threads.filter_map(|t| per_second(t.run_ns as f64 / 1e6, t.dt));
+    each.fold(0.0, |sum, ms| sum + ms)
+}
+
+/// Does one of these processes own a socket in trouble? The owners of no others are looked up.
+fn is_waited_for(w: &Window<'_>, threads: &[&ThreadWait]) -> bool {
+    let pids: BTreeSet<u32> = threads.iter().map(|t| t.thread.task.pid).collect();
+    let s = &w.tick.samples;
+    let spaces = [s.sockets.as_ref(), s.netns_sockets.as_ref()];
+    let mut owners =
+        spaces.into_iter().flatten().flat_map(|x| &x.data.spaces).flat_map(|t| &t.owners);
+    owners.any(|o| pids.contains(&o.pid))
+}
+
+fn fire(w: &Window<'_>, s: &Starved<'_>, idle: f64) -> Fire {
+    let g = s.group;
+    let v1 = of_v1(&g.mount, "cpu");
+    let name = if v1 { "cpu.shares" } else { "cpu.weight" };
+    let may_wait = s.weight < s.default && !is_waited_for(w, &s.threads);
+    let severity = if may_wait { Severity::Info } else { Severity::Warn };
+    let gets = 100.0 * s.run_ms_s / (s.run_ms_s + s.wait_ms_s);
+    let mut f = Fire::new(
+        severity,
+        format!("{} ({name} {}) gets {gets:.0}% of the CPU time it could use", g.path, s.weight),
+    );
+    let text = format!("its threads wait {:.0} ms/s and run {:.0} ms/s", s.wait_ms_s, s.run_ms_s);
+    f.evidence.push(Evidence::new("run_delay", s.wait_ms_s, "ms/s", text).over(WAITING));
+    for (path, weight, cores) in s.rivals.iter().filter(|r| r.2 >= 0.05).take(3) {
+        let of = if path.starts_with('/') {
+            format!("{path} ({name} {weight})")
+        } else {
+            format!("{path} (as {name} {weight} each)")
+        };
+        let text = format!("{of}: {cores:.2} CPUs");
+        f.evidence.push(Evidence::new("usage", *cores, "CPUs", text));
+    }
+    let text = format!("idle {idle:.0}%");
+    f.evidence.push(Evidence::new("idle", idle, "%", text).over(IDLE));
+    let named: Vec<String> = s
+        .threads
+        .iter()
+        .take(3)
+        .map(|t| format!("{} {:.0} ms/s", tasks::name(t), t.wait_ms_s()))
+        .collect();
+    f.evidence.push(Evidence::text("threads", format!("wait most: {}", named.join(", "))));
+    f.examples = s.threads.iter().take(5).map(|t| tasks::name(t)).collect();
+    let because = match g.cpu.and_then(|c| c.throttled_share()) {
+        Some(share) => format!("throttled in {:.0}% of its periods", 100.0 * share),
+        None => "it has no period of a quota".to_owned(),
+    };
+    f.ruled_out.push(RuledOut::new("cfs-throttle", because));
+    let because = format!("{idle:.0}% idle over all CPUs");
+    f.ruled_out.push(RuledOut::new("runq-latency-idle-elsewhere", because));
+    let dir = file(g, "..");
+    f.next.push(format!("grep . {} {dir}/*/{name}", file(g, name)));
+    f.next.push(format!("cat {}", file(g, "cpu.stat")));
+    let most = s.rivals.iter().map(|r| r.1).max().unwrap_or(s.default).max(s.default);
+    f.next.push(format!("echo {most} > {}", file(g, name)));
+    f
+}
