@@ -2,7 +2,7 @@
 
 mod measured;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::{
@@ -31,6 +31,10 @@ const CLEAR: f64 = 0.2;
 const SLICE_MS: f64 = 3.0;
 /// A thread that waited less than this, ms per second, is not worth a word.
 const LEAST_MS_S: f64 = 100.0;
+/// Short waits count as well on a CPU that is idle for no more than this, % ...
+const FULL: f64 = 5.0;
+/// ... and for which so many threads wait at any moment, ms per second in sum.
+const CROWD_MS_S: f64 = 1500.0;
 /// Waits as long and as seldom as this, ms and per second, may be sleep that the kernel counts.
 const SLEEP_MS: f64 = 64.0;
 const SLEEP_SLICES_S: f64 = 5.0;
@@ -50,7 +54,8 @@ static DOC: RuleDoc = RuleDoc {
     title: "runnable threads wait for a CPU although another CPU idles",
     condition: "Threads spent 30% or more of their runnable time waiting (run_delay), critical at \
         60%, with 3 ms or more per time slice and 100 ms or more per second, on a CPU that is \
-        at most 20% idle, while another CPU is at least 80% idle. With eBPF the 3 ms are the \
+        at most 20% idle, while another CPU is at least 80% idle. On a CPU without idle time \
+        (5%) waits of any length count when threads wait 1500 ms/s in sum. With eBPF the 3 ms are the \
         99th percentile of the CPU's waits and a wait of the thread itself; without, its mean. \
         Where the kernel tells no thread's wait, all that wait for the CPU are judged together, \
         from eBPF. Throttled time of their cgroup must be below 10% of the wait. For 3 of 5 s. \
@@ -100,8 +105,10 @@ impl Rule for RunqLatencyIdleElsewhere {
             return;
         }
         let mut queues: BTreeMap<CpuId, Vec<Waiter<'_>>> = BTreeMap::new();
-        for t in threads(w) {
-            if let Some((cpu, waiter)) = waiter(w, cpus, bpf, t) {
+        let all = threads(w);
+        let crowded = crowded(cpus, &all);
+        for t in all {
+            if let Some((cpu, waiter)) = waiter(w, cpus, bpf, &crowded, t) {
                 queues.entry(cpu).or_default().push(waiter);
             }
         }
@@ -167,23 +174,46 @@ fn threads<'a>(w: &Window<'a>) -> Vec<&'a ThreadWait> {
     out.into_values().collect()
 }
 
+/// Does it wait so much that it is worth a word, and not by its own will?
+fn matters(t: &ThreadWait) -> bool {
+    let nice = t.thread.nice.unwrap_or(0) > 0 || t.thread.policy == Some(SCHED_IDLE);
+    !nice && t.wait_ms_s() >= LEAST_MS_S && t.wait_share().is_some_and(|s| s >= CLEAR)
+}
+
+/// CPUs without idle time that threads always wait for. There even short waits hold work back:
+/// each request waits for each of the others.
+fn crowded(cpus: &CpuFigures, threads: &[&ThreadWait]) -> BTreeSet<CpuId> {
+    let mut sums: BTreeMap<CpuId, f64> = BTreeMap::new();
+    for t in threads.iter().filter(|t| matters(t)) {
+        if let Some(cpu) = t.thread.last_cpu {
+            *sums.entry(cpu).or_default() += t.wait_ms_s();
+        }
+    }
+    let full = |cpu: CpuId| cpus.cpu(cpu).is_some_and(|s| s.idle + s.iowait <= FULL);
+    sums.into_iter()
+        .filter(|(cpu, ms)| *ms >= CROWD_MS_S && full(*cpu))
+        .map(|(cpu, _)| cpu)
+        .collect()
+}
+
 fn waiter<'a>(
     w: &Window<'_>,
     cpus: &CpuFigures,
     bpf: Option<&RunqFigures>,
+    crowded: &BTreeSet<CpuId>,
     t: &'a ThreadWait,
 ) -> Option<(CpuId, Waiter<'a>)> {
-    let (share, slice_ms) = (t.wait_share()?, t.wait_per_slice_ms()?);
-    let nice = t.thread.nice.unwrap_or(0) > 0 || t.thread.policy == Some(SCHED_IDLE);
-    if share < CLEAR || t.wait_ms_s() < LEAST_MS_S || nice {
+    if !matters(t) {
         return None;
     }
+    let (share, slice_ms) = (t.wait_share()?, t.wait_per_slice_ms()?);
     let home = t.thread.last_cpu?;
     // A thread that waits while its CPU idles is throttled, or frozen, or just moved.
     if cpus.cpu(home).is_some_and(|s| s.idle + s.iowait > BUSY) {
         return None;
     }
-    let doubt = doubt(w, t, slice_ms);
+    let short_counts = slice_ms < SLICE_MS && crowded.contains(&home);
+    let doubt = doubt(w, t, slice_ms).filter(|_| !short_counts);
     if doubt.is_some() && bpf.is_some_and(|b| !measured::waits_long(b, home, t.thread.task.tid)) {
         return None;
     }
@@ -274,6 +304,9 @@ fn fire(w: &Window<'_>, cpu: CpuId, waiters: &[Waiter<'_>], idle: &[(CpuId, f64)
         f.evidence.push(if x.slice_ms >= SLICE_MS { e.over(SLICE_MS) } else { e });
         allowed(&mut f, x);
     }
+    let sum = waiters.iter().fold(0.0, |sum, x| sum + x.wait.wait_ms_s());
+    let text = format!("{sum:.0} ms/s in sum: {:.1} threads wait at any moment", sum / 1e3);
+    f.evidence.push(Evidence::new("waiting", sum, "ms/s", text));
     let text =
         format!("idle: {}{}", free.join(", "), if idle.len() > 4 { " and more" } else { "" });
     f.evidence.push(Evidence::new("idle", most_idle, "%", text).over(IDLE));
