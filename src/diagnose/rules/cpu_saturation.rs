@@ -67,7 +67,8 @@ impl Rule for CpuSaturation {
         let Some(idle) = idle(w.derived) else { return };
         let psi = w.recent(3).find_map(|d| d.psi?.cpu_some);
         // PSI counts who is nice as well.
-        let psi = psi.map(|all| Pressure { all, counted: all.min(ordinary(w).unwrap_or(all)) });
+        let psi =
+            psi.map(|all| Pressure { all, counted: all.min(ordinary(w, all).unwrap_or(all)) });
         let cpus = f64::from(w.host.cpus.max(1));
         let queue = w.derived.cpu.as_ref().and_then(|c| c.running).map(f64::from);
         // How far over the threshold: 1 is at it.
@@ -94,18 +95,26 @@ struct Pressure {
     counted: f64,
 }
 
-/// % of the time that threads which are not nice wait, summed up: no less than what PSI would say
-/// of them alone. What all CPUs count, processes of a moment among it, less what the nice ones say
-/// of themselves. `None`: this kernel does not count it, or nobody is nice.
-fn ordinary(w: &Window<'_>) -> Option<f64> {
-    let sched = w.derived.sched.as_ref().filter(|s| !s.cpus.is_empty())?;
+/// % of the time that threads which are not nice wait, summed up per CPU: no less than what PSI
+/// would say of them alone, which is a mean over the CPUs that are not idle, and none is here. What
+/// all CPUs count, processes of a moment among it, less what the nice ones say of themselves. A
+/// kernel that does not count it per CPU counts it per thread; what PSI says beyond that is of
+/// processes of a moment. `None`: nobody is nice.
+fn ordinary(w: &Window<'_>, psi: f64) -> Option<f64> {
+    let sched = w.derived.sched.as_ref()?;
+    let cpus = f64::from(w.host.cpus.max(1));
     let is_nice = |t: &&ThreadWait| {
         t.thread.nice.is_some_and(|n| n >= NICE) || t.thread.policy == Some(SCHED_IDLE)
     };
-    let nice = sched.threads.iter().filter(is_nice).fold(0.0, |sum, t| sum + t.wait_ms_s());
-    let all = sched.cpus.iter().fold(0.0, |sum, (_, ms_s, _)| sum + ms_s);
+    let sum = |sum: f64, t: &ThreadWait| sum + t.wait_ms_s();
+    let nice = sched.threads.iter().filter(is_nice).fold(0.0, sum);
+    let all = if sched.cpus.is_empty() {
+        sched.threads.iter().fold(0.0, sum).max(psi * 10.0 * cpus)
+    } else {
+        sched.cpus.iter().fold(0.0, |sum, (_, ms_s, _)| sum + ms_s)
+    };
     // ms per second are tenths of a percent.
-    (nice > 0.0).then(|| (all - nice).max(0.0) / 10.0)
+    (nice > 0.0).then(|| (all - nice).max(0.0) / 10.0 / cpus)
 }
 
 /// Time that no task wanted, %. Steal is not ours to give.
