@@ -24,6 +24,10 @@ const WARN: u64 = 100;
 /// ... when such a part of all segments were retransmissions. Two CPUs that serve one veth
 /// reorder a little: 2087 of 12.9 million segments at 1.7 GB/s cost nothing.
 const WARN_PART: f64 = 0.01;
+/// On a path with few segments fewer are enough, when so many of them were retransmissions: each
+/// flight is sent twice, and the window is closed in between.
+const WARN_FEW: u64 = 20;
+const WARN_FEW_PART: f64 = 0.1;
 
 /// A slow-down after a timeout was taken back; each spurious RTO that F-RTO finds counts here
 /// too, so the two are not added up.
@@ -39,7 +43,7 @@ static DOC: RuleDoc = RuleDoc {
     condition: "TCPLossUndo (which includes TCPSpuriousRTOs) + TCPDSACKUndo grew by 10 or more \
         in 10 s, and by 30% or more of the timeouts and recoveries (TCPTimeouts + \
         TCPSackRecovery + TCPRenoRecovery), watched for 5 s at least. Info; a warning at 100 in \
-        10 s when 1% or more of the segments were retransmissions.",
+        10 s when 1% or more of the segments were retransmissions, or at 20 when 10% were.",
     look_alikes: "Real loss is not undone (tcp-retrans-rate). Duplicate ACKs of a peer without \
         timestamps and DSACK cannot be told: then nothing is undone.",
     remedy: "Look for what delays whole flights: a queue of our own (tcp-egress-bufferbloat), \
@@ -107,7 +111,8 @@ impl Rule for TcpSpuriousRto {
 
 fn fire(w: &Window<'_>, netns: NetnsId, s: &Spurious) -> Fire {
     let part = part_retransmitted(w, netns);
-    let costly = s.undone >= WARN && part.is_some_and(|p| p >= WARN_PART);
+    let at_least = |n, least| s.undone >= n && part.is_some_and(|p| p >= least);
+    let costly = at_least(WARN, WARN_PART) || at_least(WARN_FEW, WARN_FEW_PART);
     let severity = if costly { Severity::Warn } else { Severity::Info };
     let pct = 100.0 * s.share();
     let mut f = Fire::new(
