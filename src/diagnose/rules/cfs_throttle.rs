@@ -26,7 +26,7 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("cfs-throttle"),
     title: "a CPU quota holds this cgroup back, whatever the CPUs could give",
     condition: "The quota ran out in 25% or more of at least 5 periods (nr_throttled / nr_periods), \
-        critical at 75%, for 5 of 10 s. Clears below 17.5%.",
+        critical at 75%, for 4 of 8 s. Clears below 17.5%.",
     look_alikes: "All CPUs busy: there threads wait without nr_throttled growing. Throttled time \
         also counts as run_delay, so that a throttled thread looks as if it waited for a CPU: \
         runq-latency-idle-elsewhere subtracts it.",
@@ -36,8 +36,8 @@ static DOC: RuleDoc = RuleDoc {
     sources: "cpu.stat of cgroups v1 and v2, Documentation/scheduler/sched-bwc.rst; measured: a \
         spinner with a quota of 20% is throttled in every period, 785 ms/s, and shows the same \
         time as run_delay.",
-    hold: Hold::of(5, 10),
-    needs_time: Duration::from_secs(6),
+    hold: Hold::of(4, 8),
+    needs_time: Duration::from_secs(5),
 };
 
 impl Rule for CfsThrottle {

@@ -20,6 +20,8 @@ pub(super) struct ServerHung;
 
 /// Nothing moved for so long.
 const STILL: Duration = Duration::from_secs(5);
+/// The same for a process that is stopped, which says enough by itself.
+const STILL_HALTED: Duration = Duration::from_secs(3);
 /// Critical from this time on: clients have given up by then.
 const CRIT: Duration = Duration::from_secs(15);
 /// Examples in a finding.
@@ -29,8 +31,8 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("server-hung"),
     title: "a server takes no request and answers none",
     condition: "On 3 or more established connections of one process, or of one listener that \
-        nobody accepts from, the same bytes lie unread for 5 s, and no connection of that process \
-        moves: nothing is taken from a receive queue, nothing is given to be sent, none is \
+        nobody accepts from, the same bytes lie unread for 5 s (3 s when the process is stopped), \
+        and no connection of that process moves: nothing is taken from a receive queue, nothing is given to be sent, none is \
         accepted. It has read or answered at some time before, or the connections wait to be \
         accepted. Critical from 15 s on. Clears as soon as one connection moves.",
     look_alikes: "Backpressure, or one slow request: other connections of the process move then. \
@@ -67,7 +69,9 @@ impl Rule for ServerHung {
     fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         for s in &w.derived.sockets.still {
             let still = s.at.since(s.since);
-            if still >= STILL && (s.worked || s.waiting > 0) {
+            let halted = s.owner.as_ref().and_then(halted).is_some();
+            let enough = if halted { STILL_HALTED } else { STILL };
+            if still >= enough && (s.worked || s.waiting > 0) {
                 let subject = Subject::Listener { local: s.local, netns: s.netns };
                 out.fire(subject, fire(w, s, still));
             }

@@ -36,7 +36,7 @@ static DOC: RuleDoc = RuleDoc {
     condition: "An established socket has unread bytes, none of which were taken since the last \
         look, and its receive queue is full: r at 80% of rb or more, or at 25% with the advertised \
         window closed (rcv_wnd 0 since 6.2; before, TCPToZeroWindowAdv grew since the queue stands \
-        still), for 5 of 6 s. Critical when the kernel drops what still arrives \
+        still), for 4 of 5 s. Critical when the kernel drops what still arrives \
         (TCPZeroWindowDrop, TCPRcvQDrop; its own count d grows, too). Clears below 50% of rb.",
     look_alikes: "A reader that works in bursts: more bytes come in than the queue grows by, so \
         some were taken. A reader that waits for a whole message (SO_RCVLOWAT) lets little lie. \
@@ -47,8 +47,8 @@ static DOC: RuleDoc = RuleDoc {
     sources: "net/ipv4/tcp_output.c, __tcp_select_window(); measured on 6.18 with a peer that \
         accepts and never reads: r stays, rcv_wnd 0. netdata watches the same counters without \
         naming the process.",
-    hold: Hold { need: 5, of: 6, clear: 3 },
-    needs_time: Duration::from_secs(8),
+    hold: Hold { need: 4, of: 5, clear: 3 },
+    needs_time: Duration::from_secs(7),
 };
 
 impl Rule for TcpReceiverNotReading {

@@ -43,7 +43,7 @@ static DOC: RuleDoc = RuleDoc {
     condition: "A cgroup with a limit on a disk (v1 blkio.throttle.*_device, v2 io.max) that does \
         90% or more of it, while tasks wait for I/O for 20% or more of the time (PSI of the cgroup, \
         else of the host) and the disk is calm: queue below 2 and await up to twice that of an \
-        empty queue; for 5 of 8 s. Whoever waits or not, also a rate that stays within 10% of the \
+        empty queue; for 4 of 6 s. Whoever waits or not, also a rate that stays within 10% of the \
         limit and reaches 99.5% of it on average of 3 s or more, on a disk with such an await or pauses (util \
         below 90%): asynchronous I/O does not show as pressure. A suspicion unless tasks are seen \
         to wait. Info without PSI; and, of a rate that does not stay there, where the pressure is \
@@ -63,8 +63,8 @@ static DOC: RuleDoc = RuleDoc {
         depth 32 and 500 writes/s, 2 MiB/s or 200 reads/s: each second within 0.1% of the limit, \
         io pressure 0 to 4%. A limit of 7/s lets 10 pass. No kernel counts throttled requests or \
         time.",
-    hold: Hold::of(5, 8),
-    needs_time: Duration::from_secs(9),
+    hold: Hold::of(4, 6),
+    needs_time: Duration::from_secs(8),
 };
 
 impl Rule for CgroupIoThrottle {
