@@ -49,6 +49,7 @@ healthy! {
     unbound "unbound"
     iperf_one_stream "iperf-one"
     iperf_eight_streams "iperf-eight"
+    shaped_link_with_room "shaped-link"
     tar_of_a_tree "tar"
     fork_churn "forks"
     netns_churn "netns"

@@ -178,6 +178,19 @@ pub const LOADS: &[Load] = &[
         },
     },
     Load {
+        name: "shaped-link",
+        tools: || names(&["iperf3", "tc"]),
+        short: false,
+        start: || {
+            // Bursts wait in the shaper and overlimits grow; the link has room for 2.5 times more.
+            let argv = ["iperf3", "-c", HOST, "-t", "36000", "-b", "40M"];
+            let out = servers_and_clients(|home| vec![servers::iperf(home)], &[&argv]);
+            let tbf = "tc qdisc add dev v0 root tbf rate 100mbit burst 64k latency 50ms";
+            out.net.as_ref().unwrap().a.exec(&tbf.split(' ').collect::<Vec<_>>());
+            out
+        },
+    },
+    Load {
         name: "tar",
         tools: || names(&["tar", "gzip"]),
         short: true,
