@@ -113,9 +113,9 @@ pub static TABLE: [Row; 11] = [
     Row {
         duty: Duty::Counters,
         thread: "read-files",
-        held: ENTER,
+        held: ENTER.union(CapabilitySet::SYSLOG),
         lent: NONE,
-        why: "enter network namespaces that only a mount holds",
+        why: "enter network namespaces that only a mount holds; open the kernel's log",
     },
     Row {
         duty: Duty::Tasks,

@@ -293,7 +293,7 @@ fn nonsense_from_the_kernel_is_survived() {
     let strategy = (
         any::<prop::sample::Index>(),
         prop::collection::vec(hit, 1..8),
-        prop::collection::vec(0..17_usize, 0..3),
+        prop::collection::vec(0..18_usize, 0..3),
         prop::sample::select(&[0.1, 0.5, 1.0, 5.0][..]),
     );
     let names = [
@@ -315,6 +315,7 @@ fn nonsense_from_the_kernel_is_survived() {
         "memory",
         "filesystems",
         "limits",
+        "kmsg",
     ];
     let mut runner =
         TestRunner::new(Config { cases: 96, failure_persistence: None, ..Config::default() });

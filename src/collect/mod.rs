@@ -12,6 +12,7 @@ pub mod enter;
 pub mod filesystems;
 pub mod host;
 pub mod hot;
+pub mod kmsg;
 pub mod limits;
 pub mod memory;
 mod names;

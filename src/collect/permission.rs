@@ -22,6 +22,8 @@ pub enum Right {
     Ptrace,
     /// To enter another namespace.
     Admin,
+    /// To open the kernel's log where `kernel.dmesg_restrict` is set.
+    Syslog,
 }
 
 impl Right {
@@ -31,6 +33,7 @@ impl Right {
         match self {
             Self::Ptrace => "CAP_SYS_PTRACE",
             Self::Admin => "CAP_SYS_ADMIN",
+            Self::Syslog => "CAP_SYSLOG",
         }
     }
 
@@ -38,6 +41,7 @@ impl Right {
         match self {
             Self::Ptrace => CapabilitySet::SYS_PTRACE,
             Self::Admin => CapabilitySet::SYS_ADMIN,
+            Self::Syslog => CapabilitySet::SYSLOG,
         }
     }
 }

@@ -221,6 +221,8 @@ collectors! {
     Filesystems, filesystems, "filesystems" => super::filesystems::FilesystemsCollector;
     /// Open files of processes, limits of the host on tasks.
     Limits, limits, "limits" => super::limits::LimitsCollector;
+    /// The kernel's log: whom the OOM killer ended.
+    Kmsg, kmsg, "kmsg" => super::kmsg::KmsgCollector;
     /// Run-queue latency, by eBPF.
     RunqBpf, runq_bpf, "runq-bpf" => super::bpf::runq::RunqBpf;
     /// Time in softirqs and interrupts, by eBPF.

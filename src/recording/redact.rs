@@ -114,8 +114,8 @@ impl Redactor {
         macro_rules! walk {
             ($($field:ident)+) => { $( self.sample(stringify!($field), &mut samples.$field)?; )+ };
         }
-        walk!(disks softirq sched netdev cgroups processes filesystems limits runq_bpf irq_bpf block_bpf
-            net_bpf);
+        walk!(disks softirq sched netdev cgroups processes filesystems limits kmsg runq_bpf irq_bpf
+            block_bpf net_bpf);
         // These hold numbers and names of counters only.
         let Samples {
             sockets: _,
@@ -132,6 +132,7 @@ impl Redactor {
             processes: _,
             filesystems: _,
             limits: _,
+            kmsg: _,
             runq_bpf: _,
             irq_bpf: _,
             block_bpf: _,

@@ -23,13 +23,14 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::links::{Link, Qdisc};
-use crate::room::{Filesystem, Process};
+use crate::room::{Filesystem, Killed, Process};
 
 /// Resolution of virtual time, s. Intervals are multiples of it.
 pub(crate) const STEP: f64 = 0.05;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a line of a file")]
 pub(crate) struct Incident {
     /// What happens, in one line.
     pub(crate) title: String,
@@ -84,6 +85,11 @@ pub(crate) struct Incident {
     pub(crate) processes: Vec<Process>,
     pub(crate) pid_max: Option<u64>,
     pub(crate) threads_max: Option<u64>,
+    #[serde(default)]
+    pub(crate) killed: Vec<Killed>,
+    /// The kernel's log is not ours to read.
+    #[serde(default)]
+    pub(crate) no_kmsg: bool,
     /// A kernel that does not count open files.
     #[serde(default)]
     pub(crate) no_file_counts: bool,

@@ -1,11 +1,12 @@
-//! What has limits in an incident: open files of processes (`files.NAME.open`, `.soft`), and file
-//! systems: what is mounted, and how full it is (`fs.NAME.avail`, in blocks
+//! What has limits in an incident: open files of processes (`files.NAME.open`, `.soft`), whom the
+//! log names as killed for want of memory, and file systems: what is mounted, and how full it is (`fs.NAME.avail`, in blocks
 //! of 4 KiB; `fs.NAME.files_free`).
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 use stallscope::collect::filesystems::{FilesystemRow, FilesystemsSample, Space};
+use stallscope::collect::kmsg::{KmsgSample, OomKilled};
 use stallscope::collect::limits::{LimitsSample, OpenFiles};
 use stallscope::model::subject::DiskId;
 use stallscope::model::time::MonoNs;
@@ -73,6 +74,30 @@ pub(crate) fn limits(i: &Incident, v: View<'_>) -> LimitsSample {
         counts_files: !i.no_file_counts,
         processes: i.processes.iter().map(row).collect(),
     }
+}
+
+/// A line of the kernel's log.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Killed {
+    /// When, s.
+    pub(crate) at: f64,
+    pub(crate) pid: u32,
+    pub(crate) comm: String,
+    pub(crate) cgroup: Option<String>,
+    pub(crate) rss_kb: Option<u64>,
+}
+
+pub(crate) fn kmsg(i: &Incident, t: f64, mono: MonoNs) -> KmsgSample {
+    let row = |k: &Killed| OomKilled {
+        at: MonoNs(mono.0 - ((t - k.at) * 1e9).round() as u64),
+        pid: k.pid,
+        comm: k.comm.clone(),
+        cgroup: k.cgroup.clone(),
+        rss_kb: k.rss_kb,
+    };
+    let past = i.killed.iter().filter(|k| k.at <= t);
+    KmsgSample { readable: !i.no_kmsg, kills: past.map(row).collect(), lost: 0 }
 }
 
 pub(crate) fn filesystems(i: &Incident, v: View<'_>, t: f64, mono: MonoNs) -> FilesystemsSample {

@@ -8,6 +8,7 @@ use super::super::{
 use super::common::memory::{self, Seen};
 use super::common::text::{bytes, count, sh, time};
 use crate::collect::CollectorId;
+use crate::collect::kmsg::OomKilled;
 use crate::model::subject::{Subject, is_within};
 
 /// See [`DOC`].
@@ -24,13 +25,16 @@ const GROUPS: Duration = Duration::from_secs(40);
 /// Part of the memory that is available where the host is out of it.
 const SHORT: f64 = 0.05;
 
+/// Victims named in a finding.
+const NAMED: usize = 3;
+
 const COUNTER: &str = "vmstat.oom_kill";
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("oom-kill"),
     title: "the kernel kills processes for want of memory",
     condition: "oom_kill of /proc/vmstat grew within 30 s. The cgroup is the one whose own count \
-        grew. Critical when 3 or more were killed in that time, or when no cgroup is at a limit: \
+        grew; the process is the one that the kernel's log names. Critical when 3 or more were killed in that time, or when no cgroup is at a limit: \
         then the host is out of memory.",
     look_alikes: "A killer in user space (systemd-oomd, earlyoom) sends SIGKILL as well: the \
         kernel's counter stands still, their own log tells. A supervisor that kills and restarts \
@@ -39,8 +43,8 @@ static DOC: RuleDoc = RuleDoc {
         caches); tmpfs and shared memory count as well. On a host out of memory find the largest \
         processes, add memory or swap, and protect what matters with memory.min, memory.low or \
         oom_score_adj.",
-    sources: "/proc/vmstat oom_kill (Linux 4.13), memory.events and memory.oom_control oom_kill. \
-        Measured: a process that allocates in a v1 group of 50 MB is killed every 0.7 s; both \
+    sources: "/proc/vmstat oom_kill (Linux 4.13), memory.events and memory.oom_control oom_kill; \
+        /dev/kmsg. Measured: a process that allocates in a v1 group of 50 MB is killed every 0.7 s; both \
         counters grow alike.",
     hold: Hold::events(10),
     needs_time: Duration::from_secs(2),
@@ -137,7 +141,11 @@ fn fire(
     if let Some(v) = victim {
         let text = format!("oom_kill of {} +{}", v.now.path, v.killed());
         f.evidence.push(Evidence::new("cgroup oom_kill", v.killed() as f64, "", text));
-    } else {
+    }
+    // Where nobody else was killed, a line of the log without a group is of this one.
+    let alone = victim.is_none_or(|v| v.killed() == kills);
+    let named = log(w, victim, alone, &mut f);
+    if victim.is_none() && !named {
         f.missing.push("whose: no cgroup that was read has counted it".to_owned());
     }
     if let Some(h) = hit {
@@ -167,4 +175,37 @@ fn fire(
         f.next.push("ps -eo pid,rss,oom_score_adj,comm --sort=-rss | head".to_owned());
     }
     f
+}
+
+/// Whom the kernel's log names, the last one first. Did it name anybody?
+fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> bool {
+    let Some(log) = w.tick.samples.kmsg.as_ref().map(|s| &s.data) else { return false };
+    if !log.readable {
+        let text = "/dev/kmsg cannot be read: which process it was is not known";
+        f.evidence.push(Evidence::text("killed", text.to_owned()));
+        return false;
+    }
+    // The line with the group is new in 4.19, and limited to ten in five seconds.
+    let own = |k: &&OomKilled| match (victim, &k.cgroup) {
+        (Some(v), Some(path)) => is_within(path, &v.now.path),
+        _ => alone,
+    };
+    let fresh = |k: &&OomKilled| w.tick.mono.since(k.at) <= SPAN;
+    let kills: Vec<&OomKilled> = log.kills.iter().rev().filter(fresh).filter(own).collect();
+    if kills.is_empty() {
+        return false;
+    }
+    let name = |k: &&OomKilled| {
+        let size = k
+            .rss_kb
+            .map_or(String::new(), |kb| format!(" ({} resident)", bytes(kb.saturating_mul(1024))));
+        // The group of a victim that has one is the subject.
+        let group = k.cgroup.as_ref().filter(|_| victim.is_none());
+        let of = group.map_or(String::new(), |g| format!(" of {g}"));
+        format!("{}/{}{of}{size}", k.comm, k.pid)
+    };
+    let text: Vec<String> = kills.iter().take(NAMED).map(name).collect();
+    f.evidence.push(Evidence::text("killed", format!("the kernel's log: {}", text.join(", "))));
+    f.examples = kills.iter().take(NAMED).map(|k| format!("{}/{}", k.comm, k.pid)).collect();
+    true
 }

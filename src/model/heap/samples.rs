@@ -9,6 +9,7 @@ use crate::collect::cgroups::{CgroupIo, CgroupRow, CgroupsSample};
 use crate::collect::cpu::{CpuSample, CpuTimes};
 use crate::collect::disks::{DiskAttrs, DiskRow, DisksSample, MdAttrs};
 use crate::collect::filesystems::{FilesystemRow, FilesystemsSample, Space};
+use crate::collect::kmsg::{KmsgSample, OomKilled};
 use crate::collect::limits::{LimitsSample, OpenFiles};
 use crate::collect::memory::MemorySample;
 use crate::collect::net_counters::{NetCountersSample, NetnsCounters};
@@ -44,6 +45,9 @@ owns!(CgroupRow { path, mount, io } flat {
 
 owns!(LimitsSample { processes } flat { pid_max, threads_max, counts_files });
 owns!(OpenFiles { comm } flat { pid, open, soft, hard });
+
+owns!(KmsgSample { kills } flat { readable, lost });
+owns!(OomKilled { comm, cgroup } flat { at, pid, rss_kb });
 
 owns!(FilesystemsSample { filesystems } flat { left_out });
 owns!(FilesystemRow { mount, kind, source, mount_options, options } flat {

@@ -14,7 +14,7 @@ use stallscope::collect::softirq::{
     Interned, IrqNames, parse_interrupts, parse_softirqs, parse_softnet,
 };
 use stallscope::collect::tasks::stat;
-use stallscope::collect::{cpu, disks, filesystems, limits, memory, parse, psi};
+use stallscope::collect::{cpu, disks, filesystems, kmsg, limits, memory, parse, psi};
 use stallscope::model::subject::CpuId;
 
 /// Any file.
@@ -33,6 +33,7 @@ pub fn file(data: &[u8]) {
         }
     }
     let _ = (filesystems::parse_mounts(data), limits::parse_limits(data));
+    let _ = kmsg::split(data).and_then(|(_, message)| kmsg::killed(message));
     memory::walk_meminfo(data, &mut |_| {});
     memory::walk_vmstat(data, &mut |_| {});
     walk_tables(data, &mut |_| {});

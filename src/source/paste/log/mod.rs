@@ -7,6 +7,7 @@ mod prefix;
 mod trouble;
 
 use super::{Line, Took};
+use crate::collect::kmsg;
 use crate::model::told::{Log, LogEvent, Oom, Stamp, Trouble};
 use prefix::Prefix;
 
@@ -141,26 +142,11 @@ impl Kernel {
         }
     }
 
-    /// `Out of memory: Killed process 12 (x) total-vm:...`, and before 5.4 `Kill process 12 (x)
-    /// score 9 or sacrifice child` with `Killed process 12 (x) total-vm:...` behind it.
+    /// Kernels before 5.4 announce a kill in a line of its own: both lines are one kill.
     fn killed(&mut self, text: &str, stamp: Option<&Stamp>) -> bool {
-        let (of_group, rest) = match text.strip_prefix("Memory cgroup out of memory: ") {
-            Some(rest) => (true, rest),
-            None => (false, text.strip_prefix("Out of memory: ").unwrap_or(text)),
-        };
-        let Some(rest) =
-            rest.strip_prefix("Killed process ").or_else(|| rest.strip_prefix("Kill process "))
-        else {
+        let Some(kmsg::Killed { of_group, pid, comm, rss_kb: rss, .. }) = kmsg::killed(text) else {
             return false;
         };
-        let Some(pid) = leading(rest).and_then(|n| u32::try_from(n).ok()) else { return false };
-        let Some((_, name)) = rest.split_once('(') else { return false };
-        let end = [") total-vm:", ") score ", "), UID ", ") "].iter().find_map(|e| name.find(e));
-        let name = end.and_then(|e| name.get(..e)).unwrap_or(name.trim_end_matches(')'));
-        let rss = ["anon-rss:", "file-rss:", "shmem-rss:"]
-            .iter()
-            .filter_map(|f| after(rest, f).and_then(leading))
-            .reduce(u64::saturating_add);
         let announced = self.announced.take().filter(|a| a.0 == pid).map(|a| a.1);
         let again = announced.is_some();
         let own = if of_group { self.group.clone() } else { String::new() };
@@ -185,7 +171,7 @@ impl Kernel {
         if oom.victims.len() >= MAX_VICTIMS {
             oom.victims.remove(0);
         }
-        oom.victims.push((cut(name), pid, rss));
+        oom.victims.push((cut(comm), pid, rss));
         true
     }
 }

@@ -1,0 +1,362 @@
+//! The kernel's log, `/dev/kmsg`: whom the OOM killer ended, in which cgroup, and how large it was.
+//! Counters tell how often it struck; only the log tells whom.
+//!
+//! One `read` yields one record, or says that there is none. A reading takes as many as a budget
+//! allows; a flood beyond it is passed over, and the numbers of the records tell how many. Where
+//! the log cannot be read (no CAP_SYSLOG with `kernel.dmesg_restrict`, no `/dev/kmsg` in a
+//! container), nothing is named and the signal says why.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::parse::number;
+use super::permission::{Right, refusal};
+use super::{
+    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
+    Unavailable,
+};
+use crate::model::time::MonoNs;
+
+/// One reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KmsgSample {
+    /// Can the log be read?
+    pub readable: bool,
+    /// The last kills since the first reading, the oldest first, at most 16.
+    pub kills: Vec<OomKilled>,
+    /// Records since the first reading that nobody looked at: the kernel wrote more than a reading
+    /// takes, or overwrote them.
+    pub lost: u64,
+}
+
+/// A process that the OOM killer ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OomKilled {
+    /// When its record was read. The log's own stamps are of another clock, which does not stand
+    /// still while the hypervisor or a suspend holds the machine.
+    pub at: MonoNs,
+    /// Process id.
+    pub pid: u32,
+    /// Its `comm`, as the kernel writes it: what cannot be printed is `\x1b`.
+    pub comm: String,
+    /// Its cgroup (`task_memcg`, since 4.19).
+    pub cgroup: Option<String>,
+    /// It was resident with so many kB: anonymous, file and shared memory.
+    pub rss_kb: Option<u64>,
+}
+
+/// Most kills that a sample holds.
+const MAX_KILLS: usize = 16;
+/// Records that one reading looks at: 0.2 ms of reading.
+const MAX_RECORDS: usize = 256;
+/// Longest record that the kernel hands out (`PRINTK_MESSAGE_MAX`).
+const RECORD: usize = 8192;
+/// Longest text that is kept.
+const MAX_TEXT: usize = 256;
+
+const NAME: &str = "kernel log";
+const SOURCE: &str = "/dev/kmsg";
+
+/// Reads it. See the module head.
+pub struct KmsgCollector {
+    host: HostFs,
+    log: Result<File, io::Error>,
+    reader: Records,
+}
+
+impl Collector for KmsgCollector {
+    type Sample = KmsgSample;
+    const ID: CollectorId = CollectorId::Kmsg;
+    const ROLE: Role = Role::Files;
+
+    fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let log = open(host);
+        Ok(Self { host: host.clone(), log, reader: Records::default() })
+    }
+
+    fn sample(&mut self, cx: &SampleContext<'_>) -> Result<KmsgSample, CollectError> {
+        if let Ok(file) = &mut self.log
+            && let Err(e) = self.reader.drain(file, cx.at)
+        {
+            self.log = Err(e);
+        }
+        let Records { kills, lost, .. } = &self.reader;
+        Ok(KmsgSample {
+            readable: self.log.is_ok(),
+            kills: kills.iter().cloned().collect(),
+            lost: *lost,
+        })
+    }
+
+    fn signals(&self, out: &mut Vec<Signal>) {
+        let Err(e) = &self.log else { return out.push(Signal::ok(NAME, SOURCE)) };
+        let refused = e.kind() == io::ErrorKind::PermissionDenied;
+        let refusal = refused.then(|| refusal(&self.host, Right::Syslog));
+        let (more, remedy) = refusal.map_or_else(Default::default, |r| (r.why, r.remedy));
+        let why = format!("{SOURCE}: {e}{more}: who is killed for want of memory has no name");
+        out.push(Signal::degraded(NAME, SOURCE, why, remedy));
+    }
+}
+
+/// Opens the log behind its last record: what happened before belongs to no session of ours.
+fn open(host: &HostFs) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let path = host.path("dev/kmsg");
+    let mut file =
+        std::fs::OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    file.seek(SeekFrom::End(0))?;
+    Ok(file)
+}
+
+/// What was found in the records so far.
+#[derive(Debug, Default)]
+struct Records {
+    kills: VecDeque<OomKilled>,
+    lost: u64,
+    /// Number of the record that comes next.
+    next: Option<u64>,
+    /// Process and cgroup of a line `oom-kill:`, which comes before the kill itself.
+    chosen: Option<(u32, String)>,
+}
+
+impl Records {
+    /// Takes in what was written since the last time.
+    fn drain(&mut self, log: &mut (impl Read + Seek), at: MonoNs) -> io::Result<()> {
+        let mut buf = [0; RECORD];
+        for _ in 0..MAX_RECORDS {
+            match log.read(&mut buf) {
+                Ok(0) => return Ok(()),
+                Ok(n) => self.record(buf.get(..n).unwrap_or_default(), at),
+                Err(e) => match Errno::from_io_error(&e) {
+                    Some(Errno::AGAIN) => return Ok(()),
+                    // Overwritten before it was read: the next record says by its number how many.
+                    // One that is longer than the buffer is passed over by the kernel.
+                    Some(Errno::PIPE | Errno::INTR | Errno::INVAL) => {}
+                    _ => return Err(e),
+                },
+            }
+        }
+        // A flood: the next record says by its number how many were passed over.
+        log.seek(SeekFrom::End(0))?;
+        Ok(())
+    }
+
+    /// `6,1234,5678901,-;message`, and lines with a blank in front that describe it further.
+    fn record(&mut self, bytes: &[u8], at: MonoNs) {
+        let Some((seq, message)) = split(bytes) else { return };
+        self.lost += self.next.map_or(0, |next| seq.saturating_sub(next));
+        self.next = Some(seq.saturating_add(1));
+        if let Some((pid, group)) = chosen(message) {
+            self.chosen = Some((pid, cut(group)));
+            return;
+        }
+        let Some(k) = killed(message).filter(|k| k.is_done) else { return };
+        if self.kills.len() >= MAX_KILLS {
+            self.kills.pop_front();
+        }
+        let cgroup = self.chosen.take().filter(|c| c.0 == k.pid).map(|c| c.1);
+        let (pid, comm, rss_kb) = (k.pid, cut(k.comm), k.rss_kb);
+        self.kills.push_back(OomKilled { at, pid, comm, cgroup, rss_kb });
+    }
+}
+
+/// Number and message of a record of `/dev/kmsg`.
+#[must_use]
+pub fn split(record: &[u8]) -> Option<(u64, &str)> {
+    let end = record.iter().position(|b| *b == b'\n').unwrap_or(record.len());
+    let line = record.get(..end)?;
+    let semicolon = line.iter().position(|b| *b == b';')?;
+    let mut head = line.get(..semicolon)?.split(|b| *b == b',').skip(1);
+    let seq = number(head.next()?)?;
+    let message = std::str::from_utf8(line.get(semicolon + 1..)?).ok()?;
+    Some((seq, message))
+}
+
+/// Process and cgroup that `oom-kill:constraint=...,task_memcg=/a,task=x,pid=7,uid=0` chose.
+fn chosen(message: &str) -> Option<(u32, &str)> {
+    let rest = message.strip_prefix("oom-kill:constraint=")?;
+    let (_, rest) = rest.split_once(",task_memcg=")?;
+    // A group may have commas in its name, and so may a process; a number has none.
+    let (names, numbers) = rest.rsplit_once(",pid=")?;
+    let (group, _) = names.split_once(",task=")?;
+    Some((leading(numbers).and_then(|n| u32::try_from(n).ok())?, group))
+}
+
+/// What a line of the OOM killer says of its victim.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Killed<'a> {
+    /// For the limit of a cgroup, as far as the line tells.
+    pub of_group: bool,
+    /// Process id.
+    pub pid: u32,
+    /// Its `comm`.
+    pub comm: &'a str,
+    /// `Killed`; kernels before 5.4 print `Kill process ... or sacrifice child` in front of it.
+    pub is_done: bool,
+    /// Resident kB: anonymous, file and shared memory.
+    pub rss_kb: Option<u64>,
+}
+
+/// `Out of memory: Killed process 12 (x) total-vm:...`, and before 5.4 `Kill process 12 (x)
+/// score 9 or sacrifice child` with `Killed process 12 (x) total-vm:...` behind it.
+#[must_use]
+pub fn killed(message: &str) -> Option<Killed<'_>> {
+    let (of_group, rest) = match message.strip_prefix("Memory cgroup out of memory: ") {
+        Some(rest) => (true, rest),
+        None => (false, message.strip_prefix("Out of memory: ").unwrap_or(message)),
+    };
+    let (is_done, rest) = match rest.strip_prefix("Killed process ") {
+        Some(rest) => (true, rest),
+        None => (false, rest.strip_prefix("Kill process ")?),
+    };
+    let pid = leading(rest).and_then(|n| u32::try_from(n).ok())?;
+    let (_, name) = rest.split_once('(')?;
+    let end = [") total-vm:", ") score ", "), UID ", ") "].iter().find_map(|e| name.find(e));
+    let comm = end.and_then(|e| name.get(..e)).unwrap_or(name.trim_end_matches(')'));
+    let rss_kb = ["anon-rss:", "file-rss:", "shmem-rss:"]
+        .iter()
+        .filter_map(|f| leading(rest.split_once(f)?.1))
+        .reduce(u64::saturating_add);
+    Some(Killed { of_group, pid, comm, is_done, rss_kb })
+}
+
+/// The number that the text begins with.
+fn leading(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text.get(..end)?.parse().ok()
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: MonoNs = MonoNs(5_000_000_000);
+
+    /// Answers as `/dev/kmsg` does.
+    struct Log {
+        records: VecDeque<Result<String, Errno>>,
+        sought: bool,
+    }
+
+    impl Log {
+        fn of(records: impl IntoIterator<Item = Result<String, Errno>>) -> Self {
+            Self { records: records.into_iter().collect(), sought: false }
+        }
+    }
+
+    impl Read for Log {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            let text = self.records.pop_front().unwrap_or(Err(Errno::AGAIN))?;
+            buf[..text.len()].copy_from_slice(text.as_bytes());
+            Ok(text.len())
+        }
+    }
+
+    impl Seek for Log {
+        fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
+            self.sought = true;
+            self.records.clear();
+            Ok(0)
+        }
+    }
+
+    // Captured on 6.18.
+    const CHOSEN: &str = "6,812,93011223,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),\
+        cpuset=/,mems_allowed=0,oom_memcg=/a,b,task_memcg=/a,b/c,task=tail,pid=652,uid=0\n";
+    const KILLED: &str = "3,813,93011241,-;Memory cgroup out of memory: Killed process 652 (tail) \
+        total-vm:53580kB, anon-rss:51024kB, file-rss:1520kB, shmem-rss:0kB, UID:0 pgtables:144kB \
+        oom_score_adj:0\n SUBSYSTEM=x\n";
+
+    #[test]
+    fn a_victim_has_a_name_a_group_and_a_size() {
+        let mut r = Records::default();
+        let noise = "6,811,93011000,-;tail invoked oom-killer: gfp_mask=0xcc0, order=0\n";
+        let mut log = Log::of([noise, CHOSEN, KILLED].map(|t| Ok(t.to_owned())));
+        r.drain(&mut log, NOW).unwrap();
+        let want = OomKilled {
+            at: NOW,
+            pid: 652,
+            comm: "tail".to_owned(),
+            cgroup: Some("/a,b/c".to_owned()),
+            rss_kb: Some(52_544),
+        };
+        assert_eq!((Vec::from(r.kills), r.lost), (vec![want], 0));
+    }
+
+    /// Before 5.4 the victim is announced first; before 4.19 nothing tells its group.
+    #[test]
+    fn an_old_kernel_announces_its_victim_and_kills_once() {
+        let mut r = Records::default();
+        let lines = [
+            "3,5,100,-;Memory cgroup out of memory: Kill process 77 (java) score 999 or sacrifice child\n",
+            "3,6,101,-;Killed process 77 (java) total-vm:900kB, anon-rss:500kB, file-rss:1kB\n",
+        ];
+        r.drain(&mut Log::of(lines.map(|t| Ok(t.to_owned()))), NOW).unwrap();
+        let [k] = Vec::from(r.kills).try_into().unwrap();
+        assert_eq!((k.pid, k.comm.as_str(), k.cgroup, k.rss_kb), (77, "java", None, Some(501)));
+    }
+
+    #[test]
+    fn overwritten_and_flooding_records_are_counted_by_their_numbers() {
+        let line = |n: u64| Ok(format!("6,{n},{n},-;x\n"));
+        let mut r = Records::default();
+        r.drain(&mut Log::of([line(10), Err(Errno::PIPE), line(25), line(26)]), NOW).unwrap();
+        assert_eq!(r.lost, 14);
+        let mut log = Log::of((27..1000).map(line));
+        r.drain(&mut log, NOW).unwrap();
+        assert!(log.sought, "a reading does not follow a flood");
+        r.drain(&mut Log::of([line(1000)]), NOW).unwrap();
+        assert_eq!(r.lost, 14 + (1000 - 27 - MAX_RECORDS as u64));
+        assert!(r.drain(&mut Log::of([Err(Errno::PERM)]), NOW).is_err());
+    }
+
+    #[test]
+    fn only_the_last_kills_are_kept() {
+        let mut r = Records::default();
+        let line =
+            |n| Ok(format!("3,{n},{n},-;Out of memory: Killed process {n} (x) total-vm:1kB\n"));
+        r.drain(&mut Log::of((1..40).map(line)), NOW).unwrap();
+        let pids: Vec<u32> = r.kills.iter().map(|k| k.pid).collect();
+        assert_eq!(pids, (24..40).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn a_log_that_is_not_there_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = KmsgCollector::open(&HostFs::at(dir.path()), &CollectOptions::default()).unwrap();
+        let mut out = Vec::new();
+        c.signals(&mut out);
+        assert!(format!("{out:?}").contains("/dev/kmsg: No such file"), "{out:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(
+            records in proptest::collection::vec(
+                proptest::collection::vec(any::<u8>(), 0..200), 0..8),
+            text in "(oom-kill:constraint=|Memory cgroup out of memory: |Out of memory: )?\
+                (Killed process |Kill process )?[0-9]{0,12}[ (),:a-z_=é]{0,40}",
+        ) {
+            let mut r = Records::default();
+            for bytes in &records {
+                r.record(bytes, NOW);
+            }
+            r.record(format!("1,2,3,-;{text}").as_bytes(), NOW);
+            let _ = (killed(&text), chosen(&text));
+        }
+    }
+}
