@@ -28,27 +28,26 @@ pub use crate::model::history::Window;
 use crate::model::subject::Subject;
 
 /// A pattern that is recognised.
-pub trait Rule: Sync {
+#[derive(Debug)]
+pub struct Rule {
     /// Its documentation, which also holds its id and its timing.
-    fn doc(&self) -> &'static RuleDoc;
+    pub doc: &'static RuleDoc,
+    /// Does it alarm, or only annotate?
+    pub kind: Kind,
     /// Collectors without which it cannot say anything.
-    fn needs(&self) -> &'static [CollectorId];
+    pub needs: &'static [CollectorId],
+    /// What its finding explains: findings that are consequences while this one is active.
+    pub explains: &'static [Explains],
     /// Judges every subject that is worth a verdict in this window. A subject that is not
     /// mentioned counts as [`Verdict::Ok`].
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts);
+    pub check: fn(&Window<'_>, &Thresholds, &mut Verdicts),
+}
 
-    /// Does it alarm, or only annotate?
-    fn kind(&self) -> Kind {
-        Kind::Rule
-    }
-    /// What its finding explains: findings that are consequences while this one is active.
-    fn explains(&self) -> &'static [Explains] {
-        &[]
-    }
-
+impl Rule {
     /// Its id.
-    fn id(&self) -> RuleId {
-        self.doc().id
+    #[must_use]
+    pub fn id(&self) -> RuleId {
+        self.doc.id
     }
 }
 

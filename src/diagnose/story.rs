@@ -79,14 +79,14 @@ pub(super) struct Sorted {
 }
 
 /// Sorts findings, which come worst first. A cause stands where its worst consequence would.
-pub(super) fn sort(rules: &[&'static dyn Rule], w: &Window<'_>, all: Vec<Arc<Finding>>) -> Sorted {
+pub(super) fn sort(rules: &[&'static Rule], w: &Window<'_>, all: Vec<Arc<Finding>>) -> Sorted {
     let rule = |f: &Finding| rules.iter().find(|r| r.id() == f.rule);
     let (notes, all): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|f| rule(f).is_some_and(|r| r.kind() == Kind::Annotation));
+        all.into_iter().partition(|f| rule(f).is_some_and(|r| r.kind == Kind::Annotation));
     let explains = |cause: &Finding, f: &Finding| {
         cause.since.0 <= f.since.0.saturating_add(SLACK.as_nanos() as u64)
             && rule(cause).is_some_and(|r| {
-                let links = r.explains().iter();
+                let links = r.explains.iter();
                 links.filter(|l| l.rule == f.rule).any(|l| near(w, l.scope, cause, f))
             })
     };

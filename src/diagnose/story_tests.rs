@@ -14,19 +14,19 @@ use crate::model::subject::{DiskId, SockId};
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, Span, WallNs};
 
-struct Linked(RuleDoc, Kind, &'static [Explains]);
-
 macro_rules! rules {
     ($($name:ident, $id:literal, $kind:ident, $links:expr;)+) => {
-        $( static $name: Linked = Linked(
-            RuleDoc {
+        $( static $name: Rule = Rule {
+            doc: &RuleDoc {
                 id: RuleId($id), title: "", condition: "", look_alikes: "", remedy: "",
                 sources: "", hold: Hold::of(1, 1), needs_time: Duration::ZERO,
             },
-            Kind::$kind,
-            $links,
-        ); )+
-        static ALL: &[&dyn Rule] = &[$(&$name),+];
+            kind: Kind::$kind,
+            needs: &[],
+            explains: $links,
+            check: |_, _, _| {},
+        }; )+
+        static ALL: &[&Rule] = &[$(&$name),+];
     };
 }
 
@@ -37,26 +37,6 @@ rules! {
     PEER, "peer", Rule, &[];
     TWIN, "twin", Rule, &[];
     NOTE, "note", Annotation, &[];
-}
-
-impl Rule for Linked {
-    fn doc(&self) -> &'static RuleDoc {
-        let all = [&ROOT, &MIDDLE, &LEAF, &PEER, &TWIN, &NOTE];
-        &all.into_iter().find(|r| r.0.id == self.0.id).unwrap().0
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[]
-    }
-    fn check(&self, _: &Window<'_>, _: &Thresholds, _: &mut Verdicts) {}
-    fn kind(&self) -> Kind {
-        self.1
-    }
-    fn explains(&self) -> &'static [Explains] {
-        self.2
-    }
-    fn id(&self) -> RuleId {
-        self.0.id
-    }
 }
 
 fn disk(name: &str) -> Subject {
@@ -190,10 +170,10 @@ fn walk(id: RuleId, path: &mut Vec<RuleId>, explains: Links<'_>) {
 fn real_links_name_rules_and_have_no_cycles() {
     let explains = |id: RuleId| {
         let r = RULES.iter().find(|r| r.id() == id);
-        r.unwrap_or_else(|| panic!("no rule {id}")).explains()
+        r.unwrap_or_else(|| panic!("no rule {id}")).explains
     };
     for r in RULES {
         walk(r.id(), &mut Vec::new(), &explains);
-        assert!(r.kind() == Kind::Rule || r.explains().is_empty(), "{}: a remark", r.id());
+        assert!(r.kind == Kind::Rule || r.explains.is_empty(), "{}: a remark", r.id());
     }
 }

@@ -56,7 +56,7 @@ impl CheckReport {
             return report;
         }
         for rule in RULES {
-            let need = rule.doc().needs_time;
+            let need = rule.doc.needs_time;
             let known = report.not_judged.iter().any(|n| n.rule == rule.id())
                 || report.findings.iter().any(|f| f.rule == rule.id());
             if known {

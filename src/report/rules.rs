@@ -8,18 +8,18 @@ use crate::diagnose::{Explains, Kind, Rule};
 
 /// One line per rule, id first.
 #[must_use]
-pub fn list(rules: &[&dyn Rule]) -> String {
+pub fn list(rules: &[&Rule]) -> String {
     let width = rules.iter().map(|r| r.id().0.len()).max().unwrap_or(0);
     rules.iter().fold(String::new(), |mut out, r| {
-        let _ = writeln!(out, "{:<width$}  {}", r.id().0, r.doc().title);
+        let _ = writeln!(out, "{:<width$}  {}", r.id().0, r.doc.title);
         out
     })
 }
 
 /// The long story of one rule.
 #[must_use]
-pub fn page(rule: &dyn Rule, all: &[&dyn Rule]) -> String {
-    let doc = rule.doc();
+pub fn page(rule: &Rule, all: &[&Rule]) -> String {
+    let doc = rule.doc;
     let hold = if doc.hold.need == 0 {
         "at once: the rule counts events".to_owned()
     } else {
@@ -33,12 +33,12 @@ pub fn page(rule: &dyn Rule, all: &[&dyn Rule]) -> String {
         }
     };
     let link = |id, l: &Explains| format!("{id}, {}", l.scope.name());
-    section("explains", rule.explains().iter().map(|l| link(l.rule, l)).collect());
+    section("explains", rule.explains.iter().map(|l| link(l.rule, l)).collect());
     let by = all
         .iter()
-        .flat_map(|r| r.explains().iter().filter(|l| l.rule == doc.id).map(|l| link(r.id(), l)));
+        .flat_map(|r| r.explains.iter().filter(|l| l.rule == doc.id).map(|l| link(r.id(), l)));
     section("may be explained by", by.collect());
-    let kind = match rule.kind() {
+    let kind = match rule.kind {
         Kind::Rule => "",
         Kind::Annotation => "\n  a remark: shown, never counted as a finding",
     };
@@ -50,17 +50,17 @@ pub fn page(rule: &dyn Rule, all: &[&dyn Rule]) -> String {
 
 /// Rules as JSON.
 #[must_use]
-pub fn json(rules: &[&dyn Rule]) -> Value {
-    let one = |r: &dyn Rule| {
-        let d = r.doc();
+pub fn json(rules: &[&Rule]) -> Value {
+    let one = |r: &Rule| {
+        let d = r.doc;
         let explains: Vec<Value> =
-            r.explains().iter().map(|l| json!({"rule": l.rule, "scope": l.scope.name()})).collect();
+            r.explains.iter().map(|l| json!({"rule": l.rule, "scope": l.scope.name()})).collect();
         json!({
             "id": d.id, "title": d.title, "condition": d.condition, "look_alikes": d.look_alikes,
             "remedy": d.remedy, "sources": d.sources,
             "hold_s": d.hold.need, "of_s": d.hold.of, "clear_s": d.hold.clear,
             "needs_time_s": d.needs_time.as_secs(), "explains": explains,
-            "annotation": r.kind() == Kind::Annotation,
+            "annotation": r.kind == Kind::Annotation,
         })
     };
     json!({"schema": super::json::SCHEMA, "rules": rules.iter().map(|r| one(*r)).collect::<Vec<_>>()})
@@ -68,9 +68,9 @@ pub fn json(rules: &[&dyn Rule]) -> Value {
 
 /// The table of the README.
 #[must_use]
-pub fn markdown(rules: &[&dyn Rule]) -> String {
+pub fn markdown(rules: &[&Rule]) -> String {
     rules.iter().fold("| rule | what it means |\n|---|---|\n".to_owned(), |mut out, r| {
-        let _ = writeln!(out, "| `{}` | {} |", r.id(), r.doc().title);
+        let _ = writeln!(out, "| `{}` | {} |", r.id(), r.doc.title);
         out
     })
 }

@@ -31,7 +31,7 @@ fn changes(i: &Incident) -> Vec<f64> {
 
 /// What the rule asks for, by its documentation.
 fn asked(rule: &str) -> Duration {
-    let doc = RULES.iter().map(|r| r.doc()).find(|d| d.id.0 == rule).unwrap();
+    let doc = RULES.iter().map(|r| r.doc).find(|d| d.id.0 == rule).unwrap();
     if doc.hold.need == 0 { doc.needs_time } else { Duration::from_secs(doc.hold.need.into()) }
 }
 

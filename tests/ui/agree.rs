@@ -176,39 +176,32 @@ fn a_stall_is_as_long_in_the_table_as_in_the_finding() {
 }
 
 /// Rules of which a mild one explains a bad one.
-static FOLDING: &[&dyn Rule] = &[&Mild, &Bad];
+static FOLDING: &[&Rule] = &[&MILD, &BAD];
 
-struct Mild;
-static MILD: RuleDoc = doc("disk-slow", Hold::events(3));
-impl Rule for Mild {
-    fn doc(&self) -> &'static RuleDoc {
-        &MILD
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const { &[Explains::new("sockets-stuck", Scope::Host)] }
-    }
-    fn check(&self, _: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let dev = DiskId { major: 252, minor: 16 };
-        let f = Fire::new(Severity::Warn, "vdb is slow");
-        out.fire(Subject::Disk { name: "vdb".into(), dev }, f);
-    }
+static MILD: Rule = Rule {
+    doc: &const { doc("disk-slow", Hold::events(3)) },
+    kind: Kind::Rule,
+    needs: &[],
+    explains: &[Explains::new("sockets-stuck", Scope::Host)],
+    check: mild,
+};
+
+fn mild(_: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let dev = DiskId { major: 252, minor: 16 };
+    let f = Fire::new(Severity::Warn, "vdb is slow");
+    out.fire(Subject::Disk { name: "vdb".into(), dev }, f);
 }
 
-struct Bad;
-static BAD: RuleDoc = doc("sockets-stuck", Hold::events(3));
-impl Rule for Bad {
-    fn doc(&self) -> &'static RuleDoc {
-        &BAD
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[]
-    }
-    fn check(&self, _: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        out.fire(Subject::Host, Fire::new(Severity::Crit, "all sockets are stuck"));
-    }
+static BAD: Rule = Rule {
+    doc: &const { doc("sockets-stuck", Hold::events(3)) },
+    kind: Kind::Rule,
+    needs: &[],
+    explains: &[],
+    check: bad,
+};
+
+fn bad(_: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    out.fire(Subject::Host, Fire::new(Severity::Crit, "all sockets are stuck"));
 }
 
 /// `2 critical` in the title, and not one red row: the row stands for all that it explains.
@@ -244,26 +237,24 @@ fn a_row_is_as_bad_as_what_is_folded_under_it() {
 }
 
 /// Says that threads wait for cpu1, and that cpu2 has too much to do in softirqs.
-static QUEUES: &[&dyn Rule] = &[&Queue];
+static QUEUES: &[&Rule] = &[&QUEUE];
 
-struct Queue;
-static QUEUE: RuleDoc = doc("runq", Hold::events(3));
-impl Rule for Queue {
-    fn doc(&self) -> &'static RuleDoc {
-        &QUEUE
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let mut f = Fire::new(Severity::Crit, "threads wait for cpu1");
-        f.aspect = Aspect::RunQueue;
-        let threads = w.derived.sched.iter().flat_map(|s| &s.threads);
-        let here = threads.filter(|t| t.thread.last_cpu == Some(CpuId(1)));
-        f.tasks = here.take(2).map(|t| t.thread.task).collect();
-        out.fire(Subject::Cpu { cpu: CpuId(1) }, f);
-        out.fire(Subject::Cpu { cpu: CpuId(2) }, Fire::new(Severity::Warn, "cpu2 is all softirq"));
-    }
+static QUEUE: Rule = Rule {
+    doc: &const { doc("runq", Hold::events(3)) },
+    kind: Kind::Rule,
+    needs: &[],
+    explains: &[],
+    check: queue,
+};
+
+fn queue(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let mut f = Fire::new(Severity::Crit, "threads wait for cpu1");
+    f.aspect = Aspect::RunQueue;
+    let threads = w.derived.sched.iter().flat_map(|s| &s.threads);
+    let here = threads.filter(|t| t.thread.last_cpu == Some(CpuId(1)));
+    f.tasks = here.take(2).map(|t| t.thread.task).collect();
+    out.fire(Subject::Cpu { cpu: CpuId(1) }, f);
+    out.fire(Subject::Cpu { cpu: CpuId(2) }, Fire::new(Severity::Warn, "cpu2 is all softirq"));
 }
 
 /// Threads that wait for a CPU are no trouble of its softirqs.

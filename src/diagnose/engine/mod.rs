@@ -43,7 +43,7 @@ pub(super) const NOT_YET: &str = "not read this time";
 /// Runs rules over moments, oldest first.
 #[derive(Clone)]
 pub struct Engine {
-    rules: &'static [&'static dyn Rule],
+    rules: &'static [&'static Rule],
     thresholds: Thresholds,
     states: Vec<State>,
     cleared: VecDeque<(MonoNs, Arc<Finding>)>,
@@ -76,7 +76,7 @@ impl Default for Engine {
 impl Engine {
     /// An engine over these rules.
     #[must_use]
-    pub fn new(rules: &'static [&'static dyn Rule], thresholds: Thresholds) -> Self {
+    pub fn new(rules: &'static [&'static Rule], thresholds: Thresholds) -> Self {
         Self {
             rules,
             thresholds,
@@ -111,13 +111,13 @@ impl Engine {
         let mut not_judged = Vec::new();
         let mut over = Vec::new();
         for (rule, state) in self.rules.iter().zip(&mut self.states) {
-            if let Some(missing) = rule.needs().iter().find(|c| lacks(w.tick, **c)) {
+            if let Some(missing) = rule.needs.iter().find(|c| lacks(w.tick, **c)) {
                 let why = why_missing(w.tick, *missing);
                 not_judged.extend(why.map(|why| NotJudged { rule: rule.id(), why }));
                 continue;
             }
             let mut v = Verdicts::default();
-            rule.check(w, &self.thresholds, &mut v);
+            (rule.check)(w, &self.thresholds, &mut v);
             let blind = !v.unknown.is_empty();
             not_judged.extend(unknown(rule.id(), &v.list));
             not_judged.extend(v.unknown.drain(..).map(|why| NotJudged { rule: rule.id(), why }));
@@ -156,7 +156,7 @@ impl Engine {
 
     /// Remarks come and go without a trace.
     fn only_notes(&self, rule: RuleId) -> bool {
-        self.rules.iter().any(|r| r.id() == rule && r.kind() == Kind::Annotation)
+        self.rules.iter().any(|r| r.id() == rule && r.kind == Kind::Annotation)
     }
 
     fn forget(&mut self, now: MonoNs) {
@@ -190,7 +190,7 @@ impl State {
     /// input, so what it did not mention is unknown, not fine.
     fn take(
         &mut self,
-        rule: &dyn Rule,
+        rule: &Rule,
         verdicts: Vec<(Subject, Verdict)>,
         now: &Moment,
         blind: bool,

@@ -38,9 +38,6 @@ use Say::{Blind, Clear, Crit, Earlier, Guess, Known, Linger, NoSample, Ok as Fin
 const ALL: [Say; 11] =
     [Warn, Crit, Known, Guess, Earlier, Fine, Linger, Clear, Unknown, Blind, NoSample];
 
-/// Reads its verdicts out of the tick, so that it stays a pure function of it.
-struct Scripted(RuleDoc);
-
 const fn doc(id: &'static str, hold: Hold) -> RuleDoc {
     RuleDoc {
         id: RuleId(id),
@@ -54,48 +51,45 @@ const fn doc(id: &'static str, hold: Hold) -> RuleDoc {
     }
 }
 
-impl Rule for Scripted {
-    fn doc(&self) -> &'static RuleDoc {
-        if self.0.hold.need == 0 { &EVENTS.0 } else { &HELD.0 }
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Processes]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for b in &w.tick.samples.processes.as_ref().unwrap().data.blocked {
-            let subject = Subject::Cpu { cpu: CpuId(b.task.tid) };
-            let say = ALL[b.task.pid as usize];
-            match say {
-                Warn => out.fire(subject, Fire::new(Severity::Warn, "warn")),
-                Crit => out.fire(subject, Fire::new(Severity::Crit, "crit")),
-                Known | Guess => {
-                    let mut fire = Fire::new(Severity::Warn, "socket");
-                    fire.sockets.push(SockId { netns: NetnsId(1), cookie: 1 });
-                    if say == Guess {
-                        fire.confidence = Confidence::Suspected;
-                    }
-                    out.fire(subject, fire);
+/// Reads its verdicts out of the tick, so that it stays a pure function of it.
+fn say(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for b in &w.tick.samples.processes.as_ref().unwrap().data.blocked {
+        let subject = Subject::Cpu { cpu: CpuId(b.task.tid) };
+        let say = ALL[b.task.pid as usize];
+        match say {
+            Warn => out.fire(subject, Fire::new(Severity::Warn, "warn")),
+            Crit => out.fire(subject, Fire::new(Severity::Crit, "crit")),
+            Known | Guess => {
+                let mut fire = Fire::new(Severity::Warn, "socket");
+                fire.sockets.push(SockId { netns: NetnsId(1), cookie: 1 });
+                if say == Guess {
+                    fire.confidence = Confidence::Suspected;
                 }
-                Earlier => {
-                    let mut fire = Fire::new(Severity::Warn, "earlier");
-                    fire.since = Some(w.tick.mono.back(Duration::from_secs(2)));
-                    out.fire(subject, fire);
-                }
-                Fine => out.list.push((subject, Verdict::Ok)),
-                Linger => out.linger(subject),
-                Clear => out.clear(subject),
-                Unknown => out.unknown(subject, "unread"),
-                Blind => out.cannot_judge("no input"),
-                NoSample => {}
+                out.fire(subject, fire);
             }
+            Earlier => {
+                let mut fire = Fire::new(Severity::Warn, "earlier");
+                fire.since = Some(w.tick.mono.back(Duration::from_secs(2)));
+                out.fire(subject, fire);
+            }
+            Fine => out.list.push((subject, Verdict::Ok)),
+            Linger => out.linger(subject),
+            Clear => out.clear(subject),
+            Unknown => out.unknown(subject, "unread"),
+            Blind => out.cannot_judge("no input"),
+            NoSample => {}
         }
     }
 }
 
-static HELD: Scripted = Scripted(doc("held", Hold::of(5, 8)));
-static EVENTS: Scripted = Scripted(doc("events", Hold::events(3)));
-static ONLY_HELD: &[&dyn Rule] = &[&HELD];
-static ONLY_EVENTS: &[&dyn Rule] = &[&EVENTS];
+const fn scripted(doc: &'static RuleDoc) -> Rule {
+    Rule { doc, kind: Kind::Rule, needs: &[CollectorId::Processes], explains: &[], check: say }
+}
+
+static HELD: Rule = scripted(&const { doc("held", Hold::of(5, 8)) });
+static EVENTS: Rule = scripted(&const { doc("events", Hold::events(3)) });
+static ONLY_HELD: &[&Rule] = &[&HELD];
+static ONLY_EVENTS: &[&Rule] = &[&EVENTS];
 
 /// An engine with a clock.
 struct Bench {
@@ -106,7 +100,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(rules: &'static [&'static dyn Rule], interval_ms: u64) -> Self {
+    fn new(rules: &'static [&'static Rule], interval_ms: u64) -> Self {
         let engine = Engine::new(rules, Thresholds::default());
         let now = MonoNs(100_000_000_000);
         Self { engine, interval: Duration::from_millis(interval_ms), now, seq: 0 }

@@ -66,12 +66,12 @@ impl Track {
     /// Takes in one verdict; returns the finding when it cleared.
     pub(super) fn step(
         &mut self,
-        rule: &dyn Rule,
+        rule: &Rule,
         subject: &Subject,
         verdict: Verdict,
         now: &Moment,
     ) -> Option<Arc<Finding>> {
-        let hold = rule.doc().hold;
+        let hold = rule.doc.hold;
         let credit = now.credit(self.judged_at);
         // A quarter of a tick of slack: five ticks of 0.999 s are five seconds.
         let slack = credit / 4;
@@ -145,13 +145,13 @@ impl Track {
 
     fn finding(
         &self,
-        rule: &dyn Rule,
+        rule: &Rule,
         subject: &Subject,
         mut fire: Fire,
         begun: (MonoNs, WallNs),
         now: &Moment,
     ) -> Finding {
-        let hold = rule.doc().hold;
+        let hold = rule.doc.hold;
         if let Some(old) = &self.finding {
             // A finding does not get milder while it lasts: the ladder is climbed, not danced on.
             fire.severity = fire.severity.max(old.fire.severity);

@@ -1,18 +1,8 @@
 //! `cfs-throttle`: a CPU quota, not the CPUs, holds a cgroup back.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::cgroups::{self, file, subject};
-use crate::collect::CollectorId;
 use crate::model::derive::cgroups::{CgroupCpuFigures, CgroupFigures};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct CfsThrottle;
 
 /// Share of periods in which the quota ran out.
 const WARN: f64 = 0.25;
@@ -40,35 +30,31 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for CfsThrottle {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cgroups]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cgroups],
+    explains: &[
             Explains::new("load-without-cpu", Scope::Host),
             Explains::new("tcp-listen-overflow", Scope::Members),
             Explains::new("tcp-receiver-not-reading", Scope::Members),
             Explains::new("server-hung", Scope::Members),
-        ];
-        LINKS
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(now) = w.derived.cgroups.as_ref() else { return };
-        for g in now.iter() {
-            let Some(cpu) = g.cpu.filter(|c| c.periods >= PERIODS) else { continue };
-            let Some(share) = cpu.throttled_share() else { continue };
-            if share >= WARN {
-                out.fire(subject(g), fire(w, g, &cpu, share));
-            } else if share >= CLEAR {
-                out.linger(subject(g));
-            }
+        ],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(now) = w.derived.cgroups.as_ref() else { return };
+    for g in now.iter() {
+        let Some(cpu) = g.cpu.filter(|c| c.periods >= PERIODS) else { continue };
+        let Some(share) = cpu.throttled_share() else { continue };
+        if share >= WARN {
+            out.fire(subject(g), fire(w, g, &cpu, share));
+        } else if share >= CLEAR {
+            out.linger(subject(g));
         }
-        cgroups::unread(w, out, |g| g.cpu.is_some_and(|c| c.throttled > 0));
     }
+    cgroups::unread(w, out, |g| g.cpu.is_some_and(|c| c.throttled > 0));
 }
 
 fn fire(w: &Window<'_>, g: &CgroupFigures, cpu: &CgroupCpuFigures, share: f64) -> Fire {

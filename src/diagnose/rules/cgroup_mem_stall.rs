@@ -1,23 +1,13 @@
 //! `cgroup-mem-stall`: a cgroup waits for its own memory, on a host that has enough.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Fire, Hold, NOT_YET, Rule, RuleDoc, RuleId, RuledOut, Severity,
-    Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
+use super::super::NOT_YET;
 use super::common::cgroups::{of_v1, subject};
 use super::common::memory::{self, limit};
 use super::common::text::{bytes, rate};
 use super::common::vm;
-use crate::collect::CollectorId;
 use crate::collect::cgroups::CgroupRow;
 use crate::model::derive::cgroups::CgroupFigures;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct CgroupMemStall;
 
 /// % of the time in which all its tasks wait for memory.
 const FULL: f64 = 10.0;
@@ -58,51 +48,51 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(7),
 };
 
-impl Rule for CgroupMemStall {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cgroups],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(now) = w.derived.cgroups.as_ref() else { return };
+    if w.derived.psi.and_then(|p| p.memory_full).is_some_and(|full| full >= HOST) {
+        // mem-stall names the group.
+        return;
     }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cgroups]
+    let mut thrashing: Vec<(&CgroupFigures, &CgroupRow)> = Vec::new();
+    let mut lingering: Vec<Subject> = Vec::new();
+    for g in now.iter() {
+        let Some(row) = row(w, g) else { continue };
+        match g.psi_memory_full {
+            Some(full) if full >= FULL => out.fire(subject(g), stalled(w, g, row, full)),
+            Some(full) if full >= CLEAR * FULL => out.linger(subject(g)),
+            None if g.memory_failures_s.is_some_and(|n| n > 0.0) && is_at_limit(row) => {
+                thrashing.push((g, row));
+                lingering.push(subject(g));
+            }
+            _ => {}
+        }
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(now) = w.derived.cgroups.as_ref() else { return };
-        if w.derived.psi.and_then(|p| p.memory_full).is_some_and(|full| full >= HOST) {
-            // mem-stall names the group.
-            return;
+    if thrashing.is_empty() {
+        return;
+    }
+    let Some(t) = Thrash::of(w) else {
+        for s in lingering {
+            out.unknown(s, NOT_YET);
         }
-        let mut thrashing: Vec<(&CgroupFigures, &CgroupRow)> = Vec::new();
-        let mut lingering: Vec<Subject> = Vec::new();
-        for g in now.iter() {
-            let Some(row) = row(w, g) else { continue };
-            match g.psi_memory_full {
-                Some(full) if full >= FULL => out.fire(subject(g), stalled(w, g, row, full)),
-                Some(full) if full >= CLEAR * FULL => out.linger(subject(g)),
-                None if g.memory_failures_s.is_some_and(|n| n > 0.0) && is_at_limit(row) => {
-                    thrashing.push((g, row));
-                    lingering.push(subject(g));
-                }
-                _ => {}
-            }
+        return;
+    };
+    if t.over(1.0) {
+        let alone = thrashing.len() == 1;
+        for (g, row) in thrashing {
+            out.fire(subject(g), thrashes(w, g, row, &t, alone));
         }
-        if thrashing.is_empty() {
-            return;
-        }
-        let Some(t) = Thrash::of(w) else {
-            for s in lingering {
-                out.unknown(s, NOT_YET);
-            }
-            return;
-        };
-        if t.over(1.0) {
-            let alone = thrashing.len() == 1;
-            for (g, row) in thrashing {
-                out.fire(subject(g), thrashes(w, g, row, &t, alone));
-            }
-        } else if t.over(CLEAR) {
-            for s in lingering {
-                out.linger(s);
-            }
+    } else if t.over(CLEAR) {
+        for s in lingering {
+            out.linger(s);
         }
     }
 }

@@ -1,19 +1,9 @@
 //! `compaction-stall`: allocations wait while memory is compacted, in vain.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::text::{bytes, rate};
 use super::common::vm;
-use crate::collect::CollectorId;
 use crate::model::derive::rate::ratio;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct CompactionStall;
 
 /// Allocations per second that compact memory themselves ...
 const STALLS_S: f64 = 10.0;
@@ -45,28 +35,28 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for CompactionStall {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Memory]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(now) = Compaction::of(w) else {
-            if w.tick.samples.memory.as_ref().is_some_and(|m| {
-                m.data.get("vmstat.pgfault").is_some()
-                    && m.data.get("vmstat.compact_stall").is_none()
-            }) {
-                out.cannot_judge("no compact_stall in /proc/vmstat");
-            }
-            return;
-        };
-        if now.many(1.0) {
-            out.fire(Subject::Host, fire(w, &now));
-        } else if now.many(CLEAR) {
-            out.linger(Subject::Host);
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Memory],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(now) = Compaction::of(w) else {
+        if w.tick.samples.memory.as_ref().is_some_and(|m| {
+            m.data.get("vmstat.pgfault").is_some()
+                && m.data.get("vmstat.compact_stall").is_none()
+        }) {
+            out.cannot_judge("no compact_stall in /proc/vmstat");
         }
+        return;
+    };
+    if now.many(1.0) {
+        out.fire(Subject::Host, fire(w, &now));
+    } else if now.many(CLEAR) {
+        out.linger(Subject::Host);
     }
 }
 

@@ -1,19 +1,9 @@
 //! `conntrack-clash`: two packets of one new flow race into the connection table, one is lost.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::rate;
-use crate::collect::CollectorId;
 use crate::model::derive::netdev::{ConntrackFigures, SpaceFigures};
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct ConntrackClash;
 
 /// Packets lost per second.
 const LOST_S: f64 = 1.0;
@@ -40,18 +30,18 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for ConntrackClash {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Netdev]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for (space, fresh) in spaces(w) {
-            let Some(c) = space.conntrack else { continue };
-            say(out, fresh, Subject::Netns { netns: space.netns }, judge(w, space, &c));
-        }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Netdev],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for (space, fresh) in spaces(w) {
+        let Some(c) = space.conntrack else { continue };
+        say(out, fresh, Subject::Netns { netns: space.netns }, judge(w, space, &c));
     }
 }
 

@@ -1,20 +1,9 @@
 //! `conntrack-full`: the firewall's connection table has no room left.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::rate;
-use crate::collect::CollectorId;
 use crate::model::derive::netdev::{ConntrackFigures, SpaceFigures};
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct ConntrackFull;
 
 /// Part of the table that is used.
 const WARN: f64 = 0.75;
@@ -38,26 +27,21 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for ConntrackFull {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Netdev]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Netdev],
+    explains: &[
                 Explains::new("tcp-rto-storm", Scope::Netns),
                 Explains::new("tcp-connect-stuck", Scope::Netns),
-            ]
-        }
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for (space, fresh) in spaces(w) {
-            let Some(c) = space.conntrack else { continue };
-            say(out, fresh, Subject::Netns { netns: space.netns }, judge(w, space, &c));
-        }
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for (space, fresh) in spaces(w) {
+        let Some(c) = space.conntrack else { continue };
+        say(out, fresh, Subject::Netns { netns: space.netns }, judge(w, space, &c));
     }
 }
 

@@ -1,21 +1,11 @@
 //! `cpu-hog-realtime`: a thread with a real-time policy holds a CPU while others wait for it.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::tasks::name;
 use super::common::text::count;
-use crate::collect::CollectorId;
 use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::rate::ratio;
 use crate::model::subject::{CpuId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct CpuHogRealtime;
 
 /// % of the time that it runs. The kernel leaves 5% to others (`sched_rt_runtime_us`).
 const RUNS: f64 = 90.0;
@@ -45,38 +35,33 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for CpuHogRealtime {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sched]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sched],
+    explains: &[
                 Explains::new("runq-latency-idle-elsewhere", Scope::Same),
                 Explains::new("cpu-saturation", Scope::Host),
-            ]
-        }
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(sched) = w.derived.sched.as_deref() else { return };
-        for hog in sched.threads.iter().filter(|t| policy(t).is_some()) {
-            let (Some(cpu), Some(runs)) = (hog.thread.last_cpu, runs(hog)) else { continue };
-            let others: Vec<&ThreadWait> = sched
-                .threads
-                .iter()
-                .filter(|t| t.thread.last_cpu == Some(cpu) && t.thread.task != hog.thread.task)
-                .filter(|t| t.run_delay_ns > 0)
-                .collect();
-            let wait: f64 = others.iter().map(|t| t.wait_ms_s()).sum();
-            let subject = Subject::Cpu { cpu };
-            if runs >= RUNS && wait >= WAIT {
-                out.fire(subject, fire(w, (hog, runs), cpu, (&others, wait)));
-            } else if runs >= CLEAR && wait > 0.0 {
-                out.linger(subject);
-            }
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(sched) = w.derived.sched.as_deref() else { return };
+    for hog in sched.threads.iter().filter(|t| policy(t).is_some()) {
+        let (Some(cpu), Some(runs)) = (hog.thread.last_cpu, runs(hog)) else { continue };
+        let others: Vec<&ThreadWait> = sched
+            .threads
+            .iter()
+            .filter(|t| t.thread.last_cpu == Some(cpu) && t.thread.task != hog.thread.task)
+            .filter(|t| t.run_delay_ns > 0)
+            .collect();
+        let wait: f64 = others.iter().map(|t| t.wait_ms_s()).sum();
+        let subject = Subject::Cpu { cpu };
+        if runs >= RUNS && wait >= WAIT {
+            out.fire(subject, fire(w, (hog, runs), cpu, (&others, wait)));
+        } else if runs >= CLEAR && wait > 0.0 {
+            out.linger(subject);
         }
     }
 }

@@ -1,21 +1,11 @@
 //! `cpu-saturation`: more wants to run than there are CPUs.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::lasting::lasting;
 use super::common::tasks::{self, SCHED_IDLE};
 use super::common::text::time;
-use crate::collect::CollectorId;
 use crate::model::derive::Derived;
 use crate::model::derive::cpu::ThreadWait;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct CpuSaturation;
 
 /// % of the time in which a runnable task waits (PSI cpu some).
 const WAITING: f64 = 40.0;
@@ -56,34 +46,34 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(9),
 };
 
-impl Rule for CpuSaturation {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cpu]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(idle) = idle(w.derived) else { return };
-        let psi = w.recent(3).find_map(|d| d.psi?.cpu_some);
-        // PSI counts who is nice as well.
-        let psi =
-            psi.map(|all| Pressure { all, counted: all.min(ordinary(w, all).unwrap_or(all)) });
-        let cpus = f64::from(w.host.cpus.max(1));
-        let queue = w.derived.cpu.as_ref().and_then(|c| c.running).map(f64::from);
-        // How far over the threshold: 1 is at it.
-        let want = match (psi, queue) {
-            (Some(p), _) => p.counted / WAITING,
-            (None, Some(n)) => n / (RUNNING * cpus),
-            (None, None) => {
-                return out.cannot_judge("no /proc/pressure and no procs_running in /proc/stat");
-            }
-        };
-        if want >= 1.0 && idle <= IDLE {
-            out.fire(Subject::Host, fire(w, idle, psi, queue));
-        } else if want >= CLEAR && idle <= IDLE_CLEAR {
-            out.linger(Subject::Host);
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cpu],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(idle) = idle(w.derived) else { return };
+    let psi = w.recent(3).find_map(|d| d.psi?.cpu_some);
+    // PSI counts who is nice as well.
+    let psi =
+        psi.map(|all| Pressure { all, counted: all.min(ordinary(w, all).unwrap_or(all)) });
+    let cpus = f64::from(w.host.cpus.max(1));
+    let queue = w.derived.cpu.as_ref().and_then(|c| c.running).map(f64::from);
+    // How far over the threshold: 1 is at it.
+    let want = match (psi, queue) {
+        (Some(p), _) => p.counted / WAITING,
+        (None, Some(n)) => n / (RUNNING * cpus),
+        (None, None) => {
+            return out.cannot_judge("no /proc/pressure and no procs_running in /proc/stat");
         }
+    };
+    if want >= 1.0 && idle <= IDLE {
+        out.fire(Subject::Host, fire(w, idle, psi, queue));
+    } else if want >= CLEAR && idle <= IDLE_CLEAR {
+        out.linger(Subject::Host);
     }
 }
 

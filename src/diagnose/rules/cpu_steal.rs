@@ -1,18 +1,7 @@
 //! `cpu-steal`: the hypervisor gives the CPU to others.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
-use crate::collect::CollectorId;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cpu::CpuShare;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct CpuSteal;
 
 /// % of the time.
 const WARN: f64 = 10.0;
@@ -34,29 +23,24 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(11),
 };
 
-impl Rule for CpuSteal {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cpu]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cpu],
+    explains: &[
                 Explains::new("softnet-drop-or-squeeze", Scope::Host),
                 Explains::new("tcp-spurious-rto", Scope::Host),
                 Explains::new("disk-slow-device", Scope::Host),
-            ]
-        }
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(total) = w.derived.cpu.as_ref().and_then(|c| c.total) else { return };
-        if total.steal >= WARN {
-            out.fire(Subject::Host, fire(w, &total));
-        } else if total.steal >= CLEAR {
-            out.linger(Subject::Host);
-        }
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(total) = w.derived.cpu.as_ref().and_then(|c| c.total) else { return };
+    if total.steal >= WARN {
+        out.fire(Subject::Host, fire(w, &total));
+    } else if total.steal >= CLEAR {
+        out.linger(Subject::Host);
     }
 }
 

@@ -1,20 +1,11 @@
 //! `csum-errors`: packets arrive with a wrong checksum and are thrown away.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::counters::{held, spaces};
 use super::common::peers::enter;
 use super::common::text::rate;
-use crate::collect::CollectorId;
 use crate::model::derive::NetPair;
 use crate::model::subject::{NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct CsumErrors;
 
 /// Packets per second with a wrong checksum that are always too many ...
 const MANY_S: f64 = 10.0;
@@ -54,22 +45,22 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for CsumErrors {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::NetCounters]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for netns in spaces(w) {
-            let subject = Subject::Netns { netns };
-            let Some(now) = w.derived.net(netns) else { continue };
-            if many(now, 1.0) && held(w, netns, HELD, |n| many(n, 1.0)) {
-                out.fire(subject, fire(w, now));
-            } else if many(now, CLEAR) {
-                out.linger(subject);
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::NetCounters],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for netns in spaces(w) {
+        let subject = Subject::Netns { netns };
+        let Some(now) = w.derived.net(netns) else { continue };
+        if many(now, 1.0) && held(w, netns, HELD, |n| many(n, 1.0)) {
+            out.fire(subject, fire(w, now));
+        } else if many(now, CLEAR) {
+            out.linger(subject);
         }
     }
 }

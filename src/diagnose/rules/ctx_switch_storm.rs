@@ -1,19 +1,9 @@
 //! `ctx-switch-storm`: the CPUs spend their time on changing tasks.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::tasks;
 use super::common::text::rate;
-use crate::collect::CollectorId;
 use crate::model::derive::rate::median;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct CtxSwitchStorm;
 
 /// What a switch costs, s: 1.5 to 3.4 us were measured on servers of several makes.
 const COST: f64 = 3e-6;
@@ -57,29 +47,29 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for CtxSwitchStorm {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cpu]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(cpu) = w.derived.cpu.as_ref() else { return };
-        let Some(ctxt) = cpu.ctxt_s else { return out.cannot_judge("no ctxt in /proc/stat") };
-        let cpus = f64::from(w.host.cpus.max(1));
-        let lost = 100.0 * ctxt * COST / cpus;
-        let usual = usual(w);
-        let over = |part: f64| {
-            lost >= part * LOST
-                && (ctxt >= part * PER_CPU * cpus
-                    || usual.is_some_and(|u| ctxt >= part * TIMES * u))
-        };
-        if over(1.0) {
-            out.fire(Subject::Host, fire(w, ctxt, lost, usual));
-        } else if over(CLEAR) {
-            out.linger(Subject::Host);
-        }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cpu],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(cpu) = w.derived.cpu.as_ref() else { return };
+    let Some(ctxt) = cpu.ctxt_s else { return out.cannot_judge("no ctxt in /proc/stat") };
+    let cpus = f64::from(w.host.cpus.max(1));
+    let lost = 100.0 * ctxt * COST / cpus;
+    let usual = usual(w);
+    let over = |part: f64| {
+        lost >= part * LOST
+            && (ctxt >= part * PER_CPU * cpus
+                || usual.is_some_and(|u| ctxt >= part * TIMES * u))
+    };
+    if over(1.0) {
+        out.fire(Subject::Host, fire(w, ctxt, lost, usual));
+    } else if over(CLEAR) {
+        out.linger(Subject::Host);
     }
 }
 

@@ -1,21 +1,11 @@
 //! `disk-bfq-on-fast-ssd`: a scheduler for spinning disks in front of flash.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{lately, leaves, local_flash, spins, subject, title};
 use super::common::lasting::lasting;
 use super::common::measured::{self, DiskLatency};
 use super::common::text::{ms, rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DiskBfqOnFastSsd;
 
 /// From this queue on the scheduler costs throughput ...
 const QUEUE: f64 = 4.0;
@@ -47,32 +37,28 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for DiskBfqOnFastSsd {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[Explains::new("disk-flash-saturated", Scope::Same)];
-        LINKS
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        for d in leaves(w).filter(|d| d.attrs.scheduler.as_deref() == Some("bfq")) {
-            let Some(fast) = fast(w, d, t) else { continue };
-            let loaded = |d: &DiskFigures| d.aqu_sz >= QUEUE;
-            let busy = |m: &crate::model::derive::Derived| m.disk(d.id).is_some_and(loaded);
-            let latency = measured::disk(w, d);
-            let latency = latency.as_ref();
-            let lasts = t.single_sample || lasting(w, OF, busy).0 >= NEED;
-            if loaded(d) && lasts {
-                out.fire(subject(d), fire(d, &fast, Severity::Warn, latency));
-            } else if lately(w, d, OVER).any(loaded) {
-                out.linger(subject(d));
-            } else if !lately(w, d, INFO).any(loaded) {
-                out.fire(subject(d), fire(d, &fast, Severity::Info, latency));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[Explains::new("disk-flash-saturated", Scope::Same)],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    for d in leaves(w).filter(|d| d.attrs.scheduler.as_deref() == Some("bfq")) {
+        let Some(fast) = fast(w, d, t) else { continue };
+        let loaded = |d: &DiskFigures| d.aqu_sz >= QUEUE;
+        let busy = |m: &crate::model::derive::Derived| m.disk(d.id).is_some_and(loaded);
+        let latency = measured::disk(w, d);
+        let latency = latency.as_ref();
+        let lasts = t.single_sample || lasting(w, OF, busy).0 >= NEED;
+        if loaded(d) && lasts {
+            out.fire(subject(d), fire(d, &fast, Severity::Warn, latency));
+        } else if lately(w, d, OVER).any(loaded) {
+            out.linger(subject(d));
+        } else if !lately(w, d, INFO).any(loaded) {
+            out.fire(subject(d), fire(d, &fast, Severity::Info, latency));
         }
     }
 }

@@ -1,26 +1,16 @@
 //! `disk-capped-cloud`: a limit outside this machine sets the disk's speed.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
     Reference, against, leaves, local_flash, not_measured, reference, spins, subject, title,
 };
 use super::common::measured::{self, DiskLatency};
 use super::common::text::{bytes, ms, rate, sh, time};
-use crate::collect::CollectorId;
 use crate::collect::disks::DiskClass;
 use crate::model::derive::MIN_SPAN;
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::disks::caps::Tier;
 use crate::model::derive::rate::{median, variation};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DiskCappedCloud;
 
 /// Queue from which throughput is judged: 4. A client of depth 4 keeps just under 4 there.
 const QUEUE: f64 = 3.8;
@@ -78,41 +68,36 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(13),
 };
 
-impl Rule for DiskCappedCloud {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[
                 Explains::new("disk-writeback-storm", Scope::Stack),
                 Explains::new("load-without-cpu", Scope::Host),
-            ]
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let mut capped = Vec::new();
+    for d in leaves(w).filter(|d| !spins(d, t) && !local_flash(d)) {
+        let reference = reference(d, t);
+        let latency = measured::disk(w, d);
+        if waits_above(latency.as_ref(), reference) {
+            continue;
+        }
+        if let Some(p) = plateau(w, d, reference, t.single_sample) {
+            capped.push((d, reference, p, latency));
+        } else if still_waiting(w, d, reference) {
+            out.linger(subject(d));
         }
     }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        let mut capped = Vec::new();
-        for d in leaves(w).filter(|d| !spins(d, t) && !local_flash(d)) {
-            let reference = reference(d, t);
-            let latency = measured::disk(w, d);
-            if waits_above(latency.as_ref(), reference) {
-                continue;
-            }
-            if let Some(p) = plateau(w, d, reference, t.single_sample) {
-                capped.push((d, reference, p, latency));
-            } else if still_waiting(w, d, reference) {
-                out.linger(subject(d));
-            }
-        }
-        let together = capped.len();
-        for (d, reference, p, latency) in capped {
-            let mut f = fire(d, reference, &p, together);
-            device(&mut f, d, latency.as_ref());
-            out.fire(subject(d), f);
-        }
+    let together = capped.len();
+    for (d, reference, p, latency) in capped {
+        let mut f = fire(d, reference, &p, together);
+        device(&mut f, d, latency.as_ref());
+        out.fire(subject(d), f);
     }
 }
 

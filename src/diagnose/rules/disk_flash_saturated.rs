@@ -1,11 +1,6 @@
 //! `disk-flash-saturated`: local flash has more to do than it can.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
     Reference, against, lately, leaves, local_flash, not_measured, reference, spins, subject,
     swing, swing_of, title,
@@ -13,13 +8,8 @@ use super::common::disks::{
 use super::common::text::{ms, rate, sh};
 use super::disk_capped_cloud::capped;
 use super::disk_writeback_storm;
-use crate::collect::CollectorId;
 use crate::model::derive::MIN_SPAN;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DiskFlashSaturated;
 
 /// Requests in the queue.
 const QUEUE: f64 = 16.0;
@@ -52,34 +42,34 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(10),
 };
 
-impl Rule for DiskFlashSaturated {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        for d in leaves(w).filter(|d| flash(d, t)) {
-            let Some(r) = d.await_ms else { continue };
-            let reference = reference(d, t);
-            let beyond = |part: f64| {
-                d.aqu_sz >= part * QUEUE && r >= (part * WAITING * reference.ms).max(reference.ms)
-            };
-            // Its bytes may be flat while its requests, of many sizes, are not.
-            let other = disk_writeback_storm::storm(w, d, t).is_some() || capped(w, d, t);
-            if !beyond(CLEAR) || other {
-                continue;
-            }
-            let cv = swing(w, d, QUEUE);
-            let swings = swings(w, d, t, cv);
-            // Both look at the same ten seconds: one after the other they would take twenty.
-            let lasts = t.single_sample || held(w, d, WAITING * reference.ms);
-            if swings && lasts && beyond(1.0) {
-                out.fire(subject(d), fire(d, r, reference, cv));
-            } else {
-                out.linger(subject(d));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    for d in leaves(w).filter(|d| flash(d, t)) {
+        let Some(r) = d.await_ms else { continue };
+        let reference = reference(d, t);
+        let beyond = |part: f64| {
+            d.aqu_sz >= part * QUEUE && r >= (part * WAITING * reference.ms).max(reference.ms)
+        };
+        // Its bytes may be flat while its requests, of many sizes, are not.
+        let other = disk_writeback_storm::storm(w, d, t).is_some() || capped(w, d, t);
+        if !beyond(CLEAR) || other {
+            continue;
+        }
+        let cv = swing(w, d, QUEUE);
+        let swings = swings(w, d, t, cv);
+        // Both look at the same ten seconds: one after the other they would take twenty.
+        let lasts = t.single_sample || held(w, d, WAITING * reference.ms);
+        if swings && lasts && beyond(1.0) {
+            out.fire(subject(d), fire(d, r, reference, cv));
+        } else {
+            out.linger(subject(d));
         }
     }
 }

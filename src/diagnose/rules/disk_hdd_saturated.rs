@@ -1,19 +1,10 @@
 //! `disk-hdd-saturated`: a spinning disk has more to do than its arm can.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, spins, subject, swing, title};
 use super::common::text::{ms, rate, sh};
 use super::disk_writeback_storm;
-use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DiskHddSaturated;
 
 /// Requests in the queue, ms each, % of the time.
 const QUEUE: f64 = 4.0;
@@ -44,24 +35,24 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for DiskHddSaturated {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        for d in leaves(w).filter(|d| spins(d, t)) {
-            let Some(r) = d.await_ms else { continue };
-            if !beyond(d, CLEAR) || disk_writeback_storm::storm(w, d, t).is_some() {
-                continue;
-            }
-            if saturated(d) {
-                out.fire(subject(d), fire(w, d, r));
-            } else {
-                out.linger(subject(d));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    for d in leaves(w).filter(|d| spins(d, t)) {
+        let Some(r) = d.await_ms else { continue };
+        if !beyond(d, CLEAR) || disk_writeback_storm::storm(w, d, t).is_some() {
+            continue;
+        }
+        if saturated(d) {
+            out.fire(subject(d), fire(w, d, r));
+        } else {
+            out.linger(subject(d));
         }
     }
 }

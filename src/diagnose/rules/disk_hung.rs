@@ -1,23 +1,13 @@
 //! `disk-hung`: requests are in flight and none completes.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{lately, subject, title, whole};
 use super::common::text::{count, sh, time};
-use crate::collect::CollectorId;
 use crate::collect::disks::DiskClass;
 use crate::collect::processes::ProcessesSample;
 use crate::model::derive::cgroups::CgroupIoFigures;
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::rate::ratio;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DiskHung;
 
 /// Warns after ...
 const WARN: Duration = Duration::from_secs(2);
@@ -55,30 +45,26 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for DiskHung {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[Explains::new("load-without-cpu", Scope::Host)];
-        LINKS
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(disks) = w.derived.disks.as_ref() else { return };
-        let hung = |d: &DiskFigures| {
-            d.in_flight.is_some_and(|n| n > 0)
-                && d.stuck_for >= WARN.max(patience(w, d))
-                && !held_below(w, d)
-        };
-        for d in disks.iter().filter(|d| whole(d) && hung(d)) {
-            // The layer above a hung disk hangs with it: name the disk.
-            let below = |name: &String| disks.iter().any(|s| *s.name == **name && hung(s));
-            if !d.attrs.slaves.iter().any(below) {
-                out.fire(subject(d), fire(w, d));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[Explains::new("load-without-cpu", Scope::Host)],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(disks) = w.derived.disks.as_ref() else { return };
+    let hung = |d: &DiskFigures| {
+        d.in_flight.is_some_and(|n| n > 0)
+            && d.stuck_for >= WARN.max(patience(w, d))
+            && !held_below(w, d)
+    };
+    for d in disks.iter().filter(|d| whole(d) && hung(d)) {
+        // The layer above a hung disk hangs with it: name the disk.
+        let below = |name: &String| disks.iter().any(|s| *s.name == **name && hung(s));
+        if !d.attrs.slaves.iter().any(below) {
+            out.fire(subject(d), fire(w, d));
         }
     }
 }

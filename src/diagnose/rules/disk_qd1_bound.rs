@@ -1,19 +1,9 @@
 //! `disk-qd1-bound`: one caller waits for each request; its speed is 1/latency.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{Reference, against, leaves, not_measured, reference, subject, title};
 use super::common::text::{ms, rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DiskQd1Bound;
 
 /// % of the time with the request in flight.
 const UTIL: f64 = 50.0;
@@ -41,26 +31,23 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(10),
 };
 
-impl Rule for DiskQd1Bound {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn kind(&self) -> Kind {
-        Kind::Annotation
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        for d in leaves(w) {
-            let Some(r) = d.await_ms else { continue };
-            let reference = reference(d, t);
-            let little = d.iops() * r / 1000.0;
-            let one = (QUEUE.0..=QUEUE.1).contains(&d.aqu_sz)
-                && (little - d.aqu_sz).abs() <= LITTLE * d.aqu_sz;
-            if one && d.util >= UTIL && r < WAITING * reference.ms {
-                out.fire(subject(d), fire(d, r, reference));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Annotation,
+    needs: &[CollectorId::Disks],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    for d in leaves(w) {
+        let Some(r) = d.await_ms else { continue };
+        let reference = reference(d, t);
+        let little = d.iops() * r / 1000.0;
+        let one = (QUEUE.0..=QUEUE.1).contains(&d.aqu_sz)
+            && (little - d.aqu_sz).abs() <= LITTLE * d.aqu_sz;
+        if one && d.util >= UTIL && r < WAITING * reference.ms {
+            out.fire(subject(d), fire(d, r, reference));
         }
     }
 }

@@ -1,11 +1,6 @@
 //! `disk-request-split`: the block layer cuts large requests into pieces.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
     Reference, against, lately, leaves, local_flash, not_measured, reference, spins, subject,
     swing, title,
@@ -13,12 +8,7 @@ use super::common::disks::{
 use super::common::measured::{self, DiskLatency};
 use super::common::text::{bytes, rate, sh};
 use super::disk_writeback_storm::storm;
-use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DiskRequestSplit;
 
 /// Mean size against the largest allowed: all are cut; some remain short.
 const CUT: f64 = 0.9;
@@ -61,43 +51,43 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for DiskRequestSplit {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        for d in leaves(w) {
-            let Some(most) = d.attrs.max_sectors_kb.filter(|n| (1..=LARGE).contains(n)) else {
-                continue;
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    for d in leaves(w) {
+        let Some(most) = d.attrs.max_sectors_kb.filter(|n| (1..=LARGE).contains(n)) else {
+            continue;
+        };
+        if d.attrs.max_hw_sectors_kb.is_some_and(|hw| hw <= most) {
+            continue;
+        }
+        let Some((field, kb, share)) = cut(d, most) else { continue };
+        if share < REMAINDERS || d.merged_pct().is_none_or(|m| m >= MERGED) {
+            continue;
+        }
+        let latency = measured::disk(w, d);
+        let splits = latency.as_ref().and_then(|l| l.split_share(d));
+        if splits.is_some_and(|s| s < WHOLE) {
+            continue;
+        }
+        if d.aqu_sz >= QUEUE {
+            let cut = Cut {
+                most,
+                field,
+                kb,
+                share,
+                proven: splits.is_some_and(|s| s >= PIECES),
+                waits: limited(w, d, t) || storm(w, d, t).is_some(),
             };
-            if d.attrs.max_hw_sectors_kb.is_some_and(|hw| hw <= most) {
-                continue;
-            }
-            let Some((field, kb, share)) = cut(d, most) else { continue };
-            if share < REMAINDERS || d.merged_pct().is_none_or(|m| m >= MERGED) {
-                continue;
-            }
-            let latency = measured::disk(w, d);
-            let splits = latency.as_ref().and_then(|l| l.split_share(d));
-            if splits.is_some_and(|s| s < WHOLE) {
-                continue;
-            }
-            if d.aqu_sz >= QUEUE {
-                let cut = Cut {
-                    most,
-                    field,
-                    kb,
-                    share,
-                    proven: splits.is_some_and(|s| s >= PIECES),
-                    waits: limited(w, d, t) || storm(w, d, t).is_some(),
-                };
-                out.fire(subject(d), fire(d, &cut, latency.as_ref(), reference(d, t)));
-            } else if d.aqu_sz >= CLEAR * QUEUE {
-                out.linger(subject(d));
-            }
+            out.fire(subject(d), fire(d, &cut, latency.as_ref(), reference(d, t)));
+        } else if d.aqu_sz >= CLEAR * QUEUE {
+            out.linger(subject(d));
         }
     }
 }

@@ -1,11 +1,6 @@
 //! `disk-saturated-or-capped`: requests wait in front of a disk of which nobody knows what it is.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
     Reference, against, leaves, not_measured, reference, spins, subject, swing, title, untimed,
 };
@@ -15,12 +10,7 @@ use super::{
     disk_capped_cloud, disk_flash_saturated, disk_hdd_saturated, disk_slow_device,
     disk_writeback_storm,
 };
-use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DiskSaturatedOrCapped;
 
 /// Busy nearly all the time, %.
 const UTIL: f64 = 90.0;
@@ -64,35 +54,32 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(1),
 };
 
-impl Rule for DiskSaturatedOrCapped {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[Explains::new("load-without-cpu", Scope::Host)],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    if !t.single_sample {
+        return;
     }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const { &[Explains::new("load-without-cpu", Scope::Host)] }
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        if !t.single_sample {
-            return;
+    for d in leaves(w) {
+        let (reference, slow) = (reference(d, t), slower(d));
+        if slow.is_none() && !piles_up(d, t, reference) {
+            continue;
         }
-        for d in leaves(w) {
-            let (reference, slow) = (reference(d, t), slower(d));
-            if slow.is_none() && !piles_up(d, t, reference) {
-                continue;
-            }
-            if known_better(w, d, t) {
-                out.clear(subject(d));
-            } else {
-                out.fire(subject(d), fire(w, d, t, reference, slow));
-            }
+        if known_better(w, d, t) {
+            out.clear(subject(d));
+        } else {
+            out.fire(subject(d), fire(w, d, t, reference, slow));
         }
-        for d in untimed(w) {
-            if let Some(slow) = slower(d) {
-                out.fire(subject(d), of_means(d, t, slow));
-            }
+    }
+    for d in untimed(w) {
+        if let Some(slow) = slower(d) {
+            out.fire(subject(d), of_means(d, t, slow));
         }
     }
 }

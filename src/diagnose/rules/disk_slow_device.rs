@@ -1,20 +1,11 @@
 //! `disk-slow-device`: requests take far longer than they did, and not because they queue.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, spins, subject, title};
 use super::common::text::{ms, rate, sh};
 use super::disk_capped_cloud::capped;
-use crate::collect::CollectorId;
 use crate::model::derive::baseline::Level;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DiskSlowDevice;
 
 /// Latency against its own of the last ten minutes.
 const TIMES: f64 = 10.0;
@@ -53,24 +44,24 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(12),
 };
 
-impl Rule for DiskSlowDevice {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        for d in leaves(w).filter(|d| d.aqu_sz < QUEUE) {
-            let Some(s) = slow(d, t) else { continue };
-            if s.now < CLEAR * s.at || capped(w, d, t) {
-                continue;
-            }
-            if s.now >= s.at {
-                out.fire(subject(d), fire(w, d, &s));
-            } else {
-                out.linger(subject(d));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    for d in leaves(w).filter(|d| d.aqu_sz < QUEUE) {
+        let Some(s) = slow(d, t) else { continue };
+        if s.now < CLEAR * s.at || capped(w, d, t) {
+            continue;
+        }
+        if s.now >= s.at {
+            out.fire(subject(d), fire(w, d, &s));
+        } else {
+            out.linger(subject(d));
         }
     }
 }

@@ -1,22 +1,12 @@
 //! `disk-util-pinned-not-saturated`: "100% busy" is not the bottleneck.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
     Reference, against, leaves, not_measured, reference, spins, subject, title,
 };
 use super::common::measured;
 use super::common::text::{ms, rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DiskUtilPinned;
 
 /// %util from which people take a disk for saturated.
 const UTIL: f64 = 95.0;
@@ -47,27 +37,27 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for DiskUtilPinned {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        for d in leaves(w).filter(|d| !spins(d, t)) {
-            let Some(r) = d.await_ms.filter(|_| d.util >= UTIL_CLEAR) else { continue };
-            let reference = reference(d, t);
-            let depth = d.attrs.nr_requests.map_or(f64::INFINITY, f64::from);
-            let room = (d.aqu_sz < SHORT_QUEUE || r <= CALM * reference.ms) && d.aqu_sz < depth;
-            if !room || r >= WAITING * reference.ms {
-                continue;
-            }
-            if d.util >= UTIL {
-                out.fire(subject(d), fire(w, d, r, reference));
-            } else {
-                out.linger(subject(d));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    for d in leaves(w).filter(|d| !spins(d, t)) {
+        let Some(r) = d.await_ms.filter(|_| d.util >= UTIL_CLEAR) else { continue };
+        let reference = reference(d, t);
+        let depth = d.attrs.nr_requests.map_or(f64::INFINITY, f64::from);
+        let room = (d.aqu_sz < SHORT_QUEUE || r <= CALM * reference.ms) && d.aqu_sz < depth;
+        if !room || r >= WAITING * reference.ms {
+            continue;
+        }
+        if d.util >= UTIL {
+            out.fire(subject(d), fire(w, d, r, reference));
+        } else {
+            out.linger(subject(d));
         }
     }
 }

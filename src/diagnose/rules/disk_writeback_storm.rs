@@ -1,19 +1,9 @@
 //! `disk-writeback-storm`: the flush of dirty pages floods a disk.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, spins, subject, title};
 use super::common::text::{bytes, ms, rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DiskWritebackStorm;
 
 /// Reads up to this share.
 const READS: f64 = 0.1;
@@ -58,29 +48,29 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for DiskWritebackStorm {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    if pages(w).is_none() && !t.single_sample {
+        out.cannot_judge("what is under writeback (memory: no nr_dirty, nr_writeback)");
+        return;
     }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        if pages(w).is_none() && !t.single_sample {
-            out.cannot_judge("what is under writeback (memory: no nr_dirty, nr_writeback)");
-            return;
-        }
-        for d in leaves(w) {
-            match storm(w, d, t) {
-                Some(s) => out.fire(subject(d), fire(d, t, &s)),
-                None if writes_only(d) && d.aqu_sz >= 2.0 => {
-                    let still = pages(w).is_some_and(|p| p.writeback >= WRITEBACK_CLEAR);
-                    if still {
-                        out.linger(subject(d));
-                    }
+    for d in leaves(w) {
+        match storm(w, d, t) {
+            Some(s) => out.fire(subject(d), fire(d, t, &s)),
+            None if writes_only(d) && d.aqu_sz >= 2.0 => {
+                let still = pages(w).is_some_and(|p| p.writeback >= WRITEBACK_CLEAR);
+                if still {
+                    out.linger(subject(d));
                 }
-                None => {}
             }
+            None => {}
         }
     }
 }

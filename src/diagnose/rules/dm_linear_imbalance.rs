@@ -1,19 +1,9 @@
 //! `dm-linear-imbalance`: a volume over several disks uses one of them.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{reference, slaves, subject, title};
 use super::common::text::{ms, rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DmLinearImbalance;
 
 /// Requests in the queue of the volume.
 const QUEUE: f64 = 2.0;
@@ -46,39 +36,35 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(32),
 };
 
-impl Rule for DmLinearImbalance {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[
             Explains::new("disk-hdd-saturated", Scope::Stack),
             Explains::new("disk-flash-saturated", Scope::Stack),
-        ];
-        LINKS
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        for d in w.derived.disks.iter().flat_map(|d| d.iter()).filter(|d| spreads(d)) {
-            let below = slaves(w, d);
-            // A missing disk may be the one that has the load; internal volumes are no disks.
-            let disks = below.len() == d.attrs.slaves.len()
-                && below.len() >= 2
-                && below.iter().all(|s| !s.name.starts_with("dm-"));
-            let Some((most, least)) = disks.then(|| extremes(&below)).flatten() else { continue };
-            let queue = if d.unaccounted { below.iter().map(|s| s.aqu_sz).sum() } else { d.aqu_sz };
-            let uneven = |part: f64| {
-                queue >= part * QUEUE
-                    && most.iops() >= LEAST
-                    && most.iops() >= part * TIMES * least.iops()
-            };
-            if uneven(1.0) {
-                out.fire(subject(d), fire(d, queue, &below, most, least, t));
-            } else if uneven(CLEAR) {
-                out.linger(subject(d));
-            }
+        ],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    for d in w.derived.disks.iter().flat_map(|d| d.iter()).filter(|d| spreads(d)) {
+        let below = slaves(w, d);
+        // A missing disk may be the one that has the load; internal volumes are no disks.
+        let disks = below.len() == d.attrs.slaves.len()
+            && below.len() >= 2
+            && below.iter().all(|s| !s.name.starts_with("dm-"));
+        let Some((most, least)) = disks.then(|| extremes(&below)).flatten() else { continue };
+        let queue = if d.unaccounted { below.iter().map(|s| s.aqu_sz).sum() } else { d.aqu_sz };
+        let uneven = |part: f64| {
+            queue >= part * QUEUE
+                && most.iops() >= LEAST
+                && most.iops() >= part * TIMES * least.iops()
+        };
+        if uneven(1.0) {
+            out.fire(subject(d), fire(d, queue, &below, most, least, t));
+        } else if uneven(CLEAR) {
+            out.linger(subject(d));
         }
     }
 }

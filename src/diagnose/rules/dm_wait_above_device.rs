@@ -1,20 +1,10 @@
 //! `dm-wait-above-device`: requests wait in a layer, while the disks below answer at once.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts,
-    Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{slaves, subject, title};
 use super::common::text::{ms, rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::rate::ratio;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct DmWaitAboveDevice;
 
 /// Latency of the layer against that of the disks below.
 const TIMES: f64 = 5.0;
@@ -39,32 +29,29 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for DmWaitAboveDevice {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn kind(&self) -> Kind {
-        Kind::Annotation
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let all = w.derived.disks.iter().flat_map(|d| d.iter());
-        for d in all.filter(|d| d.name.starts_with("dm-") && !d.attrs.slaves.is_empty()) {
-            let below = slaves(w, d);
-            if below.len() < d.attrs.slaves.len() {
-                continue;
-            }
-            let Some(b) = Below::of(&below) else { continue };
-            let Some(r) = d.await_ms else { continue };
-            let beyond =
-                |part: f64| r >= part * TIMES * b.await_ms && d.aqu_sz - b.queue >= part * ABOVE;
-            if beyond(1.0) {
-                out.fire(subject(d), fire(d, r, &below, &b));
-            } else if beyond(CLEAR) {
-                out.linger(subject(d));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Annotation,
+    needs: &[CollectorId::Disks],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let all = w.derived.disks.iter().flat_map(|d| d.iter());
+    for d in all.filter(|d| d.name.starts_with("dm-") && !d.attrs.slaves.is_empty()) {
+        let below = slaves(w, d);
+        if below.len() < d.attrs.slaves.len() {
+            continue;
+        }
+        let Some(b) = Below::of(&below) else { continue };
+        let Some(r) = d.await_ms else { continue };
+        let beyond =
+            |part: f64| r >= part * TIMES * b.await_ms && d.aqu_sz - b.queue >= part * ABOVE;
+        if beyond(1.0) {
+            out.fire(subject(d), fire(d, r, &below, &b));
+        } else if beyond(CLEAR) {
+            out.linger(subject(d));
         }
     }
 }

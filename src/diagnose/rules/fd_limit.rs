@@ -1,21 +1,11 @@
 //! `fd-limit`: a process may open no more files or connections, or hardly any.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::text::count;
-use crate::collect::CollectorId;
 use crate::collect::limits::OpenFiles;
 use crate::collect::sockets::SockState;
 use crate::model::derive::rate::ratio;
 use crate::model::subject::{NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct FdLimit;
 
 /// Part of the soft limit, %.
 const WARN: f64 = 95.0;
@@ -43,28 +33,25 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for FdLimit {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Limits],
+    explains: &[Explains::new("tcp-listen-overflow", Scope::Same)],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(limits) = w.tick.samples.limits.as_ref() else { return };
+    if !limits.data.counts_files {
+        return out.cannot_judge("this kernel does not count open files (since Linux 6.2)");
     }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Limits]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const { &[Explains::new("tcp-listen-overflow", Scope::Same)] }
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(limits) = w.tick.samples.limits.as_ref() else { return };
-        if !limits.data.counts_files {
-            return out.cannot_judge("this kernel does not count open files (since Linux 6.2)");
-        }
-        for p in &limits.data.processes {
-            let Some(used) = ratio(100.0 * p.open as f64, p.soft as f64) else { continue };
-            if used >= WARN {
-                out.fire(subject(p), fire(w, p, used));
-            } else if used >= CLEAR {
-                out.linger(subject(p));
-            }
+    for p in &limits.data.processes {
+        let Some(used) = ratio(100.0 * p.open as f64, p.soft as f64) else { continue };
+        if used >= WARN {
+            out.fire(subject(p), fire(w, p, used));
+        } else if used >= CLEAR {
+            out.linger(subject(p));
         }
     }
 }

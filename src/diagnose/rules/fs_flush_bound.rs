@@ -1,20 +1,10 @@
 //! `fs-flush-bound`: cache flushes, not reads or writes, take the disk's time.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts,
-    Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, subject, title};
 use super::common::tasks;
 use super::common::text::{ms, rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct FsFlushBound;
 
 /// Flushes per second.
 const FLUSHES: f64 = 50.0;
@@ -38,32 +28,29 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(10),
 };
 
-impl Rule for FsFlushBound {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn kind(&self) -> Kind {
-        Kind::Annotation
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let mut known = false;
-        for d in leaves(w) {
-            let Some(flushes) = d.f_s else { continue };
-            known = true;
-            let Some(each) = d.f_await else { continue };
-            let beyond = |part: f64| flushes >= part * FLUSHES && flushes * each >= part * SHARE;
-            if beyond(1.0) {
-                out.fire(subject(d), fire(w, d, flushes, each));
-            } else if beyond(CLEAR) {
-                out.linger(subject(d));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Annotation,
+    needs: &[CollectorId::Disks],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let mut known = false;
+    for d in leaves(w) {
+        let Some(flushes) = d.f_s else { continue };
+        known = true;
+        let Some(each) = d.f_await else { continue };
+        let beyond = |part: f64| flushes >= part * FLUSHES && flushes * each >= part * SHARE;
+        if beyond(1.0) {
+            out.fire(subject(d), fire(w, d, flushes, each));
+        } else if beyond(CLEAR) {
+            out.linger(subject(d));
         }
-        if !known && leaves(w).next().is_some() {
-            out.cannot_judge("flushes are not counted (kernel before 5.5)");
-        }
+    }
+    if !known && leaves(w).next().is_some() {
+        out.cannot_judge("flushes are not counted (kernel before 5.5)");
     }
 }
 

@@ -1,19 +1,10 @@
 //! `fs-full`: a file system has no room left, or soon will not.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::filesystems::{subject, writable};
 use super::common::text::{bytes, sh};
-use crate::collect::CollectorId;
 use crate::collect::filesystems::{FilesystemRow, Space};
 use crate::model::derive::rate::ratio;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct FsFull;
 
 /// Part of the room that ordinary users have left, %.
 const WARN: f64 = 5.0;
@@ -46,25 +37,25 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for FsFull {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Filesystems]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for (r, s) in writable(w, out) {
-            let (used, avail) = (s.used_bytes(), s.avail_bytes());
-            let Some(left) = ratio(avail as f64, used.saturating_add(avail) as f64) else {
-                continue;
-            };
-            let left = 100.0 * left;
-            if left <= WARN && avail < PLENTY {
-                out.fire(subject(r), fire(r, &s, left));
-            } else if left <= CLEAR && avail < PLENTY / 4 * 5 {
-                out.linger(subject(r));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Filesystems],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for (r, s) in writable(w, out) {
+        let (used, avail) = (s.used_bytes(), s.avail_bytes());
+        let Some(left) = ratio(avail as f64, used.saturating_add(avail) as f64) else {
+            continue;
+        };
+        let left = 100.0 * left;
+        if left <= WARN && avail < PLENTY {
+            out.fire(subject(r), fire(r, &s, left));
+        } else if left <= CLEAR && avail < PLENTY / 4 * 5 {
+            out.linger(subject(r));
         }
     }
 }

@@ -1,19 +1,10 @@
 //! `fs-inodes`: a file system can hold no more files, whatever room it has.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::filesystems::{subject, writable};
 use super::common::text::{bytes, count, sh};
-use crate::collect::CollectorId;
 use crate::collect::filesystems::{FilesystemRow, Space};
 use crate::model::derive::rate::ratio;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct FsInodes;
 
 /// Part of the inodes that are free, %.
 const WARN: f64 = 5.0;
@@ -41,25 +32,25 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for FsInodes {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Filesystems]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for (r, s) in writable(w, out) {
-            if MADE_OF_ROOM.contains(&&*r.kind) {
-                continue;
-            }
-            let Some(left) = ratio(s.files_free as f64, s.files as f64) else { continue };
-            let left = 100.0 * left;
-            if left <= WARN && s.files_free < PLENTY {
-                out.fire(subject(r), fire(r, &s, left));
-            } else if left <= CLEAR && s.files_free < PLENTY / 4 * 5 {
-                out.linger(subject(r));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Filesystems],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for (r, s) in writable(w, out) {
+        if MADE_OF_ROOM.contains(&&*r.kind) {
+            continue;
+        }
+        let Some(left) = ratio(s.files_free as f64, s.files as f64) else { continue };
+        let left = 100.0 * left;
+        if left <= WARN && s.files_free < PLENTY {
+            out.fire(subject(r), fire(r, &s, left));
+        } else if left <= CLEAR && s.files_free < PLENTY / 4 * 5 {
+            out.linger(subject(r));
         }
     }
 }

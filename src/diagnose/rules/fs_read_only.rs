@@ -1,20 +1,10 @@
 //! `fs-read-only`: a file system that was mounted for writing takes no writes any more.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::filesystems::{rows, subject};
 use super::common::text::{sh, time};
-use crate::collect::CollectorId;
 use crate::collect::filesystems::FilesystemRow;
 use crate::model::time::MonoNs;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct FsReadOnly;
 
 /// What says that the kernel did it, and not whoever mounted it.
 const BY_KERNEL: [&str; 3] = ["emergency_ro", "shutdown", "errors=remount-ro"];
@@ -42,22 +32,22 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(1),
 };
 
-impl Rule for FsReadOnly {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Filesystems]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let turned = w.derived.turned.as_deref().map_or(&[][..], |t| t);
-        for r in rows(w).iter().filter(|r| r.takes_no_writes() && !r.mounted_read_only()) {
-            let since = turned.iter().find(|t| t.dev == r.dev && t.mount == r.mount);
-            // A server, or a layer, decides for itself how it begins.
-            let local = r.dev.major != 0 || LOCAL.contains(&&*r.kind);
-            if since.is_some() || local {
-                out.fire(subject(r), fire(w, r, since.map(|t| t.at)));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Filesystems],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let turned = w.derived.turned.as_deref().map_or(&[][..], |t| t);
+    for r in rows(w).iter().filter(|r| r.takes_no_writes() && !r.mounted_read_only()) {
+        let since = turned.iter().find(|t| t.dev == r.dev && t.mount == r.mount);
+        // A server, or a layer, decides for itself how it begins.
+        let local = r.dev.major != 0 || LOCAL.contains(&&*r.kind);
+        if since.is_some() || local {
+            out.fire(subject(r), fire(w, r, since.map(|t| t.at)));
         }
     }
 }

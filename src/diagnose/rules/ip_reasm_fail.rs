@@ -1,19 +1,10 @@
 //! `ip-reasm-fail`: fragments of packets never become whole.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::counters::{spaces, sum, watched};
 use super::common::peers::enter;
 use super::common::text::{bytes, rate};
-use crate::collect::CollectorId;
 use crate::model::subject::{NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct IpReasmFail;
 
 /// Packets in 10 s that failed ...
 const FAILS: u64 = 10;
@@ -48,25 +39,25 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(7),
 };
 
-impl Rule for IpReasmFail {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::NetCounters]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for netns in spaces(w) {
-            let Some(failed) = sum(w, netns, &FAILED).filter(|n| *n > 0) else { continue };
-            let whole = sum(w, netns, &WHOLE).unwrap_or(0);
-            let share = failed as f64 / (failed.saturating_add(whole)).max(1) as f64;
-            let over = |part: f64| failed as f64 >= part * FAILS as f64 && share >= part * SHARE;
-            let subject = Subject::Netns { netns };
-            if over(1.0) && watched(w, netns, FAILED[0]) {
-                out.fire(subject, fire(w, netns, (failed, whole), share));
-            } else if over(CLEAR) {
-                out.linger(subject);
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::NetCounters],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for netns in spaces(w) {
+        let Some(failed) = sum(w, netns, &FAILED).filter(|n| *n > 0) else { continue };
+        let whole = sum(w, netns, &WHOLE).unwrap_or(0);
+        let share = failed as f64 / (failed.saturating_add(whole)).max(1) as f64;
+        let over = |part: f64| failed as f64 >= part * FAILS as f64 && share >= part * SHARE;
+        let subject = Subject::Netns { netns };
+        if over(1.0) && watched(w, netns, FAILED[0]) {
+            out.fire(subject, fire(w, netns, (failed, whole), share));
+        } else if over(CLEAR) {
+            out.linger(subject);
         }
     }
 }

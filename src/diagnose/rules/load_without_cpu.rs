@@ -1,18 +1,8 @@
 //! `load-without-cpu`: a high load average, and the CPUs have nothing to do.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::tasks;
 use super::common::text::count;
-use crate::collect::CollectorId;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct LoadWithoutCpu;
 
 /// Load of the last minute per CPU.
 const LOAD: f64 = 2.0;
@@ -40,33 +30,33 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(11),
 };
 
-impl Rule for LoadWithoutCpu {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cpu, CollectorId::Sched]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(cpu) = w.derived.cpu.as_ref() else { return };
-        let load = w.recent(3).find_map(|d| d.sched.as_ref()?.load).map(|l| l[0]);
-        let Some(total) = cpu.total else { return };
-        let Some(load) = load else { return out.cannot_judge("no /proc/loadavg") };
-        // procs_blocked counts tasks in io_schedule only: a lock or NFS is not among them.
-        let listed = tasks::blocked_tasks(w).map(|p| p.len() as f64);
-        let Some(blocked) = cpu.blocked.map(f64::from).into_iter().chain(listed).reduce(f64::max)
-        else {
-            return out.cannot_judge("no procs_blocked in /proc/stat and no list of blocked tasks");
-        };
-        let (cpus, idle) = (f64::from(w.host.cpus.max(1)), total.idle + total.iowait);
-        let over = |part: f64| {
-            load >= part * LOAD * cpus && idle >= part * IDLE && blocked >= part * BLOCKED * cpus
-        };
-        if over(1.0) {
-            out.fire(Subject::Host, fire(w, load, idle, blocked));
-        } else if over(CLEAR) {
-            out.linger(Subject::Host);
-        }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cpu, CollectorId::Sched],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(cpu) = w.derived.cpu.as_ref() else { return };
+    let load = w.recent(3).find_map(|d| d.sched.as_ref()?.load).map(|l| l[0]);
+    let Some(total) = cpu.total else { return };
+    let Some(load) = load else { return out.cannot_judge("no /proc/loadavg") };
+    // procs_blocked counts tasks in io_schedule only: a lock or NFS is not among them.
+    let listed = tasks::blocked_tasks(w).map(|p| p.len() as f64);
+    let Some(blocked) = cpu.blocked.map(f64::from).into_iter().chain(listed).reduce(f64::max)
+    else {
+        return out.cannot_judge("no procs_blocked in /proc/stat and no list of blocked tasks");
+    };
+    let (cpus, idle) = (f64::from(w.host.cpus.max(1)), total.idle + total.iowait);
+    let over = |part: f64| {
+        load >= part * LOAD * cpus && idle >= part * IDLE && blocked >= part * BLOCKED * cpus
+    };
+    if over(1.0) {
+        out.fire(Subject::Host, fire(w, load, idle, blocked));
+    } else if over(CLEAR) {
+        out.linger(Subject::Host);
     }
 }
 

@@ -1,19 +1,9 @@
 //! `md-background-io`: an array's disks work for the array itself, not for its users.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::disks::{slaves, subject, title};
 use super::common::text::{bytes, rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::disks::DiskFigures;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct MdBackgroundIo;
 
 /// Bytes of the members against those of the array.
 const TIMES: f64 = 5.0;
@@ -43,42 +33,38 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(22),
 };
 
-impl Rule for MdBackgroundIo {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[
             Explains::new("disk-hdd-saturated", Scope::Stack),
             Explains::new("disk-flash-saturated", Scope::Stack),
-        ];
-        LINKS
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let all = w.derived.disks.iter().flat_map(|d| d.iter());
-        for d in all.filter(|d| d.attrs.md.is_some() || d.name.starts_with("md")) {
-            let below = slaves(w, d);
-            if below.is_empty() {
-                continue;
-            }
-            let m = Members::of(&below);
-            let action = d.attrs.md.as_ref().and_then(|m| m.sync_action.as_deref());
-            let action = action.filter(|a| !matches!(*a, "idle" | "frozen" | "none"));
-            // Disks that hold other volumes too do their work as well.
-            let shared = below.iter().any(|s| s.attrs.holders.len() > 1);
-            let more = |part: f64| {
-                !shared
-                    && m.kb_s() >= (part * TIMES * d.kb_s()).max(part * LEAST_KB)
-                    && m.iops >= part * PARITY * d.iops()
-            };
-            if action.is_some() || more(1.0) {
-                out.fire(subject(d), fire(d, &below, &m, action));
-            } else if more(CLEAR) {
-                out.linger(subject(d));
-            }
+        ],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let all = w.derived.disks.iter().flat_map(|d| d.iter());
+    for d in all.filter(|d| d.attrs.md.is_some() || d.name.starts_with("md")) {
+        let below = slaves(w, d);
+        if below.is_empty() {
+            continue;
+        }
+        let m = Members::of(&below);
+        let action = d.attrs.md.as_ref().and_then(|m| m.sync_action.as_deref());
+        let action = action.filter(|a| !matches!(*a, "idle" | "frozen" | "none"));
+        // Disks that hold other volumes too do their work as well.
+        let shared = below.iter().any(|s| s.attrs.holders.len() > 1);
+        let more = |part: f64| {
+            !shared
+                && m.kb_s() >= (part * TIMES * d.kb_s()).max(part * LEAST_KB)
+                && m.iops >= part * PARITY * d.iops()
+        };
+        if action.is_some() || more(1.0) {
+            out.fire(subject(d), fire(d, &below, &m, action));
+        } else if more(CLEAR) {
+            out.linger(subject(d));
         }
     }
 }

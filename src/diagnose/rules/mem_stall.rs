@@ -1,21 +1,12 @@
 //! `mem-stall`: everything waits for memory.
 
+use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
 use super::common::memory;
 use super::common::text::{bytes, rate};
 use super::common::vm;
-use crate::collect::CollectorId;
 use crate::collect::cgroups::CgroupRow;
 use crate::model::subject::{CgroupId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct MemStall;
 
 /// % of the time in which all tasks that want to run wait for memory (PSI memory full).
 const WARN: f64 = 10.0;
@@ -47,23 +38,23 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for MemStall {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Psi]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(psi) = w.derived.psi else { return };
-        let Some(full) = psi.memory_full else {
-            return out.cannot_judge("no `full` in /proc/pressure/memory");
-        };
-        if full >= WARN {
-            out.fire(Subject::Host, fire(w, full));
-        } else if full >= CLEAR {
-            out.linger(Subject::Host);
-        }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Psi],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(psi) = w.derived.psi else { return };
+    let Some(full) = psi.memory_full else {
+        return out.cannot_judge("no `full` in /proc/pressure/memory");
+    };
+    if full >= WARN {
+        out.fire(Subject::Host, fire(w, full));
+    } else if full >= CLEAR {
+        out.linger(Subject::Host);
     }
 }
 

@@ -76,82 +76,94 @@ mod weight_starved;
 
 use super::Rule;
 
+/// What the file of a rule begins with.
+mod prelude {
+    pub(super) use std::time::Duration;
+
+    pub(super) use crate::collect::CollectorId;
+    pub(super) use crate::diagnose::{
+        Confidence, Evidence, Explains, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Scope,
+        Severity, Thresholds, Verdicts, Window,
+    };
+    pub(super) use crate::model::subject::Subject;
+}
+
 /// Every rule. The order is the order of documentation; findings are ordered by severity.
-pub const RULES: &[&dyn Rule] = &[
-    &tcp_tb_lt_w_stall::TcpTbLtWStall,
-    &tcp_silent_rto::TcpSilentRto,
-    &tcp_rto_storm::TcpRtoStorm,
-    &neigh_unresolved::NeighUnresolved,
-    &tcp_mtu_black_hole::TcpMtuBlackHole,
-    &tcp_zero_window_stall::TcpZeroWindowStall,
-    &tcp_local_egress_drop::TcpLocalEgressDrop,
-    &tcp_listen_overflow::TcpListenOverflow,
-    &server_hung::ServerHung,
-    &tcp_receiver_not_reading::TcpReceiverNotReading,
-    &tcp_window_or_buffer_limited::TcpWindowOrBufferLimited,
-    &tcp_connect_stuck::TcpConnectStuck,
-    &tcp_refused::TcpRefused,
-    &tcp_peer_gone::TcpPeerGone,
-    &tcp_egress_bufferbloat::TcpEgressBufferbloat,
-    &tcp_retrans_rate::TcpRetransRate,
-    &tcp_synq_full::TcpSynqFull,
-    &tcp_mem_pressure::TcpMemPressure,
-    &tcp_rx_drop::TcpRxDrop,
-    &udp_rcvbuf_drop::UdpRcvbufDrop,
-    &tcp_port_exhaustion::TcpPortExhaustion,
-    &tcp_close_wait_leak::TcpCloseWaitLeak,
-    &unix_backlog_full::UnixBacklogFull,
-    &tcp_spurious_rto::TcpSpuriousRto,
-    &disk_hung::DiskHung,
-    &disk_capped_cloud::DiskCappedCloud,
-    &disk_util_pinned_not_saturated::DiskUtilPinned,
-    &runq_latency_idle_elsewhere::RunqLatencyIdleElsewhere,
-    &cfs_throttle::CfsThrottle,
-    &softirq_one_core::SoftirqOneCore,
+pub static RULES: &[&Rule] = &[
+    &tcp_tb_lt_w_stall::RULE,
+    &tcp_silent_rto::RULE,
+    &tcp_rto_storm::RULE,
+    &neigh_unresolved::RULE,
+    &tcp_mtu_black_hole::RULE,
+    &tcp_zero_window_stall::RULE,
+    &tcp_local_egress_drop::RULE,
+    &tcp_listen_overflow::RULE,
+    &server_hung::RULE,
+    &tcp_receiver_not_reading::RULE,
+    &tcp_window_or_buffer_limited::RULE,
+    &tcp_connect_stuck::RULE,
+    &tcp_refused::RULE,
+    &tcp_peer_gone::RULE,
+    &tcp_egress_bufferbloat::RULE,
+    &tcp_retrans_rate::RULE,
+    &tcp_synq_full::RULE,
+    &tcp_mem_pressure::RULE,
+    &tcp_rx_drop::RULE,
+    &udp_rcvbuf_drop::RULE,
+    &tcp_port_exhaustion::RULE,
+    &tcp_close_wait_leak::RULE,
+    &unix_backlog_full::RULE,
+    &tcp_spurious_rto::RULE,
+    &disk_hung::RULE,
+    &disk_capped_cloud::RULE,
+    &disk_util_pinned_not_saturated::RULE,
+    &runq_latency_idle_elsewhere::RULE,
+    &cfs_throttle::RULE,
+    &softirq_one_core::RULE,
     // Disks and the layers above them.
-    &disk_hdd_saturated::DiskHddSaturated,
-    &disk_writeback_storm::DiskWritebackStorm,
-    &disk_flash_saturated::DiskFlashSaturated,
-    &disk_saturated_or_capped::DiskSaturatedOrCapped,
-    &disk_slow_device::DiskSlowDevice,
-    &disk_request_split::DiskRequestSplit,
-    &disk_bfq_on_fast_ssd::DiskBfqOnFastSsd,
-    &dm_linear_imbalance::DmLinearImbalance,
-    &md_background_io::MdBackgroundIo,
-    &cgroup_io_throttle::CgroupIoThrottle,
-    &disk_qd1_bound::DiskQd1Bound,
-    &dm_wait_above_device::DmWaitAboveDevice,
-    &fs_flush_bound::FsFlushBound,
-    &fs_full::FsFull,
-    &fs_inodes::FsInodes,
-    &fs_read_only::FsReadOnly,
+    &disk_hdd_saturated::RULE,
+    &disk_writeback_storm::RULE,
+    &disk_flash_saturated::RULE,
+    &disk_saturated_or_capped::RULE,
+    &disk_slow_device::RULE,
+    &disk_request_split::RULE,
+    &disk_bfq_on_fast_ssd::RULE,
+    &dm_linear_imbalance::RULE,
+    &md_background_io::RULE,
+    &cgroup_io_throttle::RULE,
+    &disk_qd1_bound::RULE,
+    &dm_wait_above_device::RULE,
+    &fs_flush_bound::RULE,
+    &fs_full::RULE,
+    &fs_inodes::RULE,
+    &fs_read_only::RULE,
     // Network devices, softirqs, CPU and memory.
-    &tc_shaped::TcShaped,
-    &qdisc_drop_or_requeue::QdiscDropOrRequeue,
-    &conntrack_full::ConntrackFull,
-    &conntrack_clash::ConntrackClash,
-    &csum_errors::CsumErrors,
-    &ip_reasm_fail::IpReasmFail,
-    &rp_filter_drop::RpFilterDrop,
-    &nic_saturated::NicSaturated,
-    &nic_rx_drop::NicRxDrop,
-    &nic_errors::NicErrors,
-    &softnet_drop_or_squeeze::SoftnetDropOrSqueeze,
-    &nic_few_queues::NicFewQueues,
-    &softirq_remote_numa::SoftirqRemoteNuma,
-    &cpu_hog_realtime::CpuHogRealtime,
-    &softirq_long_run::SoftirqLongRun,
-    &cpu_saturation::CpuSaturation,
-    &load_without_cpu::LoadWithoutCpu,
-    &ctx_switch_storm::CtxSwitchStorm,
-    &cpu_steal::CpuSteal,
-    &mem_stall::MemStall,
-    &compaction_stall::CompactionStall,
-    &cgroup_mem_stall::CgroupMemStall,
-    &oom_kill::OomKill,
-    &fd_limit::FdLimit,
-    &task_limit::TaskLimit,
-    &weight_starved::WeightStarved,
+    &tc_shaped::RULE,
+    &qdisc_drop_or_requeue::RULE,
+    &conntrack_full::RULE,
+    &conntrack_clash::RULE,
+    &csum_errors::RULE,
+    &ip_reasm_fail::RULE,
+    &rp_filter_drop::RULE,
+    &nic_saturated::RULE,
+    &nic_rx_drop::RULE,
+    &nic_errors::RULE,
+    &softnet_drop_or_squeeze::RULE,
+    &nic_few_queues::RULE,
+    &softirq_remote_numa::RULE,
+    &cpu_hog_realtime::RULE,
+    &softirq_long_run::RULE,
+    &cpu_saturation::RULE,
+    &load_without_cpu::RULE,
+    &ctx_switch_storm::RULE,
+    &cpu_steal::RULE,
+    &mem_stall::RULE,
+    &compaction_stall::RULE,
+    &cgroup_mem_stall::RULE,
+    &oom_kill::RULE,
+    &fd_limit::RULE,
+    &task_limit::RULE,
+    &weight_starved::RULE,
 ];
 
 #[cfg(test)]
@@ -172,14 +184,14 @@ mod tests {
     #[test]
     fn every_rule_is_documented() {
         for r in RULES {
-            let d = r.doc();
+            let d = r.doc;
             let texts = [d.title, d.condition, d.look_alikes, d.remedy, d.sources];
             assert!(texts.iter().all(|t| t.len() >= 20 && *t == t.trim()), "{}", d.id);
             assert!(texts.iter().all(|t| !t.contains("  ") && !t.contains('\n')), "{}", d.id);
             assert!(!d.title.ends_with('.'), "{}: a title is no sentence", d.id);
             assert!(d.needs_time.as_secs() >= u64::from(d.hold.need), "{}", d.id);
             assert!(d.hold.of >= d.hold.need && d.hold.clear > 0, "{}", d.id);
-            assert!(!r.needs().is_empty(), "{}", d.id);
+            assert!(!r.needs.is_empty(), "{}", d.id);
         }
     }
 }

@@ -1,25 +1,15 @@
 //! `neigh-unresolved`: nobody on the link answers for the next hop.
 
+use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
 use super::common::counters::grown;
 use super::common::peers::{enter, example};
 use super::common::sockets::is_gone;
 use super::common::text::{count, sh};
-use crate::collect::CollectorId;
 use crate::collect::sockets::{NeighState, NextHop, RouteOutcome, SockState, SockTimer, unmap};
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct NeighUnresolved;
 
 /// Retransmissions before the next hop is asked for.
 const RETRANS: u8 = 2;
@@ -48,35 +38,30 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(3),
 };
 
-impl Rule for NeighUnresolved {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[
                 Explains::new("tcp-rto-storm", Scope::Same),
                 Explains::new("tcp-connect-stuck", Scope::Same),
                 Explains::new("tcp-retrans-rate", Scope::Netns),
-            ]
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let mut hops: BTreeMap<(NetnsId, [u8; 16], &str), Vec<Sender<'_>>> = BTreeMap::new();
+    for s in w.derived.sockets.suspects.iter().filter(|s| !is_gone(w, s)) {
+        let Some(RouteOutcome::Via { dev, hop: Some(hop), .. }) = &s.route else { continue };
+        if hop.is_unresolved() && retransmits(s) {
+            hops.entry((s.id.netns, hop.addr, dev)).or_default().push((s, *hop));
         }
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let mut hops: BTreeMap<(NetnsId, [u8; 16], &str), Vec<Sender<'_>>> = BTreeMap::new();
-        for s in w.derived.sockets.suspects.iter().filter(|s| !is_gone(w, s)) {
-            let Some(RouteOutcome::Via { dev, hop: Some(hop), .. }) = &s.route else { continue };
-            if hop.is_unresolved() && retransmits(s) {
-                hops.entry((s.id.netns, hop.addr, dev)).or_default().push((s, *hop));
-            }
-        }
-        for ((netns, addr, dev), sockets) in hops {
-            let remote = Endpoint { addr: unmap(addr), port: 0 };
-            let subject = Subject::Peer { remote, netns };
-            out.fire(subject, fire(w, netns, dev, &sockets));
-        }
+    for ((netns, addr, dev), sockets) in hops {
+        let remote = Endpoint { addr: unmap(addr), port: 0 };
+        let subject = Subject::Peer { remote, netns };
+        out.fire(subject, fire(w, netns, dev, &sockets));
     }
 }
 

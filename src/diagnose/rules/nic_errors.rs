@@ -1,19 +1,10 @@
 //! `nic-errors`: a device receives or sends bad packets, or its link comes and goes.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
 use crate::model::derive::rate::ratio;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct NicErrors;
 
 /// Bad packets as part of all, received or sent; below one packet a second it says nothing.
 const SHARE: f64 = 0.01;
@@ -45,20 +36,20 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for NicErrors {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Netdev]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for (space, fresh) in spaces(w) {
-            let past = minute_ago(w, space);
-            for (i, link) in space.links.iter().enumerate().filter(|(_, l)| has_wire(l)) {
-                let flaps = past.and_then(|p| changes(p, i, link)).unwrap_or(0);
-                say(out, fresh, links::subject(space, link), judge(w, space, link, flaps));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Netdev],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for (space, fresh) in spaces(w) {
+        let past = minute_ago(w, space);
+        for (i, link) in space.links.iter().enumerate().filter(|(_, l)| has_wire(l)) {
+            let flaps = past.and_then(|p| changes(p, i, link)).unwrap_or(0);
+            say(out, fresh, links::subject(space, link), judge(w, space, link, flaps));
         }
     }
 }

@@ -1,21 +1,11 @@
 //! `nic-few-queues`: the CPUs behind a NIC's queues are full while others have time.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::nics;
 use super::common::text::{rate, sh};
-use crate::collect::CollectorId;
 use crate::collect::softirq::NicQueues;
 use crate::model::derive::cpu::CpuShare;
 use crate::model::subject::{CpuId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct NicFewQueues;
 
 /// % of a queue's CPU in the kernel.
 const BUSY: f64 = 70.0;
@@ -42,31 +32,31 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(11),
 };
 
-impl Rule for NicFewQueues {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cpu, CollectorId::Softirq]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(netns) = w.host.netns else { return };
-        for nic in nics::nics(w) {
-            let subject = Subject::Link { dev: nic.dev.clone(), netns };
-            let Some(crowd) = crowd(w, nic) else {
-                if hidden(w, nic) {
-                    out.unknown(
-                        subject,
-                        "which CPUs take its interrupts (/proc/interrupts, msi_irqs)",
-                    );
-                }
-                continue;
-            };
-            if crowd.busiest_least >= BUSY && crowd.idle >= IDLE {
-                out.fire(subject, fire(w, nic, &crowd));
-            } else if crowd.busiest_least >= CLEAR * BUSY && crowd.idle >= CLEAR * IDLE {
-                out.linger(subject);
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cpu, CollectorId::Softirq],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(netns) = w.host.netns else { return };
+    for nic in nics::nics(w) {
+        let subject = Subject::Link { dev: nic.dev.clone(), netns };
+        let Some(crowd) = crowd(w, nic) else {
+            if hidden(w, nic) {
+                out.unknown(
+                    subject,
+                    "which CPUs take its interrupts (/proc/interrupts, msi_irqs)",
+                );
             }
+            continue;
+        };
+        if crowd.busiest_least >= BUSY && crowd.idle >= IDLE {
+            out.fire(subject, fire(w, nic, &crowd));
+        } else if crowd.busiest_least >= CLEAR * BUSY && crowd.idle >= CLEAR * IDLE {
+            out.linger(subject);
         }
     }
 }

@@ -1,20 +1,11 @@
 //! `nic-rx-drop`: a NIC loses packets before the kernel sees them.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::nics;
 use super::common::text::{rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
 use crate::model::derive::rate::ratio;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct NicRxDrop;
 
 /// Packets per second.
 const LOST: f64 = 10.0;
@@ -38,18 +29,18 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for NicRxDrop {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Netdev]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for (space, fresh) in spaces(w) {
-            for link in &space.links {
-                say(out, fresh, links::subject(space, link), judge(w, space, link));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Netdev],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for (space, fresh) in spaces(w) {
+        for link in &space.links {
+            say(out, fresh, links::subject(space, link), judge(w, space, link));
         }
     }
 }

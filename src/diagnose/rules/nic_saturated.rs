@@ -1,23 +1,13 @@
 //! `nic-saturated`: a link carries what it can, or what the provider lets it.
 
+use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
 use super::common::links::{self, Judged, say, spaces};
 use super::common::nics;
 use super::common::text::{bits, rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
 use crate::model::derive::rate::per_second;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct NicSaturated;
 
 /// Part of the speed.
 const FULL: f64 = 0.9;
@@ -44,26 +34,23 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for NicSaturated {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Netdev]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const { &[Explains::new("tcp-retrans-rate", Scope::Netns)] }
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for (space, fresh) in spaces(w) {
-            for link in space.links.iter().filter(|l| l.attrs.physical) {
-                let subject = links::subject(space, link);
-                let idle = link.rx_bytes_s + link.tx_bytes_s <= 0.0;
-                if fresh && !idle && link.exceeded_s.is_empty() && !has_speed(w, space, link) {
-                    out.unknown(subject, NO_LIMIT);
-                } else {
-                    say(out, fresh, subject, judge(w, space, link));
-                }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Netdev],
+    explains: &[Explains::new("tcp-retrans-rate", Scope::Netns)],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for (space, fresh) in spaces(w) {
+        for link in space.links.iter().filter(|l| l.attrs.physical) {
+            let subject = links::subject(space, link);
+            let idle = link.rx_bytes_s + link.tx_bytes_s <= 0.0;
+            if fresh && !idle && link.exceeded_s.is_empty() && !has_speed(w, space, link) {
+                out.unknown(subject, NO_LIMIT);
+            } else {
+                say(out, fresh, subject, judge(w, space, link));
             }
         }
     }

@@ -1,19 +1,10 @@
 //! `oom-kill`: the kernel kills processes for want of memory.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::memory::{self, Seen};
 use super::common::text::{bytes, count, sh, time};
-use crate::collect::CollectorId;
 use crate::collect::kmsg::OomKilled;
 use crate::model::subject::{Subject, is_within};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct OomKill;
 
 /// Kills are counted over this time.
 const SPAN: Duration = Duration::from_secs(30);
@@ -50,29 +41,29 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(2),
 };
 
-impl Rule for OomKill {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Memory],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(memory) = w.tick.samples.memory.as_ref() else { return };
+    if memory.data.get(COUNTER).is_none() {
+        return out.cannot_judge("no oom_kill in /proc/vmstat (since Linux 4.13)");
     }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Memory]
+    let Some(kills) = memory::grown(w, COUNTER, SPAN).filter(|k| k.0 > 0) else { return };
+    let all = memory::groups(w, GROUPS);
+    let victims = victims(&all);
+    if victims.is_empty() {
+        return out.fire(Subject::Host, fire(w, &all, kills, None));
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(memory) = w.tick.samples.memory.as_ref() else { return };
-        if memory.data.get(COUNTER).is_none() {
-            return out.cannot_judge("no oom_kill in /proc/vmstat (since Linux 4.13)");
-        }
-        let Some(kills) = memory::grown(w, COUNTER, SPAN).filter(|k| k.0 > 0) else { return };
-        let all = memory::groups(w, GROUPS);
-        let victims = victims(&all);
-        if victims.is_empty() {
-            return out.fire(Subject::Host, fire(w, &all, kills, None));
-        }
-        out.clear(Subject::Host);
-        for v in victims {
-            let subject = Subject::Cgroup { path: v.now.path.to_string(), id: v.now.id };
-            out.fire(subject, fire(w, &all, kills, Some(v)));
-        }
+    out.clear(Subject::Host);
+    for v in victims {
+        let subject = Subject::Cgroup { path: v.now.path.to_string(), id: v.now.id };
+        out.fire(subject, fire(w, &all, kills, Some(v)));
     }
 }
 

@@ -1,19 +1,9 @@
 //! `qdisc-drop-or-requeue`: a device's queue overflows, or its driver has no room.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts,
-    Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{rate, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct QdiscDropOrRequeue;
 
 /// Packets per second.
 const DROPS: f64 = 10.0;
@@ -36,21 +26,18 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for QdiscDropOrRequeue {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Netdev]
-    }
-    fn kind(&self) -> Kind {
-        Kind::Annotation
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for (space, fresh) in spaces(w) {
-            for link in &space.links {
-                say(out, fresh, links::subject(space, link), judge(w, space, link));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Annotation,
+    needs: &[CollectorId::Netdev],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for (space, fresh) in spaces(w) {
+        for link in &space.links {
+            say(out, fresh, links::subject(space, link), judge(w, space, link));
         }
     }
 }

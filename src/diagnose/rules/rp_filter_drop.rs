@@ -1,20 +1,10 @@
 //! `rp-filter-drop`: packets are dropped because the way back would be another device.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::counters::{held, spaces};
 use super::common::peers::enter;
 use super::common::text::rate;
-use crate::collect::CollectorId;
 use crate::model::derive::NetPair;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct RpFilterDrop;
 
 /// Packets per second.
 const DROPS_S: f64 = 5.0;
@@ -44,24 +34,24 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for RpFilterDrop {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::NetCounters]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for netns in spaces(w) {
-            let over = |n: &NetPair| n.rate(DROPPED).is_some_and(|r| r >= DROPS_S);
-            let subject = Subject::Netns { netns };
-            let Some(now) = w.derived.net(netns) else { continue };
-            let Some(dropped) = now.rate(DROPPED) else { continue };
-            if dropped >= DROPS_S && held(w, netns, HELD, over) {
-                out.fire(subject, fire(w, now, dropped));
-            } else if dropped >= CLEAR * DROPS_S {
-                out.linger(subject);
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::NetCounters],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for netns in spaces(w) {
+        let over = |n: &NetPair| n.rate(DROPPED).is_some_and(|r| r >= DROPS_S);
+        let subject = Subject::Netns { netns };
+        let Some(now) = w.derived.net(netns) else { continue };
+        let Some(dropped) = now.rate(DROPPED) else { continue };
+        if dropped >= DROPS_S && held(w, netns, HELD, over) {
+            out.fire(subject, fire(w, now, dropped));
+        } else if dropped >= CLEAR * DROPS_S {
+            out.linger(subject);
         }
     }
 }

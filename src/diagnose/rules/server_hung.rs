@@ -1,22 +1,11 @@
 //! `server-hung`: a server takes no request and answers none.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::doing::{evidence, halted, holder};
 use super::common::peers::{enter, example};
 use super::common::text::{bytes, count, time};
-use crate::collect::CollectorId;
 use crate::collect::sockets::Owner;
 use crate::model::derive::sockets::Still;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct ServerHung;
 
 /// Nothing moved for so long.
 const STILL: Duration = Duration::from_secs(5);
@@ -49,32 +38,27 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for ServerHung {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[
                 Explains::new("tcp-receiver-not-reading", Scope::Same),
                 Explains::new("tcp-listen-overflow", Scope::Same),
                 Explains::new("tcp-zero-window-stall", Scope::OtherEnd),
                 Explains::new("tcp-close-wait-leak", Scope::Same),
-            ]
-        }
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for s in &w.derived.sockets.still {
-            let still = s.at.since(s.since);
-            let halted = s.owner.as_ref().and_then(halted).is_some();
-            let enough = if halted { STILL_HALTED } else { STILL };
-            if still >= enough && (s.worked || s.waiting > 0) {
-                let subject = Subject::Listener { local: s.local, netns: s.netns };
-                out.fire(subject, fire(w, s, still));
-            }
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for s in &w.derived.sockets.still {
+        let still = s.at.since(s.since);
+        let halted = s.owner.as_ref().and_then(halted).is_some();
+        let enough = if halted { STILL_HALTED } else { STILL };
+        if still >= enough && (s.worked || s.waiting > 0) {
+            let subject = Subject::Listener { local: s.local, netns: s.netns };
+            out.fire(subject, fire(w, s, still));
         }
     }
 }

@@ -1,19 +1,10 @@
 //! `softirq-long-run`: a softirq keeps a CPU for so long that everything else waits.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::text::{ms, rate};
-use crate::collect::CollectorId;
 use crate::model::derive::Derived;
 use crate::model::derive::bpf::irq::VectorFigures;
 use crate::model::subject::{CpuId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct SoftirqLongRun;
 
 /// A run that is too long, ns.
 const LONG_NS: u64 = 10_000_000;
@@ -45,25 +36,25 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for SoftirqLongRun {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::IrqBpf],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(now) = w.derived.irq_bpf.as_ref() else { return };
+    if !now.softirqs {
+        return out.cannot_judge("softirqs are not measured");
     }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::IrqBpf]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(now) = w.derived.irq_bpf.as_ref() else { return };
-        if !now.softirqs {
-            return out.cannot_judge("softirqs are not measured");
-        }
-        for cpu in now.cpus.iter().map(|c| c.cpu) {
-            let long: Vec<Long<'_>> = lately(w).filter_map(|d| Long::of(d, cpu)).collect();
-            let counts: Vec<&Long<'_>> = long.iter().filter(|l| !l.stolen()).collect();
-            if counts.len() >= TIMES {
-                let stolen = long.len() - counts.len();
-                out.fire(Subject::Cpu { cpu }, fire(cpu, &counts, stolen));
-            }
+    for cpu in now.cpus.iter().map(|c| c.cpu) {
+        let long: Vec<Long<'_>> = lately(w).filter_map(|d| Long::of(d, cpu)).collect();
+        let counts: Vec<&Long<'_>> = long.iter().filter(|l| !l.stolen()).collect();
+        if counts.len() >= TIMES {
+            let stolen = long.len() - counts.len();
+            out.fire(Subject::Cpu { cpu }, fire(cpu, &counts, stolen));
         }
     }
 }

@@ -1,24 +1,14 @@
 //! `softirq-one-core`: one CPU does all network interrupts.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::measured::{softirqs, to_ms};
 use super::common::nics;
 use super::common::text::{ms, rate, sh};
-use crate::collect::CollectorId;
 use crate::collect::softirq::{IrqRow, NicQueues, SoftirqSample};
 use crate::model::derive::bpf::IrqFigures;
 use crate::model::derive::cpu::{CpuFigures, CpuShare, SoftirqFigures};
 use crate::model::derive::rate::{median, ratio};
 use crate::model::subject::{CpuId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct SoftirqOneCore;
 
 /// % of a CPU in softirq.
 const BUSY: f64 = 60.0;
@@ -56,35 +46,31 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for SoftirqOneCore {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cpu, CollectorId::Softirq]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[Explains::new("softnet-drop-or-squeeze", Scope::Same)];
-        LINKS
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let (Some(cpu), Some(soft)) = (w.derived.cpu.as_ref(), w.derived.softirq.as_ref()) else {
-            return;
-        };
-        let hot = match softirqs(w) {
-            Some(bpf) => measured(cpu, soft, bpf),
-            None => match counted(cpu, soft) {
-                Ok(hot) => hot,
-                Err(why) => return out.cannot_judge(why),
-            },
-        };
-        let Some(hot) = hot else { return };
-        let subject = Subject::Cpu { cpu: hot.cpu };
-        if hot.softirq >= BUSY {
-            out.fire(subject, fire(w, soft, &hot));
-        } else {
-            out.linger(subject);
-        }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cpu, CollectorId::Softirq],
+    explains: &[Explains::new("softnet-drop-or-squeeze", Scope::Same)],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let (Some(cpu), Some(soft)) = (w.derived.cpu.as_ref(), w.derived.softirq.as_ref()) else {
+        return;
+    };
+    let hot = match softirqs(w) {
+        Some(bpf) => measured(cpu, soft, bpf),
+        None => match counted(cpu, soft) {
+            Ok(hot) => hot,
+            Err(why) => return out.cannot_judge(why),
+        },
+    };
+    let Some(hot) = hot else { return };
+    let subject = Subject::Cpu { cpu: hot.cpu };
+    if hot.softirq >= BUSY {
+        out.fire(subject, fire(w, soft, &hot));
+    } else {
+        out.linger(subject);
     }
 }
 

@@ -1,20 +1,10 @@
 //! `softirq-remote-numa`: packets are received on a NUMA node that the NIC is not on.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::nics;
 use super::common::text::{rate, sh};
-use crate::collect::CollectorId;
 use crate::collect::softirq::NicQueues;
 use crate::model::subject::{CpuId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct SoftirqRemoteNuma;
 
 /// Packets per second below which it does not matter.
 const PACKETS: f64 = 50_000.0;
@@ -39,26 +29,26 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(11),
 };
 
-impl Rule for SoftirqRemoteNuma {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cpu, CollectorId::Softirq, CollectorId::Netdev],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let (Some(netns), Some(cpu)) = (w.host.netns, w.tick.samples.cpu.as_ref()) else { return };
+    if cpu.data.nodes.len() < 2 {
+        return;
     }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cpu, CollectorId::Softirq, CollectorId::Netdev]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let (Some(netns), Some(cpu)) = (w.host.netns, w.tick.samples.cpu.as_ref()) else { return };
-        if cpu.data.nodes.len() < 2 {
-            return;
-        }
-        for nic in nics::nics(w) {
-            let Some(x) = spread(w, nic, &cpu.data.nodes) else { continue };
-            let subject = Subject::Link { dev: nic.dev.clone(), netns };
-            if x.pps >= PACKETS && x.remote >= REMOTE {
-                out.fire(subject, fire(nic, &x));
-            } else if x.pps >= CLEAR * PACKETS && x.remote >= CLEAR * REMOTE {
-                out.linger(subject);
-            }
+    for nic in nics::nics(w) {
+        let Some(x) = spread(w, nic, &cpu.data.nodes) else { continue };
+        let subject = Subject::Link { dev: nic.dev.clone(), netns };
+        if x.pps >= PACKETS && x.remote >= REMOTE {
+            out.fire(subject, fire(nic, &x));
+        } else if x.pps >= CLEAR * PACKETS && x.remote >= CLEAR * REMOTE {
+            out.linger(subject);
         }
     }
 }

@@ -1,19 +1,9 @@
 //! `softnet-drop-or-squeeze`: a CPU cannot keep up with the packets it is given.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::text::rate;
-use crate::collect::CollectorId;
 use crate::model::derive::cpu::{CpuShare, SoftnetFigures};
 use crate::model::derive::rate::ratio;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct SoftnetDropOrSqueeze;
 
 /// Per second.
 const DROPPED: f64 = 10.0;
@@ -42,27 +32,27 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for SoftnetDropOrSqueeze {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Softirq]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(soft) = w.derived.softirq.as_ref() else { return };
-        for n in &soft.softnet {
-            // Without a CPU number several rows share the host; the worst of them speaks.
-            let subject = n.cpu.map_or(Subject::Host, |cpu| Subject::Cpu { cpu });
-            let share = n.cpu.and_then(|id| w.derived.cpu.as_ref()?.cpu(id));
-            let busy = share.is_some_and(|s| s.softirq >= BUSY);
-            if n.dropped_s >= DROPPED || (n.squeeze_s >= SQUEEZED && busy) {
-                out.fire(subject, fire(n, share));
-            } else if n.dropped_s >= CLEAR * DROPPED || (n.squeeze_s >= CLEAR * SQUEEZED && busy) {
-                out.linger(subject);
-            } else if n.squeeze_s >= SQUEEZED && share.is_none() {
-                out.unknown(subject, "whether the CPU that runs out of budget is busy (no CPU number, or no /proc/stat)");
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Softirq],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(soft) = w.derived.softirq.as_ref() else { return };
+    for n in &soft.softnet {
+        // Without a CPU number several rows share the host; the worst of them speaks.
+        let subject = n.cpu.map_or(Subject::Host, |cpu| Subject::Cpu { cpu });
+        let share = n.cpu.and_then(|id| w.derived.cpu.as_ref()?.cpu(id));
+        let busy = share.is_some_and(|s| s.softirq >= BUSY);
+        if n.dropped_s >= DROPPED || (n.squeeze_s >= SQUEEZED && busy) {
+            out.fire(subject, fire(n, share));
+        } else if n.dropped_s >= CLEAR * DROPPED || (n.squeeze_s >= CLEAR * SQUEEZED && busy) {
+            out.linger(subject);
+        } else if n.squeeze_s >= SQUEEZED && share.is_none() {
+            out.unknown(subject, "whether the CPU that runs out of budget is busy (no CPU number, or no /proc/stat)");
         }
     }
 }

@@ -1,21 +1,11 @@
 //! `task-limit`: no more processes or threads can be started, or hardly any.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::cgroups::{self, file, subject};
 use super::common::text::rate;
-use crate::collect::CollectorId;
 use crate::collect::cgroups::CgroupPids;
 use crate::model::derive::cgroups::CgroupFigures;
 use crate::model::derive::rate::ratio;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TaskLimit;
 
 /// Part of a cgroup's limit, %.
 const GROUP: f64 = 95.0;
@@ -45,28 +35,28 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for TaskLimit {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Limits]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        host(w, out);
-        let now = w.derived.cgroups.as_deref().map_or(&[][..], |g| g);
-        for g in now {
-            let Some((p, max)) = pids(w, g) else { continue };
-            let Some(used) = ratio(100.0 * p.current as f64, max as f64) else { continue };
-            let refused = g.pids_refused_s.unwrap_or(0.0);
-            if (used >= GROUP && max > TINY) || refused > 0.0 {
-                out.fire(subject(g), group(w, g, p, max, refused));
-            } else if used >= GROUP_CLEAR && max > TINY {
-                out.linger(subject(g));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Limits],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    host(w, out);
+    let now = w.derived.cgroups.as_deref().map_or(&[][..], |g| g);
+    for g in now {
+        let Some((p, max)) = pids(w, g) else { continue };
+        let Some(used) = ratio(100.0 * p.current as f64, max as f64) else { continue };
+        let refused = g.pids_refused_s.unwrap_or(0.0);
+        if (used >= GROUP && max > TINY) || refused > 0.0 {
+            out.fire(subject(g), group(w, g, p, max, refused));
+        } else if used >= GROUP_CLEAR && max > TINY {
+            out.linger(subject(g));
         }
-        cgroups::unread(w, out, |g| g.pids_refused_s.is_some());
     }
+    cgroups::unread(w, out, |g| g.pids_refused_s.is_some());
 }
 
 fn pids(w: &Window<'_>, g: &CgroupFigures) -> Option<(CgroupPids, u64)> {

@@ -1,19 +1,9 @@
 //! `tc-shaped`: traffic control, not the link, sets the speed of a device.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{bits, bytes, rate, sh, time};
-use crate::collect::CollectorId;
 use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcShaped;
 
 /// Part of its rate at which a shaper counts as used up.
 const FULL: f64 = 0.95;
@@ -51,27 +41,22 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for TcShaped {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Netdev]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Netdev],
+    explains: &[
                 Explains::new("tcp-silent-rto", Scope::Netns),
                 Explains::new("tcp-egress-bufferbloat", Scope::Netns),
                 Explains::new("tcp-spurious-rto", Scope::Netns),
-            ]
-        }
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for (space, fresh) in spaces(w) {
-            for link in &space.links {
-                say(out, fresh, links::subject(space, link), judge(w, space, link));
-            }
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for (space, fresh) in spaces(w) {
+        for link in &space.links {
+            say(out, fresh, links::subject(space, link), judge(w, space, link));
         }
     }
 }

@@ -1,21 +1,10 @@
 //! `tcp-close-wait-leak`: an application forgets to close what its peers closed.
 
+use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
 use super::common::peers::enter;
 use super::common::text::time;
-use crate::collect::CollectorId;
 use crate::model::derive::sockets::{Closer, Closing, OLD, SpaceFigures};
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpCloseWaitLeak;
 
 /// Connections in CLOSE_WAIT of one process.
 const MANY: f64 = 100.0;
@@ -42,39 +31,36 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(62),
 };
 
-impl Rule for TcpCloseWaitLeak {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const { &[Explains::new("tcp-mem-pressure", Scope::Same)] }
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for s in &w.derived.sockets.spaces {
-            let Some(closing) = &s.closing else { continue };
-            let netns = s.netns;
-            let holders = holders(closing);
-            // Once the process is known, the namespace has nothing to do with it.
-            if holders.iter().all(|h| h.owner.is_some() || h.estimate < 0.7 * MANY) {
-                out.clear(Subject::Netns { netns });
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[Explains::new("tcp-mem-pressure", Scope::Same)],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for s in &w.derived.sockets.spaces {
+        let Some(closing) = &s.closing else { continue };
+        let netns = s.netns;
+        let holders = holders(closing);
+        // Once the process is known, the namespace has nothing to do with it.
+        if holders.iter().all(|h| h.owner.is_some() || h.estimate < 0.7 * MANY) {
+            out.clear(Subject::Netns { netns });
+        }
+        for h in holders {
+            let subject = match h.owner {
+                Some((pid, comm)) => Subject::Process { pid, comm: comm.to_owned(), netns },
+                None => Subject::Netns { netns },
+            };
+            if h.estimate < 0.7 * MANY {
+                continue;
             }
-            for h in holders {
-                let subject = match h.owner {
-                    Some((pid, comm)) => Subject::Process { pid, comm: comm.to_owned(), netns },
-                    None => Subject::Netns { netns },
-                };
-                if h.estimate < 0.7 * MANY {
-                    continue;
-                }
-                let leaks = h.estimate >= MANY && h.forgotten() >= MOST;
-                if leaks {
-                    out.fire(subject, fire(w, s, closing, &h));
-                } else {
-                    out.linger(subject);
-                }
+            let leaks = h.estimate >= MANY && h.forgotten() >= MOST;
+            if leaks {
+                out.fire(subject, fire(w, s, closing, &h));
+            } else {
+                out.linger(subject);
             }
         }
     }

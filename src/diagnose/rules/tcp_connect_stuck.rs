@@ -1,22 +1,13 @@
 //! `tcp-connect-stuck`: connects get no answer.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::counters::{held, spaces};
 use super::common::evidence;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{rate, sh, time};
-use crate::collect::CollectorId;
 use crate::collect::sockets::{RouteOutcome, SockState};
 use crate::model::subject::{NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpConnectStuck;
 
 /// Connections to one destination ...
 const SOCKETS: usize = 3;
@@ -47,32 +38,32 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for TcpConnectStuck {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let all = w.derived.sockets.suspects.iter();
-        let stuck = all.filter(|s| {
-            s.state == SockState::SYN_SENT && s.retransmits() >= RETRANS && !is_gone(w, s)
-        });
-        let mut named = Vec::new();
-        for g in by_peer(stuck.map(|s| Case::sure(s, Cause::NoAnswer)), w) {
-            if g.cases.len() >= SOCKETS {
-                named.push(g.netns());
-                out.fire(g.subject.clone(), fire(w, &g));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let all = w.derived.sockets.suspects.iter();
+    let stuck = all.filter(|s| {
+        s.state == SockState::SYN_SENT && s.retransmits() >= RETRANS && !is_gone(w, s)
+    });
+    let mut named = Vec::new();
+    for g in by_peer(stuck.map(|s| Case::sure(s, Cause::NoAnswer)), w) {
+        if g.cases.len() >= SOCKETS {
+            named.push(g.netns());
+            out.fire(g.subject.clone(), fire(w, &g));
         }
-        for netns in spaces(w).filter(|n| !named.contains(n)) {
-            let fast = |d: &crate::model::derive::NetPair| {
-                d.rate(SYN_RETRANS).is_some_and(|r| r >= SYNS_S)
-            };
-            if held(w, netns, HELD, fast) {
-                out.fire(Subject::Netns { netns }, unnamed(w, netns));
-            }
+    }
+    for netns in spaces(w).filter(|n| !named.contains(n)) {
+        let fast = |d: &crate::model::derive::NetPair| {
+            d.rate(SYN_RETRANS).is_some_and(|r| r >= SYNS_S)
+        };
+        if held(w, netns, HELD, fast) {
+            out.fire(Subject::Netns { netns }, unnamed(w, netns));
         }
     }
 }

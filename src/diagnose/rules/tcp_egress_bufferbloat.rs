@@ -1,22 +1,12 @@
 //! `tcp-egress-bufferbloat`: a queue of this host makes the round trip long.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{bytes, time, time_us};
-use crate::collect::CollectorId;
 use crate::collect::sockets::RouteOutcome;
 use crate::model::derive::netdev::QdiscFigures;
 use crate::model::derive::sockets::Suspect;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpEgressBufferbloat;
 
 /// Times the shortest round trip.
 const TIMES: u32 = 4;
@@ -45,27 +35,24 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(7),
 };
 
-impl Rule for TcpEgressBufferbloat {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[Explains::new("tcp-spurious-rto", Scope::Netns)],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let alive = |s: &&Suspect| s.state.may_send() && !is_gone(w, s);
+    let all = w.derived.sockets.suspects.iter().map(|s| &**s).filter(alive);
+    let slow: Vec<&Suspect> = all.filter(|s| longer(s, CLEAR_TIMES, 0).is_some()).collect();
+    let bloated = slow.iter().filter(|s| is_bloated(s)).filter_map(|s| case(s, w));
+    for g in by_peer(bloated, w) {
+        out.fire(g.subject.clone(), fire(w, &g));
     }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const { &[Explains::new("tcp-spurious-rto", Scope::Netns)] }
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let alive = |s: &&Suspect| s.state.may_send() && !is_gone(w, s);
-        let all = w.derived.sockets.suspects.iter().map(|s| &**s).filter(alive);
-        let slow: Vec<&Suspect> = all.filter(|s| longer(s, CLEAR_TIMES, 0).is_some()).collect();
-        let bloated = slow.iter().filter(|s| is_bloated(s)).filter_map(|s| case(s, w));
-        for g in by_peer(bloated, w) {
-            out.fire(g.subject.clone(), fire(w, &g));
-        }
-        for g in by_peer(slow.iter().map(|s| Case::sure(s, Cause::Bloat)), w) {
-            out.linger(g.subject);
-        }
+    for g in by_peer(slow.iter().map(|s| Case::sure(s, Cause::Bloat)), w) {
+        out.linger(g.subject);
     }
 }
 

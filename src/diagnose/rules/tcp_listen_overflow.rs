@@ -1,25 +1,15 @@
 //! `tcp-listen-overflow`: a server accepts too slowly.
 
+use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
 use super::common::doing;
 use super::common::lasting::lasting;
 use super::common::peers::enter;
 use super::common::text::count;
-use crate::collect::CollectorId;
 use crate::collect::sockets::SockState;
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpListenOverflow;
 
 /// Overflows are counted over this time.
 const SPAN: Duration = Duration::from_secs(10);
@@ -57,44 +47,39 @@ struct Full {
     longest: u32,
 }
 
-impl Rule for TcpListenOverflow {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::NetCounters]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::NetCounters],
+    explains: &[
                 Explains::new("tcp-synq-full", Scope::Same),
                 Explains::new("tcp-connect-stuck", Scope::OtherEnd),
                 // The kernel drops the last ACK of the handshake: the client is ESTABLISHED and
                 // repeats its request.
                 Explains::new("tcp-rto-storm", Scope::OtherEnd),
-            ]
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let spaces = w.tick.samples.net_counters.iter().flat_map(|s| &s.data.spaces);
+    for netns in spaces.map(|s| s.netns) {
+        let Some(c) = w.counter(netns, OVERFLOWS, SPAN).filter(|c| c.delta > 0) else {
+            if t.single_sample {
+                standing(w, netns, out);
+            }
+            continue;
+        };
+        let whole = Subject::Netns { netns };
+        let full = full_listeners(w, netns);
+        if full.is_empty() {
+            out.fire(whole, fire(w, netns, c.delta, None));
+            continue;
         }
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        let spaces = w.tick.samples.net_counters.iter().flat_map(|s| &s.data.spaces);
-        for netns in spaces.map(|s| s.netns) {
-            let Some(c) = w.counter(netns, OVERFLOWS, SPAN).filter(|c| c.delta > 0) else {
-                if t.single_sample {
-                    standing(w, netns, out);
-                }
-                continue;
-            };
-            let whole = Subject::Netns { netns };
-            let full = full_listeners(w, netns);
-            if full.is_empty() {
-                out.fire(whole, fire(w, netns, c.delta, None));
-                continue;
-            }
-            out.clear(whole);
-            for (local, l) in full {
-                let subject = Subject::Listener { local, netns };
-                out.fire(subject, fire(w, netns, c.delta, Some(&l)));
-            }
+        out.clear(whole);
+        for (local, l) in full {
+            let subject = Subject::Listener { local, netns };
+            out.fire(subject, fire(w, netns, c.delta, Some(&l)));
         }
     }
 }

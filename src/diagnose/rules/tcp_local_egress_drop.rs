@@ -1,22 +1,12 @@
 //! `tcp-local-egress-drop`: this host refuses its own packets.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::evidence;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, LocalDrop, cases};
 use super::common::text::bytes;
-use crate::collect::CollectorId;
 use crate::collect::sockets::RouteOutcome;
 use crate::model::derive::sockets::{Suspect, TimerKind};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpLocalEgressDrop;
 
 /// Drops of the device's queue are looked for over this time.
 const SPAN: Duration = Duration::from_secs(10);
@@ -44,21 +34,18 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for TcpLocalEgressDrop {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const { &[Explains::new("tcp-connect-stuck", Scope::Same)] }
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        let dropped = cases(w, t).filter(|c| matches!(c.cause, Cause::LocalDrop(_)));
-        for g in by_peer(dropped, w) {
-            out.fire(g.subject.clone(), fire(w, &g));
-        }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[Explains::new("tcp-connect-stuck", Scope::Same)],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let dropped = cases(w, t).filter(|c| matches!(c.cause, Cause::LocalDrop(_)));
+    for g in by_peer(dropped, w) {
+        out.fire(g.subject.clone(), fire(w, &g));
     }
 }
 

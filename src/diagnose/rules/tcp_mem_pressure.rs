@@ -1,21 +1,10 @@
 //! `tcp-mem-pressure`: the host's TCP memory, or its orphans, near their limit.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, spaces};
 use super::common::peers::{enter, owner};
 use super::common::text::{bytes, count};
-use crate::collect::CollectorId;
 use crate::model::derive::sockets::Fat;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpMemPressure;
 
 /// Part of the pressure limit below which an active finding clears.
 const CLEAR: f64 = 0.8;
@@ -47,26 +36,23 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(2),
 };
 
-impl Rule for TcpMemPressure {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::NetCounters],
+    explains: &[Explains::new("tcp-rx-drop", Scope::Host)],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(s) = State::of(w) else { return };
+    if s.mem.is_none() && s.orphans.is_none() && s.aborts == 0 {
+        return out.cannot_judge("no sockstat, or neither tcp_mem nor tcp_max_orphans");
     }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::NetCounters]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const { &[Explains::new("tcp-rx-drop", Scope::Host)] }
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(s) = State::of(w) else { return };
-        if s.mem.is_none() && s.orphans.is_none() && s.aborts == 0 {
-            return out.cannot_judge("no sockstat, or neither tcp_mem nor tcp_max_orphans");
-        }
-        if let Some(severity) = s.severity() {
-            out.fire(Subject::Host, fire(w, &s, severity));
-        } else if s.lingers() {
-            out.linger(Subject::Host);
-        }
+    if let Some(severity) = s.severity() {
+        out.fire(Subject::Host, fire(w, &s, severity));
+    } else if s.lingers() {
+        out.linger(Subject::Host);
     }
 }
 

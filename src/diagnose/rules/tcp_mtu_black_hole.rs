@@ -1,22 +1,12 @@
 //! `tcp-mtu-black-hole`: full segments vanish, small ones pass.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter};
 use super::common::sockets::{Cause, cases};
 use super::common::text::{bytes, count, sh};
-use crate::collect::CollectorId;
 use crate::collect::sockets::{NetnsTable, Proto, SockState, TcpInfo, unmap};
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpMtuBlackHole;
 
 /// Of a segment size: what is outstanding comes in full segments.
 const FULL: f64 = 0.9;
@@ -50,33 +40,28 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for TcpMtuBlackHole {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[
                 Explains::new("tcp-rto-storm", Scope::Same),
                 Explains::new("tcp-retrans-rate", Scope::Netns),
-            ]
-        }
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        for g in by_peer(cases(w, t).filter(|c| c.cause == Cause::Storm), w) {
-            let sizes: Option<Vec<f64>> = g.cases.iter().map(|c| outstanding(c.socket)).collect();
-            let Some(sizes) = sizes.filter(|_| matches!(g.subject, Subject::Peer { .. })) else {
-                continue;
-            };
-            let answered = answered(w, &g);
-            let shared = answered > 0 && g.cases.iter().any(|c| acked(c.socket) > 1);
-            if shared || (answered > 0 && g.cases.len() > 1) {
-                let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
-                out.fire(g.subject.clone(), fire(w, &g, mean, answered));
-            }
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    for g in by_peer(cases(w, t).filter(|c| c.cause == Cause::Storm), w) {
+        let sizes: Option<Vec<f64>> = g.cases.iter().map(|c| outstanding(c.socket)).collect();
+        let Some(sizes) = sizes.filter(|_| matches!(g.subject, Subject::Peer { .. })) else {
+            continue;
+        };
+        let answered = answered(w, &g);
+        let shared = answered > 0 && g.cases.iter().any(|c| acked(c.socket) > 1);
+        if shared || (answered > 0 && g.cases.len() > 1) {
+            let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
+            out.fire(g.subject.clone(), fire(w, &g, mean, answered));
         }
     }
 }

@@ -1,21 +1,12 @@
 //! `tcp-peer-gone`: keepalive probes of idle connections get no answer.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::evidence;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::sh;
-use crate::collect::CollectorId;
 use crate::collect::sockets::{RouteOutcome, SockTimer};
 use crate::model::derive::sockets::Suspect;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpPeerGone;
 
 /// Connections to one peer ...
 const SOCKETS: usize = 3;
@@ -43,25 +34,25 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for TcpPeerGone {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let all = w.derived.sockets.suspects.iter();
-        let alone = all.filter(|s| {
-            s.timer == SockTimer::KEEPALIVE
-                && s.retrans >= PROBES
-                && s.state.may_send()
-                && !is_gone(w, s)
-        });
-        for g in by_peer(alone.map(|s| Case::sure(s, Cause::Gone)), w) {
-            if g.cases.len() >= SOCKETS {
-                out.fire(g.subject.clone(), fire(w, &g));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let all = w.derived.sockets.suspects.iter();
+    let alone = all.filter(|s| {
+        s.timer == SockTimer::KEEPALIVE
+            && s.retrans >= PROBES
+            && s.state.may_send()
+            && !is_gone(w, s)
+    });
+    for g in by_peer(alone.map(|s| Case::sure(s, Cause::Gone)), w) {
+        if g.cases.len() >= SOCKETS {
+            out.fire(g.subject.clone(), fire(w, &g));
         }
     }
 }

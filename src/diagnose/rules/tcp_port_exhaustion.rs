@@ -1,20 +1,11 @@
 //! `tcp-port-exhaustion`: the local ports towards one destination run out.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, spaces};
 use super::common::peers::enter;
 use super::common::text::sh;
-use crate::collect::CollectorId;
 use crate::model::derive::sockets::{PortUse, SpaceFigures};
 use crate::model::subject::{NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpPortExhaustion;
 
 /// % of the range.
 const WARN: f64 = 85.0;
@@ -46,35 +37,35 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(2),
 };
 
-impl Rule for TcpPortExhaustion {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for s in &w.derived.sockets.spaces {
-            let Some(range) = range(s) else {
-                if tcp(w, s.netns) >= MANY {
-                    out.cannot_judge("the range of local ports is not known");
-                }
-                continue;
-            };
-            for u in &s.port_uses {
-                let subject = Subject::Peer { remote: u.remote, netns: s.netns };
-                let pct = 100.0 * f64::from(u.used) / f64::from(range);
-                if pct >= WARN {
-                    out.fire(subject, fire(w, s, u, range));
-                } else if pct >= CLEAR {
-                    out.linger(subject);
-                }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for s in &w.derived.sockets.spaces {
+        let Some(range) = range(s) else {
+            if tcp(w, s.netns) >= MANY {
+                out.cannot_judge("the range of local ports is not known");
+            }
+            continue;
+        };
+        for u in &s.port_uses {
+            let subject = Subject::Peer { remote: u.remote, netns: s.netns };
+            let pct = 100.0 * f64::from(u.used) / f64::from(range);
+            if pct >= WARN {
+                out.fire(subject, fire(w, s, u, range));
+            } else if pct >= CLEAR {
+                out.linger(subject);
             }
         }
-        for netns in spaces(w) {
-            if let Some(n) = grown(w, netns, OVERFLOW).filter(|n| *n > 0) {
-                out.fire(Subject::Netns { netns }, overflow(w, netns, n));
-            }
+    }
+    for netns in spaces(w) {
+        if let Some(n) = grown(w, netns, OVERFLOW).filter(|n| *n > 0) {
+            out.fire(Subject::Netns { netns }, overflow(w, netns, n));
         }
     }
 }

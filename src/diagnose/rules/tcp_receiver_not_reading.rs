@@ -1,24 +1,14 @@
 //! `tcp-receiver-not-reading`: a local process does not drain its socket.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, is_udp, losers};
 use super::common::doing;
 use super::common::peers::{Group, by_service, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{bytes, time};
-use crate::collect::CollectorId;
 use crate::collect::sockets::{Owner, SockState};
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{SockId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpReceiverNotReading;
 
 /// Part of the receive buffer from which on a queue is full.
 const FULL: f64 = 0.8;
@@ -51,36 +41,31 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(7),
 };
 
-impl Rule for TcpReceiverNotReading {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[
                 Explains::new("tcp-zero-window-stall", Scope::OtherEnd),
                 Explains::new("tcp-mem-pressure", Scope::Same),
-            ]
-        }
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let waits = |s: &&Suspect| {
+        s.state == SockState::ESTAB && s.rqueue > 0 && !is_gone(w, s) && share(s).is_some()
+    };
+    let suspects = w.derived.sockets.suspects.iter().map(|s| &**s);
+    let (full, rest): (Vec<_>, Vec<_>) =
+        suspects.filter(waits).partition(|s| stands_still(s) && full(w, s).is_some());
+    for g in by_service(full.into_iter().map(|s| Case::sure(s, Cause::Unread)), w) {
+        out.fire(g.subject.clone(), fire(w, &g));
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let waits = |s: &&Suspect| {
-            s.state == SockState::ESTAB && s.rqueue > 0 && !is_gone(w, s) && share(s).is_some()
-        };
-        let suspects = w.derived.sockets.suspects.iter().map(|s| &**s);
-        let (full, rest): (Vec<_>, Vec<_>) =
-            suspects.filter(waits).partition(|s| stands_still(s) && full(w, s).is_some());
-        for g in by_service(full.into_iter().map(|s| Case::sure(s, Cause::Unread)), w) {
-            out.fire(g.subject.clone(), fire(w, &g));
-        }
-        // Half empty is not yet drained.
-        let half = rest.into_iter().filter(|s| share(s).is_some_and(|x| x >= CLEAR));
-        for g in by_service(half.map(|s| Case::sure(s, Cause::Unread)), w) {
-            out.linger(g.subject);
-        }
+    // Half empty is not yet drained.
+    let half = rest.into_iter().filter(|s| share(s).is_some_and(|x| x >= CLEAR));
+    for g in by_service(half.map(|s| Case::sure(s, Cause::Unread)), w) {
+        out.linger(g.subject);
     }
 }
 

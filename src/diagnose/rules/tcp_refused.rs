@@ -1,23 +1,14 @@
 //! `tcp-refused`: connects are answered with a reset.
 
+use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
 use super::common::counters::{SPAN, held, spaces};
 use super::common::peers::enter;
 use super::common::text::{count, rate, sh};
-use crate::collect::CollectorId;
 use crate::collect::bpf::net::NetEventKind;
 use crate::collect::sockets::SockState;
 use crate::model::derive::NetPair;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpRefused;
 
 /// Refused attempts per second ...
 const REFUSED_S: f64 = 5.0;
@@ -64,34 +55,34 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for TcpRefused {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::NetCounters]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for netns in spaces(w) {
-            let subject = Subject::Netns { netns };
-            let Some(now) = w.derived.net(netns).and_then(Attempts::of) else { continue };
-            if !now.many(CLEAR) {
-                continue;
-            }
-            let over = |n: &NetPair| Attempts::of(n).is_some_and(|a| a.many(1.0));
-            let seen = Seen::look(w, netns);
-            let unreachable = w.derived.net(netns).and_then(|n| n.rate(UNREACHABLE));
-            // Nothing that this host asked for was refused: somebody probes its own ports.
-            if seen.as_ref().is_some_and(|s| s.sum == 0 && s.whole)
-                && unreachable.unwrap_or(0.0) < MOST * now.refused
-            {
-                continue;
-            }
-            if now.many(1.0) && held(w, netns, HELD, over) {
-                out.fire(subject, fire(w, netns, now, seen.as_ref(), unreachable));
-            } else {
-                out.linger(subject);
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::NetCounters],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for netns in spaces(w) {
+        let subject = Subject::Netns { netns };
+        let Some(now) = w.derived.net(netns).and_then(Attempts::of) else { continue };
+        if !now.many(CLEAR) {
+            continue;
+        }
+        let over = |n: &NetPair| Attempts::of(n).is_some_and(|a| a.many(1.0));
+        let seen = Seen::look(w, netns);
+        let unreachable = w.derived.net(netns).and_then(|n| n.rate(UNREACHABLE));
+        // Nothing that this host asked for was refused: somebody probes its own ports.
+        if seen.as_ref().is_some_and(|s| s.sum == 0 && s.whole)
+            && unreachable.unwrap_or(0.0) < MOST * now.refused
+        {
+            continue;
+        }
+        if now.many(1.0) && held(w, netns, HELD, over) {
+            out.fire(subject, fire(w, netns, now, seen.as_ref(), unreachable));
+        } else {
+            out.linger(subject);
         }
     }
 }

@@ -1,22 +1,13 @@
 //! `tcp-retrans-rate`: a path loses packets.
 
+use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
 use super::common::counters::{SPAN, SURE, grown, spaces, watched, watched_in_full};
 use super::common::peers::enter;
 use super::common::text::sh;
 use super::tcp_spurious_rto::{Spurious, spurious};
-use crate::collect::CollectorId;
 use crate::model::subject::{NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpRetransRate;
 
 /// % of the segments sent.
 const WARN: f64 = 2.0;
@@ -48,22 +39,22 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for TcpRetransRate {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::NetCounters]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for netns in spaces(w) {
-            let Some(loss) = Loss::of(w, netns) else { continue };
-            let subject = Subject::Netns { netns };
-            if loss.sure_pct() >= WARN {
-                out.fire(subject, fire(w, netns, &loss));
-            } else if loss.pct() >= CLEAR {
-                out.linger(subject);
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::NetCounters],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for netns in spaces(w) {
+        let Some(loss) = Loss::of(w, netns) else { continue };
+        let subject = Subject::Netns { netns };
+        if loss.sure_pct() >= WARN {
+            out.fire(subject, fire(w, netns, &loss));
+        } else if loss.pct() >= CLEAR {
+            out.linger(subject);
         }
     }
 }

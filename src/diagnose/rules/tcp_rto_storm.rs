@@ -1,23 +1,12 @@
 //! `tcp-rto-storm`: retransmissions leave, no answer comes.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, STORM_RTOS, cases};
 use super::common::{evidence, text::sh};
-use crate::collect::CollectorId;
 use crate::collect::sockets::SockState;
 use crate::model::derive::rate::median;
 use crate::model::derive::sockets::TimerKind;
-use crate::model::subject::Subject;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpRtoStorm;
 
 /// So many connections are critical ...
 const CRIT_SOCKETS: usize = 10;
@@ -54,25 +43,20 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for TcpRtoStorm {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[
                 Explains::new("tcp-retrans-rate", Scope::Netns),
                 Explains::new("tcp-connect-stuck", Scope::Same),
-            ]
-        }
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        for g in by_peer(cases(w, t).filter(|c| c.cause == Cause::Storm), w) {
-            out.fire(g.subject.clone(), fire(w, &g));
-        }
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    for g in by_peer(cases(w, t).filter(|c| c.cause == Cause::Storm), w) {
+        out.fire(g.subject.clone(), fire(w, &g));
     }
 }
 

@@ -1,22 +1,13 @@
 //! `tcp-rx-drop`: the kernel discards data that arrived.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::counters::{Lost, SPAN, grown, held, is_udp, losers, spaces};
 use super::common::peers::{enter, owner};
 use super::common::text::{count, rate};
 use super::tcp_receiver_not_reading::lay_unread;
-use crate::collect::CollectorId;
 use crate::collect::sockets::SockState;
 use crate::model::derive::NetPair;
 use crate::model::subject::{NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpRxDrop;
 
 /// Seconds of the last so many with drops.
 const HELD: (u64, u64) = (3, 10);
@@ -51,29 +42,29 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for TcpRxDrop {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::NetCounters]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for netns in spaces(w) {
-            if !held(w, netns, HELD, drops) {
-                continue;
-            }
-            let lost = losers(w, netns, |d| !is_udp(d) && d.state != SockState::LISTEN);
-            // What a process that does not read loses is told by the rule about that process.
-            let unread: Vec<&Lost> =
-                lost.iter().filter(|l| lay_unread(w, l.socket.id, SPAN)).collect();
-            let all: u64 = lost.iter().map(|l| l.packets).sum();
-            let theirs: u64 = unread.iter().map(|l| l.packets).sum();
-            if all > 0 && theirs * 2 > all {
-                continue;
-            }
-            out.fire(Subject::Netns { netns }, fire(w, netns, &lost, (theirs, all)));
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::NetCounters],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for netns in spaces(w) {
+        if !held(w, netns, HELD, drops) {
+            continue;
         }
+        let lost = losers(w, netns, |d| !is_udp(d) && d.state != SockState::LISTEN);
+        // What a process that does not read loses is told by the rule about that process.
+        let unread: Vec<&Lost> =
+            lost.iter().filter(|l| lay_unread(w, l.socket.id, SPAN)).collect();
+        let all: u64 = lost.iter().map(|l| l.packets).sum();
+        let theirs: u64 = unread.iter().map(|l| l.packets).sum();
+        if all > 0 && theirs * 2 > all {
+            continue;
+        }
+        out.fire(Subject::Netns { netns }, fire(w, netns, &lost, (theirs, all)));
     }
 }
 

@@ -1,21 +1,11 @@
 //! `tcp-silent-rto`: the retransmission timer fires but nothing leaves the host.
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, Silence, cases};
 use super::common::{evidence, text::sh};
-use crate::collect::CollectorId;
 use crate::collect::sockets::RouteOutcome;
 use crate::model::derive::sockets::TimerKind;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpSilentRto;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-silent-rto"),
@@ -42,26 +32,21 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for TcpSilentRto {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const {
-            &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[
                 Explains::new("tcp-retrans-rate", Scope::Netns),
                 Explains::new("tcp-connect-stuck", Scope::Same),
-            ]
-        }
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        let silent = cases(w, t).filter(|c| matches!(c.cause, Cause::Silent(_)));
-        for g in by_peer(silent, w) {
-            out.fire(g.subject.clone(), fire(w, &g));
-        }
+            ],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let silent = cases(w, t).filter(|c| matches!(c.cause, Cause::Silent(_)));
+    for g in by_peer(silent, w) {
+        out.fire(g.subject.clone(), fire(w, &g));
     }
 }
 

@@ -1,19 +1,10 @@
 //! `tcp-spurious-rto`: delay or reordering is taken for loss.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::counters::{SPAN, SURE, grown, spaces, sum, watched};
 use super::common::peers::enter;
 use super::common::text::count;
-use crate::collect::CollectorId;
 use crate::model::subject::{NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpSpuriousRto;
 
 /// Part of the timeouts and recoveries that was undone.
 const SHARE: f64 = 0.3;
@@ -87,24 +78,24 @@ pub(super) fn spurious(w: &Window<'_>, netns: NetnsId) -> Option<Spurious> {
     Some(Spurious { undone, believed })
 }
 
-impl Rule for TcpSpuriousRto {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::NetCounters]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for netns in spaces(w) {
-            let Some(s) = spurious(w, netns).filter(|_| watched(w, netns, BELIEVED[0])) else {
-                continue;
-            };
-            let subject = Subject::Netns { netns };
-            if s.undone >= LEAST && s.share() >= SHARE {
-                out.fire(subject, fire(w, netns, &s));
-            } else if s.undone * 10 >= LEAST * 7 && s.share() >= 0.7 * SHARE {
-                out.linger(subject);
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::NetCounters],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for netns in spaces(w) {
+        let Some(s) = spurious(w, netns).filter(|_| watched(w, netns, BELIEVED[0])) else {
+            continue;
+        };
+        let subject = Subject::Netns { netns };
+        if s.undone >= LEAST && s.share() >= SHARE {
+            out.fire(subject, fire(w, netns, &s));
+        } else if s.undone * 10 >= LEAST * 7 && s.share() >= 0.7 * SHARE {
+            out.linger(subject);
         }
     }
 }

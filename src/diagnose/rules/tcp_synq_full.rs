@@ -1,20 +1,11 @@
 //! `tcp-synq-full`: half-open connections fill a listener's queue.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, held, spaces};
 use super::common::peers::enter;
 use super::common::text::count;
-use crate::collect::CollectorId;
 use crate::model::derive::sockets::SynQueue;
 use crate::model::subject::{NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpSynqFull;
 
 /// Seconds of the last so many in which a counter grew.
 const HELD: (u64, u64) = (2, 10);
@@ -41,38 +32,38 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for TcpSynqFull {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::NetCounters]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for netns in spaces(w) {
-            let grew =
-                |name: &'static str| held(w, netns, HELD, |n| n.delta(name).is_some_and(|d| d > 0));
-            let severity = match (grew(DROPS), grew(COOKIES)) {
-                (true, _) => Severity::Crit,
-                (false, true) => Severity::Warn,
-                (false, false) => continue,
-            };
-            // A counter that went backwards since: how much it grew cannot be told.
-            let counter = if severity == Severity::Crit { DROPS } else { COOKIES };
-            if grown(w, netns, counter).is_none_or(|n| n == 0) {
-                continue;
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::NetCounters],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for netns in spaces(w) {
+        let grew =
+            |name: &'static str| held(w, netns, HELD, |n| n.delta(name).is_some_and(|d| d > 0));
+        let severity = match (grew(DROPS), grew(COOKIES)) {
+            (true, _) => Severity::Crit,
+            (false, true) => Severity::Warn,
+            (false, false) => continue,
+        };
+        // A counter that went backwards since: how much it grew cannot be told.
+        let counter = if severity == Severity::Crit { DROPS } else { COOKIES };
+        if grown(w, netns, counter).is_none_or(|n| n == 0) {
+            continue;
+        }
+        let queue = w.derived.sockets.space(netns).and_then(|s| s.syn_queues.first());
+        let listener = queue.and_then(|q| q.listener);
+        let whole = Subject::Netns { netns };
+        let f = fire(w, netns, severity, queue);
+        match listener {
+            Some((local, ..)) => {
+                out.clear(whole);
+                out.fire(Subject::Listener { local, netns }, f);
             }
-            let queue = w.derived.sockets.space(netns).and_then(|s| s.syn_queues.first());
-            let listener = queue.and_then(|q| q.listener);
-            let whole = Subject::Netns { netns };
-            let f = fire(w, netns, severity, queue);
-            match listener {
-                Some((local, ..)) => {
-                    out.clear(whole);
-                    out.fire(Subject::Listener { local, netns }, f);
-                }
-                None => out.fire(whole, f),
-            }
+            None => out.fire(whole, f),
         }
     }
 }

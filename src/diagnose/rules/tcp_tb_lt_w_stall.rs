@@ -1,21 +1,11 @@
 //! `tcp-tb-lt-w-stall`: a kernel bug froze the connection.
 
-use super::super::{
-    Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, enter, ss_dst};
 use super::common::release::{Release, tb_lt_w_bug};
 use super::common::sockets::{Cause, cases, too_big_ever};
 use super::common::{evidence, text::sh};
-use crate::collect::CollectorId;
 use crate::model::derive::sockets::TimerKind;
-use std::time::Duration;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpTbLtWStall;
-
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-tb-lt-w-stall"),
     title: "a kernel bug froze this connection; it does not recover by itself",
@@ -43,18 +33,18 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for TcpTbLtWStall {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        let frozen = cases(w, t).filter(|c| matches!(c.cause, Cause::Frozen { .. }));
-        for g in by_peer(frozen, w) {
-            out.fire(g.subject.clone(), fire(w, &g));
-        }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let frozen = cases(w, t).filter(|c| matches!(c.cause, Cause::Frozen { .. }));
+    for g in by_peer(frozen, w) {
+        out.fire(g.subject.clone(), fire(w, &g));
     }
 }
 

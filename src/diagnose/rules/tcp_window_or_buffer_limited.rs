@@ -1,19 +1,10 @@
 //! `tcp-window-or-buffer-limited`: throughput is bounded by a buffer, not by the path.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, enter, ss_dst};
 use super::common::sockets::{Case, Cause, Limit, classify, is_gone};
 use super::common::text::{bytes, time_us};
-use crate::collect::CollectorId;
 use crate::model::derive::sockets::{Flow, Suspect};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpWindowOrBufferLimited;
 
 /// Seconds of a connection that are judged, less the slack of ten ticks.
 const SPAN: Duration = Duration::from_secs(9);
@@ -56,23 +47,23 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(12),
 };
 
-impl Rule for TcpWindowOrBufferLimited {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        let all = w.derived.sockets.suspects.iter().filter(|s| !is_gone(w, s));
-        let limited = all.filter_map(|s| {
-            let case = case(s)?;
-            // A connection that stands still has another cause.
-            classify(w, t, s).is_none().then_some(case)
-        });
-        for g in by_peer(limited, w) {
-            out.fire(g.subject.clone(), fire(w, &g));
-        }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let all = w.derived.sockets.suspects.iter().filter(|s| !is_gone(w, s));
+    let limited = all.filter_map(|s| {
+        let case = case(s)?;
+        // A connection that stands still has another cause.
+        classify(w, t, s).is_none().then_some(case)
+    });
+    for g in by_peer(limited, w) {
+        out.fire(g.subject.clone(), fire(w, &g));
     }
 }
 

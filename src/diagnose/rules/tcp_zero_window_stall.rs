@@ -1,20 +1,10 @@
 //! `tcp-zero-window-stall`: the peer's application does not read.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::evidence;
 use super::common::peers::{Group, by_peer, enter, ss_dst};
 use super::common::sockets::{Cause, STORM_RTOS, ZERO_WINDOW, ZERO_WINDOW_EARLY, cases};
 use super::common::text::{bytes, time};
-use crate::collect::CollectorId;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct TcpZeroWindowStall;
 
 /// Critical after this.
 const CRIT: Duration = Duration::from_secs(60);
@@ -40,21 +30,18 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-impl Rule for TcpZeroWindowStall {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const { &[Explains::new("tcp-mem-pressure", Scope::Same)] }
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        let closed = cases(w, t).filter(|c| matches!(c.cause, Cause::ZeroWindow { .. }));
-        for g in by_peer(closed, w) {
-            out.fire(g.subject.clone(), fire(w, &g));
-        }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[Explains::new("tcp-mem-pressure", Scope::Same)],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let closed = cases(w, t).filter(|c| matches!(c.cause, Cause::ZeroWindow { .. }));
+    for g in by_peer(closed, w) {
+        out.fire(g.subject.clone(), fire(w, &g));
     }
 }
 

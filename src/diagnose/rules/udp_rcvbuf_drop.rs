@@ -1,19 +1,10 @@
 //! `udp-rcvbuf-drop`: a UDP socket's receive buffer overflows.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::counters::{Lost, is_udp, losers, spaces, sum};
 use super::common::peers::{enter, owner};
 use super::common::text::count;
-use crate::collect::CollectorId;
 use crate::model::subject::{NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct UdpRcvbufDrop;
 
 /// Datagrams lost in 10 s: 10/s on average.
 const WARN: u64 = 100;
@@ -41,39 +32,39 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(3),
 };
 
-impl Rule for UdpRcvbufDrop {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::NetCounters]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for netns in spaces(w) {
-            let Some(errors) = sum(w, netns, &ERRORS).filter(|n| *n * 10 >= WARN * 7) else {
-                continue;
-            };
-            let lost = losers(w, netns, is_udp);
-            let whole = Subject::Netns { netns };
-            let of = |l: &Lost| Subject::Listener { local: l.socket.local, netns };
-            if errors < WARN {
-                out.linger(whole);
-                for l in &lost {
-                    out.linger(of(l));
-                }
-                continue;
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::NetCounters],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for netns in spaces(w) {
+        let Some(errors) = sum(w, netns, &ERRORS).filter(|n| *n * 10 >= WARN * 7) else {
+            continue;
+        };
+        let lost = losers(w, netns, is_udp);
+        let whole = Subject::Netns { netns };
+        let of = |l: &Lost| Subject::Listener { local: l.socket.local, netns };
+        if errors < WARN {
+            out.linger(whole);
+            for l in &lost {
+                out.linger(of(l));
             }
-            // One socket that lost nearly all is enough to name.
-            let named: Vec<&Lost> =
-                lost.iter().filter(|l| l.packets.saturating_mul(10) >= errors).collect();
-            if named.is_empty() {
-                out.fire(whole, fire(w, netns, errors, None));
-                continue;
-            }
-            out.clear(whole);
-            for l in named {
-                out.fire(of(l), fire(w, netns, errors, Some(l)));
-            }
+            continue;
+        }
+        // One socket that lost nearly all is enough to name.
+        let named: Vec<&Lost> =
+            lost.iter().filter(|l| l.packets.saturating_mul(10) >= errors).collect();
+        if named.is_empty() {
+            out.fire(whole, fire(w, netns, errors, None));
+            continue;
+        }
+        out.clear(whole);
+        for l in named {
+            out.fire(of(l), fire(w, netns, errors, Some(l)));
         }
     }
 }

@@ -1,22 +1,13 @@
 //! `unix-backlog-full`: a local service does not accept fast enough.
 
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::lasting::lasting;
 use super::common::peers::{enter, owner};
 use super::common::text::sh;
-use crate::collect::CollectorId;
 use crate::collect::sockets::Owner;
 use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::sockets::UnixFull;
 use crate::model::subject::{NetnsId, Subject};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct UnixBacklogFull;
 
 /// Full for so long, with an acceptor that does not run, it is no burst.
 const STUCK: Duration = Duration::from_secs(5);
@@ -42,19 +33,19 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(3),
 };
 
-impl Rule for UnixBacklogFull {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        for s in &w.derived.sockets.spaces {
-            for u in &s.unix_full {
-                let subject = Subject::UnixListener { path: u.path.clone(), netns: s.netns };
-                out.fire(subject, fire(w, s.netns, u));
-            }
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    for s in &w.derived.sockets.spaces {
+        for u in &s.unix_full {
+            let subject = Subject::UnixListener { path: u.path.clone(), netns: s.netns };
+            out.fire(subject, fire(w, s.netns, u));
         }
     }
 }

@@ -1,23 +1,13 @@
 //! `weight-starved`: siblings of greater weight leave a cgroup next to no CPU time.
 
+use crate::diagnose::rules::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-use super::super::{
-    Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity, Thresholds,
-    Verdicts, Window,
-};
 use super::common::cgroups::{self, REMEMBER, file, of_v1, subject};
 use super::common::tasks;
-use crate::collect::CollectorId;
 use crate::model::derive::cgroups::CgroupFigures;
 use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::rate::per_second;
 use crate::model::subject::{CgroupId, is_within};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct WeightStarved;
 
 /// ms/s that its threads wait for a CPU, summed up.
 const WAITING: f64 = 400.0;
@@ -55,45 +45,41 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-impl Rule for WeightStarved {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cgroups]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const LINKS: &[Explains] = &[
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cgroups],
+    explains: &[
             Explains::new("cpu-saturation", Scope::Host),
             Explains::new("tcp-listen-overflow", Scope::Members),
             Explains::new("tcp-receiver-not-reading", Scope::Members),
             Explains::new("server-hung", Scope::Members),
-        ];
-        LINKS
+        ],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(total) = w.derived.cpu.as_ref().and_then(|c| c.total) else { return };
+    let idle = total.idle + total.iowait;
+    let Some(sched) = w.derived.sched.as_deref() else { return };
+    if idle > IDLE / CLEAR {
+        return;
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(total) = w.derived.cpu.as_ref().and_then(|c| c.total) else { return };
-        let idle = total.idle + total.iowait;
-        let Some(sched) = w.derived.sched.as_deref() else { return };
-        if idle > IDLE / CLEAR {
-            return;
-        }
-        let known: Vec<&ThreadWait> =
-            sched.threads.iter().filter(|t| t.thread.cgroup.is_some()).collect();
-        if known.iter().all(|t| t.run_delay_ns == 0) {
-            return;
-        }
-        let groups = recent(w);
-        for g in &groups {
-            let Some(s) = Starved::of(w, g, &groups, &known) else { continue };
-            if s.wait_ms_s >= WAITING && idle <= IDLE {
-                out.fire(subject(g), fire(w, &s, idle));
-            } else {
-                out.linger(subject(g));
-            }
-        }
-        cgroups::unread(w, out, |g| groups.iter().any(|n| n.id == g.id && n.mount == g.mount));
+    let known: Vec<&ThreadWait> =
+        sched.threads.iter().filter(|t| t.thread.cgroup.is_some()).collect();
+    if known.iter().all(|t| t.run_delay_ns == 0) {
+        return;
     }
+    let groups = recent(w);
+    for g in &groups {
+        let Some(s) = Starved::of(w, g, &groups, &known) else { continue };
+        if s.wait_ms_s >= WAITING && idle <= IDLE {
+            out.fire(subject(g), fire(w, &s, idle));
+        } else {
+            out.linger(subject(g));
+        }
+    }
+    cgroups::unread(w, out, |g| groups.iter().any(|n| n.id == g.id && n.mount == g.mount));
 }
 
 /// Cgroups with a weight as they were read last: a budgeted walk reads some of them at a time.

@@ -38,7 +38,7 @@ impl Console {
         Self::with(script, size, rules::RULES)
     }
     /// A console whose findings are those of these rules.
-    pub fn with(script: Script, size: Size, rules: &'static [&'static dyn Rule]) -> Self {
+    pub fn with(script: Script, size: Size, rules: &'static [&'static Rule]) -> Self {
         let engine = Engine::new(rules, Thresholds::default());
         let analysis = Analysis::new(script.host(), engine, 64 << 20);
         let view = ViewState::new(TimeZone::UTC);

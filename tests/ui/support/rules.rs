@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use stallscope::collect::CollectorId;
 use stallscope::diagnose::{
-    Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+    Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
 };
 use stallscope::model::derive::sockets::TimerKind;
 use stallscope::model::subject::Subject;
 
-pub const RULES: &[&dyn Rule] = &[&SilentRto, &CappedDisk, &OneCore];
+pub static RULES: &[&Rule] = &[&SILENT_RTO, &CAPPED_DISK, &ONE_CORE];
 
 pub const fn doc(id: &'static str, hold: Hold) -> RuleDoc {
     RuleDoc {
@@ -24,77 +24,71 @@ pub const fn doc(id: &'static str, hold: Hold) -> RuleDoc {
     }
 }
 
-struct SilentRto;
-static SILENT_RTO: RuleDoc = doc("tcp-silent-rto", Hold::events(5));
-impl Rule for SilentRto {
-    fn doc(&self) -> &'static RuleDoc {
-        &SILENT_RTO
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sockets]
-    }
-    fn check(&self, w: &Window<'_>, _t: &Thresholds, out: &mut Verdicts) {
-        let sick: Vec<_> =
-            w.derived.sockets.suspects.iter().filter(|s| s.fired(TimerKind::Rto) >= 3).collect();
-        let Some(first) = sick.first() else { return };
-        let rto = f64::from(first.info.unwrap().rto_us().unwrap()) / 1e6;
-        let owner = first.owner.as_ref().map_or("?", |o| o.comm.as_str());
+static SILENT_RTO: Rule = Rule {
+    doc: &const { doc("tcp-silent-rto", Hold::events(5)) },
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sockets],
+    explains: &[],
+    check: silent_rto,
+};
+
+fn silent_rto(w: &Window<'_>, _t: &Thresholds, out: &mut Verdicts) {
+    let sick: Vec<_> =
+        w.derived.sockets.suspects.iter().filter(|s| s.fired(TimerKind::Rto) >= 3).collect();
+    let Some(first) = sick.first() else { return };
+    let rto = f64::from(first.info.unwrap().rto_us().unwrap()) / 1e6;
+    let owner = first.owner.as_ref().map_or("?", |o| o.comm.as_str());
+    let mut f = Fire::new(
+        Severity::Crit,
+        format!(
+            "{} conns -> {} ({owner}): timer fires, nothing leaves: no route to peer",
+            sick.len(),
+            first.remote
+        ),
+    );
+    f.count = sick.len() as u32;
+    f.sockets = sick.iter().map(|s| s.id).collect();
+    f.examples = sick.iter().map(|s| format!("{} -> {}", s.local, s.remote)).collect();
+    f.evidence.push(Evidence::new("rto", rto, "s", "doubles with each timeout").over(1.0));
+    f.evidence.push(Evidence::text("route", "RTM_GETROUTE: Network is unreachable"));
+    f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", "snd_wnd 65160 > 0"));
+    f.next.push(format!("ip route get {} from {}", first.remote.addr, first.local.addr));
+    out.fire(Subject::Peer { remote: first.remote, netns: first.id.netns }, f);
+}
+
+static CAPPED_DISK: Rule = Rule {
+    doc: &const { doc("disk-capped-cloud", Hold::of(5, 8)) },
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[],
+    check: capped_disk,
+};
+
+fn capped_disk(w: &Window<'_>, _t: &Thresholds, out: &mut Verdicts) {
+    for d in w.derived.disks.iter().flat_map(|d| d.iter()).filter(|d| d.aqu_sz > 32.0) {
         let mut f = Fire::new(
             Severity::Crit,
-            format!(
-                "{} conns -> {} ({owner}): timer fires, nothing leaves: no route to peer",
-                sick.len(),
-                first.remote
-            ),
+            format!("{}: {:.0} IOPS flat while {:.0} wait", d.name, d.iops(), d.aqu_sz),
         );
-        f.count = sick.len() as u32;
-        f.sockets = sick.iter().map(|s| s.id).collect();
-        f.examples = sick.iter().map(|s| format!("{} -> {}", s.local, s.remote)).collect();
-        f.evidence.push(Evidence::new("rto", rto, "s", "doubles with each timeout").over(1.0));
-        f.evidence.push(Evidence::text("route", "RTM_GETROUTE: Network is unreachable"));
-        f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", "snd_wnd 65160 > 0"));
-        f.next.push(format!("ip route get {} from {}", first.remote.addr, first.local.addr));
-        out.fire(Subject::Peer { remote: first.remote, netns: first.id.netns }, f);
+        f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", "queue").over(32.0));
+        out.fire(Subject::Disk { name: d.name.to_string(), dev: d.id }, f);
     }
 }
 
-struct CappedDisk;
-static CAPPED_DISK: RuleDoc = doc("disk-capped-cloud", Hold::of(5, 8));
-impl Rule for CappedDisk {
-    fn doc(&self) -> &'static RuleDoc {
-        &CAPPED_DISK
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Disks]
-    }
-    fn check(&self, w: &Window<'_>, _t: &Thresholds, out: &mut Verdicts) {
-        for d in w.derived.disks.iter().flat_map(|d| d.iter()).filter(|d| d.aqu_sz > 32.0) {
-            let mut f = Fire::new(
-                Severity::Crit,
-                format!("{}: {:.0} IOPS flat while {:.0} wait", d.name, d.iops(), d.aqu_sz),
-            );
-            f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", "queue").over(32.0));
-            out.fire(Subject::Disk { name: d.name.to_string(), dev: d.id }, f);
-        }
-    }
-}
+static ONE_CORE: Rule = Rule {
+    doc: &const { doc("softirq-one-core", Hold::of(3, 5)) },
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cpu],
+    explains: &[],
+    check: one_core,
+};
 
-struct OneCore;
-static ONE_CORE: RuleDoc = doc("softirq-one-core", Hold::of(3, 5));
-impl Rule for OneCore {
-    fn doc(&self) -> &'static RuleDoc {
-        &ONE_CORE
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cpu]
-    }
-    fn check(&self, w: &Window<'_>, _t: &Thresholds, out: &mut Verdicts) {
-        for (cpu, s) in w.derived.cpu.iter().flat_map(|c| &c.cpus).filter(|c| c.1.softirq > 80.0) {
-            let f = Fire::new(
-                Severity::Warn,
-                format!("{cpu} {:.0}% si, all of eth0's NET_RX; RPS off, 1 queue of 8", s.softirq),
-            );
-            out.fire(Subject::Cpu { cpu: *cpu }, f);
-        }
+fn one_core(w: &Window<'_>, _t: &Thresholds, out: &mut Verdicts) {
+    for (cpu, s) in w.derived.cpu.iter().flat_map(|c| &c.cpus).filter(|c| c.1.softirq > 80.0) {
+        let f = Fire::new(
+            Severity::Warn,
+            format!("{cpu} {:.0}% si, all of eth0's NET_RX; RPS off, 1 queue of 8", s.softirq),
+        );
+        out.fire(Subject::Cpu { cpu: *cpu }, f);
     }
 }

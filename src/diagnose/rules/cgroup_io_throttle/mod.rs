@@ -3,25 +3,15 @@
 mod above;
 mod pinned;
 
-use std::time::Duration;
-
-use super::super::{
-    Confidence, Evidence, Explains, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Scope, Severity,
-    Thresholds, Verdicts, Window,
-};
+use crate::diagnose::rules::prelude::*;
 use super::common::cgroups::{self, file, subject};
 use super::common::disks::{against, leaves, reference};
 use super::common::text::{bytes, rate, time};
-use crate::collect::CollectorId;
 use crate::collect::cgroups::CgroupIo;
 use crate::model::derive::cgroups::{CgroupFigures, CgroupIoFigures};
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::rate::ratio;
 use pinned::Near;
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct CgroupIoThrottle;
 
 /// % of the time that some task waits for I/O.
 const PRESSURE: f64 = 20.0;
@@ -67,42 +57,39 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(8),
 };
 
-impl Rule for CgroupIoThrottle {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
-    }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Cgroups, CollectorId::Disks]
-    }
-    fn explains(&self) -> &'static [Explains] {
-        const { &[Explains::new("load-without-cpu", Scope::Host)] }
-    }
-    fn check(&self, w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
-        let Some(groups) = w.derived.cgroups.as_ref() else { return };
-        let mut throttled = false;
-        for g in groups.iter() {
-            let Some(worst) = limited(w, g, t) else { continue };
-            let pressure = Pressure::of(w, g, worst.disk);
-            let waits = |part: f64| pressure.some.is_none_or(|p| p >= part * PRESSURE);
-            let used = |part: f64| worst.share.is_none_or(|s| s >= part * AT_LIMIT);
-            let pinned = worst.near.pinned().is_some();
-            if pinned || (worst.calm && used(1.0) && waits(1.0)) {
-                // Nothing that is known speaks for it.
-                if worst.share.is_some() || pressure.some.is_some() {
-                    throttled = true;
-                    out.fire(subject(g), fire(w, g, &worst, &pressure));
-                }
-            } else if worst.near == Near::Close || (worst.calm && used(CLEAR) && waits(CLEAR)) {
-                out.linger(subject(g));
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Cgroups, CollectorId::Disks],
+    explains: &[Explains::new("load-without-cpu", Scope::Host)],
+    check,
+};
+
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let Some(groups) = w.derived.cgroups.as_ref() else { return };
+    let mut throttled = false;
+    for g in groups.iter() {
+        let Some(worst) = limited(w, g, t) else { continue };
+        let pressure = Pressure::of(w, g, worst.disk);
+        let waits = |part: f64| pressure.some.is_none_or(|p| p >= part * PRESSURE);
+        let used = |part: f64| worst.share.is_none_or(|s| s >= part * AT_LIMIT);
+        let pinned = worst.near.pinned().is_some();
+        if pinned || (worst.calm && used(1.0) && waits(1.0)) {
+            // Nothing that is known speaks for it.
+            if worst.share.is_some() || pressure.some.is_some() {
+                throttled = true;
+                out.fire(subject(g), fire(w, g, &worst, &pressure));
             }
+        } else if worst.near == Near::Close || (worst.calm && used(CLEAR) && waits(CLEAR)) {
+            out.linger(subject(g));
         }
-        if !throttled {
-            above::judge(w, t, out);
-        }
-        let limited =
-            |g: &CgroupFigures| g.io.iter().any(|io| KINDS.iter().any(|k| k.limit(io).is_some()));
-        cgroups::unread(w, out, limited);
     }
+    if !throttled {
+        above::judge(w, t, out);
+    }
+    let limited =
+        |g: &CgroupFigures| g.io.iter().any(|io| KINDS.iter().any(|k| k.limit(io).is_some()));
+    cgroups::unread(w, out, limited);
 }
 
 /// One limit of a cgroup on a disk.

@@ -2,25 +2,16 @@
 
 mod measured;
 
+use crate::diagnose::rules::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-use super::super::{
-    Aspect, Confidence, Evidence, Fire, Hold, Rule, RuleDoc, RuleId, RuledOut, Severity,
-    Thresholds, Verdicts, Window,
-};
+use super::super::Aspect;
 use super::common::cgroups;
 use super::common::measured::run_queue;
 use super::common::tasks::{SCHED_IDLE, slices_s};
 use super::common::text::{count, ms, sh};
-use crate::collect::CollectorId;
 use crate::model::derive::bpf::RunqFigures;
 use crate::model::derive::cpu::{CpuFigures, ThreadWait};
 use crate::model::subject::{CpuId, Subject, TaskId};
-
-/// See [`DOC`].
-#[derive(Debug)]
-pub(super) struct RunqLatencyIdleElsewhere;
 
 /// Waiting as a part of waiting and running.
 const WARN: f64 = 0.3;
@@ -76,66 +67,66 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-impl Rule for RunqLatencyIdleElsewhere {
-    fn doc(&self) -> &'static RuleDoc {
-        &DOC
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Sched, CollectorId::Cpu],
+    explains: &[],
+    check,
+};
+
+fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+    let Some(cpus) = w.derived.cpu.as_ref() else { return };
+    let isolated = w.tick.samples.cpu.as_ref().map_or(&[][..], |s| &s.data.isolated);
+    let idle: Vec<(CpuId, f64)> = cpus
+        .cpus
+        .iter()
+        .map(|(id, s)| (*id, s.idle + s.iowait))
+        .filter(|(id, idle)| *idle >= IDLE && !isolated.contains(id))
+        .collect();
+    if idle.is_empty() {
+        return;
     }
-    fn needs(&self) -> &'static [CollectorId] {
-        &[CollectorId::Sched, CollectorId::Cpu]
+    let bpf = run_queue(w);
+    let told = w.tick.samples.sched.as_ref().is_some_and(|s| !s.data.threads.is_empty());
+    if !told {
+        match bpf {
+            Some(bpf) => measured::judge(w, cpus, bpf, &idle, out),
+            None => out.cannot_judge(NO_SOURCE),
+        }
+        return;
     }
-    fn check(&self, w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-        let Some(cpus) = w.derived.cpu.as_ref() else { return };
-        let isolated = w.tick.samples.cpu.as_ref().map_or(&[][..], |s| &s.data.isolated);
-        let idle: Vec<(CpuId, f64)> = cpus
-            .cpus
-            .iter()
-            .map(|(id, s)| (*id, s.idle + s.iowait))
-            .filter(|(id, idle)| *idle >= IDLE && !isolated.contains(id))
-            .collect();
-        if idle.is_empty() {
-            return;
+    let mut queues: BTreeMap<CpuId, Vec<Waiter<'_>>> = BTreeMap::new();
+    let all = threads(w);
+    let crowded = crowded(cpus, &all);
+    for t in all {
+        if let Some((cpu, waiter)) = waiter(w, cpus, bpf, &crowded, t) {
+            queues.entry(cpu).or_default().push(waiter);
         }
-        let bpf = run_queue(w);
-        let told = w.tick.samples.sched.as_ref().is_some_and(|s| !s.data.threads.is_empty());
-        if !told {
-            match bpf {
-                Some(bpf) => measured::judge(w, cpus, bpf, &idle, out),
-                None => out.cannot_judge(NO_SOURCE),
-            }
-            return;
+    }
+    let hidden = |x: &Waiter<'_>| x.doubt.filter(|_| bpf.is_none());
+    for (cpu, waiters) in &mut queues {
+        let doubt = waiters.iter().filter(|x| x.share >= WARN).find_map(hidden);
+        if let Some(doubt) = doubt {
+            out.unknown(Subject::Cpu { cpu: *cpu }, doubt);
         }
-        let mut queues: BTreeMap<CpuId, Vec<Waiter<'_>>> = BTreeMap::new();
-        let all = threads(w);
-        let crowded = crowded(cpus, &all);
-        for t in all {
-            if let Some((cpu, waiter)) = waiter(w, cpus, bpf, &crowded, t) {
-                queues.entry(cpu).or_default().push(waiter);
+        waiters.retain(|x| hidden(x).is_none());
+    }
+    queues.retain(|_, waiters| !waiters.is_empty());
+    for (cpu, mut waiters) in queues {
+        let subject = Subject::Cpu { cpu };
+        waiters.sort_by(|a, b| {
+            b.share.total_cmp(&a.share).then(a.wait.thread.task.cmp(&b.wait.thread.task))
+        });
+        if waiters.first().is_some_and(|x| x.share >= WARN) {
+            waiters.retain(|x| x.share >= WARN);
+            let mut f = fire(w, cpu, &waiters, &idle);
+            if let Some(bpf) = bpf {
+                measured::evidence(&mut f, w, cpu, bpf);
             }
-        }
-        let hidden = |x: &Waiter<'_>| x.doubt.filter(|_| bpf.is_none());
-        for (cpu, waiters) in &mut queues {
-            let doubt = waiters.iter().filter(|x| x.share >= WARN).find_map(hidden);
-            if let Some(doubt) = doubt {
-                out.unknown(Subject::Cpu { cpu: *cpu }, doubt);
-            }
-            waiters.retain(|x| hidden(x).is_none());
-        }
-        queues.retain(|_, waiters| !waiters.is_empty());
-        for (cpu, mut waiters) in queues {
-            let subject = Subject::Cpu { cpu };
-            waiters.sort_by(|a, b| {
-                b.share.total_cmp(&a.share).then(a.wait.thread.task.cmp(&b.wait.thread.task))
-            });
-            if waiters.first().is_some_and(|x| x.share >= WARN) {
-                waiters.retain(|x| x.share >= WARN);
-                let mut f = fire(w, cpu, &waiters, &idle);
-                if let Some(bpf) = bpf {
-                    measured::evidence(&mut f, w, cpu, bpf);
-                }
-                out.fire(subject, f);
-            } else {
-                out.linger(subject);
-            }
+            out.fire(subject, f);
+        } else {
+            out.linger(subject);
         }
     }
 }
