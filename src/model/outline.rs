@@ -1,5 +1,5 @@
 //! A recording at a glance: where its ticks are in time, what was found, what is missing. Made
-//! of what a recording says about itself, without its ticks; drawn as the line of time.
+//! of what a recording says about itself, without its ticks; drawn as the timeline.
 
 use super::time::{MonoNs, WallNs};
 
@@ -16,7 +16,7 @@ pub struct Stretch {
     pub mono: MonoNs,
     /// Wall clock of its first tick.
     pub wall: WallNs,
-    /// Its place on the line of time, ns: the wall clock at the start of its run plus the
+    /// Its place on the timeline, ns: the wall clock at the start of its run plus the
     /// monotonic time since, so that a clock that was set bends nothing.
     pub from: i64,
     /// End of that place.

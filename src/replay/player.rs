@@ -2,7 +2,7 @@
 //!
 //! The console reads the next tick itself: that costs one difference. Everything that costs
 //! more is done by the thread: going elsewhere, judging as if played from the beginning, the
-//! line of time. A place far from what is judged already is shown at once from its last few
+//! timeline. A place far from what is judged already is shown at once from its last few
 //! ticks, then again when its findings are known in full.
 
 use std::path::PathBuf;
@@ -103,7 +103,7 @@ pub enum Judged {
 
 /// An answer of the thread.
 pub enum Answer {
-    /// The line of time.
+    /// The timeline.
     Outline(Arc<Outline>),
     /// A run up to a place.
     Run {

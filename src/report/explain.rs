@@ -40,12 +40,12 @@ pub fn disks(analysis: &Analysis) -> Vec<DiskFigures> {
 #[must_use]
 pub fn nothing(name: &str, u: &Understood) -> String {
     let what = if u.lines == 0 {
-        "is empty".to_owned()
+        " is empty".to_owned()
     } else {
-        format!("holds nothing that is understood in {} line{}", u.lines, plural(u.lines))
+        format!(": nothing recognised ({} line{} read)", u.lines, plural(u.lines))
     };
     format!(
-        "{name} {what}; paste output of ss -tinmo, iostat -x, nstat -az, netstat -s, dmesg, top -b, \
+        "{name}{what}; paste output of ss -tinmo, iostat -x, nstat -az, netstat -s, dmesg, top -b, \
          df, free, conntrack -S, mpstat, pidstat, sar, vmstat, /proc/net/softnet_stat, \
          /proc/diskstats or fio's disk stats"
     )

@@ -1,4 +1,4 @@
-//! The same findings without a screen: text for an incident channel, JSON for programs.
+//! The same findings as text: text for an incident channel, JSON for programs.
 
 pub mod doctor;
 pub mod explain;

@@ -16,7 +16,7 @@ pub fn list(rules: &[&Rule]) -> String {
     })
 }
 
-/// The long story of one rule.
+/// The full explanation of one rule.
 #[must_use]
 pub fn page(rule: &Rule, all: &[&Rule]) -> String {
     let doc = rule.doc;

@@ -77,7 +77,7 @@ pub(super) fn finding(out: &mut String, f: &Finding, severity: Severity) {
         Confidence::Suspected => " (suspected)",
     };
     let ended =
-        if f.active { String::new() } else { format!(", over at {}", clock_time(f.last_seen)) };
+        if f.active { String::new() } else { format!(", ended {}", clock_time(f.last_seen)) };
     // Pasted text has no clock.
     let when = match (f.last_seen.0 > 0, f.active) {
         (true, _) => format!(", since {}{ended}", clock_time(f.first_seen)),

@@ -244,7 +244,7 @@ fn dated(w: WallNs, tz: &TimeZone) -> String {
     format!("{} {}", view::context::day(w, tz), view::context::clock(w, tz))
 }
 
-/// Judges what is written anew, so that its line of time shows findings.
+/// Judges what is written anew, so that its timeline shows findings.
 #[derive(Default)]
 struct Judgement(Option<Analysis>);
 

@@ -49,7 +49,7 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
     }
     if let Some(since) = v.reel.as_ref().and_then(|r| r.since) {
         let clock = clock_time(since, &v.tz);
-        parts.push((1, format!("judged since {clock} only"), Tone::Warn));
+        parts.push((1, format!("findings only from {clock} on"), Tone::Warn));
     }
     if let Some(rec) = &v.rec {
         let (text, tone) = rec_text(rec);
@@ -89,7 +89,7 @@ fn rec_text(rec: &Rec) -> (String, Tone) {
         RecState::Ok => (format!("REC {size} {latency}"), Tone::Strong),
         RecState::Behind(0) => (format!("REC {size} behind, disk {latency}"), Tone::Warn),
         RecState::Behind(n) => {
-            (format!("REC {size} {n} ticks left out, disk {latency}"), Tone::Warn)
+            (format!("REC {size} {n} ticks dropped, disk {latency}"), Tone::Warn)
         }
         RecState::Paused(why) => (format!("REC PAUSED {}", text::clean(why)), Tone::Crit),
     }
@@ -151,7 +151,7 @@ pub(super) enum Slot {
     Mark,
 }
 
-/// The line of time: what was found when, and where we are.
+/// The timeline: what was found when, and where we are.
 pub(super) fn timeline(a: &Analysis, cx: &Cx<'_>, v: &ViewState, w: u16) -> Line {
     if let Some(line) = v.reel.as_ref().and_then(|r| scrub::line(a, cx, v, r, w)) {
         return line;
@@ -438,7 +438,7 @@ pub(super) fn footer(vm: &mut Vm, v: &ViewState, area: Area) {
         let mut line = typed(vm, area, prompt, input);
         if input.text.is_empty() {
             line = line.right(
-                "words, rto>1s dport:443 !state:listen   Enter keeps, Esc undoes ",
+                "words, rto>1s dport:443 !state:listen   Enter applies, Esc cancels ",
                 Tone::Dim,
             );
         }
@@ -448,7 +448,7 @@ pub(super) fn footer(vm: &mut Vm, v: &ViewState, area: Area) {
     if let Mode::Goto { input } = &v.mode {
         let prompt = " go to ";
         let line = typed(vm, area, prompt, input);
-        let help = "14:03:20, -5m, +90s, 2026-05-01 14:03   Enter goes, Esc does not ";
+        let help = "14:03:20, -5m, +90s, 2026-05-01 14:03   Enter jumps, Esc cancels ";
         let line = if input.text.is_empty() { line.right(help, Tone::Dim) } else { line };
         vm.lines(area, vec![line]);
         return;

@@ -113,10 +113,10 @@ pub const KEYMAP: &[Binding] = &[
     bind(&[Char('f')], Action::FocusFindings, "Panes", "go to the findings")
         .hint(7, "findings")
         .when(in_list),
-    bind(&[Char('z')], Action::Zoom, "Panes", "one pane over the whole screen, or all")
+    bind(&[Char('z')], Action::Zoom, "Panes", "zoom the pane, or show all panes")
         .hint(8, "zoom")
         .when(outside_detail),
-    bind(&[Enter, Right], Action::Open, "Panes", "detail of the row, or why there is a finding")
+    bind(&[Enter, Right], Action::Open, "Panes", "details of the row, or the evidence of a finding")
         .hint(2, "detail")
         .when(can_open),
     bind(&[Esc, Left], Action::Back, "Panes", "one level back").hint(1, "back").when(can_go_back),
@@ -134,17 +134,17 @@ pub const KEYMAP: &[Binding] = &[
     bind(&[Char('s')], Action::SortNext, "Rows", "sort by the next column")
         .hint(4, "sort")
         .when(in_list),
-    bind(&[Char('S')], Action::SortReverse, "Rows", "turn the order around"),
+    bind(&[Char('S')], Action::SortReverse, "Rows", "reverse the sort order"),
     bind(&[Char('c')], Action::Columns, "Rows", "choose columns"),
     bind(&[Char('y')], Action::Copy, "Rows", "copy the next command, or the row (OSC 52)")
         .hint(3, "copy")
         .when(in_detail),
-    bind(&[Char('w')], Action::Save, "Rows", "write what is shown to a text file").hint(9, "write"),
+    bind(&[Char('w')], Action::Save, "Rows", "save what is shown as text").hint(9, "write"),
     bind(
         &[Char(' ')],
         Action::Freeze,
         "Time",
-        "freeze the screen, or go on (ticks are collected all the same); play or pause the past",
+        "pause or resume the display (sampling continues); play or pause the past",
     )
     .hint(5, "freeze"),
     bind(&[Char('[')], Action::Time(TimeStep::TickBack), "Time", "one tick back").hint(6, "step"),
@@ -154,22 +154,22 @@ pub const KEYMAP: &[Binding] = &[
         &[Char('{')],
         Action::Time(TimeStep::FindingBack),
         "Time",
-        "back to where a finding began",
+        "where the previous finding began",
     )
     .hint(7, "finding"),
     bind(
         &[Char('}')],
         Action::Time(TimeStep::FindingForward),
         "Time",
-        "forward to where a finding began",
+        "where the next finding began",
     )
     .hint(7, "finding"),
     bind(&[Char('<')], Action::Time(TimeStep::Seconds(-10)), "Time", "10 s back"),
     bind(&[Char('>')], Action::Time(TimeStep::Seconds(10)), "Time", "10 s forward"),
-    bind(&[Char('(')], Action::Time(TimeStep::MarkBack), "Time", "back to a mark")
+    bind(&[Char('(')], Action::Time(TimeStep::MarkBack), "Time", "previous mark")
         .hint(9, "to mark")
         .when(has_marks),
-    bind(&[Char(')')], Action::Time(TimeStep::MarkForward), "Time", "forward to a mark")
+    bind(&[Char(')')], Action::Time(TimeStep::MarkForward), "Time", "next mark")
         .hint(9, "to mark")
         .when(has_marks),
     bind(&[Char('t')], Action::Goto, "Time", "go to a time: 14:03:20, -5m, 2026-05-01 14:03")
@@ -190,17 +190,17 @@ pub const KEYMAP: &[Binding] = &[
         &[Char('r')],
         Action::Record,
         "Program",
-        "record into a new file here, what is in memory first; again: stop",
+        "record to a new file here, starting with what is in memory; again: stop",
     )
     .hint(9, "record"),
-    bind(&[Char('m')], Action::Mark, "Program", "put a mark into the recording that is being made")
+    bind(&[Char('m')], Action::Mark, "Program", "add a mark to the recording in progress")
         .hint(5, "mark")
         .when(recording),
-    bind(&[Ctrl('l')], Action::Repaint, "Program", "draw everything anew"),
-    bind(&[Ctrl('z')], Action::Suspend, "Program", "stop; `fg` brings it back")
+    bind(&[Ctrl('l')], Action::Repaint, "Program", "redraw"),
+    bind(&[Ctrl('z')], Action::Suspend, "Program", "suspend; `fg` resumes")
         .within(Context::Always),
     bind(&[Char('q')], Action::Quit, "Program", "quit").hint(9, "quit"),
-    bind(&[Ctrl('c')], Action::Quit, "Program", "quit, wherever you are").within(Context::Always),
+    bind(&[Ctrl('c')], Action::Quit, "Program", "quit from anywhere").within(Context::Always),
     bind(&[Down, Char('j')], Action::Move(Step::Down), "Chooser", "next column")
         .within(Context::Columns),
     bind(&[Up, Char('k')], Action::Move(Step::Up), "Chooser", "previous column")

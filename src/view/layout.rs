@@ -24,7 +24,7 @@ pub struct PaneArea {
 pub struct Places {
     /// Top line.
     pub header: Option<Area>,
-    /// The line of time.
+    /// The timeline.
     pub timeline: Option<Area>,
     /// Findings; at least one row whenever there is one.
     pub findings: Area,

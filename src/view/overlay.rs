@@ -47,7 +47,7 @@ pub fn help_lines() -> Vec<Line> {
     }
     out.push(Line::of(" Marks", Tone::Accent));
     for (mark, what, tone) in [
-        ("!!", "critical: work stands still or is lost", Tone::Crit),
+        ("!!", "critical: work is stuck or lost", Tone::Crit),
         ("!", "warning: work is slower than it should be", Tone::Warn),
         ("-", "worth knowing", Tone::Info),
         ("n/a", "not measured here; 0 means measured, and zero", Tone::Dim),

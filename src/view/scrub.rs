@@ -1,4 +1,4 @@
-//! The line of time of a recording: all of it, with what was found, marked and lost, and where
+//! The timeline of a recording: all of it, with what was found, marked and lost, and where
 //! we are. Drawn from what the recording says about itself; no tick is read for it.
 
 use super::chrome::Slot;

@@ -133,7 +133,7 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
         Action::Repaint => return Some(Effect::Repaint),
         Action::Record => return Some(Effect::Record),
         Action::Mark if v.reel.is_some() => {
-            notify(v, a, "marks are put into a live recording, not into one that is replayed");
+            notify(v, a, "marks go into a live recording, not into a replayed one");
         }
         Action::Mark => return Some(Effect::Mark),
         Action::Back => back(v),

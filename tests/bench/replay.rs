@@ -1,4 +1,4 @@
-//! What going through a recording costs: opening, the line of time, seeks, steps, cutting a
+//! What going through a recording costs: opening, the timeline, seeks, steps, cutting a
 //! part out, judging. Prints, asserts nothing.
 //!
 //! `cargo bench --bench replay [-- FILE]`. Without a file a synthetic one is made, once:
@@ -53,7 +53,7 @@ fn main() {
     let begun = clock::mono();
     let o = outline(&mut Reader::file(&file).unwrap());
     println!(
-        "line of time, with opening: {:?} ({} findings, {} groups)",
+        "timeline, with opening: {:?} ({} findings, {} groups)",
         clock::mono().since(begun),
         o.spells.len(),
         o.stretches.len()

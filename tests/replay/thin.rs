@@ -153,7 +153,7 @@ fn rates_are_those_of_the_longer_steps() {
     assert!(compared > 50, "{compared}");
 }
 
-/// The line of time has no hole where ticks were thinned.
+/// The timeline has no hole where ticks were thinned.
 #[test]
 fn the_line_of_time_goes_on() {
     let (made, ticks) = long();

@@ -357,7 +357,7 @@ fn behaves(d: &DiskFigures, p: &Plateau) -> Option<String> {
     let burst = match known.burst {
         Some(b) => format!("after {} at {}", time(b.lasted), unit(b.rate)),
         None if known.begin_seen => "with no burst before".to_owned(),
-        None => "its burst is unknown, the begin of the load was not seen".to_owned(),
+        None => "its burst is unknown, the start of the load was not seen".to_owned(),
     };
     Some(format!(
         "behaves like a limit of {}, {burst}: {} samples at a queue of {:.1} to {:.1}",

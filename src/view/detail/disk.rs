@@ -185,7 +185,7 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
     out.push(line);
     if d.unaccounted {
         let text =
-            "this kernel does not account the time of this layer: util and await say nothing";
+            "this kernel keeps no I/O times for this layer: util and await mean nothing";
         out.push(field("note", text));
     }
     if d.queue_counters_disagree() {
@@ -243,7 +243,7 @@ fn limits(d: &DiskFigures) -> Vec<Line> {
                     units::duration(b.lasted)
                 ),
                 None if p.begin_seen => "no burst: the load began at this rate".to_owned(),
-                None => "burst unknown: the begin of the load was not seen".to_owned(),
+                None => "burst unknown: the start of the load was not seen".to_owned(),
             },
         ));
         if let Some(t) = size.and_then(|s| tier(s, p.rate)) {

@@ -83,17 +83,17 @@ fn connection(cx: &Cx<'_>, r: &EventRow, kind: NetEventKind) -> Vec<Line> {
 fn meaning(r: &EventRow) -> &'static str {
     match &r.key {
         EventKey::Drop { .. } => {
-            "the kernel threw packets away here; some reasons happen on every healthy host"
+            "the kernel dropped packets here; some reasons are normal on a healthy host"
         }
         EventKey::Flow { kind, .. } => match kind {
             NetEventKind::Retransmit => {
-                "the peer did not acknowledge in time, or reported a hole: the segment went again"
+                "the peer did not acknowledge in time, or reported a hole: the segment was sent again"
             }
             NetEventKind::RetransmitFailed => {
-                "a segment was due again, but this host could not send it: no route, no memory, or a full queue"
+                "a retransmission was due, but this host could not send it: no route, no memory, or a full queue"
             }
             NetEventKind::SendReset => {
-                "this host refused a segment: nobody listens, or the connection is not known any more"
+                "this host rejected a segment: no listener, or an unknown connection"
             }
             NetEventKind::ReceiveReset => "the peer ended the connection at once",
             NetEventKind::RcvqueueFull => {

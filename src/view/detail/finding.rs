@@ -67,7 +67,7 @@ pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
         out.extend(items(&f.fire.next, wide, Tone::Strong));
     }
     out.push(Line::new());
-    out.push(Line::of(format!(" the long story: stallscope rules {}", f.rule), Tone::Dim));
+    out.push(Line::of(format!(" full explanation: stallscope rules {}", f.rule), Tone::Dim));
     out
 }
 
@@ -122,7 +122,7 @@ fn confidence(f: &Finding) -> Line {
     let missing = f.fire.missing.join("; ");
     let missing = text::clean(&missing);
     let s = match (f.fire.confidence, f.fire.missing.is_empty()) {
-        (Confidence::Confirmed, true) => "confirmed: all inputs were there".to_owned(),
+        (Confidence::Confirmed, true) => "confirmed: all inputs available".to_owned(),
         (Confidence::Confirmed, false) => format!("confirmed; cannot tell: {missing}"),
         (Confidence::Suspected, true) => "suspected".to_owned(),
         (Confidence::Suspected, false) => format!("suspected; {missing}"),

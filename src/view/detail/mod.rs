@@ -163,7 +163,7 @@ pub(super) fn chart(
 
 /// The line that stands when the thing is not there any more.
 pub(super) fn gone(what: &str) -> Vec<Line> {
-    vec![Line::of(format!(" this {what} is not there at the moment shown"), Tone::Dim)]
+    vec![Line::of(format!(" this {what} does not exist at the time shown"), Tone::Dim)]
 }
 
 /// An identity for tests and the strip.

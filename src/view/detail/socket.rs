@@ -326,7 +326,7 @@ fn route(l: &mut Ladder, s: Option<&Suspect>, t: &NetnsTable, i: usize) {
         Some(RouteOutcome::Via { dev, .. }) => {
             l.rung("route", format!("via {}", text::clean(dev)), Rung::Fine, "ok");
         }
-        None => l.rung("route", "not looked up".to_owned(), Rung::Fine, "asked on retransmits"),
+        None => l.rung("route", "not looked up".to_owned(), Rung::Fine, "looked up on retransmits"),
     }
 }
 
@@ -367,7 +367,7 @@ fn errno(e: i32) -> String {
 
 fn charts(cx: &Cx<'_>, id: SockId, w: u16) -> Vec<Line> {
     if cx.suspects.get(id).is_none() {
-        return vec![Line::of(" healthy sockets are not followed over time", Tone::Dim)];
+        return vec![Line::of(" no history: healthy sockets are not tracked over time", Tone::Dim)];
     }
     let count = |v: f64| units::count(v);
     vec![
@@ -406,7 +406,7 @@ fn plain(t: &NetnsTable, i: usize) -> Vec<Line> {
         field("unsent", units::bytes(r.wqueue[i].into())),
     ];
     if let Some(d) = m.d() {
-        out.push(field("dropped", format!("{d} since it exists")));
+        out.push(field("dropped", format!("{d} since it was created")));
     }
     out
 }

@@ -56,7 +56,7 @@ fn peer(t: &NetnsTable, inode: u32) -> String {
 fn queues(t: &NetnsTable, i: usize) -> Vec<Line> {
     let r = &t.unix;
     if !unix_has_queues(t) {
-        return vec![field("queues", "/proc/net/unix does not tell them")];
+        return vec![field("queues", "not available from /proc/net/unix")];
     }
     let (len, limit) = (r.rqueue[i], r.wqueue[i]);
     if r.state[i] == SockState::LISTEN {

@@ -168,18 +168,18 @@ static COLUMNS: [Column<ThreadRef>; 13] = [
         .about("mean wait before each time slice"),
     Column::new("share", "wait%", 5, Unit::Percent, wait_share)
         .prio(2)
-        .about("wait as a part of wait and run"),
+        .about("wait as a share of the runnable time"),
     Column::new("run", "run%", 5, Unit::Percent, run).prio(3).about("CPU used, % of a core"),
     Column::new("cpu", "cpu", 4, Unit::Count, cpu).prio(4).about("CPU it last ran on"),
     Column::new("slices", "slc/s", 5, Unit::Number, slices).prio(6).about("time slices per s"),
     Column::new("cgroup", "cgroup", 10, Unit::Path, cgroup)
         .prio(5)
         .grow(40)
-        .about("cgroup, read only for threads that wait much"),
+        .about("cgroup, read only for threads that wait a lot"),
     Column::new("allowed", "allowed", 8, Unit::Text, allowed)
         .prio(7)
         .grow(16)
-        .about("CPUs it may run on, read only for threads that wait much"),
+        .about("CPUs it may run on, read only for threads that wait a lot"),
     Column::new("nice", "ni", 3, Unit::Number, nice).prio(8).write(nice_cell).about("nice value"),
     Column::new("long", "long/s", 6, Unit::Number, long_s)
         .prio(HIDDEN)

@@ -296,7 +296,7 @@ fn refused(t: &Thresholds, s: &Suspect) -> Option<(LocalDrop, u32)> {
 
 /// No event has been seen, or one: what the socket's own clocks say.
 fn one_sample<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<'a>> {
-    let why = "fewer than two RTOs fired while watching; told from last_data_sent";
+    let why = "fewer than two RTOs fired while watching; inferred from last_data_sent";
     if last_rto_sent(s)? {
         let total = s.info?.total_retrans()?;
         let all_left = total >= u32::from(s.retransmits());

@@ -364,11 +364,11 @@ static COLUMNS: [Column<SockRow>; 28] = [
     Column::new("retrans", "ret", 3, Unit::Count, retrans)
         .prio(3)
         .about("timeouts or probes without an answer"),
-    Column::new("sendq", "w/tb", 9, Unit::Bytes, wqueue)
+    Column::new("sendq", "sendq", 9, Unit::Bytes, wqueue)
         .prio(2)
         .write(send_cell)
         .about("send buffer against its limit; LISTEN: accept queue"),
-    Column::new("recvq", "r/rb", 9, Unit::Bytes, rqueue)
+    Column::new("recvq", "recvq", 9, Unit::Bytes, rqueue)
         .prio(4)
         .write(recv_cell)
         .about("receive buffer against its limit"),
@@ -399,13 +399,13 @@ static COLUMNS: [Column<SockRow>; 28] = [
         .about("skmem: handed to qdisc or driver"),
     Column::new("drops", "drops", 5, Unit::Count, drops)
         .prio(HIDDEN)
-        .about("dropped by this socket since it exists"),
+        .about("dropped by this socket since it was created"),
     Column::new("snd_wnd", "swnd", 5, Unit::Bytes, snd_wnd)
         .prio(HIDDEN)
         .about("window of the peer"),
     Column::new("total_retrans", "tretr", 5, Unit::Count, total_retrans)
         .prio(HIDDEN)
-        .about("segments retransmitted since it exists"),
+        .about("segments retransmitted since it was created"),
 ];
 
 /// The pane.
