@@ -14,6 +14,7 @@
 //! |---|---|---|
 //! | [`collect`] | read the kernel, one file per collector | know of rules, filters, screens |
 //! | [`source`] | turn readings into ticks | judge |
+//! | [`paste`] | turn pasted text into a tick | judge |
 //! | [`model`] | figures, history | clock, files, environment |
 //! | [`diagnose`] | rules and the engine | clock, files, state in rules |
 //! | [`analysis`] | the fold that all front ends share | clock, files |
@@ -21,6 +22,9 @@
 //! | [`replay`] | judge a recording from any of its ticks | draw |
 //! | [`view`] | the screen as data | terminal, clock, files |
 //! | [`ui`] | draw it, read keys | judge, compute |
+//! | [`report`] | findings as text and JSON | judge |
+//! | [`cli`], [`config`] | what was typed, and what it means | read the kernel |
+//! | [`run`] | wire source, analysis and outlet for each command | judge |
 //! | [`rights`] | which thread keeps which capability | anything else |
 //! | [`signals`] | those that kill, and those that must not | anything else |
 //! | [`clock`] | ask the kernel for the time | anything else |
@@ -34,6 +38,7 @@ pub mod collect;
 pub mod config;
 pub mod diagnose;
 pub mod model;
+pub mod paste;
 pub mod recording;
 pub mod replay;
 pub mod report;

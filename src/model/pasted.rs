@@ -1,5 +1,5 @@
 //! What was understood of pasted text: counts, and the first lines that were not. Data for
-//! reports; who reads the text is `source::paste`.
+//! reports; who reads the text is `paste`.
 
 use serde::Serialize;
 

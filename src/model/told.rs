@@ -1,5 +1,5 @@
 //! What pasted text says that no collector reads: the kernel's log, `df`, `free`, `top` and the
-//! tables of sysstat. Data for `diagnose::told`; who reads the text is `source::paste`.
+//! tables of sysstat. Data for `diagnose::told`; who reads the text is `paste`.
 //!
 //! Absent stays absent: a column that a tool did not print is `None`.
 

@@ -1,8 +1,6 @@
-//! Where ticks come from: the live kernel, pasted text or a recording. Downstream of here they
-//! look the same.
+//! Where ticks come from: the live kernel or a recording. Downstream of here they look the same.
 
 pub mod live;
-pub mod paste;
 pub mod replay;
 
 use std::sync::Arc;
