@@ -27,7 +27,8 @@ use crate::recording::Recorder;
 use crate::report::{self, CheckReport, Observed};
 use crate::rights::{self, Duty};
 use crate::signals;
-use crate::source::{Event, Feed, Source, live, paste};
+use crate::paste;
+use crate::source::{Event, Feed, live};
 use crate::ui::{self, ExitReason};
 
 /// How the program ends.
@@ -259,7 +260,7 @@ fn explain(args: &ExplainArgs) -> anyhow::Result<Exit> {
     }
     let mut analysis = Analysis::new(paste.host().clone(), Engine::single_sample(), DEFAULT_BUDGET);
     let mut samples = 0;
-    while let Event::Tick(tick) = paste.next() {
+    for tick in paste.ticks() {
         samples += 1;
         analysis.push(tick);
     }

@@ -31,7 +31,6 @@ use std::collections::VecDeque;
 use std::io::{self, BufRead};
 use std::sync::Arc;
 
-use super::{Event, Source};
 use crate::model::pasted::{FormatCount, Understood};
 use crate::model::text::sanitize;
 use crate::model::tick::{HostInfo, Tick};
@@ -139,7 +138,7 @@ struct Parsers {
     banner: Option<prompt::Banner>,
 }
 
-/// A paste that has been read: a source of its ticks.
+/// A paste that has been read.
 #[derive(Debug)]
 pub struct Paste {
     host: HostInfo,
@@ -155,22 +154,21 @@ impl Paste {
         &self.told
     }
 
+    /// The machine that printed it, as far as a prompt tells.
+    #[must_use]
+    pub fn host(&self) -> &HostInfo {
+        &self.host
+    }
+
+    /// Takes its ticks out, oldest first.
+    pub fn ticks(&mut self) -> impl Iterator<Item = Arc<Tick>> + use<> {
+        std::mem::take(&mut self.ticks).into_iter()
+    }
+
     /// What was understood.
     #[must_use]
     pub fn understood(&self) -> &Understood {
         &self.understood
-    }
-}
-
-impl Source for Paste {
-    fn host(&self) -> &HostInfo {
-        &self.host
-    }
-    fn next(&mut self) -> Event {
-        match self.ticks.pop_front() {
-            Some(t) => Event::Tick(t),
-            None => Event::End("end of the text".to_owned()),
-        }
     }
 }
 

@@ -19,14 +19,6 @@ pub enum Event {
     End(String),
 }
 
-/// A series of ticks.
-pub trait Source: Send {
-    /// What does not change during the run.
-    fn host(&self) -> &HostInfo;
-    /// Waits for the next event. After [`Event::End`] there is none.
-    fn next(&mut self) -> Event;
-}
-
 /// The consumer's end of a source that runs on a thread of its own.
 #[derive(Debug)]
 pub struct Feed {

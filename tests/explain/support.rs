@@ -8,7 +8,7 @@ use stallscope::model::derive::disks::DiskFigures;
 use stallscope::model::history::DEFAULT_BUDGET;
 use stallscope::model::pasted::Understood;
 use stallscope::report::{CheckReport, explain};
-use stallscope::source::{Event, Source, paste};
+use stallscope::paste;
 
 /// What came out.
 pub(crate) struct Explained {
@@ -24,7 +24,7 @@ pub(crate) fn explain(text: &[u8]) -> Explained {
     let understood = paste.understood().clone();
     let mut analysis = Analysis::new(paste.host().clone(), Engine::single_sample(), DEFAULT_BUDGET);
     let mut samples = 0;
-    while let Event::Tick(tick) = paste.next() {
+    for tick in paste.ticks() {
         samples += 1;
         analysis.push(tick);
     }
