@@ -101,7 +101,7 @@ impl Collector for KmsgCollector {
         let refused = e.kind() == io::ErrorKind::PermissionDenied;
         let refusal = refused.then(|| refusal(&self.host, Right::Syslog));
         let (more, remedy) = refusal.map_or_else(Default::default, |r| (r.why, r.remedy));
-        let why = format!("{SOURCE}: {e}{more}: who is killed for want of memory has no name");
+        let why = format!("{SOURCE}: {e}{more}: OOM victims cannot be named");
         out.push(Signal::degraded(NAME, SOURCE, why, remedy));
     }
 }

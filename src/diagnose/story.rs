@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Finding, Kind, Rule, RuleId};
-use crate::collect::sockets::map_v4;
+use crate::collect::sockets::{SockState, map_v4};
 use crate::model::history::Window;
 use crate::model::subject::{Endpoint, NetnsId, Subject, is_within};
 
@@ -135,14 +135,7 @@ fn near(w: &Window<'_>, scope: Scope, a: &Finding, b: &Finding) -> bool {
             // namespace's.
             _ => a.subject == Subject::Host || b.subject == Subject::Host,
         },
-        Scope::OtherEnd => match (&a.subject, &b.subject) {
-            (Subject::Listener { local, netns }, Subject::Peer { remote, .. }) => {
-                serves(w, *netns, *local, *remote)
-            }
-            // The client is at fault: it has no listener.
-            (Subject::Peer { .. }, Subject::Peer { .. }) => joined(w, a, b),
-            _ => false,
-        },
+        Scope::OtherEnd => other_end(w, a, b),
         Scope::Stack => match (&a.subject, &b.subject) {
             (Subject::Disk { name: a, .. }, Subject::Disk { name: b, .. }) => {
                 a == b || below(w, a, b) || below(w, b, a)
@@ -188,6 +181,29 @@ fn netns(f: &Finding) -> Option<NetnsId> {
     }
 }
 
+fn other_end(w: &Window<'_>, cause: &Finding, f: &Finding) -> bool {
+    let leads = |remote: Endpoint| match &cause.subject {
+        Subject::Listener { local, netns } => serves(w, *netns, *local, remote),
+        // One of its listeners.
+        Subject::Netns { netns } => listens(w, *netns, remote),
+        _ => false,
+    };
+    match (&cause.subject, &f.subject) {
+        (Subject::Listener { .. } | Subject::Netns { .. }, Subject::Peer { remote, .. }) => {
+            leads(*remote)
+        }
+        // Of a whole namespace: all connections that it names.
+        (Subject::Listener { .. } | Subject::Netns { .. }, Subject::Netns { .. }) => {
+            let named = f.fire.sockets.iter();
+            let mut known = named.filter_map(|id| w.derived.sockets.get(*id)).peekable();
+            known.peek().is_some() && known.all(|s| leads(s.remote))
+        }
+        // The client is at fault: it has no listener.
+        (Subject::Peer { .. }, Subject::Peer { .. }) => joined(w, cause, f),
+        _ => false,
+    }
+}
+
 /// Is a socket of the one finding the other end of a socket of the other?
 fn joined(w: &Window<'_>, a: &Finding, b: &Finding) -> bool {
     let known = |f: &Finding| {
@@ -196,6 +212,19 @@ fn joined(w: &Window<'_>, a: &Finding, b: &Finding) -> bool {
     };
     let ends: BTreeSet<_> = known(a).into_iter().collect();
     known(b).into_iter().any(|(local, remote)| ends.contains(&(remote, local)))
+}
+
+/// Does any listener of `netns` get the connections to `remote`?
+fn listens(w: &Window<'_>, netns: NetnsId, remote: Endpoint) -> bool {
+    let s = &w.tick.samples;
+    let spaces = [s.sockets.as_ref(), s.netns_sockets.as_ref()];
+    let mut tables = spaces.into_iter().flatten().flat_map(|x| &x.data.spaces);
+    tables.any(|t| {
+        let (rows, port) = (&t.inet, remote.port);
+        let mut all = (0..rows.len())
+            .filter(|i| rows.lport[*i] == port && rows.state[*i] == SockState::LISTEN);
+        t.netns == netns && all.any(|i| serves(w, netns, rows.local_endpoint(i), remote))
+    })
 }
 
 /// Do connections to `remote` reach what is bound to `local` in `netns`? One that is bound to

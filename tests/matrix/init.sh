@@ -54,6 +54,44 @@ live() {
     keep guest guest counts
 }
 
+# In a group: becomes `command` there.
+within() {
+    sh -c "echo \$\$ >/sys/fs/cgroup/$1/cgroup.procs && exec $2" 2>/dev/null
+}
+
+# Groups of version 2 that are short of something: the host that runs the lab has none.
+groups() {
+    spin='sh -c "while :; do :; done"'
+    echo '+cpu +memory +pids' >/sys/fs/cgroup/cgroup.subtree_control
+    for g in oom high light heavy tasks; do mkdir /sys/fs/cgroup/$g; done
+    echo 20M >/sys/fs/cgroup/oom/memory.max
+    echo 16M >/sys/fs/cgroup/high/memory.high
+    echo 1 >/sys/fs/cgroup/light/cpu.weight
+    echo 8 >/sys/fs/cgroup/tasks/pids.max
+    # Somebody else runs: the host does not wait for memory.
+    pids=
+    for cpu in 1 2; do
+        taskset $cpu sh -c 'while :; do :; done' &
+        pids="$pids $!"
+    done
+    while :; do within oom 'tail /dev/zero'; sleep 1; done &
+    pids="$pids $!"
+    while :; do within high 'dd if=/dev/zero of=/dev/null bs=64M count=1'; done &
+    pids="$pids $!"
+    keep memory stallscope check --format json --duration 14s
+    load_off
+    for g in oom high; do echo 1 >/sys/fs/cgroup/$g/cgroup.kill; done
+    pids=
+    for g in heavy heavy light; do
+        within $g "$spin" &
+        pids="$pids $!"
+    done
+    within tasks 'sh -c "while :; do for i in 1 2 3 4 5 6 7; do sleep 9 & done; wait; done"' &
+    keep weights stallscope check --format json --duration 10s
+    load_off
+    for g in heavy light tasks; do echo 1 >/sys/fs/cgroup/$g/cgroup.kill; done
+}
+
 # The types are hidden, tracefs is not mounted: what a kernel without BTF looks like.
 nobtf() {
     mount --bind /empty /sys/kernel/btf

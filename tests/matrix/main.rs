@@ -19,7 +19,7 @@ mod verdict;
 use std::sync::OnceLock;
 
 use boot::Boot;
-use verdict::{agent, check, doctor, formats, signal};
+use verdict::{agent, check, doctor, finds, formats, signal};
 
 const TOOLS: [&str; 6] =
     ["qemu-system-x86_64", "busybox", "apt-get", "apt-cache", "dpkg-deb", "xz"];
@@ -34,12 +34,12 @@ fn matrix(test: impl FnOnce()) {
 
 fn on_6_1() -> &'static Boot {
     static BOOT: OnceLock<Boot> = OnceLock::new();
-    BOOT.get_or_init(|| Boot::run("6.1", "live,nobtf,user,formats", ""))
+    BOOT.get_or_init(|| Boot::run("6.1", "live,groups,nobtf,user,formats", ""))
 }
 
 fn on_6_12() -> &'static Boot {
     static BOOT: OnceLock<Boot> = OnceLock::new();
-    BOOT.get_or_init(|| Boot::run("6.12", "live,nobtf,user,formats", ""))
+    BOOT.get_or_init(|| Boot::run("6.12", "live,groups,nobtf,user,formats", ""))
 }
 
 fn counts(boot: &Boot) {
@@ -131,6 +131,22 @@ fn kernel_6_12_under_lockdown_counts() {
         assert!(boot.read("lockdown.out").contains("[confidentiality]"));
         counts(&boot);
     });
+}
+
+/// cgroups of version 2 that are short of something are named, and nothing else is blamed.
+fn groups(boot: &Boot) {
+    finds(boot, "memory", &[("oom-kill", "/oom"), ("cgroup-mem-stall", "/high")]);
+    finds(boot, "weights", &[("weight-starved", "/light"), ("task-limit", "/tasks")]);
+}
+
+#[test]
+fn kernel_6_1_short_groups_are_named() {
+    matrix(|| groups(on_6_1()));
+}
+
+#[test]
+fn kernel_6_12_short_groups_are_named() {
+    matrix(|| groups(on_6_12()));
 }
 
 /// The fixtures of the parser tests are what these kernels say today.

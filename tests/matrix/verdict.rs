@@ -46,6 +46,23 @@ pub(crate) fn check(boot: &Boot, name: &str) {
     println!("{name}: exit code {code}, findings {rules:?}");
 }
 
+/// `check` found these rules about these cgroups, and of no other cgroup anything but a remark.
+pub(crate) fn finds(boot: &Boot, name: &str, wanted: &[(&str, &str)]) {
+    check(boot, name);
+    let report: Value = serde_json::from_str(&boot.result(name).1).unwrap();
+    let all = ["findings", "notes"].into_iter().flat_map(|k| report[k].as_array().unwrap());
+    let of_groups = all.filter(|f| f["subject"]["kind"] == "cgroup");
+    let found: Vec<_> = of_groups
+        .map(|f| (f["rule"].as_str().unwrap(), f["subject"]["path"].as_str().unwrap()))
+        .collect();
+    for want in wanted {
+        assert!(found.contains(want), "{name}: no {want:?}: {report:#}");
+    }
+    for other in found.iter().filter(|f| !wanted.contains(f)) {
+        panic!("{name}: {other:?} is blamed: {report:#}");
+    }
+}
+
 /// The checks inside of the guest ran, one of them, and passed.
 pub(crate) fn agent(boot: &Boot, name: &str) {
     let (code, out, err) = boot.result(name);

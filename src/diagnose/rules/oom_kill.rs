@@ -172,7 +172,7 @@ fn fire(
 fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> bool {
     let Some(log) = w.tick.samples.kmsg.as_ref().map(|s| &s.data) else { return false };
     if !log.readable {
-        let text = "/dev/kmsg cannot be read: which process it was is not known";
+        let text = "/dev/kmsg is not readable: the killed process is unknown";
         f.evidence.push(Evidence::text("killed", text.to_owned()));
         return false;
     }
@@ -196,7 +196,7 @@ fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> 
         format!("{}/{}{of}{size}", k.comm, k.pid)
     };
     let text: Vec<String> = kills.iter().take(NAMED).map(name).collect();
-    f.evidence.push(Evidence::text("killed", format!("the kernel's log: {}", text.join(", "))));
+    f.evidence.push(Evidence::text("killed", format!("kernel log: {}", text.join(", "))));
     f.examples = kills.iter().take(NAMED).map(|k| format!("{}/{}", k.comm, k.pid)).collect();
     true
 }

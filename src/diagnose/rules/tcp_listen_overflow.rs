@@ -7,9 +7,9 @@ use super::common::doing;
 use super::common::lasting::lasting;
 use super::common::peers::enter;
 use super::common::text::count;
-use crate::collect::sockets::SockState;
+use crate::collect::sockets::{NetnsTable, Proto, SockState};
 use crate::model::derive::sockets::Suspect;
-use crate::model::subject::{Endpoint, NetnsId, Subject};
+use crate::model::subject::{Endpoint, NetnsId, SockId, Subject};
 
 /// Overflows are counted over this time.
 const SPAN: Duration = Duration::from_secs(10);
@@ -25,8 +25,9 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-listen-overflow"),
     title: "a server accepts too slowly; its clients see connects time out",
     condition: "ListenOverflows grew within 10 s; the listener is the one whose accept queue was \
-        at its limit in that time. Critical at 5/s or more in 5 of 10 s. When no queue was full \
-        at the moments we looked, the namespace is named and the finding is suspected.",
+        at its limit in that time, or the only one of the namespace. Critical at 5/s or more in \
+        5 of 10 s. When there are several and no queue was full at the moments we looked, the \
+        namespace is named and the finding is suspected.",
     look_alikes: "ListenDrops alone also counts SYNs dropped for lack of memory or a route. A \
         full SYN queue counts TCPReqQFullDrop. From the client this looks like a firewall that \
         drops: SYN-SENT with retransmissions, or ESTABLISHED with a request that is repeated and \
@@ -72,16 +73,75 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         };
         let whole = Subject::Netns { netns };
         let full = full_listeners(w, netns);
-        if full.is_empty() {
-            out.fire(whole, fire(w, netns, c.delta, None));
+        let mut whose: Vec<Whose<'_>> = full.iter().map(|(l, f)| Whose::Full(*l, f)).collect();
+        if whose.is_empty() {
+            // A short queue fills and drains between two looks: who else could it be?
+            whose.extend(only_listener(w, netns).map(|(l, id)| Whose::Only(l, id)));
+        }
+        if whose.is_empty() {
+            out.fire(whole, fire(w, netns, c.delta, Whose::Unknown));
             continue;
         }
         out.clear(whole);
-        for (local, l) in full {
-            let subject = Subject::Listener { local, netns };
-            out.fire(subject, fire(w, netns, c.delta, Some(&l)));
+        for l in whose {
+            let subject = l.local().map_or(Subject::Netns { netns }, |local| {
+                Subject::Listener { local, netns }
+            });
+            out.fire(subject, fire(w, netns, c.delta, l));
         }
     }
+}
+
+/// Whose queue overflows.
+#[derive(Clone, Copy)]
+enum Whose<'a> {
+    /// It was seen full.
+    Full(Endpoint, &'a Full),
+    /// The namespace has no other.
+    Only(Endpoint, SockId),
+    /// One of several.
+    Unknown,
+}
+
+impl<'a> Whose<'a> {
+    fn local(self) -> Option<Endpoint> {
+        match self {
+            Self::Full(local, _) | Self::Only(local, _) => Some(local),
+            Self::Unknown => None,
+        }
+    }
+    fn full(self) -> Option<&'a Full> {
+        match self {
+            Self::Full(_, l) => Some(l),
+            Self::Only(..) | Self::Unknown => None,
+        }
+    }
+}
+
+/// The TCP listener of a namespace that has one only; sockets that share a port by SO_REUSEPORT
+/// are one.
+fn only_listener(w: &Window<'_>, netns: NetnsId) -> Option<(Endpoint, SockId)> {
+    let mut found: Option<(Endpoint, SockId)> = None;
+    for t in tables(w, netns) {
+        let rows = &t.inet;
+        for i in (0..rows.len()).filter(|i| rows.state[*i] == SockState::LISTEN) {
+            let local = rows.local_endpoint(i);
+            match found {
+                _ if rows.proto[i] != Proto::Tcp => {}
+                Some((first, _)) if first != local => return None,
+                _ => found = Some((local, t.id(i))),
+            }
+        }
+    }
+    found
+}
+
+/// The sockets of a namespace.
+fn tables<'a>(w: &Window<'a>, netns: NetnsId) -> impl Iterator<Item = &'a Arc<NetnsTable>> {
+    let s = &w.tick.samples;
+    let spaces = [s.sockets.as_ref(), s.netns_sockets.as_ref()];
+    let tables = spaces.into_iter().flatten().flat_map(|x| &x.data.spaces);
+    tables.filter(move |t| t.netns == netns)
 }
 
 /// One look, with the sums since boot at best: a queue beyond its limit drops the next handshake,
@@ -108,7 +168,7 @@ fn standing(w: &Window<'_>, netns: NetnsId, out: &mut Verdicts) {
         }
         listener(&mut f, w, &l);
         f.missing.push("whether it lasts: one look at the queue".to_owned());
-        next(&mut f, &enter(w, netns), Some(&l));
+        next(&mut f, &enter(w, netns), Whose::Full(local, &l));
         out.fire(Subject::Listener { local, netns }, f);
     }
 }
@@ -133,31 +193,33 @@ fn full_listeners(w: &Window<'_>, netns: NetnsId) -> BTreeMap<Endpoint, Full> {
     out
 }
 
-fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, full: Option<&Full>) -> Fire {
+fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, whose: Whose<'_>) -> Fire {
     let (held, samples) = lasting(w, SPAN, |d| {
         d.net(netns).and_then(|n| n.rate(OVERFLOWS)).is_some_and(|r| r >= CRIT_S)
     });
     // One burst is one sample, however long the interval.
     let severity = if held >= CRIT_HELD && samples > 1 { Severity::Crit } else { Severity::Warn };
     let lost = count(overflows as usize, "handshake");
-    let mut f = match full {
-        Some(l) => Fire::new(
-            severity,
-            format!("{} accepts too slowly: {lost} dropped in 10 s", l.socket.local),
-        ),
-        None => Fire::new(severity, format!("a server accepts too slowly: {lost} dropped in 10 s")),
-    };
+    let who = whose.local().map_or("a server".to_owned(), |l| l.to_string());
+    let mut f = Fire::new(severity, format!("{who} accepts too slowly: {lost} dropped in 10 s"));
     let text = format!("ListenOverflows +{overflows} in 10 s");
     f.evidence.push(Evidence::new("ListenOverflows", overflows as f64, "", text).over(1.0));
     if severity == Severity::Crit {
         let text = format!("at {CRIT_S:.0}/s or more for {:.0} of 10 s", held.as_secs_f64());
         f.evidence.push(Evidence::new("held", held.as_secs_f64(), "s", text).over(5.0));
     }
-    if let Some(l) = full {
-        listener(&mut f, w, l);
-    } else {
-        f.confidence = Confidence::Suspected;
-        f.missing.push("which listener: no accept queue was full at the moments we looked".into());
+    match whose {
+        Whose::Full(_, l) => listener(&mut f, w, l),
+        Whose::Only(local, id) => {
+            f.sockets.push(id);
+            let text = format!("{local} is the only TCP listener of its namespace");
+            f.evidence.push(Evidence::text("listener", text));
+        }
+        Whose::Unknown => {
+            f.confidence = Confidence::Suspected;
+            let why = "which listener: no accept queue was full at the moments we looked";
+            f.missing.push(why.into());
+        }
     }
     // Each overflow counts as a drop too; what is left over has other causes.
     if let Some(d) = w.counter(netns, DROPS, SPAN) {
@@ -178,7 +240,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, full: Option<&Full>) -> 
         let text = format!("{n} on this host in SYN-SENT");
         f.evidence.push(Evidence::new("syn-sent", waiting.into(), "", text));
     }
-    next(&mut f, &enter(w, netns), full);
+    next(&mut f, &enter(w, netns), whose);
     f
 }
 
@@ -193,12 +255,12 @@ fn listener(f: &mut Fire, w: &Window<'_>, l: &Full) {
     f.sockets.push(s.id);
 }
 
-fn next(f: &mut Fire, enter: &str, full: Option<&Full>) {
-    match full {
-        Some(l) => f.next.push(format!("{enter}ss -ltnp sport = :{}", l.socket.local.port)),
+fn next(f: &mut Fire, enter: &str, whose: Whose<'_>) {
+    match whose.local() {
+        Some(l) => f.next.push(format!("{enter}ss -ltnp sport = :{}", l.port)),
         None => f.next.push(format!("{enter}ss -ltnp  # Recv-Q against Send-Q")),
     }
-    if let Some(o) = full.and_then(|l| l.socket.owner.as_ref()) {
+    if let Some(o) = whose.full().and_then(|l| l.socket.owner.as_ref()) {
         f.next.push(format!("cat /proc/{0}/wchan /proc/{0}/stack; strace -fp {0}", o.pid));
     }
     f.next.push(format!("{enter}nstat -az {OVERFLOWS} {DROPS}"));
