@@ -23,10 +23,10 @@ static DOC: RuleDoc = RuleDoc {
         100 MiB or more: writes fail with ENOSPC. Clears above 7%. File systems mounted \
         read-only, and images that are always full (squashfs, iso9660), are not checked.",
     look_alikes: "Deleted files that a process still has open: du finds less than df reports, \
-        and only closing them frees the space; the command below lists them. No inodes left: \
-        writes fail with ENOSPC too, while df shows space (fs-inodes). A disk quota: ENOSPC or \
-        EDQUOT for one user or project. Blocks that ext4 reserves for root: df shows 100% while \
-        root can still write.",
+        and only closing them frees the space; a command in the finding lists them. No inodes \
+        left: writes fail with ENOSPC too, while df shows space (fs-inodes). A disk quota: \
+        ENOSPC or EDQUOT for one user or project. Blocks that ext4 reserves for root: df shows \
+        100% while root can still write.",
     remedy: "Find what grew (du) or what keeps deleted files open; truncate or rotate logs, \
         restart or signal that process, enlarge the file system. On ext4, tune2fs -m lowers the \
         reserve for root.",

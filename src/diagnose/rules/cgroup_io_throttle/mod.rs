@@ -48,8 +48,8 @@ static DOC: RuleDoc = RuleDoc {
         v1 limit covers its own cgroup only, not the cgroups below it. A program that paces \
         itself just below the limit is not throttled (495 of 500/s); one that paces itself \
         exactly to the limit cannot be told apart.",
-    remedy: "Raise or remove the limit; its file is named below. Write 0 (v1) or max (v2). \
-        Weights share a disk without wasting it (bfq, iocost).",
+    remedy: "Raise or remove the limit: write 0 (v1) or max (v2) to the file that the finding \
+        names. Weights share a disk without wasting it (bfq, iocost).",
     sources: "Measured with a limit of 500 writes/s and 8 writers: 503/s at 15.9 ms for the \
         application, 0.32 ms and a queue of 0.16 at the device, io PSI 85%. With libaio at \
         depth 32 and 500 writes/s, 2 MiB/s or 200 reads/s: every second within 0.1% of the \
