@@ -1,4 +1,4 @@
-//! What a rule says: findings as data. Nothing here knows how it will be shown.
+//! Findings as data. Nothing here knows how they are displayed.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ pub enum Severity {
     Info,
     /// Work is slower than it should be.
     Warn,
-    /// Work stands still or is lost.
+    /// Work has stopped or is lost.
     Crit,
 }
 
@@ -55,24 +55,24 @@ impl Severity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// All inputs were there.
+    /// All inputs were available.
     Confirmed,
-    /// An input is missing or stands for one sample only.
+    /// An input is missing or covers one sample only.
     Suspected,
 }
 
-/// One number that speaks for a finding.
+/// One number that supports a finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evidence {
-    /// Field by the kernel's or tool's name: `rto`, `aqu-sz`, `run_delay`.
+    /// Field name as in the kernel or tool: `rto`, `aqu-sz`, `run_delay`.
     pub field: Cow<'static, str>,
-    /// The number; `None` where the evidence is not a number.
+    /// The value; `None` if the evidence is not a number.
     pub value: Option<f64>,
     /// Its unit: `ms`, `bytes`, `%`, empty for a count.
     pub unit: &'static str,
     /// The threshold that it crossed, in the same unit.
     pub threshold: Option<f64>,
-    /// One sentence fragment for people: `5 RTOs fired (rto 6.53 s = 204 ms << 5)`.
+    /// A human-readable fragment: `5 RTOs fired (rto 6.53 s = 204 ms << 5)`.
     pub text: String,
 }
 
@@ -86,11 +86,11 @@ impl Evidence {
     ) -> Self {
         Self { field: field.into(), value: Some(value), unit, threshold: None, text: text.into() }
     }
-    /// Evidence in words.
+    /// Evidence as text only.
     pub fn text(field: &'static str, text: impl Into<String>) -> Self {
         Self { field: field.into(), value: None, unit: "", threshold: None, text: text.into() }
     }
-    /// The same with the threshold that was crossed.
+    /// Adds the threshold that was crossed.
     #[must_use]
     pub fn over(mut self, threshold: f64) -> Self {
         self.threshold = Some(threshold);
@@ -98,7 +98,7 @@ impl Evidence {
     }
 }
 
-/// A look-alike that was considered and dismissed, and by which number.
+/// A look-alike that was ruled out, and the number that did it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuledOut {
     /// The other rule, or a short name of the look-alike.
@@ -108,20 +108,20 @@ pub struct RuledOut {
 }
 
 impl RuledOut {
-    /// Builds one.
+    /// A look-alike ruled out `because` of a number.
     pub fn new(rule: &'static str, because: impl Into<String>) -> Self {
         Self { rule: rule.into(), because: because.into() }
     }
 }
 
-/// Subjects have sides that are shown in different places: a CPU has softirqs, and a queue of
-/// threads that wait for it.
+/// Some subjects have several aspects, displayed in different places: a CPU has softirqs, and a
+/// run queue of waiting threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aspect {
     /// Wherever the subject is shown.
     #[default]
     Whole,
-    /// The threads that wait for a CPU, and not what the CPU does.
+    /// The threads that wait for a CPU, not the work the CPU does.
     RunQueue,
 }
 
@@ -132,9 +132,9 @@ pub struct Fire {
     pub severity: Severity,
     /// How sure.
     pub confidence: Confidence,
-    /// One sentence, no full stop: what is wrong, with the number that matters most.
+    /// One sentence without a full stop: what is wrong, with the most important number.
     pub summary: String,
-    /// How many things of the subject's kind are affected (sockets of a peer); at least 1.
+    /// How many items of the subject are affected (sockets of a peer); at least 1.
     pub count: u32,
     /// Some of them by name, at most 5.
     pub examples: Vec<String>,
@@ -142,22 +142,22 @@ pub struct Fire {
     pub sockets: Vec<SockId>,
     /// The threads affected, for marking rows.
     pub tasks: Vec<TaskId>,
-    /// Which side of its subject it is about.
+    /// The aspect of the subject that it is about.
     pub aspect: Aspect,
     /// The numbers.
     pub evidence: Vec<Evidence>,
-    /// What it is not.
+    /// Look-alikes that were ruled out.
     pub ruled_out: Vec<RuledOut>,
-    /// Commands to type, with the real names in them.
+    /// Commands to run next, with the actual names filled in.
     pub next: Vec<String>,
-    /// Inputs that were missing and what that costs: `cannot tell: no /proc/schedstat`.
+    /// Missing inputs and what is unknown because of them: `cannot tell: no /proc/schedstat`.
     pub missing: Vec<String>,
-    /// The condition began then, where the rule can tell; else the engine's first firing.
+    /// When the condition began, if the rule knows; otherwise the engine uses the first firing.
     pub since: Option<MonoNs>,
 }
 
 impl Fire {
-    /// A fire with its sentence; the rest is filled in.
+    /// A fire with its severity and summary; the caller fills in the rest.
     pub fn new(severity: Severity, summary: impl Into<String>) -> Self {
         Self {
             severity,
@@ -180,37 +180,37 @@ impl Fire {
 /// A rule's answer for one subject.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// The condition holds now.
+    /// The condition is met now.
     Fire(Box<Fire>),
-    /// The condition does not hold, but the clear condition does not either: a finding that is
-    /// active stays, with its old numbers.
+    /// Neither the condition nor the clear condition is met: an active finding stays, with its
+    /// old numbers.
     Linger,
-    /// The condition does not hold; an active finding clears after its clear time.
+    /// The condition is not met; an active finding clears after the clear time.
     Ok,
-    /// The clear condition holds beyond doubt (data was acknowledged): clear at once.
+    /// Certainly over (data was acknowledged): clear at once.
     Clear,
     /// An input is missing.
     Unknown(String),
 }
 
-/// A finding: a rule's condition that held long enough.
+/// A finding: a rule's condition that was met for long enough.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The rule.
     pub rule: RuleId,
     /// What it is about.
     pub subject: Subject,
-    /// What the rule said last.
+    /// The rule's latest report.
     pub fire: Fire,
     /// When the condition began.
     pub since: MonoNs,
-    /// The same as wall clock.
+    /// The same in wall-clock time.
     pub first_seen: WallNs,
-    /// When the condition was last seen true.
+    /// When the condition was last seen to be true.
     pub last_seen: WallNs,
-    /// Still true, or not cleared yet.
+    /// False once it has cleared.
     pub active: bool,
-    /// The finding that explains this one, of the same moment.
+    /// The finding of the same tick that explains this one.
     pub cause: Option<(RuleId, Subject)>,
 }
 
@@ -219,20 +219,20 @@ pub struct Finding {
 pub struct NotJudged {
     /// The rule.
     pub rule: RuleId,
-    /// What it lacks.
+    /// What is missing.
     pub why: String,
 }
 
 /// All findings as of one tick.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// Active, without those that another one explains, worst first.
+    /// Active findings that no other one explains, worst first.
     pub active: Vec<std::sync::Arc<Finding>>,
-    /// Active consequences of those, worst first.
+    /// Active findings that one of those explains, worst first.
     pub folded: Vec<std::sync::Arc<Finding>>,
-    /// Remarks of rules that only annotate.
+    /// Findings of annotation rules.
     pub notes: Vec<std::sync::Arc<Finding>>,
-    /// Cleared in the last minutes, youngest first.
+    /// Cleared in the last hour, most recent first.
     pub cleared: Vec<std::sync::Arc<Finding>>,
     /// Rules that could not judge anything, and why.
     pub not_judged: Vec<NotJudged>,
@@ -244,18 +244,18 @@ impl Findings {
     pub fn worst(&self) -> Option<Severity> {
         self.all().map(|f| f.fire.severity).max()
     }
-    /// Causes and consequences.
+    /// All active findings: causes and consequences.
     pub fn all(&self) -> impl Iterator<Item = &std::sync::Arc<Finding>> {
         self.active.iter().chain(&self.folded)
     }
-    /// What `cause` explains.
+    /// The findings that `cause` explains.
     pub fn consequences(&self, cause: &Finding) -> impl Iterator<Item = &std::sync::Arc<Finding>> {
         self.folded.iter().filter(move |f| {
             f.cause.as_ref().is_some_and(|(r, s)| *r == cause.rule && *s == cause.subject)
         })
     }
-    /// How bad a finding is together with what it explains: what the row that stands for all of
-    /// them shows. Its own severity is that of its own condition.
+    /// The worst severity of a finding and everything it explains, as displayed on the row that
+    /// represents them all. The finding's own severity covers its own condition only.
     #[must_use]
     pub fn severity(&self, f: &Finding) -> Severity {
         let explained = self.consequences(f).map(|c| c.fire.severity).max();

@@ -1,4 +1,4 @@
-//! Sizes of findings.
+//! Heap sizes of findings.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ impl Heap for Findings {
     }
 }
 
-/// The youngest come in front, the oldest go at the end; those between are the same as before.
+/// New entries are added at the front and old ones dropped at the end; the rest is shared with the
+/// previous list.
 fn over(now: &Vec<Arc<Finding>>, before: &[Arc<Finding>]) -> usize {
     let first = before.first();
     let new = now.iter().position(|f| first.is_some_and(|o| Arc::ptr_eq(f, o)));
@@ -70,7 +71,7 @@ mod tests {
         })
     }
 
-    /// Up to 200 findings of the last hour are in each moment; they are the same ones.
+    /// Every snapshot lists up to 200 cleared findings of the last hour; they are shared.
     #[test]
     fn findings_that_are_over_count_once() {
         let mut list: Vec<_> = (0..200).map(|n| finding(&n.to_string())).collect();

@@ -1,8 +1,9 @@
-//! Judging: rules over windows of figures, and the engine that turns verdicts into findings.
+//! Diagnosis: rules that look at windows of metrics, and the engine that turns their verdicts into
+//! findings.
 //!
 //! A rule is one file under `rules/` and one line in [`RULES`]. It does no I/O, reads no clock
-//! and holds no state: hold times, clear times and hysteresis live in the engine, memory of
-//! sockets and disks in `model::derive`.
+//! and keeps no state: hold times, clear times and hysteresis are the engine's job, and the history
+//! of sockets and disks is kept in `model::derive`.
 
 pub mod engine;
 pub mod finding;
@@ -27,18 +28,18 @@ use crate::collect::CollectorId;
 pub use crate::model::history::Window;
 use crate::model::subject::Subject;
 
-/// A pattern that is recognised.
+/// A diagnosis rule.
 #[derive(Debug)]
 pub struct Rule {
-    /// Its documentation, which also holds its id and its timing.
+    /// Its documentation, including its id and timing.
     pub doc: &'static RuleDoc,
-    /// Does it alarm, or only annotate?
+    /// Does it raise findings, or only annotate?
     pub kind: Kind,
-    /// Collectors without which it cannot say anything.
+    /// Collectors that it cannot work without.
     pub needs: &'static [CollectorId],
-    /// What its finding explains: findings that are consequences while this one is active.
+    /// The findings that are consequences while this rule's finding is active.
     pub explains: &'static [Explains],
-    /// Judges every subject that is worth a verdict in this window. A subject that is not
+    /// Gives a verdict on every subject of interest in this window. A subject that is not
     /// mentioned counts as [`Verdict::Ok`].
     pub check: fn(&Window<'_>, &Thresholds, &mut Verdicts),
 }
@@ -51,12 +52,12 @@ impl Rule {
     }
 }
 
-/// What becomes of a rule's findings.
+/// How a rule's findings are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// They are findings: counted, ranked, a reason for exit code 1.
+    /// As findings: counted, ranked, a reason for exit code 1.
     Rule,
-    /// They are remarks for somebody who looks: shown dim, never counted.
+    /// As annotations: shown dimmed, never counted.
     Annotation,
 }
 
@@ -65,19 +66,19 @@ pub enum Kind {
 pub struct RuleDoc {
     /// Stable id, kebab-case.
     pub id: RuleId,
-    /// One line: what it means when this fires.
+    /// One line: what it means when the rule fires.
     pub title: &'static str,
     /// The condition, with its numbers.
     pub condition: &'static str,
-    /// What looks the same and is not, and how they are told apart.
+    /// What looks the same but is not, and how to tell the difference.
     pub look_alikes: &'static str,
     /// What to do.
     pub remedy: &'static str,
     /// Where the thresholds come from.
     pub sources: &'static str,
-    /// Timing.
+    /// How long the condition must be true, and for how long false before the finding clears.
     pub hold: Hold,
-    /// How long to observe, from a start with the fault present, until it can fire.
+    /// How long it takes to fire when the fault is present from the start.
     pub needs_time: Duration,
 }
 
@@ -86,9 +87,9 @@ pub struct RuleDoc {
 pub struct Hold {
     /// Fires after it was true for this many seconds ...
     pub need: u32,
-    /// ... of the last so many.
+    /// ... of the last this many.
     pub of: u32,
-    /// Clears after it was false for this many seconds on end.
+    /// Clears after it was false for this many consecutive seconds.
     pub clear: u32,
 }
 
@@ -105,18 +106,18 @@ impl Hold {
     }
 }
 
-/// Settings of rules that a test or a configuration may change.
+/// Rule settings that a test or a configuration may change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Devices whose `rotational` attribute is taken as true whatever their class says: for
-    /// passed-through disks that look virtual.
+    /// Devices treated as rotational whatever their class says: for passed-through disks that
+    /// look virtual.
     pub rotational: Vec<String>,
-    /// There may be one sample only, and nobody knows what was before and after: rules that
-    /// want several say what they can of one. Findings are suspicions then, whatever they say.
+    /// There may be one sample only, with nothing known before or after it. Rules that want
+    /// several samples do what they can with one, and all findings are suspected.
     pub single_sample: bool,
 }
 
-/// Where rules put their verdicts.
+/// Collects the verdicts of a rule.
 #[derive(Debug, Default)]
 pub struct Verdicts {
     pub(crate) list: Vec<(Subject, Verdict)>,
@@ -124,15 +125,15 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// The condition holds for `subject`.
+    /// The condition is met for `subject`.
     pub fn fire(&mut self, subject: Subject, fire: Fire) {
         self.list.push((subject, Verdict::Fire(Box::new(fire))));
     }
-    /// It does not hold, but is not clear either.
+    /// Not met, but not cleared either.
     pub fn linger(&mut self, subject: Subject) {
         self.list.push((subject, Verdict::Linger));
     }
-    /// It is over beyond doubt.
+    /// Certainly over: clear at once.
     pub fn clear(&mut self, subject: Subject) {
         self.list.push((subject, Verdict::Clear));
     }

@@ -1,8 +1,8 @@
 //! Probable cause first: which findings explain which others.
 //!
-//! A rule names what its finding explains ([`Rule::explains`]); here these links are applied to
-//! the findings of one moment. A finding that another one explains is a consequence: it is
-//! folded under its cause, and keeps its numbers. Rules that only annotate never alarm.
+//! A rule declares what its finding explains ([`Rule::explains`]); this module applies these links
+//! to the findings of one tick. A finding that another one explains is a consequence: it is folded
+//! under its cause and keeps its numbers. Annotation rules never raise findings.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,29 +15,29 @@ use crate::model::subject::{Endpoint, NetnsId, Subject, is_within};
 
 use std::time::Duration;
 
-/// A cause may be noticed a little later than what it causes: rules hold for different times.
+/// A cause may be detected later than its consequence, because hold times differ.
 const SLACK: Duration = Duration::from_secs(30);
-/// Layers of block devices that are followed.
+/// Maximum depth of a block device stack that is followed.
 const MAX_LAYERS: usize = 8;
 
-/// What a rule's finding explains.
+/// A link from a cause to a consequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explains {
-    /// The rule whose finding is a consequence then.
+    /// The rule whose findings are consequences.
     pub rule: RuleId,
-    /// Which of its subjects.
+    /// How its subject must relate to the cause's.
     pub scope: Scope,
 }
 
 impl Explains {
-    /// A link.
+    /// A link to the findings of `rule` within `scope`.
     #[must_use]
     pub const fn new(rule: &'static str, scope: Scope) -> Self {
         Self { rule: RuleId(rule), scope }
     }
 }
 
-/// How near the two subjects must be.
+/// How the two subjects must be related.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Anywhere on this host.
@@ -46,8 +46,8 @@ pub enum Scope {
     Same,
     /// The same network namespace.
     Netns,
-    /// The service of this host that the connections of the consequence lead to: both ends of
-    /// a connection are here, as between containers.
+    /// The service on this host that the consequence's connections lead to: both ends of the
+    /// connection are on this host, as between containers.
     OtherEnd,
     /// The same disk, or one above or below it in the stack.
     Stack,
@@ -56,7 +56,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// In words, for the documentation of rules.
+    /// As text, for the rule documentation.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Scope {
     }
 }
 
-/// The findings of one moment, sorted into what they are.
+/// The findings of one tick, sorted into causes, consequences and annotations.
 #[derive(Debug, Default)]
 pub(super) struct Sorted {
     pub(super) causes: Vec<Arc<Finding>>,
@@ -78,7 +78,7 @@ pub(super) struct Sorted {
     pub(super) notes: Vec<Arc<Finding>>,
 }
 
-/// Sorts findings, which come worst first. A cause stands where its worst consequence would.
+/// Sorts findings, given worst first. A cause takes the place of its worst consequence.
 pub(super) fn sort(rules: &[&'static Rule], w: &Window<'_>, all: Vec<Arc<Finding>>) -> Sorted {
     let rule = |f: &Finding| rules.iter().find(|r| r.id() == f.rule);
     let (notes, all): (Vec<_>, Vec<_>) =
@@ -90,8 +90,8 @@ pub(super) fn sort(rules: &[&'static Rule], w: &Window<'_>, all: Vec<Arc<Finding
                 links.filter(|l| l.rule == f.rule).any(|l| near(w, l.scope, cause, f))
             })
     };
-    // The worst of the causes; they come worst first. Links have no cycles (a test sees to
-    // it), so following them ends.
+    // The worst cause: they are sorted worst first. Links have no cycles (a test checks that),
+    // so following them terminates.
     let direct: Vec<Option<usize>> = all
         .iter()
         .enumerate()
@@ -131,7 +131,7 @@ fn near(w: &Window<'_>, scope: Scope, a: &Finding, b: &Finding) -> bool {
         }
         Scope::Netns => match (netns(a), netns(b)) {
             (Some(x), Some(y)) => x == y,
-            // One of them is about the host as a whole: the counters there are our own
+            // One of them is about the whole host: the counters there are our own
             // namespace's.
             _ => a.subject == Subject::Host || b.subject == Subject::Host,
         },
@@ -149,8 +149,8 @@ fn near(w: &Window<'_>, scope: Scope, a: &Finding, b: &Finding) -> bool {
     }
 }
 
-/// Is a thread of a process that the finding is about in this cgroup or below it? Only of threads
-/// that wait for a CPU the cgroup is known; those of a throttled group do.
+/// Is a thread of a process that the finding is about in this cgroup or below it? The cgroup is
+/// known only for threads that wait for a CPU; the threads of a throttled cgroup do.
 fn holds(w: &Window<'_>, group: &str, f: &Finding) -> bool {
     let Some(sched) = w.derived.sched.as_ref() else { return false };
     let mut owners: Vec<u32> = f
@@ -204,7 +204,7 @@ fn other_end(w: &Window<'_>, cause: &Finding, f: &Finding) -> bool {
     }
 }
 
-/// Is a socket of the one finding the other end of a socket of the other?
+/// Are sockets of the two findings the two ends of one connection?
 fn joined(w: &Window<'_>, a: &Finding, b: &Finding) -> bool {
     let known = |f: &Finding| {
         let sockets = f.fire.sockets.iter().filter_map(|id| w.derived.sockets.get(*id));
@@ -227,8 +227,8 @@ fn listens(w: &Window<'_>, netns: NetnsId, remote: Endpoint) -> bool {
     })
 }
 
-/// Do connections to `remote` reach what is bound to `local` in `netns`? One that is bound to
-/// no address serves all of its namespace, which some other socket there shows.
+/// Do connections to `remote` reach what is bound to `local` in `netns`? A socket bound to the
+/// wildcard address serves every address of its namespace; other sockets there show which.
 fn serves(w: &Window<'_>, netns: NetnsId, local: Endpoint, remote: Endpoint) -> bool {
     if local.port != remote.port || !local.addr.is_unspecified() {
         return local == remote;

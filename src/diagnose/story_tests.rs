@@ -1,4 +1,4 @@
-//! Folding, on a rule set of its own; and the links of the real rules.
+//! Folding, tested on a made-up rule set, and the links of the real rules.
 
 #![allow(clippy::unwrap_used)]
 
@@ -83,7 +83,7 @@ fn layers() -> Derived {
     Derived { disks: Some(Arc::new(disks)), ..Derived::default() }
 }
 
-/// `(rule, subject)` of the causes, then of what they explain.
+/// `(rule, subject)` of the causes, then of their consequences.
 fn told(all: Vec<Arc<Finding>>) -> (Vec<String>, Vec<String>, Vec<String>) {
     let (tick, derived) = (Tick::default(), layers());
     let (history, host) = (History::new(0), HostInfo::default());
@@ -112,7 +112,7 @@ fn a_chain_is_folded_under_its_root_which_takes_the_place_of_the_worst() {
         found("root", disk("vda"), Warn, 50),
         found("note", disk("vda"), Info, 50),
     ]);
-    // The root explains the peer finding as well: both are of the host as a whole, or not known
+    // The root explains the peer finding as well: both are about the whole host, or not known
     // to be elsewhere.
     assert_eq!(causes, ["root vda"]);
     assert_eq!(
@@ -134,7 +134,7 @@ fn another_stack_another_namespace_and_another_time_are_not_explained() {
     let (causes, ..) =
         told(vec![found("peer", netns(1), Warn, 50), found("root", netns(1), Warn, 50)]);
     assert_eq!(causes, ["root netns 1"]);
-    // A cause may be seen 30 s late, not 31.
+    // A cause may be detected 30 s late, but not 31 s.
     let (causes, ..) =
         told(vec![found("middle", disk("vda"), Warn, 50), found("root", disk("vda"), Warn, 80)]);
     assert_eq!(causes, ["root vda"]);

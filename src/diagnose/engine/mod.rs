@@ -1,13 +1,13 @@
 //! From verdicts to findings: hold, clear, hysteresis, order.
 //!
-//! Time is counted in observed seconds, not in ticks, so that a verdict does not depend on the
-//! interval. What was not observed does not count: an unknown verdict neither holds nor clears,
-//! a tick after a hole stands for one interval, and a rule whose input is missing is not asked.
-//! Nor does a finding become less certain for a moment: an input that a rule misses once does not
-//! take back what was confirmed before.
+//! Time is counted in observed seconds, not in ticks, so a verdict does not depend on the sampling
+//! interval. Time that was not observed does not count: an unknown verdict counts neither towards
+//! firing nor towards clearing, a tick after a gap counts as one interval, and a rule whose input
+//! is missing is not run. Confidence does not flicker either: an input that is missing once does
+//! not turn a confirmed finding back into a suspected one.
 //!
-//! Of single samples ([`Engine::single_sample`]) nothing is known to last: there a condition is
-//! reported as soon as it is seen, and never as more than a suspicion.
+//! A single sample ([`Engine::single_sample`]) cannot show that a condition lasts: it is reported
+//! as soon as it is seen, and is suspected at most.
 
 mod track;
 
@@ -29,18 +29,19 @@ use crate::model::subject::Subject;
 use crate::model::tick::{HealthState, Tick};
 use crate::model::time::MonoNs;
 
-/// A verdict stands for at most so many nominal intervals.
+/// A verdict covers at most this many nominal intervals.
 const MAX_CREDIT: u32 = 3;
-/// Cleared findings are remembered for so long ...
+/// Cleared findings are remembered for this long ...
 const REMEMBER: Duration = Duration::from_secs(3600);
-/// ... and at most so many of them.
+/// ... and at most this many.
 const MAX_CLEARED: usize = 200;
-/// Subjects that one rule may have open; further ones wait until one clears.
+/// Subjects that one rule may track at once; more have to wait until one clears.
 const MAX_TRACKS: usize = 1000;
-/// Why a subject is unknown that is read in turn: no input is missing, and nobody is told.
+/// Reason for an unknown subject that is sampled in rotation and was not due in this tick. No
+/// input is missing, so it is not reported.
 pub(super) const NOT_YET: &str = "not read this time";
 
-/// Runs rules over moments, oldest first.
+/// Runs the rules over snapshots, oldest first.
 #[derive(Clone)]
 pub struct Engine {
     rules: &'static [&'static Rule],
@@ -51,7 +52,7 @@ pub struct Engine {
     last_hole: Option<MonoNs>,
 }
 
-/// What is remembered of a rule.
+/// Per-rule state.
 #[derive(Clone, Debug, Default)]
 struct State {
     tracks: BTreeMap<Subject, Track>,
@@ -87,20 +88,20 @@ impl Engine {
         }
     }
 
-    /// An engine for single samples, such as pasted text: what a rule says fires at once, for
-    /// no time is observed, and is suspected at most.
+    /// An engine for single samples, such as pasted text: a rule fires at once, because no time
+    /// is observed, and its findings are suspected at most.
     #[must_use]
     pub fn single_sample() -> Self {
         Self::new(RULES, Thresholds { single_sample: true, ..Thresholds::default() })
     }
 
-    /// Judges the next moment.
+    /// Evaluates all rules on the next snapshot.
     pub fn push(&mut self, w: &Window<'_>) -> Findings {
         let now = w.tick.mono;
         let nominal = w.host.interval.max(Duration::from_millis(50));
         if let Some(last) = self.last {
             if now < last {
-                // Another boot: nothing that was true before is known to be true now.
+                // A reboot: nothing from before can be assumed to be still true.
                 self.states = self.rules.iter().map(|_| State::default()).collect();
                 self.last_hole = None;
             } else if now.since(last) > nominal * MAX_CREDIT {
@@ -137,8 +138,8 @@ impl Engine {
         self.report(w, not_judged)
     }
 
-    /// A suspicion about sockets or a disk for which another finding is active by now: it was a
-    /// step on the way to that one, and nothing that came to an end.
+    /// A suspected finding about sockets or a disk that another active finding now covers. It was
+    /// a step towards that one, not a problem that ended.
     fn superseded(&self, f: &Finding) -> bool {
         let disk = matches!(f.subject, Subject::Disk { .. });
         f.fire.confidence == Confidence::Suspected
@@ -154,7 +155,7 @@ impl Engine {
                 })
     }
 
-    /// Remarks come and go without a trace.
+    /// Annotations leave no entry among the cleared findings.
     fn only_notes(&self, rule: RuleId) -> bool {
         self.rules.iter().any(|r| r.id() == rule && r.kind == Kind::Annotation)
     }
@@ -186,8 +187,8 @@ impl Engine {
 }
 
 impl State {
-    /// Takes in what a rule said; returns the findings that cleared. `blind`: the rule lacks an
-    /// input, so what it did not mention is unknown, not fine.
+    /// Applies a rule's verdicts; returns the findings that cleared. `blind`: the rule lacks an
+    /// input, so subjects it did not mention are unknown, not ok.
     fn take(
         &mut self,
         rule: &Rule,
@@ -213,7 +214,7 @@ impl State {
             let verdict = match said.remove(subject) {
                 Some(v) => v,
                 None if blind => continue,
-                // Subjects that the rule did not mention are fine.
+                // Subjects that the rule did not mention are ok.
                 None => Verdict::Ok,
             };
             cleared.extend(track.step(rule, subject, verdict, now));
@@ -231,7 +232,7 @@ impl State {
     }
 }
 
-/// Subjects of which a rule could not tell, by what it lacks.
+/// Subjects that a rule could not judge, grouped by the reason.
 fn unknown(rule: RuleId, list: &[(Subject, Verdict)]) -> Vec<NotJudged> {
     let mut by: BTreeMap<&str, (&Subject, usize)> = BTreeMap::new();
     for (subject, verdict) in list {
@@ -248,7 +249,7 @@ fn unknown(rule: RuleId, list: &[(Subject, Verdict)]) -> Vec<NotJudged> {
     by.into_iter().map(|x| NotJudged { rule, why: text(x) }).collect()
 }
 
-/// A rule that mentions a subject twice means the stronger verdict, whatever their order.
+/// If a rule mentions a subject twice, the stronger verdict wins, in either order.
 fn weight(v: &Verdict) -> (u8, Option<Severity>) {
     match v {
         Verdict::Fire(f) => (4, Some(f.severity)),
@@ -259,8 +260,8 @@ fn weight(v: &Verdict) -> (u8, Option<Severity>) {
     }
 }
 
-/// Is this input missing? Sockets of other namespaces stand in for those of our own where the
-/// user asked for another namespace only: that one is what is to be judged.
+/// Is this input missing? If the user asked for another network namespace only, its sockets
+/// replace those of our own.
 fn lacks(tick: &Tick, id: CollectorId) -> bool {
     let off =
         || tick.health.iter().any(|h| h.id == id && matches!(h.state, HealthState::Off { .. }));

@@ -1,4 +1,4 @@
-//! Properties and scripts of the engine: holds, clears, missing input.
+//! Property tests and scripted tests of the engine: hold, clear, missing input.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use crate::model::subject::{CpuId, NetnsId, SockId, TaskId};
 use crate::model::tick::{CollectorHealth, Gap, HostInfo};
 use crate::model::time::{Seq, Span, WallNs};
 
-/// What the scripted rule is to say of one subject.
+/// The verdict that the scripted rule gives on one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Say {
     Warn,
@@ -51,7 +51,7 @@ const fn doc(id: &'static str, hold: Hold) -> RuleDoc {
     }
 }
 
-/// Reads its verdicts out of the tick, so that it stays a pure function of it.
+/// Takes its verdicts from the tick, so it is a pure function of it.
 fn say(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for b in &w.tick.samples.processes.as_ref().unwrap().data.blocked {
         let subject = Subject::Cpu { cpu: CpuId(b.task.tid) };
@@ -108,7 +108,7 @@ impl Bench {
     fn held() -> Self {
         Self::new(ONLY_HELD, 1000)
     }
-    /// The next tick, in which the rule says this of subjects 0, 1, ...
+    /// The next tick, in which the rule gives these verdicts on subjects 0, 1, ...
     fn says(&mut self, says: &[Say]) -> Findings {
         self.now = self.now + self.interval;
         self.here(says, None)
@@ -205,12 +205,12 @@ fn unknown_neither_holds_nor_clears() {
     for say in [Unknown, Blind, NoSample] {
         assert_eq!(active(&b.repeat(say, 100)), 1, "{say:?} is not calm");
     }
-    // The first verdict after all that stands for three seconds, not for three hundred.
+    // The first verdict after that counts for three seconds, not for three hundred.
     assert_eq!(active(&b.repeat(Fine, 13)), 1);
     assert_eq!(active(&b.says(&[Fine])), 0);
 }
 
-/// A subject that a budgeted collector reads in every third tick.
+/// A subject that a collector on a budget reads in every third tick only.
 #[test]
 fn a_subject_that_is_read_now_and_then_is_held_by_its_own_time() {
     let mut b = Bench::held();
@@ -241,7 +241,7 @@ fn a_rule_without_input_says_why() {
     assert_eq!(why(off).unwrap(), "processes: no /proc");
 }
 
-/// With `--netns PATH` the sockets of that namespace are all there is to judge.
+/// With `--netns PATH` only the sockets of that namespace are evaluated.
 #[test]
 fn sockets_of_the_chosen_namespace_are_judged_without_our_own() {
     let off = HealthState::Off { reason: "only x is read".into(), remedy: String::new() };
@@ -263,8 +263,8 @@ fn sockets_of_the_chosen_namespace_are_judged_without_our_own() {
     assert!(at(late, true), "ours were asked for and are not here");
 }
 
-/// A counter is read in turn with others, a collector is late: the rule can only suspect for a
-/// moment what it had confirmed.
+/// A counter is read in rotation, a collector is late: for a while the rule can only suspect what
+/// it had confirmed.
 #[test]
 fn a_finding_is_not_suspected_for_a_moment() {
     let sure = |f: &Findings| f.active[0].fire.confidence == Confidence::Confirmed;
@@ -275,7 +275,7 @@ fn a_finding_is_not_suspected_for_a_moment() {
             assert!(sure(&b.says(&[Guess])), "{ms} ms");
             assert!(sure(&b.says(&[Known])), "{ms} ms");
         }
-        // What stays away is missing after as much time as it takes to clear: 16 s.
+        // An input that stays away counts as missing after the clear time: 16 s.
         let begin = b.now;
         while sure(&b.says(&[Guess])) {
             assert!(b.now.since(begin) <= Duration::from_secs(20), "{ms} ms: never suspected");
@@ -285,7 +285,7 @@ fn a_finding_is_not_suspected_for_a_moment() {
         assert!(sure(&b.says(&[Known])), "{ms} ms: confirmed at once");
         assert!(sure(&b.says(&[Guess])), "{ms} ms: counted anew");
     }
-    // What was never confirmed is suspected from the start.
+    // A finding that was never confirmed is suspected from the start.
     let mut b = Bench::held();
     assert!(!sure(&b.repeat(Guess, 6)));
 }
@@ -305,7 +305,7 @@ fn what_was_not_observed_does_not_count() {
     }
 }
 
-/// A box without CPU to spare loses ticks; that must not keep it from saying why.
+/// A host short of CPU loses ticks; that must not prevent it from reporting why.
 #[test]
 fn a_short_gap_is_observed_by_the_tick_behind_it() {
     for lost in [0, 1] {
@@ -430,8 +430,8 @@ fn say() -> impl Strategy<Value = Say> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Between two spells of a finding lies the hold time, and a spell that is not ended by an
-    /// explicit clear lasts at least the clear time: no flapping inside the hold window.
+    /// Two occurrences of a finding are at least the hold time apart, and one that does not end
+    /// with an explicit clear lasts at least the clear time: no flapping inside the hold window.
     #[test]
     fn no_flapping(
         says in prop::collection::vec(say().prop_filter("explicit", |s| *s != Clear), 1..120),
@@ -463,7 +463,8 @@ proptest! {
         prop_assert_eq!(run(), run());
     }
 
-    /// The order in which a rule names its subjects does not matter, even if it names one twice.
+    /// The order in which a rule mentions its subjects does not matter, even if it mentions one
+    /// twice.
     #[test]
     fn order_does_not_matter(
         said in prop::collection::vec((0u32..3, say()), 0..8),
@@ -500,7 +501,8 @@ proptest! {
     }
 }
 
-/// Single samples: at once, suspected at most, with what is not known, and over with the sample.
+/// Single samples: findings fire at once, are suspected at most, say what is not known, and end
+/// with the sample.
 #[test]
 fn a_single_sample_is_a_suspicion_at_once() {
     let mut b = Bench::new(ONLY_HELD, 1000);

@@ -8,25 +8,25 @@ use super::super::{Confidence, Finding, Fire, Rule, Verdict};
 use crate::model::subject::Subject;
 use crate::model::time::{MonoNs, WallNs};
 
-/// Intervals up to this are taken for what happened in all of them.
+/// A verdict over an interval up to this long is taken to be true throughout the interval.
 const LONG: Duration = Duration::from_secs(6);
 
-/// The moment that is judged.
+/// The point in time being evaluated.
 pub(super) struct Moment {
     pub(super) mono: MonoNs,
     pub(super) wall: WallNs,
-    /// Nominal distance of ticks.
+    /// Nominal sampling interval.
     pub(super) nominal: Duration,
-    /// What one verdict may stand for at most.
+    /// The longest time that one verdict may cover.
     pub(super) longest: Duration,
-    /// The first moment after the last hole in the series.
+    /// The first tick after the last gap in the series.
     pub(super) hole: Option<MonoNs>,
-    /// It stands alone: time between it and others was not observed.
+    /// A single sample: the time between it and others was not observed.
     pub(super) alone: bool,
 }
 
 impl Moment {
-    /// For how long a verdict stands when the one before it was given at `before`.
+    /// The time that a verdict covers, given when the previous verdict was made.
     fn credit(&self, before: Option<MonoNs>) -> Duration {
         match before {
             None => self.nominal,
@@ -39,31 +39,31 @@ impl Moment {
 /// State of one rule for one subject.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Track {
-    /// Recent verdicts: when, for how long they stand, whether they fired.
+    /// Recent verdicts: time, time covered, whether it fired.
     recent: VecDeque<(MonoNs, Duration, bool)>,
-    /// When it was last judged; an unknown verdict is no judgement.
+    /// Time of the last verdict other than unknown.
     judged_at: Option<MonoNs>,
-    /// Condition true since, over holes shorter than the hold window.
+    /// Since when the condition has been true, across gaps shorter than the hold window.
     true_since: Option<(MonoNs, WallNs)>,
-    /// Calm for how long, observed.
+    /// Observed time without the condition.
     calm: Duration,
-    /// Only suspected after it was confirmed: for how long, and in how many verdicts.
+    /// Suspected only, after having been confirmed: for how long, and in how many verdicts.
     doubt: (Duration, u32),
     pub(super) finding: Option<Arc<Finding>>,
 }
 
 impl Track {
-    /// A subject that the rule had nothing to say about at `judged_at`.
+    /// A subject that was ok at `judged_at`.
     pub(super) fn new(judged_at: Option<MonoNs>) -> Self {
         Self { judged_at, ..Self::default() }
     }
 
-    /// Has it anything to remember?
+    /// Is there any state worth keeping?
     pub(super) fn is_live(&self) -> bool {
         self.finding.is_some() || self.recent.iter().any(|r| r.2)
     }
 
-    /// Takes in one verdict; returns the finding when it cleared.
+    /// Applies one verdict; returns the finding if it cleared.
     pub(super) fn step(
         &mut self,
         rule: &Rule,
@@ -75,8 +75,8 @@ impl Track {
         let credit = now.credit(self.judged_at);
         // A quarter of a tick of slack: five ticks of 0.999 s are five seconds.
         let slack = credit / 4;
-        // What a long interval says is a mean: five seconds at four times the threshold look like
-        // twenty at the threshold. Another one must say the same.
+        // A long interval yields a mean: five seconds at four times the threshold look like twenty
+        // at the threshold. A second interval must agree.
         let long = credit > LONG && hold.need > 0;
         let (window, times) = match Duration::from_secs(u64::from(hold.of)) {
             of if long => (of.max(2 * credit), 2),
@@ -106,7 +106,7 @@ impl Track {
                 None
             }
             Verdict::Clear => self.clear(),
-            // Samples that stand alone do not go on from each other.
+            // Single samples are independent of each other.
             Verdict::Ok if now.alone => self.clear(),
             Verdict::Ok => {
                 self.calm += credit;
@@ -123,9 +123,9 @@ impl Track {
         }
     }
 
-    /// What was confirmed stays confirmed while an input is missing for a moment: a counter that
-    /// was not read this time, a collector that is late. It is only suspected again after as much
-    /// time as it would take to clear, and not for a single verdict however long it stands.
+    /// A confirmed finding stays confirmed while an input is briefly missing: a counter that was
+    /// not read this time, a collector that is late. It falls back to suspected only after the
+    /// clear time, and never because of a single verdict, however long that covers.
     fn settle(&mut self, mut fire: Fire, credit: Duration, clear: u32) -> Fire {
         let confirmed = |f: &&Arc<Finding>| f.fire.confidence == Confidence::Confirmed;
         let before = self.finding.as_ref().filter(confirmed);
@@ -153,7 +153,7 @@ impl Track {
     ) -> Finding {
         let hold = rule.doc.hold;
         if let Some(old) = &self.finding {
-            // A finding does not get milder while it lasts: the ladder is climbed, not danced on.
+            // Severity never drops while a finding is active, so that it does not flap.
             fire.severity = fire.severity.max(old.fire.severity);
         }
         if now.alone && fire.confidence == Confidence::Confirmed {
@@ -175,7 +175,7 @@ impl Track {
         }
     }
 
-    /// When the condition began: when the rule says, or when it first fired.
+    /// When the condition began: as given by the rule, or when it first fired.
     fn begin(&mut self, fire: &Fire, now: &Moment) -> (MonoNs, WallNs) {
         let since = fire.since.unwrap_or(now.mono).min(now.mono);
         let ago = i64::try_from(now.mono.since(since).as_nanos()).unwrap_or(i64::MAX);

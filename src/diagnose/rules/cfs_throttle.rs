@@ -14,16 +14,16 @@ const PERIODS: u64 = 5;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cfs-throttle"),
-    title: "a CPU quota holds this cgroup back, whatever the CPUs could give",
-    condition: "The quota ran out in 25% or more of at least 5 periods (nr_throttled / nr_periods), \
-        critical at 75%, for 4 of 8 s. Clears below 17.5%.",
-    look_alikes: "All CPUs busy: there threads wait without nr_throttled growing. Throttled time \
-        also counts as run_delay, so that a throttled thread looks as if it waited for a CPU: \
+    title: "a CPU quota throttles this cgroup, however much CPU time is idle",
+    condition: "The quota ran out in 25% or more of the periods (nr_throttled / nr_periods, at \
+        least 5 periods), for 4 of 8 s. Critical at 75%. Clears below 17.5%.",
+    look_alikes: "All CPUs busy: threads wait, but nr_throttled does not grow. Throttled time \
+        also counts as run_delay, so a throttled thread looks like one that waits for a CPU; \
         runq-latency-idle-elsewhere subtracts it.",
-    remedy: "Raise cfs_quota_us or cpu.max, or let it burst (cpu.max.burst). Use fewer threads: a \
-        quota of 2 CPUs with 32 runnable threads is used up in the first 6 ms of each 100 ms \
+    remedy: "Raise cfs_quota_us or cpu.max, or allow bursts (cpu.max.burst). Run fewer threads: \
+        32 runnable threads use up a quota of 2 CPUs in the first 6 ms of every 100 ms \
         (GOMAXPROCS, -XX:ActiveProcessorCount).",
-    sources: "cpu.stat of cgroups v1 and v2, Documentation/scheduler/sched-bwc.rst; measured: a \
+    sources: "cpu.stat of cgroup v1 and v2; Documentation/scheduler/sched-bwc.rst. Measured: a \
         spinner with a quota of 20% is throttled in every period, 785 ms/s, and shows the same \
         time as run_delay.",
     hold: Hold::of(4, 8),

@@ -28,22 +28,23 @@ const ENOUGH: f64 = 0.05;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cgroup-mem-stall"),
-    title: "a cgroup reads again and again what its memory limit just made it forget",
-    condition: "On v2: all tasks of the cgroup wait for memory in 10% or more of the time (PSI \
-        full), while those of the host do not. On v1, which has no pressure per group: a cgroup \
-        at its limit that is asked for more (failcnt grows), while 1000 or more file pages per \
-        second come back (workingset_refault_file), tasks wait for I/O in 20% or more of the time \
-        and the host has memory; suspected where more than one group may be meant. For 5 of 10 s. \
-        Clears below 0.7 of that.",
-    look_alikes: "A cold cache: what is read for the first time does not refault. A host short of \
-        memory: mem-stall, and MemAvailable is low. A slow disk: refaults stay low there. A \
-        cgroup whose page cache fills its limit is fine as long as nothing of it is needed again.",
-    remedy: "Raise memory.max or memory.high (memory.limit_in_bytes) until the files in use fit: \
-        page cache counts. Or read with O_DIRECT or fadvise DONTNEED what is read once, and give \
-        the job that scans a cgroup of its own.",
+    title: "a cgroup thrashes at its memory limit: it keeps rereading pages that were just \
+        evicted",
+    condition: "v2: all tasks of the cgroup wait for memory 10% or more of the time (memory PSI \
+        full) while the host's tasks do not. v1 has no PSI per cgroup: the cgroup is at its \
+        limit and failcnt grows, 1000 or more file pages per second refault \
+        (workingset_refault_file), tasks wait for I/O 20% or more of the time (io PSI), and the \
+        host has memory available; suspected when more than one cgroup qualifies. For 5 of 10 \
+        s. Clears below 0.7 of these.",
+    look_alikes: "A cold cache: a first read does not refault. A host short of memory: \
+        mem-stall, and MemAvailable is low. A slow disk: refaults stay low. A cgroup whose page \
+        cache fills the limit is fine as long as none of it is needed again.",
+    remedy: "Raise memory.max or memory.high (memory.limit_in_bytes) until the working set of \
+        files fits: page cache counts. Or read one-off data with O_DIRECT or fadvise DONTNEED, \
+        and run the scanning job in its own cgroup.",
     sources: "memory.pressure, memory.events, memory.failcnt, /proc/vmstat. Measured: a file of \
-        200 MiB read in a loop in a v1 group of 50 MiB: 16.7k refaults/s, io pressure 54%, memory \
-        pressure 3% only.",
+        200 MiB read in a loop in a v1 cgroup of 50 MiB gives 16.7k refaults/s, io PSI 54%, \
+        memory PSI only 3%.",
     hold: Hold::of(5, 10),
     needs_time: Duration::from_secs(7),
 };

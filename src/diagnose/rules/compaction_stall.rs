@@ -20,15 +20,17 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("compaction-stall"),
-    title: "allocations wait for memory to be compacted: free memory is in small pieces",
-    condition: "compact_stall grows by 10/s or more and half of these fail (compact_fail), while \
-        allocstall is below a tenth of it and some task waits for memory in 1% of the time or more \
-        (PSI), for 3 of 10 s. A remark below 5%. Clears below 7/s, 35% or 0.7%.",
-    look_alikes: "Too little memory: allocstall grows as well (mem-stall). Compaction that works: \
-        compact_success. kcompactd in the background: compact_daemon_wake, nobody waits.",
-    remedy: "Huge pages on demand ask for it: transparent_hugepage/defrag to madvise or defer, \
-        enabled to madvise. Large pages of the network or a driver: a larger vm.min_free_kbytes, \
-        vm.compaction_proactiveness. Reserve hugetlb pages at boot.",
+    title: "allocations stall in memory compaction: free memory is fragmented",
+    condition: "compact_stall grows by 10/s or more, half or more of the stalls fail \
+        (compact_fail), allocstall is at most a tenth of compact_stall, and some task waits for \
+        memory 1% of the time or more (memory PSI), for 3 of 10 s. Info below 5%. Clears below \
+        7/s, 35% or 0.7%.",
+    look_alikes: "Too little memory: allocstall grows too (mem-stall). Compaction that works: \
+        compact_success grows. kcompactd in the background: compact_daemon_wake grows and no \
+        task waits.",
+    remedy: "Huge pages on fault are the usual cause: set transparent_hugepage/defrag to \
+        madvise or defer, and enabled to madvise. Large pages for networking or a driver: raise \
+        vm.min_free_kbytes, vm.compaction_proactiveness. Reserve hugetlb pages at boot.",
     sources: "/proc/vmstat: compact_stall, compact_fail, compact_success, allocstall; \
         mm/page_alloc.c; scylladb#8828, golang#61718.",
     hold: Hold::of(3, 10),

@@ -14,16 +14,16 @@ const ROOM: f64 = 0.75;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("conntrack-clash"),
-    title: "connection tracking drops the first packets of flows that clash, in a table with room",
-    condition: "insert_failed grows by 1/s or more, and drop with it where it is counted, while \
-        less than 75% of nf_conntrack_max is used, in 3 of 10 s. Clears below 0.5/s.",
+    title: "connection tracking drops first packets of new flows that clash; the table has room",
+    condition: "insert_failed grows by 1/s or more, and drop with it where that is counted, \
+        with less than 75% of nf_conntrack_max in use, for 3 of 10 s. Clears below 0.5/s.",
     look_alikes: "A full table: conntrack-full, from 75% on. Clashes that the kernel resolved: \
-        before 5.6 they count as insert_failed, but drop stands still. A firewall rule that \
-        drops counts in the rule, not here.",
-    remedy: "Typical: a resolver that sends A and AAAA queries from one socket at a time through \
-        DNAT; each lost query costs 5 s. Use a DNS cache on the node, options \
-        single-request-reopen (or use-vc) in resolv.conf, masquerade with random-fully, or \
-        notrack for DNS.",
+        before 5.6 they count as insert_failed, but drop does not grow. A firewall rule that \
+        drops counts in that rule, not here.",
+    remedy: "The classic case: a resolver sends the A and AAAA queries from one socket at the \
+        same time through DNAT; each lost query costs 5 s. Run a DNS cache on the node, set \
+        options single-request-reopen (or use-vc) in resolv.conf, masquerade with random-fully, \
+        or exempt DNS with notrack.",
     sources: "/proc/net/stat/nf_conntrack: insert_failed, drop; nf_conntrack_core.c, \
         nf_ct_resolve_clash(); kubernetes#56903, weave#3287.",
     hold: Hold::of(3, 10),

@@ -13,16 +13,17 @@ const CLEAR: f64 = 0.7;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("conntrack-full"),
     title: "the connection tracking table is nearly full; new connections will be dropped",
-    condition: "75% or more of nf_conntrack_max is used, or packets are dropped for want of an \
-        entry, for 3 of 5 s. Critical at 95%, or when packets are dropped or entries not \
-        inserted. Clears below 70%.",
-    look_alikes: "A firewall rule that drops: the table has room then and its drop counter stands \
-        still. Entries that clash (two packets of one UDP flow at a time): insert_failed grows \
-        with the drops while the table has room.",
-    remedy: "Raise nf_conntrack_max (with nf_conntrack_buckets), shorten the timeouts, exempt \
-        bulk traffic with notrack, find who opens so many connections.",
-    sources: "nf_conntrack_count, nf_conntrack_max, /proc/net/stat/nf_conntrack; node-mixin warns \
-        at 75%, netdata at 90 and 95%; measured: a table of 64 entries drops 532 of 599 flows.",
+    condition: "75% or more of nf_conntrack_max is in use, or packets are dropped because no \
+        entry is free, for 3 of 5 s. Critical at 95%, or when packets are dropped or entries \
+        not inserted. Clears below 70%.",
+    look_alikes: "A firewall rule that drops: the table has room and conntrack's drop counter \
+        does not grow. Clashing entries (two packets of one UDP flow at the same time): \
+        insert_failed grows along with drop while the table has room.",
+    remedy: "Raise nf_conntrack_max (and nf_conntrack_buckets), shorten the timeouts, exempt \
+        bulk traffic with notrack, find out which source opens so many connections.",
+    sources: "nf_conntrack_count, nf_conntrack_max, /proc/net/stat/nf_conntrack; node-mixin \
+        warns at 75%, netdata at 90 and 95%. Measured: a table of 64 entries drops 532 of 599 \
+        flows.",
     hold: Hold::of(3, 5),
     needs_time: Duration::from_secs(4),
 };

@@ -18,19 +18,21 @@ const NAMED: usize = 5;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cpu-hog-realtime"),
-    title: "a real-time thread holds a CPU; whoever else is bound to it waits",
-    condition: "A thread with policy SCHED_FIFO, SCHED_RR or SCHED_DEADLINE runs 90% of the time \
-        or more, and other threads that ran last on its CPU wait 200 ms/s or more in sum, for 4 of \
-        6 s. Critical at 900 ms/s. Clears below 70% or when nobody waits.",
-    look_alikes: "Ordinary threads that are too many: their policy is SCHED_OTHER, and they share \
-        (runq-latency-idle-elsewhere, cpu-saturation). A softirq that takes the CPU is not a \
-        thread with time of its own (softirq-one-core). A real-time thread that runs in short \
-        bursts delays others by the length of a burst only.",
+    title: "a real-time thread hogs a CPU; every other thread on it waits",
+    condition: "A SCHED_FIFO, SCHED_RR or SCHED_DEADLINE thread runs 90% of the time or more, \
+        and the other threads that last ran on its CPU wait 200 ms/s or more in total, for 4 of \
+        6 s. Critical at 900 ms/s. Clears below 70%, or when no thread waits.",
+    look_alikes: "Too many ordinary threads: their policy is SCHED_OTHER and they share the CPU \
+        (runq-latency-idle-elsewhere, cpu-saturation). Softirq load is not accounted to a \
+        thread (softirq-one-core). A real-time thread that runs in short bursts delays others \
+        by the length of a burst only.",
     remedy: "A real-time thread must sleep. If it spins by mistake, give it an ordinary policy \
-        (chrt -o -p 0) or a CPU of its own (taskset, isolcpus) and keep others away from that. \
-        kernel.sched_rt_runtime_us (950000 of 1000000 us by default) bounds the damage.",
-    sources: "/proc/PID/task/TID/stat fields 39 and 41 (CPU, policy), schedstat; sched(7); \
-        measured on 6.18: a loop with chrt -f 50 runs 950 ms/s, a shell on its CPU waits.",
+        (chrt -o -p 0), or give it a CPU of its own (taskset, isolcpus) and keep other threads \
+        off that CPU. kernel.sched_rt_runtime_us (950000 of 1000000 us by default) limits the \
+        damage.",
+    sources: "/proc/PID/task/TID/stat fields 39 and 41 (CPU, policy), schedstat; sched(7). \
+        Measured on 6.18: a busy loop under chrt -f 50 runs 950 ms/s while a shell on the same \
+        CPU waits.",
     hold: Hold::of(4, 6),
     needs_time: Duration::from_secs(5),
 };

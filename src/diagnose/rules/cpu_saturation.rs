@@ -30,18 +30,19 @@ const STOLEN: f64 = 10.0;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cpu-saturation"),
     title: "all CPUs are busy and runnable threads wait for one",
-    condition: "Tasks wait for a CPU in 40% or more of the time (PSI cpu some) while 10% or less \
-        is idle, for 8 of 10 s. Critical when it is 80% or more for 30 s. Without PSI: two \
-        runnable tasks per CPU or more. Clears below 28%, or with 20% idle.",
-    look_alikes: "CPUs that are merely busy: with one thread each nobody waits. Batches that are \
-        nice (10 or more, SCHED_IDLE) wait by their own will and are not counted. Threads that wait \
-        while a CPU idles (runq-latency-idle-elsewhere), or that a quota holds back \
-        (cfs-throttle): there is idle time then. A high load of blocked tasks \
+    condition: "Tasks wait for a CPU 40% or more of the time (cpu PSI some) with 10% idle or \
+        less, for 8 of 10 s. Critical at 80% or more for 30 s. Without PSI: two or more \
+        runnable tasks per CPU. Clears below 28%, or above 20% idle.",
+    look_alikes: "Busy CPUs without a queue: one thread per CPU, nothing waits. Niced batch \
+        jobs (nice 10 or more, SCHED_IDLE) are meant to wait and do not count. Threads that \
+        wait while a CPU is idle (runq-latency-idle-elsewhere) or that a quota throttles \
+        (cfs-throttle): idle time is left. A high load average of blocked tasks \
         (load-without-cpu).",
-    remedy: "Find who uses the CPUs (top, perf top); run less at a time, move work elsewhere, or \
-        add CPUs. A nice value or a cgroup weight protects what matters meanwhile.",
-    sources: "/proc/pressure/cpu, /proc/stat; the USE method; node-mixin warns at a load of 2 per \
-        core in 15 min, netdata at 85 and 95% in 10 min.",
+    remedy: "Find what uses the CPUs (top, perf top). Run less at the same time, move work \
+        elsewhere, or add CPUs. Meanwhile a nice value or a cgroup weight protects what \
+        matters.",
+    sources: "/proc/pressure/cpu, /proc/stat; the USE method; node-mixin warns at a load of 2 \
+        per core over 15 min, netdata at 85 and 95% over 10 min.",
     hold: Hold::of(8, 10),
     needs_time: Duration::from_secs(9),
 };

@@ -11,14 +11,15 @@ const CLEAR: f64 = 5.0;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cpu-steal"),
     title: "the hypervisor takes CPU time away from this VM",
-    condition: "10% or more of the time of all virtual CPUs is stolen, for 10 of 12 s. Critical \
-        at 30%. Clears below 5%.",
-    look_alikes: "A busy guest: steal is 0 then. A VM with CPU credits that are used up looks the \
-        same and is the same. Steal is only counted where the hypervisor tells the guest.",
-    remedy: "Move or resize the VM, take an instance type without CPU credits, ask the provider \
-        about the host. It also explains delays elsewhere: late timers, RTOs that were not \
-        needed, jitter of disks.",
-    sources: "/proc/stat steal; netdata warns at 10% in 20 min and clears at 5%.",
+    condition: "10% or more of all vCPU time is stolen, for 10 of 12 s. Critical at 30%. Clears \
+        below 5%.",
+    look_alikes: "A busy guest has steal 0. A VM that has used up its CPU credits shows steal \
+        too: it is the same problem. Steal is counted only if the hypervisor reports it to the \
+        guest.",
+    remedy: "Move or resize the VM, use an instance type without CPU credits, or ask the \
+        provider about the host. Steal also explains delays elsewhere: late timers, spurious \
+        RTOs, jittery disk latency.",
+    sources: "/proc/stat steal; netdata warns at 10% over 20 min and clears at 5%.",
     hold: Hold::of(10, 12),
     needs_time: Duration::from_secs(11),
 };

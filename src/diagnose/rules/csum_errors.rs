@@ -30,17 +30,18 @@ const RECEIVED: [&str; 2] = ["IpInReceives", "Ip6InReceives"];
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("csum-errors"),
-    title: "packets arrive with a wrong checksum and are thrown away",
-    condition: "InCsumErrors of TCP, UDP, ICMP and IP together grow by 10/s or more, or by 1/s and \
-        0.1% of the packets received, in 3 of the last 10 s. Clears below 7/s, and 0.7/s or 0.07%.",
-    look_alikes: "Bits that flip on the wire: the NIC sees a wrong CRC and the packet never \
-        reaches IP (nic-errors). A capture on the sender shows wrong checksums that the NIC fills \
-        in later: they count nowhere.",
-    remedy: "The device or driver that filled the checksum in is at fault, often a tunnel with an \
-        offload that its NIC gets wrong: on the sender, ethtool -K DEV tx off (for vxlan: \
-        tx-checksum-ip-generic off). Else memory of a box on the way.",
-    sources: "/proc/net/snmp, netstat, snmp6; flannel#1279; measured on 6.18: 20 segments and 20 \
-        datagrams with a wrong checksum count 20 in TcpInCsumErrors and 20 in UdpInCsumErrors.",
+    title: "packets arrive with a bad checksum and are dropped",
+    condition: "InCsumErrors of TCP, UDP, ICMP and IP together grow by 10/s or more, or by 1/s \
+        or more and 0.1% of the packets received, in 3 of the last 10 s. Clears below 7/s, and \
+        below 0.7/s or 0.07%.",
+    look_alikes: "Bit errors on the wire: the NIC sees a bad CRC and the packet never reaches \
+        IP (nic-errors). A capture on the sender shows bad checksums that the NIC fills in \
+        later (checksum offload): nothing counts them.",
+    remedy: "Suspect the device or driver that filled in the checksum, often a tunnel with an \
+        offload that the NIC gets wrong. On the sender: ethtool -K DEV tx off (for vxlan: \
+        tx-checksum-ip-generic off). Otherwise, bad memory in a box on the path.",
+    sources: "/proc/net/snmp, netstat, snmp6; flannel#1279. Measured on 6.18: 20 segments and \
+        20 datagrams with a bad checksum count 20 in TcpInCsumErrors and 20 in UdpInCsumErrors.",
     hold: Hold::events(20),
     needs_time: Duration::from_secs(5),
 };

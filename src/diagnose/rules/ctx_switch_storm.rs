@@ -28,20 +28,22 @@ const SKIP: Duration = Duration::from_secs(8);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("ctx-switch-storm"),
-    title: "the CPUs lose much of their time to switching between tasks",
-    condition: "Context switches, at 3 us each, take 8% or more of all CPU time, and are 5 times \
-        as many as in the minute before, or 25k per second and CPU, for 5 of 8 s. Clears below \
-        70%. A warning only where they are 5 times the minute before, or take 30% of all CPU time, \
-        and the CPUs idle less than 25% in most of the last 8 s; else a remark (info).",
+    title: "the CPUs lose much of their time to context switches",
+    condition: "Context switches, at 3 us each, cost 8% or more of all CPU time, and run at 5 \
+        times the rate of the minute before or at 25k per second per CPU, for 5 of 8 s. Clears \
+        below 70% of these. A warning only at 5 times the minute before or at 30% of all CPU \
+        time, and with the CPUs less than 25% idle in most of the last 8 s; otherwise info.",
     look_alikes: "A request server at work: a database on 2 CPUs makes 58k switches/s with and \
-        without fsync; without a minute to compare with, that is no alarm. I/O and small packets on a machine that has CPU time to spare: each request \
-        wakes its caller and a worker or two; nobody misses the time, so it is no alarm. Many CPUs: 100k switches/s are nothing on 64. Switches between threads of one \
-        process on a kept-warm cache cost less than 3 us: the share is an estimate.",
-    remedy: "Fewer hand-overs: batch messages, fewer threads per request (coroutines, an event \
-        loop), no lock or pipe per item. Pinning both ends to one CPU saves a third to half of \
-        the cost.",
-    sources: "/proc/stat ctxt, schedstat slices per thread; field: 113918 switches/s on 4 CPUs \
-        became 6065 with coroutines, at 1.5 times the throughput; 1.5 to 3.4 us per switch on \
+        without fsync; with no earlier minute to compare, that is no warning. I/O and small \
+        packets on a machine with CPU time to spare: each request wakes its caller and a worker \
+        or two, and the lost time is not missed: no warning. Many CPUs: 100k switches/s is \
+        nothing on 64. Switches between threads of one process with a warm cache cost less than \
+        3 us: the share is an estimate.",
+    remedy: "Hand over less often: batch messages, use fewer threads per request (coroutines, \
+        an event loop), avoid a lock or pipe per item. Pinning both ends to one CPU saves a \
+        third to half of the cost.",
+    sources: "/proc/stat ctxt, schedstat slices per thread. Field: 113918 switches/s on 4 CPUs \
+        fell to 6065 with coroutines, at 1.5 times the throughput; 1.5 to 3.4 us per switch on \
         x86 and ARM servers.",
     hold: Hold::of(5, 8),
     needs_time: Duration::from_secs(6),

@@ -23,16 +23,16 @@ const FAST_IOPS: f64 = 2000.0;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-bfq-on-fast-ssd"),
-    title: "the bfq scheduler in front of fast flash costs throughput",
-    condition: "Scheduler bfq on a disk that does not spin: by its class, or because it answers \
-        within 1 ms or 2000 times a second. Information while idle; a warning when the queue is 4 \
-        or more for 5 of 8 s, a suspicion when eBPF finds 90% of the time on the device.",
-    look_alikes: "On purpose: bfq is what makes blkio.weight of cgroup v1 and io.bfq.weight work. \
-        Spinning disks gain from it.",
-    remedy: "echo none > /sys/block/DEV/queue/scheduler (or mq-deadline), for good by a udev rule. \
-        Where the weights are needed: echo 0 > queue/iosched/slice_idle.",
-    sources: "Field: four NVMe with bfq gave 20 to 40% of the IOPS of none, with drops to 0. \
-        Measured on a loop device: 30.5k against 38.1k writes/s at depth 8.",
+    title: "the bfq scheduler on fast flash costs throughput",
+    condition: "bfq is the scheduler of a disk that does not spin: its class says so, or it \
+        answers within 1 ms or does 2000 IOPS. Info while idle. A warning when the queue is 4 \
+        or more for 5 of 8 s; only suspected when eBPF finds 90% of the time on the device.",
+    look_alikes: "Set on purpose: blkio.weight of cgroup v1 and io.bfq.weight need bfq. \
+        Spinning disks benefit from it.",
+    remedy: "echo none > /sys/block/DEV/queue/scheduler (or mq-deadline); make it permanent \
+        with a udev rule. If the weights are needed: echo 0 > queue/iosched/slice_idle.",
+    sources: "Field: four NVMe disks with bfq reached 20 to 40% of the IOPS of none, with drops \
+        to 0. Measured on a loop device: 30.5k against 38.1k writes/s at depth 8.",
     hold: Hold::of(5, 8),
     needs_time: Duration::from_secs(6),
 };

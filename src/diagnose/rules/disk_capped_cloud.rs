@@ -39,30 +39,30 @@ const LEAST: usize = 8;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-capped-cloud"),
-    title: "a limit of the provider or the instance, not the device, sets the speed",
-    condition: "A disk that neither spins nor is local flash, with for 10 of 12 s: queue 4 or \
-        more (3.8: a client of depth 4 keeps just under it; at intervals above 1.5 s for 7 of 8 \
-        samples), await at least 3 times that of an \
-        empty queue and 1 ms (2 ms on a layer such as loop), and throughput flat: IOPS within \
-        5% (coefficient of variation) or kB/s within 3%. And either the queue was seen 1.3 times \
-        longer or shorter at the same throughput in the last 5 minutes, or it is 16 (15.2) or \
-        more. With eBPF: not when most of the time is queued above the device and the time on it is \
-        below twice that of an empty queue; and a dispersion of the time on the device (standard \
-        deviation over mean) up to 0.35 confirms. Clears when throughput rises by 10%, the \
-        queue falls below 2, or await below twice that of an empty queue.",
-    look_alikes: "A saturated spinning disk varies by 10 to 30%. Saturated local flash varies by \
-        more than 5%. A cgroup limit delays requests above the device: the device then shows a \
-        short queue and normal latency. A scheduler that holds requests back (bfq, kyber) shows in \
-        await as if the device were slow; only eBPF tells them apart. A client at a fixed rate shows flat throughput, but \
-        latency stays low.",
-    remedy: "Deeper queues buy only latency. Raise the volume's tier or size, or its provisioned \
-        IOPS. If several disks are flat together, the instance type is the limit. Speed that is \
-        high at first and flat later was burst credit.",
-    sources: "Field: 16.8k IOPS at 7.6 ms and depth 128, reads and writes alike, on a cloud volume; \
-        measured with a blkio limit of 500 below a loop device: 500, 501, 505, 511 IOPS at depth \
-        1, 4, 16, 32 with 1.96, 7.94, 31.5, 62.3 ms. Little's law: queue = IOPS * await. \
-        fio: dispersion 0.07 to 0.10 and 0.33 on capped volumes, 0.6 on flash, 1.2 on a \
-        spinning disk; measured: 0.74 under the blkio limit, which works in slices of 100 ms. \
+    title: "a limit of the provider or instance type, not the device, caps this disk",
+    condition: "A disk that neither spins nor is local flash, for 10 of 12 s: queue 4 or more \
+        (3.8: a client at depth 4 stays just under it; at intervals above 1.5 s for 7 of 8 \
+        samples), await at least 3 times that of an empty queue and at least 1 ms (2 ms on a \
+        stacked device such as loop), and flat throughput: IOPS within 5% (coefficient of \
+        variation) or kB/s within 3%. In addition, the queue was 1.3 times longer or shorter at \
+        the same throughput within the last 5 minutes, or it is 16 (15.2) or more. With eBPF: \
+        does not fire when most of the time is queued above the device and the time on it is \
+        below twice that of an empty queue; a dispersion of the device time (standard deviation \
+        over mean) of up to 0.35 confirms it. Clears when throughput rises by 10%, the queue \
+        falls below 2, or await falls below twice that of an empty queue.",
+    look_alikes: "A saturated spinning disk varies by 10 to 30%. Saturated local flash varies \
+        by more than 5%. A cgroup limit delays requests above the device: the device shows a \
+        short queue and normal latency. A scheduler that delays requests (bfq, kyber) inflates \
+        await as if the device were slow; only eBPF tells them apart. A fixed-rate client has \
+        flat throughput too, but latency stays low.",
+    remedy: "A deeper queue only adds latency. Raise the volume's tier, size or provisioned \
+        IOPS. If several disks are flat at the same time, the instance type is the limit. If it \
+        was fast at first and flat later, burst credits ran out.",
+    sources: "Field: 16.8k IOPS at 7.6 ms and depth 128, reads and writes alike, on a cloud \
+        volume. Measured with a blkio limit of 500 below a loop device: 500, 501, 505, 511 IOPS \
+        at depth 1, 4, 16, 32 with 1.96, 7.94, 31.5, 62.3 ms. Little's law: queue = IOPS * \
+        await. fio: dispersion 0.07 to 0.10 and 0.33 on capped volumes, 0.6 on flash, 1.2 on a \
+        spinning disk. Measured: 0.74 under the blkio limit, which works in slices of 100 ms. \
         eBPF: block_rq_complete.",
     hold: Hold::events(24),
     needs_time: Duration::from_secs(13),

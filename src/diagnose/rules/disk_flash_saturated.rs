@@ -24,20 +24,19 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-flash-saturated"),
-    title: "local flash has more to do than it can: requests queue in front of it",
-    condition: "A disk in this machine that does not spin, with queue 16 or more, await at least 3 \
-        times that of an empty queue, and IOPS that vary by more than 5% over ten samples, and kB/s \
-        by more than 3%. For 8 of 10 s. Clears below 0.7 of that.",
-    look_alikes: "Throughput that varies less is a limit of somebody: a quota, an \
-        instance type. A queue of large writes while dirty pages are flushed is \
-        disk-writeback-storm. 100% util with a short queue or normal latency has room: \
-        disk-util-pinned-not-saturated.",
-    remedy: "Spread the load or take a faster device. Flash that became slow under the same load is \
-        short of free blocks: fstrim, leave space unpartitioned, look at its wear. Many flushes \
-        (f/s) cost more than the writes: group commits.",
-    sources: "Field: SATA flash under load varies by a coefficient of 0.6 in latency, a capped \
-        volume by 0.1 to 0.35; a local NVMe serves 32k writes/s at a queue of 1.3 and is far from \
-        this.",
+    title: "local flash is saturated: requests queue up in front of it",
+    condition: "A disk in this machine that does not spin: queue 16 or more, await at least 3 \
+        times that of an empty queue, IOPS that vary by more than 5% and kB/s by more than 3% \
+        over ten samples. For 8 of 10 s. Clears below 0.7 of these.",
+    look_alikes: "Throughput that varies less is an imposed limit: a quota, an instance type. A \
+        queue of large writes while dirty pages are flushed: disk-writeback-storm. 100% util \
+        with a short queue or normal latency leaves room: disk-util-pinned-not-saturated.",
+    remedy: "Spread the load or use a faster device. Flash that slowed down under an unchanged \
+        load is short of free blocks: run fstrim, leave space unpartitioned, check wear. Many \
+        flushes (f/s) cost more than the writes: use group commit.",
+    sources: "Field: under load, SATA flash varies by a coefficient of 0.6 in latency, a capped \
+        volume by 0.1 to 0.35; a local NVMe does 32k writes/s at a queue of 1.3 and is far from \
+        saturated.",
     hold: Hold::events(20),
     needs_time: Duration::from_secs(10),
 };

@@ -19,18 +19,18 @@ pub(super) const RANDOM: (f64, f64) = (75.0, 200.0);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-hdd-saturated"),
-    title: "a spinning disk has more to do than its arm can",
-    condition: "A disk that is known to spin (virtual disks make that up) with queue 4 or more, \
-        await 20 ms or more and util 95% or more, for 5 of 8 s; critical from 200 ms. Clears below \
-        0.7 of that.",
-    look_alikes: "Large writes only, while dirty pages are flushed: disk-writeback-storm. A limit \
-        of a provider shows throughput that hardly varies, on a virtual disk: disk-capped-cloud. \
-        One synchronous caller keeps the queue near 1.",
-    remedy: "Find who reads or writes at random (pidstat -d, iotop) and spare the arm: a cache, \
-        larger requests, mq-deadline, a disk of its own, or flash. An arm does 75 to 200 random \
-        requests a second, whatever the queue.",
+    title: "a spinning disk is saturated: seek-bound",
+    condition: "A disk known to spin (virtual disks report a made-up flag) with queue 4 or \
+        more, await 20 ms or more and util 95% or more, for 5 of 8 s. Critical from 200 ms. \
+        Clears below 0.7 of these.",
+    look_alikes: "Large writes only, while dirty pages are flushed: disk-writeback-storm. A \
+        provider limit: throughput hardly varies, on a virtual disk: disk-capped-cloud. One \
+        synchronous caller keeps the queue near 1.",
+    remedy: "Find out what does random I/O (pidstat -d, iotop) and reduce seeks: a cache, \
+        larger requests, mq-deadline, a separate disk, or flash. A disk arm does 75 to 200 \
+        random requests per second, whatever the queue.",
     sources: "Field: a 7200 rpm disk at depth 10: 505 IOPS, 21.5 ms, latency varying by a \
-        coefficient of 1.2; and under random writes 161 to 302 IOPS at 272 to 339 ms.",
+        coefficient of 1.2; under random writes 161 to 302 IOPS at 272 to 339 ms.",
     hold: Hold::of(5, 8),
     needs_time: Duration::from_secs(6),
 };

@@ -26,21 +26,23 @@ const FRESH: Duration = Duration::from_secs(10);
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-hung"),
     title: "requests are in flight and none completes",
-    condition: "in_flight > 0 and not one completion for 2 s, critical at 5 s. Where io_ticks \
-        covers the time, the whole interval counts; else only what was seen. One request after \
-        a run of discards, or requests that no task waits for, stay at warn. Nothing fires before \
-        three times the time that the requests in flight take at the throughput of the last \
-        minute, nor of a stacked device while a cgroup uses up 90% of a limit on a disk below it.",
-    look_alikes: "An idle disk has nothing in flight. iostat shows a hung disk as idle too: await \
-        0, queue 0, 0 IOPS, for only what completes is counted. One large discard may take \
-        seconds. A slow or throttled device below a stacked one completes nothing for a while and \
-        then much at once: 32 MB in flight at 8 MB/s take 4 s. Some old kernels leak in_flight: then no task is in D state and there is no io \
-        pressure.",
-    remedy: "dmesg for resets and timeouts; multipath -ll for lost paths; the provider's console \
-        for a detached or frozen volume; fsfreeze -u if a backup froze the file system below. \
-        Processes in D state go on by themselves once the device answers.",
-    sources: "Measured on 6.18 with a loop device over a frozen file system: in_flight 1, io_ticks \
-        + 1008 ms/s, no completions, weighted time 0, dd in D at submit_bio_wait.",
+    condition: "in_flight > 0 and no completion for 2 s; critical at 5 s. Where io_ticks covers \
+        the whole interval, all of it counts; otherwise only the time observed. One request \
+        after a run of discards, or requests that no task waits for, stay at warn. Does not \
+        fire until three times the time that the in-flight requests need at the throughput of \
+        the last minute has passed (at most 60 s), nor on a stacked device while a cgroup uses \
+        90% of a limit on a disk below it.",
+    look_alikes: "An idle disk has nothing in flight. iostat shows a hung disk as idle: await \
+        0, queue 0, 0 IOPS, because only completions are counted. One large discard may take \
+        seconds. A slow or throttled device below a stacked one completes nothing for a while \
+        and then a lot at once: 32 MB in flight at 8 MB/s take 4 s. Some old kernels leak \
+        in_flight: no task is in D state then and there is no io PSI.",
+    remedy: "Check dmesg for resets and timeouts, multipath -ll for lost paths, the provider's \
+        console for a detached or frozen volume; fsfreeze -u if a backup froze the file system \
+        below. Tasks in D state continue once the device answers.",
+    sources: "Measured on 6.18 with a loop device over a frozen file system: in_flight 1, \
+        io_ticks + 1008 ms/s, no completions, weighted time 0, dd in D state at \
+        submit_bio_wait.",
     hold: Hold::events(2),
     needs_time: Duration::from_secs(6),
 };

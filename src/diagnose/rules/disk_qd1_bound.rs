@@ -16,15 +16,15 @@ const WAITING: f64 = 3.0;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-qd1-bound"),
-    title: "one caller waits for each request: its speed is one by the latency",
-    condition: "util 50% or more, queue 0.5 to 1.2, and IOPS times await is that queue; for 8 of 10 \
-        s. Not when await is 3 times that of an empty queue.",
-    look_alikes: "A limit that makes each request of one caller wait gives a queue of 1 as well; \
-        then await is far above normal: disk-slow-device, disk-capped-cloud. Commits that wait for \
+    title: "queue depth 1: IOPS are limited to 1/latency",
+    condition: "util 50% or more, queue 0.5 to 1.2, and IOPS times await matches that queue, \
+        for 8 of 10 s. Does not fire when await is 3 times that of an empty queue or more.",
+    look_alikes: "A limit that delays each request of one caller gives a queue of 1 too, but \
+        await is far above normal: disk-slow-device, disk-capped-cloud. Commits that wait for \
         flushes: fs-flush-bound.",
-    remedy: "The disk could do more at once. Issue requests in parallel or asynchronously: more \
-        threads, io_uring, read-ahead, a larger batch per commit (innodb_parallel_read_threads 1 \
-        to 16: 3986 to 47901 reads/s).",
+    remedy: "The disk can do more in parallel. Issue requests concurrently or asynchronously: \
+        more threads, io_uring, read-ahead, larger commit batches (innodb_parallel_read_threads \
+        1 to 16: 3986 to 47901 reads/s).",
     sources: "Field: a cloud volume at depth 1 shows 100% util at a queue of 0.96 and 0.16 ms. \
         Little's law: queue = IOPS * await.",
     hold: Hold::of(8, 10),

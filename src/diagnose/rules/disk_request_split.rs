@@ -32,21 +32,23 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-request-split"),
-    title: "large requests are cut into pieces of max_sectors_kb",
-    condition: "Mean size of a request 90% of max_sectors_kb or more, fewer than 5% merged, queue 2 \
-        or more, and the device would take more (max_hw_sectors_kb) than the 1024 kB or less that \
-        are set; for 5 of 8 s. Warns when the pieces are 256 kB or less and wait 3 times normal, \
-        not behind a limit or in a flush. From 75% it is a suspicion, for the last piece of each request is \
-        shorter; eBPF, which counts splits, proves it or takes it back.",
-    look_alikes: "Sequential writeback and read-ahead are merged up to the limit: they were small \
-        and grew, nothing was cut. Applications that ask for just that size are not cut either, \
-        which only eBPF can tell. Behind a limit of bytes the pieces wait for the limit: \
-        disk-capped-cloud.",
-    remedy: "echo 1024 > /sys/block/DEV/queue/max_sectors_kb, up to max_hw_sectors_kb, by a udev \
-        rule; on dm and md also for the layers above. Or ask for smaller requests in parallel.",
-    sources: "Field: with requests of 600 kB, max_sectors_kb 256 to 1024 brought 86 to 159 MiB/s of \
-        reads and 91 to 165 of writes. Measured: writes of 1 MiB with a limit of 128 give 29316 \
-        writes/s of exactly 128 kB.",
+    title: "large requests are split at max_sectors_kb",
+    condition: "The mean request size is 90% or more of max_sectors_kb, fewer than 5% of \
+        requests are merged, the queue is 2 or more, and max_sectors_kb is 1024 kB or less and \
+        below what the device allows (max_hw_sectors_kb), for 5 of 8 s. A warning when the \
+        pieces are 256 kB or less and await is 3 times normal, but not behind a limit or during \
+        a flush. Suspected from 75%, because the last piece of each request is shorter; eBPF \
+        counts splits and confirms or withdraws it.",
+    look_alikes: "Sequential writeback and read-ahead are merged up to the limit: small \
+        requests grew, nothing was split. Applications that issue exactly that size are not \
+        split either; only eBPF can tell. Behind a bandwidth limit the pieces wait for the \
+        limit: disk-capped-cloud.",
+    remedy: "echo 1024 > /sys/block/DEV/queue/max_sectors_kb (up to max_hw_sectors_kb), made \
+        permanent with a udev rule; on dm and md set it on the layers above too. Or issue \
+        smaller requests in parallel.",
+    sources: "Field: with requests of 600 kB, raising max_sectors_kb from 256 to 1024 took \
+        reads from 86 to 159 MiB/s and writes from 91 to 165. Measured: writes of 1 MiB at a \
+        limit of 128 become 29316 writes/s of exactly 128 kB.",
     hold: Hold::of(5, 8),
     needs_time: Duration::from_secs(6),
 };

@@ -33,23 +33,26 @@ const FLAT: f64 = 0.05;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-saturated-or-capped"),
-    title: "requests pile up in front of a disk in pasted text: saturated or capped, it does not say",
-    condition: "In pasted text only: live, the rules about disks have the time to find out which it \
-        is. A disk that is neither known to spin nor to be local flash, with util 90% or more, and \
-        queue 16 (15.2) or more with await at least 3 times that of an empty queue (1 ms where that was not \
-        seen), or queue 4 (3.8) or more with await 20 ms or more. Or any disk whose reads or writes (10 or more) take \
-        100 ms or more on average, plus 20 ms for each MB of a request, with or without a run time. \
-        Not where another rule knows the cause. Always a suspicion.",
-    look_alikes: "A limit keeps throughput flat while the queue changes: disk-capped-cloud. An arm \
-        does 75 to 200 random requests a second: disk-hdd-saturated, once the disk is known to \
-        spin. Local flash: disk-flash-saturated. 100% util at normal latency has room: \
-        disk-util-pinned-not-saturated. A flush of dirty pages: disk-writeback-storm.",
-    remedy: "Find out which. lsblk -d -o NAME,ROTA,TRAN,MODEL says what the disk is: paste it with \
-        the figures. iostat -x 1 under two different loads says whether throughput stays the same, \
-        which is a limit. Then raise the limit, or spare the disk: pidstat -d names who uses it.",
-    sources: "The thresholds of disk-hdd-saturated and disk-flash-saturated. Measured with fio 3.33 \
-        on a virtual disk under other load: a queue of 95, 74 ms each, util 91%, and throughput that \
-        was not flat. Little's law: queue = IOPS * await.",
+    title: "requests queue up on a disk in pasted text: saturated or capped, the text does not \
+        say",
+    condition: "Pasted text only: live, the other disk rules have time to find out which it is. \
+        A disk that is known neither to spin nor to be local flash, with util 90% or more, and \
+        either queue 16 (15.2) or more with await at least 3 times that of an empty queue (1 ms \
+        if that was not seen), or queue 4 (3.8) or more with await 20 ms or more. Or any disk \
+        whose reads or writes (10 or more) take 100 ms or more on average, plus 20 ms per MB of \
+        request size, with or without a run time. Does not fire when another rule knows the \
+        cause. Always suspected.",
+    look_alikes: "A limit keeps throughput flat while the queue changes: disk-capped-cloud. A \
+        disk arm does 75 to 200 random requests per second: disk-hdd-saturated, once the disk \
+        is known to spin. Local flash: disk-flash-saturated. 100% util at normal latency leaves \
+        room: disk-util-pinned-not-saturated. A flush of dirty pages: disk-writeback-storm.",
+    remedy: "Find out which it is. lsblk -d -o NAME,ROTA,TRAN,MODEL identifies the disk: paste \
+        it with the figures. iostat -x 1 under two different loads shows whether throughput \
+        stays the same; if so, it is a limit. Then raise the limit or relieve the disk: pidstat \
+        -d shows what uses it.",
+    sources: "The thresholds of disk-hdd-saturated and disk-flash-saturated. Measured with fio \
+        3.33 on a virtual disk under other load: queue 95, 74 ms per request, util 91%, \
+        throughput not flat. Little's law: queue = IOPS * await.",
     hold: Hold::events(20),
     needs_time: Duration::from_secs(1),
 };

@@ -26,20 +26,20 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-slow-device"),
-    title: "requests take ten times their normal time without a queue to explain it",
-    condition: "Reads or writes (5 or more per second) that take 10 times their own median of the \
-        last ten minutes with a short queue, plus 20 ms for each MB of a request, and at least 5 ms \
-        (50 ms on a spinning disk), while the queue is below 4; for 5 of 8 s. Clears below 0.7 of \
-        that. After ten minutes the new latency is the normal one.",
+    title: "requests take ten times their normal latency with no queue to explain it",
+    condition: "Reads or writes (5 or more per second) take 10 times their median of the last \
+        ten minutes at a short queue, plus 20 ms per MB of request size, and at least 5 ms (50 \
+        ms on a spinning disk), with the queue below 4 (3.8), for 5 of 8 s. Clears below 0.7 of \
+        these. After ten minutes the new latency becomes the normal one.",
     look_alikes: "A queue explains latency: disk-capped-cloud, disk-hdd-saturated, \
-        disk-flash-saturated. Writes that wait for flushes: fs-flush-bound. Larger requests take \
-        longer; that is allowed for. A virtual machine that does not get its CPU sees slow disks \
-        too: look at steal.",
-    remedy: "smartctl -a or nvme smart-log for errors and wear, dmesg for resets and retries, the \
-        array for a rebuild; on a virtual disk the provider's status page. A limit of very few \
-        IOPS with one caller looks the same from here.",
-    sources: "Measured with a limit of 20 IOPS below a loop device and one synchronous writer: 50 \
-        ms at a queue of 1, against 0.1 ms before.",
+        disk-flash-saturated. Writes that wait for flushes: fs-flush-bound. Larger requests \
+        take longer; the threshold allows for that. A VM that does not get its CPUs sees slow \
+        disks too: check steal.",
+    remedy: "Check smartctl -a or nvme smart-log for errors and wear, dmesg for resets and \
+        retries, the array for a rebuild; on a virtual disk, the provider's status page. A \
+        limit of very few IOPS with one caller cannot be told apart from here.",
+    sources: "Measured with a limit of 20 IOPS below a loop device and one synchronous writer: \
+        50 ms at a queue of 1, against 0.1 ms before.",
     hold: Hold::of(5, 8),
     needs_time: Duration::from_secs(12),
 };

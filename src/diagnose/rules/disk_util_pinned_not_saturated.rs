@@ -22,17 +22,18 @@ const WAITING: f64 = 3.0;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-util-pinned-not-saturated"),
     title: "\"100% busy\" is not the bottleneck: the disk has room",
-    condition: "%util >= 95 on a disk that does not spin, and the queue is below 4 or the latency \
-        at most twice that of an empty queue; never with 3 times that latency. For 5 of 8 s.",
-    look_alikes: "A spinning disk at 100% is busy in earnest. A queue as deep as nr_requests, or \
+    condition: "%util >= 95 on a disk that does not spin, and either the queue is below 4 or \
+        await is at most twice that of an empty queue; never with a queue as deep as \
+        nr_requests or at 3 times that latency. For 5 of 8 s.",
+    look_alikes: "A spinning disk at 100% really is busy. A queue as deep as nr_requests, or \
         latency that grows with the queue at constant throughput, is a limit: \
         disk-capped-cloud. A depth of 1 (queue near 1) is an application that waits for each \
-        request: its speed is 1/latency.",
-    remedy: "Look elsewhere: locks, CPU, network, one synchronous writer. To use the room that is \
-        left, issue more requests at once (io_uring, more threads, larger batches).",
-    sources: "iostat(1) on parallel devices; field data: the same NVMe at 100% with 11k and with \
-        32k writes/s; a cloud volume at 27.85% with 33 requests in flight. io_ticks is sampled \
-        per jiffy on 5.0 to 6.9.",
+        request: IOPS are 1/latency.",
+    remedy: "Look elsewhere: locks, CPU, network, one synchronous writer. To use the remaining \
+        room, issue more requests at once (io_uring, more threads, larger batches).",
+    sources: "iostat(1) on parallel devices. Field: the same NVMe at 100% with 11k and with 32k \
+        writes/s; a cloud volume at 27.85% with 33 requests in flight. io_ticks is sampled per \
+        jiffy on 5.0 to 6.9.",
     hold: Hold::of(5, 8),
     needs_time: Duration::from_secs(6),
 };

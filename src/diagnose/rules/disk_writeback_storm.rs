@@ -27,22 +27,23 @@ const FLUSHES: f64 = 300.0;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-writeback-storm"),
-    title: "dirty pages are flushed in one go and flood the disk",
-    condition: "Writes only (reads below 10%) of 64 kB or more, queue 32 or more, w_await 100 ms or \
-        more (20 ms where nothing spins), and 64 MB or more under writeback at any time in 5 s, or \
-        Dirty falling; for 3 of 5 s. Critical when dirty and writeback pages reach 90% of the \
-        threshold at which writers are held back, or when reads take 5 times their normal time. \
-        Clears when less than 16 MB are under writeback.",
-    look_alikes: "Large direct writes look the same on the disk, but nothing is under writeback. A \
-        commit that waits for a flush shows few large writes and a high f_await. On a volume with \
-        a limit the plateau is the cause, and this its consequence: disk-capped-cloud. Small \
-        writes at random on a spinning disk: disk-hdd-saturated.",
-    remedy: "The application may have finished long ago: its data is written now, at the cost of \
-        all others. Start earlier and write less at once: vm.dirty_background_bytes of some \
-        hundred MB instead of 10% of memory, sync_file_range or fsync every few MB, \
-        wbt_lat_usec, io.max of cgroup v2.",
-    sources: "Field: 281 to 358 writes/s of 505 kB at a queue of 137 to 145 and 317 to 596 ms on a \
-        disk, for minutes after the writer had ended; vm.dirty_* in \
+    title: "dirty pages are written back all at once and flood the disk",
+    condition: "Almost only writes (reads below 10%) of 64 kB or more, queue 32 or more, \
+        w_await 100 ms or more (20 ms if the disk does not spin), and either 64 MiB or more \
+        under writeback at some point in the last 5 s or Dirty falling, for 3 of 5 s. Critical \
+        when dirty plus writeback pages reach 90% of the threshold at which writers are \
+        throttled, or when reads take 5 times their normal latency. Clears below 16 MiB under \
+        writeback.",
+    look_alikes: "Large direct writes look the same on the disk, but nothing is under \
+        writeback. A commit that waits for a flush shows few large writes and a high f_await. \
+        On a capped volume the cap is the cause and this is its consequence: disk-capped-cloud. \
+        Small random writes on a spinning disk: disk-hdd-saturated.",
+    remedy: "The application may have finished long ago: its data is being written now, at \
+        everybody else's cost. Start writeback earlier and write less at once: \
+        vm.dirty_background_bytes of a few hundred MB instead of 10% of memory, sync_file_range \
+        or fsync every few MB, wbt_lat_usec, io.max of cgroup v2.",
+    sources: "Field: 281 to 358 writes/s of 505 kB at a queue of 137 to 145 and 317 to 596 ms \
+        on a disk, for minutes after the writer had exited; vm.dirty_* in \
         Documentation/admin-guide/sysctl/vm.rst.",
     hold: Hold::of(3, 5),
     needs_time: Duration::from_secs(4),

@@ -21,17 +21,19 @@ const DEEP: f64 = 4.0;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("dm-linear-imbalance"),
     title: "a volume over several disks loads only one of them",
-    condition: "A dm volume or a linear or raid0 array over two or more disks with a queue of 2 or \
-        more, where the busiest disk does 4 times the IOPS of the idlest, or that one none; for 30 \
-        of 40 s. Warns when requests wait at the busy disk: queue 4 or more and 3 times normal.",
-    look_alikes: "Shares of 57 to 43 or equal thirds are fine. Mirrors read from one side, \
-        multipath may use one path, spares and thin pools' metadata idle by design: they are not \
-        judged.",
-    remedy: "Linear volumes fill one disk after the other, so that hot data sits on one. Make it \
-        striped (lvcreate --stripes N, lvconvert --stripes), or place the data so that the load \
-        meets all disks.",
-    sources: "Field: an LVM volume over NVMe disks: one does 5730 writes/s at a queue of 2.95, the \
-        others nothing; striped over three they do 609144, 609470 and 610060 requests.",
+    condition: "A dm volume, or a linear or raid0 array, over two or more disks with a queue of \
+        2 or more, where the busiest disk does at least 4 times the IOPS of the least busy one, \
+        or that one does none, for 30 of 40 s. A warning when requests wait at the busy disk: \
+        queue 4 or more and await 3 times normal.",
+    look_alikes: "A split of 57 to 43, or equal thirds, is fine. Mirrors may read from one \
+        side, multipath may use one path, spares and thin-pool metadata are idle by design: \
+        none of these fires.",
+    remedy: "Linear volumes fill one disk after the other, so hot data sits on one of them. \
+        Stripe the volume (lvcreate --stripes N, lvconvert --stripes), or place the data so \
+        that the load reaches all disks.",
+    sources: "Field: an LVM volume over NVMe disks: one disk does 5730 writes/s at a queue of \
+        2.95, the others nothing; striped over three they do 609144, 609470 and 610060 \
+        requests.",
     hold: Hold::of(30, 40),
     needs_time: Duration::from_secs(32),
 };

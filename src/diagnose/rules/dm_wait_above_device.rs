@@ -16,15 +16,17 @@ const CLEAR: f64 = 0.7;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("dm-wait-above-device"),
     title: "requests wait in the dm layer while the disks below answer at once",
-    condition: "await of a dm volume 5 times that of the disks below it, and 8 or more requests \
-        that are in the volume and not in the disks; for 5 of 8 s. Clears below 0.7 of that.",
-    look_alikes: "A slow or capped disk shows the same latency itself: disk-capped-cloud and \
-        others name it. A cgroup limit on the disk below delays above it too: cgroup-io-throttle.",
-    remedy: "They wait for a merge, a plug or a tag: raise queue/nr_requests of the disk, use the \
-        scheduler none, write larger requests. A snapshot, thin or crypt target does its own work \
-        per request: look at its CPU.",
-    sources: "Field: an LVM volume with 60362 writes/s of 4 kB: 2.53 ms and a queue of 152 in dm, \
-        0.09 ms and 4.5 in the NVMe below, which merged 14% of them.",
+    condition: "await of a dm volume is 5 times that of the disks below it, and 8 or more \
+        requests are queued in the volume but not in the disks, for 5 of 8 s. Clears below 0.7 \
+        of these.",
+    look_alikes: "A slow or capped disk shows the latency itself: disk-capped-cloud and the \
+        other disk rules name it. A cgroup limit on the disk below also delays requests above \
+        it: cgroup-io-throttle.",
+    remedy: "They wait for a merge, a plug or a tag: raise queue/nr_requests of the disk, use \
+        the none scheduler, write larger requests. Snapshot, thin and crypt targets do work of \
+        their own per request: check their CPU.",
+    sources: "Field: an LVM volume with 60362 writes/s of 4 kB: 2.53 ms and a queue of 152 in \
+        dm, 0.09 ms and 4.5 in the NVMe below, which merged 14% of them.",
     hold: Hold::of(5, 8),
     needs_time: Duration::from_secs(6),
 };

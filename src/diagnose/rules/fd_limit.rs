@@ -15,20 +15,20 @@ const MOST: usize = 1000;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("fd-limit"),
-    title: "a process has used up its open files: accept, connect and open fail",
-    condition: "95% or more of RLIMIT_NOFILE (soft) is in use, for 3 of 5 s. Critical when all of \
-        it is: the next descriptor is refused with EMFILE. Clears below 90%. Needs Linux 6.2, \
+    title: "a process is out of file descriptors: accept, connect and open fail",
+    condition: "95% or more of the soft RLIMIT_NOFILE is in use, for 3 of 5 s. Critical when \
+        all of it is: the next descriptor fails with EMFILE. Clears below 90%. Needs Linux 6.2, \
         which counts descriptors.",
     look_alikes: "A server that accepts slowly with descriptors to spare: tcp-listen-overflow \
-        without this one. ENFILE: the host's fs.file-max is used up, whoever asks. A pool that \
-        fills the limit by design and never asks for more.",
-    remedy: "Find out whether it leaks (the same kind of descriptor grows without end: sockets in \
-        CLOSE-WAIT, deleted files, epoll or pipe) and mend that. If it is only busy, raise the \
-        limit: LimitNOFILE= of the unit, ulimit -n; prlimit does it at once, for programs that do \
-        not size a table by it.",
+        without this finding. ENFILE: the host's fs.file-max is used up, for every process. A \
+        pool that fills its limit by design and never asks for more.",
+    remedy: "Find out whether it leaks (one kind of descriptor grows without bound: sockets in \
+        CLOSE-WAIT, deleted files, epoll or pipe) and fix the leak. If it is just busy, raise \
+        the limit: LimitNOFILE= of the unit, ulimit -n; prlimit takes effect at once, unless \
+        the program sized a table by the old limit.",
     sources: "stat(2) of /proc/PID/fd (since 6.2 its size is the number of descriptors), \
-        /proc/PID/limits; node-mixin warns of the host at 70 and 90%. Measured: a shell with \
-        ulimit -n 64 opens 64 and gets EMFILE.",
+        /proc/PID/limits; node-mixin warns for the whole host at 70 and 90%. Measured: a shell \
+        with ulimit -n 64 opens 64 and gets EMFILE.",
     hold: Hold::of(3, 5),
     needs_time: Duration::from_secs(4),
 };

@@ -15,15 +15,16 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("fs-flush-bound"),
-    title: "commits wait for the disk's cache to be flushed",
-    condition: "50 or more flushes per second that take 300 ms or more of each second (f/s times \
-        f_await), for 8 of 10 s. Clears below 0.7 of that.",
-    look_alikes: "Flushes that take no time: write cache off or protected by a battery. Writes that \
-        wait without flushes: disk-slow-device, disk-capped-cloud.",
-    remedy: "Commit in groups: fewer fsync per transaction (group commit, larger batches), a \
-        journal on a device of its own, flash with power-loss protection. Never nobarrier on a \
-        cache that forgets.",
-    sources: "diskstats fields 16 and 17 (since 5.5); a loop of write and fsync on a loop device.",
+    title: "commits wait for disk cache flushes",
+    condition: "50 or more flushes per second that take 300 ms or more of each second (f/s \
+        times f_await), for 8 of 10 s. Clears below 0.7 of these.",
+    look_alikes: "Flushes that take no time: the write cache is off or battery-backed. Slow \
+        writes without flushes: disk-slow-device, disk-capped-cloud.",
+    remedy: "Commit in groups: fewer fsyncs per transaction (group commit, larger batches), a \
+        journal on its own device, flash with power-loss protection. Never use nobarrier on a \
+        volatile write cache.",
+    sources: "diskstats fields 16 and 17 (since 5.5); a loop of write and fsync on a loop \
+        device.",
     hold: Hold::of(8, 10),
     needs_time: Duration::from_secs(10),
 };

@@ -17,22 +17,22 @@ const NOT_TINY: u64 = 100 << 20;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("fs-full"),
-    title: "a file system has no room left, or very little",
-    condition: "5% or less of the room is available to ordinary users, and less than 10 GB, for \
-        3 of 5 s. Critical when nothing is, or less than 1 MiB of a file system of 100 MiB or \
-        more: writes fail with ENOSPC. Clears above 7%. File systems that are mounted read-only \
-        and images (squashfs, iso9660), which are always full, are not judged.",
-    look_alikes: "Deleted files that a process still holds open: du finds less than df says, and \
-        only closing them gives the room back; the command below lists them. No inodes left: \
-        writes fail with ENOSPC too while df shows room (fs-inodes). A disk quota: ENOSPC or \
-        EDQUOT for one user or project. Blocks that ext4 keeps for root: df shows 100% while root \
-        still writes.",
-    remedy: "Find what grew (du), or who holds deleted files open; truncate or rotate logs, \
-        restart or signal the holder, enlarge the file system. For ext4, tune2fs -m lowers what \
-        is kept for root.",
-    sources: "statvfs(3): f_bavail against f_blocks - f_bfree + f_bavail, as df. node-mixin warns \
-        at 5% and is critical at 3%; awesome-prometheus-alerts warns at 10%. Measured: ext4 of \
-        16 MiB filled by root ends at f_bavail 0 with f_bfree 362.",
+    title: "a file system is full or nearly full",
+    condition: "5% or less of the space is available to ordinary users, and less than 10 GB, \
+        for 3 of 5 s. Critical when none is available, or less than 1 MiB on a file system of \
+        100 MiB or more: writes fail with ENOSPC. Clears above 7%. File systems mounted \
+        read-only, and images that are always full (squashfs, iso9660), are not checked.",
+    look_alikes: "Deleted files that a process still has open: du finds less than df reports, \
+        and only closing them frees the space; a command in the finding lists them. No inodes \
+        left: writes fail with ENOSPC too, while df shows space (fs-inodes). A disk quota: \
+        ENOSPC or EDQUOT for one user or project. Blocks that ext4 reserves for root: df shows \
+        100% while root can still write.",
+    remedy: "Find what grew (du) or what keeps deleted files open; truncate or rotate logs, \
+        restart or signal that process, enlarge the file system. On ext4, tune2fs -m lowers the \
+        reserve for root.",
+    sources: "statvfs(3): f_bavail against f_blocks - f_bfree + f_bavail, as in df. node-mixin \
+        warns at 5% and is critical at 3%; awesome-prometheus-alerts warns at 10%. Measured: \
+        ext4 of 16 MiB filled by root ends at f_bavail 0 with f_bfree 362.",
     hold: Hold::of(3, 5),
     needs_time: Duration::from_secs(4),
 };

@@ -16,18 +16,19 @@ const MADE_OF_ROOM: [&str; 1] = ["xfs"];
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("fs-inodes"),
-    title: "a file system has no inodes left, or very few: no more files can be made",
-    condition: "5% or less of the inodes are free, and fewer than 100,000, for 3 of 5 s. Critical \
-        when none is: new files fail with ENOSPC. Clears above 7%. File systems without such a \
-        limit (btrfs, vfat) are not judged, nor XFS, whose inodes are made of free room.",
-    look_alikes: "No room left: then df shows it as well (fs-full). A disk quota on the number of \
+    title: "a file system is out of inodes or nearly so: new files cannot be created",
+    condition: "5% or less of the inodes are free, and fewer than 100,000, for 3 of 5 s. \
+        Critical when none is free: creating files fails with ENOSPC. Clears above 7%. File \
+        systems without such a limit (btrfs, vfat) are not checked, nor is XFS, which allocates \
+        inodes from free space.",
+    look_alikes: "No space left: df shows that too (fs-full). A disk quota on the number of \
         files: EDQUOT, for one user or project.",
-    remedy: "Find the directory with the most files (du --inodes): session and cache files, mail \
-        queues, container layers. Delete or archive them. ext4 gets its inodes when it is made \
-        (mkfs.ext4 -i or -N), tmpfs by its option nr_inodes.",
-    sources: "statvfs(3): f_ffree of f_files, as df -i; node-mixin warns at 5%. Measured: ext4 \
-        made with -N 16 has 5 to give, and fails at the sixth file with ENOSPC and 90% of its \
-        room free.",
+    remedy: "Find the directory with the most files (du --inodes): session and cache files, \
+        mail queues, container layers. Delete or archive them. ext4 fixes its inode count when \
+        it is created (mkfs.ext4 -i or -N), tmpfs by the mount option nr_inodes.",
+    sources: "statvfs(3): f_ffree of f_files, as in df -i; node-mixin warns at 5%. Measured: \
+        ext4 created with -N 16 has 5 to give, and the sixth file fails with ENOSPC with 90% of \
+        the space free.",
     hold: Hold::of(3, 5),
     needs_time: Duration::from_secs(4),
 };

@@ -13,21 +13,21 @@ const LOCAL: [&str; 3] = ["btrfs", "bcachefs", "ubifs"];
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("fs-read-only"),
-    title: "a file system was mounted for writing and turned read-only: writes fail",
-    condition: "The mount point is rw while the file system itself is ro, or shows emergency_ro \
-        or shutdown: the kernel did that, for an error. Suspected and a warning only where it was \
-        so before we looked and no option tells why.",
-    look_alikes: "Mounted read-only by choice: then the mount point is ro as well, and nothing \
-        is said, nor of images (squashfs, iso9660), which cannot be written to. A remount by \
-        hand (mount -o remount,ro) sets both too. A full file system fails with ENOSPC, not \
+    title: "a file system mounted read-write has turned read-only: writes fail",
+    condition: "The mount point is rw, but the file system itself is ro or shows emergency_ro \
+        or shutdown: the kernel did that because of an error. Only suspected, and a warning, \
+        when it was already so at the start and no option says why.",
+    look_alikes: "Mounted read-only on purpose: the mount point is ro too, and this rule is \
+        silent, as it is for images (squashfs, iso9660), which cannot be written. A manual \
+        remount (mount -o remount,ro) sets both. A full file system fails with ENOSPC, not \
         EROFS (fs-full).",
     remedy: "Look up the first error in the kernel log: a disk that fails or was gone for a \
-        moment, or damage in the file system. Save the data, look at the disk (smartctl, the \
-        storage's own log), unmount, run fsck, mount again. Remounting rw without fsck risks \
+        moment, or a corrupt file system. Save the data, check the disk (smartctl, the storage \
+        system's own log), unmount, run fsck, mount again. Remounting rw without fsck risks \
         more damage.",
     sources: "/proc/self/mountinfo: options of the mount point and, after the dash, of the file \
-        system. Measured on 6.18: ext4 with errors=remount-ro after an error is rw with \
-        emergency_ro (since 6.15), and writes give EROFS; before that the kernel sets ro there.",
+        system. Measured on 6.18: ext4 with errors=remount-ro is rw with emergency_ro (since \
+        6.15) after an error, and writes fail with EROFS; older kernels set ro there.",
     hold: Hold::events(5),
     needs_time: Duration::from_secs(1),
 };

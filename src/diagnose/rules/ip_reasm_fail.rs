@@ -24,17 +24,17 @@ const HIGH: u64 = 4 << 20;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("ip-reasm-fail"),
-    title: "packets that came in fragments are thrown away: parts of them are missing",
-    condition: "ReasmFails grows by 10 or more in 10 s and is 1% or more of the packets that came \
-        in fragments (with ReasmOKs), IPv4 and IPv6 together. Clears below 7 and 0.7%.",
+    title: "fragmented packets are dropped: they cannot be reassembled",
+    condition: "ReasmFails grows by 10 or more in 10 s and is 1% or more of all fragmented \
+        packets (ReasmFails plus ReasmOKs), IPv4 and IPv6 together. Clears below 7 and 0.7%.",
     look_alikes: "Lost fragments: each failure is a timeout (ReasmTimeout). No memory for \
         fragments: failures without timeouts, and FRAG memory near ipfrag_high_thresh (4 MiB). \
-        Packets without fragments fail nowhere here.",
-    remedy: "Avoid fragments: a path MTU that is right (a tunnel makes packets too large), smaller \
-        datagrams (EDNS 1232, NFS over TCP). Timeouts: a firewall or load balancer that drops or \
-        spreads fragments, or loss. Memory: raise net.ipv4.ipfrag_high_thresh.",
-    sources: "/proc/net/snmp, snmp6, sockstat; net/ipv4/ip_fragment.c; measured on 6.18: fragments \
-        that never complete count ReasmTimeout and ReasmFails after ipfrag_time.",
+        Unfragmented packets never count here.",
+    remedy: "Avoid fragmentation: a correct path MTU (a tunnel makes packets too large), \
+        smaller datagrams (EDNS 1232, NFS over TCP). Timeouts: a firewall or load balancer that \
+        drops or scatters fragments, or packet loss. Memory: raise net.ipv4.ipfrag_high_thresh.",
+    sources: "/proc/net/snmp, snmp6, sockstat; net/ipv4/ip_fragment.c. Measured on 6.18: \
+        fragments that never complete count ReasmTimeout and ReasmFails after ipfrag_time.",
     hold: Hold::events(20),
     needs_time: Duration::from_secs(7),
 };

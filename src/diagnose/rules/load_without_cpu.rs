@@ -15,13 +15,13 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("load-without-cpu"),
-    title: "the load is high although the CPUs idle: tasks pile up in uninterruptible sleep",
-    condition: "A load (1 min) of 2 per CPU or more, 60% or more idle or iowait, and one blocked \
-        task per CPU or more, for 10 of 15 s. Clears below 70% of each.",
-    look_alikes: "Work for the CPUs: then they are not idle (cpu-saturation). A burst that is \
-        over: the load average remembers it for a minute, but nothing is blocked now. Kernel \
-        threads that sleep uninterruptibly by habit count in neither.",
-    remedy: "See what the tasks wait in (wchan): a disk that hangs or is flooded (disk-hung, \
+    title: "the load average is high while the CPUs are idle: tasks pile up in D state",
+    condition: "load1 of 2 per CPU or more, 60% or more idle plus iowait, and one blocked task \
+        per CPU or more, for 10 of 15 s. Clears below 70% of each.",
+    look_alikes: "CPU work: the CPUs are not idle then (cpu-saturation). A burst that is over: \
+        the load average remembers it for a minute, but nothing is blocked now. Kernel threads \
+        that idle in uninterruptible sleep count in neither.",
+    remedy: "See what the tasks wait in (wchan): a hung or flooded disk (disk-hung, \
         disk-writeback-storm), an NFS server that is gone, a frozen file system, a lock in a \
         driver.",
     sources: "/proc/loadavg (counts D tasks), /proc/stat procs_blocked, \

@@ -17,18 +17,18 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("md-background-io"),
-    title: "the disks of an array work for the array itself: resync, rebuild or check",
-    condition: "The members of an md array move 5 times the bytes of the array (and 10 MiB/s) with \
-        more than 12 requests for each of the array's, for 20 of 30 s; or sync_action is neither \
-        idle nor frozen.",
-    look_alikes: "Small writes to raid5 and raid6 read and write parity: up to 12 requests of the \
-        members for one of the array are taken for that. Other volumes on the same disks: look at \
-        their holders.",
-    remedy: "cat /proc/mdstat. Slow it down while users wait: sync_speed_max (kB/s), or echo idle > \
-        sync_action for a check; it goes on later. After a fault let it finish: redundancy is \
-        missing meanwhile.",
-    sources: "Field: a raid6 that wrote 1.8 MB/s while its four members read 577 MB/s and wrote 201 \
-        MB/s.",
+    title: "an array's disks are busy with resync, rebuild or check",
+    condition: "The members of an md array move 5 times the bytes of the array (and 10 MiB/s), \
+        with 12 or more requests for each request of the array, for 20 of 30 s; or sync_action \
+        is neither idle nor frozen.",
+    look_alikes: "Small writes to raid5 and raid6 read and write parity: up to 12 member \
+        requests per array request are put down to that. Other volumes on the same disks add \
+        I/O of their own: in that case only sync_action counts; check the disks' holders.",
+    remedy: "cat /proc/mdstat. Slow it down while users wait: sync_speed_max (kB/s), or for a \
+        check echo idle > sync_action; it resumes later. After a failure let it finish: the \
+        array has no redundancy until then.",
+    sources: "Field: a raid6 that wrote 1.8 MB/s while its four members read 577 MB/s and wrote \
+        201 MB/s.",
     hold: Hold::of(20, 30),
     needs_time: Duration::from_secs(22),
 };

@@ -23,16 +23,16 @@ const MAJOR_FAULTS: f64 = 500.0;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("mem-stall"),
-    title: "tasks stand still while memory is reclaimed or swapped in",
-    condition: "All tasks that could run wait for memory in 10% or more of the time (PSI memory \
-        full), for 5 of 10 s. Critical at 40%. Clears below 7%.",
+    title: "tasks stall while memory is reclaimed or swapped in",
+    condition: "All runnable tasks wait for memory 10% or more of the time (memory PSI full), \
+        for 5 of 10 s. Critical at 40%. Clears below 7%.",
     look_alikes: "A cold cache: reading a file for the first time is I/O, not memory; refaults \
-        stay low. Little free memory: page cache is there to be used, and nobody waits for it. A \
-        cgroup at its limit on a host with free memory: that is this finding, and the group is \
-        named.",
+        stay low. Little free memory: the page cache is meant to use it, and nothing waits. A \
+        cgroup at its limit on a host with free memory: that is this finding too, and it names \
+        the cgroup.",
     remedy: "Find the cgroup at its limit: memory.max and memory.limit_in_bytes include page \
-        cache, so that a buffered writer stalls in its own dirty pages. Raise the limit, use less \
-        (a smaller heap, O_DIRECT), or protect the others with memory.low.",
+        cache, so a buffered writer stalls on its own dirty pages. Raise the limit, use less \
+        memory (a smaller heap, O_DIRECT), or protect other cgroups with memory.low.",
     sources: "/proc/pressure/memory, /proc/vmstat; node-mixin warns at 500 major faults/s.",
     hold: Hold::of(5, 10),
     needs_time: Duration::from_secs(6),

@@ -21,18 +21,20 @@ type Sender<'a> = (&'a Suspect, NextHop);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("neigh-unresolved"),
-    title: "the next hop does not answer on the link; packets never leave this host",
-    condition: "A connection retransmits, and the next hop of its route is INCOMPLETE or FAILED in \
-        the neighbour table. Critical when that is a gateway, warn when it is the peer itself. \
-        Clears when the address is resolved or nothing retransmits.",
-    look_alikes: "Packets that are lost on the way: the neighbour is REACHABLE or STALE then \
-        (tcp-rto-storm). No route: the lookup fails with an errno (tcp-silent-rto). TCP counts a \
-        retransmission that the neighbour layer discards as sent, so RetransSegs and total_retrans \
-        grow as if it had left.",
-    remedy: "Is the next hop up, and in this VLAN and subnet? Watch ARP or neighbour discovery on \
-        the interface: requests without a reply mean the other side or the switch, no requests a \
-        local filter. After a failover, a wrong static entry or a changed MAC address shows here.",
-    sources: "RTM_GETNEIGH of the next hop (since 5.0); net/core/neighbour.c; measured on 6.18: \
+    title: "the next hop does not answer ARP or neighbour discovery; packets never leave this \
+        host",
+    condition: "A connection retransmits, and the next hop of its route is INCOMPLETE or FAILED \
+        in the neighbour table. Critical when that is a gateway, a warning when it is the peer \
+        itself. Clears when the address resolves or nothing retransmits.",
+    look_alikes: "Packets lost on the path: the neighbour is REACHABLE or STALE \
+        (tcp-rto-storm). No route: the lookup fails with an errno (tcp-silent-rto). TCP counts \
+        a retransmission as sent even if the neighbour layer discards it, so RetransSegs and \
+        total_retrans grow as if it had left.",
+    remedy: "Is the next hop up, and in this VLAN and subnet? Watch ARP or neighbour discovery \
+        on the interface: requests without a reply point to the other side or the switch, no \
+        requests at all to a local filter. After a failover, a wrong static entry or a changed \
+        MAC address shows up here.",
+    sources: "RTM_GETNEIGH of the next hop (since 5.0); net/core/neighbour.c. Measured on 6.18: \
         with the neighbour FAILED, RetransSegs +10 while the device sent 3 packets.",
     hold: Hold::events(4),
     needs_time: Duration::from_secs(3),

@@ -20,18 +20,20 @@ const WIRED: [&str; 3] = ["bond", "team", "veth"];
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("nic-errors"),
-    title: "a network device counts bad packets, or its link comes and goes",
-    condition: "rx_errors (without what nic-rx-drop counts: missed and fifo) or tx_errors are 1% \
-        or more of the packets received or sent, and 1/s, for 3 of 10 s; or the carrier changed 4 \
-        times or more in the last minute. NICs, bond, team and veth. Clears below 0.7%.",
-    look_alikes: "A ring that is not emptied in time: rx_missed and rx_fifo (nic-rx-drop). \
-        rx_dropped: packets that nobody here wants. Tunnels count tx_errors without a peer. A \
-        bridge loses its carrier with its last port: not judged.",
-    remedy: "crc or frame errors: cable, transceiver, switch port, a duplex that does not match. \
-        Carrier changes: the same, or a driver that resets; look at dmesg and at the switch's \
-        log. Only length errors: an MTU that does not match.",
-    sources: "rtnl_link_stats64, IFLA_CARRIER_CHANGES; node-mixin NodeNetworkReceiveErrs warns at \
-        1%; measured on 6.18: a veth's peer set down and up three times counts 6 changes.",
+    title: "a network device counts packet errors, or its link flaps",
+    condition: "rx_errors (without missed and fifo errors, which are nic-rx-drop) or tx_errors \
+        are 1% or more of the packets received or sent, and 1/s or more, for 3 of 10 s; or the \
+        carrier changed 4 times or more in the last minute. Covers NICs, bond, team and veth. \
+        Clears below 0.7%.",
+    look_alikes: "A ring that is not drained in time: rx_missed and rx_fifo (nic-rx-drop). \
+        rx_dropped: packets that nothing on this host wants. Tunnels count tx_errors without a \
+        peer. A bridge loses its carrier with its last port: not checked.",
+    remedy: "crc or frame errors: cable, transceiver, switch port, duplex mismatch. Carrier \
+        changes: the same, or a driver that resets; check dmesg and the switch's log. Only \
+        length errors: an MTU mismatch.",
+    sources: "rtnl_link_stats64, IFLA_CARRIER_CHANGES; node-mixin NodeNetworkReceiveErrs warns \
+        at 1%. Measured on 6.18: setting a veth's peer down and up three times counts 6 \
+        changes.",
     hold: Hold::of(3, 10),
     needs_time: Duration::from_secs(4),
 };

@@ -16,18 +16,20 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("nic-few-queues"),
-    title: "the CPUs behind a NIC's queues are full while others have time",
-    condition: "A NIC has fewer receive queues than CPUs, without RPS; each of the two or more \
-        CPUs that take its interrupts is 70% or more in the kernel, and the others are 30% idle \
-        or more, for 10 of 15 s. Info when the NIC has no more queues to give, or nobody knows \
-        and it has at least half as many as CPUs. Clears below 49% and 21%.",
-    look_alikes: "Queues whose interrupts share fewer CPUs, or a single one: that is \
-        softirq-one-core, spread them. All CPUs busy: more queues do not help. veth and other \
-        devices of software: their softirq runs on the CPU of the sender.",
-    remedy: "More queues (ethtool -L DEV combined N); at the NIC's maximum spread in software \
-        (rps_cpus, xps_cpus), use a second NIC, or scale out.",
-    sources: "/sys/class/net/DEV/queues, ETHTOOL_MSG_CHANNELS_GET, /proc/interrupts, /proc/stat; \
-        field: 32 of 32 queues on 40 to 64 cores end at 6.2 of 12 million packets/s.",
+    title: "the CPUs that serve a NIC's queues are saturated while other CPUs are idle",
+    condition: "A NIC has fewer receive queues than there are CPUs, and no RPS; each of the two \
+        or more CPUs that take its interrupts spends 70% or more in the kernel, and the other \
+        CPUs are 30% idle or more, for 10 of 15 s. Info when the NIC has no more queues to \
+        give, or when that is unknown and it has at least half as many queues as CPUs. Clears \
+        below 49% and 21%.",
+    look_alikes: "Queues whose interrupts share fewer CPUs, or a single one: softirq-one-core, \
+        spread the interrupts. All CPUs busy: more queues do not help. veth and other software \
+        devices: their softirq runs on the sender's CPU.",
+    remedy: "Add queues (ethtool -L DEV combined N). At the NIC's maximum, spread packets in \
+        software (rps_cpus, xps_cpus), add a second NIC, or scale out.",
+    sources: "/sys/class/net/DEV/queues, ETHTOOL_MSG_CHANNELS_GET, /proc/interrupts, \
+        /proc/stat. Field: 32 of 32 queues on 40 to 64 cores top out at 6.2 of 12 million \
+        packets/s.",
     hold: Hold::of(10, 15),
     needs_time: Duration::from_secs(11),
 };

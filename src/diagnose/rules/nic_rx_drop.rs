@@ -17,14 +17,15 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("nic-rx-drop"),
-    title: "the NIC loses received packets: its ring is not emptied in time",
-    condition: "rx_missed and rx_fifo errors grow by 10/s or more, or by 0.1% of the packets \
-        received (and 1/s), for 3 of 10 s. Clears below 7/s and 0.07%.",
-    look_alikes: "rx_dropped alone: packets of unknown protocols and foreign VLANs are counted \
-        there on a healthy host. Drops behind the NIC: softnet-drop-or-squeeze, a full socket.",
-    remedy: "A bigger ring (ethtool -G), more queues (ethtool -L), the interrupts on CPUs that \
+    title: "the NIC drops received packets: its ring is not drained in time",
+    condition: "rx_missed plus rx_fifo errors grow by 10/s or more, or by 1/s or more and 0.1% \
+        of the packets received, for 3 of 10 s. Clears below 7/s and 0.07%.",
+    look_alikes: "rx_dropped alone: unknown protocols and foreign VLANs count there on a \
+        healthy host. Drops after the NIC: softnet-drop-or-squeeze, a full socket buffer.",
+    remedy: "A larger ring (ethtool -G), more queues (ethtool -L), the interrupts on CPUs that \
         have time (softirq-one-core, nic-few-queues).",
-    sources: "rtnl_link_stats64: rx_missed_errors, rx_fifo_errors; netdata warns at 2% in 10 min.",
+    sources: "rtnl_link_stats64: rx_missed_errors, rx_fifo_errors; netdata warns at 2% over 10 \
+        min.",
     hold: Hold::of(3, 10),
     needs_time: Duration::from_secs(4),
 };

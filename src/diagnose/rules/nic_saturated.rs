@@ -19,15 +19,16 @@ const LATELY: Duration = Duration::from_secs(12);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("nic-saturated"),
-    title: "this NIC carries nearly all that its link, or the provider of the VM, allows",
-    condition: "A NIC sends or receives 90% or more of its speed, or its driver counts packets \
-        that a limit of the provider held back (*_allowance_exceeded), in 5 of 8 s; the latter \
-        is critical: packets are dropped. Clears below 85%, and without such packets.",
-    look_alikes: "A shaper (tc-shaped): it has a rate and packets wait in it. Virtual NICs: virtio \
-        does not know its speed, which is said; veth makes one up and is not judged. A single burst above an \
-        allowance: the counter stands still again.",
-    remedy: "A faster NIC or a bigger instance, several NICs in a bond, less traffic: compression, \
-        a cache nearer to the reader. conntrack_allowance: fewer connections, or longer ones.",
+    title: "a NIC runs close to the limit of its link or of the VM's provider",
+    condition: "A NIC sends or receives 90% or more of its link speed, or its driver counts \
+        packets over a provider limit (*_allowance_exceeded), in 5 of 8 s; the latter is \
+        critical, because packets are dropped. Clears below 85%, and without such packets.",
+    look_alikes: "A shaper (tc-shaped): it has a rate, and packets queue in it. Virtual NICs: \
+        virtio does not know its speed, and the rule says so; veth makes one up and is not \
+        checked. A single burst over an allowance: the counter stops growing.",
+    remedy: "A faster NIC or a larger instance, several NICs in a bond, or less traffic: \
+        compression, a cache closer to the reader. conntrack_allowance: fewer or longer-lived \
+        connections.",
     sources: "IFLA_STATS64 and ETHTOOL_MSG_LINKMODES_GET or /sys/class/net/DEV/speed; driver \
         statistics of ena (ethtool -S); netdata warns at 90% and clears at 85%.",
     hold: Hold::of(5, 8),

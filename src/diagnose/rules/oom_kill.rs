@@ -23,20 +23,21 @@ const COUNTER: &str = "vmstat.oom_kill";
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("oom-kill"),
-    title: "the kernel kills processes for want of memory",
-    condition: "oom_kill of /proc/vmstat grew within 30 s. The cgroup is the one whose own count \
-        grew; the process is the one that the kernel's log names. Critical when 3 or more were killed in that time, or when no cgroup is at a limit: \
-        then the host is out of memory.",
-    look_alikes: "A killer in user space (systemd-oomd, earlyoom) sends SIGKILL as well: the \
-        kernel's counter stands still, their own log tells. A supervisor that kills and restarts \
-        for a failed health check. An allocation that fails (ENOMEM) kills nobody.",
-    remedy: "Raise the limit of the cgroup, or let the process use less (heap size, workers, \
-        caches); tmpfs and shared memory count as well. On a host out of memory find the largest \
-        processes, add memory or swap, and protect what matters with memory.min, memory.low or \
-        oom_score_adj.",
-    sources: "/proc/vmstat oom_kill (Linux 4.13), memory.events and memory.oom_control oom_kill; \
-        /dev/kmsg. Measured: a process that allocates in a v1 group of 50 MB is killed every 0.7 s; both \
-        counters grow alike.",
+    title: "the kernel's OOM killer is killing processes",
+    condition: "oom_kill in /proc/vmstat grew within 30 s. The cgroup is the one whose own \
+        counter grew; the process is the one named in the kernel log. Critical when 3 or more \
+        were killed in that time, or when the victim's cgroup is known and neither it nor a \
+        cgroup above it hit its limit: the host is out of memory.",
+    look_alikes: "A userspace OOM killer (systemd-oomd, earlyoom) sends SIGKILL too: the \
+        kernel's counter does not grow, and its own log tells. A supervisor that kills and \
+        restarts after a failed health check. An allocation that fails (ENOMEM) kills nothing.",
+    remedy: "Raise the cgroup's limit, or make the process use less (heap size, workers, \
+        caches); tmpfs and shared memory count too. On a host that is out of memory, find the \
+        largest processes, add memory or swap, and protect what matters with memory.min, \
+        memory.low or oom_score_adj.",
+    sources: "/proc/vmstat oom_kill (Linux 4.13), memory.events and memory.oom_control \
+        oom_kill; /dev/kmsg. Measured: a process that allocates in a v1 cgroup of 50 MB is \
+        killed every 0.7 s; both counters grow alike.",
     hold: Hold::events(10),
     needs_time: Duration::from_secs(2),
 };

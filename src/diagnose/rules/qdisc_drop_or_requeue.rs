@@ -13,14 +13,16 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("qdisc-drop-or-requeue"),
-    title: "packets are dropped in a device's queue, or given back by its driver",
+    title: "a device's qdisc drops packets, or its driver hands them back",
     condition: "The root qdisc of a device without a shaper drops 10 packets/s or more, or gets \
-        100 packets/s or more back from the driver, for 3 of 10 s. Clears below 7 and 70.",
-    look_alikes: "A shaper: drops there are its work (tc-shaped). netem drops on purpose. fq_codel \
+        100 packets/s or more back from the driver (requeues), for 3 of 10 s. Clears below 7 \
+        and 70.",
+    look_alikes: "A shaper: dropping is its job (tc-shaped). netem drops on purpose. fq_codel \
         drops a little to keep the queue short: that is how it signals congestion. A policer \
         counts its drops at ingress, not at the root.",
     remedy: "Drops: a longer txqueuelen, fewer bursts, fq_codel. Requeues: the driver's ring is \
-        full, because the link is slower than the sender or the ring is small (ethtool -G, BQL).",
+        full, because the link is slower than the sender or the ring is too small (ethtool -G, \
+        BQL).",
     sources: "RTM_GETQDISC (TCA_STATS2: drops, requeues).",
     hold: Hold::of(3, 10),
     needs_time: Duration::from_secs(4),

@@ -19,16 +19,17 @@ const TO_MANY: [&str; 2] = ["IpExtInBcastPkts", "IpExtInMcastPkts"];
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("rp-filter-drop"),
-    title: "packets are dropped because their source is routed through another device (rp_filter)",
-    condition: "IPReversePathFilter grows by 5/s or more in 3 of the last 10 s. A remark while no \
-        more are dropped than broadcasts and multicasts arrive. Clears below 3.5/s.",
-    look_alikes: "Two devices on one wire: each broadcast comes twice, and one copy is dropped; \
-        InBcastPkts grows as fast. A firewall that drops: its rule counts, this counter stands \
-        still. Packets with forged sources from outside: dropped for good reason.",
-    remedy: "Traffic that comes and goes by different ways (several uplinks, policy routing, \
-        tunnels, IPVS): a rule and table for the second way, or net.ipv4.conf.DEV.rp_filter=2 \
-        (the larger of all and DEV counts). Else find who sends with that source.",
-    sources: "/proc/net/netstat; net/ipv4/fib_frontend.c; calico#3145; measured on 6.18 with \
+    title: "rp_filter drops packets whose source routes back through another device",
+    condition: "IPReversePathFilter grows by 5/s or more in 3 of the last 10 s. Info as long as \
+        it drops no more than the broadcasts and multicasts that arrive. Clears below 3.5/s.",
+    look_alikes: "Two devices on one wire: each broadcast arrives twice and one copy is \
+        dropped; InBcastPkts grows as fast. A firewall that drops: its rule counts, this \
+        counter does not. Packets with forged sources from outside: dropped rightly.",
+    remedy: "Traffic that comes and goes by different paths (several uplinks, policy routing, \
+        tunnels, IPVS): add a rule and table for the second path, or set \
+        net.ipv4.conf.DEV.rp_filter=2 (the larger of all and DEV applies). Otherwise find what \
+        sends with that source address.",
+    sources: "/proc/net/netstat; net/ipv4/fib_frontend.c; calico#3145. Measured on 6.18 with \
         rp_filter=1: 20 datagrams from a foreign source count 20.",
     hold: Hold::events(20),
     needs_time: Duration::from_secs(5),

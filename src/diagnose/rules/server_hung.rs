@@ -18,22 +18,24 @@ const EXAMPLES: usize = 5;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("server-hung"),
-    title: "a server takes no request and answers none",
+    title: "a server is hung: it reads no requests and answers none",
     condition: "On 3 or more established connections of one process, or of one listener that \
-        nobody accepts from, the same bytes lie unread for 5 s (3 s when the process is stopped), \
-        and no connection of that process moves: nothing is taken from a receive queue, nothing is given to be sent, none is \
-        accepted. It has read or answered at some time before, or the connections wait to be \
-        accepted. Critical from 15 s on. Clears as soon as one connection moves.",
-    look_alikes: "Backpressure, or one slow request: other connections of the process move then. \
-        A reader of one large stream that stands still fills its buffer: tcp-receiver-not-reading. \
-        A protocol that never reads what it is sent has never taken a byte.",
-    remedy: "See what the process does instead. Stopped: `kill -CONT` it, or let the debugger go. \
-        One thread at 100%: a long script or query holds the loop; end that one. In D state: the \
-        disk or the remote file system that it waits for. Asleep: a lock, a pool that is used up, \
-        or a server behind it; its stack tells.",
-    sources: "Recv-Q, tcpi_bytes_received and tcpi_bytes_acked of sock_diag (since 4.1); an inode \
-        of 0 is a connection that nobody has accepted; measured on 6.18: redis in a script of 30 s \
-        with 60 clients holds Recv-Q 48 on each, and no buffer fills.",
+        nothing accepts from, the same bytes stay unread for 5 s (3 s if the process is \
+        stopped), and no connection of that process makes progress: nothing is read from a \
+        receive queue, nothing is queued for sending, nothing is accepted. The connections were \
+        read or answered at some time before, or they wait to be accepted. Critical from 15 s. \
+        Clears as soon as one connection makes progress.",
+    look_alikes: "Backpressure, or one slow request: other connections of the process make \
+        progress. A stalled reader of one large stream fills its buffer: \
+        tcp-receiver-not-reading. A protocol that never reads what it is sent has never read a \
+        byte.",
+    remedy: "See what the process does instead. Stopped: `kill -CONT` it, or detach the \
+        debugger. One thread at 100%: a long script or query blocks the event loop; end that \
+        one. D state: the disk or remote file system that it waits for. Asleep: a lock, an \
+        exhausted pool, or a server behind it; the stack shows which.",
+    sources: "Recv-Q, tcpi_bytes_received and tcpi_bytes_acked of sock_diag (since 4.1); inode \
+        0 marks a connection not accepted yet. Measured on 6.18: redis in a script of 30 s with \
+        60 clients shows Recv-Q 48 on each, and no buffer fills.",
     hold: Hold::events(2),
     needs_time: Duration::from_secs(6),
 };

@@ -19,18 +19,19 @@ const STOLEN: f64 = 0.5;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("softirq-long-run"),
-    title: "a softirq keeps a CPU for 10 ms and more at a time",
-    condition: "A run of a softirq vector takes 10 ms or more on a CPU (eBPF), in 3 intervals of \
-        the last 20 s. Intervals in which the hypervisor took half as long from that CPU do not \
-        count.",
-    look_alikes: "Many short runs: softirq-one-core. A virtual CPU that is stopped by the \
-        hypervisor in the middle of a run: steal grows by as much. A single long run: a driver \
-        that resets, a rule set that is loaded.",
-    remedy: "NET_RX, NET_TX: long chains of firewall or tc rules for each packet, a large \
-        netdev_budget_usecs. TIMER: a kernel timer that walks a long list (thousands of cgroups, \
-        routes, conntrack entries). RCU: much is freed at once; rcu_nocbs moves it to threads.",
-    sources: "eBPF: irq:softirq_entry and softirq_exit; netdev_budget_usecs is 2 ms by default, \
-        so that NET_RX should end there; a scheduler tick is 1 to 10 ms.",
+    title: "a softirq occupies a CPU for 10 ms or more at a time",
+    condition: "One run of a softirq vector takes 10 ms or more on a CPU (eBPF), in 3 intervals \
+        of the last 20 s. Intervals in which the hypervisor stole half that time or more from \
+        the CPU do not count.",
+    look_alikes: "Many short runs: softirq-one-core. A vCPU that the hypervisor stops in the \
+        middle of a run: steal grows by as much. A single long run: a driver that resets, a \
+        rule set being loaded.",
+    remedy: "NET_RX, NET_TX: long chains of firewall or tc rules per packet, a large \
+        netdev_budget_usecs. TIMER: a kernel timer that walks a long list (thousands of \
+        cgroups, routes, conntrack entries). RCU: a lot is freed at once; rcu_nocbs moves that \
+        to threads.",
+    sources: "eBPF: irq:softirq_entry and softirq_exit. netdev_budget_usecs is 2 ms by default, \
+        so NET_RX should end there; a scheduler tick is 1 to 10 ms.",
     // Runs are remembered for 20 s already.
     hold: Hold::events(10),
     needs_time: Duration::from_secs(5),

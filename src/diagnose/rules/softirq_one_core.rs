@@ -25,23 +25,25 @@ const NO_IDLE: f64 = 5.0;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("softirq-one-core"),
-    title: "one CPU does the network interrupts for all",
-    condition: "With 2 CPUs or more: one is 60% or more in softirq, 4 times the median of the \
-        others or more, and does 70% or more of all NET_RX, for 5 of 8 s. With eBPF all of this is \
-        measured time, and half of that CPU's must be NET_RX or NET_TX. Without it, time is \
-        /proc/stat's and NET_RX is counted; where BLOCK, IRQ_POLL and TASKLET run as often as \
-        NET_RX there, which of them takes the time cannot be told. Critical when it has 5% idle time or less and \
-        softnet drops or runs out of its budget there. Clears below 40%.",
-    look_alikes: "A single flow: one connection hashes to one queue, more queues do not help it: where the other queues' interrupts have \
-        CPUs of their own it is a remark (info). \
-        veth, loopback and tunnels: their receive softirq runs on the CPU of the sender, with no \
-        interrupt of a NIC. Timer or block softirqs: NET_RX is then spread, or takes little of \
-        the time. All CPUs busy with packets: the median of the others is high.",
+    title: "one CPU handles the network softirqs for the whole host",
+    condition: "With 2 CPUs or more: one spends 60% or more in softirq, at least 4 times the \
+        median of the others, and handles 70% or more of all NET_RX, for 5 of 8 s. With eBPF \
+        all of this is measured time, and NET_RX plus NET_TX must be half or more of that CPU's \
+        softirq time. Without it, time comes from /proc/stat and NET_RX is a count; if BLOCK, \
+        IRQ_POLL and TASKLET run there as often as NET_RX, the rule cannot tell which of them \
+        takes the time. Critical when the CPU is 5% idle or less and softnet drops packets or \
+        exhausts its budget there. Clears below 40%.",
+    look_alikes: "A single flow: one connection hashes to one queue, and more queues do not \
+        help; if the other queues' interrupts have CPUs of their own, this is info. veth, \
+        loopback and tunnels: their receive softirq runs on the sender's CPU, without a NIC \
+        interrupt. Timer or block softirqs: NET_RX is spread out, or takes little of the time. \
+        All CPUs busy with packets: the median of the others is high.",
     remedy: "Give the NIC more queues (ethtool -L), spread their interrupts (irqbalance, \
-        smp_affinity_list), or spread in software (RPS: rps_cpus). For veth, unpin or spread the \
-        senders.",
-    sources: "eBPF (softirq_entry, softirq_exit), else /proc/stat; /proc/softirqs, /proc/net/softnet_stat, /proc/interrupts; field: \
-        single-queue NICs in front of nginx fill one core while others idle.",
+        smp_affinity_list), or spread packets in software (RPS: rps_cpus). For veth, unpin or \
+        spread the senders.",
+    sources: "eBPF (softirq_entry, softirq_exit), else /proc/stat; /proc/softirqs, \
+        /proc/net/softnet_stat, /proc/interrupts. Field: single-queue NICs in front of nginx \
+        fill one core while others are idle.",
     hold: Hold::of(5, 8),
     needs_time: Duration::from_secs(6),
 };

@@ -15,16 +15,16 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("softirq-remote-numa"),
-    title: "the NIC's packets are received on CPUs of another NUMA node",
-    condition: "A host of several NUMA nodes receives 50k packets/s or more on a NIC, and 50% or \
-        more of the NET_RX softirqs of the CPUs that take its interrupts (of all CPUs where that \
-        is not known) run on nodes other than the NIC's, for 10 of 15 s. Clears below 35%.",
-    look_alikes: "VMs and NICs without a node (numa_node -1): nothing is known. A NIC of several \
-        hosts' worth of queues on purpose on all nodes: about half is remote with two nodes.",
+    title: "a NIC's packets are received on CPUs of another NUMA node",
+    condition: "On a host with several NUMA nodes a NIC receives 50k packets/s or more, and 50% \
+        or more of the NET_RX softirqs of the CPUs that take its interrupts (of all CPUs if \
+        that is unknown) run on nodes other than the NIC's, for 10 of 15 s. Clears below 35%.",
+    look_alikes: "VMs and NICs without a node (numa_node -1): nothing is known. A NIC with \
+        queues on all nodes by design: with two nodes, about half is remote.",
     remedy: "Bind the interrupts to the NIC's node (set_irq_affinity, irqbalance with \
-        --numanode), and the program that reads the sockets, too: numactl -N NODE -m NODE.",
-    sources: "/sys/class/net/DEV/device/numa_node, /sys/devices/system/node, /proc/softirqs; \
-        field: across nodes a proxy does 70 to 80% of the requests that it does on one node.",
+        --numanode), and the program that reads the sockets as well: numactl -N NODE -m NODE.",
+    sources: "/sys/class/net/DEV/device/numa_node, /sys/devices/system/node, /proc/softirqs. \
+        Field: across nodes a proxy does 70 to 80% of the requests that it does on one node.",
     hold: Hold::of(10, 15),
     needs_time: Duration::from_secs(11),
 };

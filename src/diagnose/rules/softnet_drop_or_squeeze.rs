@@ -17,14 +17,14 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("softnet-drop-or-squeeze"),
-    title: "a CPU cannot keep up with its packets: the backlog overflows or the budget runs out",
-    condition: "On one CPU softnet drops 10 packets/s or more, or its budget runs out 10 times/s \
-        or more while 50% or more of it is softirq, for 3 of 10 s. Critical when 0.1% or more of \
-        the packets are dropped. Clears below 7/s.",
-    look_alikes: "time_squeeze on a CPU with time to spare: the next round comes at once, nothing \
-        is lost. Packets lost in the NIC (nic-rx-drop) or in a full socket buffer \
+    title: "a CPU cannot keep up with its packets: backlog overflow or budget exhausted",
+    condition: "On one CPU softnet drops 10 packets/s or more, or runs out of budget \
+        (time_squeeze) 10 times/s or more while the CPU is 50% or more in softirq, for 3 of 10 \
+        s. Critical when 0.1% or more of the packets are dropped. Clears below 7/s.",
+    look_alikes: "time_squeeze on a CPU with time to spare: the next round follows at once and \
+        nothing is lost. Packets lost in the NIC (nic-rx-drop) or at a full socket buffer \
         (udp-rcvbuf-drop) never count here.",
-    remedy: "Drops: raise net.core.netdev_max_backlog; it is used by RPS, veth and loopback only. \
+    remedy: "Drops: raise net.core.netdev_max_backlog; only RPS, veth and loopback use it. \
         Squeezes: raise net.core.netdev_budget and netdev_budget_usecs, or spread the packets \
         over more CPUs (queues, RPS).",
     sources: "/proc/net/softnet_stat columns 1, 2, 3 and 12; netdata warns above 10.",

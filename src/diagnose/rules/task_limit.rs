@@ -19,18 +19,19 @@ const TINY: u64 = 4;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("task-limit"),
-    title: "no more processes or threads can be started, or hardly any",
-    condition: "A cgroup has 95% or more of the tasks that pids.max allows; or the host 90% or \
-        more of kernel.pid_max or threads-max; for 3 of 5 s. Critical when the cgroup was refused \
-        one (max of pids.events grew), or at 98% of the host's. Clears below 90 and 85%.",
-    look_alikes: "RLIMIT_NPROC (ulimit -u): fork fails with EAGAIN for one user, while the \
-        cgroup and the host have room. No memory for a stack: ENOMEM. Many tasks that sleep are \
+    title: "a limit on processes and threads is reached or close: fork fails",
+    condition: "A cgroup has 95% or more of the tasks that pids.max allows, or the host 90% or \
+        more of kernel.pid_max or threads-max, for 3 of 5 s. Critical when a fork in the cgroup \
+        was refused (max in pids.events grew), or at 98% of the host's limit. Clears below 90 \
+        and 85%.",
+    look_alikes: "RLIMIT_NPROC (ulimit -u): fork fails with EAGAIN for one user while the \
+        cgroup and the host have room. No memory for a stack: ENOMEM. Many sleeping tasks are \
         no load.",
-    remedy: "Find what starts so many (threads per request, children that are not reaped: state \
-        Z). Raise TasksMax= of the unit or pids.max, or kernel.pid_max and threads-max.",
-    sources: "pids.current, pids.max, pids.events; /proc/loadavg (fourth field), kernel.pid_max, \
-        kernel.threads-max. Measured: a v1 group with pids.max 20 refuses the 21st task with \
-        EAGAIN and counts it in pids.events.",
+    remedy: "Find what starts so many (a thread per request, unreaped children in state Z). \
+        Raise TasksMax= of the unit or pids.max, or kernel.pid_max and threads-max.",
+    sources: "pids.current, pids.max, pids.events; /proc/loadavg (fourth field), \
+        kernel.pid_max, kernel.threads-max. Measured: a v1 cgroup with pids.max 20 refuses the \
+        21st task with EAGAIN and counts it in pids.events.",
     hold: Hold::of(3, 5),
     needs_time: Duration::from_secs(4),
 };

@@ -23,20 +23,21 @@ const LONG_BURST: f64 = 2.0;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tc-shaped"),
-    title: "traffic control limits this device, not the link",
-    condition: "A tbf qdisc or an htb class has packets waiting, counts overlimits and passes 95% \
-        or more of its rate (htb: its ceiling), for 5 of 10 s. Critical when it drops 10% or more \
-        of the packets. At a rate of less than four packets a tick: packets wait all the time for \
-        10 s, as much leaves as the rate allows, and it has counted overlimits. Clears below 66.5% \
-        of the rate, or without overlimits.",
-    look_alikes: "The speed of the link: there is no rate in tc then, and overlimits stand still. \
-        A policer: it drops at once and nothing waits. A shaper that is not used up: overlimits \
-        grow with every burst, but the throughput stays below the rate.",
-    remedy: "Raise the rate (tc class change, tc qdisc change) or the bandwidth annotation of the \
-        pod that set it. A smaller limit, or fq_codel below the shaper, turns delay into early \
-        drops.",
-    sources: "RTM_GETQDISC, RTM_GETTCLASS (TCA_STATS2, TCA_OPTIONS); measured: tbf of 8 Mbit/s \
-        under a UDP flood passes 1.006 MB/s with 57 kB waiting and drops 99.7%.",
+    title: "a tc shaper limits this device, not the link",
+    condition: "A tbf qdisc or an htb class has a backlog, counts overlimits and passes 95% or \
+        more of its rate (htb: its ceil), for 5 of 10 s. Critical when it drops 10% or more of \
+        the packets. At a rate of less than four packets per tick, what counts instead is a \
+        backlog throughout the last 10 s (5 s or more of watching), as much sent as the rate \
+        allows, and overlimits since it was set up. Clears below 66.5% of the rate, or without \
+        overlimits.",
+    look_alikes: "The link speed: tc has no rate then, and overlimits do not grow. A policer: \
+        it drops at once and nothing queues. A shaper that is not used up: overlimits grow with \
+        every burst, but throughput stays below the rate.",
+    remedy: "Raise the rate (tc class change, tc qdisc change) or the pod's bandwidth \
+        annotation that set it. A smaller limit, or fq_codel below the shaper, turns delay into \
+        early drops.",
+    sources: "RTM_GETQDISC, RTM_GETTCLASS (TCA_STATS2, TCA_OPTIONS). Measured: tbf of 8 Mbit/s \
+        under a UDP flood passes 1.006 MB/s with a backlog of 57 kB and drops 99.7%.",
     hold: Hold::of(5, 10),
     needs_time: Duration::from_secs(6),
 };

@@ -15,18 +15,19 @@ const MOST: f64 = 0.5;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-close-wait-leak"),
-    title: "a process does not close connections that its peers closed",
-    condition: "One process holds 100 or more connections in CLOSE-WAIT, their number has not \
+    title: "a process does not close connections that its peers have closed",
+    condition: "One process has 100 or more connections in CLOSE-WAIT, their number has not \
         fallen for 60 s, and most of the oldest have been there for 60 s without sending \
-        anything. Before 60 s of watching it is suspected from the time of the last ACK. With \
-        more than 128 of them, the oldest 128 stand for all.",
+        anything. Before 60 s of watching it is suspected, from the time of the last ACK. \
+        Beyond 128 of them, the oldest 128 stand for all.",
     look_alikes: "Protocols with a half-closed phase: the connections still send, and come and \
-        go, so that none gets old. A process that is stuck and will close them later does not \
-        read either (tcp-receiver-not-reading).",
-    remedy: "The code must close after read() returned 0; look at pools and error paths. Until \
-        then the descriptors run out: compare with the limit, restart the process in time.",
-    sources: "CLOSE_WAIT has no timeout in the kernel; tsar's tcpx shows the number per host. \
-        A single one is normal.",
+        go, so none gets old. A stuck process that will close them later does not read either \
+        (tcp-receiver-not-reading).",
+    remedy: "The code must close the socket after read() returns 0; check pools and error \
+        paths. Until that is fixed descriptors run out: compare with the limit, restart the \
+        process in time.",
+    sources: "CLOSE_WAIT has no timeout in the kernel; tsar's tcpx shows the number per host. A \
+        single one is normal.",
     hold: Hold::events(6),
     needs_time: Duration::from_secs(62),
 };

@@ -23,17 +23,18 @@ const SYN_RETRANS: &str = "TcpExtTCPSynRetrans";
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-connect-stuck"),
     title: "connection attempts get no answer",
-    condition: "3 or more sockets in SYN-SENT to one destination that retransmitted their SYN \
+    condition: "3 or more sockets in SYN-SENT to one destination have retransmitted their SYN \
         twice or more (retransmits; backoff stays 0 for the first ones since 6.5), or \
-        TCPSynRetrans at 5/s or more for 3 s. Destinations beyond 8 at once become one finding.",
-    look_alikes: "A server whose accept queue overflows looks the same from here: on it, \
-        tcp-listen-overflow. A closed port answers with a reset: connect() fails at once. A slow \
-        name server is no matter of TCP.",
-    remedy: "Try the port by hand from this host and from another one; look at security groups \
-        and firewalls on the way and at the peer, at conntrack, at the server's accept queue. \
-        Give connect() a time limit: the kernel tries for two minutes.",
-    sources: "node_exporter exports TCPSynRetrans, without a rule; measured on 6.18 against a \
-        peer that drops: SYN-SENT, rto constant 1000 ms, retransmits 3, no backoff.",
+        TCPSynRetrans runs at 5/s or more for 3 s. More than 8 destinations at once become one \
+        finding.",
+    look_alikes: "A server whose accept queue overflows looks the same from this side; on the \
+        server it is tcp-listen-overflow. A closed port answers with a reset: connect() fails \
+        at once. A slow name server does not involve TCP.",
+    remedy: "Try the port by hand from this host and from another one. Check security groups \
+        and firewalls on the path and at the peer, conntrack, and the server's accept queue. \
+        Give connect() a timeout: the kernel keeps trying for two minutes.",
+    sources: "node_exporter exports TCPSynRetrans, without a rule. Measured on 6.18 against a \
+        peer that drops: SYN-SENT, rto constant at 1000 ms, retransmits 3, no backoff.",
     hold: Hold::events(6),
     needs_time: Duration::from_secs(5),
 };

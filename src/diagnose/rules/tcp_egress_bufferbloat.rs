@@ -19,18 +19,20 @@ const BELOW_TCP: u32 = 32 << 10;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-egress-bufferbloat"),
-    title: "this host's own queue adds the delay: a shaper or a slow link",
-    condition: "rtt is 4 times min_rtt or more and 100 ms or more above it, t (bytes below TCP) \
-        is 32 KiB or more, backoff is 0, for 5 of 8 s, and the qdisc of the device holds a \
-        backlog. Where route or qdisc are not known it is suspected. Clears below 2 times min_rtt.",
-    look_alikes: "A queue on the way or at the peer: the round trip is as long, but t is small, \
-        for the packets have left. A peer that does not answer: backoff grows (tcp-rto-storm). A \
+    title: "this host's own egress queue adds the delay: a shaper or a slow link",
+    condition: "rtt is 4 times min_rtt or more and at least 100 ms above it, t (bytes below \
+        TCP) is 32 KiB or more, backoff is 0, for 5 of 8 s, and the device's qdisc has a \
+        backlog. Suspected when the route or the qdisc is unknown. Clears below 2 times \
+        min_rtt.",
+    look_alikes: "A queue on the path or at the peer: rtt is as long, but t is small because \
+        the packets have left. A peer that does not answer: backoff grows (tcp-rto-storm). A \
         delayed ACK adds 40 ms, not 100.",
-    remedy: "Look at the qdisc: its rate, its backlog. fq or fq_codel keeps short flows out of \
-        the long one's queue; a smaller limit drops earlier and keeps the delay down. Is the \
+    remedy: "Check the qdisc: its rate, its backlog. fq or fq_codel keeps short flows out of \
+        the long flow's queue; a smaller limit drops earlier and keeps the delay down. Is the \
         shaper meant to be that slow?",
     sources: "Measured on 6.18 behind a token bucket of 64 kbit/s: rtt 6.2 s, min_rtt 0.047 ms, \
-        rto 8948 ms with backoff 0, t up to 72960. net/ipv4/tcp_output.c, tcp_small_queue_check().",
+        rto 8948 ms with backoff 0, t up to 72960. net/ipv4/tcp_output.c, \
+        tcp_small_queue_check().",
     hold: Hold::of(5, 8),
     needs_time: Duration::from_secs(7),
 };

@@ -23,18 +23,18 @@ const DROPS: &str = "TcpExtListenDrops";
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-listen-overflow"),
-    title: "a server accepts too slowly; its clients see connects time out",
-    condition: "ListenOverflows grew within 10 s; the listener is the one whose accept queue was \
-        at its limit in that time, or the only one of the namespace. Critical at 5/s or more in \
-        5 of 10 s. When there are several and no queue was full at the moments we looked, the \
-        namespace is named and the finding is suspected.",
+    title: "a server accepts too slowly: its accept queue overflows and clients time out",
+    condition: "ListenOverflows grew within 10 s; the listener is the one whose accept queue \
+        was at its limit in that time, or the only one in its network namespace. Critical at 5/s \
+        or more in 5 of 10 s. If there are several and no queue was full when sampled, the \
+        finding names the namespace and is suspected.",
     look_alikes: "ListenDrops alone also counts SYNs dropped for lack of memory or a route. A \
         full SYN queue counts TCPReqQFullDrop. From the client this looks like a firewall that \
-        drops: SYN-SENT with retransmissions, or ESTABLISHED with a request that is repeated and \
-        never acknowledged.",
-    remedy: "Find out what the accepting thread waits for (a lock, a disk, a CPU). If it is only \
-        slow in bursts, raise the backlog of listen() and net.core.somaxconn together: the \
-        smaller of the two counts. More acceptors: SO_REUSEPORT.",
+        drops: SYN-SENT with retransmissions, or ESTABLISHED with a request that is \
+        retransmitted and never acknowledged.",
+    remedy: "Find out what the accepting thread waits for (a lock, a disk, a CPU). If it is \
+        slow only in bursts, raise the listen() backlog and net.core.somaxconn together: the \
+        smaller of the two applies. More acceptors: SO_REUSEPORT.",
     sources: "net/ipv4/tcp_ipv4.c, tcp_conn_request() and tcp_v4_syn_recv_sock(): the queue \
         overflows when it is longer than its limit (measured: 4 of 3); netdata's \
         1m_tcp_accept_queue_overflows warns above 1/s and is critical above 5/s.",

@@ -13,23 +13,22 @@ const SPAN: Duration = Duration::from_secs(10);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-local-egress-drop"),
-    title: "this host's own firewall, qdisc or eBPF program refuses the packets",
+    title: "this host's own firewall, qdisc or eBPF program drops its outgoing packets",
     condition: "Either the persist timer runs although snd_wnd > 0, with bytes queued, nothing \
-        in flight (unacked 0), and data_segs_out + 1 at 2 or more probes on end: TCP hands \
+        in flight (unacked 0), and data_segs_out + 1 at 2 or more consecutive probes: TCP hands \
         segments down and gets an error back. Or the retransmission timer runs and \
-        TCPRetransFail grows with 2 or more RTOs on end, by at least half of all that was \
+        TCPRetransFail grows with 2 or more consecutive RTOs, by at least half of all segments \
         retransmitted in the namespace. Clears when data is acknowledged.",
     look_alikes: "A peer that does not read closes its window: snd_wnd 0, probes carry no data \
-        (tcp-zero-window-stall). A dead path takes the packets without an error: unacked > 0 and \
-        TCPRetransFail flat (tcp-rto-storm). A full queue at the device refuses packets too \
-        (ENOBUFS): then the root qdisc counts drops, and it is a suspicion only.",
-    remedy: "Read the OUTPUT and POSTROUTING chains with their counters, the tc filters and the \
-        eBPF programs at egress and at the cgroup; look for the rule that counts along with the \
-        probes. A rule that drops leaves no trace at the application: prefer reject.",
+        (tcp-zero-window-stall). A dead path takes the packets without an error: unacked > 0 \
+        and TCPRetransFail flat (tcp-rto-storm). A full device queue refuses packets too \
+        (ENOBUFS): the root qdisc counts drops, and the finding is only suspected.",
+    remedy: "Read the OUTPUT and POSTROUTING chains with their counters, the tc filters, and \
+        the eBPF programs at egress and on the cgroup; look for the rule whose counter grows \
+        with the probes. A drop rule leaves no trace in the application: prefer reject.",
     sources: "Measured on 6.18 with an nftables output drop: timer persist, snd_wnd 65160 open, \
-        unacked 0, data_segs_out + 1 per probe, rto constant 204 ms, TCPWinProbe 0; put in place \
-        in mid-flight: TCPRetransFail + 1 per RTO. net/ipv4/tcp_output.c, \
-        __tcp_retransmit_skb().",
+        unacked 0, data_segs_out + 1 per probe, rto constant at 204 ms, TCPWinProbe 0; added \
+        mid-flight: TCPRetransFail + 1 per RTO. net/ipv4/tcp_output.c, __tcp_retransmit_skb().",
     hold: Hold::events(4),
     needs_time: Duration::from_secs(5),
 };

@@ -20,16 +20,16 @@ const ABORTS: &str = "TcpExtTCPAbortOnMemory";
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-mem-pressure"),
-    title: "TCP runs out of memory: buffers shrink, connections are aborted",
-    condition: "Pages of TCP memory (sockstat mem) above the second limit of net.ipv4.tcp_mem; \
-        critical above 90% of the third, or when TCPAbortOnMemory grew within 10 s. Also \
-        orphans at 25% of tcp_max_orphans, critical at 50%. Clears below 80% of the second \
-        limit and 20% of the orphans.",
-    look_alikes: "One socket with a full buffer is within its own limit. One process that leaks \
-        connections (tcp-close-wait-leak) fills the memory with what its peers sent.",
-    remedy: "Find who holds it: unread receive queues (r), peers that do not read (w), orphans \
-        that wait for a peer that is gone (tcp_orphan_retries). Raising tcp_mem helps only when \
-        the machine has the memory and the load is meant to be that large.",
+    title: "TCP is running out of memory: buffers shrink, connections are aborted",
+    condition: "TCP memory (sockstat mem, in pages) is above the second limit of \
+        net.ipv4.tcp_mem; critical above 90% of the third, or when TCPAbortOnMemory grew within \
+        10 s. Also orphans at 25% of tcp_max_orphans, critical at 50%. Clears below 80% of the \
+        second limit and 20% of the orphans.",
+    look_alikes: "One socket with a full buffer stays within its own limit. A process that \
+        leaks connections (tcp-close-wait-leak) fills the memory with data that its peers sent.",
+    remedy: "Find what uses it: unread receive queues (r), peers that do not read (w), orphans \
+        that wait for a peer that is gone (tcp_orphan_retries). Raise tcp_mem only if the \
+        machine has the memory and the load is meant to be that large.",
     sources: "net/ipv4/tcp.c, tcp_check_oom(), net/core/sock.c, __sk_mem_raise_allocated(); the \
         limits are those of netdata's tcp_mem and tcp_orphans alarms.",
     hold: Hold::events(6),

@@ -20,21 +20,22 @@ const HEADERS_V6: u32 = 48;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-mtu-black-hole"),
-    title: "full segments vanish on the way to a peer that answers small ones",
-    condition: "All connections that retransmit without an answer to one peer have full segments \
-        outstanding (90% of snd_mss or more on average), and another connection between the same \
-        address and the same service was answered within the last 5 s with less than a full \
-        segment under way, or they themselves had smaller segments acknowledged. Two such \
-        connections, or one that has had bytes acknowledged. Suspected: a filter by length looks \
+    title: "path MTU black hole: full segments vanish, the peer answers small ones",
+    condition: "All connections to one peer that retransmit without an answer have full \
+        segments outstanding (90% of snd_mss or more on average), and another connection \
+        between the same address and the same service was answered within the last 5 s with \
+        less than a full segment in flight. There must be two or more stuck connections, or one \
+        that had bytes acknowledged before. Always suspected: a filter on packet length looks \
         the same.",
-    look_alikes: "A peer or path that is dead: nobody to that address is answered then. A full \
-        accept queue: nothing was ever acknowledged. Loss: it hits small segments, too.",
+    look_alikes: "A dead peer or path: no connection to that address is answered. A full accept \
+        queue: nothing was ever acknowledged. Packet loss: it hits small segments too.",
     remedy: "Something on the path (tunnel, VPN, cloud overlay) carries less than the MTU that \
-        this host believes in, and the ICMP message that would say so does not arrive. Find the \
-        size that passes with ping, let ICMP type 3 code 4 (ICMPv6 type 2) through, lower the MTU \
-        or clamp the MSS on the tunnel; net.ipv4.tcp_mtu_probing=1 lets TCP find it alone.",
+        this host assumes, and the ICMP message that would say so does not arrive. Find the \
+        size that passes with ping, let ICMP type 3 code 4 (ICMPv6 type 2) through, lower the \
+        MTU or clamp the MSS on the tunnel; net.ipv4.tcp_mtu_probing=1 lets TCP find it by \
+        itself.",
     sources: "tcpi_unacked, tcpi_notsent_bytes, tcpi_snd_mss, tcpi_last_ack_recv; RFC 2923, RFC \
-        4821; measured on 6.18 with a filter on length above 1000: three uploads stand at backoff \
+        4821. Measured on 6.18 with a filter on length above 1000: three uploads sit at backoff \
         3 and more, the connection beside them is answered every 200 ms.",
     hold: Hold::events(4),
     needs_time: Duration::from_secs(5),

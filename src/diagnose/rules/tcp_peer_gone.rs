@@ -17,18 +17,18 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-peer-gone"),
     title: "idle connections to a peer that is gone: keepalive probes get no answer",
     condition: "The keepalive timer runs with 2 or more unanswered probes (idiag_timer 2, \
-        idiag_retrans) on 3 or more connections to one peer. Peers beyond 8 at once become one \
-        finding. Clears when a probe is answered or the connections end.",
-    look_alikes: "An idle peer that is well answers each probe, which resets the count. One lost \
-        probe: the count is 1. Data that gets no answer runs the retransmission timer: \
-        tcp-rto-storm. A firewall or NAT that forgot idle connections looks the same from here: \
-        new connections to the peer work then.",
-    remedy: "Is the peer up, and at this address? If new connections work, something on the way \
-        forgets idle ones: set tcp_keepalive_time (or TCP_KEEPIDLE) below its idle timeout. \
-        Until the probes run out (tcp_keepalive_probes x tcp_keepalive_intvl, 11 min by default) \
-        a pool may hand these connections out.",
-    sources: "net/ipv4/tcp_timer.c, tcp_keepalive_timer(); net/ipv4/inet_diag.c; measured on 6.18: \
-        a peer's link goes down under idle connections, the count grows by one per \
+        idiag_retrans) on 3 or more connections to one peer. More than 8 peers at once become \
+        one finding. Clears when a probe is answered or the connections end.",
+    look_alikes: "A healthy idle peer answers each probe, which resets the count. One lost \
+        probe: the count is 1. Unanswered data runs the retransmission timer: tcp-rto-storm. A \
+        firewall or NAT that dropped its state for idle connections looks the same from this \
+        side, but new connections to the peer work.",
+    remedy: "Is the peer up, and at this address? If new connections work, something on the \
+        path drops state for idle ones: set tcp_keepalive_time (or TCP_KEEPIDLE) below its idle \
+        timeout. Until the probes run out (tcp_keepalive_probes x tcp_keepalive_intvl, 11 min \
+        by default) a pool may hand these connections out.",
+    sources: "net/ipv4/tcp_timer.c, tcp_keepalive_timer(); net/ipv4/inet_diag.c. Measured on \
+        6.18: a peer's link goes down under idle connections, the count grows by one per \
         TCP_KEEPINTVL.",
     hold: Hold::events(6),
     needs_time: Duration::from_secs(4),

@@ -20,19 +20,20 @@ const OVERFLOW: &str = "TcpExtTCPTimeWaitOverflow";
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-port-exhaustion"),
-    title: "local ports towards one destination run out: connect() will fail",
-    condition: "Of net.ipv4.ip_local_port_range 85% or more (critical: 95%) is in use between \
+    title: "local ports towards one destination are running out: connect() will fail",
+    condition: "85% or more (critical: 95%) of net.ipv4.ip_local_port_range is in use between \
         one source address and one destination address and port, TIME-WAIT included. Also a \
         warning when TCPTimeWaitOverflow grew within 10 s. Clears below 60%.",
-    look_alikes: "Many connections to different destinations: the same local port serves all of \
-        them. Connections that came to us use the server's port. Explicit bind() without a \
-        port takes from the range for all destinations at once, unless \
-        IP_BIND_ADDRESS_NO_PORT is set.",
-    remedy: "Keep connections open and share them (keep-alive, a pool). More source addresses or \
-        destination ports multiply the range; net.ipv4.tcp_tw_reuse = 1 takes ports back from \
+    look_alikes: "Many connections to different destinations: one local port serves all of \
+        them. Incoming connections use the server's port. An explicit bind() without a port \
+        takes one from the range for all destinations at once, unless IP_BIND_ADDRESS_NO_PORT \
+        is set.",
+    remedy: "Keep connections open and share them (keep-alive, a pool). More source addresses \
+        or destination ports multiply the range; net.ipv4.tcp_tw_reuse = 1 reuses ports from \
         TIME-WAIT after a second; a wider ip_local_port_range adds some.",
     sources: "net/ipv4/inet_hashtables.c, __inet_hash_connect(): EADDRNOTAVAIL when no port of \
-        the range is free for the four-tuple. netdata counts connections against no limit.",
+        the range is free for the four-tuple. netdata counts connections but compares them with \
+        no limit.",
     hold: Hold::events(10),
     needs_time: Duration::from_secs(2),
 };

@@ -23,18 +23,19 @@ const DROPS: [&str; 2] = ["TcpExtTCPZeroWindowDrop", "TcpExtTCPRcvQDrop"];
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-receiver-not-reading"),
     title: "a local process does not read what its peers send",
-    condition: "An established socket has unread bytes, none of which were taken since the last \
-        look, and its receive queue is full: r at 80% of rb or more, or at 25% with the advertised \
-        window closed (rcv_wnd 0 since 6.2; before, TCPToZeroWindowAdv grew since the queue stands \
-        still), for 4 of 5 s. Critical when the kernel drops what still arrives \
-        (TCPZeroWindowDrop, TCPRcvQDrop; its own count d grows, too). Clears below 50% of rb.",
-    look_alikes: "A reader that works in bursts: more bytes come in than the queue grows by, so \
-        some were taken. A reader that waits for a whole message (SO_RCVLOWAT) lets little lie. \
-        On the sender's side this shows as tcp-zero-window-stall.",
+    condition: "An established socket has unread bytes, none was read since the last sample, \
+        and its receive queue is full: r at 80% of rb or more, or at 25% or more with the \
+        advertised window closed (rcv_wnd 0 since 6.2; before, TCPToZeroWindowAdv grew since \
+        the queue stopped moving), for 4 of 5 s. Critical when the kernel drops what still \
+        arrives (TCPZeroWindowDrop, TCPRcvQDrop; the socket's own count d grows too). Clears \
+        below 50% of rb.",
+    look_alikes: "A bursty reader: more bytes arrive than the queue grows by, so some were \
+        read. A reader that waits for a whole message (SO_RCVLOWAT) leaves little unread. On \
+        the sender's side this is tcp-zero-window-stall.",
     remedy: "Find out what the process waits for: its stack and wchan, a lock, a disk, a \
         debugger, a CPU (is it throttled or waiting to run?), or its own peer. A larger buffer \
-        only delays it.",
-    sources: "net/ipv4/tcp_output.c, __tcp_select_window(); measured on 6.18 with a peer that \
+        only delays the problem.",
+    sources: "net/ipv4/tcp_output.c, __tcp_select_window(). Measured on 6.18 with a peer that \
         accepts and never reads: r stays, rcv_wnd 0. netdata watches the same counters without \
         naming the process.",
     hold: Hold { need: 4, of: 5, clear: 3 },

@@ -36,19 +36,19 @@ const UNREACHABLE: &str = "IcmpInDestUnreachs";
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-refused"),
-    title: "connection attempts are refused: nothing listens there, or a firewall rejects",
-    condition: "AttemptFails less TCPAbortOnTimeout (what got no answer) is 5/s or more and 20% \
-        or more of ActiveOpens in a network namespace, in 3 of the last 5 s. eBPF names the peers: \
-        resets that arrive in SYN-SENT. Clears below 3.5/s or 14%.",
+    title: "connection attempts are refused: nothing listens there, or a firewall rejects them",
+    condition: "AttemptFails minus TCPAbortOnTimeout (attempts without an answer) is 5/s or \
+        more and 20% or more of ActiveOpens in a network namespace, in 3 of the last 5 s. eBPF \
+        names the peers: resets that arrive in SYN-SENT. Clears below 3.5/s or 14%.",
     look_alikes: "Attempts without an answer: tcp-connect-stuck. A SYN scan of this host: more \
-        AttemptFails than ActiveOpens, or no reset arrives in SYN-SENT. A scan from this host: a \
-        remark where eBPF shows the ports. Localhost tried as ::1 before 127.0.0.1: a remark, when \
-        ::1 (eBPF), or this namespace, refuses no more than half. A health \
-        check of one dead server: below 5/s.",
-    remedy: "On the peer: does the service run, and listen on this address and port (ss -ltn)? Is \
-        it a stale entry in a load balancer or in DNS? An ICMP error instead of a reset: a \
-        firewall on the way rejects.",
-    sources: "RFC 4022 tcpAttemptFails; net/ipv4/tcp_minisocks.c; measured on 6.18: 30 connects \
+        AttemptFails than ActiveOpens, or no reset arrives in SYN-SENT. A scan from this host: \
+        info when eBPF shows the ports. Localhost tried as ::1 before 127.0.0.1: info when ::1 \
+        (eBPF), or this namespace, refuses no more than half. A health check of one dead \
+        server: below 5/s.",
+    remedy: "On the peer: does the service run, and does it listen on this address and port (ss \
+        -ltn)? Is it a stale entry in a load balancer or in DNS? An ICMP error instead of a \
+        reset: a firewall on the path rejects.",
+    sources: "RFC 4022 tcpAttemptFails; net/ipv4/tcp_minisocks.c. Measured on 6.18: 30 connects \
         to a closed port count 30 AttemptFails here and 30 OutRsts on the peer. A proxy whose \
         backend refused: 53/s of 67/s.",
     hold: Hold::events(10),

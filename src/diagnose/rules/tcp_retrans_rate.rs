@@ -19,22 +19,24 @@ const MIN_SEGS: u64 = 1000;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-retrans-rate"),
-    title: "a path loses packets: many segments are sent twice",
-    condition: "Of 1000 segments or more sent by a namespace in 10 s, 2% or more (critical: 5%) \
-        are retransmissions, after 5 s of watching at least. Retransmitted SYNs, loss probes that \
-        found no loss, and the share of recoveries that turned out needless, or segments that \
-        peers report as duplicates (TCPDSACKRecv), whichever is more, do not count. What is \
-        estimated must be so with 99% confidence: the share before 10 s are full, and the needless \
-        part from few recoveries. Clears below 1%.",
-    look_alikes: "Delay or reordering taken for loss: the kernel undoes it (tcp-spurious-rto). \
-        Probes at the end of a burst (TLP) are retransmissions without loss. A peer that is gone \
-        retransmits little (tcp-rto-storm); unanswered SYNs are tcp-connect-stuck.",
-    remedy: "One peer: its path (mtr with TCP), its NIC. Many peers: this host's link: errors \
-        and drops of the device, duplex, a full ring, a policer. Timeouts instead of fast \
-        retransmits mean lost tails or whole windows. Only large segments lost: path MTU.",
-    sources: "RetransSegs and OutSegs of /proc/net/snmp; the thresholds are operating experience: \
-        TCP throughput falls with the square root of loss, at 2% to a few segments per round \
-        trip. No widely used alert set has a threshold to compare with.",
+    title: "a path loses packets: many segments are retransmitted",
+    condition: "Of 1000 or more segments sent by a network namespace in 10 s, 2% or more \
+        (critical: 5%) are retransmissions, after at least 5 s of watching. Not counted: \
+        retransmitted SYNs, loss probes that found no loss, and the larger of two shares: \
+        recoveries that proved needless, or segments that peers report as duplicates \
+        (TCPDSACKRecv). Estimates must reach the threshold with 99% confidence: the rate before \
+        the 10 s are full, and the needless share when there were few recoveries. Clears below \
+        1%.",
+    look_alikes: "Delay or reordering mistaken for loss: the kernel undoes it \
+        (tcp-spurious-rto). Tail loss probes (TLP) at the end of a burst are retransmissions \
+        without loss. A peer that is gone causes few retransmissions (tcp-rto-storm); \
+        unanswered SYNs are tcp-connect-stuck.",
+    remedy: "One peer: its path (mtr with TCP), its NIC. Many peers: this host's link: device \
+        errors and drops, duplex, a full ring, a policer. Timeouts instead of fast retransmits \
+        mean lost tails or whole windows. Only large segments lost: path MTU.",
+    sources: "RetransSegs and OutSegs of /proc/net/snmp; the thresholds are operating \
+        experience: TCP throughput falls with the square root of loss, at 2% to a few segments \
+        per round trip. No widely used alert set has a threshold to compare with.",
     hold: Hold::events(10),
     needs_time: Duration::from_secs(6),
 };

@@ -23,22 +23,24 @@ const CRIT_TIMES_MEDIAN: f64 = 5.0;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-rto-storm"),
     title: "retransmissions leave this host and no answer comes back",
-    condition: "3 or more RTOs on end on a connection, each with total_retrans + 1 or more, and \
-        bytes_acked flat. Critical with 10 or more connections to the peer, or 3 or more that \
-        are 5% of all with a send queue in the namespace, or that retransmit while TCPTimeouts runs at \
-        10/s and 5 times its median of the last minute. Peers beyond 8 at once become one \
-        finding: the cause is then on this side. Clears when data is acknowledged.",
-    look_alikes: "RTOs that leave nothing (data_segs_out flat): tcp-silent-rto, \
+    condition: "3 or more consecutive RTOs on a connection, each with total_retrans + 1 or \
+        more, and bytes_acked flat. Critical with 10 or more connections to the peer, or with 3 \
+        or more that are 5% of all connections with a send queue in the namespace, or that \
+        retransmit while TCPTimeouts runs at 10/s and 5 times its median of the last minute. \
+        More than 8 peers at once become one finding: the cause is on this side. Clears when \
+        data is acknowledged.",
+    look_alikes: "RTOs that send nothing (data_segs_out flat): tcp-silent-rto, \
         tcp-tb-lt-w-stall. Retransmissions that this host's own firewall refuses \
         (TCPRetransFail grows with each): tcp-local-egress-drop. A closed window runs the \
-        persist timer: tcp-zero-window-stall. A long own queue shows an RTO of seconds, but \
+        persist timer: tcp-zero-window-stall. A long local queue shows an rto of seconds but \
         backoff 0: the RTT is long, nothing is lost.",
-    remedy: "One peer: is it up, does its firewall or conntrack drop us, does the path (mtr with \
-        TCP to the same port)? All peers of one device: cable, bond, switch port, security \
-        group. Set TCP_USER_TIMEOUT so that applications notice before 15 minutes have passed.",
-    sources: "net/ipv4/tcp_timer.c; measured on 6.18 against a peer that drops: rto 3264 to 6528 ms, \
-        backoff 4 to 5, data_segs_out 15 to 16, retransmissions 4 to 5. No widely used alert \
-        set has a per-connection rule to compare with.",
+    remedy: "One peer: is it up, does its firewall or conntrack drop our packets, does the path \
+        (mtr with TCP to the same port)? All peers of one device: cable, bond, switch port, \
+        security group. Set TCP_USER_TIMEOUT so that applications notice before 15 minutes have \
+        passed.",
+    sources: "net/ipv4/tcp_timer.c. Measured on 6.18 against a peer that drops: rto 3264 to \
+        6528 ms, backoff 4 to 5, data_segs_out 15 to 16, retransmissions 4 to 5. No widely used \
+        alert set has a per-connection rule to compare with.",
     hold: Hold::events(4),
     needs_time: Duration::from_secs(5),
 };

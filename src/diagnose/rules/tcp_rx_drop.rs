@@ -26,17 +26,17 @@ const PRUNES: &str = "TcpExtPruneCalled";
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-rx-drop"),
-    title: "the kernel discards TCP data that arrived",
-    condition: "TCPBacklogDrop, TCPRcvQDrop, TCPZeroWindowDrop, RcvPruned or TCPOFODrop grew, or \
-        PruneCalled ran at 10/s or more, in 3 of the last 10 s. The sockets are those whose own \
-        drop count (d, since 4.7) grew.",
-    look_alikes: "A process that does not read at all is tcp-receiver-not-reading: its drops are \
-        reported there. TCP memory of the whole host used up: tcp-mem-pressure. Packets lost \
-        before TCP count at the device or softnet.",
-    remedy: "TCPBacklogDrop: a thread holds the socket in a long system call (large recv, slow \
-        CPU). RcvPruned, TCPZeroWindowDrop: the receive buffer is too small for the sizes of \
-        segments that come: do not set SO_RCVBUF, raise the third value of tcp_rmem.",
-    sources: "net/ipv4/tcp_input.c, tcp_prune_queue(), tcp_data_queue(); measured on 6.18 with \
+    title: "the kernel drops TCP data that has arrived",
+    condition: "TCPBacklogDrop, TCPRcvQDrop, TCPZeroWindowDrop, RcvPruned or TCPOFODrop grew, \
+        or PruneCalled ran at 10/s or more, in 3 of the last 10 s. The sockets are those whose \
+        own drop count (d, since 4.7) grew.",
+    look_alikes: "A process that does not read at all: tcp-receiver-not-reading reports its \
+        drops. TCP memory of the whole host used up: tcp-mem-pressure. Packets lost before TCP \
+        count at the device or in softnet.",
+    remedy: "TCPBacklogDrop: a thread keeps the socket locked in a long system call (large \
+        recv, slow CPU). RcvPruned, TCPZeroWindowDrop: the receive buffer is too small for the \
+        segment sizes that arrive: do not set SO_RCVBUF, raise the third value of tcp_rmem.",
+    sources: "net/ipv4/tcp_input.c, tcp_prune_queue(), tcp_data_queue(). Measured on 6.18 with \
         SO_RCVBUF 8192 and small segments: d grows with RcvPruned.",
     hold: Hold::events(20),
     needs_time: Duration::from_secs(6),

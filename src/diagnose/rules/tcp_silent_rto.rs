@@ -10,24 +10,24 @@ use crate::model::derive::sockets::TimerKind;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-silent-rto"),
     title: "the retransmission timer fires, but nothing leaves this host",
-    condition: "2 or more RTOs on end with data_segs_out and total_retrans flat, and not \
-        tcp-tb-lt-w-stall. The cause is no-route when the kernel refuses a route lookup for the \
-        peer, stuck-in-qdisc-or-nic when t > 0 or TCPSpuriousRtxHostQueues grew with the RTOs \
-        (the original still waits below TCP, so it is not sent twice), else unknown. With fewer \
-        than two RTOs seen it is suspected when last_data_sent is older than the RTO. Clears \
-        when a retransmission leaves or data is acknowledged.",
-    look_alikes: "A dead peer or path: there the retransmissions leave, total_retrans grows by one \
-        with each RTO (tcp-rto-storm). A full local queue that refuses a segment keeps the RTO \
+    condition: "2 or more consecutive RTOs with data_segs_out and total_retrans flat, and not \
+        tcp-tb-lt-w-stall. The cause is no-route when the kernel's route lookup for the peer \
+        fails; stuck-in-qdisc-or-nic when t > 0 or TCPSpuriousRtxHostQueues grew with the RTOs \
+        (the original is still queued below TCP, so it is not sent twice); otherwise unknown. \
+        With fewer than two RTOs seen it is suspected when last_data_sent is older than the \
+        RTO. Clears when a retransmission leaves or data is acknowledged.",
+    look_alikes: "A dead peer or path: retransmissions leave, total_retrans grows by one with \
+        each RTO (tcp-rto-storm). A full local queue that refuses a segment keeps the RTO \
         constant. A closed window runs the persist timer (tcp-zero-window-stall).",
-    remedy: "no-route: repair the route, address or policy rule; OutNoRoutes does not count this \
-        one. stuck-in-qdisc-or-nic: look for a shaper with far too small a rate, a NIC whose \
-        transmit queue stopped (tx_timeout, BQL inflight at its limit), a paused vhost or veth \
-        peer. unknown: check eBPF programs at the socket, mark-based policy routing, IPsec \
+    remedy: "no-route: fix the route, address or policy rule; OutNoRoutes does not count this \
+        case. stuck-in-qdisc-or-nic: look for a shaper with far too low a rate, a NIC with a \
+        stopped transmit queue (tx_timeout, BQL inflight at its limit), a paused vhost or veth \
+        peer. unknown: check eBPF programs on the socket, mark-based policy routing, IPsec \
         policies without a state.",
     sources: "net/ipv4/tcp_timer.c: tcp_retransmit_timer() doubles the RTO when \
-        tcp_retransmit_skb() returns an error as if it had sent; measured on 6.18 with a deleted \
-        route (data_segs_out 12 over 7 s, backoff 3 to 5) and with a 1 kbit/s token bucket \
-        (t 27360, TCPSpuriousRtxHostQueues +4).",
+        tcp_retransmit_skb() returns an error, as if it had sent. Measured on 6.18 with a \
+        deleted route (data_segs_out 12 over 7 s, backoff 3 to 5) and with a 1 kbit/s token \
+        bucket (t 27360, TCPSpuriousRtxHostQueues +4).",
     hold: Hold::events(4),
     needs_time: Duration::from_secs(5),
 };

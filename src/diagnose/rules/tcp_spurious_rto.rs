@@ -30,18 +30,18 @@ const BELIEVED: [&str; 3] = ["TcpExtTCPTimeouts", "TcpExtTCPSackRecovery", "TcpE
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-spurious-rto"),
-    title: "delay or reordering is taken for loss: needless retransmissions",
+    title: "delay or reordering is mistaken for loss: needless retransmissions",
     condition: "TCPLossUndo (which includes TCPSpuriousRTOs) + TCPDSACKUndo grew by 10 or more \
         in 10 s, and by 30% or more of the timeouts and recoveries (TCPTimeouts + \
-        TCPSackRecovery + TCPRenoRecovery), watched for 5 s at least. Info; a warning at 100 in \
-        10 s when 1% or more of the segments were retransmissions, or at 20 when 10% were.",
-    look_alikes: "Real loss is not undone (tcp-retrans-rate). Duplicate ACKs of a peer without \
-        timestamps and DSACK cannot be told: then nothing is undone.",
-    remedy: "Look for what delays whole flights: a queue of our own (tcp-egress-bufferbloat), \
-        CPU steal or throttling here or at the peer, a path that reorders (LACP or ECMP that \
-        hashes per packet, rehash in tcp_info). A larger rto_min for the route hides it.",
-    sources: "net/ipv4/tcp_input.c, tcp_try_undo_loss(), tcp_process_loss() (F-RTO); measured on \
-        6.18 with a token bucket that is switched on and off.",
+        TCPSackRecovery + TCPRenoRecovery), after at least 5 s of watching. Info; a warning at \
+        100 in 10 s if 1% or more of the segments were retransmissions, or at 20 if 10% were.",
+    look_alikes: "Real loss is not undone (tcp-retrans-rate). Duplicate ACKs from a peer \
+        without timestamps and DSACK cannot be told apart: nothing is undone then.",
+    remedy: "Look for what delays whole flights: a queue on this host (tcp-egress-bufferbloat), \
+        CPU steal or throttling here or at the peer, a path that reorders (LACP or ECMP hashing \
+        per packet, rehash in tcp_info). A larger rto_min on the route hides the problem.",
+    sources: "net/ipv4/tcp_input.c, tcp_try_undo_loss(), tcp_process_loss() (F-RTO). Measured \
+        on 6.18 with a token bucket that is switched on and off.",
     hold: Hold::events(10),
     needs_time: Duration::from_secs(6),
 };

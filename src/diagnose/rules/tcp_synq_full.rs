@@ -16,18 +16,18 @@ const OVERFLOWS: &str = "TcpExtListenOverflows";
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-synq-full"),
-    title: "half-open connections fill the SYN queue of a listener",
+    title: "half-open connections fill a listener's SYN queue",
     condition: "TCPReqQFullDoCookies grew in 2 of the last 10 s: the kernel answers with SYN \
-        cookies. Critical when TCPReqQFullDrop did: it drops SYNs. The listener is the one with \
-        most connections in SYN-RECV; the sources are counted.",
-    look_alikes: "A server that accepts too slowly fills its accept queue, which ends as many \
-        half-open connections: ListenOverflows grows then (tcp-listen-overflow). A burst of \
-        genuine clients behind a long path: many sources, and the handshakes complete.",
-    remedy: "Switch net.ipv4.tcp_syncookies on (1). A flood has few or senseless sources: filter \
-        them. Genuine clients: raise the backlog of listen(), net.core.somaxconn and \
+        cookies. Critical when TCPReqQFullDrop grew: it drops SYNs. The listener is the one \
+        with the most connections in SYN-RECV; the sources are counted.",
+    look_alikes: "A server that accepts too slowly fills its accept queue, and connections then \
+        stay half-open: ListenOverflows grows (tcp-listen-overflow). A burst of genuine clients \
+        over a long path: many sources, and the handshakes complete.",
+    remedy: "Turn on net.ipv4.tcp_syncookies (1). A flood has few or implausible sources: \
+        filter them. Genuine clients: raise the listen() backlog, net.core.somaxconn and \
         net.ipv4.tcp_max_syn_backlog together.",
-    sources: "net/ipv4/tcp_input.c, tcp_syn_flood_action(); netdata's tcp_syn_queue alarms look \
-        at the same counters.",
+    sources: "net/ipv4/tcp_input.c, tcp_syn_flood_action(); netdata's tcp_syn_queue alarms use \
+        the same counters.",
     hold: Hold::events(20),
     needs_time: Duration::from_secs(5),
 };

@@ -8,26 +8,26 @@ use super::common::{evidence, text::sh};
 use crate::model::derive::sockets::TimerKind;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-tb-lt-w-stall"),
-    title: "a kernel bug froze this connection; it does not recover by itself",
-    condition: "A sending connection whose retransmission timer runs; 2 or more RTOs fired with \
-        data_segs_out and total_retrans flat; t = 0, so nothing is in the qdisc or the driver; \
-        w/2 > tb; and TCPWqueueTooBig grew in the namespace within one tick of an RTO. Each RTO \
-        doubles although tcp_fragment() refused to split the segment that had to be sent again. \
-        With fewer than two RTOs seen it is only suspected, from last_data_sent, and only on \
-        kernels that are not known to be fixed. Clears when data is acknowledged or a \
+    title: "a kernel bug has frozen this connection; it does not recover by itself",
+    condition: "The retransmission timer of a sending connection runs; 2 or more RTOs fired \
+        with data_segs_out and total_retrans flat; t = 0, so nothing is in the qdisc or the \
+        driver; w/2 > tb; and TCPWqueueTooBig grew in the namespace within one tick of an RTO. \
+        Each RTO doubles although tcp_fragment() refused to split the segment that had to be \
+        retransmitted. With fewer than two RTOs seen it is only suspected, from last_data_sent, \
+        and only on kernels not known to be fixed. Clears when data is acknowledged or a \
         retransmission leaves.",
     look_alikes: "w > tb alone is normal: a healthy sender with a small SO_SNDBUF shows w at 8 \
-        times tb. TCPWqueueTooBig above 0 alone is no proof either: it counts refusals that did \
-        no harm. A deleted route or a stuck qdisc gives the same flat counters without the \
-        growth of TCPWqueueTooBig: tcp-silent-rto. A shrunk SO_SNDBUF with a dead peer has w far \
-        above tb, but its retransmissions leave: tcp-rto-storm.",
-    remedy: "Upgrade the kernel: f070ef2ac667 (4.19.52, June 2019) brought it, b617158dc096 \
-        (4.19.62, 4.9.189, 5.3) removed it. Until then raise SO_SNDBUF and net.ipv4.tcp_wmem, or \
-        stop setting small send buffers. Kill the frozen socket with ss -K so that the \
-        application can reconnect. On a kernel outside the window keep the numbers and report \
-        them: the signature without the known bug is news.",
+        times tb. TCPWqueueTooBig above 0 alone proves nothing either: it also counts harmless \
+        refusals. A deleted route or a stuck qdisc gives the same flat counters, but \
+        TCPWqueueTooBig does not grow: tcp-silent-rto. A shrunk SO_SNDBUF with a dead peer has \
+        w far above tb, but its retransmissions leave: tcp-rto-storm.",
+    remedy: "Upgrade the kernel: f070ef2ac667 (4.19.52, June 2019) introduced the bug, \
+        b617158dc096 (4.19.62, 4.9.189, 5.3) fixed it. Until then raise SO_SNDBUF and \
+        net.ipv4.tcp_wmem, or stop setting small send buffers. Kill the frozen socket with ss \
+        -K so that the application can reconnect. On a kernel outside that range keep the \
+        numbers and report them: the signature without the known bug is news.",
     sources: "Field report on 4.19.57 (w 22680, tb 8192, rto 37760, backoff 7, no \
-        retransmission); net/ipv4/tcp_output.c, tcp_fragment(); measured on 6.18: w > tb in up \
+        retransmission); net/ipv4/tcp_output.c, tcp_fragment(). Measured on 6.18: w > tb in up \
         to 97% of the samples of healthy senders.",
     hold: Hold::events(4),
     needs_time: Duration::from_secs(5),

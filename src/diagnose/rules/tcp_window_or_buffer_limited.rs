@@ -25,23 +25,23 @@ const LOW_CEILING: f64 = 12.5e6;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-window-or-buffer-limited"),
-    title: "a buffer bounds the throughput of a connection, not the path",
-    condition: "Over 10 s with 1 MB/s acknowledged or more, or any rate with unsent data and a \
-        shortest round trip of 5 ms or more: rwnd_limited is 50% of the busy time \
-        or more while the window was never closed (the peer's receive buffer), or sndbuf_limited \
-        is 30% or more (our send buffer). Info; a warning when the shortest round trip is 5 ms \
-        or more and the buffer allows less than 12.5 MB/s on it.",
+    title: "a buffer limits the throughput of a connection, not the path",
+    condition: "Over 10 s, at 1 MB/s acknowledged or more, or at any rate with unsent data and \
+        a min_rtt of 5 ms or more: rwnd_limited is 50% of the busy time or more while the \
+        window never closed (the peer's receive buffer), or sndbuf_limited is 30% or more (our \
+        send buffer). Info; a warning when min_rtt is 5 ms or more and the buffer allows less \
+        than 12.5 MB/s at that RTT.",
     look_alikes: "A window that closes is a slow reader, not a small buffer \
-        (tcp-receiver-not-reading at the peer). Loss of 1% or more: the congestion window is the \
-        limit (tcp-retrans-rate). An application that sends little is not busy.",
+        (tcp-receiver-not-reading at the peer). Loss above 1%: cwnd is the limit \
+        (tcp-retrans-rate). An application that sends little is not busy.",
     remedy: "Let the kernel size the buffer: do not set SO_SNDBUF or SO_RCVBUF (that turns \
-        autotuning off), raise the third value of net.ipv4.tcp_wmem here or tcp_rmem at the \
-        peer to the bandwidth times the round trip. Without window scaling (wscale 0) 64 kB is \
-        the end: look for a middlebox that strips it.",
+        autotuning off); raise the third value of net.ipv4.tcp_wmem here, or of tcp_rmem at the \
+        peer, to bandwidth times RTT. Without window scaling (wscale 0) 64 kB is the maximum: \
+        look for a middlebox that strips the option.",
     sources: "tcp_info chronographs busy, rwnd_limited, sndbuf_limited (since 4.10), \
-        net/ipv4/tcp_output.c tcp_chrono_start(); measured on 6.18 over loopback with a peer's \
+        net/ipv4/tcp_output.c tcp_chrono_start(). Measured on 6.18 over loopback with a peer's \
         SO_RCVBUF of 32768: rwnd_limited 63% with snd_wnd 32768 throughout (8192: 44%), and 58 \
-        to 61% where ACKs took 2 ms and nothing but the window was the limit. The kernel counts \
+        to 61% where ACKs took 2 ms and only the window was the limit. The kernel counts \
         sndbuf_limited only while the write queue is empty: with SO_SNDBUF 16384 it stayed 0.",
     hold: Hold::events(10),
     needs_time: Duration::from_secs(12),

@@ -11,19 +11,20 @@ const CRIT: Duration = Duration::from_secs(60);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-zero-window-stall"),
-    title: "the peer told us to stop sending: its application does not read",
-    condition: "The persist timer runs, bytes wait in the send queue, snd_wnd is 0 and bytes_acked \
-        flat for 5 s; critical at 60 s, a remark from 3 s on. Before Linux 5.4 there is no snd_wnd: then rwnd_limited \
-        must grow by 90% of the time. A stall that began before we looked is told from the \
-        probes: each doubles their interval. Clears when the window opens.",
-    look_alikes: "A persist timer with an open window is a packet that this host refuses to send: \
-        tcp-local-egress-drop. A window that opens by a little now and then moves bytes_acked: \
-        slow, not stalled. Three or more probes without an answer mean that the peer's kernel \
-        is silent too: look at the path.",
+    title: "the peer advertises a zero window: its application does not read",
+    condition: "The persist timer runs, bytes wait in the send queue, snd_wnd is 0 and \
+        bytes_acked is flat for 5 s; critical at 60 s, info from 3 s. Before Linux 5.4 there is \
+        no snd_wnd: rwnd_limited must then grow by 90% of the time. For a stall that began \
+        before watching, the duration is inferred from the probes: each doubles their interval. \
+        Clears when the window opens.",
+    look_alikes: "A persist timer with an open window is a packet that this host refuses to \
+        send: tcp-local-egress-drop. A window that opens slightly now and then moves \
+        bytes_acked: slow, not stalled. Three or more unanswered probes mean that the peer's \
+        kernel is silent too: check the path.",
     remedy: "Look at the peer: ss -tnm shows Recv-Q at rb; find out what its reader waits for \
-        (stack, lock, disk, its own peer). Here, set TCP_USER_TIMEOUT: a zero window with a \
-        living peer is held open for ever.",
-    sources: "net/ipv4/tcp_timer.c, tcp_probe_timer(); measured on 6.18 against a peer that \
+        (stack, lock, disk, its own peer). On this side, set TCP_USER_TIMEOUT: a zero window \
+        with a living peer stays open for ever.",
+    sources: "net/ipv4/tcp_timer.c, tcp_probe_timer(). Measured on 6.18 against a peer that \
         accepts and never reads: persist, backoff 5, rto constant at 212 ms, next probe after \
         6.8 s, rwnd_limited 99.5%.",
     hold: Hold::events(4),

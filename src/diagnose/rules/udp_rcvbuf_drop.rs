@@ -17,16 +17,16 @@ const MEM_ERRORS: [&str; 2] = ["UdpMemErrors", "Udp6MemErrors"];
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("udp-rcvbuf-drop"),
-    title: "a UDP socket loses datagrams: its receive buffer is full",
+    title: "a UDP socket drops datagrams: its receive buffer is full",
     condition: "RcvbufErrors (v4 and v6) grew by 100 or more in 10 s. Critical when that is 5% \
-        or more of what arrived (InDatagrams and the lost ones). The socket is the one whose own \
+        or more of what arrived (InDatagrams plus the errors). The socket is the one whose own \
         drop count (d, since 4.7) grew. Clears below 70 in 10 s.",
-    look_alikes: "Datagrams lost before the socket count at the device or at softnet. No \
-        listener on the port counts NoPorts. Memory of all UDP sockets used up counts MemErrors.",
-    remedy: "A reader that is slow in bursts: raise SO_RCVBUF and net.core.rmem_max. One that is \
-        too slow on average: more readers (SO_REUSEPORT), recvmmsg(), GRO, less work per \
+    look_alikes: "Datagrams lost before the socket count at the device or in softnet. A port \
+        without a socket counts NoPorts. UDP memory of the whole host used up counts MemErrors.",
+    remedy: "A reader that is slow in bursts: raise SO_RCVBUF and net.core.rmem_max. One that \
+        is too slow on average: more readers (SO_REUSEPORT), recvmmsg(), GRO, less work per \
         datagram on the reading thread.",
-    sources: "net/ipv4/udp.c, __udp_enqueue_schedule_skb(); measured on 6.18: rb 8192, 2000 \
+    sources: "net/ipv4/udp.c, __udp_enqueue_schedule_skb(). Measured on 6.18: rb 8192, 2000 \
         datagrams, d 1997 and RcvbufErrors 1997; netdata warns above 10/s on average.",
     hold: Hold::events(10),
     needs_time: Duration::from_secs(3),

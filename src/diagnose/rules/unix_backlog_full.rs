@@ -18,17 +18,17 @@ const RUNS: f64 = 5.0;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("unix-backlog-full"),
-    title: "the backlog of a UNIX socket is full: clients wait or get EAGAIN",
-    condition: "A listening UNIX socket has as many connections waiting as its backlog, or more, \
-        for 2 of 5 s. Non-blocking clients get EAGAIN from connect() once it is exceeded, \
-        others wait. A warning when it is full for 5 of 7 s and all processes with the name of its \
-        owner use less than 5% of a core; else a remark (info).",
-    look_alikes: "A short burst is gone at the next look. A datagram socket has no backlog of \
-        connections: its queue is net.unix.max_dgram_qlen.",
-    remedy: "Find out what the accepting process waits for; raise the backlog of listen() and \
+    title: "a UNIX socket's listen backlog is full: clients block or get EAGAIN",
+    condition: "A listening UNIX socket has as many connections waiting as its backlog, or \
+        more, for 2 of 5 s. Beyond the backlog, connect() returns EAGAIN to non-blocking \
+        clients and blocks the others. A warning when it is full for 5 of 7 s and all processes \
+        with its owner's name together use less than 5% of a core; otherwise info.",
+    look_alikes: "A short burst is gone by the next sample. A datagram socket has no backlog of \
+        connections: its queue limit is net.unix.max_dgram_qlen.",
+    remedy: "Find out what the accepting process waits for; raise the listen() backlog and \
         net.core.somaxconn together.",
     sources: "net/unix/af_unix.c, unix_stream_connect(), unix_recvq_full(): full when longer \
-        than the backlog; measured on 6.18 with listen(1) and three clients.",
+        than the backlog. Measured on 6.18 with listen(1) and three clients.",
     hold: Hold { need: 2, of: 5, clear: 5 },
     needs_time: Duration::from_secs(3),
 };

@@ -26,18 +26,18 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("weight-starved"),
-    title: "siblings of greater weight leave this cgroup next to no CPU time",
-    condition: "All CPUs together are 10% idle or less; threads of the cgroup wait 400 ms/s or \
-        more, in half or more of the time they could run; siblings with 4 times its cpu.weight \
-        (v1: cpu.shares), or the tasks beside it in the parent, use half of the CPUs or more; for \
-        4 of 8 s. A remark when its weight is below the default and none of its sockets is in \
-        trouble: a batch is given a small weight so that it waits. Clears below 280 ms/s.",
-    look_alikes: "A quota (cfs-throttle): nr_throttled grows. More threads than CPUs with equal \
-        weights (cpu-saturation): everybody waits alike. Nice values weigh threads within one \
-        group.",
-    remedy: "Raise the weight of what matters (CPUWeight= of the unit, cpu.weight, cpu.shares), or \
-        lower that of who takes the CPUs. A weight only counts against siblings: look at every \
-        level of the path.",
+    title: "siblings with more weight leave this cgroup almost no CPU time",
+    condition: "All CPUs together are 10% idle or less; the threads of the cgroup wait 400 ms/s \
+        or more, at least half of the time they are runnable; and siblings with 4 times its \
+        cpu.weight (v1: cpu.shares), or tasks directly in the parent cgroup, use half of the \
+        CPUs or more; for 4 of 8 s. Info when its weight is below the default and none of its \
+        sockets is in trouble: a batch job has a small weight so that it waits. Clears below \
+        280 ms/s.",
+    look_alikes: "A quota (cfs-throttle): nr_throttled grows. More threads than CPUs at equal \
+        weights (cpu-saturation): all wait alike. Nice values weigh threads within one cgroup.",
+    remedy: "Raise the weight of what matters (CPUWeight= of the unit, cpu.weight, cpu.shares), \
+        or lower the weight of what takes the CPUs. A weight only counts against siblings: \
+        check every level of the path.",
     sources: "cpu.weight, cpu.shares; Documentation/admin-guide/cgroup-v2.rst, \
         Documentation/scheduler/sched-design-CFS.rst. Arithmetic: of one CPU, weight 100 beside \
         10000 gets 1%.",

@@ -30,29 +30,31 @@ const CLEAR: f64 = 0.7;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cgroup-io-throttle"),
     title: "a cgroup's I/O limit delays its requests; the disk is not to blame",
-    condition: "A cgroup with a limit on a disk (v1 blkio.throttle.*_device, v2 io.max) that does \
-        90% or more of it, while tasks wait for I/O for 20% or more of the time (PSI of the cgroup, \
-        else of the host) and the disk is calm: queue below 2 and await up to twice that of an \
-        empty queue; for 4 of 6 s. Whoever waits or not, also a rate that stays within 10% of the \
-        limit and reaches 99.5% of it on average of 3 s or more, on a disk with such an await or pauses (util \
-        below 90%): asynchronous I/O does not show as pressure. A suspicion unless tasks are seen \
-        to wait. Info without PSI; and, of a rate that does not stay there, where the pressure is \
-        the host's and another disk has a queue. Without such a limit: I/O waits above the disks (info) when \
-        tasks of the host wait 20% longer than all disks together have requests in flight, and \
-        all are calm. Clears below 0.7 of that.",
-    look_alikes: "iostat shows an idle disk: throttled requests wait before they are counted. A \
-        limit below a virtual disk shows a queue there: disk-capped-cloud. Locks and journals of a \
-        file system and network file systems delay without a limit: then only where is known, not what \
-        by. Buffered writes escape the limits of v1; there Dirty grows. A limit of v1 holds for its \
-        group alone, not for the groups below. Who paces himself just below a limit is not held back \
-        (495 of 500/s); who paces himself to the very limit looks the same.",
-    remedy: "Raise or remove the limit, whose file is named below; write 0 (v1) or max (v2). Weights \
-        instead of limits share a disk without wasting it (bfq, iocost).",
-    sources: "Measured with a limit of 500 writes/s and 8 writers: 503/s of 15.9 ms for the \
-        application, 0.32 ms and a queue of 0.16 at the device, io pressure 85%. With libaio at \
-        depth 32 and 500 writes/s, 2 MiB/s or 200 reads/s: each second within 0.1% of the limit, \
-        io pressure 0 to 4%. A limit of 7/s lets 10 pass. No kernel counts throttled requests or \
-        time.",
+    condition: "A cgroup runs at 90% or more of its limit on a disk (v1 \
+        blkio.throttle.*_device, v2 io.max), tasks wait for I/O 20% or more of the time (io PSI \
+        of the cgroup, else of the host), and the disk is calm: queue below 2, await at most \
+        twice that of an empty queue. For 4 of 6 s. Also, whatever PSI says, when the rate \
+        stays within 10% of the limit and averages 99.5% of it over 2.5 s or more, and the disk \
+        has such an await or pauses (util below 90%): asynchronous I/O does not show up in PSI. \
+        Suspected unless tasks are seen waiting. Info without PSI; also info when the rate is \
+        not pinned to the limit like that, the PSI is the host's and another disk has a queue. \
+        With no such limit, 'I/O waits above the disks' (info): the host's io PSI exceeds the \
+        time that the disks together have requests in flight by 20% of the time, and all disks \
+        are calm. Clears below 0.7 of these.",
+    look_alikes: "iostat shows an idle disk: throttled requests wait before they are accounted. \
+        A limit below a virtual disk shows a queue on that disk: disk-capped-cloud. File system \
+        locks, journals and network file systems delay I/O without a limit: the finding then \
+        says where it waits, not why. Buffered writes escape v1 limits; Dirty grows instead. A \
+        v1 limit covers its own cgroup only, not the cgroups below it. A program that paces \
+        itself just below the limit is not throttled (495 of 500/s); one that paces itself \
+        exactly to the limit cannot be told apart.",
+    remedy: "Raise or remove the limit: write 0 (v1) or max (v2) to the file that the finding \
+        names. Weights share a disk without wasting it (bfq, iocost).",
+    sources: "Measured with a limit of 500 writes/s and 8 writers: 503/s at 15.9 ms for the \
+        application, 0.32 ms and a queue of 0.16 at the device, io PSI 85%. With libaio at \
+        depth 32 and 500 writes/s, 2 MiB/s or 200 reads/s: every second within 0.1% of the \
+        limit, io PSI 0 to 4%. A limit of 7/s lets 10 through. No kernel counts throttled \
+        requests or throttled time.",
     hold: Hold::of(4, 6),
     needs_time: Duration::from_secs(8),
 };

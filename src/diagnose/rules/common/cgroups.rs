@@ -1,5 +1,5 @@
-//! Control groups. A budgeted walk reads some of them now and others later: what was not read this
-//! time is unknown, not fine.
+//! Control groups. The walk over them is budgeted and reads only some in each tick: a cgroup that
+//! was not read this time is unknown, not ok.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use super::text::sh;
 use crate::model::derive::cgroups::CgroupFigures;
 use crate::model::subject::Subject;
 
-/// Groups that were worth a look are remembered for so long.
+/// How long cgroups of interest are remembered.
 pub(crate) const REMEMBER: Duration = Duration::from_secs(15);
 
-/// What a finding about this group is about.
+/// The subject of a finding about this cgroup.
 pub(crate) fn subject(g: &CgroupFigures) -> Subject {
     Subject::Cgroup { path: g.path.to_string(), id: g.id }
 }
 
-/// A control file of this group as a word of a command.
+/// The path of a control file of this cgroup, quoted for the shell.
 pub(crate) fn file(g: &CgroupFigures, name: &str) -> String {
     let dir = format!("{}{}", g.mount, g.path);
     sh(&format!("{}/{name}", dir.trim_end_matches('/')))
 }
 
-/// Is it of the v1 hierarchy of this controller? That has its name in the mount point:
+/// Is this the mount point of the controller's v1 hierarchy? It contains the controller's name:
 /// `/sys/fs/cgroup/cpu,cpuacct`.
 pub(crate) fn of_v1(mount: &str, controller: &str) -> bool {
     mount.rsplit('/').next().is_some_and(|n| n.split(',').any(|c| c == controller))
 }
 
-/// Groups of the last moments that matter and were not read this time are not known to be fine.
+/// Marks recently seen cgroups that matter but were not read this time as unknown.
 pub(crate) fn unread(w: &Window<'_>, out: &mut Verdicts, matters: impl Fn(&CgroupFigures) -> bool) {
     let all = |s: &crate::collect::cgroups::CgroupsSample| s.unread == 0;
     if w.tick.samples.cgroups.as_ref().is_none_or(|s| all(&s.data)) {

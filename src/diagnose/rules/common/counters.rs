@@ -1,4 +1,4 @@
-//! Protocol counters over seconds, and who lost the packets that they count.
+//! Protocol counters over several seconds, and the sockets that lost the packets they count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,11 +9,12 @@ use crate::model::derive::NetPair;
 use crate::model::derive::sockets::Dropper;
 use crate::model::subject::{NetnsId, SockId};
 
-/// Counters are judged over this time.
+/// The time over which counters are evaluated.
 pub(crate) const SPAN: Duration = Duration::from_secs(10);
-/// What to ask the window for, which allows a tenth more: ten ticks of a second, not eleven.
+/// The span to ask the window for. The window allows a tenth more, so this gives ten one-second
+/// ticks, not eleven.
 const LOOK: Duration = Duration::from_millis(9200);
-/// Shares of counters need so long, less the slack of a tick.
+/// The minimum time for ratios of counters, less the slack of a tick.
 const ENOUGH: Duration = Duration::from_millis(4500);
 
 /// Namespaces whose counters were read in this tick.
@@ -21,36 +22,38 @@ pub(crate) fn spaces<'a>(w: &Window<'a>) -> impl Iterator<Item = NetnsId> + use<
     w.tick.samples.net_counters.iter().flat_map(|s| &s.data.spaces).map(|s| s.netns)
 }
 
-/// By how much a counter grew in the last [`SPAN`]. `None`: this kernel does not have it.
+/// Growth of a counter in the last [`SPAN`]. `None`: this kernel does not have it.
 pub(crate) fn grown(w: &Window<'_>, netns: NetnsId, name: &str) -> Option<u64> {
     w.counter(netns, name, LOOK).map(|c| c.delta)
 }
 
-/// The sum of several counters; those that this kernel does not have add nothing, `None` when
-/// it has none of them.
+/// Growth of several counters in total. Counters that this kernel does not have are skipped;
+/// `None` if it has none of them.
 pub(crate) fn sum(w: &Window<'_>, netns: NetnsId, names: &[&str]) -> Option<u64> {
     names.iter().filter_map(|n| grown(w, netns, n)).reduce(u64::saturating_add)
 }
 
-/// For how long the counters of a namespace have been watched, of the last [`SPAN`]. A share
-/// of what one second saw says little: events come in bursts, and counters one after another.
+/// Have the counters of a namespace been watched for long enough within the last [`SPAN`]? A
+/// ratio over one second means little: events come in bursts, and counters are not read at the
+/// same instant.
 pub(crate) fn watched(w: &Window<'_>, netns: NetnsId, name: &str) -> bool {
     w.counter(netns, name, LOOK).is_some_and(|c| c.dt >= ENOUGH)
 }
 
-/// Have they been watched for nearly all of the last [`SPAN`]? Long intervals do not fill it.
+/// Have they been watched for nearly all of the last [`SPAN`]? Long intervals do not fill it
+/// completely.
 pub(crate) fn watched_in_full(w: &Window<'_>, netns: NetnsId, name: &str) -> bool {
     w.counter(netns, name, LOOK).is_some_and(|c| c.dt >= NEARLY)
 }
 
-/// Standard deviations within which an estimate is with 99% confidence, on one side.
+/// One-sided 99% confidence bound, in standard deviations.
 pub(crate) const SURE: f64 = 2.326;
 
 const NEARLY: Duration = Duration::from_secs(8);
 
-/// Was something true of a namespace's counters for `need` of the last `of` seconds? A
-/// namespace that is read in turn stands for its own intervals; however long, one of them is
-/// one event.
+/// Was something true of a namespace's counters for `need` of the last `of` seconds? If
+/// namespaces are read in rotation, each counts with its own intervals; one interval, however
+/// long, is one event.
 pub(crate) fn held(
     w: &Window<'_>,
     netns: NetnsId,
@@ -70,14 +73,14 @@ pub(crate) fn held(
             n.dt
         })
         .sum();
-    // Give or take the length of a tick.
+    // With some slack for the length of a tick.
     times >= 2 && held + Duration::from_millis(250) >= Duration::from_secs(need)
 }
 
-/// What one socket lost in the last [`SPAN`].
+/// Packets that one socket lost in the last [`SPAN`].
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
-    /// The latest look at it.
+    /// Its latest sample.
     pub(crate) socket: Dropper,
     /// Packets in that time.
     pub(crate) packets: u64,

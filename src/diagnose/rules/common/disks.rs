@@ -1,5 +1,5 @@
-//! One cause per disk. The disk rules look at the queue, never at `util` alone, and judge the
-//! lowest layer: a dm volume shows the trouble of the disk below it.
+//! One cause per disk. The disk rules look at the queue, never at `util` alone, and evaluate the
+//! lowest layer: a dm volume shows the problem of the disk below it.
 
 use super::super::super::{Fire, Thresholds, Window};
 use super::text::ms;
@@ -9,22 +9,22 @@ use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::rate::variation;
 use crate::model::subject::Subject;
 
-/// A latency to compare with.
+/// A reference latency to compare with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Reference {
     /// ms.
     pub(crate) ms: f64,
-    /// Measured on this disk while its queue was short; else typical for its class.
+    /// Measured on this disk while its queue was short; otherwise typical for its class.
     pub(crate) measured: bool,
 }
 
-/// Disks worth a verdict: whole disks and layers that have nothing below them in the list.
-/// Partitions repeat their disk, memory has no device behind it.
+/// The disks to evaluate: whole disks, and layers with nothing below them in the list.
+/// Partitions repeat their disk, and RAM disks have no device behind them.
 pub(crate) fn leaves<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a DiskFigures> {
     all_leaves(w).filter(|d| d.untimed.is_none())
 }
 
-/// Those of which only sums are known: no rate, no queue.
+/// Disks of which only totals are known: no rate, no queue.
 pub(crate) fn untimed<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a DiskFigures> {
     all_leaves(w).filter(|d| d.untimed.is_some())
 }
@@ -34,24 +34,24 @@ fn all_leaves<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a DiskFigures> {
     disks.iter().filter(|d| whole(d) && d.attrs.slaves.is_empty())
 }
 
-/// Not a partition and not memory.
+/// Neither a partition nor a RAM disk.
 pub(crate) fn whole(d: &DiskFigures) -> bool {
     !matches!(d.attrs.class, DiskClass::Partition | DiskClass::Memory)
 }
 
-/// A spinning disk, as far as it can be known. Virtual disks make `rotational` up.
+/// Is it a spinning disk, as far as known? Virtual disks report a made-up `rotational`.
 pub(crate) fn spins(d: &DiskFigures, t: &Thresholds) -> bool {
     d.attrs.rotational == Some(true)
         || d.attrs.class == DiskClass::Hdd
         || t.rotational.iter().any(|n| **n == *d.name)
 }
 
-/// Local flash: it is limited by itself, not by a provider.
+/// Local flash, which no provider limits.
 pub(crate) fn local_flash(d: &DiskFigures) -> bool {
     matches!(d.attrs.class, DiskClass::Nvme | DiskClass::Ssd)
 }
 
-/// The latency of a request that does not queue.
+/// The latency of a request with an empty queue.
 pub(crate) fn reference(d: &DiskFigures, t: &Thresholds) -> Reference {
     if let Some(ms) = d.baseline_ms() {
         return Reference { ms, measured: true };
@@ -69,12 +69,12 @@ pub(crate) fn reference(d: &DiskFigures, t: &Thresholds) -> Reference {
     Reference { ms, measured: false }
 }
 
-/// What a finding about this disk is about.
+/// The subject of a finding about this disk.
 pub(crate) fn subject(d: &DiskFigures) -> Subject {
     Subject::Disk { name: d.name.to_string(), dev: d.id }
 }
 
-/// A name for people: the volume's or backing file's name with the kernel's.
+/// Display name: the kernel's name with that of the volume or backing file.
 pub(crate) fn title(d: &DiskFigures) -> String {
     match (&d.attrs.dm_name, &d.attrs.backing_file) {
         (Some(n), _) => format!("{} ({n})", d.name),
@@ -89,7 +89,7 @@ pub(crate) fn against(r: f64, reference: Reference) -> String {
     format!("await {} ms against {} ms {of}", ms(r), ms(reference.ms))
 }
 
-/// Says so when the latency to compare with is not this disk's own.
+/// Notes as missing when the reference latency was not measured on this disk.
 pub(crate) fn not_measured(f: &mut Fire, reference: Reference) {
     if !reference.measured {
         f.missing.push("this disk's latency with an empty queue (busy since the start)".to_owned());
@@ -106,8 +106,8 @@ pub(crate) fn slaves<'a>(w: &Window<'a>, d: &DiskFigures) -> Vec<&'a DiskFigures
     d.attrs.slaves.iter().filter_map(|n| by_name(w, n)).collect()
 }
 
-/// Figures of the last `seconds`, newest first, about a second (or an interval) apart; at least
-/// five of them are asked for, whatever the interval.
+/// The disk's samples of the last `seconds`, newest first, about a second (or an interval)
+/// apart; at least five are requested, whatever the interval.
 pub(crate) fn lately<'a>(
     w: &Window<'a>,
     d: &DiskFigures,
@@ -119,14 +119,14 @@ pub(crate) fn lately<'a>(
     w.recent(n).filter_map(move |m| m.disk(id))
 }
 
-/// Coefficient of variation of IOPS over the samples of the last ten seconds that had a queue
-/// like this one, but for those in which it came: they are part of what was before. `None` for
-/// fewer than four of them.
+/// Coefficient of variation of IOPS over the samples of the last ten seconds with at least this
+/// queue. Samples in which the queue built up are left out, because they include time before
+/// the load. `None` for fewer than four samples.
 pub(crate) fn swing(w: &Window<'_>, d: &DiskFigures, queue: f64) -> Option<f64> {
     swing_of(w, d, queue, DiskFigures::iops)
 }
 
-/// The same of another figure.
+/// [`swing`] for another metric.
 pub(crate) fn swing_of(
     w: &Window<'_>,
     d: &DiskFigures,
@@ -136,7 +136,7 @@ pub(crate) fn swing_of(
     let recent: Vec<&DiskFigures> = lately(w, d, 11).collect();
     let within = recent.windows(2).filter(|p| p.iter().all(|p| p.aqu_sz >= queue));
     let all: Vec<f64> = within.filter_map(|p| p.first().copied()).map(figure).collect();
-    // A sample over several seconds has averaged its variation away by the root of their number.
+    // Averaging over n seconds reduces the variation by sqrt(n).
     let averaged = d.dt.as_secs_f64().max(1.0).sqrt();
     (all.len() >= 4).then(|| variation(&all)).flatten().map(|cv| cv * averaged)
 }

@@ -1,4 +1,4 @@
-//! What a process does instead of its work, as far as other collectors saw it.
+//! What a process is doing instead of its work, as seen by other collectors.
 
 use super::super::super::{Evidence, Window};
 use super::tasks;
@@ -8,20 +8,20 @@ use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::rate::per_second;
 use crate::model::subject::is_within;
 
-/// ms/s that a thread waits for a CPU, worth telling.
+/// Wait for a CPU that is worth reporting, ms/s per thread.
 const WAITS: f64 = 100.0;
-/// ms/s that a thread runs at which it does nothing else.
+/// Run time from which a thread does nothing else, ms/s.
 const BUSY: f64 = 900.0;
-/// Part of the periods in which a group was throttled, worth telling.
+/// Fraction of throttled periods that is worth reporting.
 const THROTTLED: f64 = 0.25;
 
-/// `java/2214`, and of how many it is one.
+/// `java/2214`, or `java/2214, one of 3 processes`.
 pub(crate) fn holder(o: &Owner) -> String {
     let name = super::peers::owner(o);
     if o.holders > 1 { format!("{name}, one of {} processes", o.holders) } else { name }
 }
 
-/// Why it cannot run at all, if that is so.
+/// Why it cannot run at all, if it cannot.
 pub(crate) fn halted(o: &Owner) -> Option<&'static str> {
     match o.life {
         Life::Normal => None,
@@ -31,7 +31,7 @@ pub(crate) fn halted(o: &Owner) -> Option<&'static str> {
     }
 }
 
-/// What its threads do, one line each.
+/// What its threads are doing, one line each.
 pub(crate) fn evidence(w: &Window<'_>, o: &Owner) -> Vec<Evidence> {
     let mut out = Vec::new();
     if let Some(state) = halted(o) {
@@ -62,7 +62,7 @@ pub(crate) fn evidence(w: &Window<'_>, o: &Owner) -> Vec<Evidence> {
     out
 }
 
-/// The quota of the group that one of these threads is in, or of one above it.
+/// Throttling of the cgroup of one of these threads, or of a cgroup above it.
 fn throttled(w: &Window<'_>, threads: &[&ThreadWait]) -> Option<Evidence> {
     let groups = w.derived.cgroups.as_deref()?;
     let paths = threads.iter().filter_map(|t| t.thread.cgroup.as_deref());

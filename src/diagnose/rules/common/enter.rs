@@ -1,17 +1,17 @@
-//! How to run a command in the network namespace that it is about: the same words wherever one
-//! is offered, in findings and on pages.
+//! How to run a command in the network namespace that it is about, with the same prefix wherever a
+//! command is shown.
 
 use super::text::sh;
 use crate::collect::sockets::NetnsTable;
 use crate::model::subject::NetnsId;
 use crate::model::tick::HostInfo;
 
-/// What is known of a namespace: how to get in.
+/// How to enter a network namespace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Door<'a> {
-    /// Which.
+    /// The namespace.
     pub(crate) netns: NetnsId,
-    /// `host`, a mount's name or path, or what a member process is called.
+    /// `host`, the name or path of a mount, or the name of a member process.
     pub(crate) label: &'a str,
     /// A process in it.
     pub(crate) member: Option<u32>,
@@ -23,19 +23,19 @@ impl<'a> From<&'a NetnsTable> for Door<'a> {
     }
 }
 
-/// Is this the namespace that the program runs in?
+/// Is this the namespace that stallscope runs in?
 pub(crate) fn is_own(host: &HostInfo, d: Door<'_>) -> bool {
     host.netns == Some(d.netns) || d.label == "host"
 }
 
-/// What to put in front of a command so that it runs there; empty for our own. `None` when
-/// there is no way in that we know.
+/// The prefix for a command to run in that namespace; empty for our own. `None` if no way to
+/// enter it is known.
 pub(crate) fn enter(host: &HostInfo, d: Door<'_>) -> Option<String> {
     match d {
         _ if is_own(host, d) => Some(String::new()),
         Door { member: Some(pid), .. } => Some(format!("nsenter -t {pid} -n ")),
         Door { label: "", .. } => None,
-        // Asked for by path.
+        // Given by path.
         Door { label, .. } if label.contains('/') => Some(format!("nsenter --net={} ", sh(label))),
         Door { label, .. } => Some(format!("ip netns exec {} ", sh(label))),
     }
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(to(2, "web", None).as_deref(), Some("ip netns exec web "));
         assert_eq!(to(2, "/run/a b", None).as_deref(), Some("nsenter --net='/run/a b' "));
         assert_eq!(to(2, "", None), None);
-        // A host without namespaces has one, which is ours.
+        // A host without network namespace support has a single one: ours.
         let old = HostInfo::default();
         let d = Door { netns: NetnsId(0), label: "host", member: Some(7) };
         assert_eq!(enter(&old, d), Some(String::new()));

@@ -1,11 +1,11 @@
-//! Mounted file systems: which of them a rule judges, and what is said of each.
+//! Mounted file systems: which ones a rule checks, and the subject of its findings.
 
 use super::super::super::{Verdicts, Window};
 use super::text::time;
 use crate::collect::filesystems::{FilesystemRow, Space};
 use crate::model::subject::Subject;
 
-/// What a finding about this file system is about.
+/// The subject of a finding about this file system.
 pub(crate) fn subject(r: &FilesystemRow) -> Subject {
     Subject::Filesystem { mount: r.mount.to_string(), dev: r.dev }
 }
@@ -15,8 +15,7 @@ pub(crate) fn rows<'a>(w: &Window<'a>) -> &'a [FilesystemRow] {
     w.tick.samples.filesystems.as_ref().map_or(&[][..], |s| &s.data.filesystems)
 }
 
-/// File systems that somebody may want to write to, with what they answered. Those that do not
-/// answer are unknown.
+/// Writable file systems with the result of their statvfs. Those that do not answer are unknown.
 pub(crate) fn writable<'a>(w: &Window<'a>, out: &mut Verdicts) -> Vec<(&'a FilesystemRow, Space)> {
     let all = rows(w);
     let mut found: Vec<(&FilesystemRow, Space)> = Vec::new();
@@ -25,7 +24,7 @@ pub(crate) fn writable<'a>(w: &Window<'a>, out: &mut Verdicts) -> Vec<(&'a Files
             let why = format!("does not answer for {}", time(w.tick.mono.since(since)));
             out.unknown(subject(r), why);
         } else if let Some(s) = r.space {
-            // File systems of a pool share its room: one speaks for all of them.
+            // File systems of one pool share its space: report only one of them.
             let same = |(o, p): &&mut (&FilesystemRow, Space)| {
                 pool(o).is_some() && pool(o) == pool(r) && p.avail_bytes() == s.avail_bytes()
             };

@@ -1,12 +1,12 @@
-//! For how long something was true.
+//! How long something has been true.
 
 use std::time::Duration;
 
 use crate::model::derive::{Derived, MIN_SPAN};
 use crate::model::history::Window;
 
-/// For how much of the last `span` a figure was true, and in how many samples; one stands for
-/// an interval.
+/// For how much of the last `span` a condition was true, and in how many samples; each sample
+/// counts as one interval.
 pub(crate) fn lasting(
     w: &Window<'_>,
     span: Duration,

@@ -1,5 +1,5 @@
-//! Network devices of all namespaces. These are read in turn, so what was not read this time is
-//! unknown, not fine.
+//! Network devices of all network namespaces. Namespaces are read in rotation, so a device that was
+//! not read this time is unknown, not ok.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::enter;
 use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
 use crate::model::subject::{NetnsId, Subject};
 
-/// Figures of a namespace are remembered for so long.
+/// How long the metrics of a namespace are remembered.
 const REMEMBER: Duration = Duration::from_secs(15);
 
-/// The youngest figures of every namespace, and whether they are of this very moment.
+/// The latest metrics of every namespace, and whether they are from the current tick.
 pub(crate) fn spaces<'a>(w: &Window<'a>) -> Vec<(&'a SpaceFigures, bool)> {
     let mut out: BTreeMap<NetnsId, (&'a SpaceFigures, bool)> = BTreeMap::new();
     for m in w.history.back_from(w.tick.seq) {
@@ -27,11 +27,11 @@ pub(crate) fn spaces<'a>(w: &Window<'a>) -> Vec<(&'a SpaceFigures, bool)> {
     out.into_values().collect()
 }
 
-/// What a rule thinks of a device or a namespace.
+/// A rule's verdict on a device or a namespace.
 pub(crate) enum Judged {
-    /// The condition holds.
+    /// The condition is met.
     Fire(Box<Fire>),
-    /// It does not, but is not clear either.
+    /// Not met, but not cleared either.
     Linger,
 }
 
@@ -41,7 +41,7 @@ impl From<Fire> for Judged {
     }
 }
 
-/// Says it; of figures that are not of this moment nothing is known.
+/// Records the verdict; if the metrics are not from the current tick, it is unknown.
 pub(crate) fn say(out: &mut Verdicts, fresh: bool, subject: Subject, judged: Option<Judged>) {
     match judged {
         None => {}
@@ -51,7 +51,7 @@ pub(crate) fn say(out: &mut Verdicts, fresh: bool, subject: Subject, judged: Opt
     }
 }
 
-/// What a finding about this device is about.
+/// The subject of a finding about this device.
 pub(crate) fn subject(s: &SpaceFigures, l: &LinkFigures) -> Subject {
     Subject::Link { dev: l.attrs.name.clone(), netns: s.netns }
 }
@@ -73,7 +73,7 @@ fn door(s: &SpaceFigures) -> enter::Door<'_> {
     enter::Door { netns: s.netns, label: &s.label, member: s.member }
 }
 
-/// What to put in front of a command so that it runs in this namespace.
+/// The prefix for a command to run in this namespace.
 pub(crate) fn enter(w: &Window<'_>, s: &SpaceFigures) -> String {
     enter::enter(w.host, door(s)).unwrap_or_default()
 }

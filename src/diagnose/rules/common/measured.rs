@@ -1,6 +1,6 @@
-//! What eBPF measured lately, for rules that can use it. `None` everywhere: eBPF does not
-//! measure it now (off, late, just attached, attached anew), and the rule works from its other
-//! source. Nothing here decides.
+//! Recent eBPF measurements, for rules that can use them. `None` always means that eBPF is not
+//! measuring it at present (off, late, just attached or re-attached); the rule then uses its other
+//! source. Nothing here gives a verdict.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::rate::ratio;
 use crate::model::subject::CgroupId;
 
-/// Figures older than this, or than two intervals, say nothing about now.
+/// Measurements older than this, or than two intervals, are stale.
 const STALE: Duration = Duration::from_secs(2);
 
-/// The youngest figures, if they are of now.
+/// The latest measurements, unless stale.
 fn lately<'a, T>(w: &Window<'a>, get: fn(&'a Derived) -> Option<&'a T>) -> Option<&'a T> {
     let limit = STALE.max(2 * w.host.interval);
     w.history
@@ -26,22 +26,22 @@ fn lately<'a, T>(w: &Window<'a>, get: fn(&'a Derived) -> Option<&'a T>) -> Optio
         .find_map(|m| get(&m.derived))
 }
 
-/// Waits on the run queue.
+/// Run queue waits.
 pub(crate) fn run_queue<'a>(w: &Window<'a>) -> Option<&'a RunqFigures> {
     lately(w, |d| d.runq_bpf.as_deref())
 }
 
-/// Time in softirqs.
+/// Softirq time.
 pub(crate) fn softirqs<'a>(w: &Window<'a>) -> Option<&'a IrqFigures> {
     lately(w, |d| d.irq_bpf.as_deref()).filter(|f| f.softirqs)
 }
 
-/// Nanoseconds in ms.
+/// Nanoseconds to ms.
 pub(crate) fn to_ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// The path of a cgroup, where it was read lately.
+/// The path of a cgroup, if it was read recently.
 pub(crate) fn cgroup_path<'a>(w: &Window<'a>, id: CgroupId) -> Option<&'a str> {
     w.history
         .back_from(w.tick.seq)
@@ -50,23 +50,23 @@ pub(crate) fn cgroup_path<'a>(w: &Window<'a>, id: CgroupId) -> Option<&'a str> {
         .find_map(|s| s.data.groups.iter().find(|g| g.id == id).map(|g| &*g.path))
 }
 
-/// Requests of one disk over the last seconds.
+/// Request latency of one disk over the last few seconds.
 #[derive(Debug, Default)]
 pub(crate) struct DiskLatency {
     /// From issue to completion.
     device: Hist,
     /// From allocation to issue.
     queued: Hist,
-    /// Bios split per second; `None` where not counted.
+    /// Bios split per second; `None` if not counted.
     splits_s: Option<f64>,
 }
 
-/// Slow disks complete few requests in one interval, so these are put together.
+/// Intervals that are merged, because slow disks complete few requests in one.
 const INTERVALS: usize = 5;
-/// Fewer requests have no distribution.
+/// Minimum number of requests for a meaningful distribution.
 const ENOUGH: u64 = 30;
 
-/// Requests of a disk.
+/// Request latency of a disk.
 pub(crate) fn disk(w: &Window<'_>, d: &DiskFigures) -> Option<DiskLatency> {
     let now = lately(w, |x| x.block_bpf.as_deref())?.disk(d.id)?;
     let mut out = DiskLatency { splits_s: now.splits_s, ..DiskLatency::default() };
@@ -78,11 +78,11 @@ pub(crate) fn disk(w: &Window<'_>, d: &DiskFigures) -> Option<DiskLatency> {
 }
 
 impl DiskLatency {
-    /// Standard deviation over mean of the time on the device: a metronome has 0.
+    /// Standard deviation over mean of the device time: 0 for a metronome.
     pub(crate) fn dispersion(&self) -> Option<f64> {
         let n = self.device.count() as f64;
         let mean = ratio(sum_ns(&self.device), n)?;
-        // Each value as the middle of its bucket, as in the sum.
+        // Each value counts as the middle of its bucket, as in the sum.
         let squares: f64 = self
             .device
             .buckets()
@@ -90,23 +90,23 @@ impl DiskLatency {
             .sum();
         ratio((squares / n).sqrt(), mean)
     }
-    /// Half of the requests were on the device for less, ms.
+    /// Median device time, ms.
     pub(crate) fn device_ms(&self) -> f64 {
         self.device.quantile(0.5).map_or(0.0, to_ms)
     }
-    /// Part of the time that was on the device, 0 to 1.
+    /// Fraction of the time that was spent on the device, 0 to 1.
     pub(crate) fn device_share(&self) -> Option<f64> {
         let (device, queued) = (sum_ns(&self.device), sum_ns(&self.queued));
         ratio(device, device + queued)
     }
 
-    /// Requests cut for each one that the device sees, about 1 where all of them are pieces;
-    /// `None` where the kernel does not tell.
+    /// Splits per request that the device sees, about 1 if all of them are pieces; `None` if the
+    /// kernel does not report splits.
     pub(crate) fn split_share(&self, d: &DiskFigures) -> Option<f64> {
         ratio(self.splits_s?, d.iops())
     }
 
-    /// Where the time goes and what the requests look like.
+    /// Where the time is spent and what the requests look like.
     pub(crate) fn evidence(&self, d: &DiskFigures) -> Vec<Evidence> {
         let mut out = Vec::new();
         let q = |q| self.device.quantile(q).map_or(0.0, to_ms);
@@ -130,7 +130,7 @@ impl DiskLatency {
         out
     }
 
-    /// Requests that are cut because they are larger than the queue takes.
+    /// Requests that are split because they are larger than the queue allows.
     fn splits(&self, d: &DiskFigures) -> Option<Evidence> {
         let s = self.splits_s.filter(|s| *s >= 1.0 && *s >= 0.25 * d.iops())?;
         let cut = d.attrs.max_sectors_kb.map_or(String::new(), |kb| format!(" at {kb} kB"));

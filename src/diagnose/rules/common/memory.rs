@@ -1,4 +1,4 @@
-//! Memory of the host and of cgroups over the last moments.
+//! Memory of the host and of cgroups over the last seconds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use super::text::sh;
 use crate::collect::cgroups::CgroupRow;
 use crate::model::subject::CgroupId;
 
-/// Growth of a counter of `/proc/vmstat` over the last `span`, or as much of it as was observed;
-/// `None` when this kernel does not have it, it fell, or there is one reading only.
+/// Growth of a `/proc/vmstat` counter over the last `span`, or over as much of it as was
+/// observed; `None` if this kernel does not have it, it fell, or there is only one reading.
 pub(crate) fn grown(w: &Window<'_>, name: &str, span: Duration) -> Option<(u64, Duration)> {
     let now = w.tick.samples.memory.as_ref()?;
     let oldest = w
@@ -24,7 +24,7 @@ pub(crate) fn grown(w: &Window<'_>, name: &str, span: Duration) -> Option<(u64, 
     Some((delta, now.span.mid().since(oldest.span.mid())))
 }
 
-/// A cgroup, as it was read last and first within a while.
+/// The first and the last reading of a cgroup within a span.
 pub(crate) struct Seen<'a> {
     /// The last reading.
     pub now: &'a CgroupRow,
@@ -33,12 +33,12 @@ pub(crate) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Processes that were killed in it for want of memory.
+    /// OOM kills in this cgroup.
     pub(crate) fn killed(&self) -> u64 {
         let grown = |a: u64, b: u64| b.checked_sub(a);
         self.first.oom_kills.zip(self.now.oom_kills).and_then(|(a, b)| grown(a, b)).unwrap_or(0)
     }
-    /// How often memory was asked for at its limit.
+    /// How often an allocation hit the limit.
     pub(crate) fn failed(&self) -> Option<u64> {
         self.now.memory_failures?.checked_sub(self.first.memory_failures?)
     }
@@ -64,7 +64,7 @@ pub(crate) fn limit(g: &CgroupRow) -> Option<u64> {
     g.memory_limit_bytes.into_iter().chain(g.memory_high_bytes).min()
 }
 
-/// Its files that tell of memory, as a command.
+/// A command that prints the cgroup's memory files.
 pub(crate) fn files(g: &CgroupRow) -> String {
     let files = if of_v1(&g.mount, "memory") {
         "memory.usage_in_bytes memory.limit_in_bytes memory.failcnt memory.oom_control"

@@ -1,5 +1,5 @@
-//! What several rules share: text with units, one cause per socket, one cause per disk.
-//! Nothing here decides severity or holds state.
+//! Shared by several rules: text with units, one cause per socket, one cause per disk.
+//! Nothing here decides a severity or keeps state.
 
 pub(super) mod cgroups;
 pub(super) mod counters;

@@ -1,4 +1,4 @@
-//! NICs of our own namespace with the CPUs that take their interrupts.
+//! NICs of our own network namespace and the CPUs that take their interrupts.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::model::derive::MIN_SPAN;
 use crate::model::derive::netdev::LinkFigures;
 use crate::model::subject::CpuId;
 
-/// `/proc/interrupts` is read every few ticks only on big hosts.
+/// On big hosts `/proc/interrupts` is read only every few ticks.
 const AGE: Duration = Duration::from_secs(15);
-/// A CPU with a smaller part of a NIC's interrupts does something else.
+/// A CPU with a smaller fraction of a NIC's interrupts does not count.
 const PART: f64 = 0.02;
 
-/// NICs that a driver provides, with their queues.
+/// Physical NICs with their queues.
 pub(crate) fn nics<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a NicQueues> {
     let s = w.tick.samples.softirq.as_ref();
     s.into_iter().flat_map(|s| s.data.nics.iter()).filter(|n| n.physical)
@@ -24,8 +24,8 @@ pub(crate) fn link<'a>(w: &Window<'a>, n: &NicQueues) -> Option<&'a LinkFigures>
     w.netdev(w.host.netns?)?.link(&n.dev)
 }
 
-/// Interrupts per second of a NIC by CPU, CPUs that hardly take any left out. `None` when
-/// interrupts were not read, or sysfs does not tell which are the NIC's.
+/// Interrupts per second of a NIC by CPU, without CPUs that take hardly any. `None` if interrupts
+/// were not read, or sysfs does not list those of the NIC.
 pub(crate) fn irq_cpus(w: &Window<'_>, n: &NicQueues) -> Option<Vec<(CpuId, f64)>> {
     let readings = || {
         w.history
@@ -56,12 +56,12 @@ fn is_of(n: &NicQueues, irq: &str) -> bool {
     irq.parse().is_ok_and(|i: u32| n.irqs.contains(&i))
 }
 
-/// Packets are not spread in software.
+/// Is RPS off on all queues?
 pub(crate) fn rps_off(n: &NicQueues) -> bool {
     n.rps_cpus.iter().all(|m| m.chars().all(|c| c == '0' || c == ','))
 }
 
-/// `0-3, 8`: CPU numbers as people list them.
+/// CPU numbers in the kernel's list format: `0-3,8`.
 pub(crate) fn cpu_list(cpus: &[CpuId]) -> String {
     let mut ids: Vec<u32> = cpus.iter().map(|c| c.0).collect();
     ids.sort_unstable();

@@ -1,4 +1,4 @@
-//! Sockets with one cause, gathered by peer: 37 connections that fail for one reason are one
+//! Sockets with the same cause, grouped by peer: 37 connections that fail for one reason are one
 //! finding with a count.
 
 use std::collections::BTreeMap;
@@ -11,15 +11,15 @@ use crate::collect::sockets::Owner;
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
 
-/// More peers than this with one cause at one time are one finding about the namespace: the
-/// cause is on this side.
+/// More peers than this with the same cause at the same time become one finding about the network
+/// namespace: the cause is on this side.
 const MAX_PEERS: usize = 8;
 /// Examples in a finding.
 const EXAMPLES: usize = 5;
 /// Sockets that a finding marks.
 const MARKED: usize = 1000;
 
-/// Cases with one cause and one peer, or of one namespace where peers abound.
+/// Cases with the same cause and peer, or of one namespace if there are many peers.
 pub(crate) struct Group<'a> {
     pub(crate) subject: Subject,
     pub(crate) cases: Vec<Case<'a>>,
@@ -28,13 +28,13 @@ pub(crate) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// The namespace.
+    /// The network namespace.
     pub(crate) fn netns(&self) -> NetnsId {
         self.first().socket.id.netns
     }
-    /// The case that speaks for the group: the longest without progress.
+    /// The case that represents the group: the longest without progress.
     pub(crate) fn first(&self) -> &Case<'a> {
-        // by_peer makes no empty group, and sorts the speaker to the front.
+        // by_peer makes no empty groups and puts the representative first.
         &self.cases[0]
     }
     /// `3 connections to 10.0.0.2:3306`, `1 connection from 192.0.2.1 to port 8080`.
@@ -54,7 +54,7 @@ impl<'a> Group<'a> {
             _ => format!("{n} with {} peers", self.peers),
         }
     }
-    /// A fire with count, examples, sockets, and what was missing.
+    /// Fills in count, examples, sockets, confidence and missing inputs.
     pub(crate) fn fill(&self, fire: &mut Fire, w: &Window<'_>) {
         fire.count = u32::try_from(self.cases.len()).unwrap_or(u32::MAX);
         fire.examples = self.cases.iter().take(EXAMPLES).map(|c| example(c.socket)).collect();
@@ -69,8 +69,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Gathers cases whose cause is an application of this host: those who came to us belong to
-/// the service that they came to, whoever they are.
+/// Groups cases caused by an application on this host: incoming connections are grouped by the
+/// service that they reached, whatever their peer.
 pub(crate) fn by_service<'a>(
     cases: impl Iterator<Item = Case<'a>>,
     w: &Window<'_>,
@@ -90,8 +90,7 @@ pub(crate) fn by_service<'a>(
     out
 }
 
-/// Gathers cases. Which end of a connection has the service decides what the peer is: of those
-/// who came to us, the port says nothing.
+/// Groups cases by peer. For incoming connections the peer's port is ephemeral and does not count.
 pub(crate) fn by_peer<'a>(cases: impl Iterator<Item = Case<'a>>, w: &Window<'_>) -> Vec<Group<'a>> {
     let mut spaces: BTreeMap<NetnsId, BTreeMap<Endpoint, Vec<Case<'a>>>> = BTreeMap::new();
     for c in cases {
@@ -118,7 +117,7 @@ pub(crate) fn by_peer<'a>(cases: impl Iterator<Item = Case<'a>>, w: &Window<'_>)
     out
 }
 
-/// The case that speaks for a group comes first.
+/// Puts the case that represents a group first.
 fn sort(groups: &mut [Group<'_>], w: &Window<'_>) {
     let now = w.tick.mono;
     for g in groups {
@@ -131,7 +130,7 @@ pub(crate) fn example(s: &Suspect) -> String {
     let owner = match &s.owner {
         Some(o) => owner(o),
         None if s.inode == 0 => "orphan".to_owned(),
-        // No uid of the kernel's: nobody asked for it.
+        // The kernel was not asked for a uid.
         None if s.uid == u32::MAX => "owner unknown".to_owned(),
         None => format!("uid {}", s.uid),
     };
@@ -143,15 +142,15 @@ pub(crate) fn owner(o: &Owner) -> String {
     format!("{}/{}", o.comm, o.pid)
 }
 
-/// What to put in front of a command so that it runs in `netns`; empty for our own.
+/// The prefix for a command to run in `netns`; empty for our own.
 pub(crate) fn enter(w: &Window<'_>, netns: NetnsId) -> String {
-    // As of its latest reading: a walker that is late does not make the way in unknown.
+    // From its latest reading, so that a late walker does not hide how to enter it.
     let space = w.derived.sockets.space(netns);
     let door = space.map(|s| Door { netns, label: &s.label, member: s.member });
     door.and_then(|d| super::enter::enter(w.host, d)).unwrap_or_default()
 }
 
-/// The interface towards the peer, where the route is known.
+/// The interface towards the peer, or `any` if the route is unknown.
 pub(crate) fn device(s: &Suspect) -> String {
     match &s.route {
         Some(crate::collect::sockets::RouteOutcome::Via { dev, .. }) => sh(dev),
@@ -159,7 +158,7 @@ pub(crate) fn device(s: &Suspect) -> String {
     }
 }
 
-/// The peer as `ss` takes it after `dst`.
+/// The peer in the form that `ss dst` accepts.
 pub(crate) fn ss_dst(s: &Suspect) -> String {
     if s.inbound {
         match s.remote.addr {

@@ -1,19 +1,19 @@
 //! Which kernels have the bug behind `tcp-tb-lt-w-stall`.
 
-/// What a release says.
+/// What a kernel release says about the bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// Has the bug.
+    /// It has the bug.
     Affected,
-    /// Never had it, or has the fix.
+    /// It never had the bug, or has the fix.
     Fixed,
-    /// A branch with backports of its own, or no release is known.
+    /// A branch with its own backports, or the release is unknown.
     Unknown,
 }
 
-/// f070ef2ac667 came with 4.19.52 (2019-06-17, the SACK panic fixes) and was put right by
+/// f070ef2ac667 came with 4.19.52 (2019-06-17, the SACK panic fixes) and was fixed by
 /// b617158dc096 in 4.19.62. The same pair went into 4.9 (fixed in .189) and into 4.14 and 4.4
-/// at releases that are not verified here. Mainline has the fix since 5.3.
+/// in releases that were not verified. Mainline has the fix since 5.3.
 pub(crate) fn tb_lt_w_bug(release: &str) -> Release {
     let Some((major, minor, patch)) = parse(release) else { return Release::Unknown };
     match (major, minor, patch) {

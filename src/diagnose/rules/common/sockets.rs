@@ -1,14 +1,14 @@
 //! One cause per socket. The five rules about stalled connections share this ladder, so that no
 //! socket is in two findings: kernel bug > silent RTO > local drop > zero window > RTO storm.
 //!
-//! The ladder asks where the packet is. Retransmissions fire but `data_segs_out` stays flat: it
-//! never left TCP. They leave but the local stack refuses them (`TCPRetransFail`), or probes
-//! with data leave while nothing is in flight: this host drops it. They leave and no answer
-//! comes: network or peer. The window is closed: the peer's reader.
+//! The ladder asks where the packet is. RTOs fire but `data_segs_out` stays flat: it never left
+//! TCP. Retransmissions leave TCP but the local stack refuses them (`TCPRetransFail`), or probes
+//! with data leave while nothing is in flight: this host drops it. They leave the host and no
+//! answer comes: the network or the peer. The window is closed: the peer does not read.
 //!
-//! Timer events are counted, not seconds, for RTOs are up to two minutes apart. A socket of
-//! which no event has been seen yet can still be *suspected*: `last_data_sent` says whether
-//! the last firing sent anything.
+//! Timer events are counted, not seconds, because RTOs are up to two minutes apart. A socket with
+//! no event observed yet can still be *suspected*: `last_data_sent` tells whether the last RTO
+//! sent anything.
 
 use std::time::Duration;
 
@@ -19,17 +19,17 @@ use crate::model::derive::sockets::{Suspect, TimerEvent, TimerKind};
 use crate::model::tick::Tick;
 use crate::model::time::MonoNs;
 
-/// Events that must agree before a verdict is certain.
+/// Timer events that must agree before a verdict is confirmed.
 const EVENTS: u32 = 2;
-/// RTOs on end before a connection counts as retransmitting without an answer.
+/// Consecutive RTOs before a connection counts as retransmitting without an answer.
 pub(crate) const STORM_RTOS: u8 = 3;
-/// A closed window is worth a remark after this ...
+/// A closed window is reported as info after this ...
 pub(crate) const ZERO_WINDOW_EARLY: Duration = Duration::from_secs(3);
-/// ... and a stall after this.
+/// ... and as a stall after this.
 pub(crate) const ZERO_WINDOW: Duration = Duration::from_secs(5);
-/// One refused retransmission in so many leaves it open whose they are.
+/// If one retransmission in this many or more is refused, it is unclear whose they are.
 const MIXED: u64 = 10;
-/// Slack between the timer and `last_data_sent`, ms: a jiffy, a delayed dump.
+/// Slack between the timer and `last_data_sent`, ms: a jiffy plus a delayed dump.
 const CLOCK_SLACK_MS: u32 = 300;
 
 /// Why a connection makes no progress.
@@ -40,27 +40,27 @@ pub(crate) enum Cause {
         /// Growth of `TCPWqueueTooBig` around the RTOs; `None` when only suspected.
         too_big: Option<u64>,
     },
-    /// RTOs fire and nothing leaves TCP.
+    /// RTOs fire, but nothing leaves TCP.
     Silent(Silence),
     /// This host refuses its own packets.
     LocalDrop(LocalDrop),
     /// The peer's window is closed.
     ZeroWindow {
-        /// For how long at least.
+        /// Minimum duration.
         stalled: Duration,
     },
     /// Packets leave, no answer comes.
     Storm,
-    // What follows is not on the ladder: these rules judge sockets that the five leave alone.
+    // The rest is not on the ladder: causes of rules for sockets that those five leave alone.
     /// SYNs leave, no answer comes.
     NoAnswer,
     /// Keepalive probes leave, no answer comes.
     Gone,
-    /// The application here does not read.
+    /// The local application does not read.
     Unread,
-    /// A buffer is the limit, not the path.
+    /// A buffer limits throughput, not the path.
     Limited(Limit),
-    /// A queue of this host makes the round trip long.
+    /// A queue on this host inflates the RTT.
     Bloat,
 }
 
@@ -73,23 +73,23 @@ pub(crate) enum Limit {
     SendBuffer,
 }
 
-/// What keeps a retransmission inside.
+/// What keeps a retransmission from leaving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Silence {
     /// The route lookup fails with this errno.
     NoRoute(i32),
-    /// The original still sits in qdisc or driver.
+    /// The original is still in the qdisc or driver.
     QdiscOrNic,
     /// None of these.
     Unknown,
 }
 
-/// How a local drop shows.
+/// How a local drop shows up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocalDrop {
-    /// Persist timer with an open window and nothing in flight: no packet ever got out.
+    /// Persist timer with an open window and nothing in flight: no packet ever left.
     Persist,
-    /// `TCPRetransFail` grows with each RTO: it began in mid-flight.
+    /// `TCPRetransFail` grows with each RTO: the drop began mid-flight.
     Retransmit {
         /// Growth of `TCPRetransFail` around the RTOs.
         failed: u64,
@@ -102,7 +102,7 @@ pub(crate) struct Case<'a> {
     pub(crate) socket: &'a Suspect,
     pub(crate) cause: Cause,
     pub(crate) confidence: Confidence,
-    /// What was not known.
+    /// What is not known.
     pub(crate) missing: Vec<&'static str>,
 }
 
@@ -113,19 +113,19 @@ impl<'a> Case<'a> {
     pub(crate) fn suspected(socket: &'a Suspect, cause: Cause, missing: &'static str) -> Self {
         Self { socket, cause, confidence: Confidence::Suspected, missing: vec![missing] }
     }
-    /// When the connection stopped making progress, as far as was seen or can be told.
+    /// When the connection stopped making progress, as far as known.
     pub(crate) fn since(&self, now: MonoNs) -> MonoNs {
         match self.cause {
             Cause::ZeroWindow { stalled } => now.back(stalled),
             Cause::Unread => self.socket.unread_since.unwrap_or(now),
-            // The engine knows when it began.
+            // The engine tracks when it began.
             Cause::Limited(_) | Cause::Bloat => now,
             _ => self.socket.stalled_since().unwrap_or(self.socket.first_seen),
         }
     }
 }
 
-/// The causes of all sockets that are stuck, in the order of their ids.
+/// The causes of all stuck sockets, ordered by socket id.
 pub(crate) fn cases<'a>(w: &Window<'a>, t: &'a Thresholds) -> impl Iterator<Item = Case<'a>> {
     let w = *w;
     w.derived.sockets.suspects.iter().filter_map(move |s| classify(&w, t, s))
@@ -143,23 +143,24 @@ pub(crate) fn classify<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Op
     }
 }
 
-/// One dump may miss a socket; after the second it is gone.
+/// Is the socket gone? A single dump may miss it; after two it is gone.
 pub(crate) fn is_gone(w: &Window<'_>, s: &Suspect) -> bool {
     s.missing_since.is_some_and(|m| w.tick.mono.since(m) * 2 > w.host.interval * 3)
 }
 
-/// Nothing left the host with this event, for certain.
+/// Certainly nothing left the host with this event.
 fn silent(e: &TimerEvent) -> bool {
     e.data_segs_out.or(e.segs_out) == Some(0) && e.total_retrans == Some(0)
 }
 
-/// The kernel counted no refusal to fragment around this event, and was asked after it.
+/// `TCPWqueueTooBig` was read after this event and had not grown.
 fn never_too_big(e: &TimerEvent) -> bool {
     e.net.is_settled() && e.net.wqueue_too_big == Some(0)
 }
 
-/// Is it still open whether the kernel refuses to fragment? It may have the bug and counts
-/// refusals, but was not asked since an RTO that left nothing. Pasted text has no later answer.
+/// Is it still open whether the kernel refuses to fragment? It may have the bug and it counts
+/// refusals, but the counter was not read since an RTO that sent nothing. Pasted text has no
+/// later reading.
 fn waits(w: &Window<'_>, t: &Thresholds, s: &Suspect) -> bool {
     if t.single_sample
         || tb_lt_w_bug(&w.host.kernel) == Release::Fixed
@@ -177,7 +178,7 @@ fn waits(w: &Window<'_>, t: &Thresholds, s: &Suspect) -> bool {
     }
 }
 
-/// Was the counter of refusals read in the last ticks?
+/// Was `TCPWqueueTooBig` read in the last few ticks?
 fn counted_lately(w: &Window<'_>, s: &Suspect) -> bool {
     w.history.back_from(w.tick.seq).take(30).any(|m| too_big_at(&m.tick, s).is_some())
 }
@@ -212,15 +213,15 @@ fn rto_cause<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<
     one_sample(w, t, s)
 }
 
-/// Do the counters around this event tell all they ever will? They were read after it, or there
-/// are none, or nothing follows.
+/// Are the counters around this event final? They were read after it, or there are none, or no
+/// later sample will come.
 fn is_ripe(t: &Thresholds, e: &TimerEvent) -> bool {
     t.single_sample || e.net.is_settled() || e.net.retrans_fail.is_none()
 }
 
-/// Retransmissions leave and no answer comes. Nothing is said while the counters do not tell yet
-/// whether this host refuses them. It is only suspected where they are not read, or while it
-/// refuses some: around an early RTO they cover others, too.
+/// Retransmissions leave and no answer comes. There is no verdict until the counters show whether
+/// this host refuses them. It is only suspected if the counters are not read, or while this host
+/// refuses some: around an early RTO the counters include other sockets too.
 fn storm<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<'a>> {
     let mut all = s.trailing(TimerKind::Rto, |_| true).peekable();
     if all.peek().is_none() {
@@ -244,7 +245,7 @@ fn storm<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<'a>>
     })
 }
 
-/// Two or more RTOs left nothing.
+/// Two or more RTOs sent nothing.
 fn silent_cause<'a>(s: &'a Suspect, quiet: &[&TimerEvent], waits: bool) -> Option<Case<'a>> {
     let grown = |f: fn(&TimerEvent) -> Option<u64>| quiet.iter().filter_map(|e| f(e)).max();
     let too_big = grown(|e| e.net.wqueue_too_big);
@@ -274,14 +275,14 @@ fn silence(s: &Suspect, in_host: bool) -> Silence {
     if below_tcp || in_host { Silence::QdiscOrNic } else { Silence::Unknown }
 }
 
-/// `w/2 > tb`: what the buggy kernel tests before it refuses.
+/// `w/2 > tb`: the condition under which the buggy kernel refuses to fragment.
 fn over_half(s: &Suspect) -> bool {
     s.skmem.w().zip(s.skmem.tb()).is_some_and(|(w, tb)| w / 2 > tb)
 }
 
-/// Do the retransmissions of this socket fail on their way out? The counter belongs to the
-/// whole namespace, so it must account for most of what is retransmitted there. With the
-/// number of RTOs on end for which it does.
+/// Do the retransmissions of this socket fail on their way out? `TCPRetransFail` covers the whole
+/// network namespace, so it must account for at least half of what is retransmitted there. The
+/// number is that of consecutive RTOs for which it does.
 fn refused(t: &Thresholds, s: &Suspect) -> Option<(LocalDrop, u32)> {
     let fails = |e: &TimerEvent| {
         let (failed, all) = (e.net.retrans_fail.unwrap_or(0), e.net.retrans_segs.unwrap_or(0));
@@ -294,7 +295,7 @@ fn refused(t: &Thresholds, s: &Suspect) -> Option<(LocalDrop, u32)> {
     Some((LocalDrop::Retransmit { failed }, events))
 }
 
-/// No event has been seen, or one: what the socket's own clocks say.
+/// Fewer than two events observed: infer the cause from the socket's own timestamps.
 fn one_sample<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<'a>> {
     let why = "fewer than two RTOs fired while watching; inferred from last_data_sent";
     if last_rto_sent(s)? {
@@ -317,7 +318,7 @@ fn one_sample<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case
     Some(Case::suspected(s, Cause::Silent(silence(s, false)), why))
 }
 
-/// `TCPWqueueTooBig` since boot: while it is 0, no retransmission was ever refused for it.
+/// `TCPWqueueTooBig` since boot: while it is 0, the bug never refused a retransmission.
 pub(crate) fn too_big_ever(w: &Window<'_>, s: &Suspect) -> Option<i64> {
     too_big_at(w.tick, s)
 }
@@ -328,8 +329,8 @@ fn too_big_at(tick: &Tick, s: &Suspect) -> Option<i64> {
     space.get("TcpExtTCPWqueueTooBig")
 }
 
-/// Its growth since before the RTOs of this socket began, were they watched or not; since boot
-/// where nothing was read that early.
+/// Its growth since before the RTOs of this socket began, observed or not; since boot if nothing
+/// was read that early.
 fn too_big_over_rtos(w: &Window<'_>, s: &Suspect) -> Option<i64> {
     let before = s.retransmitting_for().and_then(|elapsed| {
         let began = s.as_of().back(elapsed);
@@ -339,8 +340,8 @@ fn too_big_over_rtos(w: &Window<'_>, s: &Suspect) -> Option<i64> {
     too_big_ever(w, s)?.checked_sub(before.unwrap_or(0))
 }
 
-/// Did the last RTO send anything? The timer was set `rto - expires` ago; what it sends
-/// resets `last_data_sent`, whether or not it arrives.
+/// Did the last RTO send anything? The timer was set `rto - expires` ago, and sending resets
+/// `last_data_sent`, whether or not the segment arrives.
 fn last_rto_sent(s: &Suspect) -> Option<bool> {
     let i = s.info.filter(|_| s.info_at == Some(s.seen_at))?;
     let (sent_ago, rto) = (i.last_data_sent_ms()?, i.rto_us()? / 1000);
@@ -360,7 +361,7 @@ fn persist_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
     if window == Some(0) {
         return zero_window(w, s);
     }
-    // Probes of a closed window carry no data; a window below one segment is a trickle.
+    // Zero-window probes carry no data; a window below one segment only lets a trickle through.
     let open = window.is_none_or(|n| n >= mss);
     if open && i.unacked() == Some(0) {
         let sent = s.trailing(TimerKind::Probe, |e| e.data_segs_out.is_some_and(|n| n > 0));

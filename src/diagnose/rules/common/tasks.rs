@@ -1,4 +1,4 @@
-//! Threads as evidence: who waits, who is switched, who is blocked, and in what.
+//! Threads as evidence: which ones wait for a CPU, are switched to, or are blocked, and in what.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::model::subject::TaskId;
 
 /// Threads named in a finding.
 const NAMED: usize = 5;
-/// A list of blocked tasks stands for so long.
+/// How long a list of blocked tasks stays valid.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Policy of threads that run when nobody else wants to.
+/// `SCHED_IDLE`: threads that run only when no other thread wants to.
 pub(crate) const SCHED_IDLE: u32 = 5;
 
 /// `java/2214`.
@@ -22,7 +22,7 @@ pub(crate) fn name(t: &ThreadWait) -> String {
     format!("{}/{}", t.thread.comm, t.thread.task.tid)
 }
 
-/// The threads that wait most for a CPU.
+/// The threads that wait longest for a CPU.
 pub(crate) fn waiters<'a>(w: &Window<'a>) -> Vec<&'a ThreadWait> {
     let Some(s) = w.derived.sched.as_deref() else { return Vec::new() };
     s.threads.iter().filter(|t| t.run_delay_ns > 0).take(NAMED).collect()
@@ -42,7 +42,7 @@ pub(crate) fn slices_s(t: &ThreadWait) -> f64 {
     crate::model::derive::rate::per_second(t.slices as f64, t.dt).unwrap_or(0.0)
 }
 
-/// Who waits: one line.
+/// The waiting threads in one line.
 pub(crate) fn waiting(w: &Window<'_>) -> Option<Evidence> {
     let all = waiters(w);
     let first = all.first()?;
@@ -52,7 +52,7 @@ pub(crate) fn waiting(w: &Window<'_>) -> Option<Evidence> {
     Some(Evidence::new("run_delay", first.wait_ms_s(), "ms/s", text))
 }
 
-/// Who is switched to: one line.
+/// The most switched threads in one line.
 pub(crate) fn switching(w: &Window<'_>) -> Option<Evidence> {
     let all = switched(w);
     let first = all.first()?;
@@ -62,8 +62,8 @@ pub(crate) fn switching(w: &Window<'_>) -> Option<Evidence> {
     Some(Evidence::new("slices", slices_s(first), "/s", text))
 }
 
-/// Tasks that are blocked, or were when they were last read: where reading is budgeted, each
-/// list is a part. `None`: no list lately.
+/// Tasks that are blocked, or were when last read: with a reading budget each list is partial.
+/// `None`: no recent list.
 pub(crate) fn blocked_tasks<'a>(w: &Window<'a>) -> Option<Vec<&'a BlockedTask>> {
     let mut found: BTreeMap<TaskId, &'a BlockedTask> = BTreeMap::new();
     let mut any = false;
@@ -78,14 +78,14 @@ pub(crate) fn blocked_tasks<'a>(w: &Window<'a>) -> Option<Vec<&'a BlockedTask>> 
             found.entry(b.task).or_insert(b);
         }
         if list.data.unread == 0 {
-            // A whole list: what came before is over.
+            // A complete list: older ones are obsolete.
             break;
         }
     }
     any.then(|| found.into_values().collect())
 }
 
-/// Blocked tasks by what they wait in, most first: `5 in submit_bio_wait (dd, fio)`.
+/// Blocked tasks by wchan, most first: `5 tasks in submit_bio_wait (dd, fio)`.
 pub(crate) fn blocked(w: &Window<'_>) -> Vec<String> {
     let Some(p) = blocked_tasks(w) else { return Vec::new() };
     let mut by: BTreeMap<&str, (usize, Vec<&str>)> = BTreeMap::new();

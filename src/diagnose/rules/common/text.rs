@@ -1,4 +1,4 @@
-//! Numbers with units for sentences, and names from the kernel for commands.
+//! Formatting of numbers with units, and shell quoting of names from the kernel.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,7 +8,7 @@ pub(crate) fn count(n: usize, one: &str) -> String {
     if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
 }
 
-/// A time as people say it: `204 ms`, `6.53 s`, `63 s`, `12 min`.
+/// A human-readable duration: `204 ms`, `6.53 s`, `63 s`, `12 min`.
 pub(crate) fn time(d: Duration) -> String {
     let s = d.as_secs_f64();
     if s < 0.001 {
@@ -21,17 +21,17 @@ pub(crate) fn time(d: Duration) -> String {
     } else if s < 600.0 {
         format!("{s:.0} s")
     } else {
-        // Whole minutes, as the cells of tables have them.
+        // Whole minutes, as in table cells.
         format!("{} min", d.as_secs() / 60)
     }
 }
 
-/// Microseconds as [`time`].
+/// [`time`] from microseconds.
 pub(crate) fn time_us(us: u64) -> String {
     time(Duration::from_micros(us))
 }
 
-/// Milliseconds with the digits that matter: `0.16`, `7.55`, `31.5`, `272`.
+/// Milliseconds without false precision: `0.16`, `7.55`, `31.5`, `272`.
 pub(crate) fn ms(v: f64) -> String {
     if v < 10.0 {
         format!("{v:.2}")
@@ -56,7 +56,7 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// A rate without false precision: `0.4`, `16.8k`, `24`.
+/// A rate without false precision: `0.4`, `24`, `16.8k`.
 pub(crate) fn rate(v: f64) -> String {
     if v >= 10_000.0 {
         format!("{:.1}k", v / 1000.0)
@@ -67,7 +67,7 @@ pub(crate) fn rate(v: f64) -> String {
     }
 }
 
-/// Bytes per second as the bits per second in which links are sold: `8 Mbit/s`, `9.41 Gbit/s`.
+/// Bytes per second as bits per second: `8 Mbit/s`, `9.41 Gbit/s`.
 pub(crate) fn bits(bytes_s: f64) -> String {
     let (v, unit) = match 8.0 * bytes_s {
         v if v < 1e3 => (v, "bit/s"),
@@ -81,8 +81,8 @@ pub(crate) fn bits(bytes_s: f64) -> String {
     format!("{text} {unit}")
 }
 
-/// A name as one word of a shell command. Names come from the kernel unchecked: quotes,
-/// newlines and escapes in them must not become commands.
+/// Quotes a name as one shell word. Names from the kernel are untrusted: quotes, newlines and
+/// escapes in them must not become commands.
 pub(crate) fn sh(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/:-".contains(c);
     if !name.is_empty() && name.chars().all(plain) {
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
-        /// The real shell gives the name back, whatever is in it.
+        /// A real shell reads the name back unchanged, whatever it contains.
         #[test]
         fn the_shell_reads_back_the_name(name in "[^\0]{0,12}") {
             let script = format!("printf %s {}", sh(&name));

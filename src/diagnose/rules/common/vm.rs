@@ -7,11 +7,11 @@ use crate::collect::memory::MemorySample;
 use crate::model::derive::MIN_SPAN;
 use crate::model::derive::rate::{grown, per_second};
 
-/// How far back a reading to compare with is looked for.
+/// Maximum age of the earlier reading to compare with.
 const AGE: Duration = Duration::from_secs(10);
 
-/// Growth per second of the sum of all counters whose names begin with `vmstat.` and this;
-/// `None` when this kernel has none of them, or one fell.
+/// Growth per second of all `/proc/vmstat` counters whose names start with `prefix`, summed;
+/// `None` if this kernel has none of them, or the sum fell.
 pub(crate) fn rate(w: &Window<'_>, prefix: &str) -> Option<f64> {
     let now = w.tick.samples.memory.as_ref()?;
     let before = w
@@ -24,7 +24,7 @@ pub(crate) fn rate(w: &Window<'_>, prefix: &str) -> Option<f64> {
     per_second(delta as f64, now.span.mid().since(before.span.mid()))
 }
 
-/// Names are sorted: those with a common beginning stand together.
+/// Names are sorted, so those with a common prefix are adjacent.
 fn sum(s: &MemorySample, prefix: &str) -> Option<u64> {
     let full = format!("vmstat.{prefix}");
     let from = s.names.partition_point(|n| **n < *full);

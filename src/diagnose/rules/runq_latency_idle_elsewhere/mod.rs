@@ -42,27 +42,28 @@ const REMEMBER: Duration = Duration::from_secs(4);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("runq-latency-idle-elsewhere"),
-    title: "runnable threads wait for a CPU although another CPU idles",
-    condition: "Threads spent 30% or more of their runnable time waiting (run_delay), critical at \
-        60%, with 3 ms or more per time slice and 100 ms or more per second, on a CPU that is \
-        at most 20% idle, while another CPU is at least 80% idle. On a CPU without idle time \
-        (5%) waits of any length count when threads wait 1500 ms/s in sum. With eBPF the 3 ms are the \
-        99th percentile of the CPU's waits and a wait of the thread itself; without, its mean. \
-        Where the kernel tells no thread's wait, all that wait for the CPU are judged together, \
-        from eBPF. Throttled time of their cgroup must be below 10% of the wait. For 3 of 5 s. \
-        Clears below 20%.",
-    look_alikes: "A CPU quota: throttled time counts as run_delay too (cfs-throttle), but the CPU \
-        is idle meanwhile. All CPUs busy: nowhere to go. Niced and SCHED_IDLE threads wait by \
-        their nature and are left out. One long wait, or a few. Sleep: since 6.12 run_delay \
-        holds the sleep of a thread that was moved while falling asleep, so waits of 64 ms and \
-        more, fewer than 5 a second, count only when eBPF saw them. Isolated CPUs \
-        (isolcpus) idle on purpose and do not count.",
-    remedy: "Look at what keeps the threads there: Cpus_allowed_list, taskset, cpuset.cpus, \
-        worker_cpu_affinity, thread pools pinned to the same cores by two programs. Widen the \
-        mask or spread the pins.",
-    sources: "eBPF (sched_switch); /proc/PID/task/TID/schedstat (run_delay in ns, since 2.6.9); measured: three spinners \
-        pinned to CPU 0 of two wait 67% of the time, 7.9 ms per slice, while CPU 1 is 95% idle; \
-        a quota of 20% shows 1572 ms of run_delay for 1571 ms of throttled time.",
+    title: "runnable threads wait for a CPU while another CPU is idle",
+    condition: "Threads spend 30% or more of their runnable time waiting (run_delay), critical \
+        at 60%, with 3 ms or more per time slice and 100 ms or more per second, on a CPU that \
+        is at most 20% idle while another is at least 80% idle. On a CPU with no idle time left \
+        (5% or less), waits of any length count once its threads wait 1500 ms/s in total. With \
+        eBPF, the 3 ms apply to the 99th percentile of the CPU's waits and to a wait of the \
+        thread itself; without it, to the thread's mean. If the kernel does not report waits \
+        per thread, all waits for the CPU are judged together, from eBPF. Throttled time of the \
+        thread's cgroup must be below 10% of the wait. For 3 of 5 s. Clears below 20%.",
+    look_alikes: "A CPU quota: throttled time counts as run_delay too (cfs-throttle), but the \
+        CPU is idle meanwhile. All CPUs busy: there is nowhere to go. Niced and SCHED_IDLE \
+        threads are meant to wait and do not count. One long wait, or a few. Sleep: since 6.12 \
+        run_delay includes the sleep of a thread that was moved while falling asleep, so waits \
+        of 64 ms or more at fewer than 5 a second count only if eBPF saw them. Isolated CPUs \
+        (isolcpus) are idle on purpose and do not count.",
+    remedy: "Check what keeps the threads there: Cpus_allowed_list, taskset, cpuset.cpus, \
+        worker_cpu_affinity, two programs that pin their thread pools to the same cores. Widen \
+        the mask or spread the pins.",
+    sources: "eBPF (sched_switch); /proc/PID/task/TID/schedstat (run_delay in ns, since 2.6.9). \
+        Measured: three spinners pinned to CPU 0 of two wait 67% of the time, 7.9 ms per slice, \
+        while CPU 1 is 95% idle; a quota of 20% shows 1572 ms of run_delay for 1571 ms of \
+        throttled time.",
     hold: Hold::of(3, 5),
     needs_time: Duration::from_secs(4),
 };
