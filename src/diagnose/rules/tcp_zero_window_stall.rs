@@ -1,4 +1,4 @@
-//! `tcp-zero-window-stall`: the peer's application does not read.
+//! `tcp-zero-window-stall`: the peer advertises a zero window: its application does not read.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::evidence;
