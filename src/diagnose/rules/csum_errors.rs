@@ -39,7 +39,7 @@ static DOC: RuleDoc = RuleDoc {
         later (checksum offload): nothing counts them.",
     remedy: "Suspect the device or driver that filled in the checksum, often a tunnel with an \
         offload that the NIC gets wrong. On the sender: ethtool -K DEV tx off (for vxlan: \
-        tx-checksum-ip-generic off). Otherwise, bad memory in a box on the path.",
+        tx-checksum-ip-generic off). Otherwise suspect bad memory in a machine on the path.",
     sources: "/proc/net/snmp, netstat, snmp6; flannel#1279. Measured on 6.18: 20 segments and \
         20 datagrams with a bad checksum count 20 in TcpInCsumErrors and 20 in UdpInCsumErrors.",
     hold: Hold::events(20),

@@ -32,7 +32,7 @@ static DOC: RuleDoc = RuleDoc {
         to threads.",
     sources: "eBPF: irq:softirq_entry and softirq_exit. netdev_budget_usecs is 2 ms by default, \
         so NET_RX should end there; a scheduler tick is 1 to 10 ms.",
-    // Runs are remembered for 20 s already.
+    // The rule itself looks back 20 s already.
     hold: Hold::events(10),
     needs_time: Duration::from_secs(5),
 };

@@ -28,7 +28,7 @@ static DOC: RuleDoc = RuleDoc {
     condition: "A tbf qdisc or an htb class has a backlog, counts overlimits and passes 95% or \
         more of its rate (htb: its ceil), for 5 of 10 s. Critical when it drops 10% or more of \
         the packets. At a rate of less than four packets per tick, what counts instead is a \
-        backlog throughout the last 10 s (5 s or more of watching), as much sent as the rate \
+        backlog throughout the last 10 s (of at least 5 s observed), as much sent as the rate \
         allows, and overlimits since it was set up. Clears below 66.5% of the rate, or without \
         overlimits.",
     look_alikes: "The link speed: tc has no rate then, and overlimits do not grow. A policer: \

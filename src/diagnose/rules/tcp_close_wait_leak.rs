@@ -18,8 +18,8 @@ static DOC: RuleDoc = RuleDoc {
     title: "a process does not close connections that its peers have closed",
     condition: "One process has 100 or more connections in CLOSE-WAIT, their number has not \
         fallen for 60 s, and most of the oldest have been there for 60 s without sending \
-        anything. Before 60 s of watching it is suspected, from the time of the last ACK. \
-        Beyond 128 of them, the oldest 128 stand for all.",
+        anything. Until it has been observed for 60 s it is suspected, from the time of the \
+        last ACK. Beyond 128 of them, the oldest 128 stand for all.",
     look_alikes: "Protocols with a half-closed phase: the connections still send, and come and \
         go, so none gets old. A stuck process that will close them later does not read either \
         (tcp-receiver-not-reading).",

@@ -21,7 +21,7 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-retrans-rate"),
     title: "a path loses packets: many segments are retransmitted",
     condition: "Of 1000 or more segments sent by a network namespace in 10 s, 2% or more \
-        (critical: 5%) are retransmissions, after at least 5 s of watching. Not counted: \
+        (critical: 5%) are retransmissions, after at least 5 s of observation. Not counted: \
         retransmitted SYNs, loss probes that found no loss, and the larger of two shares: \
         recoveries that proved needless, or segments that peers report as duplicates \
         (TCPDSACKRecv). Estimates must reach the threshold with 99% confidence: the rate before \

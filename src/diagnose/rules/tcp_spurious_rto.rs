@@ -32,8 +32,9 @@ static DOC: RuleDoc = RuleDoc {
     title: "delay or reordering is mistaken for loss: needless retransmissions",
     condition: "TCPLossUndo (which includes TCPSpuriousRTOs) + TCPDSACKUndo grew by 10 or more \
         in 10 s, and by 30% or more of the timeouts and recoveries (TCPTimeouts + \
-        TCPSackRecovery + TCPRenoRecovery), after at least 5 s of watching. Info; a warning at \
-        100 in 10 s if 1% or more of the segments were retransmissions, or at 20 if 10% were.",
+        TCPSackRecovery + TCPRenoRecovery), after at least 5 s of observation. Info; a warning \
+        at 100 in 10 s if 1% or more of the segments were retransmissions, or at 20 if 10% \
+        were.",
     look_alikes: "Real loss is not undone (tcp-retrans-rate). Duplicate ACKs from a peer \
         without timestamps and DSACK cannot be told apart: nothing is undone then.",
     remedy: "Look for what delays whole flights: a queue on this host (tcp-egress-bufferbloat), \
