@@ -31,9 +31,9 @@ static DOC: RuleDoc = RuleDoc {
         median of the others, and handles 70% or more of all NET_RX, for 5 of 8 s. With eBPF \
         all of this is measured time, and NET_RX plus NET_TX must be half or more of that CPU's \
         softirq time. Without it, time comes from /proc/stat and NET_RX is a count; if BLOCK, \
-        IRQ_POLL and TASKLET run there as often as NET_RX, the rule cannot tell which of them \
-        takes the time. Critical when the CPU is 5% idle or less and softnet drops packets or \
-        exhausts its budget there. Clears below 40%.",
+        IRQ_POLL and TASKLET together run there as often as NET_RX, the rule cannot tell which \
+        of them takes the time. Critical when the CPU is 5% idle or less and softnet drops \
+        packets or exhausts its budget there. Clears below 40%.",
     look_alikes: "A single flow: one connection hashes to one queue, and more queues do not \
         help; if the other queues' interrupts have CPUs of their own, this is info. veth, \
         loopback and tunnels: their receive softirq runs on the sender's CPU, without a NIC \
