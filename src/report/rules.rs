@@ -40,10 +40,10 @@ pub fn page(rule: &Rule, all: &[&Rule]) -> String {
     section("may be explained by", by.collect());
     let kind = match rule.kind {
         Kind::Rule => "",
-        Kind::Annotation => "\n  a remark: shown, never counted as a finding",
+        Kind::Annotation => "\n  an annotation: shown, never counted as a finding",
     };
     format!(
-        "{}\n  {}{kind}\n\nfires when\n  {}\n\nholds\n  {hold}; clears after {} s of calm\n\nlooks the same, is not\n  {}\n\nwhat to do\n  {}\n\nsources\n  {}{links}\n",
+        "{}\n  {}{kind}\n\nfires when\n  {}\n\ntiming\n  {hold}; clears after {} s of calm\n\nlook-alikes\n  {}\n\nwhat to do\n  {}\n\nsources\n  {}{links}\n",
         doc.id, doc.title, doc.condition, doc.hold.clear, doc.look_alikes, doc.remedy, doc.sources
     )
 }

@@ -1,15 +1,15 @@
-//! `cfs-throttle`: a CPU quota, not the CPUs, holds a cgroup back.
+//! `cfs-throttle`: a CPU quota throttles a cgroup.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::cgroups::{self, file, subject};
 use crate::model::derive::cgroups::{CgroupCpuFigures, CgroupFigures};
 
-/// Share of periods in which the quota ran out.
+/// Fraction of periods in which the quota ran out.
 const WARN: f64 = 0.25;
 const CRIT: f64 = 0.75;
 /// Below this an active finding clears.
 const CLEAR: f64 = 0.175;
-/// Fewer periods say nothing.
+/// Minimum number of periods.
 const PERIODS: u64 = 5;
 
 static DOC: RuleDoc = RuleDoc {

@@ -1,4 +1,4 @@
-//! `cgroup-mem-stall`: a cgroup waits for its own memory, on a host that has enough.
+//! `cgroup-mem-stall`: a cgroup thrashes at its memory limit on a host with enough memory.
 
 use crate::diagnose::rules::prelude::*;
 use super::super::NOT_YET;
@@ -9,21 +9,21 @@ use super::common::vm;
 use crate::collect::cgroups::CgroupRow;
 use crate::model::derive::cgroups::CgroupFigures;
 
-/// % of the time in which all its tasks wait for memory.
+/// memory PSI full of the cgroup, %.
 const FULL: f64 = 10.0;
-/// Pages per second that come back just after they were evicted.
+/// File pages per second that refault just after eviction.
 const REFAULTS: f64 = 1000.0;
-/// % of the time in which a task of the host waits for I/O.
+/// io PSI some of the host, %.
 const IO: f64 = 20.0;
-/// Part of its limit that a group uses that reclaims for every page.
+/// Usage as a fraction of the limit from which a cgroup reclaims for every page.
 const AT_LIMIT: f64 = 0.95;
-/// Pages that reclaim frees ahead of use, bytes: much of a small limit.
+/// Bytes that reclaim frees ahead of use: a large part of a small limit.
 const SLACK: u64 = 512 << 10;
-/// Part of the thresholds above which an active finding stays.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
-/// The host's own pressure at which it is the host's business: `mem-stall`.
+/// memory PSI full of the host, %, from which it is `mem-stall`.
 const HOST: f64 = 10.0;
-/// Part of the memory that is available where the host has enough.
+/// Fraction of memory available from which the host has enough.
 const ENOUGH: f64 = 0.05;
 
 static DOC: RuleDoc = RuleDoc {
@@ -109,7 +109,7 @@ fn is_at_limit(r: &CgroupRow) -> bool {
     })
 }
 
-/// What the host as a whole shows of a group that reads again what it forgot.
+/// Host-wide signs of a cgroup that rereads evicted pages.
 struct Thrash {
     refaults: f64,
     io: f64,
@@ -183,7 +183,7 @@ fn thrashes(w: &Window<'_>, g: &CgroupFigures, r: &CgroupRow, t: &Thrash, alone:
     f
 }
 
-/// What is known of the group itself, and where to look.
+/// What is known of the cgroup itself, and where to look.
 fn group(f: &mut Fire, g: &CgroupFigures, r: &CgroupRow) {
     if let (Some(now), Some(most)) = (r.memory_bytes, limit(r)) {
         let text = format!("{}: {} of {}", g.path, bytes(now), bytes(most));

@@ -1,21 +1,21 @@
-//! `compaction-stall`: allocations wait while memory is compacted, in vain.
+//! `compaction-stall`: allocations wait for memory compaction that fails.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::text::{bytes, rate};
 use super::common::vm;
 use crate::model::derive::rate::ratio;
 
-/// Allocations per second that compact memory themselves ...
+/// Allocations per second in direct compaction ...
 const STALLS_S: f64 = 10.0;
-/// ... of which this part gets nothing for it.
+/// ... of which this fraction fails.
 const FAILS: f64 = 0.5;
-/// Allocations that reclaim memory themselves, as part of those that compact: beyond this,
-/// memory is short and not only in pieces.
+/// Allocations in direct reclaim as a fraction of those in compaction: above this, memory is short,
+/// not just fragmented.
 const RECLAIM: f64 = 0.1;
-/// % of the time in which some task waits for memory.
+/// memory PSI some, %.
 const WARN_PSI: f64 = 5.0;
 const LEAST_PSI: f64 = 1.0;
-/// Part of the thresholds below which an active finding clears.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -67,7 +67,7 @@ struct Compaction {
     stalls: f64,
     fails: f64,
     reclaim: Option<f64>,
-    /// % of the time.
+    /// memory PSI some, %.
     psi: Option<f64>,
 }
 

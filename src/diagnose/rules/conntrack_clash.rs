@@ -1,4 +1,4 @@
-//! `conntrack-clash`: two packets of one new flow race into the connection table, one is lost.
+//! `conntrack-clash`: two packets of one new flow race into the connection table; one is dropped.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
@@ -7,9 +7,9 @@ use crate::model::derive::netdev::{ConntrackFigures, SpaceFigures};
 
 /// Packets lost per second.
 const LOST_S: f64 = 1.0;
-/// Part of it below which an active finding clears.
+/// An active finding clears below this fraction of it.
 const CLEAR: f64 = 0.5;
-/// Part of the table; from here on conntrack-full has the word.
+/// Fraction of the table in use from which it is `conntrack-full`.
 const ROOM: f64 = 0.75;
 
 static DOC: RuleDoc = RuleDoc {
@@ -47,9 +47,9 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
 
 fn judge(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures) -> Option<Judged> {
     let failed = c.insert_failed_s?;
-    // What clashes and is resolved loses no packet.
+    // A clash that is resolved loses no packet.
     let lost = c.drop_s.map_or(failed, |d| d.min(failed));
-    // A table without a limit has room.
+    // A table without a limit always has room.
     let used = c.used().unwrap_or(0.0);
     if used >= ROOM {
         return None;

@@ -1,11 +1,11 @@
-//! `conntrack-full`: the firewall's connection table has no room left.
+//! `conntrack-full`: the connection tracking table is full or nearly full.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::rate;
 use crate::model::derive::netdev::{ConntrackFigures, SpaceFigures};
 
-/// Part of the table that is used.
+/// Fraction of the table in use.
 const WARN: f64 = 0.75;
 const CRIT: f64 = 0.95;
 const CLEAR: f64 = 0.7;
@@ -47,10 +47,10 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
 }
 
 fn judge(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures) -> Option<Judged> {
-    // 0 is no limit.
+    // A limit of 0 means no limit.
     let used = c.used()?;
     let failed = c.insert_failed_s.unwrap_or(0.0);
-    // A clash that cannot be resolved counts as both.
+    // A clash that cannot be resolved counts in both.
     let dropped = (c.drop_s.unwrap_or(0.0) - failed).max(0.0);
     if used >= WARN || dropped > 0.0 {
         let lost = dropped > 0.0 || failed > 0.0;
@@ -104,7 +104,7 @@ fn fire(
     f.next.push(format!(
         "{enter}conntrack -L 2>/dev/null | grep -o -m 100000 'src=[^ ]*' | sort | uniq -c | sort -rn | head"
     ));
-    // The limit is the initial namespace's; the others only see it.
+    // The limit belongs to the initial namespace; the others only see it.
     f.next.push(format!("sysctl net.netfilter.nf_conntrack_max={}", max.saturating_mul(2)));
     f
 }

@@ -1,4 +1,4 @@
-//! `cpu-hog-realtime`: a thread with a real-time policy holds a CPU while others wait for it.
+//! `cpu-hog-realtime`: a real-time thread hogs a CPU while others wait for it.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::tasks::name;
@@ -7,13 +7,13 @@ use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::rate::ratio;
 use crate::model::subject::{CpuId, Subject};
 
-/// % of the time that it runs. The kernel leaves 5% to others (`sched_rt_runtime_us`).
+/// Run time, %. The kernel leaves 5% to others (`sched_rt_runtime_us`).
 const RUNS: f64 = 90.0;
 const CLEAR: f64 = 70.0;
-/// ms/s that others wait for this CPU.
+/// Wait of other threads for this CPU, ms/s.
 const WAIT: f64 = 200.0;
 const CRIT: f64 = 900.0;
-/// Waiting threads that are named.
+/// Maximum number of waiting threads named.
 const NAMED: usize = 5;
 
 static DOC: RuleDoc = RuleDoc {
@@ -68,7 +68,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// The name of a policy that goes before all ordinary ones.
+/// The name of the thread's real-time policy, if it has one.
 fn policy(t: &ThreadWait) -> Option<&'static str> {
     match t.thread.policy {
         Some(1) => Some("SCHED_FIFO"),
@@ -78,7 +78,7 @@ fn policy(t: &ThreadWait) -> Option<&'static str> {
     }
 }
 
-/// % of the time that it runs.
+/// Run time, %.
 fn runs(t: &ThreadWait) -> Option<f64> {
     ratio(100.0 * t.run_ns as f64, t.dt.as_nanos() as f64)
 }

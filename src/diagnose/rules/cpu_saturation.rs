@@ -1,4 +1,4 @@
-//! `cpu-saturation`: more wants to run than there are CPUs.
+//! `cpu-saturation`: more threads are runnable than there are CPUs.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::lasting::lasting;
@@ -7,24 +7,24 @@ use super::common::text::time;
 use crate::model::derive::Derived;
 use crate::model::derive::cpu::ThreadWait;
 
-/// % of the time in which a runnable task waits (PSI cpu some).
+/// cpu PSI some, %.
 const WAITING: f64 = 40.0;
 const WAITING_CRIT: f64 = 80.0;
-/// % of idle time that is left.
+/// Idle time, %.
 const IDLE: f64 = 10.0;
-/// For how long it must be critical.
+/// How long the critical threshold must be exceeded, and within which time.
 const CRIT_FOR: Duration = Duration::from_secs(30);
 const CRIT_OF: Duration = Duration::from_secs(36);
-/// Runnable tasks per CPU, where there is no PSI.
+/// Runnable tasks per CPU, without PSI.
 const RUNNING: f64 = 2.0;
-/// Below this part of the thresholds, or above this idle time, an active finding clears.
+/// An active finding clears below this fraction of the threshold, or above this idle time.
 const CLEAR: f64 = 0.7;
 const IDLE_CLEAR: f64 = 20.0;
 
-/// Threads that give way to all others: nice from here on, and SCHED_IDLE.
+/// Threads from this nice value on, and SCHED_IDLE threads, do not count.
 const NICE: i8 = 10;
 
-/// % of steal from which on the CPUs are not short, but taken.
+/// Steal, %, from which the CPUs are taken away rather than short.
 const STOLEN: f64 = 10.0;
 
 static DOC: RuleDoc = RuleDoc {
@@ -38,7 +38,7 @@ static DOC: RuleDoc = RuleDoc {
         wait while a CPU is idle (runq-latency-idle-elsewhere) or that a quota throttles \
         (cfs-throttle): idle time is left. A high load average of blocked tasks \
         (load-without-cpu).",
-    remedy: "Find what uses the CPUs (top, perf top). Run less at the same time, move work \
+    remedy: "Find what uses the CPUs (top, perf top). Run less concurrently, move work \
         elsewhere, or add CPUs. Meanwhile a nice value or a cgroup weight protects what \
         matters.",
     sources: "/proc/pressure/cpu, /proc/stat; the USE method; node-mixin warns at a load of 2 \
@@ -58,12 +58,12 @@ pub(super) static RULE: Rule = Rule {
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(idle) = idle(w.derived) else { return };
     let psi = w.recent(3).find_map(|d| d.psi?.cpu_some);
-    // PSI counts who is nice as well.
+    // PSI includes niced threads.
     let psi =
         psi.map(|all| Pressure { all, counted: all.min(ordinary(w, all).unwrap_or(all)) });
     let cpus = f64::from(w.host.cpus.max(1));
     let queue = w.derived.cpu.as_ref().and_then(|c| c.running).map(f64::from);
-    // How far over the threshold: 1 is at it.
+    // Relative to the threshold.
     let want = match (psi, queue) {
         (Some(p), _) => p.counted / WAITING,
         (None, Some(n)) => n / (RUNNING * cpus),
@@ -82,15 +82,15 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
 #[derive(Clone, Copy)]
 struct Pressure {
     all: f64,
-    /// Without threads that are nice.
+    /// Without niced threads.
     counted: f64,
 }
 
-/// % of the time that threads which are not nice wait, summed up per CPU: no less than what PSI
-/// would say of them alone, which is a mean over the CPUs that are not idle, and none is here. What
-/// all CPUs count, processes of a moment among it, less what the nice ones say of themselves. A
-/// kernel that does not count it per CPU counts it per thread; what PSI says beyond that is of
-/// processes of a moment. `None`: nobody is nice.
+/// Wait of threads that are not niced, in % of the time, summed and divided by the CPUs. It is no
+/// less than PSI would be for them alone: PSI is a mean over the non-idle CPUs, and here none is
+/// idle. It is the wait counted by all CPUs, including short-lived processes, minus that of the
+/// niced threads. A kernel that does not count it per CPU counts it per thread; whatever PSI shows
+/// beyond that belongs to short-lived processes. `None`: no thread is niced.
 fn ordinary(w: &Window<'_>, psi: f64) -> Option<f64> {
     let sched = w.derived.sched.as_ref()?;
     let cpus = f64::from(w.host.cpus.max(1));
@@ -104,11 +104,11 @@ fn ordinary(w: &Window<'_>, psi: f64) -> Option<f64> {
     } else {
         sched.cpus.iter().fold(0.0, |sum, (_, ms_s, _)| sum + ms_s)
     };
-    // ms per second are tenths of a percent.
+    // 1 ms/s is a tenth of a percent.
     (nice > 0.0).then(|| (all - nice).max(0.0) / 10.0 / cpus)
 }
 
-/// Time that no task wanted, %. Steal is not ours to give.
+/// Idle time including iowait, %. Steal is not idle time.
 fn idle(d: &Derived) -> Option<f64> {
     let t = d.cpu.as_ref()?.total?;
     Some(t.idle + t.iowait)

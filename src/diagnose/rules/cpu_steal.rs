@@ -1,9 +1,9 @@
-//! `cpu-steal`: the hypervisor gives the CPU to others.
+//! `cpu-steal`: the hypervisor takes CPU time away from this VM.
 
 use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cpu::CpuShare;
 
-/// % of the time.
+/// Steal, %.
 const WARN: f64 = 10.0;
 const CRIT: f64 = 30.0;
 const CLEAR: f64 = 5.0;
@@ -51,7 +51,7 @@ fn fire(w: &Window<'_>, total: &CpuShare) -> Fire {
     let mut f =
         Fire::new(severity, format!("the hypervisor takes {steal:.0}% of the CPU time of this VM"));
     let at = if severity == Severity::Crit { CRIT } else { WARN };
-    // Pasted text does not always say how many there are.
+    // Pasted text does not always give the number of CPUs.
     let over = if w.host.cpus > 0 { format!(" over {} CPUs", w.host.cpus) } else { String::new() };
     let text = format!("steal {steal:.0}%{over}");
     f.evidence.push(Evidence::new("steal", steal, "%", text).over(at));

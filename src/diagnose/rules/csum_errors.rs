@@ -1,4 +1,4 @@
-//! `csum-errors`: packets arrive with a wrong checksum and are thrown away.
+//! `csum-errors`: packets arrive with a bad checksum and are dropped.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::counters::{held, spaces};
@@ -7,17 +7,17 @@ use super::common::text::rate;
 use crate::model::derive::NetPair;
 use crate::model::subject::{NetnsId, Subject};
 
-/// Packets per second with a wrong checksum that are always too many ...
+/// Packets per second with a bad checksum that are always too many ...
 const MANY_S: f64 = 10.0;
-/// ... and those that are when they are this part of all that arrive.
+/// ... and that are too many at this fraction of all received packets.
 const SOME_S: f64 = 1.0;
 const SHARE: f64 = 0.001;
-/// Part of the thresholds below which an active finding clears.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
-/// Seconds of the last so many.
+/// Seconds that it must be true, of the last this many.
 const HELD: (u64, u64) = (3, 10);
 
-/// Protocols that count, and where.
+/// Protocols and their counters.
 const ERRORS: [(&str, &str); 6] = [
     ("TCP", "TcpInCsumErrors"),
     ("UDP", "UdpInCsumErrors"),
@@ -39,7 +39,7 @@ static DOC: RuleDoc = RuleDoc {
         later (checksum offload): nothing counts them.",
     remedy: "Suspect the device or driver that filled in the checksum, often a tunnel with an \
         offload that the NIC gets wrong. On the sender: ethtool -K DEV tx off (for vxlan: \
-        tx-checksum-ip-generic off). Otherwise, bad memory in a box on the path.",
+        tx-checksum-ip-generic off). Otherwise suspect bad memory in a machine on the path.",
     sources: "/proc/net/snmp, netstat, snmp6; flannel#1279. Measured on 6.18: 20 segments and \
         20 datagrams with a bad checksum count 20 in TcpInCsumErrors and 20 in UdpInCsumErrors.",
     hold: Hold::events(20),
@@ -74,7 +74,7 @@ fn received(n: &NetPair) -> Option<f64> {
     RECEIVED.iter().filter_map(|name| n.rate(name)).reduce(|a, b| a + b)
 }
 
-/// Part of what arrived.
+/// Fraction of the packets received.
 fn share(n: &NetPair) -> Option<f64> {
     crate::model::derive::rate::ratio(errors(n), received(n)?)
 }
@@ -122,7 +122,7 @@ fn fire(w: &Window<'_>, n: &NetPair) -> Fire {
     f
 }
 
-/// Bad packets per second at all devices of a namespace; `None` where they were not read.
+/// Receive errors per second on all devices of a network namespace; `None` if not read.
 fn nic_errors(w: &Window<'_>, netns: NetnsId) -> Option<f64> {
     Some(w.netdev(netns)?.links.iter().map(|l| l.rx_errors_s).sum())
 }

@@ -1,28 +1,28 @@
-//! `ctx-switch-storm`: the CPUs spend their time on changing tasks.
+//! `ctx-switch-storm`: the CPUs spend their time on context switches.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::tasks;
 use super::common::text::rate;
 use crate::model::derive::rate::median;
 
-/// What a switch costs, s: 1.5 to 3.4 us were measured on servers of several makes.
+/// Cost of a switch, s: 1.5 to 3.4 us were measured on servers of several makes.
 const COST: f64 = 3e-6;
-/// % of all CPU time.
+/// Cost in % of all CPU time.
 const LOST: f64 = 8.0;
-/// % of all CPU time that nobody spends on switches by design: databases and packet floods on two
-/// CPUs take 9 to 12, a byte handed to and fro 100.
+/// % of all CPU time that no healthy load spends on switches: databases and packet floods on two
+/// CPUs take 9 to 12, a byte passed back and forth takes 100.
 const PLAIN: f64 = 30.0;
-/// Times what it was in the minute before ...
+/// Times the rate of the minute before ...
 const TIMES: f64 = 5.0;
-/// ... or so many per second and CPU.
+/// ... or this many per second per CPU.
 const PER_CPU: f64 = 25_000.0;
-/// % of CPU time left over from which nobody misses what the switches cost: measured 28 to 71%
-/// beside 54k to 149k switches/s of healthy bulk TCP and 50k IOPS on two CPUs of two makes; 21%
-/// in the field. The median of the last seconds: one with less is no alarm.
+/// Idle CPU time, %, from which the cost of the switches does no harm: measured 28 to 71% beside
+/// 54k to 149k switches/s of healthy bulk TCP and 50k IOPS on two CPUs of two makes; 21% in the
+/// field. It is the median of the last seconds, so that a single second below it is no alarm.
 const SPARE: f64 = 25.0;
-/// Part of the thresholds below which an active finding clears.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
-/// The minute before: not the last seconds, which are the storm itself.
+/// The minute before, without the last seconds, which are the storm itself.
 const BEFORE: Duration = Duration::from_secs(60);
 const SKIP: Duration = Duration::from_secs(8);
 
@@ -75,7 +75,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// Median of the minute before.
+/// Median switch rate of the minute before.
 fn usual(w: &Window<'_>) -> Option<f64> {
     let now = w.tick.mono;
     let mut all: Vec<f64> = w
@@ -88,7 +88,7 @@ fn usual(w: &Window<'_>) -> Option<f64> {
     if all.len() < 10 { None } else { median(&mut all) }
 }
 
-/// % of CPU time that was left over in most of the last seconds.
+/// Median idle time of the last seconds, %.
 fn idle(w: &Window<'_>) -> Option<f64> {
     let now = w.tick.mono;
     let recent = w.recent(usize::MAX).take_while(|d| now.since(d.mono) <= SKIP);

@@ -1,4 +1,4 @@
-//! `disk-bfq-on-fast-ssd`: a scheduler for spinning disks in front of flash.
+//! `disk-bfq-on-fast-ssd`: the bfq scheduler on flash.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{lately, leaves, local_flash, spins, subject, title};
@@ -7,17 +7,17 @@ use super::common::measured::{self, DiskLatency};
 use super::common::text::{ms, rate, sh};
 use crate::model::derive::disks::DiskFigures;
 
-/// From this queue on the scheduler costs throughput ...
+/// Queue from which the scheduler costs throughput ...
 const QUEUE: f64 = 4.0;
-/// ... for so long in the last seconds.
+/// ... if it lasts this long within the time below.
 const NEED: Duration = Duration::from_secs(5);
 const OF: Duration = Duration::from_secs(8);
-/// From this part of the time on the device, by eBPF, requests do not wait in the scheduler.
+/// Fraction of the time on the device, by eBPF, from which requests do not wait in the scheduler.
 const AT_DEVICE: f64 = 0.9;
-/// Without load for so long, a warning is over; later it is information again.
+/// Seconds without load after which a warning ends, and after which it is info again.
 const OVER: u32 = 16;
 const INFO: u32 = 40;
-/// No arm answers so fast (ms) or so often (per second).
+/// No spinning disk has such a latency (ms) or so many IOPS.
 const FAST_MS: f64 = 1.0;
 const FAST_IOPS: f64 = 2000.0;
 
@@ -63,7 +63,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// How we know that it does not spin.
+/// How it is known that the disk does not spin.
 fn fast(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> Option<String> {
     if spins(d, t) {
         return None;
@@ -100,7 +100,7 @@ fn fire(d: &DiskFigures, fast: &str, severity: Severity, latency: Option<&DiskLa
         f.evidence.extend(l.evidence(d));
     }
     if severity > Severity::Info {
-        // What it costs in locks and turns shows nowhere but in a comparison.
+        // The cost in locks and dispatch shows only in a comparison.
         match latency.and_then(DiskLatency::device_share) {
             Some(share) if share >= AT_DEVICE => {
                 f.confidence = Confidence::Suspected;

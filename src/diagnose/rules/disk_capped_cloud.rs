@@ -1,4 +1,4 @@
-//! `disk-capped-cloud`: a limit outside this machine sets the disk's speed.
+//! `disk-capped-cloud`: a limit outside this machine caps the disk.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
@@ -12,29 +12,29 @@ use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::disks::caps::Tier;
 use crate::model::derive::rate::{median, variation};
 
-/// Queue from which throughput is judged: 4. A client of depth 4 keeps just under 4 there.
+/// Minimum queue: 4. A client at depth 4 stays just under that.
 const QUEUE: f64 = 3.8;
-/// Queue that is deep enough to prove a limit without having seen another depth: 16.
+/// Queue deep enough to indicate a limit without having seen another depth: 16.
 const DEEP: f64 = 15.2;
-/// Latency against that of an empty queue.
+/// Latency relative to an empty queue.
 const WAITING: f64 = 3.0;
-/// Below this a finding that is active clears.
+/// Below this an active finding clears.
 const WAITING_CLEAR: f64 = 2.0;
 /// Coefficients of variation: IOPS, kB/s.
 const FLAT_IOPS: f64 = 0.05;
 const FLAT_KB: f64 = 0.03;
-/// The queue differs by so much at the same throughput.
+/// Factor between two queues at the same throughput.
 const VARIED: f64 = 1.3;
-/// Dispersion of the time on the device (standard deviation over mean): a limiter is a
-/// metronome or works in slices, a medium that is busy is neither.
+/// Dispersion of the device time (standard deviation over mean). A limiter is a metronome or works
+/// in time slices; a busy medium is neither.
 const NARROW: f64 = 0.35;
 const WIDE: f64 = 0.6;
-/// Requests up to this size are limited by their number, larger ones by their bytes, kB.
+/// Requests up to this size hit an IOPS limit, larger ones a bandwidth limit, kB.
 const SMALL_KB: f64 = 64.0;
 /// True for 10 of 12 s.
 const NEED: usize = 10;
 const OF: usize = 12;
-/// Statistics need so many samples, whatever the interval.
+/// Minimum number of samples for statistics, whatever the interval.
 const LEAST: usize = 8;
 
 static DOC: RuleDoc = RuleDoc {
@@ -101,7 +101,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// Is a limit outside this machine what this disk waits for? Then it is no other disk rule's.
+/// Is this disk limited from outside this machine? Then the other disk rules stay silent.
 pub(super) fn capped(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
     !spins(d, t) && !local_flash(d) && plateau(w, d, reference(d, t), t.single_sample).is_some()
 }
@@ -111,7 +111,7 @@ struct Plateau {
     /// Median IOPS and kB/s.
     iops: f64,
     kb_s: f64,
-    /// Coefficient of variation of the one that is flat; `None` for one sample.
+    /// Coefficient of variation of whichever is flat; `None` for one sample.
     cv: Option<f64>,
     /// The limit counts requests, not bytes.
     by_requests: bool,
@@ -120,24 +120,24 @@ struct Plateau {
     samples: usize,
 }
 
-/// Latency below which nobody would complain of a limit, ms.
+/// Latency below which a limit does no harm, ms.
 fn floor(d: &DiskFigures) -> f64 {
     if d.attrs.class == DiskClass::Stack { 2.0 } else { 1.0 }
 }
 
-/// The device answers as fast as with an empty queue: what waits does so before it is issued.
+/// The device is as fast as with an empty queue: requests wait before they are issued.
 fn waits_above(latency: Option<&DiskLatency>, reference: Reference) -> bool {
     latency.is_some_and(|l| {
         l.device_ms() < WAITING_CLEAR * reference.ms && l.device_share().is_some_and(|s| s < 0.5)
     })
 }
 
-/// Schedulers that hold requests back by design, so that `await` is not the device's.
+/// Does the scheduler delay requests by design, so that `await` is not the device's?
 fn holds_back(d: &DiskFigures) -> bool {
     d.attrs.scheduler.as_deref().is_some_and(|s| ["bfq", "kyber"].contains(&s))
 }
 
-/// What eBPF says of the device, or what is open without it.
+/// What eBPF says about the device, or what remains unknown without it.
 fn device(f: &mut Fire, d: &DiskFigures, latency: Option<&DiskLatency>) {
     let Some(l) = latency else {
         if holds_back(d) {
@@ -155,10 +155,10 @@ fn device(f: &mut Fire, d: &DiskFigures, latency: Option<&DiskLatency>) {
     if v <= NARROW {
         let because = format!("{text}, a busy medium by {:.0}% or more", 100.0 * WIDE);
         f.ruled_out.push(RuledOut::new("busy-medium", because));
-        // A limiter's clock on top of flat throughput needs no other depth for a proof.
+        // A narrow dispersion on top of flat throughput is proof without another depth.
         f.confidence = Confidence::Confirmed;
     }
-    // A wide one speaks for nothing: a limit that is served in slices is wide as well.
+    // A wide dispersion proves nothing: a limit that works in slices is wide too.
     let slices =
         if v >= WIDE { ", as under a limit by time slices or on a busy medium" } else { "" };
     f.evidence.push(Evidence::new("dispersion", v, "", text + slices));
@@ -169,7 +169,7 @@ fn loaded(d: &DiskFigures, reference: Reference) -> bool {
     d.aqu_sz >= QUEUE && d.await_ms.is_some_and(|r| r >= slow)
 }
 
-/// Samples of `Window::recent` in the window of this rule, and how many of them must agree.
+/// Number of samples in this rule's window, and how many of them must agree.
 fn window(w: &Window<'_>) -> (usize, usize) {
     let tick = w.host.interval.max(Duration::from_millis(50)).as_secs_f64();
     let step = (MIN_SPAN.as_secs_f64() / tick).ceil() * tick;
@@ -183,7 +183,7 @@ fn plateau(w: &Window<'_>, d: &DiskFigures, reference: Reference, single: bool) 
     }
     let (of, mut need) = window(w);
     if single {
-        // Half of those that there are: people paste runs at several depths one after another.
+        // Half of the available samples: people paste runs at several depths in sequence.
         let there = w.recent(of).filter(|m| m.disk(d.id).is_some()).count();
         need = there.div_ceil(2).max(2);
         if there < 2 {
@@ -197,10 +197,10 @@ fn plateau(w: &Window<'_>, d: &DiskFigures, reference: Reference, single: bool) 
     }
     let iops: Vec<f64> = samples.iter().map(|p| p.iops()).collect();
     let kb: Vec<f64> = samples.iter().map(|p| p.kb_s()).collect();
-    // The youngest ones: a sample of the time when the load began is among the oldest.
+    // The most recent ones: a sample from the start of the load is among the oldest.
     let (iops_cv, kb_cv) = (variation(iops.get(..need)?)?, variation(kb.get(..need)?));
     let small = d.areq_kb().is_none_or(|k| k <= SMALL_KB);
-    // A sample over several seconds has averaged its variation away by the root of their number.
+    // Averaging over n seconds reduces the variation by sqrt(n).
     let averaged = d.dt.as_secs_f64().max(1.0).sqrt();
     let kb_flat = kb_cv.filter(|cv| *cv <= FLAT_KB / averaged);
     let iops_flat = iops_cv <= FLAT_IOPS / averaged;
@@ -222,8 +222,8 @@ fn plateau(w: &Window<'_>, d: &DiskFigures, reference: Reference, single: bool) 
     (d.aqu_sz >= DEEP || p.other_queue.is_some()).then_some(p)
 }
 
-/// One sample: a deep queue in front of a disk of a provider, and each request waits. Whether
-/// throughput is flat is for another sample to say.
+/// One sample: a deep queue on a provider's disk, and each request waits. Only another sample can
+/// show whether throughput is flat.
 fn one_sample(d: &DiskFigures) -> Option<Plateau> {
     (d.attrs.class == DiskClass::Virtual && d.aqu_sz >= DEEP).then(|| Plateau {
         iops: d.iops(),
@@ -235,8 +235,8 @@ fn one_sample(d: &DiskFigures) -> Option<Plateau> {
     })
 }
 
-/// A queue length that differs while throughput was the same, busy all the time: the proof
-/// that a longer queue buys nothing.
+/// A different queue length at the same throughput on a busy disk: proof that a longer queue gains
+/// nothing.
 fn other_queue(w: &Window<'_>, d: &DiskFigures, p: &Plateau) -> Option<f64> {
     let same = |a: f64, b: f64, by: f64| b > 0.0 && ((a - b) / b).abs() <= by;
     w.recent(300)
@@ -257,7 +257,7 @@ fn other_queue(w: &Window<'_>, d: &DiskFigures, p: &Plateau) -> Option<f64> {
         })
 }
 
-/// Not over yet: requests still wait and throughput has not risen.
+/// Not over yet: requests still wait, and throughput has not risen.
 fn still_waiting(w: &Window<'_>, d: &DiskFigures, reference: Reference) -> bool {
     let waits = d.await_ms.is_some_and(|r| r >= WAITING_CLEAR * reference.ms);
     if d.aqu_sz < 2.0 || !waits {
@@ -346,7 +346,7 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
     f
 }
 
-/// What the disk has behaved like so far, with the data behind it.
+/// The limit that the disk has behaved like so far, with the data behind it.
 fn behaves(d: &DiskFigures, p: &Plateau) -> Option<String> {
     let cap = d.cap.as_ref()?;
     let (known, unit): (_, fn(f64) -> String) = if p.by_requests {
@@ -368,7 +368,7 @@ fn behaves(d: &DiskFigures, p: &Plateau) -> Option<String> {
     ))
 }
 
-/// The tier whose formula comes nearest to this plateau.
+/// The provider tier whose formula comes closest to this plateau.
 fn tier(d: &DiskFigures, p: &Plateau) -> Option<String> {
     if d.attrs.class != DiskClass::Virtual {
         return None;

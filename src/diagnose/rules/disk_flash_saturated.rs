@@ -1,4 +1,4 @@
-//! `disk-flash-saturated`: local flash has more to do than it can.
+//! `disk-flash-saturated`: local flash is saturated.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
@@ -11,15 +11,15 @@ use super::disk_writeback_storm;
 use crate::model::derive::MIN_SPAN;
 use crate::model::derive::disks::DiskFigures;
 
-/// Requests in the queue.
+/// Queue.
 const QUEUE: f64 = 16.0;
-/// Latency against that of an empty queue.
+/// Latency relative to an empty queue.
 const WAITING: f64 = 3.0;
-/// Flatter than this is a limit, not a device at its end.
+/// Throughput flatter than this is a limit, not a saturated device.
 const SWINGS: f64 = 0.05;
-/// The same of bytes per second: requests of many sizes may vary in number at a limit of bytes.
+/// The same for bytes per second: at a bandwidth limit, IOPS vary if request sizes do.
 const FLAT_BYTES: f64 = 0.03;
-/// An active finding stays above this part of the thresholds.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -56,14 +56,14 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         let beyond = |part: f64| {
             d.aqu_sz >= part * QUEUE && r >= (part * WAITING * reference.ms).max(reference.ms)
         };
-        // Its bytes may be flat while its requests, of many sizes, are not.
+        // Bytes may be flat while IOPS are not, if request sizes vary.
         let other = disk_writeback_storm::storm(w, d, t).is_some() || capped(w, d, t);
         if !beyond(CLEAR) || other {
             continue;
         }
         let cv = swing(w, d, QUEUE);
         let swings = swings(w, d, t, cv);
-        // Both look at the same ten seconds: one after the other they would take twenty.
+        // Both use the same ten seconds: one after the other they would take twenty.
         let lasts = t.single_sample || held(w, d, WAITING * reference.ms);
         if swings && lasts && beyond(1.0) {
             out.fire(subject(d), fire(d, r, reference, cv));
@@ -73,22 +73,22 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// Was the queue there, and its requests as slow as `slow` ms, for 8 of the last 10 s?
+/// Was the queue full, with requests of `slow` ms or more, for 8 of the last 10 s?
 fn held(w: &Window<'_>, d: &DiskFigures, slow: f64) -> bool {
     let is_full = |p: &&DiskFigures| p.aqu_sz >= QUEUE && p.await_ms.is_some_and(|r| r >= slow);
     let each = w.host.interval.max(MIN_SPAN).as_secs_f64();
-    // Give or take the length of a tick.
+    // With some slack for the length of a tick.
     lately(w, d, 10).filter(is_full).count() as f64 * each >= 7.75
 }
 
-/// Is it this full at the moment? How long is another question.
+/// Is it saturated in this tick, for however long?
 pub(super) fn saturated(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
     let slow = WAITING * reference(d, t).ms;
     let full = flash(d, t) && d.aqu_sz >= QUEUE && d.await_ms.is_some_and(|r| r >= slow);
     full && swings(w, d, t, swing(w, d, QUEUE))
 }
 
-/// Does its throughput vary, as that of a device at its end? `cv`: that of its IOPS.
+/// Does its throughput vary like that of a saturated device? `cv`: variation of its IOPS.
 fn swings(w: &Window<'_>, d: &DiskFigures, t: &Thresholds, cv: Option<f64>) -> bool {
     let bytes = swing_of(w, d, QUEUE, DiskFigures::kb_s);
     let flat = bytes.is_some_and(|cv| cv <= FLAT_BYTES);

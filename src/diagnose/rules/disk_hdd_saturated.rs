@@ -1,4 +1,4 @@
-//! `disk-hdd-saturated`: a spinning disk has more to do than its arm can.
+//! `disk-hdd-saturated`: a spinning disk is saturated: seek-bound.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, spins, subject, swing, title};
@@ -6,15 +6,15 @@ use super::common::text::{ms, rate, sh};
 use super::disk_writeback_storm;
 use crate::model::derive::disks::DiskFigures;
 
-/// Requests in the queue, ms each, % of the time.
+/// Queue, await in ms, util in %.
 const QUEUE: f64 = 4.0;
 pub(super) const AWAIT: f64 = 20.0;
 const UTIL: f64 = 95.0;
-/// Critical from here on, ms.
+/// await from which it is critical, ms.
 const CRIT: f64 = 200.0;
-/// An active finding stays above this part of the thresholds.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
-/// What an arm can do at random, per second.
+/// Random requests per second that a disk arm can do.
 pub(super) const RANDOM: (f64, f64) = (75.0, 200.0);
 
 static DOC: RuleDoc = RuleDoc {
@@ -57,7 +57,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// Has the arm of this disk, if it has one, more to do than it can?
+/// Is this disk saturated, provided that it spins?
 pub(super) fn saturated(d: &DiskFigures) -> bool {
     beyond(d, 1.0)
 }
@@ -95,7 +95,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64) -> Fire {
     );
     f.evidence.push(Evidence::new("iops", d.iops(), "/s", text));
     if let (Some(kb), Some(merged)) = (d.areq_kb(), d.merged_pct()) {
-        // Neighbours that arrive together are merged: a load in order shows it.
+        // Adjacent requests are merged, which indicates a sequential load.
         let kind = if merged >= 30.0 || kb >= 128.0 { "in order, mostly" } else { "at random" };
         let text = format!("{kb:.0} kB each, {merged:.0}% merged: {kind}");
         f.evidence.push(Evidence::new("areq-sz", kb, "kB", text));

@@ -9,18 +9,19 @@ use crate::model::derive::cgroups::CgroupIoFigures;
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::rate::ratio;
 
-/// Warns after ...
+/// A warning after ...
 const WARN: Duration = Duration::from_secs(2);
-/// ... and is critical after.
+/// ... and critical after.
 const CRIT: Duration = Duration::from_secs(5);
-/// In so many times the time that what is in flight takes at the rate of late, it is done.
+/// In-flight requests should be done within this multiple of the time they need at the recent
+/// throughput.
 const DRAINS: f64 = 3.0;
-/// The rate of late is of so many seconds, but nobody waits for longer than this.
+/// The recent throughput covers this many seconds; the wait is never longer than this.
 const LATELY: u32 = 60;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A limit below is used up from this part on.
+/// Fraction of a limit from which it counts as used up.
 const AT_LIMIT: f64 = 0.9;
-/// A list of blocked tasks is used up to this age.
+/// Maximum age of a list of blocked tasks.
 const FRESH: Duration = Duration::from_secs(10);
 
 static DOC: RuleDoc = RuleDoc {
@@ -63,7 +64,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
             && !held_below(w, d)
     };
     for d in disks.iter().filter(|d| whole(d) && hung(d)) {
-        // The layer above a hung disk hangs with it: name the disk.
+        // The layer above a hung disk hangs with it: report the disk.
         let below = |name: &String| disks.iter().any(|s| *s.name == **name && hung(s));
         if !d.attrs.slaves.iter().any(below) {
             out.fire(subject(d), fire(w, d));
@@ -71,7 +72,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// How long what is in flight may take at the throughput of late.
+/// How long the in-flight requests may take at the recent throughput.
 fn patience(w: &Window<'_>, d: &DiskFigures) -> Duration {
     let n = d.in_flight.unwrap_or(0) as f64;
     let (mut kb_s, mut samples, mut largest) = (0.0, 0.0, 0.0_f64);
@@ -84,8 +85,8 @@ fn patience(w: &Window<'_>, d: &DiskFigures) -> Duration {
     Duration::try_from_secs_f64(DRAINS * drain).unwrap_or(PATIENCE).min(PATIENCE)
 }
 
-/// Does a limit of a cgroup hold back a disk below a stacked device? What is below a loop device
-/// is not told, so any other disk counts there.
+/// Does a cgroup limit throttle a disk below a stacked device? The disk below a loop device is not
+/// known, so any other disk counts.
 fn held_below(w: &Window<'_>, d: &DiskFigures) -> bool {
     if d.attrs.class != DiskClass::Stack {
         return false;
@@ -108,7 +109,7 @@ fn held_below(w: &Window<'_>, d: &DiskFigures) -> bool {
     })
 }
 
-/// The youngest list of blocked tasks.
+/// The latest list of blocked tasks.
 fn blocked<'a>(w: &Window<'a>) -> Option<&'a ProcessesSample> {
     w.history
         .back_from(w.tick.seq)
@@ -186,7 +187,7 @@ fn in_flight(f: &mut Fire, w: &Window<'_>, d: &DiskFigures) {
     f.evidence.push(Evidence::new("in_flight", n as f64, "", text).over(0.0));
 }
 
-/// The last requests that completed were discards: one of those may take long.
+/// The last completed requests were discards: a single discard may take long.
 fn discarded_before(w: &Window<'_>, d: &DiskFigures) -> bool {
     w.recent(120)
         .filter_map(|m| m.disk(d.id))

@@ -1,17 +1,17 @@
-//! `disk-qd1-bound`: one caller waits for each request; its speed is 1/latency.
+//! `disk-qd1-bound`: queue depth 1: IOPS are limited to 1/latency.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{Reference, against, leaves, not_measured, reference, subject, title};
 use super::common::text::{ms, rate, sh};
 use crate::model::derive::disks::DiskFigures;
 
-/// % of the time with the request in flight.
+/// util, %.
 const UTIL: f64 = 50.0;
-/// The queue of one caller.
+/// Queue of a single caller.
 const QUEUE: (f64, f64) = (0.5, 1.2);
-/// How far IOPS * await may be from the queue: the rest is flushes.
+/// How far IOPS * await may differ from the queue; flushes account for the rest.
 const LITTLE: f64 = 0.2;
-/// From so many times the latency of an empty queue on something makes each request wait.
+/// Latency relative to an empty queue from which something delays each request.
 const WAITING: f64 = 3.0;
 
 static DOC: RuleDoc = RuleDoc {

@@ -1,4 +1,4 @@
-//! `disk-request-split`: the block layer cuts large requests into pieces.
+//! `disk-request-split`: the block layer splits large requests.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
@@ -10,24 +10,24 @@ use super::common::text::{bytes, rate, sh};
 use super::disk_writeback_storm::storm;
 use crate::model::derive::disks::DiskFigures;
 
-/// Mean size against the largest allowed: all are cut; some remain short.
+/// Mean size relative to max_sectors_kb: all are split; the last pieces are shorter.
 const CUT: f64 = 0.9;
 const REMAINDERS: f64 = 0.75;
-/// % of requests merged: merged ones grew to the limit by themselves.
+/// % of requests merged: merged requests grew to the limit.
 const MERGED: f64 = 5.0;
-/// Pieces in the queue at once.
+/// Queue.
 const QUEUE: f64 = 2.0;
-/// Above this the pieces are large enough, kB.
+/// max_sectors_kb above which the pieces are large enough.
 const LARGE: u32 = 1024;
-/// Pieces of up to so many kB that wait so many times normal are worth a warning.
+/// Pieces up to this size, kB, with this multiple of normal latency are worth a warning.
 const SMALL: u32 = 256;
 const WAITING: f64 = 3.0;
-/// Splits for each request, by eBPF: proof that they are pieces, and proof that they are not.
+/// Splits per request, by eBPF: from here they are pieces, and below this they are not.
 const PIECES: f64 = 0.25;
 const WHOLE: f64 = 0.05;
-/// Throughput that varies less may be a limit.
+/// Throughput flatter than this may be a limit.
 const FLAT: f64 = 0.05;
-/// An active finding stays above this part of the queue.
+/// An active finding clears below this fraction of the queue.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -94,17 +94,17 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// The direction with the larger share of the bytes: its field, size, part of the limit.
+/// The direction with more bytes: its field, mean size, and fraction of the limit.
 fn cut(d: &DiskFigures, most: u32) -> Option<(&'static str, f64, f64)> {
     let (field, kb) =
         if d.rkb_s > d.wkb_s { ("rareq-sz", d.rareq_kb?) } else { ("wareq-sz", d.wareq_kb?) };
     Some((field, kb, kb / f64::from(most)))
 }
 
-/// Somebody may limit the bytes: no disk of this machine, and throughput is not known to vary.
+/// Could there be a bandwidth limit? The disk is not local, and throughput is not known to vary.
 fn limited(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
     let own = local_flash(d) || spins(d, t);
-    // The rise at the begin of a load is no variation.
+    // The rise at the start of a load does not count as variation.
     let begins = lately(w, d, 14).any(|p| p.aqu_sz < QUEUE);
     !own && (begins || swing(w, d, QUEUE).is_none_or(|cv| cv <= FLAT))
 }
@@ -113,13 +113,13 @@ fn limited(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
 struct Cut {
     /// max_sectors_kb.
     most: u32,
-    /// Which size, kB, and its part of the limit.
+    /// Name of the size field, mean size in kB, and its fraction of the limit.
     field: &'static str,
     kb: f64,
     share: f64,
     /// eBPF saw the splits.
     proven: bool,
-    /// They may wait for a limit or a flush, however large they are.
+    /// They may wait for a limit or a flush, whatever their size.
     waits: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `disk-saturated-or-capped`: requests wait in front of a disk of which nobody knows what it is.
+//! `disk-saturated-or-capped`: requests queue up on a disk of unknown kind, in pasted text.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
@@ -12,21 +12,21 @@ use super::{
 };
 use crate::model::derive::disks::DiskFigures;
 
-/// Busy nearly all the time, %.
+/// util, %.
 const UTIL: f64 = 90.0;
-/// A queue that flash or a volume would work off if it could: 16. A client of depth 16 keeps just
-/// under it.
+/// Queue that flash or a volume would drain if it could: 16. A client at depth 16 stays just
+/// under that.
 const DEEP: f64 = 15.2;
-/// Latency against that of an empty queue.
+/// Latency relative to an empty queue.
 const WAITING: f64 = 3.0;
-/// Where that was not seen, ms: no volume and no flash takes as long with an empty queue.
+/// If that is unknown, ms: no volume and no flash takes this long with an empty queue.
 const LONG: f64 = 1.0;
-/// A queue that an arm cannot work off: 4.
+/// Queue that a spinning disk cannot drain: 4.
 const QUEUE: f64 = 3.8;
-/// A mean that needs no queue to be bad, ms, and requests that make a mean.
+/// A mean latency that is bad even without a queue, ms, and the minimum number of requests for it.
 const MEAN: f64 = 100.0;
 const LEAST: f64 = 10.0;
-/// Allowed for the transfer of a large request: 50 MB/s.
+/// Allowance for the transfer of large requests: 50 MB/s.
 const MS_PER_KB: f64 = 0.02;
 /// A limit keeps IOPS flatter than this.
 const FLAT: f64 = 0.05;
@@ -87,7 +87,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// Is it known what kind of disk this is, so that a rule of its own judges it?
+/// Is the kind of disk known, so that another rule covers it?
 fn known(d: &DiskFigures, t: &Thresholds) -> bool {
     spins(d, t) || disk_flash_saturated::flash(d, t)
 }
@@ -98,12 +98,12 @@ fn piles_up(d: &DiskFigures, t: &Thresholds, reference: Reference) -> bool {
     deep || (d.aqu_sz >= QUEUE && r >= AWAIT)
 }
 
-/// The latency from which on requests wait, ms.
+/// The latency from which requests count as waiting, ms.
 fn waiting(reference: Reference) -> f64 {
     if reference.measured { WAITING * reference.ms } else { LONG }
 }
 
-/// Reads or writes that take long whatever the reason.
+/// Reads or writes that are slow, whatever the reason.
 #[derive(Clone, Copy)]
 struct Slow {
     what: &'static str,
@@ -113,7 +113,7 @@ struct Slow {
     at: f64,
 }
 
-/// The direction whose mean is beyond what anybody wants.
+/// The direction whose mean latency is over the threshold.
 fn slower(d: &DiskFigures) -> Option<Slow> {
     let seconds = d.dt.as_secs_f64();
     let (reads, writes) = match d.untimed {
@@ -129,7 +129,7 @@ fn slower(d: &DiskFigures) -> Option<Slow> {
     reads.into_iter().chain(writes).max_by(|a, b| a.each.total_cmp(&b.each))
 }
 
-/// Does another rule say what it is?
+/// Does another rule know the cause?
 fn known_better(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
     (spins(d, t) && disk_hdd_saturated::saturated(d))
         || disk_flash_saturated::saturated(w, d, t)
@@ -209,7 +209,7 @@ fn fire(
     f
 }
 
-/// Of sums without a run time: a mean is all there is.
+/// From totals without a run time: only a mean is available.
 fn of_means(d: &DiskFigures, t: &Thresholds, slow: Slow) -> Fire {
     let mut f = suspicion(format!(
         "{} is saturated, capped or failing: {} take {} ms on average",
@@ -244,7 +244,7 @@ fn mean(f: &mut Fire, s: Slow) {
     f.evidence.push(Evidence::new(s.field, s.each, "ms", text).over(s.at));
 }
 
-/// What would tell which it is.
+/// What would tell which of these it is.
 fn which(f: &mut Fire, d: &DiskFigures, t: &Thresholds) {
     if !known(d, t) {
         f.missing.push(format!(

@@ -1,4 +1,4 @@
-//! `disk-slow-device`: requests take far longer than they did, and not because they queue.
+//! `disk-slow-device`: requests are far slower than before, with no queue to explain it.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, spins, subject, title};
@@ -7,21 +7,21 @@ use super::disk_capped_cloud::capped;
 use crate::model::derive::baseline::Level;
 use crate::model::derive::disks::DiskFigures;
 
-/// Latency against its own of the last ten minutes.
+/// Latency relative to the disk's own of the last ten minutes.
 const TIMES: f64 = 10.0;
-/// A queue below this does not explain it: 4. A client of depth 4 keeps just under 4.
+/// A queue below this does not explain it: 4. A client at depth 4 stays just under that.
 const QUEUE: f64 = 3.8;
-/// Fewer requests per second make no mean.
+/// Minimum number of requests per second for a mean.
 const LEAST: f64 = 5.0;
-/// Below this nobody would notice, ms: others, spinning.
+/// Latency below which it does no harm, ms: other disks, spinning disks.
 const FLOOR: (f64, f64) = (5.0, 50.0);
-/// Allowed for the transfer of a large request: 50 MB/s.
+/// Allowance for the transfer of large requests: 50 MB/s.
 const MS_PER_KB: f64 = 0.02;
-/// Samples that make a past.
+/// Minimum number of samples for a baseline.
 const PAST: usize = 5;
-/// Flushes that take this part of a write's time explain it.
+/// Flushes that take this fraction of a write's latency explain it.
 const FLUSH: f64 = 0.3;
-/// An active finding stays above this part of the threshold.
+/// An active finding clears below this fraction of the threshold.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -71,7 +71,7 @@ pub(super) fn is_slow(d: &DiskFigures, t: &Thresholds) -> bool {
     d.aqu_sz < QUEUE && slow(d, t).is_some_and(|s| s.now >= s.at)
 }
 
-/// The direction that is slower, against what is normal.
+/// The slower direction, with its normal latency.
 struct Slow {
     what: &'static str,
     field: &'static str,

@@ -8,15 +8,15 @@ use super::common::measured;
 use super::common::text::{ms, rate, sh};
 use crate::model::derive::disks::DiskFigures;
 
-/// %util from which people take a disk for saturated.
+/// %util at which a disk is commonly taken for saturated.
 const UTIL: f64 = 95.0;
-/// 0.7 of it: below this the finding is over.
+/// 0.7 of that: below this the finding clears.
 const UTIL_CLEAR: f64 = 66.0;
-/// A queue below this leaves a parallel device room.
+/// A queue below this leaves room on a parallel device.
 const SHORT_QUEUE: f64 = 4.0;
-/// Latency up to so many times that of an empty queue: requests hardly wait.
+/// Latency relative to an empty queue up to which requests hardly wait ...
 const CALM: f64 = 2.0;
-/// From here on requests wait, however short the queue: `disk-capped-cloud` and others.
+/// ... and from which they wait, however short the queue: `disk-capped-cloud` and others.
 const WAITING: f64 = 3.0;
 
 static DOC: RuleDoc = RuleDoc {

@@ -1,28 +1,28 @@
-//! `disk-writeback-storm`: the flush of dirty pages floods a disk.
+//! `disk-writeback-storm`: writeback of dirty pages floods a disk.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, spins, subject, title};
 use super::common::text::{bytes, ms, rate, sh};
 use crate::model::derive::disks::DiskFigures;
 
-/// Reads up to this share.
+/// Maximum fraction of reads.
 const READS: f64 = 0.1;
-/// kB per write, writes in the queue, ms of each: spinning, others.
+/// Write size in kB, queue, w_await in ms (spinning disks, others).
 const SIZE: f64 = 64.0;
 const QUEUE: f64 = 32.0;
 const AWAIT: (f64, f64) = (100.0, 20.0);
-/// Bytes under writeback, from here on and until here.
+/// Bytes under writeback: to fire, and to clear.
 const WRITEBACK: u64 = 64 << 20;
 const WRITEBACK_CLEAR: u64 = 16 << 20;
-/// Fall of Dirty within seconds that shows a flush.
+/// Fall of Dirty within a few seconds that shows a flush.
 const FALL: u64 = 16 << 20;
-/// How old a look at the page cache may be.
+/// Maximum age of the page cache counters.
 const LATELY: Duration = Duration::from_secs(5);
-/// Part of the threshold at which writers are held back.
+/// Fraction of the dirty threshold from which writers are throttled.
 const HELD_BACK: f64 = 0.9;
-/// Reads that wait so many times longer than normal.
+/// Read latency relative to normal.
 const READERS: f64 = 5.0;
-/// ms of flushes per second that matter.
+/// Flush time that matters, ms/s.
 const FLUSHES: f64 = 300.0;
 
 static DOC: RuleDoc = RuleDoc {
@@ -76,18 +76,18 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// What the page cache holds, bytes.
+/// Page cache state, bytes.
 #[derive(Clone, Copy)]
 struct Pages {
     dirty: u64,
     writeback: u64,
-    /// Writers are held back there, and the flush begins there.
+    /// Where writers are throttled, and where background writeback starts.
     threshold: Option<u64>,
     background: Option<u64>,
 }
 
 impl Pages {
-    /// Part of the threshold at which writers are held back, and the threshold.
+    /// Dirty plus writeback pages as a fraction of the dirty threshold, and the threshold.
     fn full(&self) -> Option<(f64, u64)> {
         let n = self.threshold?;
         Some((self.dirty.saturating_add(self.writeback) as f64 / n as f64, n))
@@ -96,15 +96,15 @@ impl Pages {
 
 /// A flush that floods a disk.
 pub(super) struct Storm {
-    /// `None` where only the disk was seen.
+    /// `None` if only the disk was seen.
     pages: Option<Pages>,
     /// The most that was under writeback in the last 5 s, bytes.
     writeback: u64,
-    /// By how much Dirty fell in the last seconds.
+    /// By how much Dirty fell in the last few seconds.
     fell: u64,
 }
 
-/// Is this disk flooded by a flush? Then neither its arm nor its flash is to blame.
+/// Is this disk flooded by writeback? Then the disk itself is not to blame.
 pub(super) fn storm(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> Option<Storm> {
     let slow = if spins(d, t) { AWAIT.0 } else { AWAIT.1 };
     let flooded = writes_only(d)
@@ -117,8 +117,8 @@ pub(super) fn storm(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> Option<S
     let Some(pages) = pages(w) else {
         return t.single_sample.then_some(Storm { pages: None, writeback: 0, fell: 0 });
     };
-    // The queue is filled in gulps: while the one before is written, little is under writeback.
-    // And over lost ticks the disk's figures are of a longer time.
+    // The queue is filled in batches: while one is being written, little is under writeback.
+    // After lost ticks the disk's metrics cover a longer time.
     let span = |least: Duration| least.max(d.dt + w.host.interval / 2);
     let writeback = most(w, span(LATELY), "vmstat.nr_writeback").max(pages.writeback);
     let dirty = most(w, span(Duration::from_secs(3)), "vmstat.nr_dirty");
@@ -151,7 +151,7 @@ fn page(w: &Window<'_>) -> u32 {
     if w.host.page_size == 0 { 4096 } else { w.host.page_size }
 }
 
-/// The most of a gauge over the last seconds, bytes.
+/// The maximum of a gauge over the last few seconds, bytes.
 fn most(w: &Window<'_>, span: Duration, name: &str) -> u64 {
     w.history
         .back_from(w.tick.seq)
@@ -208,7 +208,7 @@ fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
     f
 }
 
-/// What the page cache says.
+/// Adds what the page cache shows.
 fn cache(f: &mut Fire, s: &Storm) {
     let Some(p) = s.pages else {
         f.confidence = Confidence::Suspected;

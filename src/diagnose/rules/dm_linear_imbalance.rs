@@ -1,19 +1,19 @@
-//! `dm-linear-imbalance`: a volume over several disks uses one of them.
+//! `dm-linear-imbalance`: a volume over several disks loads only one of them.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{reference, slaves, subject, title};
 use super::common::text::{ms, rate, sh};
 use crate::model::derive::disks::DiskFigures;
 
-/// Requests in the queue of the volume.
+/// Queue of the volume.
 const QUEUE: f64 = 2.0;
-/// IOPS of the busiest disk against the idlest.
+/// IOPS of the busiest disk relative to the least busy one.
 const TIMES: f64 = 4.0;
-/// An active finding stays above this part of the thresholds.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
-/// Fewer IOPS are too few to compare.
+/// Minimum IOPS of the busiest disk.
 const LEAST: f64 = 20.0;
-/// The busy disk is a bottleneck when requests wait so many times normal ...
+/// The busy disk is a bottleneck at this multiple of normal latency ...
 const WAITING: f64 = 3.0;
 /// ... with this queue.
 const DEEP: f64 = 4.0;
@@ -52,7 +52,7 @@ pub(super) static RULE: Rule = Rule {
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     for d in w.derived.disks.iter().flat_map(|d| d.iter()).filter(|d| spreads(d)) {
         let below = slaves(w, d);
-        // A missing disk may be the one that has the load; internal volumes are no disks.
+        // A missing disk may be the loaded one; internal volumes are not disks.
         let disks = below.len() == d.attrs.slaves.len()
             && below.len() >= 2
             && below.iter().all(|s| !s.name.starts_with("dm-"));

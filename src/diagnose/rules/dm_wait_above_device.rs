@@ -1,4 +1,4 @@
-//! `dm-wait-above-device`: requests wait in a layer, while the disks below answer at once.
+//! `dm-wait-above-device`: requests wait in the dm layer while the disks below answer at once.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{slaves, subject, title};
@@ -6,11 +6,11 @@ use super::common::text::{ms, rate, sh};
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::rate::ratio;
 
-/// Latency of the layer against that of the disks below.
+/// Latency of the volume relative to the disks below.
 const TIMES: f64 = 5.0;
-/// Requests that are in the layer and not in the disks.
+/// Requests queued in the volume but not in the disks.
 const ABOVE: f64 = 8.0;
-/// An active finding stays above this part of the thresholds.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -58,7 +58,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// The disks below together.
+/// Totals of the disks below.
 struct Below {
     queue: f64,
     await_ms: f64,

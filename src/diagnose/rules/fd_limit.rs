@@ -1,4 +1,4 @@
-//! `fd-limit`: a process may open no more files or connections, or hardly any.
+//! `fd-limit`: a process is out of file descriptors, or nearly so.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::text::count;
@@ -7,10 +7,10 @@ use crate::collect::sockets::SockState;
 use crate::model::derive::rate::ratio;
 use crate::model::subject::{NetnsId, Subject};
 
-/// Part of the soft limit, %.
+/// Usage of the soft limit, %.
 const WARN: f64 = 95.0;
 const CLEAR: f64 = 90.0;
-/// Sockets that are marked.
+/// Maximum number of sockets marked.
 const MOST: usize = 1000;
 
 static DOC: RuleDoc = RuleDoc {
@@ -57,7 +57,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
 }
 
 fn subject(p: &OpenFiles) -> Subject {
-    // Its descriptors lie in no network namespace.
+    // File descriptors belong to no network namespace.
     Subject::Process { pid: p.pid, comm: p.comm.clone(), netns: NetnsId(0) }
 }
 

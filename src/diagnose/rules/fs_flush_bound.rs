@@ -1,4 +1,4 @@
-//! `fs-flush-bound`: cache flushes, not reads or writes, take the disk's time.
+//! `fs-flush-bound`: cache flushes, not reads or writes, take up the disk's time.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, subject, title};
@@ -8,9 +8,9 @@ use crate::model::derive::disks::DiskFigures;
 
 /// Flushes per second.
 const FLUSHES: f64 = 50.0;
-/// ms of each second that they take.
+/// Time that they take, ms/s.
 const SHARE: f64 = 300.0;
-/// An active finding stays above this part of the thresholds.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -78,7 +78,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures, flushes: f64, each: f64) -> Fire {
         let because = format!("w_await {} ms holds the flush of {} ms", ms(r), ms(each));
         f.ruled_out.push(RuledOut::new("disk-slow-device", because));
     }
-    // Those who wait for a commit are in D state now and then.
+    // Tasks that wait for a commit are in D state some of the time.
     match tasks::blocked_tasks(w).as_deref() {
         Some([first, ..]) => f.next.push(format!(
             "strace -c -e trace=fsync,fdatasync,sync_file_range -p {}  # {}",

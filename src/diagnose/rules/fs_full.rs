@@ -1,4 +1,4 @@
-//! `fs-full`: a file system has no room left, or soon will not.
+//! `fs-full`: a file system is full or nearly full.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::filesystems::{subject, writable};
@@ -6,12 +6,12 @@ use super::common::text::{bytes, sh};
 use crate::collect::filesystems::{FilesystemRow, Space};
 use crate::model::derive::rate::ratio;
 
-/// Part of the room that ordinary users have left, %.
+/// Space available to ordinary users, %.
 const WARN: f64 = 5.0;
 const CLEAR: f64 = 7.0;
-/// With so many bytes left nothing is urgent, however small a part of a huge disk they are.
+/// With this many bytes left nothing is urgent, however small a fraction of a huge disk that is.
 const PLENTY: u64 = 10_000_000_000;
-/// With less left than this, on a file system of that size, nothing can be done any more.
+/// Less than this, on a file system of at least that size, counts as full.
 const NOTHING: u64 = 1 << 20;
 const NOT_TINY: u64 = 100 << 20;
 
@@ -101,9 +101,9 @@ fn fire(r: &FilesystemRow, s: &Space, left: f64) -> Fire {
     f
 }
 
-/// Deleted files that are still open, largest first: bytes, and the descriptor that holds each.
+/// Deleted files that are still open, largest first: bytes, and the descriptor.
 fn held_open(mount: &str) -> String {
-    // A pattern of find: what has a meaning in it stands for itself.
+    // Escape the metacharacters of a find pattern.
     let mut name = String::new();
     for c in mount.trim_end_matches('/').chars() {
         if "*?[]\\".contains(c) {

@@ -1,4 +1,4 @@
-//! `fs-inodes`: a file system can hold no more files, whatever room it has.
+//! `fs-inodes`: a file system is out of inodes, however much space it has.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::filesystems::{subject, writable};
@@ -6,12 +6,12 @@ use super::common::text::{bytes, count, sh};
 use crate::collect::filesystems::{FilesystemRow, Space};
 use crate::model::derive::rate::ratio;
 
-/// Part of the inodes that are free, %.
+/// Free inodes, %.
 const WARN: f64 = 5.0;
 const CLEAR: f64 = 7.0;
-/// With so many free nothing is urgent.
+/// With this many free nothing is urgent.
 const PLENTY: u64 = 100_000;
-/// XFS makes inodes of free room, and shows as many as would fit.
+/// XFS allocates inodes from free space and reports as many as would fit.
 const MADE_OF_ROOM: [&str; 1] = ["xfs"];
 
 static DOC: RuleDoc = RuleDoc {

@@ -1,4 +1,4 @@
-//! `fs-read-only`: a file system that was mounted for writing takes no writes any more.
+//! `fs-read-only`: a file system mounted read-write has turned read-only.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::filesystems::{rows, subject};
@@ -6,9 +6,9 @@ use super::common::text::{sh, time};
 use crate::collect::filesystems::FilesystemRow;
 use crate::model::time::MonoNs;
 
-/// What says that the kernel did it, and not whoever mounted it.
+/// Options that show that the kernel did it, not the administrator.
 const BY_KERNEL: [&str; 3] = ["emergency_ro", "shutdown", "errors=remount-ro"];
-/// File systems with no block device of their own that are local all the same.
+/// Local file systems without a block device of their own.
 const LOCAL: [&str; 3] = ["btrfs", "bcachefs", "ubifs"];
 
 static DOC: RuleDoc = RuleDoc {
@@ -44,7 +44,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let turned = w.derived.turned.as_deref().map_or(&[][..], |t| t);
     for r in rows(w).iter().filter(|r| r.takes_no_writes() && !r.mounted_read_only()) {
         let since = turned.iter().find(|t| t.dev == r.dev && t.mount == r.mount);
-        // A server, or a layer, decides for itself how it begins.
+        // A remote or stacked file system may be read-only from the start.
         let local = r.dev.major != 0 || LOCAL.contains(&&*r.kind);
         if since.is_some() || local {
             out.fire(subject(r), fire(w, r, since.map(|t| t.at)));

@@ -1,4 +1,4 @@
-//! `ip-reasm-fail`: fragments of packets never become whole.
+//! `ip-reasm-fail`: fragmented packets cannot be reassembled.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::counters::{spaces, sum, watched};
@@ -6,20 +6,20 @@ use super::common::peers::enter;
 use super::common::text::{bytes, rate};
 use crate::model::subject::{NetnsId, Subject};
 
-/// Packets in 10 s that failed ...
+/// Failed reassemblies in 10 s ...
 const FAILS: u64 = 10;
-/// ... as part of all that came in fragments.
+/// ... and as a fraction of all fragmented packets.
 const SHARE: f64 = 0.01;
-/// Part of both below which an active finding clears.
+/// An active finding clears below this fraction of either.
 const CLEAR: f64 = 0.7;
-/// Part of the failures that are timeouts, from which on memory is not to blame.
+/// Timeouts as a fraction of the failures from which memory is not to blame.
 const TIMED_OUT: f64 = 0.5;
 
 const FAILED: [&str; 2] = ["IpReasmFails", "Ip6ReasmFails"];
 const WHOLE: [&str; 2] = ["IpReasmOKs", "Ip6ReasmOKs"];
 const TIMEOUTS: [&str; 2] = ["IpReasmTimeout", "Ip6ReasmTimeout"];
 const MEMORY: [&str; 2] = ["sockstat.FRAG.memory", "sockstat.FRAG6.memory"];
-/// `net.ipv4.ipfrag_high_thresh` unless set, bytes.
+/// Default of `net.ipv4.ipfrag_high_thresh`, bytes.
 const HIGH: u64 = 4 << 20;
 
 static DOC: RuleDoc = RuleDoc {
@@ -115,7 +115,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, (failed, whole): (u64, u64), share: f64)
     f
 }
 
-/// Bytes in fragments that wait for the rest.
+/// Memory of fragments that wait for the rest, bytes.
 fn memory(w: &Window<'_>, netns: NetnsId) -> Option<u64> {
     let now = w.derived.net(netns)?.now()?;
     let all = MEMORY.iter().filter_map(|n| u64::try_from(now.get(n)?).ok());

@@ -1,16 +1,16 @@
-//! `load-without-cpu`: a high load average, and the CPUs have nothing to do.
+//! `load-without-cpu`: a high load average with idle CPUs.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::tasks;
 use super::common::text::count;
 
-/// Load of the last minute per CPU.
+/// load1 per CPU.
 const LOAD: f64 = 2.0;
-/// % of idle time, iowait included.
+/// Idle time including iowait, %.
 const IDLE: f64 = 60.0;
 /// Blocked tasks per CPU.
 const BLOCKED: f64 = 1.0;
-/// Part of the thresholds below which an active finding clears.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -43,7 +43,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let load = w.recent(3).find_map(|d| d.sched.as_ref()?.load).map(|l| l[0]);
     let Some(total) = cpu.total else { return };
     let Some(load) = load else { return out.cannot_judge("no /proc/loadavg") };
-    // procs_blocked counts tasks in io_schedule only: a lock or NFS is not among them.
+    // procs_blocked counts only tasks in io_schedule, not those that wait for a lock or NFS.
     let listed = tasks::blocked_tasks(w).map(|p| p.len() as f64);
     let Some(blocked) = cpu.blocked.map(f64::from).into_iter().chain(listed).reduce(f64::max)
     else {

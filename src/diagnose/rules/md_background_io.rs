@@ -1,18 +1,18 @@
-//! `md-background-io`: an array's disks work for the array itself, not for its users.
+//! `md-background-io`: an array's disks are busy with resync, rebuild or check.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::disks::{slaves, subject, title};
 use super::common::text::{bytes, rate, sh};
 use crate::model::derive::disks::DiskFigures;
 
-/// Bytes of the members against those of the array.
+/// Bytes of the members relative to those of the array.
 const TIMES: f64 = 5.0;
-/// Requests of the members for one of the array that parity explains: a small write to raid6
-/// reads three blocks and writes three, and may be cut in two.
+/// Member requests per array request that parity explains: a small write to raid6 reads three
+/// blocks and writes three, and may be split in two.
 const PARITY: f64 = 12.0;
-/// Less is not worth a word, kB/s.
+/// Minimum member throughput, kB/s.
 const LEAST_KB: f64 = 10.0 * 1024.0;
-/// An active finding stays above this part of the thresholds.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -54,7 +54,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let m = Members::of(&below);
         let action = d.attrs.md.as_ref().and_then(|m| m.sync_action.as_deref());
         let action = action.filter(|a| !matches!(*a, "idle" | "frozen" | "none"));
-        // Disks that hold other volumes too do their work as well.
+        // Disks that also carry other volumes do I/O for those too.
         let shared = below.iter().any(|s| s.attrs.holders.len() > 1);
         let more = |part: f64| {
             !shared
@@ -69,7 +69,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// The members together.
+/// Totals of the members.
 struct Members {
     rkb_s: f64,
     wkb_s: f64,

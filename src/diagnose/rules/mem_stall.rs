@@ -1,4 +1,4 @@
-//! `mem-stall`: everything waits for memory.
+//! `mem-stall`: tasks stall while memory is reclaimed or swapped in.
 
 use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
@@ -8,17 +8,17 @@ use super::common::vm;
 use crate::collect::cgroups::CgroupRow;
 use crate::model::subject::{CgroupId, Subject};
 
-/// % of the time in which all tasks that want to run wait for memory (PSI memory full).
+/// memory PSI full, %.
 const WARN: f64 = 10.0;
 const CRIT: f64 = 40.0;
 const CLEAR: f64 = 7.0;
-/// Part of its limit at which a cgroup reclaims for every page.
+/// Usage as a fraction of the limit from which a cgroup reclaims for every page.
 const AT_LIMIT: f64 = 0.95;
-/// Pages that reclaim frees ahead of use, bytes: much of a small limit.
+/// Bytes that reclaim frees ahead of use: a large part of a small limit.
 const SLACK: u64 = 512 << 10;
-/// cgroups are read in turn.
+/// Maximum age of a reading: cgroups are read in rotation.
 const REMEMBER: Duration = Duration::from_secs(15);
-/// Faults from disk per second that node-mixin warns of.
+/// Major faults per second at which node-mixin warns.
 const MAJOR_FAULTS: f64 = 500.0;
 
 static DOC: RuleDoc = RuleDoc {
@@ -91,7 +91,7 @@ fn fire(w: &Window<'_>, full: f64) -> Fire {
     f
 }
 
-/// What reclaim does, and what it is not.
+/// Adds the reclaim counters and rules out a cold cache.
 fn counters(f: &mut Fire, w: &Window<'_>) {
     let stalls = vm::rate(w, "allocstall");
     let (major, swap) = (vm::rate(w, "pgmajfault"), vm::rate(w, "pswpin"));
@@ -122,15 +122,15 @@ fn counters(f: &mut Fire, w: &Window<'_>) {
     f.ruled_out.push(RuledOut::new("cold-cache", because));
 }
 
-/// A cgroup with the most that it used lately.
+/// A cgroup with its recent peak usage.
 struct Full<'a> {
     group: &'a CgroupRow,
     peak: u64,
     limit: u64,
 }
 
-/// cgroups that use up their limit, fullest first. Reclaim frees a little at a time, so that the
-/// use swings below the limit: the peak tells.
+/// cgroups at their limit, fullest first. Reclaim frees a little at a time, so usage swings below
+/// the limit and the peak counts.
 fn at_limit<'a>(w: &Window<'a>) -> Vec<Full<'a>> {
     let mut found: BTreeMap<(CgroupId, &str), Full<'a>> = BTreeMap::new();
     let moments = w
@@ -140,7 +140,7 @@ fn at_limit<'a>(w: &Window<'a>) -> Vec<Full<'a>> {
         .filter_map(|m| m.tick.samples.cgroups.as_ref());
     for g in moments.flat_map(|s| &s.data.groups) {
         let (Some(now), Some(limit)) = (g.memory_bytes, g.memory_limit_bytes) else { continue };
-        // The newest limit counts. No limit is a number beyond all memory on v1.
+        // The newest limit counts. On v1, no limit is a number larger than all memory.
         if limit > 0 && (w.host.memory_bytes == 0 || limit <= w.host.memory_bytes) {
             let new = Full { group: g, peak: now, limit };
             let f = found.entry((g.id, &g.mount)).or_insert(new);

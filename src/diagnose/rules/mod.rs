@@ -76,7 +76,7 @@ mod weight_starved;
 
 use super::Rule;
 
-/// What the file of a rule begins with.
+/// Imports that every rule needs.
 mod prelude {
     pub(super) use std::time::Duration;
 
@@ -88,7 +88,7 @@ mod prelude {
     pub(super) use crate::model::subject::Subject;
 }
 
-/// Every rule. The order is the order of documentation; findings are ordered by severity.
+/// All rules, in the order of the documentation. Findings are ordered by severity.
 pub static RULES: &[&Rule] = &[
     &tcp_tb_lt_w_stall::RULE,
     &tcp_silent_rto::RULE,

@@ -1,4 +1,4 @@
-//! `neigh-unresolved`: nobody on the link answers for the next hop.
+//! `neigh-unresolved`: the next hop does not answer ARP or neighbour discovery.
 
 use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use crate::collect::sockets::{NeighState, NextHop, RouteOutcome, SockState, Sock
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
 
-/// Retransmissions before the next hop is asked for.
+/// Retransmissions before the next hop is checked.
 const RETRANS: u8 = 2;
-/// Examples in a finding.
+/// Maximum number of examples in a finding.
 const EXAMPLES: usize = 5;
 
-/// A connection, and what it waits for.
+/// A connection and its unresolved next hop.
 type Sender<'a> = (&'a Suspect, NextHop);
 
 static DOC: RuleDoc = RuleDoc {

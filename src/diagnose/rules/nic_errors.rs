@@ -1,4 +1,4 @@
-//! `nic-errors`: a device receives or sends bad packets, or its link comes and goes.
+//! `nic-errors`: a device counts packet errors, or its link flaps.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
@@ -6,16 +6,16 @@ use super::common::text::{rate, sh};
 use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
 use crate::model::derive::rate::ratio;
 
-/// Bad packets as part of all, received or sent; below one packet a second it says nothing.
+/// Errors as a fraction of all packets received or sent, and a minimum per second.
 const SHARE: f64 = 0.01;
 const LEAST_S: f64 = 1.0;
-/// Part of the thresholds below which an active finding clears.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
-/// Times that the link came or went ...
+/// Carrier changes ...
 const CHANGES: u32 = 4;
-/// ... in this time. One `ip link set down` and `up` are two.
+/// ... within this time. One `ip link set down` and `up` make two.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Devices of software that have a wire, or act as one.
+/// Software devices that have a wire or act like one.
 const WIRED: [&str; 3] = ["bond", "team", "veth"];
 
 static DOC: RuleDoc = RuleDoc {
@@ -60,7 +60,7 @@ fn has_wire(l: &LinkFigures) -> bool {
     l.attrs.physical || l.attrs.kind.as_deref().is_some_and(|k| WIRED.contains(&k))
 }
 
-/// Bad packets of one direction.
+/// Errors of one direction.
 struct Bad {
     way: &'static str,
     field: &'static str,
@@ -80,7 +80,7 @@ impl Bad {
 }
 
 fn judge(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, flaps: u32) -> Option<Judged> {
-    // Drivers add what they lost for want of a buffer, or not.
+    // Some drivers include packets lost for lack of a buffer.
     let bad = [
         Bad::of("received", "rx_errors", (l.rx_errors_s - l.rx_lost_s).max(0.0), l.rx_pps),
         Bad::of("sent", "tx_errors", l.tx_errors_s, l.tx_pps),
@@ -93,7 +93,7 @@ fn judge(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, flaps: u32) -> Optio
     over(CLEAR).next().map(|_| Judged::Linger)
 }
 
-/// The oldest figures of a namespace within a minute.
+/// The oldest metrics of a namespace within the last minute.
 fn minute_ago<'a>(w: &Window<'a>, s: &SpaceFigures) -> Option<&'a SpaceFigures> {
     let past = w.history.back_from(w.tick.seq);
     past.take_while(|m| w.tick.mono.since(m.tick.mono) <= MINUTE)
@@ -101,12 +101,12 @@ fn minute_ago<'a>(w: &Window<'a>, s: &SpaceFigures) -> Option<&'a SpaceFigures> 
         .last()
 }
 
-/// How often the link came or went since then; it is looked for in its old place first.
+/// Carrier changes of the link since then. The same index is tried first.
 fn changes(past: &SpaceFigures, i: usize, l: &LinkFigures) -> Option<u32> {
     let now = l.carrier_changes?;
     let here = past.links.get(i).filter(|o| o.ifindex == l.ifindex);
     let old = here.or_else(|| past.link_at(l.ifindex))?;
-    // Another name, or fewer than before: another device has the number now.
+    // Another name, or a lower count: a different device has this ifindex now.
     now.checked_sub(old.carrier_changes?).filter(|_| old.attrs.name == l.attrs.name)
 }
 
@@ -160,7 +160,7 @@ fn fire(
     f
 }
 
-/// What is wrong with the packets, where the driver tells.
+/// What is wrong with the packets, if the driver reports it.
 fn kinds(f: &mut Fire, l: &LinkFigures) {
     let known = [("crc", l.rx_crc_s), ("frame", l.rx_frame_s)];
     let some: Vec<String> = known

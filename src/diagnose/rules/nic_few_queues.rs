@@ -1,4 +1,4 @@
-//! `nic-few-queues`: the CPUs behind a NIC's queues are full while others have time.
+//! `nic-few-queues`: the CPUs that serve a NIC's queues are saturated while others are idle.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::nics;
@@ -7,11 +7,11 @@ use crate::collect::softirq::NicQueues;
 use crate::model::derive::cpu::CpuShare;
 use crate::model::subject::{CpuId, Subject};
 
-/// % of a queue's CPU in the kernel.
+/// Kernel time of a queue's CPU, %.
 const BUSY: f64 = 70.0;
-/// % of idle time of the other CPUs.
+/// Idle time of the other CPUs, %.
 const IDLE: f64 = 30.0;
-/// Part of the thresholds below which an active finding clears.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -63,7 +63,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// CPUs are full in the kernel beside idle ones, and whose interrupts they take is not known.
+/// Are CPUs saturated in the kernel beside idle ones, with the NIC's interrupts unknown?
 fn hidden(w: &Window<'_>, n: &NicQueues) -> bool {
     let Some(shares) = w.derived.cpu.as_ref() else { return false };
     let few = (n.rx_queues as usize) < shares.cpus.len() && nics::rps_off(n);
@@ -77,16 +77,16 @@ fn kernel(s: &CpuShare) -> f64 {
     s.system + s.softirq + s.irq
 }
 
-/// The CPUs of a NIC's queues against the others.
+/// The CPUs of a NIC's queues compared with the others.
 struct Crowd {
     /// CPUs that take its interrupts.
     cpus: Vec<CpuId>,
-    /// % in the kernel of the least busy of them.
+    /// Kernel time of the least busy of them, %.
     busiest_least: f64,
-    /// Mean % idle of the others.
+    /// Mean idle time of the others, %.
     idle: f64,
     queues: u32,
-    /// Queues that the hardware has.
+    /// Maximum number of queues of the hardware.
     max: Option<u32>,
     online: u32,
 }
@@ -100,7 +100,7 @@ fn crowd(w: &Window<'_>, n: &NicQueues) -> Option<Crowd> {
         return None;
     }
     let cpus: Vec<CpuId> = nics::irq_cpus(w, n)?.into_iter().map(|c| c.0).collect();
-    // One CPU is softirq-one-core's; fewer than queues means that they are not spread.
+    // A single CPU is softirq-one-core; fewer CPUs than queues means they are not spread.
     if cpus.len() < 2 || cpus.len() < queues as usize {
         return None;
     }

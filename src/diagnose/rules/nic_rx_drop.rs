@@ -1,4 +1,4 @@
-//! `nic-rx-drop`: a NIC loses packets before the kernel sees them.
+//! `nic-rx-drop`: a NIC drops packets before the kernel sees them.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
@@ -9,10 +9,10 @@ use crate::model::derive::rate::ratio;
 
 /// Packets per second.
 const LOST: f64 = 10.0;
-/// Part of all received packets; below one packet a second it says nothing.
+/// Fraction of all received packets, and a minimum per second.
 const SHARE: f64 = 0.001;
 const LEAST: f64 = 1.0;
-/// Part of the thresholds below which an active finding clears.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {

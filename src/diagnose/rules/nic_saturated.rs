@@ -1,4 +1,4 @@
-//! `nic-saturated`: a link carries what it can, or what the provider lets it.
+//! `nic-saturated`: a link is at its speed, or at a provider's limit.
 
 use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use super::common::text::{bits, rate, sh};
 use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
 use crate::model::derive::rate::per_second;
 
-/// Part of the speed.
+/// Fraction of the link speed.
 const FULL: f64 = 0.9;
 const CLEAR: f64 = 0.85;
-/// Allowances are read every 2 s: growth within this time is growth now ...
+/// Allowance counters are read every 2 s: growth within this time is current ...
 const NOW: Duration = Duration::from_secs(4);
-/// ... if they grew in another moment of this time as well: one burst is no limit.
+/// ... if they also grew in another reading within this time: a single burst does not count.
 const LATELY: Duration = Duration::from_secs(12);
 
 static DOC: RuleDoc = RuleDoc {
@@ -63,7 +63,7 @@ fn has_speed(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> bool {
     capacity(w, s, l).is_some_and(|c| c > 0.0)
 }
 
-/// Bytes per second that the link can carry one way.
+/// Bytes per second that the link can carry in one direction.
 fn capacity(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<f64> {
     let from_sysfs = || {
         let own = w.host.netns == Some(s.netns);
@@ -73,8 +73,7 @@ fn capacity(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<f64> {
     Some(f64::from(mbit) * 1e6 / 8.0)
 }
 
-/// Packets per second that each limit of the provider held back lately, most first; empty when
-/// none does now.
+/// Packets per second over each provider limit recently, most first; empty if none at present.
 fn held_back(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Vec<(Arc<str>, f64)> {
     let mut sums: BTreeMap<&Arc<str>, f64> = BTreeMap::new();
     let (mut span, mut moments, mut now) = (Duration::ZERO, 0, false);
@@ -119,7 +118,7 @@ fn judge(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<Judged> {
     }
 }
 
-/// The provider holds packets back.
+/// The provider's limit is exceeded.
 fn limited(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, held: &[(Arc<str>, f64)]) -> Fire {
     let most = held.first().map_or("", |h| &*h.0);
     let all: f64 = held.iter().map(|h| h.1).sum();
@@ -155,7 +154,7 @@ fn limited(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, held: &[(Arc<str>,
     f
 }
 
-/// Is it a shaper of our own?
+/// Rules out a shaper on this host, or names it.
 fn shaper(f: &mut Fire, s: &SpaceFigures, l: &LinkFigures) {
     let shaped = s.qdiscs_of(l.ifindex).find_map(|q| Some((q, q.limit()?)));
     let because = match shaped {

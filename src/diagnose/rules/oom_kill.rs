@@ -1,4 +1,4 @@
-//! `oom-kill`: the kernel kills processes for want of memory.
+//! `oom-kill`: the kernel's OOM killer kills processes.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::memory::{self, Seen};
@@ -6,17 +6,17 @@ use super::common::text::{bytes, count, sh, time};
 use crate::collect::kmsg::OomKilled;
 use crate::model::subject::{Subject, is_within};
 
-/// Kills are counted over this time.
+/// The time over which kills are counted.
 const SPAN: Duration = Duration::from_secs(30);
-/// So many in it are no single event any more.
+/// Number of kills in that time that is critical.
 const CRIT: u64 = 3;
-/// Groups are read every five seconds: one of the last reading before the kill is needed.
+/// cgroups are read every five seconds, and the last reading before the kill is needed.
 const GROUPS: Duration = Duration::from_secs(40);
 
-/// Part of the memory that is available where the host is out of it.
+/// Fraction of memory available below which the host is out of memory.
 const SHORT: f64 = 0.05;
 
-/// Victims named in a finding.
+/// Maximum number of victims named in a finding.
 const NAMED: usize = 3;
 
 const COUNTER: &str = "vmstat.oom_kill";
@@ -68,7 +68,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// Groups whose processes were killed; of nested ones, which count alike, the innermost.
+/// cgroups with killed processes; of nested ones, which count alike, only the innermost.
 fn victims<'s, 'a>(all: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
     let hit: Vec<&Seen<'_>> = all.iter().filter(|g| g.killed() > 0).collect();
     let inner = |g: &&&Seen<'_>| {
@@ -81,7 +81,7 @@ fn victims<'s, 'a>(all: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
     hit.iter().filter(inner).copied().collect()
 }
 
-/// The limit that was hit: of the group, or of the nearest one above it that has one.
+/// The cgroup whose limit was hit: the victim's, or the nearest one above it with a limit.
 fn limited<'s, 'a>(w: &Window<'_>, all: &'s [Seen<'a>], victim: &Seen<'_>) -> Option<&'s Seen<'a>> {
     let above = |g: &&Seen<'_>| {
         g.now.mount == victim.now.mount
@@ -90,11 +90,11 @@ fn limited<'s, 'a>(w: &Window<'_>, all: &'s [Seen<'a>], victim: &Seen<'_>) -> Op
     };
     let nearest = |g: &&Seen<'_>| (g.failed().is_some_and(|n| n > 0), g.now.path.len());
     let hit = all.iter().filter(above).max_by_key(nearest)?;
-    // At the limit it was refused something; where that is not known, the host had enough.
+    // Allocations failed at the limit; if that is unknown, the host must have enough memory.
     (hit.failed().map_or(!is_short(w), |n| n > 0)).then_some(hit)
 }
 
-/// Has the host itself hardly any memory left?
+/// Is the host itself short of memory?
 fn is_short(w: &Window<'_>) -> bool {
     let memory = w.tick.samples.memory.as_ref().map(|m| &m.data);
     let of = |name| memory.and_then(|m| m.get(name)).map(|n| n as f64);
@@ -134,7 +134,7 @@ fn fire(
         let text = format!("oom_kill of {} +{}", v.now.path, v.killed());
         f.evidence.push(Evidence::new("cgroup oom_kill", v.killed() as f64, "", text));
     }
-    // Where nobody else was killed, a line of the log without a group is of this one.
+    // If nothing else was killed, a log line without a cgroup is about this one.
     let alone = victim.is_none_or(|v| v.killed() == kills);
     let named = log(w, victim, alone, &mut f);
     if victim.is_none() && !named {
@@ -169,7 +169,7 @@ fn fire(
     f
 }
 
-/// Whom the kernel's log names, the last one first. Did it name anybody?
+/// Adds the victims named in the kernel log, latest first. Returns whether there were any.
 fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> bool {
     let Some(log) = w.tick.samples.kmsg.as_ref().map(|s| &s.data) else { return false };
     if !log.readable {
@@ -177,7 +177,7 @@ fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> 
         f.evidence.push(Evidence::text("killed", text.to_owned()));
         return false;
     }
-    // The line with the group is new in 4.19, and limited to ten in five seconds.
+    // The line with the cgroup exists since 4.19, rate-limited to ten in five seconds.
     let own = |k: &&OomKilled| match (victim, &k.cgroup) {
         (Some(v), Some(path)) => is_within(path, &v.now.path),
         _ => alone,
@@ -191,7 +191,7 @@ fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> 
         let size = k
             .rss_kb
             .map_or(String::new(), |kb| format!(" ({} resident)", bytes(kb.saturating_mul(1024))));
-        // The group of a victim that has one is the subject.
+        // If the victim's cgroup is known, it is the subject.
         let group = k.cgroup.as_ref().filter(|_| victim.is_none());
         let of = group.map_or(String::new(), |g| format!(" of {g}"));
         format!("{}/{}{of}{size}", k.comm, k.pid)

@@ -1,4 +1,4 @@
-//! `qdisc-drop-or-requeue`: a device's queue overflows, or its driver has no room.
+//! `qdisc-drop-or-requeue`: a device's qdisc drops packets, or its driver has no room.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
@@ -8,7 +8,7 @@ use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
 /// Packets per second.
 const DROPS: f64 = 10.0;
 const REQUEUES: f64 = 100.0;
-/// Part of the thresholds below which an active finding clears.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -77,7 +77,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, q: &QdiscFigures) -> 
     f.next.push(format!("{enter}tc -s qdisc show dev {dev}"));
     f.next.push(format!("{enter}ip -s link show dev {dev}"));
     if l.attrs.physical {
-        // /sys shows the devices of the namespace that it was mounted in.
+        // /sys shows the devices of the network namespace in which it was mounted.
         if enter.is_empty() {
             f.next.push(format!(
                 "grep . /sys/class/net/{dev}/queues/tx-*/byte_queue_limits/inflight"

@@ -1,4 +1,4 @@
-//! `rp-filter-drop`: packets are dropped because the way back would be another device.
+//! `rp-filter-drop`: packets are dropped because their source routes back through another device.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::counters::{held, spaces};
@@ -8,13 +8,13 @@ use crate::model::derive::NetPair;
 
 /// Packets per second.
 const DROPS_S: f64 = 5.0;
-/// Part of it below which an active finding clears.
+/// An active finding clears below this fraction of it.
 const CLEAR: f64 = 0.7;
-/// Seconds of the last so many.
+/// Seconds that it must be true, of the last this many.
 const HELD: (u64, u64) = (3, 10);
 
 const DROPPED: &str = "TcpExtIPReversePathFilter";
-/// What two devices on one wire both receive.
+/// Packets that two devices on one wire both receive.
 const TO_MANY: [&str; 2] = ["IpExtInBcastPkts", "IpExtInMcastPkts"];
 
 static DOC: RuleDoc = RuleDoc {

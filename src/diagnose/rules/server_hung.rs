@@ -1,4 +1,4 @@
-//! `server-hung`: a server takes no request and answers none.
+//! `server-hung`: a server reads no requests and answers none.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::doing::{evidence, halted, holder};
@@ -7,13 +7,13 @@ use super::common::text::{bytes, count, time};
 use crate::collect::sockets::Owner;
 use crate::model::derive::sockets::Still;
 
-/// Nothing moved for so long.
+/// Minimum time without progress.
 const STILL: Duration = Duration::from_secs(5);
-/// The same for a process that is stopped, which says enough by itself.
+/// The same for a stopped process, where the state is evidence enough.
 const STILL_HALTED: Duration = Duration::from_secs(3);
-/// Critical from this time on: clients have given up by then.
+/// Critical from here on: clients will have given up.
 const CRIT: Duration = Duration::from_secs(15);
-/// Examples in a finding.
+/// Maximum number of examples in a finding.
 const EXAMPLES: usize = 5;
 
 static DOC: RuleDoc = RuleDoc {

@@ -1,4 +1,4 @@
-//! `softirq-long-run`: a softirq keeps a CPU for so long that everything else waits.
+//! `softirq-long-run`: a softirq occupies a CPU for so long that everything else waits.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::text::{ms, rate};
@@ -6,15 +6,15 @@ use crate::model::derive::Derived;
 use crate::model::derive::bpf::irq::VectorFigures;
 use crate::model::subject::{CpuId, Subject};
 
-/// A run that is too long, ns.
+/// Length of a run that is too long, ns.
 const LONG_NS: u64 = 10_000_000;
-/// Intervals with one ...
+/// Intervals with such a run ...
 const TIMES: usize = 3;
-/// ... of so many seconds.
+/// ... within this time.
 const SPAN: Duration = Duration::from_secs(20);
-/// % of a core: from here on it is also the amount.
+/// Softirq time in % of a core from which the total is a problem too.
 const FULL: f64 = 60.0;
-/// Part of a run that the hypervisor may have taken from it.
+/// Steal in the interval as a fraction of the run from which the run does not count.
 const STOLEN: f64 = 0.5;
 
 static DOC: RuleDoc = RuleDoc {
@@ -32,7 +32,7 @@ static DOC: RuleDoc = RuleDoc {
         to threads.",
     sources: "eBPF: irq:softirq_entry and softirq_exit. netdev_budget_usecs is 2 ms by default, \
         so NET_RX should end there; a scheduler tick is 1 to 10 ms.",
-    // Runs are remembered for 20 s already.
+    // The rule itself looks back 20 s already.
     hold: Hold::events(10),
     needs_time: Duration::from_secs(5),
 };
@@ -65,11 +65,11 @@ fn lately<'a>(w: &Window<'a>) -> impl Iterator<Item = &'a Derived> + use<'a> {
     w.recent(usize::MAX).take_while(move |d| now.since(d.mono) < SPAN)
 }
 
-/// The longest run of a CPU in one interval, if it is too long.
+/// The longest softirq run of a CPU in one interval, if too long.
 struct Long<'a> {
     vector: &'a VectorFigures,
     ns: u64,
-    /// Taken from this CPU in the interval; `None` where it is not told.
+    /// Steal of this CPU in the interval; `None` if unknown.
     steal_ns: Option<f64>,
 }
 
@@ -122,7 +122,7 @@ fn fire(cpu: CpuId, long: &[&Long<'_>], stolen: usize) -> Fire {
         }
         None => f.missing.push("whether the hypervisor took the time (no steal)".to_owned()),
     }
-    // A CPU that is full of softirqs is that as well.
+    // A CPU that is full of softirqs is softirq-one-core too.
     if let Some(run) = run.filter(|r| r.pct < FULL) {
         let because = format!("{:.1}% of the core: it is the length, not the amount", run.pct);
         f.ruled_out.push(RuledOut::new("softirq-one-core", because));

@@ -1,4 +1,4 @@
-//! `softirq-one-core`: one CPU does all network interrupts.
+//! `softirq-one-core`: one CPU handles the network softirqs for the whole host.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::measured::{softirqs, to_ms};
@@ -10,17 +10,18 @@ use crate::model::derive::cpu::{CpuFigures, CpuShare, SoftirqFigures};
 use crate::model::derive::rate::{median, ratio};
 use crate::model::subject::{CpuId, Subject};
 
-/// % of a CPU in softirq.
+/// Softirq time of a CPU, %.
 const BUSY: f64 = 60.0;
 /// Below this an active finding clears.
 const CLEAR: f64 = 40.0;
-/// Times the median of the other CPUs.
+/// Multiple of the median of the other CPUs.
 const TIMES: f64 = 4.0;
-/// Part of all NET_RX that this CPU does.
+/// Fraction of all NET_RX on this CPU.
 const SHARE: f64 = 0.7;
-/// Part of the CPU's softirq time that must be receiving; other vectors are other trouble.
+/// Fraction of the CPU's softirq time that must be NET_RX or NET_TX; other vectors are other
+/// problems.
 const RECEIVING: f64 = 0.5;
-/// Critical when the CPU has no more idle time than this, %, and packets suffer.
+/// Critical when the CPU is at most this idle, %, and packets are dropped or squeezed.
 const NO_IDLE: f64 = 5.0;
 
 static DOC: RuleDoc = RuleDoc {
@@ -30,9 +31,9 @@ static DOC: RuleDoc = RuleDoc {
         median of the others, and handles 70% or more of all NET_RX, for 5 of 8 s. With eBPF \
         all of this is measured time, and NET_RX plus NET_TX must be half or more of that CPU's \
         softirq time. Without it, time comes from /proc/stat and NET_RX is a count; if BLOCK, \
-        IRQ_POLL and TASKLET run there as often as NET_RX, the rule cannot tell which of them \
-        takes the time. Critical when the CPU is 5% idle or less and softnet drops packets or \
-        exhausts its budget there. Clears below 40%.",
+        IRQ_POLL and TASKLET together run there as often as NET_RX, the rule cannot tell which \
+        of them takes the time. Critical when the CPU is 5% idle or less and softnet drops \
+        packets or exhausts its budget there. Clears below 40%.",
     look_alikes: "A single flow: one connection hashes to one queue, and more queues do not \
         help; if the other queues' interrupts have CPUs of their own, this is info. veth, \
         loopback and tunnels: their receive softirq runs on the sender's CPU, without a NIC \
@@ -76,30 +77,30 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// The CPU with most softirq time.
+/// The CPU with the most softirq time.
 struct Hot {
     cpu: CpuId,
-    /// Its time in softirqs, %.
+    /// Its softirq time, %.
     softirq: f64,
     idle: f64,
     /// Median of the other CPUs' softirq time, %.
     others: f64,
-    /// Its part of all NET_RX.
+    /// Its fraction of all NET_RX.
     net_rx: f64,
     net_rx_s: f64,
-    /// By eBPF.
+    /// From eBPF.
     vectors: Option<Vectors>,
 }
 
-/// Where the softirq time of the CPU goes.
+/// How the CPU's softirq time is spent.
 struct Vectors {
-    /// % of the CPU by vector, most time first.
+    /// Time by vector in % of the CPU, largest first.
     most: Vec<(&'static str, f64)>,
-    /// 99% of the runs of NET_RX end in less, ms.
+    /// 99th percentile of NET_RX runs, ms.
     net_rx_p99: Option<f64>,
 }
 
-/// The CPU with most of this time, if it stands out.
+/// The CPU with the most softirq time, if it stands out.
 fn hottest(cpu: &CpuFigures, softirq: impl Fn(CpuId, &CpuShare) -> f64) -> Option<Hot> {
     if cpu.cpus.len() < 2 {
         return None;
@@ -120,7 +121,7 @@ fn hottest(cpu: &CpuFigures, softirq: impl Fn(CpuId, &CpuShare) -> f64) -> Optio
     })
 }
 
-/// By measured time.
+/// From measured time (eBPF).
 fn measured(cpu: &CpuFigures, soft: &SoftirqFigures, bpf: &IrqFigures) -> Option<Hot> {
     let mut hot = hottest(cpu, |c, _| bpf.soft_pct(c).unwrap_or(0.0).min(100.0))?;
     let row = bpf.cpu(hot.cpu)?;
@@ -136,10 +137,10 @@ fn measured(cpu: &CpuFigures, soft: &SoftirqFigures, bpf: &IrqFigures) -> Option
     (receives && hot.net_rx >= SHARE).then_some(hot)
 }
 
-/// By sampled time and counts.
+/// From sampled time and counts.
 ///
 /// # Errors
-/// The CPU stands out, but whether by network softirqs cannot be told.
+/// The CPU stands out, but it is unknown whether because of network softirqs.
 fn counted(cpu: &CpuFigures, soft: &SoftirqFigures) -> Result<Option<Hot>, String> {
     let Some(mut hot) = hottest(cpu, |_, s| s.softirq) else { return Ok(None) };
     let rate = |name| soft.rate(hot.cpu, name).unwrap_or(0.0);
@@ -148,7 +149,7 @@ fn counted(cpu: &CpuFigures, soft: &SoftirqFigures) -> Result<Option<Hot>, Strin
     if net_rx < SHARE {
         return Ok(None);
     }
-    // A run of these may take as long as one of NET_RX; timers and RCU are short.
+    // A run of these may take as long as a NET_RX run; timers and RCU are short.
     let heavy: f64 = ["BLOCK", "IRQ_POLL", "TASKLET"].into_iter().map(rate).sum();
     if heavy >= rx {
         let why = "other softirqs run there as often as NET_RX, and what takes the time is not \
@@ -209,16 +210,16 @@ fn fire(w: &Window<'_>, soft: &SoftirqFigures, hot: &Hot) -> Fire {
     f
 }
 
-/// Interrupts of several queues go to several CPUs, and one of them does it all: packets of one
-/// flow, or of a few that hash to one queue. More queues or other CPUs would not spread them.
+/// Do the interrupts of several queues go to several CPUs while one CPU does all the work? Then it
+/// is one flow, or a few that hash to one queue, and more queues or other CPUs would not spread it.
 fn one_flow(s: &SoftirqSample, n: &NicQueues, busiest: &str, hot: CpuId) -> bool {
     if n.rx_queues < 2 || !busiest.parse().is_ok_and(|i: u32| n.irqs.contains(&i)) {
         return false;
     }
     let Some(column) = s.irq_cpus.iter().position(|c| *c == hot) else { return false };
     let mine = |i: &&IrqRow| i.irq.parse().is_ok_and(|i: u32| n.irqs.contains(&i));
-    // Where each was taken most since boot. One that hardly ever came has no home: a link that
-    // went up, a queue that never had a flow.
+    // The CPU that took each interrupt most often since boot. An interrupt that hardly ever fired
+    // has none: a link that came up, a queue that never had a flow.
     let home = |i: &IrqRow| i.counts.iter().copied().enumerate().max_by_key(|c| c.1);
     let all: Vec<(bool, usize, u64)> = s
         .irqs
@@ -232,7 +233,7 @@ fn one_flow(s: &SoftirqSample, n: &NicQueues, busiest: &str, hot: CpuId) -> bool
     !homes.is_empty() && !homes.contains(&column)
 }
 
-/// Interrupts of NICs on this CPU, by rate, and what to do about them.
+/// Adds the interrupts on this CPU, by rate, and what to do about them.
 fn interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
     let Some(now) = w.tick.samples.softirq.as_ref() else { return };
     let before = w
@@ -283,7 +284,7 @@ fn count_on(s: &SoftirqSample, irq: &str, cpu: CpuId) -> Option<u64> {
     s.irqs.iter().find(|i| &*i.irq == irq)?.counts.get(column).copied()
 }
 
-/// `IR-PCI-MSI 524289-edge eth0-TxRx-0` is best known by its end.
+/// The last word is the most telling part: `IR-PCI-MSI 524289-edge eth0-TxRx-0`.
 fn last_word(name: &str) -> &str {
     name.split_whitespace().next_back().unwrap_or("")
 }
@@ -323,7 +324,7 @@ fn advise(f: &mut Fire, w: &Window<'_>, n: &NicQueues, rates: &[(f64, &str, &str
     f.next.push(format!("ethtool -S {dev} | grep -i -E 'rx.*packets'"));
 }
 
-/// A mask of the first `n` CPUs as `rps_cpus` takes it: groups of 32 bits, highest first.
+/// A mask of the first `n` CPUs in the format of `rps_cpus`: groups of 32 bits, highest first.
 fn cpu_mask(n: u32) -> String {
     let (full, rest) = (n / 32, n % 32);
     let mut groups = Vec::new();

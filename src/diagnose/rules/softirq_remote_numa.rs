@@ -1,4 +1,4 @@
-//! `softirq-remote-numa`: packets are received on a NUMA node that the NIC is not on.
+//! `softirq-remote-numa`: packets are received on a NUMA node other than the NIC's.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::nics;
@@ -8,9 +8,9 @@ use crate::model::subject::{CpuId, Subject};
 
 /// Packets per second below which it does not matter.
 const PACKETS: f64 = 50_000.0;
-/// Part of NET_RX on foreign nodes.
+/// Fraction of NET_RX on other nodes.
 const REMOTE: f64 = 0.5;
-/// Part of the thresholds below which an active finding clears.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -57,13 +57,13 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
 struct Spread {
     home: u32,
     pps: f64,
-    /// Part of NET_RX on other nodes.
+    /// Fraction of NET_RX on other nodes.
     remote: f64,
     /// CPUs of other nodes that do most of it.
     cpus: Vec<CpuId>,
     /// CPUs of the NIC's node.
     near: Vec<CpuId>,
-    /// Its interrupts are known.
+    /// Whether its interrupts are known.
     by_irq: bool,
 }
 

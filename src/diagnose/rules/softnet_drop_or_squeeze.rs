@@ -1,4 +1,4 @@
-//! `softnet-drop-or-squeeze`: a CPU cannot keep up with the packets it is given.
+//! `softnet-drop-or-squeeze`: a CPU cannot keep up with its packets.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::text::rate;
@@ -8,11 +8,11 @@ use crate::model::derive::rate::ratio;
 /// Per second.
 const DROPPED: f64 = 10.0;
 const SQUEEZED: f64 = 10.0;
-/// % of the CPU in softirq below which running out of budget is no harm.
+/// Softirq time of the CPU, %, below which running out of budget does no harm.
 const BUSY: f64 = 50.0;
-/// Part of the processed packets.
+/// Dropped packets as a fraction of all.
 const SHARE: f64 = 0.001;
-/// Part of the thresholds below which an active finding clears.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -43,7 +43,7 @@ pub(super) static RULE: Rule = Rule {
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(soft) = w.derived.softirq.as_ref() else { return };
     for n in &soft.softnet {
-        // Without a CPU number several rows share the host; the worst of them speaks.
+        // Without a CPU number the rows share the host as subject; the worst one counts.
         let subject = n.cpu.map_or(Subject::Host, |cpu| Subject::Cpu { cpu });
         let share = n.cpu.and_then(|id| w.derived.cpu.as_ref()?.cpu(id));
         let busy = share.is_some_and(|s| s.softirq >= BUSY);
@@ -59,7 +59,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
 
 fn fire(n: &SoftnetFigures, share: Option<CpuShare>) -> Fire {
     let drops = n.dropped_s >= DROPPED;
-    // What was dropped was not processed.
+    // Dropped packets are not counted as processed.
     let lost = ratio(n.dropped_s, n.processed_s + n.dropped_s).unwrap_or(0.0);
     let severity = if drops && lost >= SHARE { Severity::Crit } else { Severity::Warn };
     let who = n.cpu.map_or_else(|| "a CPU".to_owned(), |c| c.to_string());

@@ -1,4 +1,4 @@
-//! `task-limit`: no more processes or threads can be started, or hardly any.
+//! `task-limit`: a limit on processes and threads is reached or close.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::cgroups::{self, file, subject};
@@ -7,14 +7,14 @@ use crate::collect::cgroups::CgroupPids;
 use crate::model::derive::cgroups::CgroupFigures;
 use crate::model::derive::rate::ratio;
 
-/// Part of a cgroup's limit, %.
+/// Usage of a cgroup's limit, %.
 const GROUP: f64 = 95.0;
 const GROUP_CLEAR: f64 = 90.0;
-/// Part of the host's, %.
+/// Usage of the host's limit, %.
 const HOST: f64 = 90.0;
 const HOST_CRIT: f64 = 98.0;
 const HOST_CLEAR: f64 = 85.0;
-/// Limits as small as this are made to be met.
+/// Limits up to this are meant to be reached.
 const TINY: u64 = 4;
 
 static DOC: RuleDoc = RuleDoc {
@@ -99,7 +99,7 @@ fn group(w: &Window<'_>, g: &CgroupFigures, p: CgroupPids, max: u64, refused: f6
     f
 }
 
-/// Tasks of the host against the smaller of its limits.
+/// Tasks of the host, with the smaller of its limits.
 struct OnHost {
     tasks: u64,
     most: u64,

@@ -1,24 +1,25 @@
-//! `tc-shaped`: traffic control, not the link, sets the speed of a device.
+//! `tc-shaped`: a tc shaper, not the link, limits a device.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{bits, bytes, rate, sh, time};
 use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
 
-/// Part of its rate at which a shaper counts as used up.
+/// Fraction of its rate from which a shaper counts as used up.
 const FULL: f64 = 0.95;
-/// Below this part an active finding clears.
+/// An active finding clears below this fraction.
 const CLEAR: f64 = 0.665;
-/// Part of the packets that may be dropped: a bulk connection finds the rate by losing 1 to 3%.
+/// Fraction of packets dropped that is critical: a bulk connection finds the rate by losing 1 to
+/// 3%.
 const DROPS: f64 = 0.1;
-/// Packets per tick below which the throughput of one tick says nothing: at 1 kbit/s one leaves
-/// every twelve seconds.
+/// Packets per tick below which the throughput of one tick means nothing: at 1 kbit/s one packet
+/// leaves every twelve seconds.
 const COUNTABLE: f64 = 4.0;
-/// Such a shaper is looked at for so long ...
+/// Such a shaper is evaluated over up to this time ...
 const SLOW_OVER: Duration = Duration::from_secs(10);
-/// ... and judged after this time.
+/// ... and over at least this time.
 const SLOW_LEAST: Duration = Duration::from_secs(5);
-/// A burst that hides the rate for seconds.
+/// Burst size, in seconds at the rate, that hides the rate at first.
 const LONG_BURST: f64 = 2.0;
 
 static DOC: RuleDoc = RuleDoc {
@@ -27,7 +28,7 @@ static DOC: RuleDoc = RuleDoc {
     condition: "A tbf qdisc or an htb class has a backlog, counts overlimits and passes 95% or \
         more of its rate (htb: its ceil), for 5 of 10 s. Critical when it drops 10% or more of \
         the packets. At a rate of less than four packets per tick, what counts instead is a \
-        backlog throughout the last 10 s (5 s or more of watching), as much sent as the rate \
+        backlog throughout the last 10 s (of at least 5 s observed), as much sent as the rate \
         allows, and overlimits since it was set up. Clears below 66.5% of the rate, or without \
         overlimits.",
     look_alikes: "The link speed: tc has no rate then, and overlimits do not grow. A policer: \
@@ -62,8 +63,8 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// A shaper with what waits in it. Inner classes of htb hold no packets themselves: what waits
-/// below them is in the root.
+/// A shaper with its backlog. Inner htb classes queue no packets themselves: the backlog below
+/// them is counted in the root.
 struct Used<'a> {
     shaper: &'a QdiscFigures,
     limit: f64,
@@ -71,7 +72,7 @@ struct Used<'a> {
     backlog: u32,
     qlen: u32,
     overlimits_s: f64,
-    /// Packets waited all the time for so long, at a rate of few packets.
+    /// For a rate of few packets per tick: how long there has been a backlog without a break.
     slow: Option<Duration>,
 }
 
@@ -81,7 +82,7 @@ fn judge(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<Judged> {
         let limit = q.limit()? as f64;
         let inner = q.class && q.backlog == 0 && root.is_some_and(|r| r.backlog > 0);
         let holder = root.filter(|_| inner).unwrap_or(q);
-        // Classes count overlimits since 5.12 only; the root always did.
+        // Classes count overlimits only since 5.12; the root always did.
         let overlimits_s = match root {
             Some(r) if q.class && q.overlimits_s == 0.0 => r.overlimits_s,
             _ => q.overlimits_s,
@@ -99,7 +100,7 @@ fn judge(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> Option<Judged> {
     });
     let worst = used
         .filter(|u| u.slow.is_some() || (u.overlimits_s > 0.0 && u.share >= CLEAR))
-        // A leaf before the class above it that passes the same bytes.
+        // Prefer a leaf to the class above it that passes the same bytes.
         .max_by(|a, b| {
             let key = |u: &Used<'_>| (is_full(u), u.shaper.backlog > 0);
             key(a).cmp(&key(b)).then(a.share.total_cmp(&b.share))
@@ -111,8 +112,8 @@ fn is_full(u: &Used<'_>) -> bool {
     u.slow.is_some() || (u.share >= FULL && u.backlog > 0)
 }
 
-/// A shaper whose rate is a few packets per tick: for how long packets have waited in it while
-/// no less left than the rate allows, give or take the packet at its head.
+/// For a shaper whose rate is a few packets per tick: how long it has had a backlog while sending
+/// as much as the rate allows, give or take the packet at its head.
 fn slow(
     w: &Window<'_>,
     s: &SpaceFigures,
@@ -131,7 +132,7 @@ fn slow(
         for then in spaces.filter(|x| x.netns == s.netns) {
             let same = |x: &&QdiscFigures| (x.handle, x.parent) == (q.handle, q.parent);
             let q = then.qdiscs_of(l.ifindex).find(same).filter(|q| q.backlog > 0)?;
-            // The driver gave packets back: then it is the driver that does not send.
+            // Requeues: it is the driver that does not send.
             if q.requeues_s > 0.0 {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! `tcp-close-wait-leak`: an application forgets to close what its peers closed.
+//! `tcp-close-wait-leak`: a process does not close connections that its peers have closed.
 
 use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
@@ -6,11 +6,11 @@ use super::common::peers::enter;
 use super::common::text::time;
 use crate::model::derive::sockets::{Closer, Closing, OLD, SpaceFigures};
 
-/// Connections in CLOSE_WAIT of one process.
+/// Connections of one process in CLOSE-WAIT.
 const MANY: f64 = 100.0;
-/// Less the slack of a tick.
+/// 60 s, less the slack of a tick.
 const STEADY: Duration = Duration::from_millis(58_500);
-/// Part of the looked-at connections that must be old and silent.
+/// Fraction of the sampled connections that must be old and silent.
 const MOST: f64 = 0.5;
 
 static DOC: RuleDoc = RuleDoc {
@@ -18,8 +18,8 @@ static DOC: RuleDoc = RuleDoc {
     title: "a process does not close connections that its peers have closed",
     condition: "One process has 100 or more connections in CLOSE-WAIT, their number has not \
         fallen for 60 s, and most of the oldest have been there for 60 s without sending \
-        anything. Before 60 s of watching it is suspected, from the time of the last ACK. \
-        Beyond 128 of them, the oldest 128 stand for all.",
+        anything. Until it has been observed for 60 s it is suspected, from the time of the \
+        last ACK. Beyond 128 of them, the oldest 128 stand for all.",
     look_alikes: "Protocols with a half-closed phase: the connections still send, and come and \
         go, so none gets old. A stuck process that will close them later does not read either \
         (tcp-receiver-not-reading).",
@@ -45,7 +45,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(closing) = &s.closing else { continue };
         let netns = s.netns;
         let holders = holders(closing);
-        // Once the process is known, the namespace has nothing to do with it.
+        // Once the process is known, it is the subject, not the namespace.
         if holders.iter().all(|h| h.owner.is_some() || h.estimate < 0.7 * MANY) {
             out.clear(Subject::Netns { netns });
         }
@@ -67,16 +67,16 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// The looked-at connections of one process.
+/// The sampled connections of one process.
 struct Holder<'a> {
     owner: Option<(u32, &'a str)>,
     sampled: Vec<&'a Closer>,
-    /// Its part of all, by its part of those looked at.
+    /// Estimated number of its connections, from its fraction of the sample.
     estimate: f64,
 }
 
 impl Holder<'_> {
-    /// Part of those looked at that is old and silent.
+    /// Fraction of its sampled connections that are old and silent.
     fn forgotten(&self) -> f64 {
         let old = |c: &&&Closer| c.age >= OLD && c.last_sent.is_none_or(|t| t >= OLD);
         self.sampled.iter().filter(old).count() as f64 / self.sampled.len().max(1) as f64

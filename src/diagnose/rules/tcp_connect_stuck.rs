@@ -1,4 +1,4 @@
-//! `tcp-connect-stuck`: connects get no answer.
+//! `tcp-connect-stuck`: connection attempts get no answer.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::counters::{held, spaces};
@@ -11,11 +11,11 @@ use crate::model::subject::{NetnsId, Subject};
 
 /// Connections to one destination ...
 const SOCKETS: usize = 3;
-/// ... that retransmitted their SYN so often.
+/// ... with at least this many retransmitted SYNs.
 const RETRANS: u8 = 2;
-/// Retransmitted SYNs per second in a namespace ...
+/// Retransmitted SYNs per second in a network namespace ...
 const SYNS_S: f64 = 5.0;
-/// ... for so many seconds of so many.
+/// ... for this many of the last seconds.
 const HELD: (u64, u64) = (3, 5);
 
 const SYN_RETRANS: &str = "TcpExtTCPSynRetrans";
@@ -100,7 +100,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     f.missing.push("whether the peer's accept queue is full: that shows on the peer".to_owned());
     let enter = enter(w, g.netns());
     let (peer, port) = (sh(&s.remote.addr.to_string()), s.remote.port);
-    // A shell is on every box; nc is not.
+    // Every host has a shell; not every host has nc.
     f.next.push(format!(
         "{enter}timeout 3 bash -c '</dev/tcp/{}/{port}' && echo open || echo no answer",
         s.remote.addr
@@ -118,7 +118,7 @@ fn syn_rate(f: &mut Fire, w: &Window<'_>, netns: NetnsId) {
     }
 }
 
-/// Many SYNs are retransmitted, to destinations that were never seen together.
+/// Many SYNs are retransmitted, but not enough to any one destination.
 fn unnamed(w: &Window<'_>, netns: NetnsId) -> Fire {
     let now = w.derived.net(netns).and_then(|n| n.rate(SYN_RETRANS)).unwrap_or(0.0);
     let mut f = Fire::new(

@@ -1,4 +1,4 @@
-//! `tcp-egress-bufferbloat`: a queue of this host makes the round trip long.
+//! `tcp-egress-bufferbloat`: a queue on this host inflates the RTT.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
@@ -8,13 +8,13 @@ use crate::collect::sockets::RouteOutcome;
 use crate::model::derive::netdev::QdiscFigures;
 use crate::model::derive::sockets::Suspect;
 
-/// Times the shortest round trip.
+/// rtt as a multiple of min_rtt.
 const TIMES: u32 = 4;
-/// An active finding clears below so many times.
+/// An active finding clears below this multiple.
 const CLEAR_TIMES: u32 = 2;
-/// Added to the shortest round trip, us.
+/// rtt above min_rtt, us.
 const ADDED_US: u32 = 100_000;
-/// Bytes below TCP: handed to qdisc or driver and not sent yet.
+/// Bytes below TCP (t): handed to the qdisc or driver and not sent yet.
 const BELOW_TCP: u32 = 32 << 10;
 
 static DOC: RuleDoc = RuleDoc {
@@ -58,7 +58,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// Not a case where the device's qdiscs are known and hold nothing.
+/// `None` if the device's qdiscs are known and have no backlog.
 fn case<'a>(s: &'a Suspect, w: &Window<'_>) -> Option<Case<'a>> {
     match queue(s, w) {
         Some(q) if q.backlog == 0 => None,
@@ -70,14 +70,14 @@ fn case<'a>(s: &'a Suspect, w: &Window<'_>) -> Option<Case<'a>> {
     }
 }
 
-/// What holds most on the device that the route leads through.
+/// The qdisc with the largest backlog on the route's device.
 fn queue<'a>(s: &Suspect, w: &Window<'a>) -> Option<&'a QdiscFigures> {
     let Some(RouteOutcome::Via { dev, .. }) = &s.route else { return None };
     let space = w.netdev(s.id.netns)?;
     space.qdiscs_of(space.link(dev)?.ifindex).max_by_key(|q| q.backlog)
 }
 
-/// The round trip and its shortest, when it is that much longer.
+/// rtt and min_rtt, if rtt is that much longer.
 fn longer(s: &Suspect, times: u32, added: u32) -> Option<(u32, u32)> {
     let i = s.info?;
     let (rtt, min) = (i.rtt_us()?, i.min_rtt_us().filter(|n| *n > 0)?);

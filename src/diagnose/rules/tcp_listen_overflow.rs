@@ -1,4 +1,4 @@
-//! `tcp-listen-overflow`: a server accepts too slowly.
+//! `tcp-listen-overflow`: a server accepts too slowly and its accept queue overflows.
 
 use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use crate::collect::sockets::{NetnsTable, Proto, SockState};
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, SockId, Subject};
 
-/// Overflows are counted over this time.
+/// The time over which overflows are counted.
 const SPAN: Duration = Duration::from_secs(10);
-/// Critical at so many per second ...
+/// Critical at this many per second ...
 const CRIT_S: f64 = 5.0;
-/// ... in 5 of the last 10 s, with a tenth of slack for the length of ticks.
+/// ... for 5 of the last 10 s, with 10% slack for the length of ticks.
 const CRIT_HELD: Duration = Duration::from_millis(4500);
 
 const OVERFLOWS: &str = "TcpExtListenOverflows";
@@ -42,7 +42,7 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(3),
 };
 
-/// A listener whose queue was full.
+/// A listener whose accept queue was full.
 struct Full {
     socket: Arc<Suspect>,
     longest: u32,
@@ -56,7 +56,7 @@ pub(super) static RULE: Rule = Rule {
                 Explains::new("tcp-synq-full", Scope::Same),
                 Explains::new("tcp-connect-stuck", Scope::OtherEnd),
                 // The kernel drops the last ACK of the handshake: the client is ESTABLISHED and
-                // repeats its request.
+                // retransmits its request.
                 Explains::new("tcp-rto-storm", Scope::OtherEnd),
             ],
     check,
@@ -144,8 +144,8 @@ fn tables<'a>(w: &Window<'a>, netns: NetnsId) -> impl Iterator<Item = &'a Arc<Ne
     tables.filter(move |t| t.netns == netns)
 }
 
-/// One look, with the sums since boot at best: a queue beyond its limit drops the next handshake,
-/// one at its limit has if overflows were ever counted.
+/// For a single sample with at best the totals since boot: a queue over its limit drops the next
+/// handshake, and one at its limit has dropped some if overflows were ever counted.
 fn standing(w: &Window<'_>, netns: NetnsId, out: &mut Verdicts) {
     let counters = w.tick.samples.net_counters.as_ref();
     let space = counters.and_then(|c| c.data.spaces.iter().find(|s| s.netns == netns));
@@ -173,7 +173,7 @@ fn standing(w: &Window<'_>, netns: NetnsId, out: &mut Verdicts) {
     }
 }
 
-/// Listeners of `netns` that were full within the span.
+/// Listeners of `netns` whose queue was full within the span.
 fn full_listeners(w: &Window<'_>, netns: NetnsId) -> BTreeMap<Endpoint, Full> {
     let mut out: BTreeMap<Endpoint, Full> = BTreeMap::new();
     for m in w.history.back_from(w.tick.seq) {
@@ -197,7 +197,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, whose: Whose<'_>) -> Fir
     let (held, samples) = lasting(w, SPAN, |d| {
         d.net(netns).and_then(|n| n.rate(OVERFLOWS)).is_some_and(|r| r >= CRIT_S)
     });
-    // One burst is one sample, however long the interval.
+    // A single burst is one sample, however long the interval.
     let severity = if held >= CRIT_HELD && samples > 1 { Severity::Crit } else { Severity::Warn };
     let lost = count(overflows as usize, "handshake");
     let who = whose.local().map_or("a server".to_owned(), |l| l.to_string());
@@ -221,7 +221,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, whose: Whose<'_>) -> Fir
             f.missing.push(why.into());
         }
     }
-    // Each overflow counts as a drop too; what is left over has other causes.
+    // Each overflow also counts as a drop; the remaining drops have other causes.
     if let Some(d) = w.counter(netns, DROPS, SPAN) {
         let other = d.delta.saturating_sub(overflows);
         let text = format!("ListenDrops beyond the overflows: {other}");

@@ -1,4 +1,4 @@
-//! `tcp-local-egress-drop`: this host refuses its own packets.
+//! `tcp-local-egress-drop`: this host drops its own outgoing packets.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::evidence;
@@ -8,7 +8,7 @@ use super::common::text::bytes;
 use crate::collect::sockets::RouteOutcome;
 use crate::model::derive::sockets::{Suspect, TimerKind};
 
-/// Drops of the device's queue are looked for over this time.
+/// The time over which drops of the device's qdisc are counted.
 const SPAN: Duration = Duration::from_secs(10);
 
 static DOC: RuleDoc = RuleDoc {
@@ -107,14 +107,14 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     f
 }
 
-/// The queue of the device that the route leads through.
+/// The root qdisc of the route's device.
 struct Queue {
     name: String,
     /// Packets in [`SPAN`].
     dropped: f64,
 }
 
-/// `None`: the route or its qdisc is not known.
+/// `None`: the route or its qdisc is unknown.
 fn queue_drops(w: &Window<'_>, s: &Suspect) -> Option<Queue> {
     let Some(RouteOutcome::Via { dev, .. }) = &s.route else { return None };
     let space = w.netdev(s.id.netns)?;
@@ -130,7 +130,7 @@ fn queue_drops(w: &Window<'_>, s: &Suspect) -> Option<Queue> {
     Some(Queue { name, dropped })
 }
 
-/// A full queue refuses packets as well; its drops tell.
+/// A full queue refuses packets too; its drop counter shows it.
 fn queue(f: &mut Fire, full: Option<Queue>) {
     match full {
         Some(Queue { name, dropped }) if dropped >= 1.0 => {

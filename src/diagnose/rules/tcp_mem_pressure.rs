@@ -1,4 +1,4 @@
-//! `tcp-mem-pressure`: the host's TCP memory, or its orphans, near their limit.
+//! `tcp-mem-pressure`: the host's TCP memory or orphans are near their limit.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, spaces};
@@ -6,14 +6,14 @@ use super::common::peers::{enter, owner};
 use super::common::text::{bytes, count};
 use crate::model::derive::sockets::Fat;
 
-/// Part of the pressure limit below which an active finding clears.
+/// An active finding clears below this fraction of the second limit (pressure).
 const CLEAR: f64 = 0.8;
-/// Part of the highest limit that is critical.
+/// Critical above this fraction of the third limit.
 const CRIT: f64 = 0.9;
-/// Orphans as a part of `tcp_max_orphans`: warn, critical, clear.
+/// Orphans as a fraction of `tcp_max_orphans`: warn, critical, clear.
 const ORPHANS: [f64; 3] = [0.25, 0.5, 0.2];
 
-/// So many connections in CLOSE-WAIT may be a leak that fills the memory.
+/// This many connections in CLOSE-WAIT may be a leak that fills the memory.
 const LEAK: u32 = 100;
 
 const ABORTS: &str = "TcpExtTCPAbortOnMemory";
@@ -56,7 +56,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// All namespaces share these.
+/// State that all network namespaces share.
 struct State {
     /// Pages, with the limits.
     mem: Option<(u64, [u64; 3])>,
@@ -140,7 +140,7 @@ fn fire(w: &Window<'_>, s: &State, severity: Severity) -> Fire {
     let fattest = fattest(w);
     holders(&mut f, &fattest);
     rule_out(&mut f, w, s, &fattest);
-    // The limits are the host's; a list of sockets is one namespace's: that of whoever holds most.
+    // The limits are host-wide, but ss lists one namespace: that of the socket that uses most.
     let inside = fattest.first().map_or_else(String::new, |x| enter(w, x.id.netns));
     f.next.push(format!("{inside}ss -tmn | sort -k2 -n | tail  # and Send-Q: sort -k3"));
     f.next.push("sysctl net.ipv4.tcp_mem net.ipv4.tcp_max_orphans; cat /proc/net/sockstat".into());
@@ -155,7 +155,7 @@ fn fire(w: &Window<'_>, s: &State, severity: Severity) -> Fire {
     f
 }
 
-/// The sockets of all namespaces that hold most.
+/// The sockets of all namespaces that use most memory.
 fn fattest<'a>(w: &Window<'a>) -> Vec<&'a Fat> {
     let mut all: Vec<&Fat> = w.derived.sockets.spaces.iter().flat_map(|s| &s.fattest).collect();
     all.sort_by_key(|x| (std::cmp::Reverse(x.r.saturating_add(x.w)), x.id));

@@ -1,4 +1,4 @@
-//! `tcp-mtu-black-hole`: full segments vanish, small ones pass.
+//! `tcp-mtu-black-hole`: full segments vanish, small ones get through.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter};
@@ -8,13 +8,13 @@ use crate::collect::sockets::{NetnsTable, Proto, SockState, TcpInfo, unmap};
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, Subject};
 
-/// Of a segment size: what is outstanding comes in full segments.
+/// Fraction of snd_mss from which outstanding segments count as full.
 const FULL: f64 = 0.9;
-/// Smaller ones pass any path (RFC 791: 576 bytes, less the headers).
+/// Segments up to this size pass any path (RFC 791: 576 bytes, less the headers).
 const SMALL_MSS: u32 = 536;
-/// Others to the same service were answered within this time, ms.
+/// Other connections to the same service were answered within this time, ms.
 const LATELY_MS: u32 = 5000;
-/// Headers that are no part of the MSS: IPv4 and TCP, and IPv6 and TCP.
+/// Headers that a ping adds to its payload: IPv4 and ICMP, IPv6 and ICMPv6.
 const HEADERS_V4: u32 = 28;
 const HEADERS_V6: u32 = 48;
 
@@ -71,7 +71,7 @@ fn acked(s: &Suspect) -> u64 {
     s.info.and_then(|i| i.bytes_acked()).unwrap_or(0)
 }
 
-/// Bytes per outstanding segment, where these are full ones.
+/// Mean bytes per outstanding segment, if these are full segments.
 fn outstanding(s: &Suspect) -> Option<f64> {
     let i = s.info?;
     let (segments, mss) = (i.unacked()?, i.snd_mss()?);
@@ -80,8 +80,8 @@ fn outstanding(s: &Suspect) -> Option<f64> {
     (segments > 0 && mss > SMALL_MSS && mean >= FULL * f64::from(mss)).then_some(mean)
 }
 
-/// Connections between the same address and service that were answered lately, with less than a
-/// full segment under way.
+/// The number of connections between the same address and service that were recently answered,
+/// with less than a full segment in flight.
 fn answered(w: &Window<'_>, g: &Group<'_>) -> usize {
     let s = &w.tick.samples;
     let spaces = [s.sockets.as_ref(), s.netns_sockets.as_ref()];

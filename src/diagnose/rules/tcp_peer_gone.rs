@@ -10,7 +10,7 @@ use crate::model::derive::sockets::Suspect;
 
 /// Connections to one peer ...
 const SOCKETS: usize = 3;
-/// ... with so many keepalive probes without an answer.
+/// ... with at least this many unanswered keepalive probes.
 const PROBES: u8 = 2;
 
 static DOC: RuleDoc = RuleDoc {
@@ -57,7 +57,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// The connection that waits longest.
+/// The connection with the most unanswered probes.
 fn worst<'a>(g: &Group<'a>) -> &'a Suspect {
     let all = g.cases.iter().map(|c| c.socket);
     all.max_by_key(|s| s.retrans).unwrap_or(g.first().socket)

@@ -1,4 +1,4 @@
-//! `tcp-port-exhaustion`: the local ports towards one destination run out.
+//! `tcp-port-exhaustion`: local ports towards one destination are running out.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, spaces};
@@ -7,13 +7,13 @@ use super::common::text::sh;
 use crate::model::derive::sockets::{PortUse, SpaceFigures};
 use crate::model::subject::{NetnsId, Subject};
 
-/// % of the range.
+/// % of the port range.
 const WARN: f64 = 85.0;
 const CRIT: f64 = 95.0;
 /// Below this an active finding clears.
 const CLEAR: f64 = 60.0;
 
-/// From so many sockets on it matters that the range is not known.
+/// Number of sockets from which an unknown port range is reported.
 const MANY: u32 = 1000;
 
 const OVERFLOW: &str = "TcpExtTCPTimeWaitOverflow";
@@ -71,7 +71,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// TCP sockets of a namespace.
+/// TCP sockets of a network namespace.
 fn tcp(w: &Window<'_>, netns: NetnsId) -> u32 {
     w.derived.sockets.totals.iter().find(|t| t.netns == netns).map_or(0, |t| t.tcp)
 }
@@ -111,7 +111,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, u: &PortUse, range: u32) -> Fire {
     f
 }
 
-/// The table of TIME-WAIT itself is full.
+/// The TIME-WAIT table itself is full.
 fn overflow(w: &Window<'_>, netns: NetnsId, n: u64) -> Fire {
     let mut f = Fire::new(
         Severity::Warn,

@@ -1,4 +1,4 @@
-//! `tcp-receiver-not-reading`: a local process does not drain its socket.
+//! `tcp-receiver-not-reading`: a local process does not read from its socket.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, is_udp, losers};
@@ -10,14 +10,14 @@ use crate::collect::sockets::{Owner, SockState};
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{SockId, Subject};
 
-/// Part of the receive buffer from which on a queue is full.
+/// Fraction of the receive buffer from which the queue counts as full.
 const FULL: f64 = 0.8;
-/// A window that is closed over less than this part is closed for another reason.
+/// A window that closes below this fraction is closed for another reason.
 const SOME: f64 = 0.25;
-/// Below this part an active finding clears.
+/// An active finding clears below this fraction.
 const CLEAR: f64 = 0.5;
 
-/// What counts as received data thrown away for want of a reader.
+/// Counters of received data that was dropped because nothing read it.
 const DROPS: [&str; 2] = ["TcpExtTCPZeroWindowDrop", "TcpExtTCPRcvQDrop"];
 
 static DOC: RuleDoc = RuleDoc {
@@ -63,16 +63,16 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for g in by_service(full.into_iter().map(|s| Case::sure(s, Cause::Unread)), w) {
         out.fire(g.subject.clone(), fire(w, &g));
     }
-    // Half empty is not yet drained.
+    // A half-empty queue does not count as drained yet.
     let half = rest.into_iter().filter(|s| share(s).is_some_and(|x| x >= CLEAR));
     for g in by_service(half.map(|s| Case::sure(s, Cause::Unread)), w) {
         out.linger(g.subject);
     }
 }
 
-/// What was thrown away for want of a reader. The counters are the whole namespace's, so where
-/// sockets counted drops, these must be among them. Their own counts are no measure: probes of
-/// the closed window are in them.
+/// Data dropped because nothing read it. The counters cover the whole network namespace, so if any
+/// sockets counted drops, one of these must be among them. The sockets' own counts are not used:
+/// they include zero-window probes.
 fn dropped(w: &Window<'_>, g: &Group<'_>) -> u64 {
     let counted: u64 = DROPS.iter().filter_map(|n| grown(w, g.netns(), n)).sum();
     let lost = losers(w, g.netns(), |d| !is_udp(d));
@@ -86,12 +86,12 @@ fn share(s: &Suspect) -> Option<f64> {
     (rb > 0).then(|| f64::from(r) / f64::from(rb))
 }
 
-/// Nothing was taken between two looks.
+/// Nothing was read between two samples.
 fn stands_still(s: &Suspect) -> bool {
     s.unread_since.is_some_and(|t| t < s.seen_at)
 }
 
-/// Was this a socket with much to read that nobody read, at any of the moments of `span`?
+/// Did this socket have a lot of unread data at any time within `span`?
 pub(super) fn lay_unread(w: &Window<'_>, id: SockId, span: Duration) -> bool {
     let moments = w.history.back_from(w.tick.seq);
     moments.take_while(|m| w.tick.mono.since(m.tick.mono) <= span).any(|m| {

@@ -1,4 +1,4 @@
-//! `tcp-refused`: connects are answered with a reset.
+//! `tcp-refused`: connection attempts are refused.
 
 use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
@@ -12,20 +12,21 @@ use crate::model::subject::{Endpoint, NetnsId, Subject};
 
 /// Refused attempts per second ...
 const REFUSED_S: f64 = 5.0;
-/// ... and part of all attempts made in the namespace.
+/// ... and as a fraction of all attempts made in the network namespace.
 const SHARE: f64 = 0.2;
-/// Part of both below which an active finding clears.
+/// An active finding clears below this fraction of either.
 const CLEAR: f64 = 0.7;
-/// For so many seconds of so many.
+/// Seconds that it must be true, of the last this many.
 const HELD: (u64, u64) = (3, 5);
-/// More refusals than attempts: half-open connections to this host are reset, which the kernel
-/// counts as failed attempts too. One may be counted in the next interval.
+/// Refusals relative to attempts: more refusals than attempts means that half-open connections to
+/// this host are reset, which the kernel also counts as failed attempts. The slack is for an
+/// attempt counted in the next interval.
 const OVER: f64 = 1.1;
-/// A client that tries `::1` before 127.0.0.1 fails in every second attempt.
+/// A client that tries `::1` before 127.0.0.1 fails every second attempt.
 const FALLBACK: f64 = 0.52;
-/// So many ports that refuse, none of them with [`SHARE`]: somebody tries them all.
+/// This many refusing ports, none of which reaches [`SHARE`], is a port scan.
 const SCANNED: usize = 20;
-/// Part of the refusals that resets, or ICMP errors, must make up to be what refuses.
+/// Fraction of the refusals that resets, or ICMP errors, must account for to be the cause.
 const MOST: f64 = 0.8;
 
 const FAILS: &str = "TcpAttemptFails";
@@ -73,7 +74,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let over = |n: &NetPair| Attempts::of(n).is_some_and(|a| a.many(1.0));
         let seen = Seen::look(w, netns);
         let unreachable = w.derived.net(netns).and_then(|n| n.rate(UNREACHABLE));
-        // Nothing that this host asked for was refused: somebody probes its own ports.
+        // No attempt of this host was refused: its own ports are being probed.
         if seen.as_ref().is_some_and(|s| s.sum == 0 && s.whole)
             && unreachable.unwrap_or(0.0) < MOST * now.refused
         {
@@ -87,7 +88,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// Attempts to connect in one interval, per second.
+/// Connection attempts in one interval, per second.
 #[derive(Clone, Copy, Debug)]
 struct Attempts {
     refused: f64,
@@ -97,7 +98,7 @@ struct Attempts {
 
 impl Attempts {
     fn of(n: &NetPair) -> Option<Self> {
-        // Connections that were once open are given up too: then some refusals go uncounted.
+        // Established connections also time out, so this may subtract too much.
         let given_up = n.rate(GIVEN_UP).unwrap_or(0.0);
         let refused = (n.rate(FAILS)? - given_up).max(0.0);
         Some(Self { refused, given_up, opens: n.rate(OPENS)? })
@@ -114,15 +115,15 @@ impl Attempts {
 
 /// Refusals that eBPF recorded in the last [`SPAN`].
 struct Seen {
-    /// By who refused, most first.
+    /// By refusing endpoint, most first.
     by: Vec<(Endpoint, u64)>,
     sum: u64,
-    /// Nothing was left out.
+    /// Whether all resets were recorded.
     whole: bool,
 }
 
 impl Seen {
-    /// `None` where resets are not recorded.
+    /// `None` if resets are not recorded.
     fn look(w: &Window<'_>, netns: NetnsId) -> Option<Self> {
         let mut by: BTreeMap<Endpoint, u64> = BTreeMap::new();
         let (mut any, mut whole) = (false, true);
@@ -148,21 +149,21 @@ impl Seen {
     fn part(&self, n: u64) -> f64 {
         if self.sum == 0 { 0.0 } else { n as f64 / self.sum as f64 }
     }
-    /// Who refuses, when it is mostly one.
+    /// The endpoint that refuses most.
     fn first(&self) -> Option<&(Endpoint, u64)> {
         self.by.first()
     }
-    /// Ports are tried one after the other.
+    /// Is it a port scan?
     fn is_scan(&self) -> bool {
         self.by.len() >= SCANNED && self.first().is_some_and(|(_, n)| self.part(*n) < SHARE)
     }
-    /// All refusals come from localhost over IPv6.
+    /// Do all refusals come from localhost over IPv6?
     fn is_localhost(&self) -> bool {
         self.by.iter().all(|(e, _)| e.addr == std::net::Ipv6Addr::LOCALHOST)
     }
 }
 
-/// Resets that leave a namespace, where they may be the refusals.
+/// Resets sent from a namespace, if they may be the refusals.
 fn refusing(n: &NetPair, now: Attempts) -> Option<f64> {
     n.rate(RESETS).filter(|r| *r >= MOST * now.refused)
 }
@@ -230,7 +231,7 @@ fn fire(
     f
 }
 
-/// Who refuses.
+/// Adds the refusing peers.
 fn peers(f: &mut Fire, seen: Option<&Seen>, fallback: bool) {
     let Some(s) = seen.filter(|s| s.sum > 0) else {
         let why = if seen.is_some() { "no reset was recorded" } else { "eBPF records resets" };
@@ -258,7 +259,7 @@ fn peers(f: &mut Fire, seen: Option<&Seen>, fallback: bool) {
     }
 }
 
-/// Where the refusals come from: this namespace, another one of this host, or outside; by a
+/// Adds where the refusals come from: this namespace, another one on this host, or outside; by a
 /// reset or by an ICMP error.
 fn who_answers(
     f: &mut Fire,

@@ -14,14 +14,14 @@ const WARN: f64 = 2.0;
 const CRIT: f64 = 5.0;
 /// Below this an active finding clears.
 const CLEAR: f64 = 1.0;
-/// Segments in 10 s, below which a share says nothing.
+/// Minimum number of segments in 10 s.
 const MIN_SEGS: u64 = 1000;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-retrans-rate"),
     title: "a path loses packets: many segments are retransmitted",
     condition: "Of 1000 or more segments sent by a network namespace in 10 s, 2% or more \
-        (critical: 5%) are retransmissions, after at least 5 s of watching. Not counted: \
+        (critical: 5%) are retransmissions, after at least 5 s of observation. Not counted: \
         retransmitted SYNs, loss probes that found no loss, and the larger of two shares: \
         recoveries that proved needless, or segments that peers report as duplicates \
         (TCPDSACKRecv). Estimates must reach the threshold with 99% confidence: the rate before \
@@ -61,20 +61,20 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// What was retransmitted in 10 s, and why.
+/// Retransmissions in 10 s, by kind.
 struct Loss {
     sent: u64,
     again: u64,
     syns: u64,
     /// Probes that found no loss.
     probes: u64,
-    /// Part of the recoveries that was undone, 0 to 1 ...
+    /// Fraction of recoveries that were undone, 0 to 1 ...
     needless: f64,
-    /// ... and what it is at most, by their number.
+    /// ... and its upper confidence bound.
     needless_at_most: f64,
-    /// Have the 10 s been seen?
+    /// Whether the full 10 s were observed.
     full: bool,
-    /// Duplicates that peers reported: these had arrived before.
+    /// Duplicates reported by peers: the original had arrived.
     twice: u64,
 }
 
@@ -96,7 +96,7 @@ impl Loss {
             full: watched_in_full(w, netns, "TcpOutSegs"),
         })
     }
-    /// Retransmissions that stand for a lost segment, when that part of all is needless.
+    /// Retransmissions of segments that were really lost, given the needless fraction.
     fn lost(&self, needless: f64) -> f64 {
         let real = self.again.saturating_sub(self.syns).saturating_sub(self.probes);
         let arrived_once = real.saturating_sub(self.twice) as f64;
@@ -105,8 +105,8 @@ impl Loss {
     fn pct(&self) -> f64 {
         100.0 * self.lost(self.needless) / self.sent.max(1) as f64
     }
-    /// What it is at least. Counters are exact, and over 10 s they are what is asked for; half
-    /// of that time tells of the whole only as well as so many events can.
+    /// Lower confidence bound. Counters are exact, so the full 10 s need no margin; a shorter
+    /// time predicts the whole only as well as its number of events allows.
     fn sure_pct(&self) -> f64 {
         let lost = self.lost(self.needless_at_most);
         let less = if self.full { 0.0 } else { SURE * lost.sqrt() };
@@ -163,7 +163,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, loss: &Loss) -> Fire {
     f
 }
 
-/// As `ss` takes an address.
+/// An address in the form that `ss` accepts.
 fn bracketed(a: IpAddr) -> String {
     match a {
         IpAddr::V4(a) => a.to_string(),
@@ -171,7 +171,7 @@ fn bracketed(a: IpAddr) -> String {
     }
 }
 
-/// Segments retransmitted in 10 s and sent by those sockets, by peer, most first.
+/// Segments retransmitted and sent in 10 s by peer, most retransmitted first.
 pub(super) fn by_peer(w: &Window<'_>, netns: NetnsId) -> Vec<(IpAddr, u32, u32)> {
     let mut all: BTreeMap<IpAddr, (u32, u32)> = BTreeMap::new();
     let moments = w.history.back_from(w.tick.seq);

@@ -1,4 +1,4 @@
-//! `tcp-rto-storm`: retransmissions leave, no answer comes.
+//! `tcp-rto-storm`: retransmissions leave this host and no answer comes back.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
@@ -8,15 +8,15 @@ use crate::collect::sockets::SockState;
 use crate::model::derive::rate::median;
 use crate::model::derive::sockets::TimerKind;
 
-/// So many connections are critical ...
+/// This many connections are critical ...
 const CRIT_SOCKETS: usize = 10;
-/// ... or this part of those that send, once there are a few.
+/// ... or this fraction of those with a send queue, once there are a few.
 const CRIT_SHARE: f64 = 0.05;
-/// A SYN-ACK, and as often as it is repeated (net.ipv4.tcp_synack_retries 5).
+/// A SYN-ACK plus its retransmissions (net.ipv4.tcp_synack_retries 5).
 const MAX_SYNACKS: u32 = 6;
-/// Below this a share of the connections says nothing.
+/// Minimum number of connections for the other critical conditions.
 const FEW: usize = 3;
-/// TCPTimeouts per second: at least so many, and so many times the median of a minute.
+/// TCPTimeouts per second, and as a multiple of the median of the last minute.
 const CRIT_TIMEOUTS_S: f64 = 10.0;
 const CRIT_TIMES_MEDIAN: f64 = 5.0;
 
@@ -97,7 +97,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let mut f = Fire::new(severity, format!("{} {verb} without an answer", g.who()));
     g.fill(&mut f, w);
     let rto = evidence::rto(s).map(|e| {
-        // The threshold is on the count of RTOs; the RTO itself is what people look for.
+        // The threshold is on the number of RTOs; the rto value is what people look for.
         Evidence { threshold: None, ..e }
     });
     f.evidence.push(rto.unwrap_or_else(|| evidence::retransmits(s)));
@@ -136,9 +136,9 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     f
 }
 
-/// Connections that were opened and of which nothing was ever acknowledged: a server whose accept
-/// queue is full drops the last ACK of the handshake, and all that follows. It repeats its SYN-ACK,
-/// so a few segments did come in.
+/// Connections that were opened but never had data acknowledged: a server whose accept queue is
+/// full drops the last ACK of the handshake and everything after it. It repeats its SYN-ACK, so a
+/// few segments did arrive.
 fn unaccepted(g: &Group<'_>) -> Option<Evidence> {
     let all = g.cases.iter().all(|c| {
         let s = c.socket;

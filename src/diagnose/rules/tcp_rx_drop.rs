@@ -1,4 +1,4 @@
-//! `tcp-rx-drop`: the kernel discards data that arrived.
+//! `tcp-rx-drop`: the kernel drops TCP data that has arrived.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::counters::{Lost, SPAN, grown, held, is_udp, losers, spaces};
@@ -9,12 +9,12 @@ use crate::collect::sockets::SockState;
 use crate::model::derive::NetPair;
 use crate::model::subject::{NetnsId, Subject};
 
-/// Seconds of the last so many with drops.
+/// Seconds with drops, of the last this many.
 const HELD: (u64, u64) = (3, 10);
-/// Pruned receive queues per second that count as drops.
+/// Prunes of receive queues per second that count as drops.
 const PRUNES_S: f64 = 10.0;
 
-/// Each stands for data that arrived and was thrown away, and why.
+/// Counters of data that arrived and was dropped, and the reason.
 const DROPS: [(&str, &str); 5] = [
     ("TcpExtTCPBacklogDrop", "the socket's lock was held too long"),
     ("TcpExtTCPRcvQDrop", "no memory for the receive queue"),
@@ -56,7 +56,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
             continue;
         }
         let lost = losers(w, netns, |d| !is_udp(d) && d.state != SockState::LISTEN);
-        // What a process that does not read loses is told by the rule about that process.
+        // Drops at a process that does not read are reported by the rule about that process.
         let unread: Vec<&Lost> =
             lost.iter().filter(|l| lay_unread(w, l.socket.id, SPAN)).collect();
         let all: u64 = lost.iter().map(|l| l.packets).sum();
@@ -75,7 +75,7 @@ fn drops(n: &NetPair) -> bool {
 
 fn fire(w: &Window<'_>, netns: NetnsId, lost: &[Lost], (unread, all): (u64, u64)) -> Fire {
     let counted: u64 = DROPS.iter().filter_map(|(name, _)| grown(w, netns, name)).sum();
-    // Some reasons to drop have no counter of their own, or another one; the sockets count all.
+    // Some kinds of drop have no counter, or another one; the sockets count all of them.
     let sum = counted.max(all);
     let what = match (sum, grown(w, netns, PRUNES)) {
         (0, Some(n)) => format!("receive buffers overflow: pruned {n} times in 10 s"),

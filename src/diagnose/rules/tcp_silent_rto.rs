@@ -1,4 +1,4 @@
-//! `tcp-silent-rto`: the retransmission timer fires but nothing leaves the host.
+//! `tcp-silent-rto`: the retransmission timer fires, but nothing leaves this host.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
@@ -87,7 +87,7 @@ fn name(why: Silence) -> &'static str {
     }
 }
 
-/// The rung of the way out at which the packet stays.
+/// Adds evidence of where the packet is stuck.
 fn ladder(f: &mut Fire, g: &Group<'_>, why: Silence) {
     let s = g.first().socket;
     match why {
@@ -165,7 +165,7 @@ fn next(f: &mut Fire, w: &Window<'_>, g: &Group<'_>, why: Silence) {
     f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));
 }
 
-/// The errnos that a route lookup gives.
+/// Names of the errnos that a route lookup returns.
 fn errno_name(e: i32) -> String {
     match e {
         1 => "EPERM".to_owned(),

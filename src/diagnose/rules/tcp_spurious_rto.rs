@@ -1,4 +1,4 @@
-//! `tcp-spurious-rto`: delay or reordering is taken for loss.
+//! `tcp-spurious-rto`: delay or reordering is mistaken for loss.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::counters::{SPAN, SURE, grown, spaces, sum, watched};
@@ -6,26 +6,25 @@ use super::common::peers::enter;
 use super::common::text::count;
 use crate::model::subject::{NetnsId, Subject};
 
-/// Part of the timeouts and recoveries that was undone.
+/// Fraction of timeouts and recoveries that were undone.
 const SHARE: f64 = 0.3;
 /// Undone in 10 s.
 const LEAST: u64 = 10;
-/// Undone in 10 s, from which on it is a warning ...
+/// Undone in 10 s from which it is a warning ...
 const WARN: u64 = 100;
-/// ... when such a part of all segments were retransmissions. Two CPUs that serve one veth
+/// ... if at least this fraction of all segments were retransmissions. Two CPUs that serve one veth
 /// reorder a little: 2087 of 12.9 million segments at 1.7 GB/s cost nothing.
 const WARN_PART: f64 = 0.01;
-/// On a path with few segments fewer are enough, when so many of them were retransmissions: each
-/// flight is sent twice, and the window is closed in between.
+/// On a path with few segments fewer are enough, if this fraction were retransmissions: each flight
+/// is sent twice, and the window is closed in between.
 const WARN_FEW: u64 = 20;
 const WARN_FEW_PART: f64 = 0.1;
 
-/// A slow-down after a timeout was taken back; each spurious RTO that F-RTO finds counts here
-/// too, so the two are not added up.
+/// Undo after a timeout. Each spurious RTO found by F-RTO counts in both, so they are not added.
 const LOSS_UNDO: [&str; 2] = ["TcpExtTCPLossUndo", "TcpExtTCPSpuriousRTOs"];
-/// A slow-down was taken back since the peer reported duplicates.
+/// Undo because the peer reported duplicates.
 const DSACK_UNDO: &str = "TcpExtTCPDSACKUndo";
-/// It believed in loss.
+/// TCP assumed loss.
 const BELIEVED: [&str; 3] = ["TcpExtTCPTimeouts", "TcpExtTCPSackRecovery", "TcpExtTCPRenoRecovery"];
 
 static DOC: RuleDoc = RuleDoc {
@@ -33,8 +32,9 @@ static DOC: RuleDoc = RuleDoc {
     title: "delay or reordering is mistaken for loss: needless retransmissions",
     condition: "TCPLossUndo (which includes TCPSpuriousRTOs) + TCPDSACKUndo grew by 10 or more \
         in 10 s, and by 30% or more of the timeouts and recoveries (TCPTimeouts + \
-        TCPSackRecovery + TCPRenoRecovery), after at least 5 s of watching. Info; a warning at \
-        100 in 10 s if 1% or more of the segments were retransmissions, or at 20 if 10% were.",
+        TCPSackRecovery + TCPRenoRecovery), after at least 5 s of observation. Info; a warning \
+        at 100 in 10 s if 1% or more of the segments were retransmissions, or at 20 if 10% \
+        were.",
     look_alikes: "Real loss is not undone (tcp-retrans-rate). Duplicate ACKs from a peer \
         without timestamps and DSACK cannot be told apart: nothing is undone then.",
     remedy: "Look for what delays whole flights: a queue on this host (tcp-egress-bufferbloat), \
@@ -46,19 +46,18 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-/// What was believed lost and what was taken back in 10 s.
+/// Timeouts and recoveries in 10 s, and how many of them were undone.
 pub(super) struct Spurious {
     undone: u64,
     believed: u64,
 }
 
 impl Spurious {
-    /// Part that was taken back, 0 to 1.
+    /// Fraction that was undone, 0 to 1.
     pub(super) fn share(&self) -> f64 {
         (self.undone as f64 / self.believed.max(1) as f64).min(1.0)
     }
-    /// The largest part of which so many would have been undone, with 99% confidence (Wilson's
-    /// bound). Where none was, nothing is.
+    /// Upper bound of that fraction with 99% confidence (Wilson score); 0 if none was undone.
     pub(super) fn share_at_most(&self) -> f64 {
         if self.undone == 0 {
             return 0.0;
@@ -69,7 +68,7 @@ impl Spurious {
     }
 }
 
-/// Of a namespace; `None` when nothing was believed lost, or the counters do not exist.
+/// For a network namespace; `None` if no loss was assumed, or the counters do not exist.
 pub(super) fn spurious(w: &Window<'_>, netns: NetnsId) -> Option<Spurious> {
     let believed = sum(w, netns, &BELIEVED).filter(|n| *n > 0)?;
     let after_rto = LOSS_UNDO.iter().filter_map(|n| grown(w, netns, n)).max();
@@ -136,13 +135,13 @@ fn fire(w: &Window<'_>, netns: NetnsId, s: &Spurious) -> Fire {
     f
 }
 
-/// Retransmissions of all segments sent in 10 s.
+/// Retransmissions as a fraction of all segments sent in 10 s.
 fn part_retransmitted(w: &Window<'_>, netns: NetnsId) -> Option<f64> {
     let sent = grown(w, netns, "TcpOutSegs").filter(|n| *n > 0)?;
     Some(grown(w, netns, "TcpRetransSegs")? as f64 / sent as f64)
 }
 
-/// Whom the duplicates and the reordering are about.
+/// Adds the peers with duplicates and reordering.
 fn peers(f: &mut Fire, w: &Window<'_>, netns: NetnsId) {
     let mut all: std::collections::BTreeMap<std::net::IpAddr, (u32, u32, u32)> =
         std::collections::BTreeMap::new();

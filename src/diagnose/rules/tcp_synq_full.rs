@@ -1,4 +1,4 @@
-//! `tcp-synq-full`: half-open connections fill a listener's queue.
+//! `tcp-synq-full`: half-open connections fill a listener's SYN queue.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, held, spaces};
@@ -7,7 +7,7 @@ use super::common::text::count;
 use crate::model::derive::sockets::SynQueue;
 use crate::model::subject::{NetnsId, Subject};
 
-/// Seconds of the last so many in which a counter grew.
+/// Seconds in which a counter grew, of the last this many.
 const HELD: (u64, u64) = (2, 10);
 
 const COOKIES: &str = "TcpExtTCPReqQFullDoCookies";
@@ -49,7 +49,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
             (false, true) => Severity::Warn,
             (false, false) => continue,
         };
-        // A counter that went backwards since: how much it grew cannot be told.
+        // A counter that went backwards: its growth is unknown.
         let counter = if severity == Severity::Crit { DROPS } else { COOKIES };
         if grown(w, netns, counter).is_none_or(|n| n == 0) {
             continue;

@@ -1,4 +1,4 @@
-//! `tcp-tb-lt-w-stall`: a kernel bug froze the connection.
+//! `tcp-tb-lt-w-stall`: a kernel bug has frozen the connection.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, enter, ss_dst};

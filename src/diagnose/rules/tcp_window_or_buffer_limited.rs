@@ -1,4 +1,4 @@
-//! `tcp-window-or-buffer-limited`: throughput is bounded by a buffer, not by the path.
+//! `tcp-window-or-buffer-limited`: a buffer limits throughput, not the path.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, enter, ss_dst};
@@ -6,21 +6,21 @@ use super::common::sockets::{Case, Cause, Limit, classify, is_gone};
 use super::common::text::{bytes, time_us};
 use crate::model::derive::sockets::{Flow, Suspect};
 
-/// Seconds of a connection that are judged, less the slack of ten ticks.
+/// The time that a connection is evaluated over: 10 s, less the slack of ten ticks.
 const SPAN: Duration = Duration::from_secs(9);
-/// Part of the busy time in which the peer's window must be the limit ...
+/// Fraction of the busy time in which the peer's window must be the limit ...
 const BY_WINDOW: f64 = 0.5;
 /// ... or our send buffer.
 const BY_SNDBUF: f64 = 0.3;
-/// Bytes/s from which on a connection is worth it.
+/// Minimum rate of a connection, bytes/s.
 const MIN_RATE: f64 = 1e6;
-/// Part of the time that it must have data outstanding.
+/// Fraction of the time in which it must have data outstanding.
 const MIN_BUSY: f64 = 0.3;
-/// Lossier than this, the congestion window is the limit.
+/// At a higher loss rate, cwnd is the limit.
 const MAX_LOSS: f64 = 0.01;
-/// A path so long, us, that a small buffer costs throughput ...
+/// min_rtt, us, from which a small buffer costs throughput ...
 const LONG_US: u32 = 5000;
-/// ... when it caps the connection below this, bytes/s.
+/// ... if it caps the connection below this, bytes/s.
 const LOW_CEILING: f64 = 12.5e6;
 
 static DOC: RuleDoc = RuleDoc {
@@ -59,7 +59,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     let all = w.derived.sockets.suspects.iter().filter(|s| !is_gone(w, s));
     let limited = all.filter_map(|s| {
         let case = case(s)?;
-        // A connection that stands still has another cause.
+        // A stalled connection has another cause.
         classify(w, t, s).is_none().then_some(case)
     });
     for g in by_peer(limited, w) {
@@ -91,14 +91,14 @@ fn case(s: &Suspect) -> Option<Case<'_>> {
     }
 }
 
-/// The smaller the window, the less passes: a slow connection is judged as well when the path is
-/// long and there is more to send.
+/// The smaller the window, the lower the rate: a slow connection counts too if the path is long and
+/// there is more to send.
 fn starved(s: &Suspect) -> bool {
     let Some(i) = s.info else { return false };
     i.min_rtt_us().is_some_and(|n| n >= LONG_US) && i.notsent_bytes().is_some_and(|n| n > 0)
 }
 
-/// The buffer, bytes: what may be outstanding at a time.
+/// The buffer in bytes: how much may be outstanding at a time.
 fn buffer(s: &Suspect, limit: Limit) -> Option<u32> {
     match limit {
         Limit::Window => s.info?.snd_wnd(),
@@ -135,7 +135,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
         format!("{}: {what} is the limit, at {}/s", g.who(), bytes(rate as u64)),
     );
     g.fill(&mut f, w);
-    // The engine knows better than one window of ten seconds.
+    // The engine knows better than a single ten-second window.
     f.since = None;
     let Some(flow) = s.flow else { return f };
     shares(&mut f, &flow, limit);

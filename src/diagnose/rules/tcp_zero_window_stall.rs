@@ -1,4 +1,4 @@
-//! `tcp-zero-window-stall`: the peer's application does not read.
+//! `tcp-zero-window-stall`: the peer advertises a zero window: its application does not read.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::evidence;
@@ -15,15 +15,15 @@ static DOC: RuleDoc = RuleDoc {
     condition: "The persist timer runs, bytes wait in the send queue, snd_wnd is 0 and \
         bytes_acked is flat for 5 s; critical at 60 s, info from 3 s. Before Linux 5.4 there is \
         no snd_wnd: rwnd_limited must then grow by 90% of the time. For a stall that began \
-        before watching, the duration is inferred from the probes: each doubles their interval. \
-        Clears when the window opens.",
+        before observation did, the duration is inferred from the probes: each doubles their \
+        interval. Clears when the window opens.",
     look_alikes: "A persist timer with an open window is a packet that this host refuses to \
         send: tcp-local-egress-drop. A window that opens slightly now and then moves \
         bytes_acked: slow, not stalled. Three or more unanswered probes mean that the peer's \
         kernel is silent too: check the path.",
     remedy: "Look at the peer: ss -tnm shows Recv-Q at rb; find out what its reader waits for \
-        (stack, lock, disk, its own peer). On this side, set TCP_USER_TIMEOUT: a zero window \
-        with a living peer stays open for ever.",
+        (stack, lock, disk, its own peer). On this side, set TCP_USER_TIMEOUT: a connection \
+        with a zero window and a live peer stays open forever.",
     sources: "net/ipv4/tcp_timer.c, tcp_probe_timer(). Measured on 6.18 against a peer that \
         accepts and never reads: persist, backoff 5, rto constant at 212 ms, next probe after \
         6.8 s, rwnd_limited 99.5%.",

@@ -8,7 +8,7 @@ use crate::model::subject::{NetnsId, Subject};
 
 /// Datagrams lost in 10 s: 10/s on average.
 const WARN: u64 = 100;
-/// % of what arrived that is critical.
+/// % of the datagrams that arrived from which it is critical.
 const CRIT_PCT: f64 = 5.0;
 
 const ERRORS: [&str; 2] = ["UdpRcvbufErrors", "Udp6RcvbufErrors"];
@@ -55,7 +55,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
             }
             continue;
         }
-        // One socket that lost nearly all is enough to name.
+        // Name the sockets that lost a tenth or more.
         let named: Vec<&Lost> =
             lost.iter().filter(|l| l.packets.saturating_mul(10) >= errors).collect();
         if named.is_empty() {

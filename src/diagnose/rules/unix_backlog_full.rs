@@ -1,4 +1,4 @@
-//! `unix-backlog-full`: a local service does not accept fast enough.
+//! `unix-backlog-full`: a UNIX socket's listen backlog is full.
 
 use crate::diagnose::rules::prelude::*;
 use super::common::lasting::lasting;
@@ -9,11 +9,11 @@ use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::sockets::UnixFull;
 use crate::model::subject::{NetnsId, Subject};
 
-/// Full for so long, with an acceptor that does not run, it is no burst.
+/// If it is full for this long and the accepting process does not run, it is not a burst.
 const STUCK: Duration = Duration::from_secs(5);
-/// Looked at over this time, since a reading may be late.
+/// Evaluated over this time, because a reading may be late.
 const SPAN: Duration = Duration::from_secs(7);
-/// % of a core below which a process does not run.
+/// % of a core below which a process counts as not running.
 const RUNS: f64 = 5.0;
 
 static DOC: RuleDoc = RuleDoc {
@@ -88,8 +88,9 @@ fn fire(w: &Window<'_>, netns: NetnsId, u: &UnixFull) -> Fire {
     f
 }
 
-/// % of a core that the owner and its namesakes use: any of several workers may be the one that
-/// accepts. Threads that stood still have no row; `None`: not all were read, or none can be.
+/// CPU usage of the owner and all processes of the same name, % of a core: any of several workers
+/// may be the one that accepts. Idle threads have no row. `None`: not all threads were read, or
+/// none can be.
 fn runs(w: &Window<'_>, o: &Owner) -> Option<f64> {
     let sched = w.derived.sched.as_ref();
     let sched = sched.filter(|s| s.unread_threads == 0 && !s.threads.is_empty())?;

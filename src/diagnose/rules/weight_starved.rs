@@ -1,4 +1,4 @@
-//! `weight-starved`: siblings of greater weight leave a cgroup next to no CPU time.
+//! `weight-starved`: siblings with more weight leave a cgroup almost no CPU time.
 
 use crate::diagnose::rules::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,19 +9,19 @@ use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::rate::per_second;
 use crate::model::subject::{CgroupId, is_within};
 
-/// ms/s that its threads wait for a CPU, summed up.
+/// Total wait of its threads for a CPU, ms/s.
 const WAITING: f64 = 400.0;
-/// Part of the time its threads are ready to run in which they wait.
+/// Wait as a fraction of the runnable time of its threads.
 const SHARE: f64 = 0.5;
-/// Its weight against that of those who have the CPUs.
+/// The rivals' weight as a multiple of its own.
 const RATIO: f64 = 4.0;
-/// Part of all CPUs that they have.
+/// Fraction of all CPUs that the rivals use.
 const TAKEN: f64 = 0.5;
-/// % of idle time that is left.
+/// Idle time, %.
 const IDLE: f64 = 10.0;
-/// Part of the periods throttled from which on its quota holds it back, not its weight.
+/// Fraction of throttled periods from which the quota is the cause, not the weight.
 const THROTTLED: f64 = 0.1;
-/// Below this part of the thresholds an active finding clears.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -82,7 +82,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     cgroups::unread(w, out, |g| groups.iter().any(|n| n.id == g.id && n.mount == g.mount));
 }
 
-/// Cgroups with a weight as they were read last: a budgeted walk reads some of them at a time.
+/// The latest readings of cgroups with CPU metrics: the budgeted walk reads only some at a time.
 fn recent<'a>(w: &Window<'a>) -> Vec<&'a CgroupFigures> {
     let mut found: BTreeMap<(&str, CgroupId), &'a CgroupFigures> = BTreeMap::new();
     let moments = w
@@ -97,17 +97,17 @@ fn recent<'a>(w: &Window<'a>) -> Vec<&'a CgroupFigures> {
     found.into_values().collect()
 }
 
-/// A cgroup that waits beside others that run.
+/// A cgroup that waits while its rivals run.
 struct Starved<'a> {
     group: &'a CgroupFigures,
     weight: u64,
-    /// What a group has that nobody gave one.
+    /// The default weight.
     default: u64,
-    /// Its threads, summed up.
+    /// Totals of its threads.
     wait_ms_s: f64,
     run_ms_s: f64,
     threads: Vec<&'a ThreadWait>,
-    /// Who has the CPUs: name, weight, cores; the one that uses most first.
+    /// The rivals: name, weight, cores in use; largest usage first.
     rivals: Vec<(String, u64, f64)>,
 }
 
@@ -146,8 +146,8 @@ impl<'a> Starved<'a> {
     }
 }
 
-/// Who is next to `group` with [`RATIO`] times its weight: other groups, and the tasks of the
-/// parent itself, each of which weighs as much as a group that has the default.
+/// Siblings of `group` with [`RATIO`] times its weight: other cgroups, and the tasks of the parent
+/// itself, each of which weighs as much as a cgroup with the default weight.
 fn rivals(
     group: &CgroupFigures,
     (weight, default): (u64, u64),
@@ -156,7 +156,7 @@ fn rivals(
     known: &[&ThreadWait],
 ) -> Vec<(String, u64, f64)> {
     let heavier = |n: u64| n as f64 >= RATIO * weight.max(1) as f64;
-    // Where its usage is counted in another hierarchy, which does not have this group: its threads.
+    // If usage is counted in another hierarchy without this cgroup, add up its threads.
     let used = |g: &CgroupFigures| {
         let counted = g.cpu.and_then(|c| c.usage_cores);
         counted.unwrap_or_else(|| run_ms_s(of_group(known, &g.path)) / 1e3)
@@ -182,7 +182,7 @@ fn rivals(
     out
 }
 
-/// The threads of this group and of those below it.
+/// The threads of this cgroup and of those below it.
 fn of_group<'a>(known: &[&'a ThreadWait], group: &str) -> impl Iterator<Item = &'a ThreadWait> {
     known
         .iter()
@@ -195,7 +195,7 @@ fn run_ms_s<'a>(threads: impl Iterator<Item = &'a ThreadWait>) -> f64 {
     each.fold(0.0, |sum, ms| sum + ms)
 }
 
-/// Does one of these processes own a socket in trouble? The owners of no others are looked up.
+/// Does one of these processes own a socket in trouble? Owners are looked up for such sockets only.
 fn is_waited_for(w: &Window<'_>, threads: &[&ThreadWait]) -> bool {
     let pids: BTreeSet<u32> = threads.iter().map(|t| t.thread.task.pid).collect();
     let s = &w.tick.samples;

@@ -1,6 +1,6 @@
-//! CPUs one by one (`mpstat`, `sar -P`), network devices (`sar -n`) and paging (`sar -B`, `-W`).
+//! Individual CPUs (`mpstat`, `sar -P`), network devices (`sar -n`) and paging (`sar -B`, `-W`).
 //!
-//! These tables may hold a day: what is over in them is a remark with its time.
+//! These tables may cover a whole day: a condition that is over is info, with its time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,35 +10,35 @@ use super::{Judged, some};
 use crate::model::subject::{CpuId, NetnsId, Subject};
 use crate::model::told::{CpuRow, LinkRow, Paging};
 
-/// % of a CPU in softirqs, and times the median of the others.
+/// Softirq time of a CPU, %, and as a multiple of the median of the others.
 const SOFT: f64 = 60.0;
 const TIMES: f64 = 4.0;
-/// % of the speed of a link.
+/// % of the link speed.
 const SPEED: f64 = 90.0;
-/// Packets per second without room in the ring.
+/// Packets per second lost because the ring is full.
 const RING: f64 = 10.0;
-/// Part of all packets that are errors, and errors per second.
+/// Errors as a fraction of all packets, and per second.
 const ERRORS: f64 = 0.01;
 const FEW: f64 = 1.0;
-/// Pages per second: scanned by tasks themselves, swapped in and out. Faults from disk.
+/// Pages per second: scanned by direct reclaim, swapped in and out; major faults per second.
 const SCANNED: f64 = 1000.0;
 const SWAPPED: f64 = 100.0;
 const FAULTS: f64 = 500.0;
-/// Findings of devices.
+/// Maximum number of device findings.
 const MAX_LINKS: usize = 8;
 
-/// Where in a table a condition holds.
+/// The intervals of a table in which a condition is true.
 struct Held<'a> {
     n: usize,
     of: usize,
     first: &'a str,
     last: &'a str,
-    /// In the last interval.
+    /// Whether it is true in the last interval.
     now: bool,
 }
 
 impl Held<'_> {
-    /// A condition of the past is a remark.
+    /// A condition that is over is info.
     fn severity(&self, worst: Severity) -> Severity {
         if self.now || 2 * self.n >= self.of { worst } else { Severity::Info }
     }
@@ -82,7 +82,7 @@ pub(super) fn cpus(rows: &[CpuRow], out: &mut Judged) {
             busy.idle
         ));
     }
-    // The hottest CPU of each interval, if it stands out.
+    // The CPU with the most softirq time of each interval, if it stands out.
     let hot: Vec<(&CpuRow, f64)> = at
         .values()
         .filter_map(|l| {
@@ -124,7 +124,7 @@ fn soft(r: &CpuRow) -> f64 {
     r.soft.unwrap_or(0.0)
 }
 
-/// Device by device.
+/// Each network device.
 pub(super) fn links(rows: &[LinkRow], out: &mut Judged) {
     let names: BTreeSet<&str> = rows.iter().map(|r| r.dev.as_str()).collect();
     if names.is_empty() {
@@ -200,7 +200,7 @@ fn errors(dev: &str, rows: &[&LinkRow]) -> Named {
     let both = |p: Option<(f64, f64)>| p.map_or(0.0, |(a, b)| a + b);
     let bad = |r: &LinkRow| {
         let (n, packets) = (both(r.errors), both(r.packets));
-        // Without a count of packets only many are bad enough.
+        // Without a packet count the number of errors alone must be high.
         if r.packets.is_some() { n >= FEW && n >= ERRORS * packets } else { n >= RING }
     };
     let held = held(rows, |r| &r.time, bad)?;
@@ -226,7 +226,7 @@ fn time(r: &Paging) -> &str {
     &r.time
 }
 
-/// Memory that is short shows in who looks for it.
+/// Direct reclaim, swapping and major faults as signs of short memory.
 pub(super) fn paging(rows: &[Paging], out: &mut Judged) {
     let all: Vec<&Paging> = rows.iter().collect();
     let top = |of: fn(&Paging) -> Option<f64>| rows.iter().filter_map(of).reduce(f64::max);

@@ -1,4 +1,4 @@
-//! What the kernel's log reports.
+//! Findings from the kernel log.
 
 use super::super::rules::common::text::{bytes, sh};
 use super::super::{Evidence, Fire, RuledOut, Severity};
@@ -6,10 +6,10 @@ use super::{Judged, plural, some};
 use crate::model::subject::{CgroupId, CpuId, DiskId, NetnsId, Subject};
 use crate::model::told::{Log, LogEvent, Oom, Trouble};
 
-/// Findings of one kind; the rest is counted.
+/// Maximum number of findings of one kind; the rest is only counted.
 const MAX_OF_A_KIND: usize = 8;
 
-/// A kind of trouble as a finding.
+/// How a kind of kernel log event becomes a finding.
 struct Case {
     kind: Trouble,
     rule: &'static str,
@@ -44,7 +44,7 @@ fn times(e: &LogEvent) -> String {
     if e.count == 1 { String::new() } else { format!(", {} times", e.count) }
 }
 
-/// `{}` in `next` is the subject as one word of a shell.
+/// `{}` in `next` is replaced by the subject, quoted for the shell.
 const CASES: &[Case] = &[
     Case {
         kind: Trouble::HungTask,
@@ -248,7 +248,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// All of the log.
+/// Evaluates the whole log.
 pub(super) fn judge(log: &Log, out: &mut Judged) {
     let mut said = Vec::new();
     for e in &log.events {
@@ -300,7 +300,7 @@ fn plain(log: &Log, e: &LogEvent, case: &Case, out: &mut Judged) {
     out.fire(case.rule, (case.subject)(&e.subject), f);
 }
 
-/// When it was, and that a log does not tell whether it still is.
+/// Adds when it happened, and that a log does not show whether it still happens.
 fn when(log: &Log, e: &LogEvent, f: &mut Fire) {
     let n = Evidence::new("lines", e.count as f64, "", String::new());
     let text = match (&e.first, &e.last) {
@@ -378,12 +378,12 @@ fn oom(log: &Log, e: &LogEvent, out: &mut Judged) {
     out.fire("oom-kill", subject, f);
 }
 
-/// Does the log say this of the same subject, behind the last line of `e`?
+/// Does the log report this event for the same subject after the last line of `e`?
 fn later(log: &Log, e: &LogEvent, kind: Trouble) -> bool {
     log.events.iter().any(|l| l.kind == kind && l.subject == e.subject && l.no > e.no)
 }
 
-/// A link that is back is a remark.
+/// A link that is up again is info.
 fn link_down(log: &Log, e: &LogEvent, out: &mut Judged) {
     let (severity, now) = if later(log, e, Trouble::LinkUp) {
         (Severity::Info, "and has it again")

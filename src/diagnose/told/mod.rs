@@ -1,8 +1,8 @@
-//! Judging what pasted text says beyond the samples of a collector: the kernel's log, `df`,
-//! `free`, `conntrack -S`, `top` and sysstat.
+//! Diagnosis of pasted text that no collector samples: the kernel log, `df`, `free`,
+//! `conntrack -S`, `top` and sysstat.
 //!
-//! Findings bear the names of the rules whose pattern the numbers match. All are suspicions: text
-//! tells what was, for as long as the tool looked. What is well gets a line of figures and no more.
+//! Findings carry the name of the rule whose pattern the numbers match. All are suspected: the text
+//! describes the past, for as long as the tool ran. What is healthy gets a summary line only.
 
 mod activity;
 mod log;
@@ -17,7 +17,7 @@ use crate::model::subject::Subject;
 use crate::model::time::{MonoNs, WallNs};
 use crate::model::told::Told;
 
-/// Rules that only pasted text is judged by so far.
+/// Rules that so far apply to pasted text only.
 pub const RULES: &[&str] = &[
     "clock-slow",
     "compaction-stall",
@@ -37,12 +37,12 @@ pub const RULES: &[&str] = &[
     "task-limit",
 ];
 
-/// What came out of it.
+/// The result.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
     /// Worst first.
     pub findings: Vec<Arc<Finding>>,
-    /// Lines that say what the numbers are, whether well or not.
+    /// Summary lines with the numbers, healthy or not.
     pub figures: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ impl Judged {
             subject,
             fire,
             since: MonoNs(0),
-            // Nobody stamped what was pasted.
+            // Pasted text has no timestamp.
             first_seen: WallNs(0),
             last_seen: WallNs(0),
             active: true,
@@ -63,7 +63,7 @@ impl Judged {
     }
 }
 
-/// Judges it.
+/// Diagnoses pasted text.
 #[must_use]
 pub fn judge(told: &Told) -> Judged {
     let mut out = Judged::default();
@@ -79,12 +79,12 @@ pub fn judge(told: &Told) -> Judged {
     out
 }
 
-/// `3 file systems`: the number with its noun.
+/// A number with its noun: `3 file systems`.
 fn some(n: u64, one: &str) -> String {
     plural(n, one, &format!("{one}s"))
 }
 
-/// [`some`] of a noun with a plural of its own.
+/// [`some`] for nouns with an irregular plural.
 fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }

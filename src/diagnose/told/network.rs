@@ -5,7 +5,7 @@ use super::{Judged, plural, some};
 use crate::model::subject::{NetnsId, Subject};
 use crate::model::told::{Conntrack, Told};
 
-/// Part of the table.
+/// % of the table in use.
 const NEARLY: f64 = 75.0;
 const FULL: f64 = 95.0;
 
@@ -13,8 +13,8 @@ fn netns() -> Subject {
     Subject::Netns { netns: NetnsId(0) }
 }
 
-/// Counters since the module was loaded say nothing about now; what grew between two readings
-/// does. With the two sysctls how full the table is is known.
+/// Totals since the module was loaded say nothing about the present; growth between two readings
+/// does. The two sysctls tell how full the table is.
 pub(super) fn conntrack(told: &Told, out: &mut Judged) {
     let used = match told.conntrack_used {
         (Some(n), Some(max)) if max > 0 => Some((n, max, 100.0 * n as f64 / max as f64)),
@@ -30,7 +30,7 @@ pub(super) fn conntrack(told: &Told, out: &mut Judged) {
     let c = grown.map_or(*last, |first| growth(first, last));
     figures(&c, grown.is_some(), out);
     let (drop, failed) = (c.drop.unwrap_or(0), c.insert_failed.unwrap_or(0));
-    // A clash that could not be resolved counts as both.
+    // A clash that could not be resolved counts in both.
     let no_room = drop.saturating_sub(failed) + c.early_drop.unwrap_or(0);
     let is_full = used.map(|u| u.2 >= NEARLY);
     if no_room > 0 || is_full == Some(true) {
@@ -51,7 +51,7 @@ pub(super) fn conntrack(told: &Told, out: &mut Judged) {
     }
 }
 
-/// What was counted from one reading to another; nothing of a counter that fell.
+/// Growth between two readings; `None` for a counter that fell.
 fn growth(a: &Conntrack, b: &Conntrack) -> Conntrack {
     let d = |a: Option<u64>, b: Option<u64>| a.zip(b).and_then(|(a, b)| b.checked_sub(a));
     Conntrack {
@@ -132,7 +132,7 @@ fn full(counted: Option<(&Conntrack, bool)>, used: Option<(u64, u64, f64)>, out:
     out.fire("conntrack-full", netns(), f);
 }
 
-/// Two packets of one flow at a time: the second finds the entry of the first.
+/// Two packets of one flow at the same time: the second finds the entry of the first.
 fn clash(c: &Conntrack, grown: bool, used: Option<(u64, u64, f64)>, out: &mut Judged) {
     let n = c.insert_failed.unwrap_or(0);
     let since = if grown { "" } else { " once" };

@@ -8,25 +8,25 @@ use super::{Judged, some};
 use crate::model::subject::Subject;
 use crate::model::told::{Filesystem, Memory};
 
-/// % in use.
+/// Usage, %.
 const FULL: f64 = 95.0;
-/// So much that is left is room, whatever the percentage says.
+/// With this many bytes left there is room, whatever the percentage.
 const ROOM: f64 = 20.0 * 1024.0 * 1024.0 * 1024.0;
-/// So many inodes as well.
+/// The same for inodes.
 const INODES: f64 = 1e6;
-/// Part of memory that is available, %.
+/// Available memory, %.
 const LITTLE: f64 = 5.0;
 const NEARLY_NONE: f64 = 2.0;
-/// Part of swap that is free, %.
+/// Free swap, %.
 const SWAP: f64 = 10.0;
-/// Rows named in a finding.
+/// Maximum number of rows named in a finding.
 const NAMED: usize = 5;
 
-/// All rows of `df`.
+/// Evaluates all rows of `df`.
 pub(super) fn filesystems(all: &[Filesystem], out: &mut Judged) {
     let mut rows: Vec<&Filesystem> = Vec::new();
     for f in all.iter().filter(|f| !always_full(f)) {
-        // A device that is mounted twice is full once.
+        // Report a device that is mounted twice only once.
         let twice = |o: &&Filesystem| {
             f.source.starts_with('/')
                 && o.source == f.source
@@ -67,7 +67,7 @@ fn left(bytes_left: f64) -> String {
     bytes(bytes_left.max(0.0) as u64)
 }
 
-/// Images are as large as what is in them, and others count nothing.
+/// Images are always full, and pseudo file systems have no space to count.
 fn always_full(f: &Filesystem) -> bool {
     let image = ["squashfs", "iso9660", "udf", "erofs", "cramfs"];
     let other = ["devtmpfs", "efivarfs", "fuse.snapfuse", "autofs", "proc", "sysfs"];
@@ -157,7 +157,7 @@ fn inodes(empty: &[&Filesystem], out: &mut Judged) {
     out.fire("fs-inodes", Subject::Host, fire);
 }
 
-/// The last reading, and the lowest.
+/// Evaluates the last reading, and reports the lowest.
 pub(super) fn memory(all: &[Memory], out: &mut Judged) {
     let share = |m: &Memory| m.available.filter(|_| m.total > 0.0).map(|a| 100.0 * a / m.total);
     let Some(last) = all.iter().rev().find(|m| share(m).is_some()) else { return };

@@ -5,23 +5,23 @@ use super::{Judged, some};
 use crate::model::subject::{CpuId, Subject};
 use crate::model::told::{Queue, TaskRow, Tasks, Told};
 
-/// % of a CPU that a kernel thread takes: ksoftirqd; kswapd and kcompactd.
+/// CPU usage of a kernel thread, %: ksoftirqd; kswapd and kcompactd.
 const SOFTIRQ: f64 = 60.0;
 const RECLAIM: f64 = 30.0;
-/// Tasks in state D that are more than a disk at work.
+/// Number of tasks in D state that is more than normal disk activity.
 const BLOCKED: usize = 5;
-/// % of idle time beside them.
+/// Idle time meanwhile, %.
 const IDLE: f64 = 60.0;
 /// % of the time that a task waits for a CPU, and for block I/O.
 const WAITS: f64 = 50.0;
 const WAITS_IO: f64 = 40.0;
-/// More is no time: counting that begins within the interval makes such numbers (seen: 27,500
-/// times the interval after `sysctl kernel.task_delayacct=1`).
+/// More is not a valid time: such numbers appear when accounting is turned on within the interval
+/// (seen: 27,500 times the interval after `sysctl kernel.task_delayacct=1`).
 const NO_TIME: f64 = 100.0 * 1000.0;
 /// Runnable tasks per CPU.
 const QUEUE: f64 = 4.0;
 
-/// All of it.
+/// Evaluates all task tables and the run queue.
 pub(super) fn judge(told: &Told, out: &mut Judged) {
     for t in &told.tasks {
         figures(t, out);

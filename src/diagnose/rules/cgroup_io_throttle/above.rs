@@ -1,5 +1,5 @@
-//! I/O that waits above the disks, where no limit that can be read explains it: tasks wait while
-//! the disks have nothing to do. Where is known then, not what by: it is a remark at most.
+//! I/O that waits above the disks and that no readable limit explains: tasks wait while the disks
+//! have nothing to do. That tells where it waits but not why, so it is info at most.
 
 use super::super::super::{
     Confidence, Evidence, Fire, RuledOut, Severity, Thresholds, Verdicts, Window,
@@ -11,14 +11,14 @@ use super::{CALM, CLEAR, PRESSURE, QUEUE};
 use crate::model::derive::disks::DiskFigures;
 use crate::model::subject::Subject;
 
-/// Protected groups that are named.
+/// Maximum number of latency or cost settings named in a finding.
 const NAMED: usize = 3;
 
-/// Judges the host.
+/// Evaluates the whole host.
 pub(super) fn judge(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     let Some(some) = w.derived.psi.and_then(|p| p.io_some) else { return };
     let disks: Vec<&DiskFigures> = leaves(w).collect();
-    // Without a disk there is nothing to wait above of.
+    // Without a disk there is nothing to wait above.
     if disks.is_empty() || !disks.iter().all(|d| calm(d, t)) {
         return;
     }
@@ -36,8 +36,8 @@ fn calm(d: &DiskFigures, t: &Thresholds) -> bool {
     quick && d.aqu_sz < QUEUE && d.stuck_for.is_zero()
 }
 
-/// % of the time with a request in flight, as far as it can explain that somebody waits. Some
-/// kernels sample util: the queue tells as much.
+/// % of the time with a request in flight, as an explanation for waiting tasks. Some kernels only
+/// sample util, so the queue counts as well.
 fn in_flight(d: &DiskFigures) -> f64 {
     d.util.max(100.0 * d.aqu_sz).clamp(0.0, 100.0)
 }
@@ -84,8 +84,8 @@ fn fire(w: &Window<'_>, disks: &[&DiskFigures], some: f64, busy: f64) -> Fire {
     f
 }
 
-/// Who has a right to a latency or a share of a disk: others wait for it, and nothing counts how
-/// long.
+/// io.latency targets and io.cost settings: other cgroups wait because of them, and nothing counts
+/// for how long.
 fn shares(w: &Window<'_>) -> Vec<String> {
     let mut out = Vec::new();
     for g in w.derived.cgroups.iter().flat_map(|g| g.iter()) {

@@ -1,4 +1,4 @@
-//! `cgroup-io-throttle`: a limit of a cgroup, not the disk, delays I/O.
+//! `cgroup-io-throttle`: a cgroup limit, not the disk, delays I/O.
 
 mod above;
 mod pinned;
@@ -13,18 +13,19 @@ use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::rate::ratio;
 use pinned::Near;
 
-/// % of the time that some task waits for I/O.
+/// io PSI some, %.
 const PRESSURE: f64 = 20.0;
-/// Rate against the limit.
+/// Rate as a fraction of the limit.
 const AT_LIMIT: f64 = 0.9;
-/// A rate beyond this is not held back: the limit was lifted or raised since it was read.
+/// Above this fraction of the limit a rate is not throttled: the limit was raised or removed since
+/// it was read.
 const BEYOND: f64 = 1.5;
-/// The disk is calm: latency against that of an empty queue, and queue.
+/// The disk is calm below these: latency relative to an empty queue, and queue.
 const CALM: f64 = 2.0;
 const QUEUE: f64 = 2.0;
-/// Or it has pauses, %: what a limit lets pass comes in gulps, which queue for a moment.
+/// Or it has pauses, util %: a limit lets requests through in bursts, which queue briefly.
 const PAUSES: f64 = 90.0;
-/// An active finding stays above this part of the thresholds.
+/// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
@@ -77,7 +78,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         let used = |part: f64| worst.share.is_none_or(|s| s >= part * AT_LIMIT);
         let pinned = worst.near.pinned().is_some();
         if pinned || (worst.calm && used(1.0) && waits(1.0)) {
-            // Nothing that is known speaks for it.
+            // Without a rate and without PSI there is no evidence at all.
             if worst.share.is_some() || pressure.some.is_some() {
                 throttled = true;
                 out.fire(subject(g), fire(w, g, &worst, &pressure));
@@ -94,19 +95,19 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     cgroups::unread(w, out, limited);
 }
 
-/// One limit of a cgroup on a disk.
+/// A limit of a cgroup on a disk.
 struct Limit<'a> {
     disk: &'a DiskFigures,
     kind: Kind,
     most: f64,
-    /// The rate of that kind, and its share of the limit; `None` when it is not counted.
+    /// The rate, and its fraction of the limit; `None` if not counted.
     rate: Option<f64>,
     share: Option<f64>,
-    /// How near the rate stays to it.
+    /// How close the rate stays to the limit.
     near: Near,
-    /// The disk is quick and has no queue.
+    /// The disk is fast and has no queue.
     calm: bool,
-    /// Latency of the disk against normal, and its queue.
+    /// The disk's latency relative to normal, and its queue, as text.
     state: String,
 }
 
@@ -174,11 +175,11 @@ impl Kind {
     fn rate(self, io: &CgroupIoFigures) -> Option<f64> {
         (self.rate)(io)
     }
-    /// Can it pass at this rate while the limit holds?
+    /// Is this rate possible with the limit in force?
     fn in_force(self, rate: f64, limit: f64) -> bool {
         rate <= BEYOND * limit + if self.bytes { 0.0 } else { pinned::SLICES }
     }
-    /// What one request counts.
+    /// What one request counts towards the limit.
     fn request(self, io: &CgroupIoFigures) -> f64 {
         if !self.bytes {
             return 1.0;
@@ -187,7 +188,7 @@ impl Kind {
     }
 }
 
-/// The limit that holds a group back most, on a disk that is not to blame itself.
+/// The limit that throttles a cgroup most, on a disk that is not to blame itself.
 fn limited<'a>(w: &Window<'a>, g: &CgroupFigures, t: &Thresholds) -> Option<Limit<'a>> {
     let mut worst: Option<Limit<'a>> = None;
     for io in &g.io {
@@ -212,7 +213,7 @@ fn limit<'a>(
     let most = kind.limit(io)?;
     let disk = w.derived.disk(io.dev)?;
     let rate = kind.rate(io);
-    // Without completions nothing passes at all: that is no limit.
+    // Without completions nothing gets through at all: that is not a limit.
     let r = disk.await_ms?;
     let reference = reference(disk, t);
     let quick = r <= CALM * reference.ms;
@@ -225,13 +226,13 @@ fn limit<'a>(
     Some(Limit { disk, kind, most, rate, share: rate.map(|r| r / most), near, calm, state })
 }
 
-/// Who waits for I/O, and whose tasks these are.
+/// I/O pressure, and whose tasks it covers.
 struct Pressure {
-    /// % of the time; `None` without PSI.
+    /// io PSI some, %; `None` without PSI.
     some: Option<f64>,
-    /// These are tasks of the cgroup.
+    /// It covers the cgroup's own tasks only.
     own: bool,
-    /// Another disk that tasks of the host may wait for instead.
+    /// Another disk that the host's tasks may be waiting for instead.
     other: Option<String>,
 }
 
@@ -256,7 +257,7 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, l: &Limit<'_>, pressure: &Pressure) -
     let waits = pressure.some.is_some_and(|p| p >= PRESSURE);
     let pinned = l.near.pinned();
     let sure = l.share.is_some() && waits && pressure.other.is_none();
-    // What is not known only lowers the severity.
+    // Missing information lowers the severity.
     let warn = sure || (pinned.is_some() && pressure.some.is_some());
     let limit = l.kind.show(l.most);
     let mut f = Fire::new(
@@ -303,7 +304,7 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, l: &Limit<'_>, pressure: &Pressure) -
     f
 }
 
-/// Whether anyone is seen to wait.
+/// Whether tasks are seen waiting.
 fn waiting(f: &mut Fire, pressure: &Pressure) {
     let of = if pressure.own { "tasks of the cgroup" } else { "tasks of the host" };
     match pressure.some {
@@ -326,7 +327,7 @@ fn waiting(f: &mut Fire, pressure: &Pressure) {
     }
 }
 
-/// Tasks that wait in the throttle, by name.
+/// Tasks that wait in the throttling code, by name.
 fn blocked(f: &mut Fire, w: &Window<'_>) {
     let Some(s) = w.tick.samples.processes.as_ref() else { return };
     let waits = |wchan: &str| wchan.contains("throtl") || wchan.contains("rq_qos");

@@ -1,6 +1,6 @@
-//! A rate that stays on its limit. Who submits and does not wait (`libaio`, `io_uring`) is in no
-//! pressure figure: then the rate itself says that more is asked for than passes. The kernel holds
-//! a group to its limit within a tenth of a percent; nobody paces himself as near by chance.
+//! A rate pinned to its limit. Asynchronous I/O (`libaio`, `io_uring`) does not show up in PSI, but
+//! the rate itself shows that more is requested than gets through: the kernel enforces a limit to
+//! within a tenth of a percent, and no program paces itself that precisely by chance.
 
 use std::time::Duration;
 
@@ -8,37 +8,37 @@ use super::super::super::Window;
 use super::Kind;
 use crate::model::derive::cgroups::{CgroupFigures, CgroupIoFigures};
 
-/// Each sample is so near to the limit. The kernel grants in slices of 100 ms, and a look falls
-/// anywhere in one: a second may have nine of them or eleven.
+/// Every sample is this close to the limit. The kernel grants in slices of 100 ms, and a sample may
+/// fall anywhere in one: a second may contain nine of them or eleven.
 const NEAR: f64 = 0.1;
-/// Their mean comes as near from below.
+/// The mean of the samples is at most this far below the limit.
 pub(super) const REACHED: f64 = 0.005;
-/// Samples that the mean is of, at most.
+/// Maximum number of samples in the mean.
 const SAMPLES: usize = 8;
-/// And over at least. Not always all of them: the first look just behind a slice and the last one just
-/// before the next are a tenth of a second short of the limit.
+/// Minimum time that the mean covers. It need not be all samples: if the first sample comes just
+/// after a slice and the last one just before the next, the rate falls a tenth of a second short.
 const LEAST: Duration = Duration::from_millis(2500);
-/// One request passes in each of the slices of 100 ms, however low a limit of requests is.
+/// One request gets through in each slice of 100 ms, however low an IOPS limit is.
 pub(super) const SLICES: f64 = 10.0;
 
-/// A rate against its limit.
+/// A rate relative to its limit.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Near {
-    /// It stays there.
+    /// Pinned to the limit.
     Pinned {
-        /// Mean against the limit.
+        /// Mean as a fraction of the limit.
         share: f64,
-        /// Over so long.
+        /// Time that the mean covers.
         lasted: Duration,
     },
-    /// Not quite, or not yet.
+    /// Close, but not pinned, or not yet.
     Close,
-    /// It has nothing to do with it.
+    /// Not related to the limit.
     No,
 }
 
 impl Near {
-    /// Mean against the limit, and over how long, when it stays there.
+    /// Mean as a fraction of the limit, and the time it covers, if pinned.
     pub(super) fn pinned(self) -> Option<(f64, Duration)> {
         match self {
             Self::Pinned { share, lasted } => Some((share, lasted)),
@@ -47,7 +47,7 @@ impl Near {
     }
 }
 
-/// How near the rate of this group stays to a limit.
+/// How close the rate of this cgroup stays to a limit.
 pub(super) fn near(w: &Window<'_>, g: &CgroupFigures, io: &CgroupIoFigures, kind: Kind) -> Near {
     let Some(limit) = kind.limit(io) else { return Near::No };
     if !within(kind, io, g.dt, limit) {
@@ -68,7 +68,7 @@ pub(super) fn near(w: &Window<'_>, g: &CgroupFigures, io: &CgroupIoFigures, kind
         .unwrap_or(Near::Close)
 }
 
-/// Is the mean of these samples the limit?
+/// Does the mean of these samples reach the limit?
 fn reaches(run: &[(f64, f64, Duration)], limit: f64) -> Option<Near> {
     let (mut done, mut largest, mut lasted) = (0.0, 0.0_f64, Duration::ZERO);
     for &(rate, request, dt) in run {
@@ -76,14 +76,14 @@ fn reaches(run: &[(f64, f64, Duration)], limit: f64) -> Option<Near> {
         largest = largest.max(request);
         lasted += dt;
     }
-    // The last request may have passed just after the last look.
+    // The last request may have got through just after the last sample.
     let asked = limit * lasted.as_secs_f64();
     (lasted >= LEAST && done + largest >= (1.0 - REACHED) * asked)
         .then(|| Near::Pinned { share: done / asked, lasted })
 }
 
-/// Can a sample of this length be one under the limit, with more asked for? One request more or
-/// less is no difference.
+/// Is a sample of this length consistent with being throttled by the limit? One request more or
+/// less does not matter.
 fn within(kind: Kind, io: &CgroupIoFigures, dt: Duration, limit: f64) -> bool {
     let Some(rate) = kind.rate(io) else { return false };
     let one = kind.request(io) / dt.as_secs_f64().max(f64::MIN_POSITIVE);

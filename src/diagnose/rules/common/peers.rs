@@ -14,9 +14,9 @@ use crate::model::subject::{Endpoint, NetnsId, Subject};
 /// More peers than this with the same cause at the same time become one finding about the network
 /// namespace: the cause is on this side.
 const MAX_PEERS: usize = 8;
-/// Examples in a finding.
+/// Maximum number of examples in a finding.
 const EXAMPLES: usize = 5;
-/// Sockets that a finding marks.
+/// Maximum number of sockets that a finding marks.
 const MARKED: usize = 1000;
 
 /// Cases with the same cause and peer, or of one namespace if there are many peers.

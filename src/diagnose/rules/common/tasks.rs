@@ -9,7 +9,7 @@ use crate::collect::processes::BlockedTask;
 use crate::model::derive::cpu::ThreadWait;
 use crate::model::subject::TaskId;
 
-/// Threads named in a finding.
+/// Maximum number of threads named in a finding.
 const NAMED: usize = 5;
 /// How long a list of blocked tasks stays valid.
 const FRESH: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
-//! What eBPF adds: the distribution of the waits for a CPU and who waited longest; and the
-//! whole judgement where the kernel tells no thread's wait.
+//! What eBPF adds: the distribution of the waits for a CPU and the longest waiter, and the whole
+//! verdict if the kernel does not report waits per thread.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,11 @@ use crate::model::derive::bpf::{Latency, RunqFigures};
 use crate::model::derive::cpu::CpuFigures;
 use crate::model::subject::{CgroupId, CpuId, Subject};
 
-/// One in a hundred waits for this CPU is long, and such waits are much of this thread's time.
+/// Is one in a hundred waits for this CPU long, and do long waits take up much of this thread's
+/// time?
 pub(super) fn waits_long(b: &RunqFigures, cpu: CpuId, tid: u32) -> bool {
     let long = b.cpu(cpu).is_some_and(|c| c.latency.is_some_and(long));
-    // Not every long wait is listed on a busy CPU: half of what matters is enough.
+    // On a busy CPU not every long wait is listed: half of the threshold is enough.
     let least_ns = 1e6 * LEAST_MS_S * b.dt.as_secs_f64() / 2.0;
     let own = |t: &TaskWaits| to_ms(t.max_ns) >= SLICE_MS && t.sum_ns as f64 >= least_ns;
     long && b.tasks.iter().any(|t| t.tid == tid && own(t))
@@ -27,7 +28,7 @@ fn long(l: Latency) -> bool {
     to_ms(l.p99_ns) >= SLICE_MS
 }
 
-/// The distribution, and who waited longest.
+/// Adds the distribution of the waits and the longest waiter.
 pub(super) fn evidence(f: &mut Fire, w: &Window<'_>, cpu: CpuId, bpf: &RunqFigures) {
     let Some(row) = bpf.cpu(cpu) else { return };
     if let Some(l) = row.latency {
@@ -57,7 +58,7 @@ fn name(t: &TaskWaits) -> String {
     format!("{}/{}", t.comm.as_deref().unwrap_or("?"), t.tid)
 }
 
-/// Judges all that wait for a CPU as one.
+/// Evaluates all threads that wait for a CPU as one.
 pub(super) fn judge(
     w: &Window<'_>,
     cpus: &CpuFigures,
@@ -86,7 +87,7 @@ pub(super) fn judge(
     }
 }
 
-/// Is a quota the reason why threads waited for this CPU? `None`: not known of any of them.
+/// Did threads wait for this CPU because of a quota? `None`: unknown for all of them.
 fn throttled(w: &Window<'_>, bpf: &RunqFigures, cpu: CpuId) -> Option<bool> {
     let groups: BTreeSet<CgroupId> =
         bpf.tasks.iter().filter(|t| t.cpu == cpu).filter_map(|t| t.cgroup).collect();

@@ -1,4 +1,4 @@
-//! `runq-latency-idle-elsewhere`: threads wait for a CPU while another one idles.
+//! `runq-latency-idle-elsewhere`: threads wait for a CPU while another one is idle.
 
 mod measured;
 
@@ -13,31 +13,32 @@ use crate::model::derive::bpf::RunqFigures;
 use crate::model::derive::cpu::{CpuFigures, ThreadWait};
 use crate::model::subject::{CpuId, Subject, TaskId};
 
-/// Waiting as a part of waiting and running.
+/// Waiting as a fraction of runnable time.
 const WARN: f64 = 0.3;
 const CRIT: f64 = 0.6;
 /// Below this an active finding clears.
 const CLEAR: f64 = 0.2;
-/// Wait per time slice, ms: its mean, or where waits are measured, that of 99%.
+/// Wait per time slice, ms: the mean, or with eBPF the 99th percentile.
 const SLICE_MS: f64 = 3.0;
-/// A thread that waited less than this, ms per second, is not worth a word.
+/// Minimum wait of a thread, ms/s.
 const LEAST_MS_S: f64 = 100.0;
-/// Short waits count as well on a CPU that is idle for no more than this, % ...
+/// Short waits count too on a CPU that is at most this idle, % ...
 const FULL: f64 = 5.0;
-/// ... and for which so many threads wait at any moment, ms per second in sum.
+/// ... and for which threads wait this long in total, ms/s.
 const CROWD_MS_S: f64 = 1500.0;
-/// Waits as long and as seldom as this, ms and per second, may be sleep that the kernel counts.
+/// Waits this long (ms) at fewer than this many slices per second may be sleep that the kernel
+/// counts as run_delay.
 const SLEEP_MS: f64 = 64.0;
 const SLEEP_SLICES_S: f64 = 5.0;
-/// A CPU counts as idle from here, %.
+/// A CPU counts as idle from here on, %.
 const IDLE: f64 = 80.0;
-/// A CPU on which threads queue is not idle by more than this, %.
+/// A CPU on which threads queue is at most this idle, %.
 const BUSY: f64 = 20.0;
-/// Throttled time may be this part of the wait.
+/// Throttled time must be below this fraction of the wait.
 const THROTTLED: f64 = 0.1;
-/// Threads that a finding marks.
+/// Maximum number of threads that a finding marks.
 const MARKED: usize = 1000;
-/// Threads that a budgeted reading skipped are taken from moments up to this old.
+/// Threads that were skipped by the reading budget are taken from samples up to this old.
 const REMEMBER: Duration = Duration::from_secs(4);
 
 static DOC: RuleDoc = RuleDoc {
@@ -137,19 +138,19 @@ const SLEPT: &str = "whether threads waited or slept: kernels from 6.12 on count
     thread as run_delay when it is moved while falling asleep; eBPF tells";
 const NO_SOURCE: &str = "waits for a CPU: no /proc/PID/schedstat (CONFIG_SCHED_INFO), and no eBPF";
 
-/// A thread that waits without its quota being the reason.
+/// A thread that waits, and not because of a quota.
 struct Waiter<'a> {
     wait: &'a ThreadWait,
     share: f64,
     slice_ms: f64,
-    /// Why run_delay alone does not convict it.
+    /// Why run_delay alone is not enough evidence.
     doubt: Option<&'static str>,
-    /// Throttled time of its cgroups was known and small.
+    /// Throttled time of its cgroups is known and small.
     throttle_known: bool,
 }
 
-/// The threads with their youngest figures: of this moment, and where the reading is budgeted
-/// also of those just before.
+/// The threads with their latest metrics: from this tick, and with a reading budget also from the
+/// ticks just before.
 fn threads<'a>(w: &Window<'a>) -> Vec<&'a ThreadWait> {
     let mut out: BTreeMap<TaskId, &'a ThreadWait> = BTreeMap::new();
     let now = w.tick.mono;
@@ -166,14 +167,14 @@ fn threads<'a>(w: &Window<'a>) -> Vec<&'a ThreadWait> {
     out.into_values().collect()
 }
 
-/// Does it wait so much that it is worth a word, and not by its own will?
+/// Does it wait long enough, and is it neither niced nor SCHED_IDLE?
 fn matters(t: &ThreadWait) -> bool {
     let nice = t.thread.nice.unwrap_or(0) > 0 || t.thread.policy == Some(SCHED_IDLE);
     !nice && t.wait_ms_s() >= LEAST_MS_S && t.wait_share().is_some_and(|s| s >= CLEAR)
 }
 
-/// CPUs without idle time that threads always wait for. There even short waits hold work back:
-/// each request waits for each of the others.
+/// CPUs without idle time for which threads always wait. There even short waits delay work: each
+/// request waits for all the others.
 fn crowded(cpus: &CpuFigures, threads: &[&ThreadWait]) -> BTreeSet<CpuId> {
     let mut sums: BTreeMap<CpuId, f64> = BTreeMap::new();
     for t in threads.iter().filter(|t| matters(t)) {
@@ -200,7 +201,7 @@ fn waiter<'a>(
     }
     let (share, slice_ms) = (t.wait_share()?, t.wait_per_slice_ms()?);
     let home = t.thread.last_cpu?;
-    // A thread that waits while its CPU idles is throttled, or frozen, or just moved.
+    // A thread that waits while its CPU is idle is throttled or frozen, or has just moved.
     if cpus.cpu(home).is_some_and(|s| s.idle + s.iowait > BUSY) {
         return None;
     }
@@ -217,7 +218,7 @@ fn waiter<'a>(
     Some((home, waiter))
 }
 
-/// What run_delay of this thread may be other than one long wait after the other.
+/// What the run_delay of this thread may be, other than a series of long waits.
 fn doubt(w: &Window<'_>, t: &ThreadWait, slice_ms: f64) -> Option<&'static str> {
     if slice_ms < SLICE_MS {
         // A mean hides the long waits of a thread that is woken often.
@@ -227,7 +228,7 @@ fn doubt(w: &Window<'_>, t: &ThreadWait, slice_ms: f64) -> Option<&'static str> 
     (seldom && counts_sleep(&w.host.kernel)).then_some(SLEPT)
 }
 
-/// Whether tasks of this kernel may stay queued while they sleep: since 6.12.
+/// May tasks of this kernel stay queued while they sleep? Since 6.12.
 fn counts_sleep(release: &str) -> bool {
     let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (parts.next(), parts.next()) {
@@ -236,10 +237,10 @@ fn counts_sleep(release: &str) -> bool {
     }
 }
 
-/// Throttled time of a cgroup and those above it, ns, scaled to an interval of `dt`. `None`:
-/// its counters were not read.
+/// Maximum throttled time of a cgroup and those above it, ns, scaled to an interval of `dt`.
+/// `None`: the counters were not read.
 fn throttled_ns(w: &Window<'_>, path: &str, dt: Duration) -> Option<f64> {
-    // Groups are walked on a budget: on a big host not every few seconds.
+    // cgroups are read on a budget: on a big host not every few seconds.
     let moments = w.history.back_from(w.tick.seq);
     let moments = moments.take_while(|m| w.tick.mono.since(m.tick.mono) <= cgroups::REMEMBER);
     let groups = moments.filter_map(|m| m.derived.cgroups.as_deref()).find(|g| !g.is_empty())?;
@@ -333,7 +334,7 @@ fn who_runs(cpu: CpuId) -> String {
     format!("ps -eLo pid,tid,psr,pcpu,comm | awk '$3 == {}' | sort -rnk4 | head", cpu.0)
 }
 
-/// Why the threads stay: their mask, or the scheduler.
+/// Adds the affinity mask, which may be why the threads stay there.
 fn allowed(f: &mut Fire, x: &Waiter<'_>) {
     match &x.wait.thread.allowed {
         Some(list) => {
@@ -344,8 +345,8 @@ fn allowed(f: &mut Fire, x: &Waiter<'_>) {
     }
 }
 
-/// A thread of the kernel that belongs to one CPU (`ksoftirqd/3`, `kworker/3:1`): it has
-/// `PF_NO_SETAFFINITY`, and taskset fails with EINVAL.
+/// Is it a per-CPU kernel thread (`ksoftirqd/3`, `kworker/3:1`)? It has `PF_NO_SETAFFINITY`, and
+/// taskset fails with EINVAL.
 fn is_per_cpu_thread(comm: &str) -> bool {
     let Some((name, rest)) = comm.split_once('/') else { return false };
     let kind = ["ksoftirqd", "migration", "cpuhp", "idle_inject", "irq_work", "rcuc", "ktimers"];
