@@ -15,11 +15,18 @@ use crate::stage::{Case, about_group, anywhere, fault, says, within};
 const PING: &[u8] = b"PING\r\n";
 const SPIN: &str = "while :; do :; done";
 
-/// pgbench that only reads, so often per second: without a rate it keeps both CPUs busy before
-/// anything is broken.
-fn select_only(net: &Pair, dir: &Dir, clients: &str, rate: &str) -> Held {
-    let argv = [&*pg("pgbench"), "-S", "-n", "-R", rate, "-T", "600", "-h", HOST, "-c", clients];
-    client(net, &dir.path, &[&argv[..], &["-U", "postgres", "postgres"]].concat())
+/// pgbench that only reads, at this part of what the machine can do: without a rate it keeps both
+/// CPUs busy before anything is broken, and a fixed one is little to a fast machine.
+fn select_only(net: &Pair, dir: &Dir, clients: &str, part: f64) -> Held {
+    let bench = pg("pgbench");
+    let to = ["-S", "-n", "-h", HOST, "-c", clients, "-U", "postgres"];
+    let trial = [&[&*bench], &to[..], &["-T", "2", "postgres"]].concat();
+    let said = net.a.exec(&trial);
+    let most = said.lines().find_map(|l| l.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+    let most: f64 = most.unwrap_or_else(|| panic!("no rate in {said}"));
+    let rate = format!("{:.0}", part * most);
+    let long = [&[&*bench], &to[..], &["-T", "600", "-R", &rate, "postgres"]].concat();
+    client(net, &dir.path, &long)
 }
 
 /// postgres gets a tenth of a CPU.
@@ -32,7 +39,7 @@ fn postgres_under_a_quota() {
         let (net, dir) = (Pair::new(), Dir::new());
         let groups = [&group];
         let _pg = servers::postgres(Home { groups: &groups, ..Home::new(&net, &dir.path) }, &[]);
-        let _load = select_only(&net, &dir, "2", "2000");
+        let _load = select_only(&net, &dir, "2", 0.4);
         stage.watch(14);
         stage.breaks();
         group.set("cpu.cfs_quota_us", "10000");
@@ -51,7 +58,7 @@ fn postgres_on_one_cpu() {
     fault(&case, |stage| {
         let (net, dir) = (Pair::new(), Dir::new());
         let postgres = servers::postgres(Home::new(&net, &dir.path), &[]);
-        let load = select_only(&net, &dir, "4", "11000");
+        let load = select_only(&net, &dir, "4", 0.75);
         wait_for("four backends", secs(5), || {
             (net.b.ss("state established sport = :5432").len() >= 4).then_some(())
         });

@@ -3,13 +3,14 @@
 use crate::diagnose::rules::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use super::common::counters::{Lost, losers};
 use super::common::doing;
 use super::common::lasting::lasting;
 use super::common::peers::enter;
 use super::common::text::count;
-use crate::collect::sockets::{NetnsTable, Proto, SockState};
+use crate::collect::sockets::{Owner, Proto, SockState};
 use crate::model::derive::sockets::Suspect;
-use crate::model::subject::{Endpoint, NetnsId, SockId, Subject};
+use crate::model::subject::{Endpoint, NetnsId, Subject};
 
 /// The time over which overflows are counted.
 const SPAN: Duration = Duration::from_secs(10);
@@ -25,9 +26,9 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-listen-overflow"),
     title: "a server accepts too slowly: its accept queue overflows and clients time out",
     condition: "ListenOverflows grew within 10 s; the listener is the one whose accept queue \
-        was at its limit in that time, or the only one in its network namespace. Critical at 5/s \
-        or more in 5 of 10 s. If there are several and no queue was full when sampled, the \
-        finding names the namespace and is suspected.",
+        was at its limit in that time; if none was full when sampled, the one whose own drop \
+        count (skmem d) grew. Critical at 5/s or more in 5 of 10 s. If no socket shows it, the \
+        finding names the network namespace and is suspected.",
     look_alikes: "ListenDrops alone also counts SYNs dropped for lack of memory or a route. A \
         full SYN queue counts TCPReqQFullDrop. From the client this looks like a firewall that \
         drops: SYN-SENT with retransmissions, or ESTABLISHED with a request that is \
@@ -73,21 +74,16 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         };
         let whole = Subject::Netns { netns };
         let full = full_listeners(w, netns);
-        let mut whose: Vec<Whose<'_>> = full.iter().map(|(l, f)| Whose::Full(*l, f)).collect();
-        if whose.is_empty() {
-            // A short queue fills and drains between two looks: who else could it be?
-            whose.extend(only_listener(w, netns).map(|(l, id)| Whose::Only(l, id)));
-        }
-        if whose.is_empty() {
+        let droppers = if full.is_empty() { droppers(w, netns) } else { BTreeMap::new() };
+        if full.is_empty() && droppers.is_empty() {
             out.fire(whole, fire(w, netns, c.delta, Whose::Unknown));
             continue;
         }
         out.clear(whole);
-        for l in whose {
-            let subject = l.local().map_or(Subject::Netns { netns }, |local| {
-                Subject::Listener { local, netns }
-            });
-            out.fire(subject, fire(w, netns, c.delta, l));
+        let full = full.iter().map(|(l, f)| (*l, Whose::Full(*l, f)));
+        for (local, whose) in full.chain(droppers.iter().map(|(l, d)| (*l, Whose::Drops(d)))) {
+            let subject = Subject::Listener { local, netns };
+            out.fire(subject, fire(w, netns, c.delta, whose));
         }
     }
 }
@@ -97,51 +93,34 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
 enum Whose<'a> {
     /// It was seen full.
     Full(Endpoint, &'a Full),
-    /// The namespace has no other.
-    Only(Endpoint, SockId),
-    /// One of several.
+    /// It was not, and counted drops.
+    Drops(&'a Lost),
+    /// Nothing tells.
     Unknown,
 }
 
 impl<'a> Whose<'a> {
     fn local(self) -> Option<Endpoint> {
         match self {
-            Self::Full(local, _) | Self::Only(local, _) => Some(local),
+            Self::Full(local, _) => Some(local),
+            Self::Drops(l) => Some(l.socket.local),
             Self::Unknown => None,
         }
     }
-    fn full(self) -> Option<&'a Full> {
+    fn owner(self) -> Option<&'a Owner> {
         match self {
-            Self::Full(_, l) => Some(l),
-            Self::Only(..) | Self::Unknown => None,
+            Self::Full(_, l) => l.socket.owner.as_ref(),
+            Self::Drops(l) => l.socket.owner.as_ref(),
+            Self::Unknown => None,
         }
     }
 }
 
-/// The TCP listener of a namespace that has one only; sockets that share a port by SO_REUSEPORT
-/// are one.
-fn only_listener(w: &Window<'_>, netns: NetnsId) -> Option<(Endpoint, SockId)> {
-    let mut found: Option<(Endpoint, SockId)> = None;
-    for t in tables(w, netns) {
-        let rows = &t.inet;
-        for i in (0..rows.len()).filter(|i| rows.state[*i] == SockState::LISTEN) {
-            let local = rows.local_endpoint(i);
-            match found {
-                _ if rows.proto[i] != Proto::Tcp => {}
-                Some((first, _)) if first != local => return None,
-                _ => found = Some((local, t.id(i))),
-            }
-        }
-    }
-    found
-}
-
-/// The sockets of a namespace.
-fn tables<'a>(w: &Window<'a>, netns: NetnsId) -> impl Iterator<Item = &'a Arc<NetnsTable>> {
-    let s = &w.tick.samples;
-    let spaces = [s.sockets.as_ref(), s.netns_sockets.as_ref()];
-    let tables = spaces.into_iter().flatten().flat_map(|x| &x.data.spaces);
-    tables.filter(move |t| t.netns == netns)
+/// Listeners whose own drop count (skmem d) grew in the span: it grows with each overflow. A short
+/// queue fills and drains between two samples.
+fn droppers(w: &Window<'_>, netns: NetnsId) -> BTreeMap<Endpoint, Lost> {
+    let lost = losers(w, netns, |d| d.proto == Proto::Tcp && d.state == SockState::LISTEN);
+    lost.into_iter().map(|l| (l.socket.local, l)).collect()
 }
 
 /// For a single sample with at best the totals since boot: a queue over its limit drops the next
@@ -210,10 +189,11 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, whose: Whose<'_>) -> Fir
     }
     match whose {
         Whose::Full(_, l) => listener(&mut f, w, l),
-        Whose::Only(local, id) => {
-            f.sockets.push(id);
-            let text = format!("{local} is the only TCP listener of its namespace");
-            f.evidence.push(Evidence::text("listener", text));
+        Whose::Drops(l) => {
+            let text = format!("its own drops (skmem d) +{} in 10 s", l.packets);
+            f.evidence.push(Evidence::new("d", l.packets as f64, "", text));
+            owner(&mut f, w, l.socket.local, whose.owner());
+            f.sockets.push(l.socket.id);
         }
         Whose::Unknown => {
             f.confidence = Confidence::Suspected;
@@ -248,11 +228,15 @@ fn listener(f: &mut Fire, w: &Window<'_>, l: &Full) {
     let s = &l.socket;
     let text = format!("accept queue {} of {} ({} at its longest)", s.rqueue, s.wqueue, l.longest);
     f.evidence.push(Evidence::new("Recv-Q", s.rqueue.into(), "", text).over(s.wqueue.into()));
-    if let Some(o) = &s.owner {
-        f.examples.push(format!("{} ({})", s.local, doing::holder(o)));
+    owner(f, w, s.local, s.owner.as_ref());
+    f.sockets.push(s.id);
+}
+
+fn owner(f: &mut Fire, w: &Window<'_>, local: Endpoint, owner: Option<&Owner>) {
+    if let Some(o) = owner {
+        f.examples.push(format!("{local} ({})", doing::holder(o)));
         f.evidence.extend(doing::evidence(w, o));
     }
-    f.sockets.push(s.id);
 }
 
 fn next(f: &mut Fire, enter: &str, whose: Whose<'_>) {
@@ -260,7 +244,7 @@ fn next(f: &mut Fire, enter: &str, whose: Whose<'_>) {
         Some(l) => f.next.push(format!("{enter}ss -ltnp sport = :{}", l.port)),
         None => f.next.push(format!("{enter}ss -ltnp  # Recv-Q against Send-Q")),
     }
-    if let Some(o) = whose.full().and_then(|l| l.socket.owner.as_ref()) {
+    if let Some(o) = whose.owner() {
         f.next.push(format!("cat /proc/{0}/wchan /proc/{0}/stack; strace -fp {0}", o.pid));
     }
     f.next.push(format!("{enter}nstat -az {OVERFLOWS} {DROPS}"));
