@@ -23,11 +23,11 @@ use crate::diagnose::{Engine, RULES, told};
 use crate::model::history::DEFAULT_BUDGET;
 use crate::model::text::sanitize;
 use crate::model::tick::Tick;
+use crate::paste;
 use crate::recording::Recorder;
 use crate::report::{self, CheckReport, Observed};
 use crate::rights::{self, Duty};
 use crate::signals;
-use crate::paste;
 use crate::source::{Event, Feed, live};
 use crate::ui::{self, ExitReason};
 

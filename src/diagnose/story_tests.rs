@@ -3,10 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::collect::CollectorId;
 use crate::collect::Stamped;
 use crate::collect::disks::{DiskAttrs, DiskCounters, DiskRow, DisksSample};
-use crate::diagnose::{Fire, Hold, RULES, RuleDoc, Severity, Thresholds, Verdicts};
+use crate::diagnose::{Fire, Hold, RULES, RuleDoc, Severity};
 use crate::model::derive::Derived;
 use crate::model::derive::disks::derive;
 use crate::model::history::History;

@@ -63,7 +63,11 @@ impl Moment {
     /// What it should look like.
     pub fn parse(text: &str) -> Result<Self, String> {
         let t = text.trim();
-        let wrong = || format!("'{text}' is not a time; expected for example 14:03:20, 2026-05-01 14:03 or -5m");
+        let wrong = || {
+            format!(
+                "'{text}' is not a time; expected for example 14:03:20, 2026-05-01 14:03 or -5m"
+            )
+        };
         if let Some(rest) = t.strip_prefix(['+', '-']) {
             let d: SignedDuration = rest.trim().parse().map_err(|_| wrong())?;
             let d = Duration::try_from(d).map_err(|_| wrong())?;

@@ -116,9 +116,14 @@ pub const KEYMAP: &[Binding] = &[
     bind(&[Char('z')], Action::Zoom, "Panes", "zoom the pane, or show all panes")
         .hint(8, "zoom")
         .when(outside_detail),
-    bind(&[Enter, Right], Action::Open, "Panes", "details of the row, or the evidence of a finding")
-        .hint(2, "detail")
-        .when(can_open),
+    bind(
+        &[Enter, Right],
+        Action::Open,
+        "Panes",
+        "details of the row, or the evidence of a finding",
+    )
+    .hint(2, "detail")
+    .when(can_open),
     bind(&[Esc, Left], Action::Back, "Panes", "one level back").hint(1, "back").when(can_go_back),
     bind(&[Down, Char('j')], Action::Move(Step::Down), "Cursor", "down"),
     bind(&[Up, Char('k')], Action::Move(Step::Up), "Cursor", "up"),
@@ -197,8 +202,7 @@ pub const KEYMAP: &[Binding] = &[
         .hint(5, "mark")
         .when(recording),
     bind(&[Ctrl('l')], Action::Repaint, "Program", "redraw"),
-    bind(&[Ctrl('z')], Action::Suspend, "Program", "suspend; `fg` resumes")
-        .within(Context::Always),
+    bind(&[Ctrl('z')], Action::Suspend, "Program", "suspend; `fg` resumes").within(Context::Always),
     bind(&[Char('q')], Action::Quit, "Program", "quit").hint(9, "quit"),
     bind(&[Ctrl('c')], Action::Quit, "Program", "quit from anywhere").within(Context::Always),
     bind(&[Down, Char('j')], Action::Move(Step::Down), "Chooser", "next column")

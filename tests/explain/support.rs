@@ -7,8 +7,8 @@ use stallscope::diagnose::{Confidence, Engine, RULES, told};
 use stallscope::model::derive::disks::DiskFigures;
 use stallscope::model::history::DEFAULT_BUDGET;
 use stallscope::model::pasted::Understood;
-use stallscope::report::{CheckReport, explain};
 use stallscope::paste;
+use stallscope::report::{CheckReport, explain};
 
 /// What came out.
 pub(crate) struct Explained {

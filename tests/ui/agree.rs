@@ -4,13 +4,11 @@
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
-use stallscope::collect::CollectorId;
 use stallscope::collect::bpf::net::{FlowEvents, NetEventKind};
 use stallscope::collect::disks::DiskCounters;
 use stallscope::collect::sockets::{NetnsTable, RouteAnswer, RouteOutcome, SockTimer, TcpInfo};
 use stallscope::diagnose::{
-    Aspect, Explains, Fire, Hold, RULES, Rule, RuleDoc, Scope, Severity, Thresholds, Verdicts,
-    Window,
+    Aspect, Explains, Fire, Hold, Kind, RULES, Rule, Scope, Severity, Thresholds, Verdicts, Window,
 };
 use stallscope::model::subject::{CpuId, DiskId, Endpoint, NetnsId, Subject};
 use stallscope::model::tick::Tick;

@@ -52,7 +52,7 @@ const fn doc(id: &'static str, hold: Hold) -> RuleDoc {
 }
 
 /// Takes its verdicts from the tick, so it is a pure function of it.
-fn say(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+fn scripted(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for b in &w.tick.samples.processes.as_ref().unwrap().data.blocked {
         let subject = Subject::Cpu { cpu: CpuId(b.task.tid) };
         let say = ALL[b.task.pid as usize];
@@ -82,12 +82,12 @@ fn say(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-const fn scripted(doc: &'static RuleDoc) -> Rule {
-    Rule { doc, kind: Kind::Rule, needs: &[CollectorId::Processes], explains: &[], check: say }
+const fn rule(doc: &'static RuleDoc) -> Rule {
+    Rule { doc, kind: Kind::Rule, needs: &[CollectorId::Processes], explains: &[], check: scripted }
 }
 
-static HELD: Rule = scripted(&const { doc("held", Hold::of(5, 8)) });
-static EVENTS: Rule = scripted(&const { doc("events", Hold::events(3)) });
+static HELD: Rule = rule(&const { doc("held", Hold::of(5, 8)) });
+static EVENTS: Rule = rule(&const { doc("events", Hold::events(3)) });
 static ONLY_HELD: &[&Rule] = &[&HELD];
 static ONLY_EVENTS: &[&Rule] = &[&EVENTS];
 

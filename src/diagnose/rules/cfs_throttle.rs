@@ -1,7 +1,7 @@
 //! `cfs-throttle`: a CPU quota throttles a cgroup.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::cgroups::{self, file, subject};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cgroups::{CgroupCpuFigures, CgroupFigures};
 
 /// Fraction of periods in which the quota ran out.
@@ -35,11 +35,11 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Cgroups],
     explains: &[
-            Explains::new("load-without-cpu", Scope::Host),
-            Explains::new("tcp-listen-overflow", Scope::Members),
-            Explains::new("tcp-receiver-not-reading", Scope::Members),
-            Explains::new("server-hung", Scope::Members),
-        ],
+        Explains::new("load-without-cpu", Scope::Host),
+        Explains::new("tcp-listen-overflow", Scope::Members),
+        Explains::new("tcp-receiver-not-reading", Scope::Members),
+        Explains::new("server-hung", Scope::Members),
+    ],
     check,
 };
 

@@ -1,12 +1,12 @@
 //! `cgroup-mem-stall`: a cgroup thrashes at its memory limit on a host with enough memory.
 
-use crate::diagnose::rules::prelude::*;
 use super::super::NOT_YET;
 use super::common::cgroups::{of_v1, subject};
 use super::common::memory::{self, limit};
 use super::common::text::{bytes, rate};
 use super::common::vm;
 use crate::collect::cgroups::CgroupRow;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cgroups::CgroupFigures;
 
 /// memory PSI full of the cgroup, %.
@@ -49,13 +49,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(7),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Cgroups],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Cgroups], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(now) = w.derived.cgroups.as_ref() else { return };

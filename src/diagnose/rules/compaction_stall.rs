@@ -1,8 +1,8 @@
 //! `compaction-stall`: allocations wait for memory compaction that fails.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::text::{bytes, rate};
 use super::common::vm;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::rate::ratio;
 
 /// Allocations per second in direct compaction ...
@@ -37,19 +37,13 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Memory],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Memory], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(now) = Compaction::of(w) else {
         if w.tick.samples.memory.as_ref().is_some_and(|m| {
-            m.data.get("vmstat.pgfault").is_some()
-                && m.data.get("vmstat.compact_stall").is_none()
+            m.data.get("vmstat.pgfault").is_some() && m.data.get("vmstat.compact_stall").is_none()
         }) {
             out.cannot_judge("no compact_stall in /proc/vmstat");
         }

@@ -1,8 +1,8 @@
 //! `conntrack-clash`: two packets of one new flow race into the connection table; one is dropped.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::rate;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::netdev::{ConntrackFigures, SpaceFigures};
 
 /// Packets lost per second.
@@ -30,13 +30,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Netdev],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Netdev], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for (space, fresh) in spaces(w) {

@@ -1,8 +1,8 @@
 //! `conntrack-full`: the connection tracking table is full or nearly full.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::rate;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::netdev::{ConntrackFigures, SpaceFigures};
 
 /// Fraction of the table in use.
@@ -33,9 +33,9 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Netdev],
     explains: &[
-                Explains::new("tcp-rto-storm", Scope::Netns),
-                Explains::new("tcp-connect-stuck", Scope::Netns),
-            ],
+        Explains::new("tcp-rto-storm", Scope::Netns),
+        Explains::new("tcp-connect-stuck", Scope::Netns),
+    ],
     check,
 };
 

@@ -1,8 +1,8 @@
 //! `cpu-hog-realtime`: a real-time thread hogs a CPU while others wait for it.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::tasks::name;
 use super::common::text::count;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::rate::ratio;
 use crate::model::subject::{CpuId, Subject};
@@ -42,9 +42,9 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Sched],
     explains: &[
-                Explains::new("runq-latency-idle-elsewhere", Scope::Same),
-                Explains::new("cpu-saturation", Scope::Host),
-            ],
+        Explains::new("runq-latency-idle-elsewhere", Scope::Same),
+        Explains::new("cpu-saturation", Scope::Host),
+    ],
     check,
 };
 

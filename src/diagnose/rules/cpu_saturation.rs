@@ -1,9 +1,9 @@
 //! `cpu-saturation`: more threads are runnable than there are CPUs.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::lasting::lasting;
 use super::common::tasks::{self, SCHED_IDLE};
 use super::common::text::time;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::Derived;
 use crate::model::derive::cpu::ThreadWait;
 
@@ -47,20 +47,14 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(9),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Cpu],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Cpu], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(idle) = idle(w.derived) else { return };
     let psi = w.recent(3).find_map(|d| d.psi?.cpu_some);
     // PSI includes niced threads.
-    let psi =
-        psi.map(|all| Pressure { all, counted: all.min(ordinary(w, all).unwrap_or(all)) });
+    let psi = psi.map(|all| Pressure { all, counted: all.min(ordinary(w, all).unwrap_or(all)) });
     let cpus = f64::from(w.host.cpus.max(1));
     let queue = w.derived.cpu.as_ref().and_then(|c| c.running).map(f64::from);
     // Relative to the threshold.

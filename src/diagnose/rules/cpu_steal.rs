@@ -29,10 +29,10 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Cpu],
     explains: &[
-                Explains::new("softnet-drop-or-squeeze", Scope::Host),
-                Explains::new("tcp-spurious-rto", Scope::Host),
-                Explains::new("disk-slow-device", Scope::Host),
-            ],
+        Explains::new("softnet-drop-or-squeeze", Scope::Host),
+        Explains::new("tcp-spurious-rto", Scope::Host),
+        Explains::new("disk-slow-device", Scope::Host),
+    ],
     check,
 };
 

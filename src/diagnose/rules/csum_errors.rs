@@ -1,9 +1,9 @@
 //! `csum-errors`: packets arrive with a bad checksum and are dropped.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::counters::{held, spaces};
 use super::common::peers::enter;
 use super::common::text::rate;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::NetPair;
 use crate::model::subject::{NetnsId, Subject};
 
@@ -46,13 +46,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::NetCounters],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::NetCounters], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for netns in spaces(w) {

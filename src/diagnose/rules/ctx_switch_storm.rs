@@ -1,8 +1,8 @@
 //! `ctx-switch-storm`: the CPUs spend their time on context switches.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::tasks;
 use super::common::text::rate;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::rate::median;
 
 /// Cost of a switch, s: 1.5 to 3.4 us were measured on servers of several makes.
@@ -49,13 +49,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Cpu],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Cpu], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(cpu) = w.derived.cpu.as_ref() else { return };
@@ -65,8 +60,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let usual = usual(w);
     let over = |part: f64| {
         lost >= part * LOST
-            && (ctxt >= part * PER_CPU * cpus
-                || usual.is_some_and(|u| ctxt >= part * TIMES * u))
+            && (ctxt >= part * PER_CPU * cpus || usual.is_some_and(|u| ctxt >= part * TIMES * u))
     };
     if over(1.0) {
         out.fire(Subject::Host, fire(w, ctxt, lost, usual));

@@ -1,10 +1,10 @@
 //! `disk-bfq-on-fast-ssd`: the bfq scheduler on flash.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{lately, leaves, local_flash, spins, subject, title};
 use super::common::lasting::lasting;
 use super::common::measured::{self, DiskLatency};
 use super::common::text::{ms, rate, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::disks::DiskFigures;
 
 /// Queue from which the scheduler costs throughput ...

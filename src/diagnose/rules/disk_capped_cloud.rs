@@ -1,12 +1,12 @@
 //! `disk-capped-cloud`: a limit outside this machine caps the disk.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
     Reference, against, leaves, local_flash, not_measured, reference, spins, subject, title,
 };
 use super::common::measured::{self, DiskLatency};
 use super::common::text::{bytes, ms, rate, sh, time};
 use crate::collect::disks::DiskClass;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::MIN_SPAN;
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::disks::caps::Tier;
@@ -73,9 +73,9 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Disks],
     explains: &[
-                Explains::new("disk-writeback-storm", Scope::Stack),
-                Explains::new("load-without-cpu", Scope::Host),
-            ],
+        Explains::new("disk-writeback-storm", Scope::Stack),
+        Explains::new("load-without-cpu", Scope::Host),
+    ],
     check,
 };
 

@@ -1,6 +1,5 @@
 //! `disk-flash-saturated`: local flash is saturated.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
     Reference, against, lately, leaves, local_flash, not_measured, reference, spins, subject,
     swing, swing_of, title,
@@ -8,6 +7,7 @@ use super::common::disks::{
 use super::common::text::{ms, rate, sh};
 use super::disk_capped_cloud::capped;
 use super::disk_writeback_storm;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::MIN_SPAN;
 use crate::model::derive::disks::DiskFigures;
 
@@ -41,13 +41,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(10),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Disks],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Disks], explains: &[], check };
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     for d in leaves(w).filter(|d| flash(d, t)) {

@@ -1,9 +1,9 @@
 //! `disk-hdd-saturated`: a spinning disk is saturated: seek-bound.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, spins, subject, swing, title};
 use super::common::text::{ms, rate, sh};
 use super::disk_writeback_storm;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::disks::DiskFigures;
 
 /// Queue, await in ms, util in %.
@@ -35,13 +35,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Disks],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Disks], explains: &[], check };
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     for d in leaves(w).filter(|d| spins(d, t)) {

@@ -1,10 +1,10 @@
 //! `disk-hung`: requests are in flight and none completes.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{lately, subject, title, whole};
 use super::common::text::{count, sh, time};
 use crate::collect::disks::DiskClass;
 use crate::collect::processes::ProcessesSample;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cgroups::CgroupIoFigures;
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::rate::ratio;

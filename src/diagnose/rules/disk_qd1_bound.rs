@@ -1,8 +1,8 @@
 //! `disk-qd1-bound`: queue depth 1: IOPS are limited to 1/latency.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{Reference, against, leaves, not_measured, reference, subject, title};
 use super::common::text::{ms, rate, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::disks::DiskFigures;
 
 /// util, %.
@@ -31,13 +31,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(10),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Annotation,
-    needs: &[CollectorId::Disks],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Annotation, needs: &[CollectorId::Disks], explains: &[], check };
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     for d in leaves(w) {

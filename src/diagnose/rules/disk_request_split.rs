@@ -1,6 +1,5 @@
 //! `disk-request-split`: the block layer splits large requests.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
     Reference, against, lately, leaves, local_flash, not_measured, reference, spins, subject,
     swing, title,
@@ -8,6 +7,7 @@ use super::common::disks::{
 use super::common::measured::{self, DiskLatency};
 use super::common::text::{bytes, rate, sh};
 use super::disk_writeback_storm::storm;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::disks::DiskFigures;
 
 /// Mean size relative to max_sectors_kb: all are split; the last pieces are shorter.
@@ -53,13 +53,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Disks],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Disks], explains: &[], check };
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     for d in leaves(w) {

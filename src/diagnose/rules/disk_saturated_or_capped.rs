@@ -1,6 +1,5 @@
 //! `disk-saturated-or-capped`: requests queue up on a disk of unknown kind, in pasted text.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
     Reference, against, leaves, not_measured, reference, spins, subject, swing, title, untimed,
 };
@@ -10,6 +9,7 @@ use super::{
     disk_capped_cloud, disk_flash_saturated, disk_hdd_saturated, disk_slow_device,
     disk_writeback_storm,
 };
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::disks::DiskFigures;
 
 /// util, %.

@@ -1,9 +1,9 @@
 //! `disk-slow-device`: requests are far slower than before, with no queue to explain it.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, spins, subject, title};
 use super::common::text::{ms, rate, sh};
 use super::disk_capped_cloud::capped;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::baseline::Level;
 use crate::model::derive::disks::DiskFigures;
 
@@ -44,13 +44,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(12),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Disks],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Disks], explains: &[], check };
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     for d in leaves(w).filter(|d| d.aqu_sz < QUEUE) {

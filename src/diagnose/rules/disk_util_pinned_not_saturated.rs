@@ -1,11 +1,11 @@
 //! `disk-util-pinned-not-saturated`: "100% busy" is not the bottleneck.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{
     Reference, against, leaves, not_measured, reference, spins, subject, title,
 };
 use super::common::measured;
 use super::common::text::{ms, rate, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::disks::DiskFigures;
 
 /// %util at which a disk is commonly taken for saturated.
@@ -38,13 +38,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Disks],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Disks], explains: &[], check };
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     for d in leaves(w).filter(|d| !spins(d, t)) {

@@ -1,8 +1,8 @@
 //! `disk-writeback-storm`: writeback of dirty pages floods a disk.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, spins, subject, title};
 use super::common::text::{bytes, ms, rate, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::disks::DiskFigures;
 
 /// Maximum fraction of reads.
@@ -49,13 +49,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Disks],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Disks], explains: &[], check };
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     if pages(w).is_none() && !t.single_sample {

@@ -1,8 +1,8 @@
 //! `dm-linear-imbalance`: a volume over several disks loads only one of them.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{reference, slaves, subject, title};
 use super::common::text::{ms, rate, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::disks::DiskFigures;
 
 /// Queue of the volume.
@@ -43,9 +43,9 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Disks],
     explains: &[
-            Explains::new("disk-hdd-saturated", Scope::Stack),
-            Explains::new("disk-flash-saturated", Scope::Stack),
-        ],
+        Explains::new("disk-hdd-saturated", Scope::Stack),
+        Explains::new("disk-flash-saturated", Scope::Stack),
+    ],
     check,
 };
 

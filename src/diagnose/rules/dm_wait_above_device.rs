@@ -1,8 +1,8 @@
 //! `dm-wait-above-device`: requests wait in the dm layer while the disks below answer at once.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{slaves, subject, title};
 use super::common::text::{ms, rate, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::rate::ratio;
 
@@ -31,13 +31,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Annotation,
-    needs: &[CollectorId::Disks],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Annotation, needs: &[CollectorId::Disks], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let all = w.derived.disks.iter().flat_map(|d| d.iter());

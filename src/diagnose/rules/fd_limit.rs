@@ -1,9 +1,9 @@
 //! `fd-limit`: a process is out of file descriptors, or nearly so.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::text::count;
 use crate::collect::limits::OpenFiles;
 use crate::collect::sockets::SockState;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::rate::ratio;
 use crate::model::subject::{NetnsId, Subject};
 

@@ -1,9 +1,9 @@
 //! `fs-flush-bound`: cache flushes, not reads or writes, take up the disk's time.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{leaves, subject, title};
 use super::common::tasks;
 use super::common::text::{ms, rate, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::disks::DiskFigures;
 
 /// Flushes per second.
@@ -29,13 +29,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(10),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Annotation,
-    needs: &[CollectorId::Disks],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Annotation, needs: &[CollectorId::Disks], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let mut known = false;

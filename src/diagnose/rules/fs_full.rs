@@ -1,9 +1,9 @@
 //! `fs-full`: a file system is full or nearly full.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::filesystems::{subject, writable};
 use super::common::text::{bytes, sh};
 use crate::collect::filesystems::{FilesystemRow, Space};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::rate::ratio;
 
 /// Space available to ordinary users, %.
@@ -37,13 +37,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Filesystems],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Filesystems], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for (r, s) in writable(w, out) {

@@ -1,9 +1,9 @@
 //! `fs-read-only`: a file system mounted read-write has turned read-only.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::filesystems::{rows, subject};
 use super::common::text::{sh, time};
 use crate::collect::filesystems::FilesystemRow;
+use crate::diagnose::rules::prelude::*;
 use crate::model::time::MonoNs;
 
 /// Options that show that the kernel did it, not the administrator.
@@ -32,13 +32,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(1),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Filesystems],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Filesystems], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let turned = w.derived.turned.as_deref().map_or(&[][..], |t| t);

@@ -1,9 +1,9 @@
 //! `ip-reasm-fail`: fragmented packets cannot be reassembled.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::counters::{spaces, sum, watched};
 use super::common::peers::enter;
 use super::common::text::{bytes, rate};
+use crate::diagnose::rules::prelude::*;
 use crate::model::subject::{NetnsId, Subject};
 
 /// Failed reassemblies in 10 s ...
@@ -39,13 +39,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(7),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::NetCounters],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::NetCounters], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for netns in spaces(w) {

@@ -1,8 +1,8 @@
 //! `load-without-cpu`: a high load average with idle CPUs.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::tasks;
 use super::common::text::count;
+use crate::diagnose::rules::prelude::*;
 
 /// load1 per CPU.
 const LOAD: f64 = 2.0;

@@ -1,8 +1,8 @@
 //! `md-background-io`: an array's disks are busy with resync, rebuild or check.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::disks::{slaves, subject, title};
 use super::common::text::{bytes, rate, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::disks::DiskFigures;
 
 /// Bytes of the members relative to those of the array.
@@ -38,9 +38,9 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Disks],
     explains: &[
-            Explains::new("disk-hdd-saturated", Scope::Stack),
-            Explains::new("disk-flash-saturated", Scope::Stack),
-        ],
+        Explains::new("disk-hdd-saturated", Scope::Stack),
+        Explains::new("disk-flash-saturated", Scope::Stack),
+    ],
     check,
 };
 

@@ -1,12 +1,12 @@
 //! `mem-stall`: tasks stall while memory is reclaimed or swapped in.
 
-use crate::diagnose::rules::prelude::*;
-use std::collections::BTreeMap;
 use super::common::memory;
 use super::common::text::{bytes, rate};
 use super::common::vm;
 use crate::collect::cgroups::CgroupRow;
+use crate::diagnose::rules::prelude::*;
 use crate::model::subject::{CgroupId, Subject};
+use std::collections::BTreeMap;
 
 /// memory PSI full, %.
 const WARN: f64 = 10.0;
@@ -38,13 +38,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Psi],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Psi], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(psi) = w.derived.psi else { return };

@@ -1,15 +1,15 @@
 //! `neigh-unresolved`: the next hop does not answer ARP or neighbour discovery.
 
-use crate::diagnose::rules::prelude::*;
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use super::common::counters::grown;
 use super::common::peers::{enter, example};
 use super::common::sockets::is_gone;
 use super::common::text::{count, sh};
 use crate::collect::sockets::{NeighState, NextHop, RouteOutcome, SockState, SockTimer, unmap};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Retransmissions before the next hop is checked.
 const RETRANS: u8 = 2;
@@ -45,10 +45,10 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Sockets],
     explains: &[
-                Explains::new("tcp-rto-storm", Scope::Same),
-                Explains::new("tcp-connect-stuck", Scope::Same),
-                Explains::new("tcp-retrans-rate", Scope::Netns),
-            ],
+        Explains::new("tcp-rto-storm", Scope::Same),
+        Explains::new("tcp-connect-stuck", Scope::Same),
+        Explains::new("tcp-retrans-rate", Scope::Netns),
+    ],
     check,
 };
 

@@ -1,9 +1,9 @@
 //! `nic-few-queues`: the CPUs that serve a NIC's queues are saturated while others are idle.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::nics;
 use super::common::text::{rate, sh};
 use crate::collect::softirq::NicQueues;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cpu::CpuShare;
 use crate::model::subject::{CpuId, Subject};
 
@@ -48,10 +48,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let subject = Subject::Link { dev: nic.dev.clone(), netns };
         let Some(crowd) = crowd(w, nic) else {
             if hidden(w, nic) {
-                out.unknown(
-                    subject,
-                    "which CPUs take its interrupts (/proc/interrupts, msi_irqs)",
-                );
+                out.unknown(subject, "which CPUs take its interrupts (/proc/interrupts, msi_irqs)");
             }
             continue;
         };

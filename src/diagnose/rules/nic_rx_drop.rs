@@ -1,9 +1,9 @@
 //! `nic-rx-drop`: a NIC drops packets before the kernel sees them.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::nics;
 use super::common::text::{rate, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
 use crate::model::derive::rate::ratio;
 
@@ -30,13 +30,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Netdev],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Netdev], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for (space, fresh) in spaces(w) {

@@ -1,13 +1,13 @@
 //! `nic-saturated`: a link is at its speed, or at a provider's limit.
 
-use crate::diagnose::rules::prelude::*;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::nics;
 use super::common::text::{bits, rate, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
 use crate::model::derive::rate::per_second;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Fraction of the link speed.
 const FULL: f64 = 0.9;

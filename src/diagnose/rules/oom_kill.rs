@@ -1,9 +1,9 @@
 //! `oom-kill`: the kernel's OOM killer kills processes.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::memory::{self, Seen};
 use super::common::text::{bytes, count, sh, time};
 use crate::collect::kmsg::OomKilled;
+use crate::diagnose::rules::prelude::*;
 use crate::model::subject::{Subject, is_within};
 
 /// The time over which kills are counted.
@@ -42,13 +42,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(2),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Memory],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Memory], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(memory) = w.tick.samples.memory.as_ref() else { return };

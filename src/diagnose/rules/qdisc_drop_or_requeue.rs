@@ -1,8 +1,8 @@
 //! `qdisc-drop-or-requeue`: a device's qdisc drops packets, or its driver has no room.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{rate, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
 
 /// Packets per second.
@@ -28,13 +28,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Annotation,
-    needs: &[CollectorId::Netdev],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Annotation, needs: &[CollectorId::Netdev], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for (space, fresh) in spaces(w) {

@@ -1,9 +1,9 @@
 //! `rp-filter-drop`: packets are dropped because their source routes back through another device.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::counters::{held, spaces};
 use super::common::peers::enter;
 use super::common::text::rate;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::NetPair;
 
 /// Packets per second.
@@ -35,13 +35,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::NetCounters],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::NetCounters], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for netns in spaces(w) {

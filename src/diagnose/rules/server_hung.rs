@@ -1,10 +1,10 @@
 //! `server-hung`: a server reads no requests and answers none.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::doing::{evidence, halted, holder};
 use super::common::peers::{enter, example};
 use super::common::text::{bytes, count, time};
 use crate::collect::sockets::Owner;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::Still;
 
 /// Minimum time without progress.
@@ -45,11 +45,11 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Sockets],
     explains: &[
-                Explains::new("tcp-receiver-not-reading", Scope::Same),
-                Explains::new("tcp-listen-overflow", Scope::Same),
-                Explains::new("tcp-zero-window-stall", Scope::OtherEnd),
-                Explains::new("tcp-close-wait-leak", Scope::Same),
-            ],
+        Explains::new("tcp-receiver-not-reading", Scope::Same),
+        Explains::new("tcp-listen-overflow", Scope::Same),
+        Explains::new("tcp-zero-window-stall", Scope::OtherEnd),
+        Explains::new("tcp-close-wait-leak", Scope::Same),
+    ],
     check,
 };
 

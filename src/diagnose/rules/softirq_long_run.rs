@@ -1,7 +1,7 @@
 //! `softirq-long-run`: a softirq occupies a CPU for so long that everything else waits.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::text::{ms, rate};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::Derived;
 use crate::model::derive::bpf::irq::VectorFigures;
 use crate::model::subject::{CpuId, Subject};
@@ -37,13 +37,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::IrqBpf],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::IrqBpf], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(now) = w.derived.irq_bpf.as_ref() else { return };

@@ -1,10 +1,10 @@
 //! `softirq-one-core`: one CPU handles the network softirqs for the whole host.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::measured::{softirqs, to_ms};
 use super::common::nics;
 use super::common::text::{ms, rate, sh};
 use crate::collect::softirq::{IrqRow, NicQueues, SoftirqSample};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::bpf::IrqFigures;
 use crate::model::derive::cpu::{CpuFigures, CpuShare, SoftirqFigures};
 use crate::model::derive::rate::{median, ratio};

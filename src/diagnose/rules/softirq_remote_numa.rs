@@ -1,9 +1,9 @@
 //! `softirq-remote-numa`: packets are received on a NUMA node other than the NIC's.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::nics;
 use super::common::text::{rate, sh};
 use crate::collect::softirq::NicQueues;
+use crate::diagnose::rules::prelude::*;
 use crate::model::subject::{CpuId, Subject};
 
 /// Packets per second below which it does not matter.

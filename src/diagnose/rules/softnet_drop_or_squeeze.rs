@@ -1,7 +1,7 @@
 //! `softnet-drop-or-squeeze`: a CPU cannot keep up with its packets.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::text::rate;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cpu::{CpuShare, SoftnetFigures};
 use crate::model::derive::rate::ratio;
 
@@ -32,13 +32,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Softirq],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Softirq], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(soft) = w.derived.softirq.as_ref() else { return };
@@ -52,7 +47,10 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         } else if n.dropped_s >= CLEAR * DROPPED || (n.squeeze_s >= CLEAR * SQUEEZED && busy) {
             out.linger(subject);
         } else if n.squeeze_s >= SQUEEZED && share.is_none() {
-            out.unknown(subject, "whether the CPU that runs out of budget is busy (no CPU number, or no /proc/stat)");
+            out.unknown(
+                subject,
+                "whether the CPU that runs out of budget is busy (no CPU number, or no /proc/stat)",
+            );
         }
     }
 }

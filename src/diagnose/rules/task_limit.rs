@@ -1,9 +1,9 @@
 //! `task-limit`: a limit on processes and threads is reached or close.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::cgroups::{self, file, subject};
 use super::common::text::rate;
 use crate::collect::cgroups::CgroupPids;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cgroups::CgroupFigures;
 use crate::model::derive::rate::ratio;
 
@@ -36,13 +36,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Limits],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Limits], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     host(w, out);

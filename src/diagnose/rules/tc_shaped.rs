@@ -1,8 +1,8 @@
 //! `tc-shaped`: a tc shaper, not the link, limits a device.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{bits, bytes, rate, sh, time};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
 
 /// Fraction of its rate from which a shaper counts as used up.
@@ -48,10 +48,10 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Netdev],
     explains: &[
-                Explains::new("tcp-silent-rto", Scope::Netns),
-                Explains::new("tcp-egress-bufferbloat", Scope::Netns),
-                Explains::new("tcp-spurious-rto", Scope::Netns),
-            ],
+        Explains::new("tcp-silent-rto", Scope::Netns),
+        Explains::new("tcp-egress-bufferbloat", Scope::Netns),
+        Explains::new("tcp-spurious-rto", Scope::Netns),
+    ],
     check,
 };
 

@@ -1,10 +1,10 @@
 //! `tcp-close-wait-leak`: a process does not close connections that its peers have closed.
 
-use crate::diagnose::rules::prelude::*;
-use std::collections::BTreeMap;
 use super::common::peers::enter;
 use super::common::text::time;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::{Closer, Closing, OLD, SpaceFigures};
+use std::collections::BTreeMap;
 
 /// Connections of one process in CLOSE-WAIT.
 const MANY: f64 = 100.0;

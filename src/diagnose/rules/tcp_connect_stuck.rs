@@ -1,12 +1,12 @@
 //! `tcp-connect-stuck`: connection attempts get no answer.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::counters::{held, spaces};
 use super::common::evidence;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{rate, sh, time};
 use crate::collect::sockets::{RouteOutcome, SockState};
+use crate::diagnose::rules::prelude::*;
 use crate::model::subject::{NetnsId, Subject};
 
 /// Connections to one destination ...
@@ -39,19 +39,13 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Sockets],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Sockets], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let all = w.derived.sockets.suspects.iter();
-    let stuck = all.filter(|s| {
-        s.state == SockState::SYN_SENT && s.retransmits() >= RETRANS && !is_gone(w, s)
-    });
+    let stuck = all
+        .filter(|s| s.state == SockState::SYN_SENT && s.retransmits() >= RETRANS && !is_gone(w, s));
     let mut named = Vec::new();
     for g in by_peer(stuck.map(|s| Case::sure(s, Cause::NoAnswer)), w) {
         if g.cases.len() >= SOCKETS {
@@ -60,9 +54,8 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         }
     }
     for netns in spaces(w).filter(|n| !named.contains(n)) {
-        let fast = |d: &crate::model::derive::NetPair| {
-            d.rate(SYN_RETRANS).is_some_and(|r| r >= SYNS_S)
-        };
+        let fast =
+            |d: &crate::model::derive::NetPair| d.rate(SYN_RETRANS).is_some_and(|r| r >= SYNS_S);
         if held(w, netns, HELD, fast) {
             out.fire(Subject::Netns { netns }, unnamed(w, netns));
         }

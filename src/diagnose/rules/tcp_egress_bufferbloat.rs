@@ -1,10 +1,10 @@
 //! `tcp-egress-bufferbloat`: a queue on this host inflates the RTT.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{bytes, time, time_us};
 use crate::collect::sockets::RouteOutcome;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::netdev::QdiscFigures;
 use crate::model::derive::sockets::Suspect;
 

@@ -1,16 +1,16 @@
 //! `tcp-listen-overflow`: a server accepts too slowly and its accept queue overflows.
 
-use crate::diagnose::rules::prelude::*;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use super::common::counters::{Lost, losers};
 use super::common::doing;
 use super::common::lasting::lasting;
 use super::common::peers::enter;
 use super::common::text::count;
 use crate::collect::sockets::{Owner, Proto, SockState};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The time over which overflows are counted.
 const SPAN: Duration = Duration::from_secs(10);
@@ -54,12 +54,12 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::NetCounters],
     explains: &[
-                Explains::new("tcp-synq-full", Scope::Same),
-                Explains::new("tcp-connect-stuck", Scope::OtherEnd),
-                // The kernel drops the last ACK of the handshake: the client is ESTABLISHED and
-                // retransmits its request.
-                Explains::new("tcp-rto-storm", Scope::OtherEnd),
-            ],
+        Explains::new("tcp-synq-full", Scope::Same),
+        Explains::new("tcp-connect-stuck", Scope::OtherEnd),
+        // The kernel drops the last ACK of the handshake: the client is ESTABLISHED and
+        // retransmits its request.
+        Explains::new("tcp-rto-storm", Scope::OtherEnd),
+    ],
     check,
 };
 

@@ -1,11 +1,11 @@
 //! `tcp-local-egress-drop`: this host drops its own outgoing packets.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::evidence;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, LocalDrop, cases};
 use super::common::text::bytes;
 use crate::collect::sockets::RouteOutcome;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::{Suspect, TimerKind};
 
 /// The time over which drops of the device's qdisc are counted.

@@ -1,9 +1,9 @@
 //! `tcp-mem-pressure`: the host's TCP memory or orphans are near their limit.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, spaces};
 use super::common::peers::{enter, owner};
 use super::common::text::{bytes, count};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::Fat;
 
 /// An active finding clears below this fraction of the second limit (pressure).

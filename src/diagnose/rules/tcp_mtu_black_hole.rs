@@ -1,10 +1,10 @@
 //! `tcp-mtu-black-hole`: full segments vanish, small ones get through.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter};
 use super::common::sockets::{Cause, cases};
 use super::common::text::{bytes, count, sh};
 use crate::collect::sockets::{NetnsTable, Proto, SockState, TcpInfo, unmap};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{Endpoint, Subject};
 
@@ -46,9 +46,9 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Sockets],
     explains: &[
-                Explains::new("tcp-rto-storm", Scope::Same),
-                Explains::new("tcp-retrans-rate", Scope::Netns),
-            ],
+        Explains::new("tcp-rto-storm", Scope::Same),
+        Explains::new("tcp-retrans-rate", Scope::Netns),
+    ],
     check,
 };
 

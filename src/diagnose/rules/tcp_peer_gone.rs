@@ -1,11 +1,11 @@
 //! `tcp-peer-gone`: keepalive probes of idle connections get no answer.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::evidence;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::sh;
 use crate::collect::sockets::{RouteOutcome, SockTimer};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::Suspect;
 
 /// Connections to one peer ...
@@ -34,13 +34,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Sockets],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Sockets], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let all = w.derived.sockets.suspects.iter();

@@ -1,9 +1,9 @@
 //! `tcp-port-exhaustion`: local ports towards one destination are running out.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, spaces};
 use super::common::peers::enter;
 use super::common::text::sh;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::{PortUse, SpaceFigures};
 use crate::model::subject::{NetnsId, Subject};
 
@@ -38,13 +38,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(2),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Sockets],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Sockets], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for s in &w.derived.sockets.spaces {

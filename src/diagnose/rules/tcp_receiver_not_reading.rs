@@ -1,12 +1,12 @@
 //! `tcp-receiver-not-reading`: a local process does not read from its socket.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, is_udp, losers};
 use super::common::doing;
 use super::common::peers::{Group, by_service, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{bytes, time};
 use crate::collect::sockets::{Owner, SockState};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::Suspect;
 use crate::model::subject::{SockId, Subject};
 
@@ -47,9 +47,9 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Sockets],
     explains: &[
-                Explains::new("tcp-zero-window-stall", Scope::OtherEnd),
-                Explains::new("tcp-mem-pressure", Scope::Same),
-            ],
+        Explains::new("tcp-zero-window-stall", Scope::OtherEnd),
+        Explains::new("tcp-mem-pressure", Scope::Same),
+    ],
     check,
 };
 

@@ -1,14 +1,14 @@
 //! `tcp-refused`: connection attempts are refused.
 
-use crate::diagnose::rules::prelude::*;
-use std::collections::BTreeMap;
 use super::common::counters::{SPAN, held, spaces};
 use super::common::peers::enter;
 use super::common::text::{count, rate, sh};
 use crate::collect::bpf::net::NetEventKind;
 use crate::collect::sockets::SockState;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::NetPair;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
+use std::collections::BTreeMap;
 
 /// Refused attempts per second ...
 const REFUSED_S: f64 = 5.0;
@@ -56,13 +56,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::NetCounters],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::NetCounters], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for netns in spaces(w) {

@@ -1,13 +1,13 @@
 //! `tcp-retrans-rate`: a path loses packets.
 
-use crate::diagnose::rules::prelude::*;
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use super::common::counters::{SPAN, SURE, grown, spaces, watched, watched_in_full};
 use super::common::peers::enter;
 use super::common::text::sh;
 use super::tcp_spurious_rto::{Spurious, spurious};
+use crate::diagnose::rules::prelude::*;
 use crate::model::subject::{NetnsId, Subject};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// % of the segments sent.
 const WARN: f64 = 2.0;
@@ -41,13 +41,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::NetCounters],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::NetCounters], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for netns in spaces(w) {

@@ -1,10 +1,10 @@
 //! `tcp-rto-storm`: retransmissions leave this host and no answer comes back.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, STORM_RTOS, cases};
 use super::common::{evidence, text::sh};
 use crate::collect::sockets::SockState;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::rate::median;
 use crate::model::derive::sockets::TimerKind;
 
@@ -50,9 +50,9 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Sockets],
     explains: &[
-                Explains::new("tcp-retrans-rate", Scope::Netns),
-                Explains::new("tcp-connect-stuck", Scope::Same),
-            ],
+        Explains::new("tcp-retrans-rate", Scope::Netns),
+        Explains::new("tcp-connect-stuck", Scope::Same),
+    ],
     check,
 };
 

@@ -1,11 +1,11 @@
 //! `tcp-rx-drop`: the kernel drops TCP data that has arrived.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::counters::{Lost, SPAN, grown, held, is_udp, losers, spaces};
 use super::common::peers::{enter, owner};
 use super::common::text::{count, rate};
 use super::tcp_receiver_not_reading::lay_unread;
 use crate::collect::sockets::SockState;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::NetPair;
 use crate::model::subject::{NetnsId, Subject};
 
@@ -42,13 +42,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::NetCounters],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::NetCounters], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for netns in spaces(w) {
@@ -57,8 +52,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         }
         let lost = losers(w, netns, |d| !is_udp(d) && d.state != SockState::LISTEN);
         // Drops at a process that does not read are reported by the rule about that process.
-        let unread: Vec<&Lost> =
-            lost.iter().filter(|l| lay_unread(w, l.socket.id, SPAN)).collect();
+        let unread: Vec<&Lost> = lost.iter().filter(|l| lay_unread(w, l.socket.id, SPAN)).collect();
         let all: u64 = lost.iter().map(|l| l.packets).sum();
         let theirs: u64 = unread.iter().map(|l| l.packets).sum();
         if all > 0 && theirs * 2 > all {

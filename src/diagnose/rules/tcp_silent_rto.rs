@@ -1,10 +1,10 @@
 //! `tcp-silent-rto`: the retransmission timer fires, but nothing leaves this host.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, Silence, cases};
 use super::common::{evidence, text::sh};
 use crate::collect::sockets::RouteOutcome;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::TimerKind;
 
 static DOC: RuleDoc = RuleDoc {
@@ -37,9 +37,9 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Sockets],
     explains: &[
-                Explains::new("tcp-retrans-rate", Scope::Netns),
-                Explains::new("tcp-connect-stuck", Scope::Same),
-            ],
+        Explains::new("tcp-retrans-rate", Scope::Netns),
+        Explains::new("tcp-connect-stuck", Scope::Same),
+    ],
     check,
 };
 

@@ -1,9 +1,9 @@
 //! `tcp-spurious-rto`: delay or reordering is mistaken for loss.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::counters::{SPAN, SURE, grown, spaces, sum, watched};
 use super::common::peers::enter;
 use super::common::text::count;
+use crate::diagnose::rules::prelude::*;
 use crate::model::subject::{NetnsId, Subject};
 
 /// Fraction of timeouts and recoveries that were undone.
@@ -77,13 +77,8 @@ pub(super) fn spurious(w: &Window<'_>, netns: NetnsId) -> Option<Spurious> {
     Some(Spurious { undone, believed })
 }
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::NetCounters],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::NetCounters], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for netns in spaces(w) {

@@ -1,9 +1,9 @@
 //! `tcp-synq-full`: half-open connections fill a listener's SYN queue.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::counters::{grown, held, spaces};
 use super::common::peers::enter;
 use super::common::text::count;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::SynQueue;
 use crate::model::subject::{NetnsId, Subject};
 
@@ -32,13 +32,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::NetCounters],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::NetCounters], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for netns in spaces(w) {

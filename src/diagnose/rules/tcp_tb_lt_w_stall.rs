@@ -1,10 +1,10 @@
 //! `tcp-tb-lt-w-stall`: a kernel bug has frozen the connection.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, enter, ss_dst};
 use super::common::release::{Release, tb_lt_w_bug};
 use super::common::sockets::{Cause, cases, too_big_ever};
 use super::common::{evidence, text::sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::TimerKind;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-tb-lt-w-stall"),
@@ -33,13 +33,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(5),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Sockets],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Sockets], explains: &[], check };
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     let frozen = cases(w, t).filter(|c| matches!(c.cause, Cause::Frozen { .. }));

@@ -1,9 +1,9 @@
 //! `tcp-window-or-buffer-limited`: a buffer limits throughput, not the path.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::peers::{Group, by_peer, enter, ss_dst};
 use super::common::sockets::{Case, Cause, Limit, classify, is_gone};
 use super::common::text::{bytes, time_us};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::sockets::{Flow, Suspect};
 
 /// The time that a connection is evaluated over: 10 s, less the slack of ten ticks.
@@ -47,13 +47,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(12),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Sockets],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Sockets], explains: &[], check };
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     let all = w.derived.sockets.suspects.iter().filter(|s| !is_gone(w, s));

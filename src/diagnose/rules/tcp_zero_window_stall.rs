@@ -1,10 +1,10 @@
 //! `tcp-zero-window-stall`: the peer advertises a zero window: its application does not read.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::evidence;
 use super::common::peers::{Group, by_peer, enter, ss_dst};
 use super::common::sockets::{Cause, STORM_RTOS, ZERO_WINDOW, ZERO_WINDOW_EARLY, cases};
 use super::common::text::{bytes, time};
+use crate::diagnose::rules::prelude::*;
 
 /// Critical after this.
 const CRIT: Duration = Duration::from_secs(60);

@@ -1,9 +1,9 @@
 //! `udp-rcvbuf-drop`: a UDP socket's receive buffer overflows.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::counters::{Lost, is_udp, losers, spaces, sum};
 use super::common::peers::{enter, owner};
 use super::common::text::count;
+use crate::diagnose::rules::prelude::*;
 use crate::model::subject::{NetnsId, Subject};
 
 /// Datagrams lost in 10 s: 10/s on average.
@@ -32,13 +32,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(3),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::NetCounters],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::NetCounters], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for netns in spaces(w) {

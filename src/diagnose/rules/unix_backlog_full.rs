@@ -1,10 +1,10 @@
 //! `unix-backlog-full`: a UNIX socket's listen backlog is full.
 
-use crate::diagnose::rules::prelude::*;
 use super::common::lasting::lasting;
 use super::common::peers::{enter, owner};
 use super::common::text::sh;
 use crate::collect::sockets::Owner;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::sockets::UnixFull;
 use crate::model::subject::{NetnsId, Subject};
@@ -33,13 +33,8 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(3),
 };
 
-pub(super) static RULE: Rule = Rule {
-    doc: &DOC,
-    kind: Kind::Rule,
-    needs: &[CollectorId::Sockets],
-    explains: &[],
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Sockets], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for s in &w.derived.sockets.spaces {

@@ -1,13 +1,13 @@
 //! `weight-starved`: siblings with more weight leave a cgroup almost no CPU time.
 
-use crate::diagnose::rules::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
 use super::common::cgroups::{self, REMEMBER, file, of_v1, subject};
 use super::common::tasks;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cgroups::CgroupFigures;
 use crate::model::derive::cpu::ThreadWait;
 use crate::model::derive::rate::per_second;
 use crate::model::subject::{CgroupId, is_within};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Total wait of its threads for a CPU, ms/s.
 const WAITING: f64 = 400.0;
@@ -50,11 +50,11 @@ pub(super) static RULE: Rule = Rule {
     kind: Kind::Rule,
     needs: &[CollectorId::Cgroups],
     explains: &[
-            Explains::new("cpu-saturation", Scope::Host),
-            Explains::new("tcp-listen-overflow", Scope::Members),
-            Explains::new("tcp-receiver-not-reading", Scope::Members),
-            Explains::new("server-hung", Scope::Members),
-        ],
+        Explains::new("cpu-saturation", Scope::Host),
+        Explains::new("tcp-listen-overflow", Scope::Members),
+        Explains::new("tcp-receiver-not-reading", Scope::Members),
+        Explains::new("server-hung", Scope::Members),
+    ],
     check,
 };
 
@@ -70,20 +70,66 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     if known.iter().all(|t| t.run_delay_ns == 0) {
         return;
     }
-    let groups = recent(w);
-    for g in &groups {
+    let sums = sums(&known);
+    let waits = |path: &str| sums.get(path).is_some_and(Sum::is_waiting);
+    let groups = around(w, &sums);
+    for g in groups.iter().filter(|g| waits(&g.path)) {
         let Some(s) = Starved::of(w, g, &groups, &known) else { continue };
-        if s.wait_ms_s >= WAITING && idle <= IDLE {
+        if s.sum.wait_ms_s >= WAITING && idle <= IDLE {
             out.fire(subject(g), fire(w, &s, idle));
         } else {
             out.linger(subject(g));
         }
     }
-    cgroups::unread(w, out, |g| groups.iter().any(|n| n.id == g.id && n.mount == g.mount));
+    cgroups::unread(w, out, |g| waits(&g.path));
 }
 
-/// The latest readings of cgroups with CPU metrics: the budgeted walk reads only some at a time.
-fn recent<'a>(w: &Window<'a>) -> Vec<&'a CgroupFigures> {
+/// What the threads of a cgroup do, those of the cgroups below it included.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    wait_ms_s: f64,
+    run_ms_s: f64,
+}
+
+impl Sum {
+    /// Do they wait long enough to be worth a look?
+    fn is_waiting(&self) -> bool {
+        self.wait_ms_s >= WAITING * CLEAR
+            && self.wait_ms_s >= SHARE * (self.wait_ms_s + self.run_ms_s)
+    }
+}
+
+/// By path. There are few threads and may be thousands of cgroups.
+fn sums<'a>(known: &[&'a ThreadWait]) -> BTreeMap<&'a str, Sum> {
+    let mut out: BTreeMap<&str, Sum> = BTreeMap::new();
+    for t in known {
+        let mut path = t.thread.cgroup.as_deref().unwrap_or_default();
+        while !path.is_empty() {
+            let sum = out.entry(path).or_default();
+            sum.wait_ms_s += t.wait_ms_s();
+            sum.run_ms_s += run_ms_s([*t].into_iter());
+            path = parent(path);
+        }
+    }
+    out
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(above, _)| above)
+}
+
+/// The cgroups that wait, their siblings and parents, as they were read last: a budgeted walk reads
+/// some of them at a time.
+fn around<'a>(w: &Window<'a>, sums: &BTreeMap<&str, Sum>) -> Vec<&'a CgroupFigures> {
+    let waiting = sums.iter().filter(|(_, s)| s.is_waiting());
+    let parents: BTreeSet<&str> = waiting.map(|(path, _)| parent(path)).collect();
+    if parents.is_empty() {
+        return Vec::new();
+    }
+    let is_near = |path: &str| {
+        let path = path.trim_end_matches('/');
+        parents.contains(path) || !path.is_empty() && parents.contains(parent(path))
+    };
     let mut found: BTreeMap<(&str, CgroupId), &'a CgroupFigures> = BTreeMap::new();
     let moments = w
         .history
@@ -91,7 +137,7 @@ fn recent<'a>(w: &Window<'a>) -> Vec<&'a CgroupFigures> {
         .take_while(|m| w.tick.mono.since(m.tick.mono) < REMEMBER)
         .filter_map(|m| m.derived.cgroups.as_deref());
     // The newest comes first.
-    for g in moments.flatten().filter(|g| g.cpu.is_some()) {
+    for g in moments.flatten().filter(|g| g.cpu.is_some() && is_near(&g.path)) {
         found.entry((&g.mount, g.id)).or_insert(g);
     }
     found.into_values().collect()
@@ -103,9 +149,7 @@ struct Starved<'a> {
     weight: u64,
     /// The default weight.
     default: u64,
-    /// Totals of its threads.
-    wait_ms_s: f64,
-    run_ms_s: f64,
+    sum: Sum,
     threads: Vec<&'a ThreadWait>,
     /// The rivals: name, weight, cores in use; largest usage first.
     rivals: Vec<(String, u64, f64)>,
@@ -126,23 +170,12 @@ impl<'a> Starved<'a> {
         }
         let threads: Vec<_> = of_group(known, &group.path).collect();
         let wait_ms_s = threads.iter().fold(0.0, |sum, t| sum + t.wait_ms_s());
-        let run_ms_s = run_ms_s(threads.iter().copied());
-        if wait_ms_s < WAITING * CLEAR || wait_ms_s < SHARE * (wait_ms_s + run_ms_s) {
-            return None;
-        }
+        let sum = Sum { wait_ms_s, run_ms_s: run_ms_s(threads.iter().copied()) };
         let default = if of_v1(&group.mount, "cpu") { 1024 } else { 100 };
         let rivals = rivals(group, (weight, default), parent, groups, known);
         let taken = rivals.iter().fold(0.0, |sum, (_, _, cores)| sum + cores);
         let cpus = f64::from(w.host.cpus.max(1));
-        (taken >= TAKEN * cpus).then_some(Self {
-            group,
-            weight,
-            default,
-            wait_ms_s,
-            run_ms_s,
-            threads,
-            rivals,
-        })
+        (taken >= TAKEN * cpus).then_some(Self { group, weight, default, sum, threads, rivals })
     }
 }
 
@@ -211,13 +244,14 @@ fn fire(w: &Window<'_>, s: &Starved<'_>, idle: f64) -> Fire {
     let name = if v1 { "cpu.shares" } else { "cpu.weight" };
     let may_wait = s.weight < s.default && !is_waited_for(w, &s.threads);
     let severity = if may_wait { Severity::Info } else { Severity::Warn };
-    let gets = 100.0 * s.run_ms_s / (s.run_ms_s + s.wait_ms_s);
+    let gets = 100.0 * s.sum.run_ms_s / (s.sum.run_ms_s + s.sum.wait_ms_s);
     let mut f = Fire::new(
         severity,
         format!("{} ({name} {}) gets {gets:.0}% of the CPU time it could use", g.path, s.weight),
     );
-    let text = format!("its threads wait {:.0} ms/s and run {:.0} ms/s", s.wait_ms_s, s.run_ms_s);
-    f.evidence.push(Evidence::new("run_delay", s.wait_ms_s, "ms/s", text).over(WAITING));
+    let text =
+        format!("its threads wait {:.0} ms/s and run {:.0} ms/s", s.sum.wait_ms_s, s.sum.run_ms_s);
+    f.evidence.push(Evidence::new("run_delay", s.sum.wait_ms_s, "ms/s", text).over(WAITING));
     for (path, weight, cores) in s.rivals.iter().filter(|r| r.2 >= 0.05).take(3) {
         let of = if path.starts_with('/') {
             format!("{path} ({name} {weight})")

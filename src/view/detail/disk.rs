@@ -184,8 +184,7 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
     }
     out.push(line);
     if d.unaccounted {
-        let text =
-            "this kernel keeps no I/O times for this layer: util and await mean nothing";
+        let text = "this kernel keeps no I/O times for this layer: util and await mean nothing";
         out.push(field("note", text));
     }
     if d.queue_counters_disagree() {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use stallscope::collect::CollectorId;
 use stallscope::diagnose::{
-    Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts, Window,
+    Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts,
+    Window,
 };
 use stallscope::model::derive::sockets::TimerKind;
 use stallscope::model::subject::Subject;

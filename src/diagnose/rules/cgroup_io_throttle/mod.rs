@@ -3,11 +3,11 @@
 mod above;
 mod pinned;
 
-use crate::diagnose::rules::prelude::*;
 use super::common::cgroups::{self, file, subject};
 use super::common::disks::{against, leaves, reference};
 use super::common::text::{bytes, rate, time};
 use crate::collect::cgroups::CgroupIo;
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cgroups::{CgroupFigures, CgroupIoFigures};
 use crate::model::derive::disks::DiskFigures;
 use crate::model::derive::rate::ratio;
@@ -62,7 +62,7 @@ static DOC: RuleDoc = RuleDoc {
 
 pub(super) static RULE: Rule = Rule {
     doc: &DOC,
-    kind: Kind::Rule,
+    kind: crate::diagnose::Kind::Rule,
     needs: &[CollectorId::Cgroups, CollectorId::Disks],
     explains: &[Explains::new("load-without-cpu", Scope::Host)],
     check,

@@ -2,16 +2,16 @@
 
 mod measured;
 
-use crate::diagnose::rules::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
 use super::super::Aspect;
 use super::common::cgroups;
 use super::common::measured::run_queue;
 use super::common::tasks::{SCHED_IDLE, slices_s};
 use super::common::text::{count, ms, sh};
+use crate::diagnose::rules::prelude::*;
 use crate::model::derive::bpf::RunqFigures;
 use crate::model::derive::cpu::{CpuFigures, ThreadWait};
 use crate::model::subject::{CpuId, Subject, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Waiting as a fraction of runnable time.
 const WARN: f64 = 0.3;
