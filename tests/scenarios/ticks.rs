@@ -320,6 +320,7 @@ fn cpu(i: &Incident, v: View<'_>) -> CpuSample {
                 ..CpuTimes::default()
             };
             total.user = total.user.saturating_add(t.user);
+            total.nice = total.nice.saturating_add(t.nice);
             total.system = total.system.saturating_add(t.system);
             total.idle = total.idle.saturating_add(t.idle);
             total.iowait = total.iowait.saturating_add(t.iowait);

@@ -83,7 +83,7 @@ struct Pressure {
 /// Wait of threads that are not niced, in % of the time, summed and divided by the CPUs. It is no
 /// less than PSI would be for them alone: PSI is a mean over the non-idle CPUs, and here none is
 /// idle. It is the wait counted by all CPUs, including short-lived processes, minus that of the
-/// niced threads. A kernel that does not count it per CPU counts it per thread; whatever PSI shows
+/// niced threads and of those that may have slept meanwhile. A kernel that does not count it per CPU counts it per thread; whatever PSI shows
 /// beyond that belongs to short-lived processes. `None`: no thread is niced.
 fn ordinary(w: &Window<'_>, psi: f64) -> Option<f64> {
     let sched = w.derived.sched.as_ref()?;
@@ -93,13 +93,15 @@ fn ordinary(w: &Window<'_>, psi: f64) -> Option<f64> {
     };
     let sum = |sum: f64, t: &ThreadWait| sum + t.wait_ms_s();
     let nice = sched.threads.iter().filter(is_nice).fold(0.0, sum);
+    let ordinary = sched.threads.iter().filter(|t| !is_nice(t));
+    let asleep = ordinary.filter(|t| tasks::may_be_sleep(w, t)).fold(0.0, sum);
     let all = if sched.cpus.is_empty() {
         sched.threads.iter().fold(0.0, sum).max(psi * 10.0 * cpus)
     } else {
         sched.cpus.iter().fold(0.0, |sum, (_, ms_s, _)| sum + ms_s)
     };
     // 1 ms/s is a tenth of a percent.
-    (nice > 0.0).then(|| (all - nice).max(0.0) / 10.0 / cpus)
+    (nice > 0.0).then(|| (all - nice - asleep).max(0.0) / 10.0 / cpus)
 }
 
 /// Idle time including iowait, %. Steal is not idle time.

@@ -32,7 +32,8 @@ static DOC: RuleDoc = RuleDoc {
     condition: "Context switches, at 3 us each, cost 8% or more of all CPU time, and run at 5 \
         times the rate of the minute before or at 25k per second per CPU, for 5 of 8 s. Clears \
         below 70% of these. A warning only at 5 times the minute before or at 30% of all CPU \
-        time, and with the CPUs less than 25% idle in most of the last 8 s; otherwise info.",
+        time, and with less than 25% of the CPU time idle or used by niced tasks in most of the \
+        last 8 s; otherwise info.",
     look_alikes: "A request server at work: a database on 2 CPUs makes 58k switches/s with and \
         without fsync; with no earlier minute to compare, that is no warning. I/O and small \
         packets on a machine with CPU time to spare: each request wakes its caller and a worker \
@@ -87,7 +88,8 @@ fn idle(w: &Window<'_>) -> Option<f64> {
     let now = w.tick.mono;
     let recent = w.recent(usize::MAX).take_while(|d| now.since(d.mono) <= SKIP);
     let totals = recent.filter_map(|d| d.cpu.as_ref()?.total);
-    median(&mut totals.map(|t| t.idle + t.iowait).collect::<Vec<_>>())
+    // What niced tasks use, any other task can have.
+    median(&mut totals.map(|t| t.idle + t.iowait + t.nice).collect::<Vec<_>>())
 }
 
 fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<f64>) -> Fire {
@@ -95,13 +97,14 @@ fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<f64>) -> Fire {
     let total = w.derived.cpu.as_ref().and_then(|c| c.total);
     let spare = idle(w).filter(|idle| *idle >= SPARE);
     let sure = lost >= PLAIN || usual.is_some_and(|u| ctxt >= TIMES * u);
+    let niced = if total.is_some_and(|t| t.nice >= 1.0) { " or niced" } else { "" };
     let mut f = Fire::new(
         if spare.is_none() && sure { Severity::Warn } else { Severity::Info },
         format!(
             "{} context switches/s cost about {:.1}% of {cpus} CPUs{}",
             rate(ctxt),
             lost.min(100.0),
-            spare.map_or(String::new(), |idle| format!(", of which {idle:.0}% idle"))
+            spare.map_or(String::new(), |left| format!(", of which {left:.0}% idle{niced}"))
         ),
     );
     let note =

@@ -17,6 +17,8 @@ use crate::model::time::MonoNs;
 pub struct CpuShare {
     /// User, nice included, guests included.
     pub user: f64,
+    /// The part of `user` that niced tasks (nice > 0) used.
+    pub nice: f64,
     /// Kernel.
     pub system: f64,
     /// Idle.
@@ -93,6 +95,7 @@ fn share(p: &CpuTimes, n: &CpuTimes) -> Option<CpuShare> {
     let pct = |v: f64| ratio(100.0 * v, sum);
     Some(CpuShare {
         user: pct(user)?,
+        nice: pct(d(p.nice, n.nice))?,
         system: pct(system)?,
         idle: pct(idle)?,
         iowait: pct(iowait)?,

@@ -17,6 +17,26 @@ const FRESH: Duration = Duration::from_secs(5);
 /// `SCHED_IDLE`: threads that run only when no other thread wants to.
 pub(crate) const SCHED_IDLE: u32 = 5;
 
+/// Waits this long (ms) at fewer than this many slices per second may be sleep that the kernel
+/// counts as run_delay.
+const SLEEP_MS: f64 = 64.0;
+const SLEEP_SLICES_S: f64 = 5.0;
+
+/// May the run_delay of this thread be sleep?
+pub(crate) fn may_be_sleep(w: &Window<'_>, t: &ThreadWait) -> bool {
+    let long = t.wait_per_slice_ms().is_some_and(|ms| ms >= SLEEP_MS);
+    long && slices_s(t) < SLEEP_SLICES_S && counts_sleep(&w.host.kernel)
+}
+
+/// May tasks of this kernel stay queued while they sleep? Since 6.12.
+fn counts_sleep(release: &str) -> bool {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 12),
+        _ => true,
+    }
+}
+
 /// `java/2214`.
 pub(crate) fn name(t: &ThreadWait) -> String {
     format!("{}/{}", t.thread.comm, t.thread.task.tid)

@@ -5,7 +5,7 @@ mod measured;
 use super::super::Aspect;
 use super::common::cgroups;
 use super::common::measured::run_queue;
-use super::common::tasks::{SCHED_IDLE, slices_s};
+use super::common::tasks::{SCHED_IDLE, may_be_sleep};
 use super::common::text::{count, ms, sh};
 use crate::diagnose::rules::prelude::*;
 use crate::model::derive::bpf::RunqFigures;
@@ -26,10 +26,6 @@ const LEAST_MS_S: f64 = 100.0;
 const FULL: f64 = 5.0;
 /// ... and for which threads wait this long in total, ms/s.
 const CROWD_MS_S: f64 = 1500.0;
-/// Waits this long (ms) at fewer than this many slices per second may be sleep that the kernel
-/// counts as run_delay.
-const SLEEP_MS: f64 = 64.0;
-const SLEEP_SLICES_S: f64 = 5.0;
 /// A CPU counts as idle from here on, %.
 const IDLE: f64 = 80.0;
 /// A CPU on which threads queue is at most this idle, %.
@@ -224,17 +220,7 @@ fn doubt(w: &Window<'_>, t: &ThreadWait, slice_ms: f64) -> Option<&'static str> 
         // A mean hides the long waits of a thread that is woken often.
         return Some(NO_DISTRIBUTION);
     }
-    let seldom = slice_ms >= SLEEP_MS && slices_s(t) < SLEEP_SLICES_S;
-    (seldom && counts_sleep(&w.host.kernel)).then_some(SLEPT)
-}
-
-/// May tasks of this kernel stay queued while they sleep? Since 6.12.
-fn counts_sleep(release: &str) -> bool {
-    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-    match (parts.next(), parts.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 12),
-        _ => true,
-    }
+    may_be_sleep(w, t).then_some(SLEPT)
 }
 
 /// Maximum throttled time of a cgroup and those above it, ns, scaled to an interval of `dt`.
