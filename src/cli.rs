@@ -1,5 +1,6 @@
 //! The command line, as typed. What it means is decided in `config`.
 
+mod help;
 mod record;
 mod replay;
 
@@ -8,15 +9,24 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use help::{HelpArgs, commands};
 pub use record::{RecordArgs, RecordTo, RotateArg, SyncArg, ThinArg};
 pub use replay::{ExportArgs, ReplayArgs};
 
-/// Shows where the work on this Linux box is stuck, and why: sockets, disks, softirqs, run
-/// queue, with findings that say what is wrong, what was ruled out, and what to type next.
+/// Shows where the work on this Linux box is stuck, and why.
 ///
-/// Without a command: the live console. It needs no root; root shows more (see `doctor`).
+/// Watches sockets, disks, softirqs and the run queue, and reports findings: what is wrong, what
+/// was ruled out, and what to type next.
+///
+/// Without a command, it starts the live console. It needs no root, but root sees more.
 #[derive(Debug, Parser)]
-#[command(name = "stallscope", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "stallscope",
+    version,
+    after_help = after_help(),
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
 pub struct Cli {
     /// What to do instead of the live console.
     #[command(subcommand)]
@@ -28,54 +38,80 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  stallscope                              live console; ? shows the keys, q quits
-  stallscope check                        watch for 15 s and print the findings
+  stallscope                             live console; ? shows the keys, q quits
+  stallscope check                       watch for 15 s and print the findings
   stallscope check --duration 60s --format json
-  stallscope record -o box.stall          write everything that is measured into a file
+  stallscope record -o box.stall         record everything that is measured
   ssh box stallscope record -o - > box.stall
-  stallscope replay box.stall             the console over that file, anywhere, without root
-  stallscope check box.stall              the findings of the whole file
+  stallscope replay box.stall            the console over a recording
+  stallscope check box.stall             the findings of the whole recording
   stallscope export box.stall --from 14:00 --to 14:10 -o part.stall --redact
-  stallscope explain incident.txt         the same rules over pasted ss, iostat, dmesg, top output
-  stallscope doctor                       what is measured here, and how to unlock the rest
+  stallscope explain incident.txt        diagnose pasted ss, iostat, dmesg, ...
+  stallscope doctor                      what is measured here, what is missing";
 
-Exit codes:
-  0  nothing found in what is readable (also: closed pipe)
-  1  findings at warn or worse (check, explain)
-  2  usage
-  3  cannot collect, cannot read or cannot record";
+fn after_help() -> String {
+    format!(
+        "{EXAMPLES}\n\nExit codes:\n{}\nHelp topics (stallscope help TOPIC):\n{}",
+        crate::help::exit_codes(),
+        crate::help::list().trim_end()
+    )
+}
 
 /// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Watch for a while, or look through a recording, without a screen; print the findings.
+    /// Check this host or a recording, non-interactively, and print the findings.
     Check(CheckArgs),
-    /// Write everything that is measured into a file, without a screen.
+    /// Record everything that is measured, non-interactively.
+    ///
+    /// Writes one tick per interval until it gets TERM, INT or HUP, then closes the file. If it is
+    /// killed or crashes, at most one tick is lost. USR1 puts a mark into the recording. On a
+    /// terminal, one line shows the progress; otherwise only errors are printed.
+    ///
+    /// A slow disk never delays a tick: what cannot be written in time is dropped, and the
+    /// recording says so. While the disk is full, recording pauses.
+    ///
+    /// More: stallscope help recording
     Record(RecordArgs),
-    /// Go through a recording as if it were live.
+    /// Open a recording in the console.
+    ///
+    /// Screens and keys are those of the live console. It needs no root and may run on another
+    /// machine than the recording. The timeline covers the whole recording. `space` pauses and
+    /// plays, `[` and `]` step, `{` and `}` jump between findings, `t` jumps to a
+    /// time.
+    ///
+    /// More: stallscope help replay
     Replay(ReplayArgs),
-    /// Cut a part out of a recording, to share it.
+    /// Copy part of a recording into a new one, to share it.
+    ///
+    /// Copies groups of up to 60 ticks as they are, so the part may begin up to a group earlier and
+    /// end up to a group later than asked for.
     Export(ExportArgs),
-    /// What works here, what does not, why, and how to unlock it.
+    /// Check which signals are available, and how to get the missing ones.
     Doctor(DoctorArgs),
     /// Diagnose pasted output of ss, iostat -x, nstat, dmesg, top -b, df, sar and others.
     ///
-    /// Reads what these print, alone or mixed, with prompts, from any terminal: ss, netstat,
-    /// nstat, iostat, vmstat, uptime, fio, lsblk, dmesg, journalctl -k, df, free, top -b, mpstat,
-    /// pidstat, sar, conntrack -S, and the files softnet_stat, diskstats and mdstat of /proc. Says
-    /// what was understood, what was not, and what cannot be told from it.
+    /// Applies the rules of the live console to text from a machine you cannot log in to. Reads the
+    /// output of ss, netstat, nstat, iostat, vmstat, uptime, fio, lsblk, dmesg, journalctl -k, df,
+    /// free, top -b, mpstat, pidstat, sar and conntrack -S, and the files softnet_stat, diskstats
+    /// and mdstat of /proc; alone or mixed, with prompts, from any terminal. Says what was
+    /// understood, what was not, and what cannot be told from it.
+    ///
+    /// More: stallscope help explain
     Explain(ExplainArgs),
-    /// What is inside a recording: host, time, gaps, marks, findings, damage, sizes.
+    /// Show what a recording contains: host, time span, gaps, marks, findings, damage, sizes.
     Info(InfoArgs),
-    /// What the rules mean.
+    /// List the rules, or explain one.
     Rules(RulesArgs),
+    /// Show the help of a command, or a topic.
+    Help(HelpArgs),
 }
 
-/// What every live command obeys.
+/// Options of every command that reads this host.
 #[derive(Args, Debug)]
 pub struct LiveArgs {
-    /// Distance of two ticks, 100ms to 60s.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    /// Sampling interval, 100ms to 60s.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
     /// Network namespaces to read: all, self, or the path of one, such as /run/netns/blue.
     #[arg(long, value_name = "all|self|PATH", default_value = "all")]
@@ -85,100 +121,99 @@ pub struct LiveArgs {
     pub no_bpf: bool,
 }
 
-/// `stallscope`.
+/// Arguments of `stallscope` without a command.
 #[derive(Args, Debug)]
 pub struct ConsoleArgs {
-    /// Shared settings.
+    /// What to read.
     #[command(flatten)]
     pub live: LiveArgs,
-    /// Colours: auto obeys NO_COLOR and TERM.
+    /// Colours; auto follows NO_COLOR and TERM.
     #[arg(long, value_enum, default_value_t = ColorArg::Auto)]
     pub color: ColorArg,
-    /// Characters of charts and frames: auto obeys the locale.
+    /// Glyphs for charts and borders; auto follows the locale.
     #[arg(long, value_enum, default_value_t = GlyphArg::Auto)]
     pub glyphs: GlyphArg,
-    /// Let the mouse select panes and rows; text selection then needs Shift.
+    /// Select panes and rows with the mouse; selecting text then needs Shift.
     #[arg(long)]
     pub mouse: bool,
-    /// Recording.
+    /// Whether to record.
     #[command(flatten)]
     pub to: RecordTo,
 }
 
-/// `stallscope check`.
+/// Arguments of `stallscope check`.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
-    /// A recording to look through, instead of this machine; - for a pipe.
+    /// Recording to check instead of this host; - for a pipe.
     #[arg(
         value_name = "FILE",
         conflicts_with_all = ["interval", "netns", "no_bpf", "duration", "record", "append"]
     )]
     pub file: Option<PathBuf>,
-    /// Shared settings.
+    /// What to read.
     #[command(flatten)]
     pub live: LiveArgs,
     /// How long to watch, 1s to 24h.
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = watch_time)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = watch_time)]
     pub duration: Duration,
-    /// Recording.
+    /// Whether to record.
     #[command(flatten)]
     pub to: RecordTo,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
-/// `stallscope doctor`.
+/// Arguments of `stallscope doctor`.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// Network namespaces to read: all, self, or the path of one.
+    /// Network namespaces to read: all, self, or the path of one, such as /run/netns/blue.
     #[arg(long, value_name = "all|self|PATH", default_value = "all")]
     pub netns: String,
     /// Never load eBPF programs.
     #[arg(long)]
     pub no_bpf: bool,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
-/// `stallscope explain`: the rules of the live console over text from a machine out of reach.
-/// One sample cannot tell whether something lasts, so every finding is a suspicion.
+/// Arguments of `stallscope explain`.
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
-    /// File with the pasted text; - or nothing for standard input.
+    /// File with the pasted text; - for standard input.
     #[arg(value_name = "FILE", default_value = "-")]
     pub file: PathBuf,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
-/// `stallscope info`.
+/// Arguments of `stallscope info`.
 #[derive(Args, Debug)]
 pub struct InfoArgs {
     /// The recording; - for a pipe.
     #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
-/// `stallscope rules`.
+/// Arguments of `stallscope rules`.
 #[derive(Args, Debug)]
 pub struct RulesArgs {
-    /// A rule's id; without it, one line per rule.
+    /// Rule to explain; without it, one line per rule.
     pub id: Option<String>,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
-/// How to print.
+/// `--format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Human-readable.
     Text,
     /// For programs; schema 1.
     Json,
@@ -191,9 +226,9 @@ pub enum ColorArg {
     Auto,
     /// The 16 named colours.
     Always,
-    /// None.
+    /// No colours.
     Never,
-    /// The palette of 256.
+    /// 256 colours.
     #[value(name = "256")]
     Palette,
 }
@@ -203,7 +238,7 @@ pub enum ColorArg {
 pub enum GlyphArg {
     /// By locale and TERM.
     Auto,
-    /// Braille dots: finest.
+    /// Braille dots: the finest.
     Braille,
     /// Eighth blocks.
     Block,
@@ -211,7 +246,7 @@ pub enum GlyphArg {
     Ascii,
 }
 
-/// What `--netns PATH` and its siblings become.
+/// What the value of `--netns` stands for.
 #[must_use]
 pub fn netns_scope(text: &str) -> crate::collect::NetnsScope {
     use crate::collect::NetnsScope;
@@ -231,10 +266,10 @@ fn watch_time(text: &str) -> Result<Duration, String> {
 }
 
 fn time(text: &str, least: Duration, most: Duration, range: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a time such as 500ms, 15s or 2m");
+    let wrong = || "expected a duration such as 500ms, 15s or 2m".to_owned();
     let d: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
     let d = Duration::try_from(d).map_err(|_| wrong())?;
-    if (least..=most).contains(&d) { Ok(d) } else { Err(format!("out of range: {range}")) }
+    if (least..=most).contains(&d) { Ok(d) } else { Err(format!("out of range; expected {range}")) }
 }
 
 #[cfg(test)]

@@ -25,10 +25,20 @@
 //! | [`report`] | findings as text and JSON | judge |
 //! | [`cli`], [`config`] | what was typed, and what it means | read the kernel |
 //! | [`run`] | wire source, analysis and outlet for each command | judge |
+//! | [`help`] | what `stallscope help TOPIC` prints | anything else |
 //! | [`rights`] | which thread keeps which capability | anything else |
 //! | [`signals`] | those that kill, and those that must not | anything else |
 //! | [`clock`] | ask the kernel for the time | anything else |
+//! | [`exit`] | the exit codes and what they mean | anything else |
 //! | [`allocator`] | keep resident memory near what is used | anything else |
+//!
+//! # Tests
+//!
+//! `cargo test` needs no root. What breaks real things (network namespaces, loop devices,
+//! cgroups) runs as root with `STALLSCOPE_LAB=1 cargo test --test lab`, and against real servers
+//! with `--test real`. `.ci/run` runs everything. The parsers of recordings, netlink, `/proc`,
+//! BTF, pasted text and terminal input can be fuzzed, for example by `cargo +nightly fuzz run
+//! --fuzz-dir tests/fuzz recording`; `tests/fuzz/src/lib.rs` lists the targets and where to begin.
 
 pub mod allocator;
 pub mod analysis;
@@ -37,6 +47,8 @@ pub mod clock;
 pub mod collect;
 pub mod config;
 pub mod diagnose;
+pub mod exit;
+pub mod help;
 pub mod model;
 pub mod paste;
 pub mod recording;

@@ -1,5 +1,6 @@
 //! The only file that wires a source to the analysis and the analysis to an outlet.
 
+mod help;
 mod limits;
 mod record;
 mod replay;
@@ -20,6 +21,7 @@ use crate::cli::{
 use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
 use crate::config::{self, Environment};
 use crate::diagnose::{Engine, RULES, told};
+pub use crate::exit::Exit;
 use crate::model::history::DEFAULT_BUDGET;
 use crate::model::text::sanitize;
 use crate::model::tick::Tick;
@@ -30,20 +32,6 @@ use crate::rights::{self, Duty};
 use crate::signals;
 use crate::source::{Event, Feed, live};
 use crate::ui::{self, ExitReason};
-
-/// How the program ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Exit {
-    /// Nothing found, or the console was left.
-    Ok = 0,
-    /// `check` or `explain` found something at warn or worse.
-    Findings = 1,
-    /// The command line makes no sense.
-    Usage = 2,
-    /// The kernel or a file cannot be read.
-    CannotCollect = 3,
-}
 
 /// How long `doctor` waits for collectors that still open.
 const DOCTOR_PATIENCE: Duration = Duration::from_secs(30);
@@ -90,6 +78,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Explain(args)) => explain(&args),
         Some(Command::Info(args)) => replay::info(&args),
         Some(Command::Rules(args)) => rules(&args),
+        Some(Command::Help(args)) => help::help(&args),
     }
 }
 

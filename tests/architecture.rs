@@ -110,7 +110,10 @@ const LAYERS: &[Layer] = &[
         ],
     ),
     Layer { io: true, ..layer("report", &["model", "diagnose", "analysis", "collect", "rights"]) },
-    layer("cli", &["collect", "model::moment"]),
+    layer("exit", &[]),
+    // Explains what other layers say of themselves: keys, rules, exit codes.
+    layer("help", &["diagnose", "exit", "report::rules", "view"]),
+    layer("cli", &["collect", "help", "model::moment"]),
     // What the console is told is the console's type.
     Layer { io: true, ..layer("config", &["cli", "collect", "diagnose", "model", "ui"]) },
     Layer {
@@ -125,6 +128,8 @@ const LAYERS: &[Layer] = &[
                 "collect",
                 "config",
                 "diagnose",
+                "exit",
+                "help",
                 "model",
                 "paste",
                 "recording",

@@ -84,18 +84,21 @@ fn usage_errors_are_code_2() {
         (&["export", "x"], "--output"),
         (&["check", "--format", "xml"], "json"),
         (&["check", "--duration"], "--duration"),
-        (&["check", "--duration", "5"], "not a time"),
+        (&["check", "--duration", "5"], "expected a duration"),
         (&["check", "--duration", ""], "--duration"),
         (&["check", "--duration", "-3s"], "-3"),
         (&["check", "--duration", "0s"], "1s to 24h"),
         (&["check", "--duration", "25h"], "1s to 24h"),
-        (&["check", "--duration", "10 parsecs"], "not a time"),
-        (&["check", "--duration", "99999999999999999999s"], "not a time"),
+        (&["check", "--duration", "10 parsecs"], "expected a duration"),
+        (&["check", "--duration", "99999999999999999999s"], "expected a duration"),
         (&["check", "--interval", "1ms"], "100ms to 60s"),
-        (&["check", "--interval", "NaNs"], "not a time"),
+        (&["check", "--interval", "NaNs"], "expected a duration"),
         (&["check", "--interval", "10s", "--duration", "1s"], "shorter than --interval"),
         (&["check", "--interval", "60s"], "shorter than --interval"),
         (&["rules", "no-such-rule"], "no-such-rule"),
+        (&["help", "recordin"], "a similar value exists: 'recording'"),
+        (&["help", "chekc"], "a similar value exists: 'check'"),
+        (&["help", "check", "rules"], "'rules'"),
         (&["--color", "blue"], "blue"),
     ] {
         refused(&run(args), 2, says);
@@ -106,14 +109,20 @@ fn usage_errors_are_code_2() {
 #[test]
 fn usage_errors_repeat_no_escapes() {
     let evil = "b\n\x1b[31m\u{9b}2J\u{202e}";
+    let harmless = |c: char| c == '\n' || stallscope::model::text::is_plain(c);
     for args in [&["info", "a", evil][..], &["check", "--duration", evil], &[evil]] {
         let o = run(args);
         refused(&o, 2, "--help");
         let plain: Vec<_> = args.iter().map(|a| if *a == evil { "b" } else { a }).collect();
         assert_eq!(stderr(&o).lines().count(), stderr(&run(plain)).lines().count());
-        let harmless = |c: char| c == '\n' || stallscope::model::text::is_plain(c);
         assert!(stderr(&o).chars().all(harmless), "{:?}", stderr(&o));
     }
+    // Some words resemble a topic, which takes lines of their own.
+    let o = run(["help", evil]);
+    refused(&o, 2, "--help");
+    assert!(stderr(&o).chars().all(harmless), "{:?}", stderr(&o));
+    let first = stderr(&o).lines().next().unwrap().to_owned();
+    assert!(first.contains("for '[TOPIC|COMMAND]'"), "{first}");
 }
 
 #[test]
@@ -383,6 +392,9 @@ fn a_closed_pipe_is_no_error() {
         &["rules"],
         &["doctor"],
         &["--help"],
+        &["help"],
+        &["help", "check"],
+        &["help", "rules"],
     ] {
         let mut child =
             program().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -397,10 +409,12 @@ fn a_closed_pipe_is_no_error() {
 /// Any other write error is one.
 #[test]
 fn a_full_disk_is_an_error() {
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let o = program().args(["rules", "--format", "json"]).stdout(full).output().unwrap();
-    assert_eq!(o.status.code(), Some(3), "{}", stderr(&o));
-    assert!(stderr(&o).contains("stdout"), "{}", stderr(&o));
+    for args in [&["rules", "--format", "json"][..], &["help"], &["help", "costs"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let o = program().args(args).stdout(full).output().unwrap();
+        assert_eq!(o.status.code(), Some(3), "{args:?}: {}", stderr(&o));
+        assert!(stderr(&o).contains("stdout"), "{args:?}: {}", stderr(&o));
+    }
 }
 
 /// Who saw nothing says so: whenever the interrupt comes, an all-clear has a reading behind it.

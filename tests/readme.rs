@@ -1,79 +1,108 @@
-//! The README's tables are the program's own: keys from the keymap, findings from the rules,
-//! exit codes from the enum, commands that exist.
+//! The README is short, and what it shows and names is the program's own: its screen, its rules,
+//! its topics, commands that exist.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
 
-use stallscope::collect::bpf::TESTED_KERNELS;
 use stallscope::diagnose::RULES;
-use stallscope::report::rules;
-use stallscope::run::Exit;
-use stallscope::view::keymap;
+use stallscope::help::TOPICS;
+use stallscope::view::keymap::{self, KEYMAP};
+
+/// What a newcomer reads in five minutes.
+const MAX_WORDS: usize = 1500;
+
+/// A console with three faults, of which the README shows some lines.
+const SCREEN: &str = include_str!("ui/snapshots/ui__screens__faults@120x36.snap");
 
 fn readme() -> String {
     std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap()
 }
 
+/// Text between backticks, outside of code blocks.
+fn quoted(text: &str) -> Vec<String> {
+    let prose: String = text.split("```").step_by(2).collect();
+    prose.split('`').skip(1).step_by(2).map(|q| q.replace('\n', " ")).collect()
+}
+
 #[test]
-fn the_tables_are_generated() {
+fn it_is_read_in_five_minutes() {
+    let words = readme().split_whitespace().count();
+    assert!(words <= MAX_WORDS, "{words} words; move details into a topic below src/help");
+}
+
+/// CI and everybody's first minute depend on them.
+#[test]
+fn one_command_runs_it_and_one_tests_it() {
     let text = readme();
-    for (what, table) in [("keys", keymap::markdown()), ("rules", rules::markdown(RULES))] {
-        assert!(text.contains(table.trim()), "README: the table of {what} should read\n\n{table}");
+    let start = text.split("## Start").nth(1).unwrap();
+    let block = start.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let commands: Vec<&str> = block.lines().map(|l| l.split('#').next().unwrap().trim()).collect();
+    assert_eq!(commands, ["cargo run --release", "cargo test"]);
+}
+
+/// Rows were left out, none was invented.
+#[test]
+fn the_screen_is_the_consoles() {
+    let text = readme();
+    let block = text.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
+    let mut drawn = SCREEN.lines();
+    for line in block.lines() {
+        assert!(drawn.any(|l| l == line), "not in tests/ui/snapshots (faults@120x36):\n{line}");
     }
 }
 
 #[test]
-fn every_exit_code_is_listed() {
+fn the_rules_that_it_names_exist() {
     let text = readme();
-    for code in [Exit::Ok, Exit::Findings, Exit::Usage, Exit::CannotCollect] {
-        assert!(text.contains(&format!("| {} |", code as u8)), "{code:?}");
+    let section = text.split("## Findings").nth(1).unwrap().split("\n## ").next().unwrap();
+    let named = quoted(section);
+    let ids = named.iter().filter(|q| !q.contains(' '));
+    let unknown: Vec<_> = ids.clone().filter(|q| RULES.iter().all(|r| r.id().0 != **q)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    assert!(ids.count() >= 12, "{named:?}");
+    assert!(RULES.len() > 70, "the README says: more than seventy rules");
+}
+
+#[test]
+fn every_topic_is_named() {
+    let text = readme();
+    let named = quoted(&text);
+    for t in TOPICS {
+        let command = format!("stallscope help {}", t.name);
+        let is_named = |q: &String| *q == command || *q == t.name;
+        assert!(named.iter().any(is_named) || text.contains(&command), "{}", t.name);
     }
 }
 
 #[test]
-fn the_kernels_tested_live_are_listed() {
-    let [first @ .., last] = TESTED_KERNELS;
-    let claim = format!("tested live on Linux {} and {last} ", first.join(", "));
-    assert!(readme().contains(&claim), "{claim}");
+fn the_keys_that_it_names_are_bound() {
+    let named = quoted(&readme());
+    for key in ["?", "q", "1", "5", "Enter", "Esc", "z", "f", "/", "s", "r", "space", "}", "+"] {
+        assert!(named.iter().any(|q| q == key), "{key} is not named");
+        let bound = |b: &keymap::Binding| b.keys.iter().any(|k| keymap::key_name(*k) == key);
+        assert!(KEYMAP.iter().any(bound), "{key} is not bound");
+    }
 }
 
-/// Commands of the README parse: each is run with `--help`, which reads nothing.
+/// Commands of the README and of the topics parse: each is run with `--help`, which reads
+/// nothing.
 #[test]
 fn every_command_exists() {
-    let text = readme();
-    let shell = text.split("```").filter_map(|block| block.strip_prefix("sh\n"));
-    let lines: Vec<&str> =
-        shell.flat_map(str::lines).filter(|l| l.starts_with("stallscope ")).collect();
-    assert!(lines.len() >= 4, "{lines:?}");
-    for line in lines {
-        let words = line.split('#').next().unwrap().split_whitespace().skip(1);
-        let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
-            .args(words.filter(|w| !w.starts_with('|')))
-            .arg("--help")
-            .output()
-            .unwrap();
-        assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
+    let readme = readme();
+    let mut found = 0;
+    for (name, text) in TOPICS.iter().map(|t| (t.name, t.text)).chain([("README", &*readme)]) {
+        let shell = text.split("```").filter_map(|block| block.strip_prefix("sh\n"));
+        for line in shell.flat_map(str::lines).filter(|l| l.starts_with("stallscope ")) {
+            let words = line.split(['#', '|']).next().unwrap().split_whitespace().skip(1);
+            let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
+                .args(words)
+                .arg("--help")
+                .output()
+                .unwrap();
+            let err = String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.success(), "{name}: {line}: {err}");
+            found += 1;
+        }
     }
-}
-
-/// The pasted text of the README gives the report below it.
-#[test]
-fn the_paste_is_explained_as_shown() {
-    use std::io::Write as _;
-    let text = readme();
-    let blocks: Vec<&str> =
-        text.split("```").filter_map(|block| block.strip_prefix("text\n")).collect();
-    let at = blocks.iter().position(|b| b.starts_with("State Recv-Q")).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stallscope"))
-        .arg("explain")
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(blocks[at].as_bytes()).unwrap();
-    let out = child.wait_with_output().unwrap();
-    let shown = String::from_utf8(out.stdout).unwrap();
-    // The list of rules without input grows with the rules.
-    let cut = |t: &str| t.split("Not judged").next().unwrap().to_owned();
-    assert_eq!(cut(blocks[at + 1]), cut(&shown), "README should show\n\n{shown}");
+    assert!(found >= 20, "{found}");
 }

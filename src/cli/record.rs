@@ -1,4 +1,4 @@
-//! What recording is told on the command line: `record`, and `--record` of the others.
+//! Arguments about recording: those of `record`, and `--record` of other commands.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,47 +7,39 @@ use clap::Args;
 
 use super::{LiveArgs, time};
 
-/// `stallscope record`: write everything that is measured into a file, without a screen.
-///
-/// It writes one tick per interval until it gets TERM, INT or HUP, and closes the file then. A
-/// kill or a crash loses one tick at most. USR1 puts a mark into the recording. On a terminal
-/// one line shows how it goes; otherwise only errors are printed.
-///
-/// A disk that is slow never delays a tick: what cannot be written in time is left out of the
-/// recording, and the recording says so. On a full disk it pauses and goes on when there is
-/// room.
+/// Arguments of `stallscope record`.
 #[derive(Args, Debug)]
 pub struct RecordArgs {
-    /// Shared settings.
+    /// What to read.
     #[command(flatten)]
     pub live: LiveArgs,
-    /// File to write, new and readable by you alone; - for a pipe. Without it:
-    /// stallscope-HOST-TIME.stall here.
+    /// New file to write, readable only by you; - for a pipe. By default
+    /// stallscope-HOST-TIME.stall in the working directory.
     #[arg(short, long, value_name = "FILE|-")]
     pub output: Option<PathBuf>,
-    /// Go on with FILE if it exists, also after a crash or a reboot.
+    /// Append to FILE if it exists, also after a crash or a reboot.
     #[arg(long)]
     pub append: bool,
     /// Stop after this time, such as 90s, 12h or 7d.
-    #[arg(long, value_name = "TIME", value_parser = long_time)]
+    #[arg(long, value_name = "DURATION", value_parser = long_time)]
     pub duration: Option<Duration>,
-    /// When to force data to the disk: after each tick, after a tick every so often, or never.
-    /// It matters only when the machine crashes.
-    #[arg(long, value_name = "tick|TIME|off", default_value = "5s", value_parser = sync)]
+    /// How often to force data to the disk: after every tick, at this interval, or never. Only
+    /// matters if the machine crashes.
+    #[arg(long, value_name = "tick|DURATION|off", default_value = "5s", value_parser = sync)]
     pub sync: SyncArg,
-    /// Keep FILE and its parts below this size: the oldest parts are deleted. 1M or more.
+    /// Keep FILE and its parts below this size by deleting the oldest parts; 1M or more.
     #[arg(long, value_name = "SIZE", value_parser = limit)]
     pub max_size: Option<u64>,
-    /// Delete parts that are older than this. 1m or more.
-    #[arg(long, value_name = "TIME", value_parser = age)]
+    /// Delete parts that are older than this; 1m or more.
+    #[arg(long, value_name = "DURATION", value_parser = age)]
     pub max_age: Option<Duration>,
-    /// Begin FILE anew at this size (100M) or age (10m is minutes, 10M is bytes); what was
-    /// written becomes the part FILE-STEM.TIME.EXT.
-    #[arg(long, value_name = "SIZE|TIME", value_parser = rotate)]
+    /// Start a new FILE at this size (10M is MiB) or age (10m is minutes), and rename the old one
+    /// to a part that has the time in its name.
+    #[arg(long, value_name = "SIZE|DURATION", value_parser = rotate)]
     pub rotate: Option<RotateArg>,
-    /// Keep older ticks in coarser steps, and delete what is older than the last AGE: all ticks
-    /// for an hour, one in 10 s for a day, one in 60 s for a week if nothing else is said. Ages
-    /// are least ages.
+    /// Downsample older ticks to one per STEP, and delete what is older than the last AGE. By
+    /// default: all ticks for an hour, one in 10 s for a day, one in 60 s for a week. Ages are
+    /// minimum ages.
     #[arg(
         long,
         value_name = "STEP:AGE,..",
@@ -63,10 +55,10 @@ pub struct RecordArgs {
 /// `--record` of the console and of `check`.
 #[derive(Args, Debug, Default)]
 pub struct RecordTo {
-    /// Record into this new file as well.
+    /// Also record, into this new file.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Go on with the file of --record if it exists.
+    /// Append to the file of --record if it exists.
     #[arg(long, requires = "record")]
     pub append: bool,
 }
@@ -76,7 +68,7 @@ pub struct RecordTo {
 pub enum SyncArg {
     /// After each tick.
     Tick,
-    /// After the first tick that comes so long after the last time.
+    /// After the first tick that comes this long after the last time.
     Every(Duration),
     /// Never.
     Off,
@@ -85,7 +77,7 @@ pub enum SyncArg {
 /// `--rotate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RotateArg {
-    /// At so many bytes.
+    /// At this many bytes.
     Size(u64),
     /// At this age.
     Age(Duration),
@@ -104,7 +96,7 @@ fn sync(text: &str) -> Result<SyncArg, String> {
         "off" => Ok(SyncArg::Off),
         t => time(t, Duration::from_millis(100), Duration::from_secs(3600), "100ms to 1h")
             .map(SyncArg::Every)
-            .map_err(|e| format!("{e}; or one of: tick, off")),
+            .map_err(|e| format!("{e}, or tick, or off")),
     }
 }
 
@@ -126,15 +118,19 @@ fn in_days(text: &str, least: Duration, range: &str) -> Result<Duration, String>
     match whole {
         Some(d) => {
             let d = Duration::from_secs(d.saturating_mul(86_400));
-            if (least..=LONG).contains(&d) { Ok(d) } else { Err(format!("out of range: {range}")) }
+            if (least..=LONG).contains(&d) {
+                Ok(d)
+            } else {
+                Err(format!("out of range; expected {range}"))
+            }
         }
         None => time(text, least, LONG, range),
     }
 }
 
 fn limit(text: &str) -> Result<u64, String> {
-    let n = size(text).ok_or_else(|| format!("'{text}' is not a size such as 500M or 2G"))?;
-    if n >= MIB { Ok(n) } else { Err("out of range: 1M or more".to_owned()) }
+    let n = size(text).ok_or("expected a size such as 500M or 2G")?;
+    if n >= MIB { Ok(n) } else { Err("out of range; expected 1M or more".to_owned()) }
 }
 
 fn rotate(text: &str) -> Result<RotateArg, String> {
@@ -143,13 +139,13 @@ fn rotate(text: &str) -> Result<RotateArg, String> {
         return if d >= Duration::from_secs(10) {
             Ok(RotateArg::Age(d))
         } else {
-            Err("out of range: 10s to 366d, or 1M or more".to_owned())
+            Err("out of range; expected 10s to 366d, or 1M or more".to_owned())
         };
     }
     match size(text) {
         Some(n) if n >= MIB => Ok(RotateArg::Size(n)),
-        Some(_) => Err("out of range: 1M or more, or 10s to 366d".to_owned()),
-        None => Err(format!("'{text}' is neither a size such as 100M nor a time such as 1h")),
+        Some(_) => Err("out of range; expected 1M or more, or 10s to 366d".to_owned()),
+        None => Err("expected a size such as 100M or a duration such as 1h".to_owned()),
     }
 }
 
@@ -158,18 +154,18 @@ fn thin(text: &str) -> Result<ThinArg, String> {
     for pair in text.split(',') {
         let (step, until) = pair
             .split_once(':')
-            .ok_or_else(|| format!("'{pair}' is not STEP:AGE, as in 10s:1d"))?;
+            .ok_or_else(|| format!("expected STEP:AGE, for example 10s:1d, not '{pair}'"))?;
         let step = match step.trim() {
             "all" => Duration::ZERO,
             t => time(t, Duration::from_secs(1), Duration::from_secs(3600), "all, or 1s to 1h")?,
         };
         let until = age(until)?;
         if out.last().is_some_and(|l| step <= l.0 || until <= l.1) {
-            return Err("steps and ages must grow, as in all:1h,10s:1d".to_owned());
+            return Err("steps and ages must increase, as in all:1h,10s:1d".to_owned());
         }
         out.push((step, until));
     }
-    if out.len() > 5 { Err("more than 5 steps".to_owned()) } else { Ok(ThinArg(out)) }
+    if out.len() > 5 { Err("at most 5 steps are allowed".to_owned()) } else { Ok(ThinArg(out)) }
 }
 
 /// Bytes: `K`, `M`, `G`, `T` and `KiB` are powers of 1024, `kB`, `MB` of 1000.

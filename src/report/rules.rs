@@ -65,12 +65,3 @@ pub fn json(rules: &[&Rule]) -> Value {
     };
     json!({"schema": super::json::SCHEMA, "rules": rules.iter().map(|r| one(*r)).collect::<Vec<_>>()})
 }
-
-/// The table of the README.
-#[must_use]
-pub fn markdown(rules: &[&Rule]) -> String {
-    rules.iter().fold("| rule | what it means |\n|---|---|\n".to_owned(), |mut out, r| {
-        let _ = writeln!(out, "| `{}` | {} |", r.id(), r.doc.title);
-        out
-    })
-}

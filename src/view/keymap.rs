@@ -1,8 +1,6 @@
 //! The keys: one table. The dispatcher, the help overlay, the footer and the documentation all
 //! derive from it, so that no hint can disagree with what a key does.
 
-use std::fmt::Write as _;
-
 use super::action::{Action, Key, Step, TimeStep};
 use super::layout::{focused_pane, in_overview};
 use super::state::{Detail, Focus, Layout, Mode, RowKey, ViewState, When};
@@ -313,20 +311,6 @@ pub fn hints(v: &ViewState) -> Vec<(String, &'static str)> {
 /// Headings of the help in order.
 pub const GROUPS: &[&str] = &["Panes", "Cursor", "Rows", "Time", "Program", "Chooser", "Help"];
 
-/// The keys as a Markdown table, for the documentation.
-#[must_use]
-pub fn markdown() -> String {
-    let mut out = String::from("| where | keys | what |\n|---|---|---|\n");
-    for group in GROUPS {
-        for b in KEYMAP.iter().filter(|b| b.group == *group) {
-            let keys: Vec<String> = b.keys.iter().map(|k| format!("`{}`", key_name(*k))).collect();
-            let keys = keys.join(" ");
-            let _ = writeln!(out, "| {group} | {keys} | {} |", b.help);
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,8 +337,6 @@ mod tests {
             assert!(GROUPS.contains(&b.group), "{}", b.group);
             assert!(!b.help.is_empty() && !b.keys.is_empty());
         }
-        let lines = markdown().lines().count();
-        assert_eq!(lines, KEYMAP.len() + 2);
     }
 
     #[test]

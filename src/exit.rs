@@ -1,0 +1,31 @@
+//! How the program ends: the exit codes, and what they tell a script.
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Nothing found, or the console was left.
+    Ok = 0,
+    /// `check` or `explain` found something at warn or worse.
+    Findings = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The kernel or a file cannot be read, or a recording cannot be written.
+    CannotCollect = 3,
+}
+
+impl Exit {
+    /// Every exit code, in order.
+    pub const ALL: [Self; 4] = [Self::Ok, Self::Findings, Self::Usage, Self::CannotCollect];
+
+    /// One line for the help.
+    #[must_use]
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Ok => "no findings in what could be read, or the console was closed",
+            Self::Findings => "findings at warn or worse (check, explain)",
+            Self::Usage => "invalid command line, or no terminal for the console",
+            Self::CannotCollect => "cannot read the kernel or the file, or cannot record",
+        }
+    }
+}
