@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::Engine;
 use stallscope::model::history::DEFAULT_BUDGET;
-use stallscope::recording::delta::Recent;
-use stallscope::recording::flat::{Column, Flat, Part, put_varint, token};
-use stallscope::recording::format::{BlockHeader, COMPACT, END, HEADER, Kind, Stamp};
-use stallscope::recording::index::{GroupEntry, Trailer};
+use stallscope::recording::codec::delta::Recent;
+use stallscope::recording::codec::flat::{Column, Flat, Part, put_varint, token};
+use stallscope::recording::file::format::{BlockHeader, COMPACT, END, HEADER, Kind, Stamp};
+use stallscope::recording::file::index::{GroupEntry, Trailer};
 use stallscope::recording::{ReadAt, ReadError, Reader};
 
 #[path = "fuzz/src/recording.rs"]
@@ -321,7 +321,7 @@ fn padding_pays_for_no_more_than_a_tick_of_its_size() {
 fn remarks_and_findings_of_all_groups_are_a_list_of_limited_size() {
     use stallscope::model::tick::{HostInfo, Tick};
     use stallscope::model::time::Seq;
-    use stallscope::recording::info::Info;
+    use stallscope::recording::tools::info::Info;
     use stallscope::recording::{FindingNote, Note, Remark, Writer};
     let _alone = alone();
     let mut w = Writer::new(Vec::new(), &HostInfo::default()).unwrap();
@@ -474,7 +474,7 @@ fn a_hole_of_any_size_costs_a_limited_search() {
     while at + with(at).len() as u64 + END as u64 != 1 << 42 {
         at -= 1;
     }
-    let back = [with(at), stallscope::recording::format::end(at).to_vec()].concat();
+    let back = [with(at), stallscope::recording::file::format::end(at).to_vec()].concat();
     let src = hole(back);
     let (copied, peak, _) = taken(|| {
         let r = Reader::new(src).unwrap();

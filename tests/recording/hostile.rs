@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stallscope::recording::format::{BlockHeader, END, HEADER, Kind, MAX_PAYLOAD, end};
+use stallscope::recording::file::format::{BlockHeader, END, HEADER, Kind, MAX_PAYLOAD, end};
 use stallscope::recording::{ReadError, Reader, Remark};
 
 use super::{open, plain, readable, recording, script, squeezed};

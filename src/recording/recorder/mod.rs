@@ -11,11 +11,7 @@ mod target;
 mod worker;
 
 #[cfg(test)]
-mod name_tests;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod thin_tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +27,7 @@ use crate::clock;
 use crate::model::history::tick_bytes;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, WallNs};
-use crate::recording::thin::Tiers;
+use crate::recording::tools::thin::Tiers;
 use crate::recording::{Note, Stamp};
 use crate::rights::{self, Duty};
 

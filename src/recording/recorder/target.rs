@@ -16,8 +16,8 @@ use rustix::io::Errno;
 
 use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
-use crate::recording::format::marker;
-use crate::recording::home::{Holder, Home, Side};
+use crate::recording::file::format::marker;
+use crate::recording::file::home::{Holder, Home, Side};
 use crate::recording::{ReadAt, ReadError, Reader, Resume};
 
 /// What to record into.

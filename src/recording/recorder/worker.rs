@@ -19,8 +19,8 @@ use super::{End, Item, Options, State, Status, SyncPolicy, What, stamp_of};
 use crate::clock;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, WallNs};
-use crate::recording::home::Home;
-use crate::recording::writer::Written;
+use crate::recording::file::home::Home;
+use crate::recording::file::writer::Written;
 use crate::recording::{Note, Remark, Stamp, Writer};
 
 /// Why ticks are missing, for the recording.

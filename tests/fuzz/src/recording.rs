@@ -9,9 +9,9 @@ use stallscope::collect::registry::{AnySample, SampleMaker};
 use stallscope::collect::{CollectorId, Samples, Shared, Stamped};
 use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
 use stallscope::recording::Reader;
-use stallscope::recording::delta::Recent;
-use stallscope::recording::flat::{Flat, Names, from_flat_within};
-use stallscope::recording::format::{
+use stallscope::recording::codec::delta::Recent;
+use stallscope::recording::codec::flat::{Flat, Names, from_flat_within};
+use stallscope::recording::file::format::{
     BlockHeader, COMPACT, HEADER, Kind, SQUEEZED, Stamp, end, marker,
 };
 
@@ -242,7 +242,7 @@ impl Parts {
 
 /// A LEB128 number.
 pub fn number(bytes: &[u8], at: &mut usize) -> u64 {
-    stallscope::recording::flat::varint(bytes, at).unwrap()
+    stallscope::recording::codec::flat::varint(bytes, at).unwrap()
 }
 
 /// Payloads of the first ticks of a good recording that is not squeezed.

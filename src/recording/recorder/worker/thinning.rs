@@ -13,9 +13,9 @@ use rustix::fs::{Gid, Mode, fchmod, fchown, fgetxattr_query, fstat};
 use super::{Trouble, Worker, target};
 use crate::clock;
 use crate::recording::Reader;
-use crate::recording::home::{Change, Side};
+use crate::recording::file::home::{Change, Side};
 use crate::recording::recorder::SyncPolicy;
-use crate::recording::thin::{Fate, Thinning};
+use crate::recording::tools::thin::{Fate, Thinning};
 
 /// The file is written anew when this part of it is too old for its step: what it costs stays
 /// below so many times what is recorded.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use stallscope::collect::CollectorId;
-use stallscope::recording::format::{BlockHeader, HEADER, Kind, end};
+use stallscope::recording::file::format::{BlockHeader, HEADER, Kind, end};
 use stallscope_fuzz::recording::{GOOD, Parts, bits, number, payloads};
 
 /// Longest seed.
@@ -65,7 +65,7 @@ fn samples(put: &dyn Fn(&str, &str, &[u8])) {
 /// A payload of a few sections: the others are left out.
 fn some(p: &Parts, keep: &dyn Fn(&str) -> bool) -> Vec<u8> {
     let mut out = Vec::new();
-    let leb = |out: &mut Vec<u8>, n: usize| stallscope::recording::flat::put_varint(out, n as u64);
+    let leb = |out: &mut Vec<u8>, n: usize| stallscope::recording::codec::flat::put_varint(out, n as u64);
     leb(&mut out, p.names.len());
     for n in &p.names {
         leb(&mut out, n.len());
