@@ -8,15 +8,18 @@
 //!
 //! None of them knows of rules or screens: what a timeline shows of a tick comes in as a [`Note`].
 
+#![allow(missing_docs, reason = "a name that says it all has no second one beside it")]
+
 pub mod codec;
 pub mod file;
 pub mod recorder;
 pub mod tools;
 
-pub use file::format::{Segment, Stamp};
+pub use codec::{Segment, Stamp};
+pub use file::damage::ReadError;
 pub use file::index::{FindingNote, Note, Remark};
 pub(crate) use file::limits::Gathered;
-pub use file::reader::{ReadError, Reader};
+pub use file::reader::Reader;
 pub use file::source::{ReadAt, Spool};
 pub use file::writer::{Resume, Writer};
 pub use recorder::Recorder;

@@ -8,26 +8,26 @@
 
 use std::collections::HashMap;
 
-use super::flat::{Column, Flat, FlatError, token, varint};
-use super::reshape::{At, elements, keys, skip};
+use super::flat::{At, Column, Flat, elements, key_hashes, shape_number, skip, token};
+use super::wire::{CodecError, put_varint};
 
 /// Larger samples are not remembered: their lists are in order, and they change in place.
-const MOST_SHAPE: usize = 1 << 14;
+const MAX_SHAPE: usize = 1 << 14;
 /// Numbers of a sample that is remembered.
-const MOST_CELLS: usize = 1 << 14;
+const MAX_CELLS: usize = 1 << 14;
 /// Bytes of its texts.
-const MOST_TEXT: usize = 1 << 16;
+const MAX_TEXT: usize = 1 << 16;
 /// The memory may hold so many times as much as a sample.
 const MORE: usize = 4;
 /// Rows of one list.
-const MOST_ROWS: usize = 1024;
+const MAX_ROWS: usize = 1024;
 
 /// The memory after `now`; `None` for samples that are not worth it.
 pub(crate) fn after(memory: Option<Flat>, now: &Flat) -> Option<Flat> {
     let fits = |f: &Flat, times: usize| {
-        f.shape.len() <= MOST_SHAPE * times
-            && f.cells() <= MOST_CELLS * times
-            && f.texts.total() <= MOST_TEXT * times
+        f.shape.len() <= MAX_SHAPE * times
+            && f.cells() <= MAX_CELLS * times
+            && f.texts.total() <= MAX_TEXT * times
     };
     if !fits(now, 1) {
         return None;
@@ -41,9 +41,9 @@ pub(crate) fn after(memory: Option<Flat>, now: &Flat) -> Option<Flat> {
     Some(merged.unwrap_or_else(|| now.clone()))
 }
 
-fn merge(memory: &Flat, now: &Flat) -> Result<Flat, FlatError> {
+fn merge(memory: &Flat, now: &Flat) -> Result<Flat, CodecError> {
     // A name stands for one field; of several, for the first.
-    let mut old: HashMap<u64, Field> = HashMap::new();
+    let mut old: HashMap<usize, Field> = HashMap::new();
     for f in fields(memory)? {
         old.entry(f.name).or_insert(f);
     }
@@ -66,23 +66,21 @@ fn merge(memory: &Flat, now: &Flat) -> Result<Flat, FlatError> {
     Ok(out)
 }
 
-/// A field of the sample.
 struct Field {
-    name: u64,
+    name: usize,
     from: At,
     to: At,
 }
 
-fn fields(f: &Flat) -> Result<Vec<Field>, FlatError> {
-    let torn = || FlatError("a shape that ends too early".to_owned());
+fn fields(f: &Flat) -> Result<Vec<Field>, CodecError> {
     let mut at = At { shape: 1, ..At::default() };
-    let n = varint(&f.shape, &mut at.shape).ok_or_else(torn)?;
+    let n = shape_number(&f.shape, &mut at)?;
     let mut out = Vec::new();
     if f.shape.first() != Some(&token::STRUCT) {
         return Ok(out);
     }
     for _ in 0..n {
-        let name = varint(&f.shape, &mut at.shape).ok_or_else(torn)?;
+        let name = shape_number(&f.shape, &mut at)?;
         let from = at;
         skip(&f.shape, &mut at, 1)?;
         out.push(Field { name, from, to: at });
@@ -97,8 +95,8 @@ fn list(
     old: &Field,
     now: &Flat,
     new: &Field,
-) -> Result<bool, FlatError> {
-    let rows = |f: &Flat, field: &Field| -> Result<Option<Vec<At>>, FlatError> {
+) -> Result<bool, CodecError> {
+    let rows = |f: &Flat, field: &Field| -> Result<Option<Vec<At>>, CodecError> {
         let mut at = field.from;
         if f.shape.get(at.shape) != Some(&token::SEQ) || field.from.column != field.to.column {
             return Ok(None);
@@ -118,7 +116,7 @@ fn list(
         }
         return Ok(false);
     };
-    let key = |f: &Flat, row: &[At]| keys(f, row[0]).1;
+    let key = |f: &Flat, row: &[At]| key_hashes(f, row[0]).1;
     let mut young: HashMap<u64, &[At]> = HashMap::new();
     for row in after.windows(2) {
         young.entry(key(now, row)).or_insert(row);
@@ -131,11 +129,11 @@ fn list(
         young.get(&key(now, row)).is_some_and(|first| first[0].shape == row[0].shape)
     });
     all.extend(left.map(|row| (now, row)));
-    if all.len() > MOST_ROWS {
+    if all.len() > MAX_ROWS {
         return Ok(false);
     }
     out.shape.push(token::SEQ);
-    super::flat::put_varint(&mut out.shape, all.len() as u64);
+    put_varint(&mut out.shape, all.len() as u64);
     for (f, row) in all {
         copy(out, f, row[0], row[1]);
     }
@@ -204,6 +202,6 @@ mod tests {
             m = after(m, &s);
         }
         let got: Sample = from_flat(&m.unwrap(), &names).unwrap();
-        assert!(got.rows.len() <= MOST_ROWS);
+        assert!(got.rows.len() <= MAX_ROWS);
     }
 }

@@ -1,29 +1,47 @@
 //! The payload of a tick: what writer and reader both remember within a group.
 
-mod room;
-
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::delta::Recent;
-use super::flat::{Flat, FlatError, Names, from_flat_within, put_varint, to_flat, varint};
-use crate::recording::file::format::{COMPACT, SQUEEZED, Segment, Stamp};
-use crate::recording::file::limits;
-use super::squeeze::{self, Model};
+use super::flat::{Flat, Names, from_flat_within, to_flat};
+use super::limits::{self, MAX_ROWS, MAX_UNITS};
+use super::recent::Recent;
+use super::section::{self, MAX_NAMES, MAX_SECTIONS, cut, put_names, put_stamps, read_stamps};
+use super::wire::{CodecError, Input};
 use crate::collect::registry::{AnySample, SampleMaker, SampleVisitor};
 use crate::collect::{CollectorId, Samples, Shared, Signal, Stamped};
-use crate::model::tick::{CollectorHealth, Gap, HealthState, Tick};
-use crate::model::time::{MonoNs, Span};
+use crate::model::tick::{CollectorHealth, Gap, HealthState, HostInfo, Tick};
+use crate::model::time::{MonoNs, Seq, Span, WallNs};
+
+/// When something was: all three clocks of a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Stamp {
+    pub seq: Seq,
+    /// `CLOCK_MONOTONIC`, ns.
+    pub mono: MonoNs,
+    /// `CLOCK_REALTIME`, ns.
+    pub wall: WallNs,
+}
+
+impl Stamp {
+    pub(crate) fn of(t: &Tick) -> Self {
+        Self { seq: t.seq, mono: t.mono, wall: t.wall }
+    }
+}
+
+/// What does not change until the next segment. Each keyframe holds it, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Segment {
+    /// Host, boot, kernel, tool, interval, distance of the clocks.
+    pub host: HostInfo,
+}
 
 /// Sections that are no collector's.
 const HOST: &str = "host";
 const HEALTH: &str = "health";
 const SIGNALS: &str = "signals";
-/// Sections of one group: there are some twenty.
-const MAX_SECTIONS: usize = 1024;
-/// Names of fields in one group: there are some hundreds.
-const MAX_NAMES: usize = 1 << 16;
 /// Bytes of memory that wait for the next payload at most.
 pub(crate) const SPARE: usize = 256 << 10;
 
@@ -71,7 +89,6 @@ struct Section {
     /// Reader: stamps of the sample.
     span: Span,
     cpu: Duration,
-    /// Units of the sample.
     units: usize,
     /// Reader: damaged since.
     error: Option<String>,
@@ -85,7 +102,6 @@ fn hash(sections: &[Section], tick: u64) -> StateHash {
     here.filter_map(|s| Some((s.name.clone(), s.recent.current()?.hash()))).collect()
 }
 
-/// Writes payloads.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
     names: Names,
@@ -98,8 +114,6 @@ pub(crate) struct Encoder {
     out: Vec<u8>,
     /// End of the reading in the section before.
     last_end: u64,
-    /// Of small differences.
-    model: Option<Box<Model>>,
     /// Units of the samples of this tick so far.
     room: usize,
     /// Collectors whose sample has no room, in this tick and in the one before.
@@ -108,7 +122,6 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// Begins a group.
     pub(crate) fn restart(&mut self) {
         *self = Self { out: std::mem::take(&mut self.out), ..Self::default() };
     }
@@ -126,17 +139,17 @@ impl Encoder {
         &mut self,
         tick: &Tick,
         host: Option<&Segment>,
-    ) -> Result<Vec<u8>, FlatError> {
+    ) -> Result<Vec<u8>, CodecError> {
         self.tick += 1;
         self.out.clear();
         self.room = 0;
         self.left_out = std::mem::take(&mut self.oversized);
         self.last_end = tick.mono.0;
         if let Some(segment) = host {
-            let json = serde_json::to_vec(segment).map_err(|e| FlatError(e.to_string()))?;
+            let json = serde_json::to_vec(segment).map_err(|e| CodecError(e.to_string()))?;
             let (_, start) = self.open(HOST, false);
             self.out.extend_from_slice(&json);
-            self.close(start);
+            section::close(start, &mut self.out);
         }
         let (health, signals) = taken_apart(tick);
         if self.tick > 1 && health == self.health.0 {
@@ -153,30 +166,11 @@ impl Encoder {
         let before = std::mem::take(&mut self.before);
         tick.samples.visit(&before, self)?;
         self.before = tick.samples.clone();
-        let mut head = Vec::new();
-        let fresh = self.names.list().get(self.told..).unwrap_or_default();
-        put_varint(&mut head, fresh.len() as u64);
-        for name in fresh {
-            put_varint(&mut head, name.len() as u64);
-            head.extend_from_slice(name.as_bytes());
-        }
+        put_names(self.names.list().get(self.told..).unwrap_or_default(), &mut self.out);
         self.told = self.names.list().len();
-        self.out.splice(0..0, head);
         Ok(std::mem::take(&mut self.out))
     }
 
-    /// The payload of the last tick in the form that it is stored in, when it is a small one.
-    pub(crate) fn squeeze(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
-        if self.tick == 1 {
-            return squeeze::pack_keyframe(payload);
-        }
-        if !squeeze::is_small(payload) {
-            return None;
-        }
-        self.model.get_or_insert_default().pack(payload)
-    }
-
-    /// State of the last tick.
     pub(crate) fn hash(&self) -> StateHash {
         hash(&self.sections, self.tick)
     }
@@ -186,51 +180,32 @@ impl Encoder {
         self.tick
     }
 
-    fn section(&mut self, name: &str) -> usize {
-        if let Some(i) = self.sections.iter().position(|s| s.name == name) {
-            return i;
-        }
-        self.sections.push(Section { name: name.to_owned(), ..Section::default() });
-        self.sections.len() - 1
-    }
-
     /// Begins a section; its number, and where its bytes begin.
-    fn open(&mut self, name: &str, sample: bool) -> (usize, usize) {
-        let known = self.sections.len();
-        let i = self.section(name);
-        let number = if i < known { i as u64 + 1 } else { 0 };
-        put_varint(&mut self.out, number << 1 | u64::from(sample));
-        if i >= known {
-            put_varint(&mut self.out, name.len() as u64);
-            self.out.extend_from_slice(name.as_bytes());
-        }
+    fn open(&mut self, name: &str, is_sample: bool) -> (usize, usize) {
+        let known = self.sections.iter().position(|s| s.name == name);
+        let i = known.unwrap_or_else(|| {
+            self.sections.push(Section { name: name.to_owned(), ..Section::default() });
+            self.sections.len() - 1
+        });
         if let Some(s) = self.sections.get_mut(i) {
             s.present = self.tick;
         }
-        (i, self.out.len())
+        (i, section::open(known.ok_or(name), is_sample, &mut self.out))
     }
 
-    /// Ends a section: puts its length before its bytes.
-    fn close(&mut self, start: usize) {
-        let mut len = Vec::new();
-        put_varint(&mut len, self.out.len().saturating_sub(start) as u64);
-        self.out.splice(start..start, len);
+    fn same(&mut self, name: &str, is_sample: bool) {
+        let (_, start) = self.open(name, is_sample);
+        section::close(start, &mut self.out);
     }
 
-    fn same(&mut self, name: &str, sample: bool) {
-        let (_, start) = self.open(name, sample);
-        self.close(start);
-    }
-
-    fn value<T: Serialize>(&mut self, name: &str, v: &T) -> Result<(), FlatError> {
+    fn value<T: Serialize>(&mut self, name: &str, v: &T) -> Result<(), CodecError> {
         let flat = to_flat(v, &mut self.names)?;
         let (i, start) = self.open(name, false);
         self.encode(i, flat);
-        self.close(start);
+        section::close(start, &mut self.out);
         Ok(())
     }
 
-    /// Appends a sample.
     fn encode(&mut self, section: usize, flat: Flat) {
         if let Some(s) = self.sections.get_mut(section) {
             s.recent.encode(flat, &mut self.out);
@@ -238,14 +213,45 @@ impl Encoder {
     }
 }
 
+/// What a tick of a recording may hold: the writer keeps to what a reader takes.
+impl Encoder {
+    /// Units of the last tick, as a reader counts them: on the way from the tick before, each
+    /// section may be as large then or as now.
+    pub(crate) fn units(&mut self) -> usize {
+        let mut sum = 0usize;
+        for s in &mut self.sections {
+            let Some(flat) = s.recent.current() else { continue };
+            let units = flat.units();
+            sum = sum.saturating_add(units.max(s.units));
+            s.units = units;
+        }
+        sum.min(MAX_UNITS)
+    }
+
+    /// Collectors whose sample is not in the last tick: no reader would take it.
+    pub(crate) fn oversized(&self) -> &[CollectorId] {
+        &self.oversized
+    }
+
+    /// Takes the room that a sample needs; false: there is none.
+    fn has_room(&mut self, flat: &Flat) -> bool {
+        let sum = self.room.saturating_add(flat.units());
+        let fits = sum <= MAX_UNITS && flat.columns.iter().all(|c| c.rows() <= MAX_ROWS);
+        if fits {
+            self.room = sum;
+        }
+        fits
+    }
+}
+
 impl SampleVisitor for Encoder {
-    type Error = FlatError;
+    type Error = CodecError;
     fn visit<S: AnySample>(
         &mut self,
         id: CollectorId,
         sample: &Shared<S>,
         before: Option<&Shared<S>>,
-    ) -> Result<(), FlatError> {
+    ) -> Result<(), CodecError> {
         if before.is_some_and(|b| std::sync::Arc::ptr_eq(b, sample)) {
             if self.left_out.contains(&id) {
                 self.oversized.push(id);
@@ -261,121 +267,22 @@ impl SampleVisitor for Encoder {
             self.oversized.push(id);
             return Ok(());
         }
-        let (span, cpu) = (sample.span, sample.cpu);
-        let took = span.end.0.wrapping_sub(span.start.0);
         let (section, start) = self.open(id.name(), true);
-        // Of the first one from the tick: it ends in steps too.
-        let from = step_of(self.last_end);
-        let stamps = [span.start.0.wrapping_sub(from), took, nanos(cpu)];
-        let whole = stamps.iter().all(|d| d.cast_signed() % STEP == 0);
-        let unit = if whole { STEP } else { 1 };
-        put_varint(&mut self.out, u64::from(whole));
-        for d in stamps {
-            put_varint(&mut self.out, zigzag((d.cast_signed() / unit).cast_unsigned()));
-        }
-        self.last_end = span.end.0;
+        put_stamps(sample.span, sample.cpu, &mut self.last_end, &mut self.out);
         self.encode(section, flat);
-        self.close(start);
+        section::close(start, &mut self.out);
         Ok(())
     }
 }
 
-/// The steps in which collectors stamp, as the format has them.
-const STEP: i64 = 10_000;
-
-fn step_of(ns: u64) -> u64 {
-    ns - ns % STEP.unsigned_abs()
-}
-
-/// Nanoseconds of a CPU time: 584 years fit.
-fn nanos(d: Duration) -> u64 {
-    d.as_nanos() as u64
-}
-
-fn zigzag(d: u64) -> u64 {
-    let d = d.cast_signed();
-    ((d << 1) ^ (d >> 63)).cast_unsigned()
-}
-
-fn unzigzag(z: u64) -> u64 {
-    (z >> 1) ^ (z & 1).wrapping_neg()
-}
-
-/// A part of a payload that has not been decoded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RawSection<'p> {
-    /// Number plus 1, or a new name.
-    pub(crate) name: Result<usize, &'p str>,
-    pub(crate) sample: bool,
-    pub(crate) bytes: &'p [u8],
-}
-
-/// Cuts a payload: new names of fields, sections.
-pub(crate) fn cut(payload: &[u8]) -> Result<(Vec<&str>, Vec<RawSection<'_>>), FlatError> {
-    let mut at = 0;
-    let count = length(payload, &mut at)?;
-    if count > MAX_NAMES {
-        return Err(FlatError("too many names".to_owned()));
-    }
-    let mut names = Vec::new();
-    for _ in 0..count {
-        let len = length(payload, &mut at)?;
-        names.push(text(payload, &mut at, len)?);
-    }
-    let mut sections = Vec::new();
-    while at < payload.len() {
-        let head = length(payload, &mut at)?;
-        let name = if let Some(i) = (head >> 1).checked_sub(1) {
-            Ok(i)
-        } else {
-            let len = length(payload, &mut at)?;
-            Err(text(payload, &mut at, len)?)
-        };
-        let len = length(payload, &mut at)?;
-        let bytes = part(payload, &mut at, len)?;
-        sections.push(RawSection { name, sample: head & 1 == 1, bytes });
-        if sections.len() > MAX_SECTIONS {
-            return Err(FlatError("too many sections".to_owned()));
-        }
-    }
-    Ok((names, sections))
-}
-
-fn twice() -> FlatError {
-    FlatError("a section that comes twice".to_owned())
-}
-
-fn torn() -> FlatError {
-    FlatError("the tick ends too early".to_owned())
-}
-
-fn length(bytes: &[u8], at: &mut usize) -> Result<usize, FlatError> {
-    let n = varint(bytes, at).ok_or_else(torn)?;
-    usize::try_from(n).map_err(|_| torn())
-}
-
-fn part<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b [u8], FlatError> {
-    let end = at.checked_add(len).ok_or_else(torn)?;
-    let out = bytes.get(*at..end).ok_or_else(torn)?;
-    *at = end;
-    Ok(out)
-}
-
-fn text<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b str, FlatError> {
-    std::str::from_utf8(part(bytes, at, len)?)
-        .map_err(|_| FlatError("a name that is not UTF-8".to_owned()))
-}
-
-/// What a block stores of a tick.
+/// The payload of a tick, as a file holds it.
 #[derive(Debug)]
 pub(crate) struct Stored {
-    pub(crate) features: u16,
     /// Bytes that it takes in the file.
     pub(crate) len: usize,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
 }
 
-/// Reads payloads of one group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decoder {
     names: Names,
@@ -385,43 +292,24 @@ pub(crate) struct Decoder {
     segment: Option<Segment>,
     health: (Health, Signals),
     made: Samples,
-    /// Of squeezed differences.
-    model: Option<Box<Model>>,
     /// Bytes that the ticks so far take in the file: they say how large the samples may be.
     stored: usize,
-    /// Units of the samples now.
     units: usize,
     /// What may still be done to make the tick.
     work: usize,
 }
 
 impl Decoder {
-    /// The payload of the next tick.
-    pub(crate) fn open(&mut self, stored: Stored) -> Result<Vec<u8>, FlatError> {
+    /// Takes in the next tick. Cheap: no sample is made.
+    pub(crate) fn apply(&mut self, at: Stamp, stored: &Stored) -> Result<(), CodecError> {
         self.stored = self.stored.saturating_add(stored.len);
-        match self.tick {
-            _ if stored.features & SQUEEZED == 0 => Ok(stored.bytes),
-            0 => squeeze::unpack_keyframe(&stored.bytes),
-            _ => self.model.get_or_insert_default().unpack(&stored.bytes),
-        }
-    }
-
-    /// Takes in the next tick's payload, of a block with these features. Cheap: no sample is
-    /// made.
-    pub(crate) fn apply(
-        &mut self,
-        at: Stamp,
-        features: u16,
-        payload: &[u8],
-    ) -> Result<(), FlatError> {
-        let in_steps = features & COMPACT != 0;
         self.tick += 1;
         self.at = at;
         self.work = limits::work(self.stored);
         let most = limits::units(self.stored);
-        let (names, sections) = cut(payload)?;
+        let (names, sections) = cut(&stored.payload)?;
         if self.names.list().len() + names.len() > MAX_NAMES {
-            return Err(FlatError("too many names".to_owned()));
+            return Err(CodecError("too many names".to_owned()));
         }
         for name in names {
             self.names.append(name.to_owned());
@@ -432,33 +320,33 @@ impl Decoder {
                 Ok(i) => i,
                 Err(name) => {
                     if self.sections.iter().any(|s| s.name == name) {
-                        return Err(twice());
+                        return Err(CodecError("a section that comes twice".to_owned()));
                     }
                     self.sections.push(Section { name: name.to_owned(), ..Section::default() });
                     self.sections.len() - 1
                 }
             };
             let Some(s) = self.sections.get_mut(i).filter(|_| i < MAX_SECTIONS) else {
-                return Err(FlatError("a section without a name".to_owned()));
+                return Err(CodecError("a section without a name".to_owned()));
             };
             if s.present == self.tick {
-                return Err(twice());
+                return Err(CodecError("a section that comes twice".to_owned()));
             }
             s.present = self.tick;
             if raw.bytes.is_empty() {
                 continue;
             }
             s.changed = self.tick;
-            let mut from = 0;
-            if raw.sample {
-                s.stamps(in_steps, raw.bytes, &mut from, &mut last_end)?;
+            let mut input = Input::new(raw.bytes);
+            if raw.is_sample {
+                (s.span, s.cpu) = read_stamps(&mut last_end, &mut input)?;
             }
             if s.name == HOST {
                 self.segment = serde_json::from_slice(raw.bytes).ok();
             } else if s.error.is_none() && s.is_known() {
                 self.units = self.units.saturating_sub(s.units);
                 let most = most.saturating_sub(self.units);
-                match s.recent.decode_within(most, raw.bytes, &mut from) {
+                match s.recent.decode_within(most, &mut input) {
                     Ok(now) => s.units = now.units(),
                     Err(e) => {
                         s.error = Some(e.to_string());
@@ -507,7 +395,6 @@ impl Decoder {
         }
     }
 
-    /// Host of the group.
     pub(crate) fn segment(&self) -> Option<&Segment> {
         self.segment.as_ref()
     }
@@ -515,7 +402,6 @@ impl Decoder {
     pub(crate) fn hash(&self) -> StateHash {
         hash(&self.sections, self.tick)
     }
-    /// Name of a section.
     pub(crate) fn name(&self, section: usize) -> Option<&str> {
         self.sections.get(section).map(|s| s.name.as_str())
     }
@@ -528,27 +414,6 @@ impl Decoder {
 impl Section {
     fn is_known(&self) -> bool {
         self.name == HEALTH || self.name == SIGNALS || CollectorId::named(&self.name).is_some()
-    }
-    fn stamps(
-        &mut self,
-        in_steps: bool,
-        b: &[u8],
-        at: &mut usize,
-        last_end: &mut u64,
-    ) -> Result<(), FlatError> {
-        let whole = in_steps && varint(b, at).ok_or_else(torn)? == 1;
-        let unit = if whole { STEP.unsigned_abs() } else { 1 };
-        let from = if in_steps { step_of(*last_end) } else { *last_end };
-        let mut next = || varint(b, at).map(|z| unzigzag(z).wrapping_mul(unit)).ok_or_else(torn);
-        let start = from.wrapping_add(next()?);
-        let took = next()?;
-        let cpu = next()?;
-        let cpu = if in_steps { cpu } else { took.wrapping_sub(cpu) };
-        let end = start.wrapping_add(took);
-        self.span = Span { start: MonoNs(start), end: MonoNs(end) };
-        self.cpu = Duration::from_nanos(cpu);
-        *last_end = end;
-        Ok(())
     }
 }
 

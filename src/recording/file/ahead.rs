@@ -8,15 +8,12 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use super::cursor::Cursor;
+use super::blocks::Blocks;
+use super::cursor::{Cursor, Place};
 use super::index::GroupIndex;
-use super::scan::Blocks;
 use super::source::ReadAt;
 use crate::model::tick::Tick;
 use crate::rights::{self, Duty};
-
-/// A group, by where it begins, and a place in it.
-pub(crate) type Place = (u64, usize);
 
 struct Job {
     place: Place,
@@ -26,16 +23,16 @@ struct Job {
 }
 
 /// A tick that was made in advance.
-pub(crate) struct Made {
+pub(super) struct Made {
     /// Behind the tick.
-    pub(crate) cursor: Cursor,
-    pub(crate) tick: Arc<Tick>,
+    pub(super) cursor: Cursor,
+    pub(super) tick: Arc<Tick>,
     /// What of it cannot be decoded.
-    pub(crate) broken: Vec<String>,
+    pub(super) broken: Vec<String>,
 }
 
 /// The thread's other end. The thread ends with it.
-pub(crate) struct Ahead {
+pub(super) struct Ahead {
     jobs: Sender<Job>,
     made: Receiver<(Place, Option<Made>)>,
     /// What is being made, or is ready.
@@ -44,7 +41,7 @@ pub(crate) struct Ahead {
 
 impl Ahead {
     /// Starts the thread; `None`: there is none to be had.
-    pub(crate) fn start(src: Arc<dyn ReadAt>) -> Option<Self> {
+    pub(super) fn start(src: Arc<dyn ReadAt>) -> Option<Self> {
         let mut zip = zstd::bulk::Decompressor::new().ok()?;
         let (jobs, inbox) = channel::<Job>();
         let (out, made) = channel();
@@ -63,7 +60,7 @@ impl Ahead {
     }
 
     /// Has a tick made, of the group that `index` is of.
-    pub(crate) fn begin(&mut self, place: Place, index: Arc<GroupIndex>, cursor: Cursor) {
+    pub(super) fn begin(&mut self, place: Place, index: Arc<GroupIndex>, cursor: Cursor) {
         // What nobody came for.
         while self.made.try_recv().is_ok() {}
         self.pending = self.jobs.send(Job { place, index, cursor }).ok().map(|()| place);
@@ -71,7 +68,7 @@ impl Ahead {
 
     /// The tick that was made in advance, waited for where it is being made just now. `None`: it
     /// was another one, or it is damaged; whoever asks finds out how.
-    pub(crate) fn take(&mut self, place: Place) -> Option<Made> {
+    pub(super) fn take(&mut self, place: Place) -> Option<Made> {
         self.pending.take().filter(|p| *p == place)?;
         loop {
             let (of, made) = self.made.recv().ok()?;

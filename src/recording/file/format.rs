@@ -2,7 +2,7 @@
 //!
 //! A recording is a series of blocks. Each block is a zstd *skippable frame* with a header of
 //! [`HEADER`] bytes and, right behind it, one zstd frame with the payload: the whole file is a
-//! legal zstd stream, and `zstd -dc FILE` prints its payloads (some are packed once more). All integers are little endian.
+//! legal zstd stream, and `zstd -dc FILE` prints its payloads. All integers are little endian.
 //!
 //! ```text
 //!  0  u32    magic of a skippable frame, 0x184D2A5B
@@ -25,20 +25,14 @@
 //!
 //! | kind | payload |
 //! |---|---|
-//! | 1 segment | JSON [`Segment`]: host, boot, kernel, tool, clock anchors. First block of a file, and again where a recorder goes on with it |
+//! | 1 segment | JSON [`Segment`](crate::recording::codec::Segment): host, boot, kernel, tool, clock anchors. First block of a file, and again where a recorder goes on with it |
 //! | 2 keyframe | a tick, whole |
 //! | 3 delta | a tick, as the difference from the one before |
 //! | 4 index | JSON [`GroupIndex`](super::index::GroupIndex): places and times of the ticks, figures per pane, findings, remarks, state hash |
 //! | 5 trailer | JSON [`Trailer`](super::index::Trailer): all groups. Only in a file that was closed; never needed |
 //! | 6 remark | JSON [`Remark`](super::index::Remark): gap, clock step, dropped ticks, collector error, mark of the user |
 //!
-//! | feature | means |
-//! |---|---|
-//! | 1 compact | differences and stamps of this tick are in the second layout (see [`delta`](crate::recording::codec::delta)) |
-//! | 2 squeezed | the payload of this tick is packed before zstd gets it: its length, then of a keyframe another zstd frame, which needs the primer of the format; of a difference an arithmetic code, whose model learns over the squeezed differences of the group. Small ticks only: keyframes to 256 KiB, differences to 2 KiB |
-//!
-//! Blocks without features are those of the first programs of this version. All kinds but ticks
-//! have none.
+//! No block of this version needs a feature.
 //!
 //! A *group* is a keyframe, up to 59 deltas, the remarks between them, and its index. It stands
 //! for itself: the keyframe holds the host, so that a group can be copied into another file as
@@ -51,16 +45,16 @@
 //!
 //! The payload of a tick: the field names that are new in this group (count; length and text of
 //! each), then sections to the end: number of the section's name plus 1 (0: a new name follows,
-//! as length and text), length, bytes. Numbers are LEB128. Sections are `host` (keyframes: JSON
-//! of the host), `health`, `signals`, and one per collector that has a sample, by its stable
-//! name. No section: no sample. A section of no bytes: the same as in the tick before. A
-//! collector's section begins with its stamps: 1 when all three are in steps of 10 us, 0 when they
-//! are in ns; start of the reading as distance from the end of the one in the section before it
-//! (the first: from the tick's `mono`; rounded down to a step), its length, and its CPU time, all
-//! zigzag. (Without the feature *compact*: no flag, ns, no rounding, and the difference of length
-//! and CPU time in place of the latter.) Then the sample as [`delta`](crate::recording::codec::delta) writes it.
-//! Gaps of the source are in `health`. Unknown sections are skipped by their length; unknown
-//! fields by their shape, missing ones take their defaults ([`flat`](crate::recording::codec::flat)).
+//! as length and text), times 2, plus 1 for a collector's; length, bytes. Numbers are LEB128.
+//! Sections are `host` (keyframes: JSON of the host), `health`, `signals`, and one per collector
+//! that has a sample, by its stable name. No section: no sample. A section of no bytes: the same
+//! as in the tick before. A collector's section begins with its stamps: 1 when all three are in
+//! steps of 10 us, 0 when they are in ns; start of the reading as distance from the end of the one
+//! in the section before it (the first: from the tick's `mono`; rounded down to a step), its
+//! length, and its CPU time, all zigzag. Then the sample as a difference, the layout of which is
+//! in [`codec`](crate::recording::codec) step by step. Gaps of the source are in `health`. Unknown
+//! sections are skipped by their length; unknown fields by their shape, missing ones take their
+//! defaults.
 //!
 //! Everything is stored exactly. Ages that all moved by the same amount cost one number for the
 //! column; the few that did not cost theirs, so that nothing has to be rounded, and a replay
@@ -80,8 +74,6 @@
 //! | any of these | 16 KiB, and 64 times its frame | JSON shrinks to a fifth, and one whose remarks are all the same to a fortieth |
 //! | tick | 256 MiB | 200,000 sockets with `tcp_info`: 28 million numbers of up to 9 bytes |
 //! | the same | 64 KiB, and 256 times its frame | like sockets shrink to a twentieth |
-//! | squeezed keyframe | 256 KiB | the primer stands for most of it, not its frame |
-//! | squeezed difference | 2 KiB | 0.2 us per byte |
 //! | samples of a tick | 2^26 units: numbers, half of the bytes that a column takes where that is more, bytes of shapes and of texts | 400,000 sockets |
 //! | rows of a list | 2^23 | names of UNIX sockets are a list of bytes: 270,000 of 30 bytes each |
 //! | the same | 2^18 units, and 64 times the frames of the group so far | a socket has 140 numbers, and its cookie, port and inode take 3 bytes in the file |
@@ -97,12 +89,10 @@
 //! Nothing is trusted: lengths are bounded before memory is taken, decompression ends at the
 //! stated length, CRCs come before both. A reader finds the trailer by the end, or hops from
 //! index to index backwards, or from header to header; where a header is bad it scans for the
-//! next marker, and the hole is a [`Damage`](super::reader::Damage), never a refusal.
+//! next marker, and the hole is a [`Damage`](super::damage::Damage), never a refusal.
 
-use serde::{Deserialize, Serialize};
-
-use crate::model::tick::HostInfo;
 use crate::model::time::{MonoNs, Seq, WallNs};
+use crate::recording::codec::Stamp;
 
 /// Version that this program writes, and the newest that it reads.
 pub const VERSION: u8 = 1;
@@ -110,18 +100,13 @@ pub const VERSION: u8 = 1;
 pub const HEADER: usize = 64;
 /// Bytes of the end behind a trailer.
 pub const END: usize = 28;
-/// Largest payload.
 pub const MAX_PAYLOAD: usize = 256 << 20;
 /// Largest frame: zstd adds little to what it cannot compress.
 pub const MAX_FRAME: usize = MAX_PAYLOAD + (MAX_PAYLOAD >> 7) + 1024;
 /// Ticks of a group.
 pub const GROUP_TICKS: u32 = 60;
-/// Feature: the second layout of differences and stamps.
-pub const COMPACT: u16 = 1;
-/// Feature: the payload of a tick is packed.
-pub const SQUEEZED: u16 = 2;
-/// Features that this program knows.
-pub const FEATURES: u16 = COMPACT | SQUEEZED;
+/// Bits of the features that this program knows.
+const FEATURES: u16 = 0;
 
 const MAGIC: u32 = 0x184D_2A5B;
 const MARK: [u8; 4] = *b"stl\xF1";
@@ -130,7 +115,6 @@ const REST: u32 = HEADER as u32 - 8;
 const MAX_REST: u32 = 4096;
 
 /// The first bytes of every block of version 1.
-#[must_use]
 pub fn marker() -> [u8; 12] {
     let mut out = [0; 12];
     put(&mut out, 0, MAGIC.to_le_bytes());
@@ -139,20 +123,14 @@ pub fn marker() -> [u8; 12] {
     out
 }
 
-/// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Host and clock anchors.
     Segment,
-    /// A whole tick.
     Keyframe,
-    /// A tick as a difference.
     Delta,
-    /// The end of a group.
     Index,
-    /// All groups.
     Trailer,
-    /// Something that is no tick.
     Remark,
     /// Of a later version.
     Unknown(u8),
@@ -184,36 +162,19 @@ impl Kind {
             n => Self::Unknown(n),
         }
     }
-    /// A tick of either form?
-    #[must_use]
     pub fn is_tick(self) -> bool {
         matches!(self, Self::Keyframe | Self::Delta)
     }
 }
 
-/// When something was: all three clocks of a recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Stamp {
-    /// Tick number.
-    pub seq: Seq,
-    /// `CLOCK_MONOTONIC`, ns.
-    pub mono: MonoNs,
-    /// `CLOCK_REALTIME`, ns.
-    pub wall: WallNs,
-}
-
-/// The header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// What is in it.
     pub kind: Kind,
     /// What a reader must know.
     pub features: u16,
-    /// When.
     pub at: Stamp,
-    /// Bytes of the payload.
+    /// Bytes of the payload, and of the frame that it is in.
     pub raw: u32,
-    /// Bytes of the frame.
     pub stored: u32,
     /// Bytes from the keyframe to here.
     pub back: u32,
@@ -228,23 +189,18 @@ pub struct BlockHeader {
 /// Why some bytes are no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// No marker here.
     #[error("no block begins here")]
     NotABlock,
-    /// Too few bytes to tell.
     #[error("the file ends inside a block")]
     Short,
     /// A later version of the format.
     #[error("format version {0}; this program reads up to {VERSION}")]
     Version(u8),
-    /// A flipped bit.
     #[error("a block header is damaged")]
     Crc,
 }
 
 impl BlockHeader {
-    /// Its bytes.
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER] {
         let mut b = [0; HEADER];
         put(&mut b, 0, marker());
@@ -264,9 +220,6 @@ impl BlockHeader {
     }
 
     /// Reads the header at the start of `b`.
-    ///
-    /// # Errors
-    /// When there is none.
     pub fn parse(b: &[u8]) -> Result<Self, HeaderError> {
         let short = |n: usize| if b.len() < n { Err(HeaderError::Short) } else { Ok(()) };
         let same = |at: usize, want: &[u8]| {
@@ -309,19 +262,16 @@ impl BlockHeader {
     }
 
     /// Bytes of header and frame together.
-    #[must_use]
     pub fn total(&self) -> u64 {
         u64::from(self.size) + u64::from(self.stored)
     }
     /// Can this program use the block?
-    #[must_use]
     pub fn is_known(&self) -> bool {
         self.features & !FEATURES == 0 && !matches!(self.kind, Kind::Unknown(_))
     }
 }
 
 /// The end of a file that was closed: where its trailer is.
-#[must_use]
 pub fn end(trailer: u64) -> [u8; END] {
     let mut b = [0; END];
     put(&mut b, 0, MAGIC.to_le_bytes());
@@ -335,19 +285,10 @@ pub fn end(trailer: u64) -> [u8; END] {
 }
 
 /// The offset of the trailer, if these bytes are an end.
-#[must_use]
 pub fn parse_end(b: &[u8]) -> Option<u64> {
     let b: &[u8; END] = b.get(..END)?.try_into().ok()?;
     let trailer = u64_at(b, 16);
     (end(trailer) == *b).then_some(trailer)
-}
-
-/// What does not change until the next segment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Segment {
-    /// Host, boot, kernel, tool, interval, distance of the clocks.
-    pub host: HostInfo,
 }
 
 fn put<const N: usize>(to: &mut [u8], at: usize, bytes: [u8; N]) {

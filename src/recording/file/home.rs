@@ -69,18 +69,14 @@ enum Means {
 /// Which file a name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// Our own.
     Us,
-    /// None.
     Nobody,
-    /// Another one.
     Stranger,
 }
 
 /// What became of a rename, a replacement or a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It is done.
     Made,
     /// The name does not lead to our file; nothing was done.
     NotOurs,
@@ -94,7 +90,6 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// The file, once more.
     pub(crate) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
@@ -136,7 +131,6 @@ impl Home {
         Ok(())
     }
 
-    /// Name of FILE.
     pub(crate) fn name(&self) -> &OsStr {
         &self.name
     }
@@ -263,7 +257,6 @@ impl Home {
         Ok(side)
     }
 
-    /// Gets rid of one.
     pub(crate) fn discard(&self, side: Side) {
         if let Some(name) = side.name {
             let _ = self.remove(&name, &side.file);

@@ -9,9 +9,10 @@ use std::marker::PhantomData;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::format::{GROUP_TICKS, Stamp};
-use super::limits::{MOST_GROUPS, MOST_NAMED, MOST_NOTED, clip};
+use super::format::GROUP_TICKS;
+use super::limits::{MAX_GROUPS, MAX_NAMED, MAX_NOTED, clip};
 use crate::model::time::{MonoNs, Seq, WallNs};
+use crate::recording::codec::Stamp;
 
 /// What the recorder knows of a tick beside the tick: for timelines.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,13 +23,10 @@ pub struct Note {
     pub findings: Vec<FindingNote>,
 }
 
-/// A finding, short.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FindingNote {
-    /// The rule's id.
     pub rule: String,
-    /// The subject, as text.
     pub subject: String,
     /// `info`, `warn` or `crit`.
     pub severity: String,
@@ -40,31 +38,23 @@ pub struct FindingNote {
 pub enum Remark {
     /// Ticks that the source left out before this one: the consumer was too slow.
     Gap {
-        /// How many.
         ticks: u32,
     },
     /// Ticks that were not recorded: the queue or the disk was full.
     Dropped {
-        /// How many.
         ticks: u64,
-        /// Why.
         why: String,
     },
-    /// The wall clock was set.
     ClockStep {
         /// By how much, ns.
         by_ns: i64,
     },
     /// A collector failed, and did not in the tick before.
     CollectorError {
-        /// Its stable name.
         collector: String,
-        /// What the kernel said.
         error: String,
     },
-    /// The user's mark.
     Mark {
-        /// The user's words.
         text: String,
     },
     /// Of a later version.
@@ -74,7 +64,6 @@ pub enum Remark {
 
 impl Remark {
     /// Ticks that are missing by it.
-    #[must_use]
     pub fn missing(&self) -> u64 {
         match self {
             Self::Gap { ticks } => u64::from(*ticks),
@@ -84,7 +73,7 @@ impl Remark {
     }
 
     /// With its texts no longer than a reader takes them.
-    pub(crate) fn clipped(mut self) -> Self {
+    pub(super) fn clipped(mut self) -> Self {
         match &mut self {
             Self::Dropped { why: text, .. } | Self::Mark { text } => clip(text),
             Self::CollectorError { collector, error } => {
@@ -97,12 +86,9 @@ impl Remark {
     }
 }
 
-/// A remark with its time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RemarkAt {
-    /// When.
     pub at: Stamp,
-    /// What.
     #[serde(flatten)]
     pub remark: Remark,
 }
@@ -119,10 +105,8 @@ impl RemarkAt {
     }
 }
 
-/// Where a tick is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TickRef {
-    /// When.
     pub at: Stamp,
     /// Offset of its block from the keyframe of its group.
     pub offset: u32,
@@ -131,21 +115,16 @@ pub struct TickRef {
 /// Least, most and sum of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Least.
     pub min: f64,
-    /// Most.
     pub max: f64,
     /// Of all ticks that have it.
     pub sum: f64,
-    /// How many have it.
     pub n: u32,
 }
 
-/// A finding within a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GroupFinding {
-    /// What.
     #[serde(flatten)]
     pub note: FindingNote,
     /// First tick of the group in which it is active.
@@ -154,24 +133,21 @@ pub struct GroupFinding {
     pub last: Seq,
 }
 
-/// The end of a group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GroupIndex {
-    /// The ticks, in order.
     #[serde(serialize_with = "put_ticks", deserialize_with = "get_ticks")]
     pub ticks: Vec<TickRef>,
-    /// Figures by name.
     #[serde(deserialize_with = "few_named")]
     pub figures: BTreeMap<String, Figure>,
     /// Findings in the order in which they came.
-    #[serde(deserialize_with = "few::<_, _, MOST_NOTED>")]
+    #[serde(deserialize_with = "few::<_, _, MAX_NOTED>")]
     pub findings: Vec<GroupFinding>,
     /// Remarks in the order in which they came.
-    #[serde(deserialize_with = "few::<_, _, MOST_NOTED>")]
+    #[serde(deserialize_with = "few::<_, _, MAX_NOTED>")]
     pub remarks: Vec<RemarkAt>,
     /// Hashes of the last tick's sections, to verify what was rebuilt from differences.
-    #[serde(deserialize_with = "few::<_, _, MOST_NAMED>")]
+    #[serde(deserialize_with = "few::<_, _, MAX_NAMED>")]
     pub state: Vec<(String, u32)>,
 }
 
@@ -232,11 +208,8 @@ pub struct GroupEntry {
     pub index: Option<u64>,
     /// Offset behind its last block.
     pub end: u64,
-    /// Its ticks.
     pub ticks: u32,
-    /// The first tick.
     pub first: Stamp,
-    /// The last tick.
     pub last: Stamp,
     /// Number of its segment in the file, from 0.
     pub segment: u32,
@@ -247,10 +220,10 @@ pub struct GroupEntry {
 #[serde(default)]
 pub struct Trailer {
     /// In the order of the file.
-    #[serde(deserialize_with = "few::<_, _, MOST_GROUPS>")]
+    #[serde(deserialize_with = "few::<_, _, MAX_GROUPS>")]
     pub groups: Vec<GroupEntry>,
     /// Offsets of the segments' headers. Each has a group at least.
-    #[serde(deserialize_with = "few::<_, _, MOST_GROUPS>")]
+    #[serde(deserialize_with = "few::<_, _, MAX_GROUPS>")]
     pub segments: Vec<u64>,
 }
 
@@ -319,13 +292,13 @@ fn few_named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
         type Value = BTreeMap<String, T>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "at most {MOST_NAMED} names")
+            write!(f, "at most {MAX_NAMED} names")
         }
         fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Self::Value, A::Error> {
             let mut out = BTreeMap::new();
             while let Some((name, value)) = all.next_entry()? {
                 out.insert(name, value);
-                if out.len() > MOST_NAMED {
+                if out.len() > MAX_NAMED {
                     return Err(A::Error::invalid_length(out.len(), &self));
                 }
             }
@@ -336,7 +309,7 @@ fn few_named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 /// Wall clock minus monotonic clock.
-pub(crate) fn drift(at: Stamp) -> i64 {
+pub(super) fn drift(at: Stamp) -> i64 {
     at.wall.0.wrapping_sub_unsigned(at.mono.0)
 }
 
@@ -373,12 +346,12 @@ mod tests {
     /// 49 kB of JSON, 1.4 MB in memory: that is what a cache must count.
     #[test]
     fn an_index_is_as_large_as_its_lists() {
-        let json = format!(r#"{{"findings":[{}]}}"#, vec!["{}"; MOST_NOTED].join(","));
+        let json = format!(r#"{{"findings":[{}]}}"#, vec!["{}"; MAX_NOTED].join(","));
         let index: GroupIndex = serde_json::from_str(&json).unwrap();
-        assert_eq!(index.findings.len(), MOST_NOTED);
+        assert_eq!(index.findings.len(), MAX_NOTED);
         assert!(json.len() < 50_000);
-        assert!(index.bytes(json.len()) >= MOST_NOTED * size_of::<GroupFinding>());
-        let most = format!(r#"{{"segments":[{}]}}"#, vec!["1"; MOST_GROUPS + 1].join(","));
+        assert!(index.bytes(json.len()) >= MAX_NOTED * size_of::<GroupFinding>());
+        let most = format!(r#"{{"segments":[{}]}}"#, vec!["1"; MAX_GROUPS + 1].join(","));
         assert!(serde_json::from_str::<Trailer>(&most).is_err());
     }
 

@@ -6,82 +6,26 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Serialize;
-
-use super::ahead::{Ahead, Made, Place};
-use super::cursor::Cursor;
-use super::format::{Segment, Stamp, VERSION};
+use super::ahead::{Ahead, Made};
+use super::blocks::Blocks;
+use super::cursor::{Cursor, Place};
+use super::damage::{Damage, MAX_DAMAGE, ReadError};
 use super::index::{GroupEntry, GroupIndex, RemarkAt, TickRef};
-use super::scan::{Blocks, Layout};
+use super::scan::Layout;
 use super::source::{ReadAt, open};
-use crate::recording::codec::tick::{Decoder, Stored};
 use super::writer::Resume;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, WallNs};
+use crate::recording::codec::tick::{Decoder, Stored};
+use crate::recording::codec::{Segment, Stamp};
 
-/// Why something cannot be read. One line each, without contents of the file.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The file system says no.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// Nothing was written yet.
-    #[error("is empty: nothing was recorded")]
-    Empty,
-    /// Something else.
-    #[error("is not a recording of stallscope")]
-    NotARecording,
-    /// Cut off inside its first block.
-    #[error("ends before its first block is whole: nothing was recorded")]
-    Truncated,
-    /// Of a later program.
-    #[error("has format version {0}; this program reads up to {VERSION}")]
-    Version(u8),
-    /// This tick, or everything behind it in its group, is lost.
-    #[error("{0}")]
-    Damaged(Damage),
-    /// There are not that many.
-    #[error("has no such tick")]
-    NoSuchTick,
-}
-
-/// A hole in the file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Damage {
-    /// Where.
-    pub offset: u64,
-    /// How many bytes.
-    pub bytes: u64,
-    /// What is there.
-    pub what: String,
-    /// The last good tick before it, as far as it is known.
-    pub after: Option<Stamp>,
-}
-
-impl Damage {
-    pub(crate) fn at(offset: u64, bytes: u64, what: impl Into<String>) -> Self {
-        Self { offset, bytes, what: what.into(), after: None }
-    }
-}
-
-impl std::fmt::Display for Damage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} at byte {} ({} bytes)", self.what, self.offset, self.bytes)
-    }
-}
-
-/// Bytes without a block at the start of a file that make it no recording.
-pub const SEARCH: u64 = super::scan::SEARCH;
 /// Indexes that are kept in memory, and bytes that they take: those of days.
 const CACHE: usize = 4096;
 const CACHE_BYTES: usize = 32 << 20;
 /// Groups that are looked at for something that can be read: the host where no segment knows it,
 /// a tick near damaged ones.
 const ASKED: usize = 64;
-/// Damaged places that are remembered.
-pub(crate) const MAX_DAMAGE: usize = 10_000;
 
-/// An open recording.
 pub struct Reader {
     src: Arc<dyn ReadAt>,
     zip: zstd::bulk::Decompressor<'static>,
@@ -113,24 +57,29 @@ struct Last {
 
 impl Reader {
     /// Opens a file. See [`open`] for what is refused.
-    ///
-    /// # Errors
-    /// When it cannot be read, or is no recording.
     pub fn file(path: &Path) -> Result<Self, ReadError> {
         Self::new(Arc::new(open(path)?))
     }
 
-    /// Opens what is in `src`, such as a [`super::Spool`].
-    ///
-    /// # Errors
-    /// When it cannot be read, or is no recording.
+    /// Opens what is in `src`, such as a [`super::source::Spool`].
     pub fn new(src: Arc<dyn ReadAt>) -> Result<Self, ReadError> {
         let mut zip = zstd::bulk::Decompressor::new()?;
         let layout = Layout::find(&mut Blocks { src: &*src, zip: &mut zip })?;
-        let mut out = Self {
+        let mut out = Self::over(src, Arc::new(layout), zip);
+        out.count();
+        out.adopt_host()?;
+        Ok(out)
+    }
+
+    fn over(
+        src: Arc<dyn ReadAt>,
+        layout: Arc<Layout>,
+        zip: zstd::bulk::Decompressor<'static>,
+    ) -> Self {
+        Self {
             src,
             zip,
-            layout: Arc::new(layout),
+            layout,
             before: Vec::new(),
             indexes: HashMap::new(),
             index_bytes: 0,
@@ -140,30 +89,19 @@ impl Reader {
             damage: Vec::new(),
             hurt: HashSet::new(),
             broken: None,
-        };
-        out.count();
-        out.adopt_host()?;
-        Ok(out)
+        }
     }
 
     /// Another reader of the same bytes, which need not be searched again.
-    ///
-    /// # Errors
-    /// When there is no memory for a decoder.
     pub fn again(&self) -> Result<Self, ReadError> {
+        let zip = zstd::bulk::Decompressor::new()?;
         Ok(Self {
-            src: self.src.clone(),
-            zip: zstd::bulk::Decompressor::new()?,
-            layout: self.layout.clone(),
             before: self.before.clone(),
             indexes: self.indexes.clone(),
             index_bytes: self.index_bytes,
-            cursor: None,
-            last: None,
-            ahead: None,
             damage: self.damage.clone(),
             hurt: self.hurt.clone(),
-            broken: None,
+            ..Self::over(self.src.clone(), self.layout.clone(), zip)
         })
     }
 
@@ -193,59 +131,42 @@ impl Reader {
     }
 
     /// What does not change, of the first segment.
-    #[must_use]
     pub fn host(&self) -> HostInfo {
         self.layout.segments.first().map(|s| s.1.host.clone()).unwrap_or_default()
     }
     /// Segments with their offsets: another boot or another run of the recorder each.
-    #[must_use]
     pub fn segments(&self) -> &[(u64, Segment)] {
         &self.layout.segments
     }
     /// Groups, in the order of the file.
-    #[must_use]
     pub fn groups(&self) -> &[GroupEntry] {
         &self.layout.groups
     }
-    /// Number of ticks.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.before.last().copied().unwrap_or(0)
     }
-    /// No ticks?
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Was it closed properly?
-    #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.layout.sealed
     }
     /// End of the last whole block.
-    #[must_use]
     pub fn end(&self) -> u64 {
         self.layout.end
     }
     /// Bytes of the file.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn size(&self) -> Result<u64, ReadError> {
         Ok(self.src.size()?)
     }
     /// Is damage so long that what is behind it was not looked for?
-    #[must_use]
     pub fn gave_up(&self) -> bool {
         self.layout.gave_up
     }
     /// Blocks of later versions that were passed over.
-    #[must_use]
     pub fn unknown_blocks(&self) -> u64 {
         self.layout.unknown
     }
-    /// May more ticks come?
-    #[must_use]
     pub fn may_grow(&self) -> bool {
         self.src.may_grow()
     }
@@ -254,15 +175,11 @@ impl Reader {
         self.layout.damage.iter().chain(&self.damage)
     }
     /// Remarks that no index holds: of the group that is being written, and between groups.
-    #[must_use]
     pub fn loose_remarks(&self) -> &[RemarkAt] {
         &self.layout.remarks
     }
 
     /// Takes in what was written since; true when there was something.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn refresh(&mut self) -> Result<bool, ReadError> {
         let mut b = Blocks { src: &*self.src, zip: &mut self.zip };
         let more =
@@ -275,7 +192,6 @@ impl Reader {
     }
 
     /// What a writer needs to go on with this file.
-    #[must_use]
     pub fn resume(&self) -> Resume {
         Resume {
             offset: self.layout.end,
@@ -285,9 +201,6 @@ impl Reader {
     }
 
     /// What a group tells without its ticks. Of a group without an index: its ticks only.
-    ///
-    /// # Errors
-    /// When the index is damaged.
     pub fn index(&mut self, group: usize) -> Result<Arc<GroupIndex>, ReadError> {
         let g = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
         let Some(offset) = g.index else {
@@ -335,7 +248,6 @@ impl Reader {
     }
 
     /// The group of a tick, and its place in it.
-    #[must_use]
     pub fn locate(&self, tick: u64) -> Option<(usize, usize)> {
         if tick >= self.len() {
             return None;
@@ -344,15 +256,11 @@ impl Reader {
         Some((group, usize::try_from(tick - self.before.get(group)?).ok()?))
     }
     /// Number of the first tick of a group.
-    #[must_use]
     pub fn first_of(&self, group: usize) -> Option<u64> {
         self.before.get(group).copied()
     }
 
     /// Where and when a tick is.
-    ///
-    /// # Errors
-    /// When there is none, or the index of its group is damaged.
     pub fn tick_ref(&mut self, tick: u64) -> Result<TickRef, ReadError> {
         let (group, place) = self.locate(tick).ok_or(ReadError::NoSuchTick)?;
         self.index(group)?.ticks.get(place).copied().ok_or(ReadError::NoSuchTick)
@@ -381,9 +289,7 @@ impl Reader {
     }
 
     /// Decodes a tick. The next one is cheap; any other one costs its group from the keyframe.
-    ///
-    /// # Errors
-    /// When there is none, or it is damaged: the others can still be read.
+    /// When it is damaged the others can still be read.
     pub fn tick(&mut self, tick: u64) -> Result<Arc<Tick>, ReadError> {
         let (group, place) = self.locate(tick).ok_or(ReadError::NoSuchTick)?;
         let entry = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
@@ -471,7 +377,7 @@ impl Reader {
         }
     }
 
-    /// What is stored of a tick, for [`Decoder::open`].
+    /// What is stored of a tick, for [`Decoder::apply`].
     pub(crate) fn tick_payload(
         &mut self,
         offset: u64,
@@ -482,9 +388,7 @@ impl Reader {
     }
 
     /// Host of a group, by its keyframe.
-    ///
-    /// # Errors
-    /// What the kernel says; damage is `None`.
+    /// Damage is `None`, not an error.
     pub fn segment_of(&mut self, group: usize) -> Result<Option<Segment>, ReadError> {
         let g = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
         let t = TickRef { at: g.first, offset: 0 };
@@ -494,16 +398,10 @@ impl Reader {
             Err(_) => return Ok(None),
         };
         let mut d = Decoder::default();
-        let features = stored.features;
-        let payload = d.open(stored);
-        let taken = payload.and_then(|p| d.apply(g.first, features, &p));
-        Ok(taken.ok().and_then(|()| d.segment().cloned()))
+        Ok(d.apply(g.first, &stored).ok().and_then(|()| d.segment().cloned()))
     }
 
-    /// The bytes of a group as they are in the file, for [`super::Writer::copy_group`].
-    ///
-    /// # Errors
-    /// When there is no such group.
+    /// The bytes of a group as they are in the file, for [`super::writer::Writer::copy_group`].
     pub fn raw_group(&self, group: usize) -> Result<RawGroup<'_>, ReadError> {
         let g = self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
         Ok(RawGroup { src: &*self.src, at: g.offset, end: g.end })

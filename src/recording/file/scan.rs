@@ -3,171 +3,33 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::format::{
-    BlockHeader, END, GROUP_TICKS, HEADER, HeaderError, Kind, MAX_FRAME, Segment, Stamp, marker,
-    parse_end,
-};
+use super::blocks::{Blocks, WINDOW};
+use super::damage::{Damage, MAX_DAMAGE, ReadError};
+use super::format::{BlockHeader, END, GROUP_TICKS, HEADER, HeaderError, Kind};
 use super::index::{GroupEntry, GroupIndex, RemarkAt, TickRef, Trailer};
-use super::limits::{self, MOST_GROUPS, MOST_LOOSE};
-use super::reader::{Damage, MAX_DAMAGE, ReadError};
-use super::source::ReadAt;
+use super::limits::{self, MAX_GROUPS, MAX_LOOSE};
+use crate::recording::codec::{Segment, Stamp};
 
-/// Bytes that are scanned at a time, and at first: mostly a block begins near by.
-const WINDOW: usize = 1 << 20;
-const FIRST_WINDOW: usize = 1 << 12;
 /// How far a file is searched for a first block before it is no recording.
-pub(crate) const SEARCH: u64 = 64 << 20;
+pub const SEARCH: u64 = 64 << 20;
 /// Bytes that are searched for blocks behind damage: a file may be a hole of any size.
-const MOST_SCAN: u64 = 2 << 30;
-/// Bytes that are searched backwards for an index: there is one every 60 ticks.
-const MOST_BACK: u64 = 256 << 20;
+const MAX_SCAN: u64 = 2 << 30;
 /// Chains of indexes that are followed: each costs a window.
 const CHAINS: usize = 64;
 
-/// Access to blocks.
-pub(crate) struct Blocks<'s> {
-    pub(crate) src: &'s dyn ReadAt,
-    pub(crate) zip: &'s mut zstd::bulk::Decompressor<'static>,
-}
-
-impl Blocks<'_> {
-    /// The header at `offset`.
-    pub(crate) fn header(
-        &self,
-        offset: u64,
-    ) -> Result<Result<BlockHeader, HeaderError>, ReadError> {
-        let mut buf = [0; HEADER];
-        let n = self.src.read_at(&mut buf, offset)?;
-        Ok(BlockHeader::parse(buf.get(..n).unwrap_or_default()))
-    }
-
-    /// The payload of a block; checks before it takes memory.
-    pub(crate) fn payload(&mut self, offset: u64, h: &BlockHeader) -> Result<Vec<u8>, ReadError> {
-        let hurt = |what: &str| ReadError::Damaged(Damage::at(offset, h.total(), what));
-        if !h.is_known() {
-            return Err(hurt("a block that needs a newer version"));
-        }
-        let from = offset.saturating_add(u64::from(h.size));
-        if !limits::fits(h) {
-            return Err(hurt("a block that would unpack to more than its kind can hold"));
-        }
-        if h.stored as usize > MAX_FRAME
-            || from.saturating_add(u64::from(h.stored)) > self.src.size()?
-        {
-            return Err(hurt("a block that was cut off"));
-        }
-        let mut frame = vec![0; h.stored as usize];
-        let n = self.src.read_at(&mut frame, from)?;
-        if n < frame.len() || crc32fast::hash(&frame) != h.crc {
-            return Err(hurt("a damaged block"));
-        }
-        let payload = self.zip.decompress(&frame, h.raw as usize);
-        match payload {
-            Ok(p) if p.len() == h.raw as usize => Ok(p),
-            _ => Err(hurt("a block that does not decompress to its stated length")),
-        }
-    }
-
-    fn json<T: serde::de::DeserializeOwned>(&mut self, offset: u64, h: &BlockHeader) -> Option<T> {
-        serde_json::from_slice(&self.payload(offset, h).ok()?).ok()
-    }
-
-    /// The index block at `offset`, if it is one and whole.
-    pub(crate) fn index(
-        &mut self,
-        offset: u64,
-    ) -> Result<Option<(BlockHeader, GroupIndex)>, ReadError> {
-        let Ok(h) = self.header(offset)? else { return Ok(None) };
-        Ok(self.index_of(offset, &h).map(|i| (h, i)))
-    }
-
-    /// The same, of a block whose header is known.
-    fn index_of(&mut self, offset: u64, h: &BlockHeader) -> Option<GroupIndex> {
-        let index: Option<GroupIndex> =
-            if h.kind == Kind::Index { self.json(offset, h) } else { None };
-        index.filter(|i| ordered(&i.ticks, h.back))
-    }
-
-    /// The next offset in `from..to` where a block begins.
-    fn scan(&self, mut from: u64, to: u64) -> Result<Option<u64>, ReadError> {
-        let marker = marker();
-        let (mut buf, mut window) = (Vec::new(), FIRST_WINDOW);
-        while from < to {
-            let want = usize::try_from(to - from).unwrap_or(window).min(window);
-            buf.resize(want, 0);
-            window = (window * 2).min(WINDOW);
-            let n = self.src.read_at(buf.get_mut(..want).unwrap_or_default(), from)?;
-            let have = buf.get(..n).unwrap_or_default();
-            for at in places(have, &marker) {
-                if self.header(from + at as u64)?.is_ok() {
-                    return Ok(Some(from + at as u64));
-                }
-            }
-            if n < want || n <= marker.len() {
-                return Ok(None);
-            }
-            from += (n - marker.len() + 1) as u64;
-        }
-        Ok(None)
-    }
-
-    /// The last index block in `least..size`: windows from the end.
-    fn last_index(&self, least: u64, size: u64) -> Result<Option<u64>, ReadError> {
-        let marker = marker();
-        let least = least.max(size.saturating_sub(MOST_BACK));
-        let mut to = size;
-        let mut buf = Vec::new();
-        while to > least {
-            let from = to.saturating_sub(WINDOW as u64).max(least);
-            let want = (to - from) as usize;
-            buf.resize(want, 0);
-            let n = self.src.read_at(buf.get_mut(..want).unwrap_or_default(), from)?;
-            let mut found: Vec<usize> = places(buf.get(..n).unwrap_or_default(), &marker).collect();
-            while let Some(at) = found.pop() {
-                let at = from + at as u64;
-                if self.header(at)?.is_ok_and(|h| h.kind == Kind::Index && at + h.total() <= size) {
-                    return Ok(Some(at));
-                }
-            }
-            if from == least {
-                break;
-            }
-            to = from + marker.len() as u64 - 1;
-        }
-        Ok(None)
-    }
-}
-
-/// Places of `marker` in `b`.
-fn places<'b>(b: &'b [u8], marker: &'b [u8; 12]) -> impl Iterator<Item = usize> + 'b {
-    // The mark is rarer than the magic and the length, which also are bytes of small numbers.
-    let rare = marker[11];
-    let here = move |i: &usize| b.get(*i..i + 12) == Some(&marker[..]);
-    b.iter().skip(11).enumerate().filter(move |(_, c)| **c == rare).map(|(i, _)| i).filter(here)
-}
-
-/// Ticks that can be: within the group, offsets and numbers ascending.
-fn ordered(ticks: &[TickRef], back: u32) -> bool {
-    ticks.len() <= GROUP_TICKS as usize
-        && ticks.first().is_some_and(|t| t.offset == 0)
-        && ticks.last().is_some_and(|t| t.offset < back)
-        && ticks.windows(2).all(|w| w[0].offset < w[1].offset)
-}
-
-/// Where everything is.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Layout {
-    pub(crate) groups: Vec<GroupEntry>,
+pub(super) struct Layout {
+    pub(super) groups: Vec<GroupEntry>,
     /// Ticks of groups without an index, by the group's offset.
-    pub(crate) loose: BTreeMap<u64, Vec<TickRef>>,
-    pub(crate) segments: Vec<(u64, Segment)>,
+    pub(super) loose: BTreeMap<u64, Vec<TickRef>>,
+    pub(super) segments: Vec<(u64, Segment)>,
     /// Remarks that no index holds.
-    pub(crate) remarks: Vec<RemarkAt>,
-    pub(crate) damage: Vec<Damage>,
+    pub(super) remarks: Vec<RemarkAt>,
+    pub(super) damage: Vec<Damage>,
     /// End of the last whole block.
-    pub(crate) end: u64,
+    pub(super) end: u64,
     /// Ends with a trailer.
-    pub(crate) sealed: bool,
+    pub(super) sealed: bool,
     /// The last group has no index yet: more deltas may come.
     open: bool,
     /// Remarks that came before that group.
@@ -179,16 +41,15 @@ pub(crate) struct Layout {
     /// Bytes that were searched for a block.
     scanned: u64,
     /// Not everything was: there may be more than what was found.
-    pub(crate) gave_up: bool,
+    pub(super) gave_up: bool,
     /// Bytes of JSON that were unpacked to get here.
     unpacked: u64,
     /// Blocks of later versions.
-    pub(crate) unknown: u64,
+    pub(super) unknown: u64,
 }
 
 impl Layout {
-    /// Finds everything.
-    pub(crate) fn find(b: &mut Blocks<'_>) -> Result<Self, ReadError> {
+    pub(super) fn find(b: &mut Blocks<'_>) -> Result<Self, ReadError> {
         let size = b.src.size()?;
         let start = first_block(b, size)?;
         let mut out = Self { end: 0, ..Self::default() };
@@ -214,7 +75,7 @@ impl Layout {
     }
 
     /// Takes in what was written since.
-    pub(crate) fn refresh(&mut self, b: &mut Blocks<'_>) -> Result<bool, ReadError> {
+    pub(super) fn refresh(&mut self, b: &mut Blocks<'_>) -> Result<bool, ReadError> {
         let (size, before) = (b.src.size()?, self.end);
         if size > self.end {
             self.hop(b, size, true)?;
@@ -263,7 +124,7 @@ impl Layout {
     fn hop(&mut self, b: &mut Blocks<'_>, to: u64, tail: bool) -> Result<(), ReadError> {
         while self.end < to {
             let at = self.end;
-            if let Some(trailer) = end_at(b, at)? {
+            if let Some(trailer) = b.end_at(at)? {
                 // In a file that was put together from several its offset counts from where its
                 // own part began.
                 let is_right = |(begin, end): (u64, u64)| end == at && trailer <= begin;
@@ -299,7 +160,7 @@ impl Layout {
     /// was torn off is looked at each time somebody asks whether there is more.
     fn search(&mut self, b: &Blocks<'_>, from: u64, to: u64) -> Result<Option<u64>, ReadError> {
         let from = from.max(self.searched);
-        let room = MOST_SCAN.saturating_sub(self.scanned);
+        let room = MAX_SCAN.saturating_sub(self.scanned);
         let until = to.min(from.saturating_add(room));
         let found = b.scan(from, until)?;
         self.scanned += found.unwrap_or(until).saturating_sub(from);
@@ -328,7 +189,7 @@ impl Layout {
                     None => self.hurt(at, end, "a damaged segment header"),
                 }
             }
-            Kind::Keyframe if self.groups.len() >= MOST_GROUPS => {
+            Kind::Keyframe if self.groups.len() >= MAX_GROUPS => {
                 self.open = false;
                 self.hurt(at, end, "more groups than a recording holds");
             }
@@ -351,7 +212,7 @@ impl Layout {
             }
             Kind::Delta => self.hurt(at, end, "a tick whose keyframe is lost"),
             Kind::Index => self.hurt(at, end, "an index whose keyframe is lost"),
-            Kind::Remark if self.remarks.len() >= MOST_LOOSE => {
+            Kind::Remark if self.remarks.len() >= MAX_LOOSE => {
                 self.hurt(at, end, "more remarks than a recording holds");
             }
             Kind::Remark => match self.json(b, at, h)? {
@@ -399,7 +260,7 @@ impl Layout {
         size: u64,
     ) -> Result<Option<Vec<GroupEntry>>, ReadError> {
         let Some(at) = size.checked_sub(END as u64) else { return Ok(None) };
-        let Some(offset) = end_at(b, at)? else { return Ok(None) };
+        let Some(offset) = b.end_at(at)? else { return Ok(None) };
         let Ok(h) = b.header(offset)? else { return Ok(None) };
         if h.kind != Kind::Trailer || offset.saturating_add(h.total()) != at {
             return Ok(None);
@@ -415,7 +276,7 @@ impl Layout {
             last = g.end;
         }
         // Groups without an index are hopped over: their ticks are nowhere else.
-        if trailer.groups.len() > MOST_GROUPS {
+        if trailer.groups.len() > MAX_GROUPS {
             return Ok(None);
         }
         Ok(Some(trailer.groups.into_iter().filter(|g| g.index.is_some()).collect()))
@@ -449,7 +310,7 @@ impl Layout {
         let mut next = Some(at);
         while let Some(at) = next {
             let Ok(h) = b.header(at)? else { break };
-            if out.len() >= MOST_GROUPS || !self.afford(b, &h)? {
+            if out.len() >= MAX_GROUPS || !self.afford(b, &h)? {
                 break;
             }
             let Some(index) = b.index_of(at, &h) else { break };
@@ -492,11 +353,4 @@ fn first_block(b: &Blocks<'_>, size: u64) -> Result<u64, ReadError> {
         (None, Err(HeaderError::NotABlock)) => Err(ReadError::NotARecording),
         (None, _) => Err(ReadError::Truncated),
     }
-}
-
-/// The offset of the trailer if an end is at `at`.
-fn end_at(b: &Blocks<'_>, at: u64) -> Result<Option<u64>, ReadError> {
-    let mut buf = [0; END];
-    let n = b.src.read_at(&mut buf, at)?;
-    Ok(parse_end(buf.get(..n).unwrap_or_default()))
 }

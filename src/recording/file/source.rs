@@ -15,16 +15,9 @@ use crate::rights::{self, Duty};
 /// Bytes that can be read at any place.
 pub trait ReadAt: Send + Sync {
     /// Fills `buf` from `offset`; fewer bytes only at the end.
-    ///
-    /// # Errors
-    /// What the kernel says.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Bytes that are there now.
-    ///
-    /// # Errors
-    /// What the kernel says.
     fn size(&self) -> io::Result<u64>;
-    /// May more bytes come?
     fn may_grow(&self) -> bool {
         false
     }
@@ -73,9 +66,6 @@ impl ReadAt for Vec<u8> {
 
 /// Opens a recording for reading. Refuses what is no regular file with one clear line; waits
 /// for nobody (a FIFO without a writer opens at once and is refused).
-///
-/// # Errors
-/// What the kernel says, or what the path is instead.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -96,15 +86,11 @@ pub fn open(path: &Path) -> io::Result<File> {
 pub type Inode = (u64, u64);
 
 /// Of an open file.
-///
-/// # Errors
-/// What the kernel says.
 pub fn inode(file: &File) -> io::Result<Inode> {
     file.metadata().map(|m| (m.dev(), m.ino()))
 }
 
 /// Of the file that a path means now; none where there is none.
-#[must_use]
 pub fn inode_at(path: &Path) -> Option<Inode> {
     std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
@@ -118,9 +104,6 @@ pub struct Spool {
 
 impl Spool {
     /// Starts to read `input` on a thread of its own.
-    ///
-    /// # Errors
-    /// When there is no room for a temporary file.
     pub fn start(mut input: impl Read + Send + 'static) -> io::Result<Self> {
         let file = temporary()?;
         let (have, open) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));

@@ -9,18 +9,18 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
-use crate::recording::codec::flat::FlatError;
-use super::format::{
-    BlockHeader, COMPACT, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, SQUEEZED, Segment, Stamp, end,
-};
+use super::format::{BlockHeader, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, end};
 use super::index::{
     Figure, GroupEntry, GroupFinding, GroupIndex, Note, Remark, RemarkAt, TickRef, Trailer, drift,
 };
-use super::limits::{self, MOST_INDEX, MOST_NOTED};
-use crate::recording::codec::tick::{Encoder, SPARE};
+use super::limits::{self, MAX_INDEX, MAX_NOTED};
 use crate::collect::CollectorId;
 use crate::model::tick::{HealthState, HostInfo, Tick};
 use crate::model::time::Seq;
+use crate::recording::codec::limits::least_group;
+use crate::recording::codec::tick::{Encoder, SPARE};
+use crate::recording::codec::wire::CodecError;
+use crate::recording::codec::{Segment, Stamp};
 
 /// Difference of wall and monotonic clock between two ticks that counts as a step: no slewing
 /// does that much.
@@ -32,18 +32,16 @@ const PADDING: u32 = 0x184D_2A50;
 /// zstd level: beyond 3 costs more CPU than it saves bytes.
 const LEVEL: i32 = 3;
 
-/// What a file holds before a writer goes on with it; from [`super::Reader::resume`].
+/// What a file holds before a writer goes on with it; from [`super::reader::Reader::resume`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
     /// End of the last whole block: truncate to it and write on from there.
     pub offset: u64,
-    /// Groups so far.
     pub groups: Vec<GroupEntry>,
     /// Offsets of the segments so far.
     pub segments: Vec<u64>,
 }
 
-/// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Offset of the first block.
@@ -56,7 +54,6 @@ pub struct Written {
     pub group_end: bool,
 }
 
-/// Writes a recording.
 pub struct Writer<W: Write> {
     out: W,
     offset: u64,
@@ -72,8 +69,6 @@ pub struct Writer<W: Write> {
     failed: Vec<String>,
     /// Collectors whose sample was too large in the last tick.
     oversized: Vec<CollectorId>,
-    /// Small ticks are packed.
-    squeezes: bool,
 }
 
 #[derive(Debug, Default)]
@@ -91,23 +86,16 @@ struct Group {
 
 impl<W: Write> Writer<W> {
     /// Begins a new recording.
-    ///
-    /// # Errors
-    /// Of `out`.
     pub fn new(out: W, host: &HostInfo) -> io::Result<Self> {
         Self::resume(out, host, Resume::default())
     }
 
     /// Goes on with one: `out` writes at `resume.offset`. Another boot is another segment.
-    ///
-    /// # Errors
-    /// Of `out`.
     pub fn resume(out: W, host: &HostInfo, resume: Resume) -> io::Result<Self> {
-        let segment = Segment { host: host.clone() };
         let mut w = Self {
             out,
             offset: resume.offset,
-            segment,
+            segment: Segment::default(),
             encoder: Encoder::default(),
             zip: compressor()?,
             trailer: Trailer { groups: resume.groups, segments: resume.segments },
@@ -115,28 +103,17 @@ impl<W: Write> Writer<W> {
             last: None,
             failed: Vec::new(),
             oversized: Vec::new(),
-            // Where nothing is optimised it takes twenty times as long.
-            squeezes: !cfg!(debug_assertions),
         };
-        let mut json = serde_json::to_vec(&w.segment)?;
-        json.push(b'\n');
-        let block = w.block(Kind::Segment, Stamp::default(), 0, 0, &json)?;
-        let at = w.offset;
-        w.write(&block)?;
-        w.trailer.segments.push(at);
+        w.segment(host)?;
         Ok(w)
     }
 
     /// Begins another segment: what follows is of another boot or another run.
-    ///
-    /// # Errors
-    /// Of `out`.
     pub fn segment(&mut self, host: &HostInfo) -> io::Result<()> {
         self.end_group()?;
         self.segment = Segment { host: host.clone() };
-        let mut json = serde_json::to_vec(&self.segment)?;
-        json.push(b'\n');
-        let block = self.block(Kind::Segment, Stamp::default(), 0, 0, &json)?;
+        let json = json_line(&self.segment)?;
+        let block = self.block(Kind::Segment, Stamp::default(), (0, 0), &json, 0)?;
         let at = self.offset;
         self.write(&block)?;
         self.trailer.segments.push(at);
@@ -144,28 +121,18 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Whether small ticks are packed from now on; at first they are, except in debug builds. It
-    /// halves what an idle host takes, for some 0.2 us of CPU time per byte.
-    pub fn set_squeeze(&mut self, on: bool) {
-        self.squeezes = on;
-    }
-
     /// Bytes of whole blocks so far: the good end of the file.
-    #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
     }
     /// Groups that are complete.
-    #[must_use]
     pub fn groups(&self) -> &[GroupEntry] {
         &self.trailer.groups
     }
     /// The last tick that is in the file.
-    #[must_use]
     pub fn last(&self) -> Option<Stamp> {
         self.last
     }
-    /// Where it writes to.
     pub fn get_ref(&self) -> &W {
         &self.out
     }
@@ -176,11 +143,9 @@ impl<W: Write> Writer<W> {
 
     /// Writes a tick. Gaps, clock steps and collector errors that follow from it get their
     /// remarks.
-    ///
-    /// # Errors
-    /// Of `out`; see the module head for how to go on.
+    /// How to go on after an error is in the module head.
     pub fn tick(&mut self, tick: &Tick, note: &Note) -> io::Result<Written> {
-        let at = Stamp { seq: tick.seq, mono: tick.mono, wall: tick.wall };
+        let at = Stamp::of(tick);
         let from = self.offset;
         if self.group.as_ref().is_some_and(|g| g.closed) {
             self.end_group()?;
@@ -223,13 +188,8 @@ impl<W: Write> Writer<W> {
         let kind = if keyframe { Kind::Keyframe } else { Kind::Delta };
         let back = (self.offset - start) as u32;
         let stored = self.group.as_ref().map_or(0, |g| g.stored);
-        let packed = if self.squeezes { self.encoder.squeeze(&payload) } else { None };
-        let (features, packed) = match &packed {
-            Some(packed) => (COMPACT | SQUEEZED, packed),
-            None => (COMPACT, &payload),
-        };
-        let least = limits::least_group(units).saturating_sub(stored);
-        let block = self.featured(kind, features, at, (back, place), packed, least)?;
+        let least = least_group(units).saturating_sub(stored);
+        let block = self.block(kind, at, (back, place), &payload, least)?;
         if payload.len() > SPARE {
             // A compressor keeps what its largest input took.
             self.zip = compressor()?;
@@ -287,16 +247,12 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes a remark: a mark of the user, dropped ticks.
-    ///
-    /// # Errors
-    /// Of `out`.
     pub fn remark(&mut self, at: Stamp, remark: Remark) -> io::Result<Written> {
         let from = self.offset;
         let at = RemarkAt { at, remark: remark.clipped() };
-        let mut json = serde_json::to_vec(&at)?;
-        json.push(b'\n');
+        let json = json_line(&at)?;
         let back = self.group.as_ref().map_or(0, |g| (self.offset - g.offset) as u32);
-        let block = self.block(Kind::Remark, at.at, back, 0, &json)?;
+        let block = self.block(Kind::Remark, at.at, (back, 0), &json, 0)?;
         if let Err(e) = self.write(&block) {
             self.broken();
             return Err(e);
@@ -309,9 +265,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ends the open group early: before a rotation, or to have everything indexed.
-    ///
-    /// # Errors
-    /// Of `out`; may be tried again.
+    /// May be tried again after an error.
     pub fn end_group(&mut self) -> io::Result<()> {
         let Some(mut g) = self.group.take() else { return Ok(()) };
         let (Some(first), Some(last)) = (g.index.ticks.first(), g.index.ticks.last()) else {
@@ -334,7 +288,7 @@ impl<W: Write> Writer<W> {
         let link = before.map_or(0, |b| u32::try_from(self.offset - b).unwrap_or(0));
         let json = index_json(&mut g.index)?;
         let back = (self.offset - g.offset) as u32;
-        let block = self.block(Kind::Index, first, back, link, &json)?;
+        let block = self.block(Kind::Index, first, (back, link), &json, 0)?;
         if let Err(e) = self.write(&block) {
             (g.closed, g.broken) = (true, true);
             self.group = Some(g);
@@ -346,15 +300,12 @@ impl<W: Write> Writer<W> {
 
     /// Ends the recording: index, trailer, end. A file without them is as good, but opens a
     /// little slower.
-    ///
-    /// # Errors
-    /// Of `out`.
     pub fn seal(mut self) -> io::Result<W> {
         self.end_group()?;
-        let mut json = serde_json::to_vec(&self.trailer)?;
-        json.push(b'\n');
+        let json = json_line(&self.trailer)?;
         let at = self.offset;
-        let mut block = self.block(Kind::Trailer, self.last.unwrap_or_default(), 0, 0, &json)?;
+        let last = self.last.unwrap_or_default();
+        let mut block = self.block(Kind::Trailer, last, (0, 0), &json, 0)?;
         block.extend_from_slice(&end(at));
         self.write(&block)?;
         self.out.flush()?;
@@ -363,9 +314,6 @@ impl<W: Write> Writer<W> {
 
     /// Copies a whole group of another recording as it is; `raw` gives it from its keyframe to
     /// its end.
-    ///
-    /// # Errors
-    /// Of `out`, and of `raw`.
     pub fn copy_group(&mut self, mut raw: impl Read, entry: &GroupEntry) -> io::Result<()> {
         self.end_group()?;
         let at = self.offset;
@@ -389,27 +337,20 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ticks of the group that is open.
-    #[must_use]
     pub fn open_ticks(&self) -> usize {
         self.group.as_ref().map_or(0, |g| g.index.ticks.len())
     }
 
     /// Writes a tick of another recording that is thinned: the remarks that follow from it were
     /// written there.
-    ///
-    /// # Errors
-    /// Of `out`.
     pub fn coarse_tick(&mut self, tick: &Tick) -> io::Result<()> {
-        let at = Stamp { seq: tick.seq, mono: tick.mono, wall: tick.wall };
+        let at = Stamp::of(tick);
         self.tick_block(tick, at, &Note::default(), self.group.is_none())?;
         self.last = Some(at);
         Ok(())
     }
 
     /// Ends a group of such ticks, with what is known of all ticks that it stands for.
-    ///
-    /// # Errors
-    /// Of `out`.
     pub fn end_coarse(
         &mut self,
         figures: BTreeMap<String, Figure>,
@@ -439,22 +380,10 @@ impl<W: Write> Writer<W> {
         }
     }
 
+    /// A block whose frame has at least so many bytes.
     fn block(
         &mut self,
         kind: Kind,
-        at: Stamp,
-        back: u32,
-        link: u32,
-        payload: &[u8],
-    ) -> io::Result<Vec<u8>> {
-        self.featured(kind, 0, at, (back, link), payload, 0)
-    }
-
-    /// A block whose frame has at least so many bytes.
-    fn featured(
-        &mut self,
-        kind: Kind,
-        features: u16,
         at: Stamp,
         (back, link): (u32, u32),
         payload: &[u8],
@@ -467,7 +396,7 @@ impl<W: Write> Writer<W> {
         pad(&mut frame, least.max(limits::least_frame(kind, payload.len())));
         let header = BlockHeader {
             kind,
-            features,
+            features: 0,
             at,
             raw: payload.len() as u32,
             stored: frame.len() as u32,
@@ -492,18 +421,24 @@ impl<W: Write> Writer<W> {
 /// The JSON of an index, no larger than a reader takes it. What is left out of a list is the
 /// later half: a group has so much to say only where everything fails in every tick.
 fn index_json(index: &mut GroupIndex) -> io::Result<Vec<u8>> {
-    index.findings.truncate(MOST_NOTED);
-    index.remarks.truncate(MOST_NOTED);
+    index.findings.truncate(MAX_NOTED);
+    index.remarks.truncate(MAX_NOTED);
     loop {
-        let mut json = serde_json::to_vec(index)?;
-        json.push(b'\n');
+        let json = json_line(index)?;
         let (findings, remarks) = (index.findings.len(), index.remarks.len());
-        if json.len() <= MOST_INDEX || findings + remarks == 0 {
+        if json.len() <= MAX_INDEX || findings + remarks == 0 {
             return Ok(json);
         }
         index.findings.truncate(findings / 2);
         index.remarks.truncate(remarks / 2);
     }
+}
+
+/// A line, so that `zstd -dc` prints one per block.
+fn json_line(v: &impl serde::Serialize) -> io::Result<Vec<u8>> {
+    let mut json = serde_json::to_vec(v)?;
+    json.push(b'\n');
+    Ok(json)
 }
 
 /// Makes a frame as long as a reader wants it to be for what is in it: zeros in a skippable
@@ -527,8 +462,8 @@ fn other(e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::other(e)
 }
 
-impl From<FlatError> for io::Error {
-    fn from(e: FlatError) -> Self {
+impl From<CodecError> for io::Error {
+    fn from(e: CodecError) -> Self {
         Self::other(e)
     }
 }

@@ -56,12 +56,10 @@ impl Parts {
         Self { list, owner }
     }
 
-    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Bytes of all of them.
     pub(super) fn bytes(&self) -> u64 {
         self.list.iter().map(|p| p.bytes).sum()
     }

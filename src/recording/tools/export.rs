@@ -5,21 +5,19 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::recording::file::format::Stamp;
-use crate::recording::file::home::Home;
-use crate::recording::file::index::{GroupEntry, Note, RemarkAt};
-use crate::recording::file::reader::{ReadError, Reader};
 use super::redact::Redactor;
-use crate::recording::file::writer::Writer;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::WallNs;
+use crate::recording::codec::Stamp;
+use crate::recording::file::damage::ReadError;
+use crate::recording::file::home::Home;
+use crate::recording::file::index::{GroupEntry, Note, RemarkAt};
+use crate::recording::file::reader::Reader;
+use crate::recording::file::writer::Writer;
 
-/// What was written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Exported {
-    /// Groups.
     pub groups: u64,
-    /// Ticks.
     pub ticks: u64,
     /// The first and the last one.
     pub span: Option<(Stamp, Stamp)>,
@@ -36,18 +34,14 @@ pub enum ExportError {
     /// Writing.
     #[error("cannot write: {0}")]
     Write(#[from] io::Error),
-    /// A sample.
     #[error("{0}")]
     Redact(#[from] super::redact::RedactError),
-    /// The range.
     #[error("has no tick in that time")]
     Nothing,
-    /// What is in the range.
     #[error("none of its {0} ticks in that time can be read")]
     Unreadable(u64),
 }
 
-/// The new file.
 pub struct Output {
     home: Home,
     file: File,
@@ -55,15 +49,11 @@ pub struct Output {
 
 impl Output {
     /// Makes it: never over another one, readable by its owner alone.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn create(path: &Path) -> io::Result<Self> {
         let home = Home::open(path)?;
         let file = home.create(home.name())?;
         Ok(Self { home, file })
     }
-    /// To write to.
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -79,16 +69,12 @@ fn chosen(r: &Reader, from: WallNs, to: WallNs) -> Vec<(usize, GroupEntry)> {
     all.filter(|(_, g)| g.last.wall >= from && g.first.wall <= to).collect()
 }
 
-/// Host of a group's segment.
 fn host(r: &Reader, g: &GroupEntry) -> HostInfo {
     let known = r.segments().get(g.segment as usize);
     known.map_or_else(|| r.host(), |s| s.1.host.clone())
 }
 
 /// Copies the groups of a time as they are. Reads nothing but their bytes.
-///
-/// # Errors
-/// Of reading and writing.
 pub fn copy<W: Write>(
     r: &Reader,
     out: W,
@@ -126,9 +112,6 @@ fn inside(m: &RemarkAt, from: WallNs, to: WallNs) -> bool {
 
 /// Writes the ticks of a time anew, redacted. `judge` gives the note of each, from the redacted
 /// tick: what is found names the pseudonyms.
-///
-/// # Errors
-/// Of reading and writing.
 pub fn redacted<W: Write>(
     r: &mut Reader,
     out: W,
@@ -167,7 +150,7 @@ pub fn redacted<W: Write>(
             let note = judge(fresh.take().as_ref(), &tick);
             w.tick(&tick, &note)?;
             done.ticks += 1;
-            let at = Stamp { seq: tick.seq, mono: tick.mono, wall: tick.wall };
+            let at = Stamp::of(&tick);
             done.span = Some((done.span.map_or(at, |s| s.0), at));
         }
         for m in remarks {

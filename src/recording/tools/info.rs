@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::recording::file::index::{GroupFinding, Remark, RemarkAt};
-use crate::recording::file::limits::Gathered;
-use crate::recording::file::reader::{Damage, ReadError, Reader};
 use super::verify::Survey;
 use crate::model::text::sanitize;
 use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
+use crate::recording::file::damage::{Damage, ReadError};
+use crate::recording::file::index::{GroupFinding, Remark, RemarkAt};
+use crate::recording::file::limits::Gathered;
+use crate::recording::file::reader::Reader;
 
 /// Version of the JSON; fields may be added.
 pub const SCHEMA: u32 = 1;
@@ -25,24 +26,16 @@ macro_rules! line {
     }};
 }
 
-/// What is inside.
 #[derive(Debug, Serialize)]
 pub struct Info {
-    /// Version of this JSON.
     pub schema: u32,
-    /// Name of the file.
     pub file: String,
-    /// Version of the format.
     pub format: u8,
-    /// Bytes of the file.
     pub size: u64,
     /// Bytes behind the last whole block: a torn end, or one that is being written.
     pub torn_bytes: u64,
-    /// Closed properly.
     pub sealed: bool,
-    /// Runs of the recorder.
     pub segments: Vec<SegmentInfo>,
-    /// Groups.
     pub groups: usize,
     /// Time of the first tick, RFC 3339, UTC.
     pub first: Option<String>,
@@ -50,7 +43,6 @@ pub struct Info {
     pub last: Option<String>,
     /// Ticks that are missing, by the remarks.
     pub missing_ticks: u64,
-    /// Remarks: gaps, steps, errors, marks.
     pub remarks: Vec<RemarkAt>,
     /// Remarks beside these: of too many.
     pub remarks_left_out: u64,
@@ -60,49 +52,34 @@ pub struct Info {
     pub findings_left_out: u64,
     /// Blocks of a later version that were passed over.
     pub unknown_blocks: u64,
-    /// What is where.
     pub content: Survey,
-    /// Damaged places.
     pub damage: Vec<Damage>,
 }
 
-/// A run of the recorder.
 #[derive(Debug, Serialize)]
 pub struct SegmentInfo {
     /// Offset of its header.
     pub offset: u64,
-    /// Where it ran.
     pub host: HostInfo,
-    /// Ticks.
     pub ticks: u64,
-    /// Time of its first tick.
     pub first: Option<String>,
-    /// Time of its last tick.
     pub last: Option<String>,
 }
 
-/// A finding over all groups.
 #[derive(Debug, Serialize)]
 pub struct FindingSpan {
-    /// The rule's id.
     pub rule: String,
-    /// The subject.
     pub subject: String,
     /// The worst severity that it had.
     pub severity: String,
     /// Number in the file of the first tick in which it was active.
     pub first_tick: u64,
-    /// And of the last.
     pub last_tick: u64,
-    /// When it was first active.
     pub first: Option<String>,
 }
 
 impl Info {
     /// Reads everything, to the last block.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn gather(r: &mut Reader, file: &str) -> Result<Self, ReadError> {
         let content = r.survey()?;
         let size = r.size()?;
@@ -132,7 +109,6 @@ impl Info {
     }
 
     /// For people. Names of hosts and words of users are made safe to show.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut o = String::new();
         let state = if self.sealed { "closed" } else { "not closed (still written, or killed)" };
@@ -232,7 +208,6 @@ fn boot(id: &str) -> &str {
 }
 
 /// A remark as a sentence fragment.
-#[must_use]
 pub fn words(r: &Remark) -> String {
     match r {
         Remark::Gap { ticks } => format!("gap: {ticks} ticks were not taken"),

@@ -15,18 +15,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::recording::file::index::{Remark, RemarkAt};
 use crate::collect::sockets::{
     InetRows, NetnsTable, NextHop, Owner, RouteAnswer, RouteOutcome, SocketsSample, UnixRows,
     UnreadNetns, map_v4,
 };
 use crate::collect::{Samples, Shared, SignalStatus, Stamped};
 use crate::model::tick::{HealthState, HostInfo, Tick};
+use crate::recording::file::index::{Remark, RemarkAt};
 
 /// What the pseudonym of a boot begins with.
 pub(crate) const BOOT: &str = "boot-";
 
-/// What a text is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Host,
@@ -78,8 +77,6 @@ pub struct Redactor {
 pub struct RedactError(&'static str, String);
 
 impl Redactor {
-    /// The host.
-    #[must_use]
     pub fn host(&mut self, h: &HostInfo) -> HostInfo {
         HostInfo {
             hostname: self.name(Kind::Host, &h.hostname),
@@ -104,9 +101,7 @@ impl Redactor {
     }
 
     /// A tick.
-    ///
-    /// # Errors
-    /// When a sample holds a choice that this program does not know how to keep.
+    /// Fails when a sample holds a choice that this program does not know how to keep.
     pub fn tick(&mut self, t: &Tick) -> Result<Tick, RedactError> {
         let mut samples = t.samples.clone();
         self.sockets(&mut samples.sockets);

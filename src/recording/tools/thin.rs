@@ -11,12 +11,14 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::recording::file::format::{GROUP_TICKS, Stamp};
-use crate::recording::file::index::{Figure, GroupEntry, GroupFinding};
-use crate::recording::file::reader::{ReadError, Reader};
-use crate::recording::file::writer::Writer;
 use crate::collect::{Samples, Stamped};
 use crate::model::tick::{HostInfo, Tick};
+use crate::recording::codec::Stamp;
+use crate::recording::file::damage::ReadError;
+use crate::recording::file::format::GROUP_TICKS;
+use crate::recording::file::index::{Figure, GroupEntry, GroupFinding};
+use crate::recording::file::reader::Reader;
+use crate::recording::file::writer::Writer;
 
 /// Steps that can be asked for.
 pub const MAX_TIERS: usize = 5;
@@ -30,14 +32,11 @@ pub struct Tier {
     pub until: Duration,
 }
 
-/// What becomes of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It stays as it is.
     Keep,
     /// One tick in so long stays.
     Thin(Duration),
-    /// It goes.
     Drop,
 }
 
@@ -47,7 +46,6 @@ pub struct Tiers([Option<Tier>; MAX_TIERS]);
 
 impl Tiers {
     /// Steps and ages must both ascend; `None` if they do not, or are too many.
-    #[must_use]
     pub fn new(tiers: &[Tier]) -> Option<Self> {
         let ascend = tiers.windows(2).all(|w| w[0].step < w[1].step && w[0].until < w[1].until);
         if !ascend || tiers.is_empty() || tiers.len() > MAX_TIERS {
@@ -69,7 +67,6 @@ impl Tiers {
     }
 
     /// What becomes of a group recorded on `host`, when the last tick is at `now` on `here`.
-    #[must_use]
     pub fn fate(&self, g: &GroupEntry, host: &HostInfo, now: Stamp, here: &HostInfo) -> Fate {
         // Within a boot the monotonic clock: nobody can set it.
         let age = if host.boot_id == here.boot_id && !here.boot_id.is_empty() {
@@ -90,11 +87,9 @@ pub struct Thinning<W: Write> {
     tiers: Tiers,
     now: Stamp,
     here: HostInfo,
-    /// Groups that are done.
     done: usize,
     /// Remarks outside of groups that are done.
     remarks: usize,
-    /// Hosts of the new segments.
     hosts: Vec<HostInfo>,
     /// Segment of the old recording that the newest segment is of.
     source: u32,
@@ -106,9 +101,6 @@ pub struct Thinning<W: Write> {
 
 impl<W: Write> Thinning<W> {
     /// Begins; `now` is the last tick of the recording, which sits on `here`.
-    ///
-    /// # Errors
-    /// Of `out`.
     pub fn start(
         reader: Reader,
         out: W,
@@ -146,7 +138,6 @@ impl<W: Write> Thinning<W> {
     }
 
     /// Groups that are whole and not done yet.
-    #[must_use]
     pub fn left(&self) -> usize {
         let groups = self.reader.groups();
         let open = groups.last().is_some_and(|g| g.index.is_none());
@@ -154,17 +145,12 @@ impl<W: Write> Thinning<W> {
     }
 
     /// Takes in what was recorded since.
-    ///
-    /// # Errors
-    /// Of reading.
     pub fn refresh(&mut self) -> io::Result<()> {
         self.reader.refresh().map(|_| ()).map_err(failed)
     }
 
     /// Does one group.
-    ///
-    /// # Errors
-    /// Of reading and writing; the new recording is of no use then.
+    /// After an error the new recording is of no use.
     pub fn step(&mut self) -> io::Result<()> {
         let Some(g) = self.reader.groups().get(self.done).copied() else { return Ok(()) };
         let host = host_of(&self.reader, g.segment, &self.here);
@@ -188,9 +174,6 @@ impl<W: Write> Thinning<W> {
     }
 
     /// The new recording, to be gone on with, and the hosts of its segments.
-    ///
-    /// # Errors
-    /// Of writing.
     pub fn finish(mut self) -> io::Result<(Writer<W>, Vec<HostInfo>)> {
         self.flush()?;
         for r in self.reader.loose_remarks().get(self.remarks..).unwrap_or_default() {

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::recording::codec::section::cut;
+use crate::recording::codec::tick::Decoder;
+use crate::recording::file::damage::{Damage, ReadError};
 use crate::recording::file::format::{BlockHeader, HEADER};
 use crate::recording::file::index::{GroupEntry, RemarkAt};
 use crate::recording::file::limits::Gathered;
-use crate::recording::file::reader::{Damage, ReadError, Reader};
-use crate::recording::codec::tick::{Decoder, cut};
+use crate::recording::file::reader::Reader;
 
-/// What a recording consists of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Survey {
-    /// Ticks that can be decoded.
     pub ticks: u64,
     /// Ticks that are listed and lost.
     pub lost: u64,
@@ -31,7 +31,6 @@ pub struct Survey {
     pub states_verified: u64,
     /// Groups whose state has another one.
     pub states_wrong: u64,
-    /// Damaged places.
     pub damage: usize,
 }
 
@@ -57,9 +56,6 @@ impl Remarks {
 
 impl Reader {
     /// Reads every tick. Damage that it meets is in [`Reader::damage`] afterwards.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn survey(&mut self) -> Result<Survey, ReadError> {
         let mut out = Survey::default();
         for group in 0..self.groups().len() {
@@ -93,25 +89,19 @@ impl Reader {
                 }
                 Err(_) => return Ok(()),
             };
-            let features = stored.features;
-            let opened = decoder.open(stored);
-            let taken = opened.and_then(|p| decoder.apply(t.at, features, &p).map(|()| p));
-            let payload = match taken {
-                Ok(p) => p,
-                Err(e) => {
-                    self.lost(Damage::at(offset, 0, e.0), index.ticks.len() - n, out);
-                    return Ok(());
-                }
-            };
+            if let Err(e) = decoder.apply(t.at, &stored) {
+                self.lost(Damage::at(offset, 0, e.0), index.ticks.len() - n, out);
+                return Ok(());
+            }
             out.ticks += 1;
-            out.raw_bytes += payload.len() as u64;
+            out.raw_bytes += stored.payload.len() as u64;
             let next = index.ticks.get(n + 1).map_or_else(
                 || self.behind(&entry, offset),
                 |next| entry.offset + u64::from(next.offset),
             );
-            let stored = next.saturating_sub(offset);
-            *if n == 0 { &mut out.keyframe_bytes } else { &mut out.delta_bytes } += stored;
-            sections(&payload, &decoder, out);
+            let bytes = next.saturating_sub(offset);
+            *if n == 0 { &mut out.keyframe_bytes } else { &mut out.delta_bytes } += bytes;
+            sections(&stored.payload, &decoder, out);
         }
         let state = decoder.hash();
         if !index.state.is_empty() {
@@ -142,9 +132,6 @@ impl Reader {
     }
 
     /// All remarks.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn remarks(&mut self) -> Result<Remarks, ReadError> {
         let (mut out, mut all) = (Remarks::default(), Gathered::default());
         for g in 0..self.groups().len() {

@@ -8,13 +8,9 @@ use crate::collect::packed::Form;
 pub enum Part {
     /// The same in all.
     Same(u64),
-    /// A byte each.
     B1(Vec<u8>),
-    /// Two bytes each.
     B2(Vec<u16>),
-    /// Four bytes each.
     B4(Vec<u32>),
-    /// Eight bytes each.
     B8(Vec<u64>),
 }
 
@@ -34,8 +30,6 @@ macro_rules! each {
 // One of the widths is that of the result.
 #[allow(clippy::useless_conversion)]
 impl Part {
-    /// Of these numbers.
-    #[must_use]
     pub fn of(numbers: &[u64]) -> Self {
         let first = numbers.first().copied().unwrap_or(0);
         let (bits, other) = numbers.iter().fold((0, 0), |(b, o), n| (b | n, o | (n ^ first)));
@@ -53,7 +47,6 @@ impl Part {
     }
 
     /// The number of an element; whoever asks knows how many there are.
-    #[must_use]
     pub fn get(&self, row: usize) -> Option<u64> {
         each!(self, n => Some(*n), all => all.get(row).map(|n| u64::from(*n)))
     }
@@ -130,7 +123,6 @@ impl Part {
 
     /// Its size, for limits: the numbers of `rows` elements; half of their bytes, where that is
     /// more.
-    #[must_use]
     pub fn units(&self, rows: usize) -> usize {
         let half = match self {
             Self::Same(_) | Self::B1(_) | Self::B2(_) => 0,
@@ -197,7 +189,6 @@ fn move_all<N: Copy>(all: &mut [N], by: N, add: fn(N, N) -> N) {
     }
 }
 
-/// A sequence of like elements.
 #[derive(Clone, Debug, Default)]
 pub struct Column {
     rows: usize,
@@ -210,7 +201,6 @@ const BLOCK: usize = 64;
 impl Column {
     /// `width` numbers per element (0: there is none), all numbers of an element behind each
     /// other.
-    #[must_use]
     pub fn of(width: usize, data: &[u64]) -> Self {
         let rows = data.len().checked_div(width).unwrap_or(0);
         if width == 1 {
@@ -234,54 +224,41 @@ impl Column {
         Self { rows, parts: seen.iter().zip(first).enumerate().map(part).collect() }
     }
     /// Of its parts, each with `rows` numbers.
-    #[must_use]
     pub fn from_parts(rows: usize, parts: Vec<Part>) -> Self {
         Self { rows, parts }
     }
-    /// Number of elements.
-    #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
     }
     /// Numbers per element; 0 for an empty sequence.
-    #[must_use]
     pub fn width(&self) -> usize {
         self.parts.len()
     }
-    /// Numbers altogether.
-    #[must_use]
     pub fn cells(&self) -> usize {
         self.rows.saturating_mul(self.parts.len())
     }
     /// Its size, for limits: that of its parts. An empty one takes memory, too.
-    #[must_use]
     pub fn units(&self) -> usize {
         if self.rows == 0 {
             return self.parts.len().max(1);
         }
         self.parts.iter().fold(0, |n, p| n.saturating_add(p.units(self.rows)))
     }
-    /// Its parts.
-    #[must_use]
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
-    /// The same, to change numbers.
     pub fn parts_mut(&mut self) -> &mut [Part] {
         &mut self.parts
     }
     /// A number.
-    #[must_use]
     pub fn get(&self, row: usize, part: usize) -> Option<u64> {
         if row < self.rows { self.parts.get(part)?.get(row) } else { None }
     }
     /// The numbers of an element; 0 for those that are not there.
-    #[must_use]
     pub fn row(&self, row: usize) -> Vec<u64> {
         (0..self.width()).map(|c| self.get(row, c).unwrap_or(0)).collect()
     }
     /// The first number of every element.
-    #[must_use]
     pub fn firsts(&self) -> Vec<u64> {
         let mut out = Vec::new();
         if let Some(p) = self.parts.first() {
@@ -297,7 +274,6 @@ impl Column {
 
     /// The bytes of all elements, as whoever asks for `form` expects them. `None`: they are of
     /// another kind.
-    #[must_use]
     pub fn bytes(&self, form: Form, len: usize) -> Option<Vec<u8>> {
         let (word, width) = match form {
             Form::Words { word, width } => (word, width),

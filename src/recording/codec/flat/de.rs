@@ -4,33 +4,24 @@ use std::ops::Range;
 
 use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
 
-use super::ser::Names;
-use super::{Flat, FlatError, Part, token, varint};
+use super::names::Names;
+use super::shape::{At, MAX_DEPTH, skip, token};
+use super::value::Flat;
 use crate::collect::packed::{self, Form};
-use crate::recording::codec::reshape::{self, At};
+use crate::recording::codec::wire::{CodecError, too_large, varint};
 
-/// Deeper values are refused.
-const MAX_DEPTH: u32 = 80;
-
-/// Puts a value together.
-///
-/// # Errors
-/// When the parts do not fit together, or are of another type.
-pub fn from_flat<T: de::DeserializeOwned>(flat: &Flat, names: &Names) -> Result<T, FlatError> {
+pub fn from_flat<T: de::DeserializeOwned>(flat: &Flat, names: &Names) -> Result<T, CodecError> {
     from_flat_within(flat, names, &mut { usize::MAX })
 }
 
 /// Puts a value together that may take so much work: about the bytes that it takes in memory, and
 /// `STEP` for each token on the way. A row of a few numbers may be a large struct, and a small
 /// shape is walked over again for each row. What was not needed is left.
-///
-/// # Errors
-/// Also when it takes more.
 pub fn from_flat_within<T: de::DeserializeOwned>(
     flat: &Flat,
     names: &Names,
     work: &mut usize,
-) -> Result<T, FlatError> {
+) -> Result<T, CodecError> {
     let at = At::default();
     let mut de = De { flat, names, at, row: None, depth: 0, work };
     T::deserialize(&mut de)
@@ -39,12 +30,12 @@ pub fn from_flat_within<T: de::DeserializeOwned>(
 /// What a token costs.
 const STEP: usize = 8;
 
-fn spend(work: &mut usize, what: usize) -> Result<(), FlatError> {
+fn spend(work: &mut usize, what: usize) -> Result<(), CodecError> {
     if let Some(left) = work.checked_sub(what) {
         *work = left;
     } else {
         *work = 0;
-        return Err(FlatError("a sample that is larger than its bytes can tell".to_owned()));
+        return too_large();
     }
     Ok(())
 }
@@ -52,21 +43,19 @@ fn spend(work: &mut usize, what: usize) -> Result<(), FlatError> {
 struct De<'f> {
     flat: &'f Flat,
     names: &'f Names,
-    /// What comes next.
     at: At,
     /// Inside a column: its number, the element, and the next of the element's numbers.
     row: Option<(usize, usize, usize)>,
     depth: u32,
-    /// What may still be done.
     work: &'f mut usize,
 }
 
-fn torn<T>() -> Result<T, FlatError> {
-    Err(FlatError("the sample ends too early".to_owned()))
+fn torn<T>() -> Result<T, CodecError> {
+    Err(CodecError("the sample ends too early".to_owned()))
 }
 
 impl<'f> De<'f> {
-    fn token(&mut self) -> Result<u8, FlatError> {
+    fn token(&mut self) -> Result<u8, CodecError> {
         let Some(t) = self.flat.shape.get(self.at.shape) else { return torn() };
         self.at.shape += 1;
         Ok(*t)
@@ -74,21 +63,21 @@ impl<'f> De<'f> {
     fn peek(&self) -> Option<u8> {
         self.flat.shape.get(self.at.shape).copied()
     }
-    fn len(&mut self) -> Result<usize, FlatError> {
+    fn len(&mut self) -> Result<usize, CodecError> {
         match varint(&self.flat.shape, &mut self.at.shape).map(usize::try_from) {
             Some(Ok(n)) => Ok(n),
             _ => torn(),
         }
     }
-    fn name(&mut self) -> Result<&'f str, FlatError> {
+    fn name(&mut self) -> Result<&'f str, CodecError> {
         let n = varint(&self.flat.shape, &mut self.at.shape);
         self.named(n)
     }
-    fn named(&self, n: Option<u64>) -> Result<&'f str, FlatError> {
+    fn named(&self, n: Option<u64>) -> Result<&'f str, CodecError> {
         let name = n.and_then(|n| self.names.get(n));
-        name.ok_or_else(|| FlatError("a name that is not in the list".to_owned()))
+        name.ok_or_else(|| CodecError("a name that is not in the list".to_owned()))
     }
-    fn num(&mut self) -> Result<u64, FlatError> {
+    fn num(&mut self) -> Result<u64, CodecError> {
         let n = if let Some((column, row, part)) = &mut self.row {
             let n = self.flat.columns.get(*column).and_then(|c| c.get(*row, *part));
             *part += 1;
@@ -100,16 +89,16 @@ impl<'f> De<'f> {
         };
         n.map_or_else(torn, Ok)
     }
-    fn text(&mut self) -> Result<&'f [u8], FlatError> {
+    fn text(&mut self) -> Result<&'f [u8], CodecError> {
         let Some(t) = self.flat.texts.get(self.at.text) else { return torn() };
         self.at.text += 1;
         Ok(t)
     }
-    fn string(&mut self) -> Result<&'f str, FlatError> {
+    fn string(&mut self) -> Result<&'f str, CodecError> {
         let t = self.text()?;
-        std::str::from_utf8(t).map_err(|_| FlatError("a text that is not UTF-8".to_owned()))
+        std::str::from_utf8(t).map_err(|_| CodecError("a text that is not UTF-8".to_owned()))
     }
-    fn bytes(&mut self) -> Result<Vec<u8>, FlatError> {
+    fn bytes(&mut self) -> Result<Vec<u8>, CodecError> {
         let len = self.len()?;
         let words = len.div_ceil(4);
         let mut out = Vec::new();
@@ -120,13 +109,13 @@ impl<'f> De<'f> {
         Ok(out)
     }
     /// A column as a whole, when its elements are of the form that is asked for.
-    fn packed(&mut self, form: Form) -> Result<Option<Vec<u8>>, FlatError> {
+    fn packed(&mut self, form: Form) -> Result<Option<Vec<u8>>, CodecError> {
         let column = self.flat.columns.get(self.at.column).filter(|c| c.rows() > 0);
         let (Some(column), Some(token::COLUMN), None) = (column, self.peek(), self.row) else {
             return Ok(None);
         };
-        let (begin, mut end) = (self.at.shape + 1, self.at.shape + 1);
-        skip(&self.flat.shape, &mut end, self.depth)?;
+        let begin = self.at.shape + 1;
+        let end = element_end(&self.flat.shape, begin, self.depth)?;
         let len = element(self.flat.shape.get(begin..end).unwrap_or_default(), form);
         let Some(len) = len else { return Ok(None) };
         // Its bytes, and what is made of them.
@@ -138,11 +127,11 @@ impl<'f> De<'f> {
     }
     fn nested<T>(
         &mut self,
-        inner: impl FnOnce(&mut Self) -> Result<T, FlatError>,
-    ) -> Result<T, FlatError> {
+        inner: impl FnOnce(&mut Self) -> Result<T, CodecError>,
+    ) -> Result<T, CodecError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(FlatError("nested too deep".to_owned()));
+            return Err(CodecError("nested too deep".to_owned()));
         }
         let out = inner(self);
         self.depth -= 1;
@@ -151,9 +140,9 @@ impl<'f> De<'f> {
 }
 
 impl<'de> de::Deserializer<'de> for &mut De<'_> {
-    type Error = FlatError;
+    type Error = CodecError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
+    fn deserialize_any<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
         spend(self.work, STEP.saturating_add(size_of::<V::Value>()))?;
         match self.token()? {
             token::UNIT => v.visit_unit(),
@@ -197,10 +186,10 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
                 let left = self.len()?;
                 self.nested(|de| v.visit_seq(Packed { de, left, word: 0, have: 0, per: 8 }))
             }
-            t => Err(FlatError(format!("token {t} is not known"))),
+            t => Err(CodecError(format!("token {t} is not known"))),
         }
     }
-    fn deserialize_option<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
+    fn deserialize_option<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
         match self.peek() {
             Some(token::NONE) => {
                 self.at.shape += 1;
@@ -214,21 +203,21 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
             _ => self.nested(|d| v.visit_some(d)),
         }
     }
-    fn deserialize_bytes<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
+    fn deserialize_bytes<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
         if self.peek() == Some(token::BYTES) {
             self.at.shape += 1;
             return v.visit_byte_buf(self.bytes()?);
         }
         self.deserialize_any(v)
     }
-    fn deserialize_byte_buf<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
+    fn deserialize_byte_buf<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
         self.deserialize_bytes(v)
     }
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
         v: V,
-    ) -> Result<V::Value, FlatError> {
+    ) -> Result<V::Value, CodecError> {
         if let Some(form) = packed::form(name)
             && let Some(bytes) = self.packed(form)?
         {
@@ -237,12 +226,12 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
         self.nested(|d| v.visit_newtype_struct(d))
     }
     /// What a later version stores: over it, without a look at the rows of columns.
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
         if self.row.is_some() {
             return self.deserialize_any(v);
         }
         let begin = self.at.shape;
-        reshape::skip(&self.flat.shape, &mut self.at, self.depth)?;
+        skip(&self.flat.shape, &mut self.at, self.depth)?;
         spend(self.work, STEP.saturating_mul(self.at.shape - begin))?;
         v.visit_unit()
     }
@@ -256,26 +245,19 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
 }
 
 /// The elements of a column: one shape, read again for each.
-fn column<'de, V: Visitor<'de>>(de: &mut De<'_>, v: V) -> Result<V::Value, FlatError> {
+fn column<'de, V: Visitor<'de>>(de: &mut De<'_>, v: V) -> Result<V::Value, CodecError> {
     let number = de.at.column;
     de.at.column += 1;
     let Some(column) = de.flat.columns.get(number) else { return torn() };
     let rows = if column.width() == 0 { 0 } else { column.rows() };
     let begin = de.at.shape;
+    let end = element_end(&de.flat.shape, begin, de.depth)?;
     if rows == 0 {
-        skip(&de.flat.shape, &mut de.at.shape, de.depth)?;
+        de.at.shape = end;
         return v.visit_seq(Rows { de, number, shape: begin..begin, next: 0, len: 0 });
     }
-    let mut end = begin;
-    skip(&de.flat.shape, &mut end, de.depth)?;
-    if let ([part], Some(kind)) = (column.parts(), scalar(de.flat.shape.get(begin..end))) {
-        // One number per row, nothing to walk over.
-        de.at.shape = end;
-        let (names, work) = (de.names, &mut *de.work);
-        return v.visit_seq(Scalars { part, next: 0, rows, kind, names, work });
-    }
     if de.row.is_some() {
-        return Err(FlatError("a column inside a column".to_owned()));
+        return Err(CodecError("a column inside a column".to_owned()));
     }
     let out = v.visit_seq(Rows { de, number, shape: begin..end, next: 0, len: rows });
     de.row = None;
@@ -283,34 +265,14 @@ fn column<'de, V: Visitor<'de>>(de: &mut De<'_>, v: V) -> Result<V::Value, FlatE
     out
 }
 
-/// Moves over one value of a column's shape: numbers only.
-fn skip(shape: &[u8], at: &mut usize, depth: u32) -> Result<(), FlatError> {
-    if depth > MAX_DEPTH {
-        return Err(FlatError("nested too deep".to_owned()));
+/// Where the shape of a column's elements ends; they are numbers only.
+fn element_end(shape: &[u8], begin: usize, depth: u32) -> Result<usize, CodecError> {
+    let mut at = At { shape: begin, ..At::default() };
+    skip(shape, &mut at, depth)?;
+    if at.text + at.column > 0 {
+        return Err(CodecError("a text or a column in a column".to_owned()));
     }
-    let Some(t) = shape.get(*at) else { return torn() };
-    *at += 1;
-    let number = |at: &mut usize| varint(shape, at).map_or_else(torn, Ok);
-    match *t {
-        token::BYTES | token::PACKED => number(at).map(drop),
-        token::SOME => skip(shape, at, depth + 1),
-        token::VARIANT_OF => {
-            number(at)?;
-            skip(shape, at, depth + 1)
-        }
-        token::TUPLE | token::STRUCT => {
-            let len = number(at)?;
-            for _ in 0..len {
-                if *t == token::STRUCT {
-                    number(at)?;
-                }
-                skip(shape, at, depth + 1)?;
-            }
-            Ok(())
-        }
-        token::UNIT..=token::CHAR | token::NONE | token::VARIANT => Ok(()),
-        t => Err(FlatError(format!("token {t} in a column"))),
-    }
+    Ok(at.shape)
 }
 
 /// Is this the shape of elements of that form? Length of a block, else 0.
@@ -330,79 +292,6 @@ fn element(shape: &[u8], form: Form) -> Option<usize> {
     }
 }
 
-/// The token of a shape that is one number.
-fn scalar(shape: Option<&[u8]>) -> Option<u8> {
-    match shape {
-        Some([t @ (token::BOOL..=token::INT | token::VARIANT)]) => Some(*t),
-        _ => None,
-    }
-}
-
-struct Scalars<'f> {
-    part: &'f Part,
-    next: usize,
-    rows: usize,
-    kind: u8,
-    names: &'f Names,
-    work: &'f mut usize,
-}
-
-impl<'de> de::SeqAccess<'de> for Scalars<'_> {
-    type Error = FlatError;
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, FlatError> {
-        let Some(n) = self.part.get(self.next).filter(|_| self.next < self.rows) else {
-            return Ok(None);
-        };
-        self.next += 1;
-        spend(self.work, size_of::<T::Value>().max(1))?;
-        seed.deserialize(Scalar { n, kind: self.kind, names: self.names }).map(Some)
-    }
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.rows - self.next)
-    }
-}
-
-struct Scalar<'f> {
-    n: u64,
-    kind: u8,
-    names: &'f Names,
-}
-
-impl<'de> de::Deserializer<'de> for Scalar<'_> {
-    type Error = FlatError;
-    fn deserialize_any<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
-        match self.kind {
-            token::BOOL => v.visit_bool(self.n != 0),
-            token::INT => v.visit_i64(self.n.cast_signed()),
-            token::VARIANT => match self.names.get(self.n) {
-                Some(name) => v.visit_enum(name.into_deserializer()),
-                None => Err(FlatError("a name that is not in the list".to_owned())),
-            },
-            _ => v.visit_u64(self.n),
-        }
-    }
-    fn deserialize_option<V: Visitor<'de>>(self, v: V) -> Result<V::Value, FlatError> {
-        v.visit_some(self)
-    }
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        v: V,
-    ) -> Result<V::Value, FlatError> {
-        v.visit_newtype_struct(self)
-    }
-    fn is_human_readable(&self) -> bool {
-        false
-    }
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
-        unit unit_struct seq tuple tuple_struct map struct enum identifier ignored_any
-    }
-}
-
 struct Rows<'a, 'f> {
     de: &'a mut De<'f>,
     /// Of the column.
@@ -413,11 +302,11 @@ struct Rows<'a, 'f> {
 }
 
 impl<'de> de::SeqAccess<'de> for Rows<'_, '_> {
-    type Error = FlatError;
+    type Error = CodecError;
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, FlatError> {
+    ) -> Result<Option<T::Value>, CodecError> {
         if self.next >= self.len {
             return Ok(None);
         }
@@ -437,11 +326,11 @@ struct Elements<'a, 'f> {
 }
 
 impl<'de> de::SeqAccess<'de> for Elements<'_, '_> {
-    type Error = FlatError;
+    type Error = CodecError;
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, FlatError> {
+    ) -> Result<Option<T::Value>, CodecError> {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         self.left = left;
         seed.deserialize(&mut *self.de).map(Some)
@@ -458,11 +347,11 @@ struct Packed<'a, 'f> {
 }
 
 impl<'de> de::SeqAccess<'de> for Packed<'_, '_> {
-    type Error = FlatError;
+    type Error = CodecError;
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, FlatError> {
+    ) -> Result<Option<T::Value>, CodecError> {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         self.left = left;
         if self.have == 0 {
@@ -484,11 +373,11 @@ struct Entries<'a, 'f> {
 }
 
 impl<'de> de::MapAccess<'de> for Entries<'_, '_> {
-    type Error = FlatError;
+    type Error = CodecError;
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, FlatError> {
+    ) -> Result<Option<K::Value>, CodecError> {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         self.left = left;
         if self.fields {
@@ -497,7 +386,10 @@ impl<'de> de::MapAccess<'de> for Entries<'_, '_> {
         }
         seed.deserialize(&mut *self.de).map(Some)
     }
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, FlatError> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, CodecError> {
         seed.deserialize(&mut *self.de)
     }
 }
@@ -507,31 +399,37 @@ struct Variant<'a, 'f> {
 }
 
 impl<'de, 'f> de::EnumAccess<'de> for Variant<'_, 'f> {
-    type Error = FlatError;
+    type Error = CodecError;
     type Variant = Self;
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), FlatError> {
+    fn variant_seed<V: DeserializeSeed<'de>>(
+        self,
+        seed: V,
+    ) -> Result<(V::Value, Self), CodecError> {
         let name: &'f str = self.de.name()?;
-        let v = seed.deserialize(IntoDeserializer::<FlatError>::into_deserializer(name))?;
+        let v = seed.deserialize(IntoDeserializer::<CodecError>::into_deserializer(name))?;
         Ok((v, self))
     }
 }
 
 impl<'de> de::VariantAccess<'de> for Variant<'_, '_> {
-    type Error = FlatError;
-    fn unit_variant(self) -> Result<(), FlatError> {
-        Err(FlatError("a variant with a value where none has one".to_owned()))
+    type Error = CodecError;
+    fn unit_variant(self) -> Result<(), CodecError> {
+        Err(CodecError("a variant with a value where none has one".to_owned()))
     }
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, FlatError> {
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(
+        self,
+        seed: T,
+    ) -> Result<T::Value, CodecError> {
         seed.deserialize(self.de)
     }
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, v: V) -> Result<V::Value, FlatError> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, v: V) -> Result<V::Value, CodecError> {
         de::Deserializer::deserialize_any(self.de, v)
     }
     fn struct_variant<V: Visitor<'de>>(
         self,
         _: &'static [&'static str],
         v: V,
-    ) -> Result<V::Value, FlatError> {
+    ) -> Result<V::Value, CodecError> {
         de::Deserializer::deserialize_any(self.de, v)
     }
 }

@@ -1,65 +1,18 @@
 //! Taking a value apart.
 
-use std::collections::HashMap;
-
 use serde::ser::{self, Serialize};
 
-use super::{Column, Flat, FlatError, KEY_FIELD, TableOf, put_varint, token};
+use super::column::Column;
+use super::names::Names;
+use super::shape::token;
+use super::value::{Flat, KEY_FIELD, TableOf};
+use crate::recording::codec::wire::{CodecError, put_varint};
 
 /// Deeper values are refused.
 const MAX_DEPTH: u32 = 64;
 
-/// Names of fields and variants, by number.
-#[derive(Clone, Debug, Default)]
-pub struct Names {
-    list: Vec<String>,
-    /// By address first: the names of a type are the same statics every time.
-    by_address: HashMap<(usize, usize), u32>,
-    by_text: HashMap<String, u32>,
-}
-
-impl Names {
-    /// Names read from a file.
-    #[must_use]
-    pub fn of(list: Vec<String>) -> Self {
-        let by_text = list.iter().enumerate().map(|(i, n)| (n.clone(), i as u32)).collect();
-        Self { list, by_address: HashMap::new(), by_text }
-    }
-    /// All of them.
-    #[must_use]
-    pub fn list(&self) -> &[String] {
-        &self.list
-    }
-    /// The name with this number.
-    #[must_use]
-    pub fn get(&self, n: u64) -> Option<&str> {
-        self.list.get(usize::try_from(n).ok()?).map(String::as_str)
-    }
-    /// Adds a name that a file has at this place.
-    pub fn append(&mut self, name: String) {
-        self.by_text.insert(name.clone(), self.list.len() as u32);
-        self.list.push(name);
-    }
-    fn number(&mut self, name: &'static str) -> u64 {
-        let address = (name.as_ptr() as usize, name.len());
-        if let Some(n) = self.by_address.get(&address) {
-            return u64::from(*n);
-        }
-        let known = self.by_text.get(name).copied();
-        let n = known.unwrap_or_else(|| {
-            self.append(name.to_owned());
-            self.list.len() as u32 - 1
-        });
-        self.by_address.insert(address, n);
-        u64::from(n)
-    }
-}
-
-/// Takes `value` apart.
-///
-/// # Errors
-/// For 128-bit integers and values too deep.
-pub fn to_flat<T: Serialize + ?Sized>(value: &T, names: &mut Names) -> Result<Flat, FlatError> {
+/// Takes `value` apart; fails for 128-bit integers and values too deep.
+pub fn to_flat<T: Serialize + ?Sized>(value: &T, names: &mut Names) -> Result<Flat, CodecError> {
     let mut out = Ser { flat: Flat::default(), names, depth: 0 };
     value.serialize(&mut out)?;
     let mut flat = out.flat;
@@ -105,7 +58,7 @@ impl Ser<'_> {
         let n = self.names.number(name);
         put_varint(&mut self.flat.shape, n);
     }
-    fn enter(&mut self) -> Result<(), FlatError> {
+    fn enter(&mut self) -> Result<(), CodecError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH { Err(ser::Error::custom("nested too deep")) } else { Ok(()) }
     }
@@ -113,7 +66,7 @@ impl Ser<'_> {
 
 macro_rules! number {
     ($($method:ident, $ty:ty, $token:ident;)+) => {
-        $( fn $method(self, v: $ty) -> Result<(), FlatError> {
+        $( fn $method(self, v: $ty) -> Result<(), CodecError> {
             self.num(token::$token, v as u64);
             Ok(())
         } )+
@@ -122,7 +75,7 @@ macro_rules! number {
 
 impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
     type Ok = ();
-    type Error = FlatError;
+    type Error = CodecError;
     type SerializeSeq = Seq<'a, 'n>;
     type SerializeTuple = Tuple<'a, 'n>;
     type SerializeTupleStruct = Tuple<'a, 'n>;
@@ -135,33 +88,33 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
         serialize_u8, u8, U8; serialize_u16, u16, U16; serialize_u32, u32, U32;
         serialize_u64, u64, U64; serialize_bool, bool, BOOL; serialize_char, char, CHAR;
     }
-    fn serialize_i8(self, v: i8) -> Result<(), FlatError> {
+    fn serialize_i8(self, v: i8) -> Result<(), CodecError> {
         self.serialize_i64(v.into())
     }
-    fn serialize_i16(self, v: i16) -> Result<(), FlatError> {
+    fn serialize_i16(self, v: i16) -> Result<(), CodecError> {
         self.serialize_i64(v.into())
     }
-    fn serialize_i32(self, v: i32) -> Result<(), FlatError> {
+    fn serialize_i32(self, v: i32) -> Result<(), CodecError> {
         self.serialize_i64(v.into())
     }
-    fn serialize_i64(self, v: i64) -> Result<(), FlatError> {
+    fn serialize_i64(self, v: i64) -> Result<(), CodecError> {
         self.num(token::INT, v.cast_unsigned());
         Ok(())
     }
-    fn serialize_f32(self, v: f32) -> Result<(), FlatError> {
+    fn serialize_f32(self, v: f32) -> Result<(), CodecError> {
         self.num(token::F32, v.to_bits().into());
         Ok(())
     }
-    fn serialize_f64(self, v: f64) -> Result<(), FlatError> {
+    fn serialize_f64(self, v: f64) -> Result<(), CodecError> {
         self.num(token::F64, v.to_bits());
         Ok(())
     }
-    fn serialize_str(self, v: &str) -> Result<(), FlatError> {
+    fn serialize_str(self, v: &str) -> Result<(), CodecError> {
         self.flat.shape.push(token::STR);
         self.flat.texts.push(v.as_bytes());
         Ok(())
     }
-    fn serialize_bytes(self, v: &[u8]) -> Result<(), FlatError> {
+    fn serialize_bytes(self, v: &[u8]) -> Result<(), CodecError> {
         self.head(token::BYTES, v.len());
         let (words, rest) = v.as_chunks::<4>();
         let word = |w: &[u8; 4]| u64::from(u32::from_le_bytes(*w));
@@ -172,19 +125,19 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
         }
         Ok(())
     }
-    fn serialize_none(self) -> Result<(), FlatError> {
+    fn serialize_none(self) -> Result<(), CodecError> {
         self.flat.shape.push(token::NONE);
         Ok(())
     }
-    fn serialize_some<T: Serialize + ?Sized>(self, v: &T) -> Result<(), FlatError> {
+    fn serialize_some<T: Serialize + ?Sized>(self, v: &T) -> Result<(), CodecError> {
         self.flat.shape.push(token::SOME);
         v.serialize(self)
     }
-    fn serialize_unit(self) -> Result<(), FlatError> {
+    fn serialize_unit(self) -> Result<(), CodecError> {
         self.flat.shape.push(token::UNIT);
         Ok(())
     }
-    fn serialize_unit_struct(self, _: &'static str) -> Result<(), FlatError> {
+    fn serialize_unit_struct(self, _: &'static str) -> Result<(), CodecError> {
         self.serialize_unit()
     }
     fn serialize_unit_variant(
@@ -192,7 +145,7 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
         _: &'static str,
         _: u32,
         variant: &'static str,
-    ) -> Result<(), FlatError> {
+    ) -> Result<(), CodecError> {
         let n = self.names.number(variant);
         self.num(token::VARIANT, n);
         Ok(())
@@ -201,7 +154,7 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
         self,
         _: &'static str,
         v: &T,
-    ) -> Result<(), FlatError> {
+    ) -> Result<(), CodecError> {
         v.serialize(self)
     }
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -210,17 +163,17 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
         _: u32,
         variant: &'static str,
         v: &T,
-    ) -> Result<(), FlatError> {
+    ) -> Result<(), CodecError> {
         self.flat.shape.push(token::VARIANT_OF);
         self.name(variant);
         v.serialize(self)
     }
-    fn serialize_seq(self, _: Option<usize>) -> Result<Seq<'a, 'n>, FlatError> {
+    fn serialize_seq(self, _: Option<usize>) -> Result<Seq<'a, 'n>, CodecError> {
         self.enter()?;
         let start = self.mark();
         Ok(Seq { ser: self, start, first: 0, len: 0, alike: true, head: Vec::new() })
     }
-    fn serialize_tuple(self, len: usize) -> Result<Tuple<'a, 'n>, FlatError> {
+    fn serialize_tuple(self, len: usize) -> Result<Tuple<'a, 'n>, CodecError> {
         self.enter()?;
         let start = self.mark();
         self.head(token::TUPLE, len);
@@ -231,7 +184,7 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
         self,
         _: &'static str,
         len: usize,
-    ) -> Result<Tuple<'a, 'n>, FlatError> {
+    ) -> Result<Tuple<'a, 'n>, CodecError> {
         self.serialize_tuple(len)
     }
     fn serialize_tuple_variant(
@@ -240,12 +193,12 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
         _: u32,
         variant: &'static str,
         len: usize,
-    ) -> Result<Tuple<'a, 'n>, FlatError> {
+    ) -> Result<Tuple<'a, 'n>, CodecError> {
         self.flat.shape.push(token::VARIANT_OF);
         self.name(variant);
         self.serialize_tuple(len)
     }
-    fn serialize_map(self, len: Option<usize>) -> Result<Map<'a, 'n>, FlatError> {
+    fn serialize_map(self, len: Option<usize>) -> Result<Map<'a, 'n>, CodecError> {
         self.enter()?;
         let start = self.flat.shape.len();
         if let Some(len) = len {
@@ -253,7 +206,7 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
         }
         Ok(Map { ser: self, start, open: len.is_none(), len: 0 })
     }
-    fn serialize_struct(self, _: &'static str, len: usize) -> Result<Struct<'a, 'n>, FlatError> {
+    fn serialize_struct(self, _: &'static str, len: usize) -> Result<Struct<'a, 'n>, CodecError> {
         self.enter()?;
         self.head(token::STRUCT, len);
         let first = self.flat.columns.len();
@@ -265,7 +218,7 @@ impl<'a, 'n> ser::Serializer for &'a mut Ser<'n> {
         _: u32,
         variant: &'static str,
         len: usize,
-    ) -> Result<Struct<'a, 'n>, FlatError> {
+    ) -> Result<Struct<'a, 'n>, CodecError> {
         self.flat.shape.push(token::VARIANT_OF);
         self.name(variant);
         self.serialize_struct("", len)
@@ -311,8 +264,8 @@ impl Seq<'_, '_> {
 
 impl ser::SerializeSeq for Seq<'_, '_> {
     type Ok = ();
-    type Error = FlatError;
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), FlatError> {
+    type Error = CodecError;
+    fn serialize_element<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), CodecError> {
         let before = self.ser.mark();
         v.serialize(&mut *self.ser)?;
         self.len += 1;
@@ -334,7 +287,7 @@ impl ser::SerializeSeq for Seq<'_, '_> {
         }
         Ok(())
     }
-    fn end(mut self) -> Result<(), FlatError> {
+    fn end(mut self) -> Result<(), CodecError> {
         let f = &mut self.ser.flat;
         if self.alike {
             let data = f.nums.get(self.start.nums..).unwrap_or_default();
@@ -366,7 +319,7 @@ struct Tuple<'a, 'n> {
 }
 
 impl Tuple<'_, '_> {
-    fn element<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), FlatError> {
+    fn element<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), CodecError> {
         v.serialize(&mut *self.ser)
     }
     fn finish(self) {
@@ -388,11 +341,11 @@ macro_rules! tuple {
     ($($trait:ident, $method:ident;)+) => {
         $( impl ser::$trait for Tuple<'_, '_> {
             type Ok = ();
-            type Error = FlatError;
-            fn $method<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), FlatError> {
+            type Error = CodecError;
+            fn $method<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), CodecError> {
                 self.element(v)
             }
-            fn end(self) -> Result<(), FlatError> {
+            fn end(self) -> Result<(), CodecError> {
                 self.finish();
                 Ok(())
             }
@@ -416,15 +369,15 @@ struct Map<'a, 'n> {
 
 impl ser::SerializeMap for Map<'_, '_> {
     type Ok = ();
-    type Error = FlatError;
-    fn serialize_key<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), FlatError> {
+    type Error = CodecError;
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), CodecError> {
         self.len += 1;
         v.serialize(&mut *self.ser)
     }
-    fn serialize_value<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), FlatError> {
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), CodecError> {
         v.serialize(&mut *self.ser)
     }
-    fn end(self) -> Result<(), FlatError> {
+    fn end(self) -> Result<(), CodecError> {
         if self.open {
             let mut head = vec![token::MAP];
             put_varint(&mut head, self.len as u64);
@@ -439,14 +392,17 @@ struct Struct<'a, 'n> {
     ser: &'a mut Ser<'n>,
     /// First column of this struct.
     first: usize,
-    /// The key column.
     key: Option<usize>,
     /// All columns so far are fields of this struct itself.
     flat: bool,
 }
 
 impl Struct<'_, '_> {
-    fn field<T: Serialize + ?Sized>(&mut self, name: &'static str, v: &T) -> Result<(), FlatError> {
+    fn field<T: Serialize + ?Sized>(
+        &mut self,
+        name: &'static str,
+        v: &T,
+    ) -> Result<(), CodecError> {
         self.ser.name(name);
         let (columns, shape) = (self.ser.flat.columns.len(), self.ser.flat.shape.len());
         v.serialize(&mut *self.ser)?;
@@ -479,15 +435,15 @@ macro_rules! structs {
     ($($trait:ident)+) => {
         $( impl ser::$trait for Struct<'_, '_> {
             type Ok = ();
-            type Error = FlatError;
+            type Error = CodecError;
             fn serialize_field<T: Serialize + ?Sized>(
                 &mut self,
                 name: &'static str,
                 v: &T,
-            ) -> Result<(), FlatError> {
+            ) -> Result<(), CodecError> {
                 self.field(name, v)
             }
-            fn end(self) -> Result<(), FlatError> {
+            fn end(self) -> Result<(), CodecError> {
                 self.finish();
                 Ok(())
             }

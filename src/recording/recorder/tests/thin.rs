@@ -4,8 +4,8 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::{WAIT, host, of_another_user, until};
-use crate::recording::recorder::*;
 use crate::model::time::Seq;
+use crate::recording::recorder::*;
 use crate::recording::tools::thin::Tier;
 use crate::recording::{FindingNote, Reader, Remark};
 

@@ -12,8 +12,8 @@ use rustix::fs::{Gid, Mode, fchmod, fchown, fgetxattr_query, fstat};
 
 use super::{Trouble, Worker, target};
 use crate::clock;
-use crate::recording::Reader;
 use crate::recording::file::home::{Change, Side};
+use crate::recording::file::reader::Reader;
 use crate::recording::recorder::SyncPolicy;
 use crate::recording::tools::thin::{Fate, Thinning};
 
@@ -93,7 +93,6 @@ impl Worker {
         done
     }
 
-    /// The new file becomes FILE.
     fn take_place(&mut self, thinning: Thinning<target::Sink>, side: &mut Side) -> io::Result<()> {
         let (mut writer, hosts) = thinning.finish()?;
         let (Some(home), Some(old)) = (&self.home, &self.writer) else { return Ok(()) };
@@ -141,7 +140,6 @@ fn same_readers(old: &File, new: &File) {
     }
 }
 
-/// How far it is.
 enum Step {
     More,
     /// All but a little is in the new file, and nothing is open in the old one.
