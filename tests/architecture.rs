@@ -5,6 +5,7 @@
 //! When a rule is in the way, change the table here in the same commit and say why.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -502,6 +503,75 @@ fn layers_are_kept() {
         }
     }
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+/// The parts of a recording, each of which knows only those before it.
+const RECORDING: &[&str] = &["codec", "file", "tools", "recorder"];
+
+/// Who imports whom below `src/recording`, by module path. Whoever imports from a folder imports
+/// all of its files; a folder and what is in it are one.
+fn imports(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
+    let names: BTreeSet<String> = sources.iter().map(|s| s.module.join("::")).collect();
+    let under = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}::"));
+    let mut out = BTreeMap::new();
+    for s in sources {
+        let me = s.module.join("::");
+        let of = |path: &String| names.iter().filter(|n| under(path, n)).max_by_key(|n| n.len());
+        let paths = s.paths();
+        let found = paths.iter().filter_map(of).filter(|n| !under(n, &me) && !under(&me, n));
+        let all = found.flat_map(|n| names.iter().filter(|m| under(m, n)).cloned()).collect();
+        out.insert(me, all);
+    }
+    out
+}
+
+/// What a circle of imports goes through, if there is one.
+fn circle(all: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    fn visit(
+        at: &String,
+        all: &BTreeMap<String, BTreeSet<String>>,
+        way: &mut Vec<String>,
+        done: &mut BTreeSet<String>,
+    ) -> bool {
+        if way.contains(at) {
+            way.push(at.clone());
+            return true;
+        }
+        if !done.insert(at.clone()) {
+            return false;
+        }
+        way.push(at.clone());
+        let found = all.get(at).into_iter().flatten().any(|n| visit(n, all, way, done));
+        if !found {
+            way.pop();
+        }
+        found
+    }
+    let (mut way, mut done) = (Vec::new(), BTreeSet::new());
+    all.keys().any(|at| visit(at, all, &mut way, &mut done)).then_some(way)
+}
+
+#[test]
+fn a_recording_has_no_circle_of_imports() {
+    let src = root().join("src");
+    let mut files = Vec::new();
+    sources(&src.join("recording"), &mut files);
+    let read = |f: &PathBuf| {
+        let path = f.strip_prefix(&src).unwrap().to_str().unwrap();
+        (!is_test_code(path)).then(|| Source::new(path, &fs::read_to_string(f).unwrap()))
+    };
+    let all = imports(&files.iter().filter_map(read).collect::<Vec<_>>());
+    assert_eq!(circle(&all), None);
+    let place = |m: &str| RECORDING.iter().position(|p| Some(*p) == m.split("::").nth(1));
+    for (me, them) in &all {
+        for other in them {
+            assert!(place(other) <= place(me), "{me} imports {other}, which is above it");
+        }
+    }
+    let edges = [("a", vec!["b"]), ("b", vec!["c", "d"]), ("c", vec![]), ("d", vec!["a"])];
+    let edges = edges.map(|(n, to)| (n.to_owned(), to.into_iter().map(str::to_owned).collect()));
+    let found = circle(&BTreeMap::from(edges));
+    assert_eq!(found.unwrap(), ["a", "b", "d", "a"], "the checker sees");
 }
 
 #[test]

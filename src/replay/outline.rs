@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::model::outline::{Outline, Post, Sign, Spell, Stretch, Weight};
 use crate::model::time::Seq;
-use crate::recording::index::{GroupFinding, GroupIndex, RemarkAt};
+use crate::recording::file::index::{GroupFinding, GroupIndex, RemarkAt};
 use crate::recording::{Gathered, Reader, Remark, Stamp};
 
 /// The start of a run on the line.

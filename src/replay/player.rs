@@ -20,7 +20,7 @@ pub use crate::model::outline::Goal;
 use crate::model::outline::Outline;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, Seq, WallNs};
-use crate::recording::source::{Inode, inode, inode_at, open};
+use crate::recording::file::source::{Inode, inode, inode_at, open};
 use crate::recording::{ReadAt, ReadError, Reader, Spool};
 use crate::rights::{self, Duty};
 use crate::source::replay::{Played, Tape};

@@ -11,7 +11,7 @@ use crate::model::blind::{self, BlindSpot, blind_spots};
 use crate::model::coverage::coverage;
 use crate::model::history::DEFAULT_BUDGET;
 use crate::model::time::{MonoNs, WallNs};
-use crate::recording::reader::Damage;
+use crate::recording::file::damage::Damage;
 use crate::source::replay::{Played, Tape};
 
 /// Findings that are kept of what came and went.

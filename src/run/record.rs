@@ -26,7 +26,7 @@ use crate::recording::Recorder;
 use crate::recording::recorder::{
     End, Existing, Options, Rotate, State, Status, SyncPolicy, Target, default_file,
 };
-use crate::recording::thin::{Tier, Tiers};
+use crate::recording::tools::thin::{Tier, Tiers};
 use crate::rights::Duty;
 use crate::signals::is_ignored;
 use crate::source::{Event, Feed, live};

@@ -13,7 +13,7 @@ use crate::collect::sockets::{NetnsTable, SocketsSample};
 use crate::collect::{Shared, Stamped};
 use crate::model::tick::{Gap, HostInfo, Tick};
 use crate::model::time::{MonoNs, Seq, WallNs};
-use crate::recording::reader::Damage;
+use crate::recording::file::damage::Damage;
 use crate::recording::{ReadError, Reader, Stamp};
 
 /// What comes next.

@@ -24,7 +24,7 @@ use stallscope::diagnose::Engine;
 use stallscope::model::subject::{CpuId, NetnsId};
 use stallscope::model::tick::{HostInfo, Tick};
 use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
-use stallscope::recording::export::copy;
+use stallscope::recording::tools::export::copy;
 use stallscope::recording::{FindingNote, Note, Reader, Writer};
 use stallscope::replay::Judge;
 use stallscope::replay::outline::outline;
@@ -160,7 +160,7 @@ fn cut(file: &Path) {
     let _ = std::fs::remove_file(&out);
     let begun = clock::mono();
     let r = Reader::file(file).unwrap();
-    let f = stallscope::recording::export::Output::create(&out).unwrap();
+    let f = stallscope::recording::tools::export::Output::create(&out).unwrap();
     let (_, done) = copy(&r, f.file(), mid, WallNs(mid.0 + 600_000_000_000)).unwrap();
     println!(
         "cut 10 minutes, with opening: {:?} ({} ticks)",

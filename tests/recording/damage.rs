@@ -8,7 +8,7 @@
 
 use stallscope::model::time::Seq;
 use stallscope::recording::ReadError;
-use stallscope::recording::format::{BlockHeader, HEADER, Kind};
+use stallscope::recording::file::format::{BlockHeader, HEADER, Kind};
 use stallscope::replay::player::{Next, Origin, Player};
 
 use super::{Dice, Script, open, readable, readable_texts, recording, script, text};

@@ -1,20 +1,20 @@
-//! One small recording per layout of the format, made when it was new, opens for ever.
-//! `STALLSCOPE_BLESS=1` makes the one of the newest layout where there is none.
+//! One small recording per released version of the format opens for ever. Until the first release
+//! there is one of the present layout, which changes with it: delete it, and `STALLSCOPE_BLESS=1`
+//! makes it anew.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 use stallscope::recording::Reader;
 
-use super::{Script, script, squeezed, text};
+use super::{Script, recording, script, text};
 
 const TICKS: u64 = 64;
-/// Version 1 as it was first, with the feature `compact`, and with `squeezed` too.
-const LAYOUTS: [&str; 3] = ["v1", "v1-compact", "v1-squeezed"];
+const VERSIONS: [&str; 1] = ["v1"];
 
 fn make() -> (Vec<u8>, Vec<u8>) {
     let script = Script { connections: 4, unix: 2, ..script() };
-    let (bytes, all) = squeezed(&script, TICKS, true);
+    let (bytes, all) = recording(&script, TICKS, true);
     let some: Vec<String> = [0, 1, 59, 63].iter().map(|n: &usize| text(&all[*n])).collect();
     (bytes, zstd::bulk::compress(some.join("\n").as_bytes(), 19).unwrap())
 }
@@ -39,17 +39,17 @@ fn keeps(old: &Value, new: &Value, path: &str) {
 }
 
 #[test]
-fn golden_files_of_all_layouts_open() {
+fn golden_files_of_all_versions_open() {
     let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recording/golden"));
-    let this = dir.join(format!("{}.stall", LAYOUTS.last().unwrap()));
+    let this = dir.join(format!("{}.stall", VERSIONS.last().unwrap()));
     if std::env::var("STALLSCOPE_BLESS").is_ok() && !this.exists() {
         let (file, ticks) = make();
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(&this, file).unwrap();
         std::fs::write(this.with_extension("json.zst"), ticks).unwrap();
     }
-    for layout in LAYOUTS {
-        let path = dir.join(format!("{layout}.stall"));
+    for version in VERSIONS {
+        let path = dir.join(format!("{version}.stall"));
         let expected = std::fs::read(path.with_extension("json.zst")).unwrap();
         let expected = String::from_utf8(zstd::decode_all(&expected[..]).unwrap()).unwrap();
         let mut r = Reader::file(&path).unwrap();
@@ -57,7 +57,7 @@ fn golden_files_of_all_layouts_open() {
         for line in expected.lines() {
             let old: Value = serde_json::from_str(line).unwrap();
             let tick = r.tick(old["seq"].as_u64().unwrap()).unwrap();
-            keeps(&old, &serde_json::to_value(&*tick).unwrap(), layout);
+            keeps(&old, &serde_json::to_value(&*tick).unwrap(), version);
         }
         assert_eq!(r.index(0).unwrap().remarks.len(), 1);
         assert_eq!(r.index(1).unwrap().figures["runq.p99-us"].max, 63.0);

@@ -52,30 +52,7 @@ pub fn note(n: u64) -> Note {
 
 /// A recording of `ticks` ticks, with a mark at the tenth.
 pub fn recording(script: &Script, ticks: u64, seal: bool) -> (Vec<u8>, Vec<Tick>) {
-    let w = Writer::new(Vec::new(), &script.host()).unwrap();
-    recording_by(w, script, ticks, seal)
-}
-
-/// One whose ticks are packed, also where nothing is optimised.
-pub fn squeezed(script: &Script, ticks: u64, seal: bool) -> (Vec<u8>, Vec<Tick>) {
     let mut w = Writer::new(Vec::new(), &script.host()).unwrap();
-    w.set_squeeze(true);
-    recording_by(w, script, ticks, seal)
-}
-
-/// One whose payloads lie open.
-pub fn plain(script: &Script, ticks: u64) -> (Vec<u8>, Vec<Tick>) {
-    let mut w = Writer::new(Vec::new(), &script.host()).unwrap();
-    w.set_squeeze(false);
-    recording_by(w, script, ticks, false)
-}
-
-fn recording_by(
-    mut w: Writer<Vec<u8>>,
-    script: &Script,
-    ticks: u64,
-    seal: bool,
-) -> (Vec<u8>, Vec<Tick>) {
     let mut all = Vec::new();
     for n in 0..ticks {
         let tick = script.tick(n);

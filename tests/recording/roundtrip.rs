@@ -10,7 +10,7 @@ use stallscope::model::tick::{Gap, HealthState, Tick};
 use stallscope::model::time::{Seq, WallNs};
 use stallscope::recording::{Note, ReadAt, Reader, Remark, Resume, Spool, Writer};
 
-use super::{Dice, Script, note, open, plain, readable, recording, same, script, squeezed, stamp};
+use super::{Dice, Script, note, open, readable, recording, same, script, stamp};
 
 #[test]
 fn every_tick_comes_back_in_any_order() {
@@ -365,22 +365,4 @@ fn groups_are_copied_as_they_are() {
         assert_eq!((part.groups().len(), part.damage().count()), (2, 0));
         assert_eq!(part.index(1).unwrap(), r.index(3).unwrap());
     }
-}
-
-#[test]
-fn squeezed_ticks_come_back_and_a_flipped_bit_costs_one_group() {
-    let small = Script { connections: 2, unix: 1, busy: false, ..script() };
-    let (open_bytes, _) = plain(&small, 70);
-    let (bytes, all) = squeezed(&small, 70, true);
-    assert!(bytes.len() * 3 < open_bytes.len() * 2, "{} of {}", bytes.len(), open_bytes.len());
-    let mut r = open(bytes.clone()).unwrap();
-    assert_eq!(readable(&mut r, &all).len(), 70);
-    let survey = r.survey().unwrap();
-    assert_eq!((survey.states_verified, survey.states_wrong, survey.damage), (2, 0, 0));
-    let mut hurt = bytes;
-    let second = r.groups()[1].offset as usize;
-    hurt[second / 2] ^= 8;
-    let mut r = open(hurt).unwrap();
-    assert!((60..70).all(|n| r.tick(n).is_ok()));
-    assert!(r.tick(59).is_err());
 }

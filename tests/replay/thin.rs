@@ -6,7 +6,7 @@ use std::time::Duration;
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::Engine;
 use stallscope::model::tick::{HostInfo, Tick};
-use stallscope::recording::thin::{Thinning, Tier, Tiers};
+use stallscope::recording::tools::thin::{Thinning, Tier, Tiers};
 use stallscope::replay::outline::outline;
 use stallscope::source::replay::{Played, Tape};
 

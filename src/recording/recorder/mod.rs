@@ -11,11 +11,7 @@ mod target;
 mod worker;
 
 #[cfg(test)]
-mod name_tests;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod thin_tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,8 +27,9 @@ use crate::clock;
 use crate::model::history::tick_bytes;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, WallNs};
-use crate::recording::thin::Tiers;
-use crate::recording::{Note, Stamp};
+use crate::recording::codec::Stamp;
+use crate::recording::file::index::Note;
+use crate::recording::tools::thin::Tiers;
 use crate::rights::{self, Duty};
 
 pub use target::{Existing, Target};
@@ -49,11 +46,9 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 /// program) loses what the kernel has not written yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// After each tick.
     Tick,
     /// After the first tick that comes so long after the last time.
     Every(Duration),
-    /// Never.
     Off,
 }
 
@@ -66,13 +61,10 @@ impl Default for SyncPolicy {
 /// When FILE is set aside and a new one begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotate {
-    /// At so many bytes.
     Size(u64),
-    /// After so much time.
     Age(Duration),
 }
 
-/// How to record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// What to do with a file that exists.
@@ -109,8 +101,6 @@ impl Options {
         let by_limit = self.max_age.map(|m| m / 10);
         by_age.into_iter().chain(by_limit).min()
     }
-    /// Does it ever make parts?
-    #[must_use]
     pub fn rotates(&self) -> bool {
         self.part_size().is_some() || self.part_age().is_some()
     }
@@ -120,26 +110,19 @@ impl Options {
     }
 }
 
-/// What the recorder does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Opens the file.
     #[default]
     Opening,
-    /// Writes.
     Recording,
     /// Cannot write now; tries again with each tick.
     Paused {
-        /// Why, in words.
         why: String,
-        /// Since when.
         since: MonoNs,
     },
-    /// Has ended.
     Ended(End),
 }
 
-/// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// It was told to, and closed the file.
@@ -153,21 +136,16 @@ pub enum End {
 /// How the recorder does, as of [`Recorder::status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// What it does.
     pub state: State,
-    /// Ticks that it has written.
     pub ticks: u64,
-    /// Bytes that it has written.
     pub written: u64,
     /// Bytes of FILE and its parts.
     pub size: u64,
-    /// Ticks that were left out.
     pub lost: u64,
     /// Ticks that wait to be written.
     pub waiting: usize,
     /// How long the last tick took to write, syncing included.
     pub latency: Duration,
-    /// The longest so far.
     pub worst: Duration,
     /// A write that has not come back yet began then.
     pub writing_since: Option<MonoNs>,
@@ -178,18 +156,14 @@ pub struct Status {
 impl Status {
     /// How long the disk has kept the recorder waiting: the write that is under way, or the
     /// last one.
-    #[must_use]
     pub fn delay(&self, now: MonoNs) -> Duration {
         self.writing_since.map_or(self.latency, |s| now.since(s).max(self.latency))
     }
-    /// Is it still at work?
-    #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, State::Ended(_))
     }
 }
 
-/// What goes to the thread.
 struct Item {
     what: What,
     /// Ticks that were left out before this one.
@@ -223,9 +197,7 @@ pub struct Recorder {
 
 impl Recorder {
     /// Starts the thread; it opens `target` and writes `backlog` first.
-    ///
-    /// # Errors
-    /// When there can be no thread. What is wrong with `target` comes from [`Self::ready`].
+    /// What is wrong with `target` comes from [`Self::ready`].
     pub fn start(
         target: Target,
         host: &HostInfo,
@@ -238,7 +210,7 @@ impl Recorder {
         let (tell, status) = watch::channel(Status::default());
         let held = Arc::new(AtomicUsize::new(0));
         let skipped_last = Arc::new(AtomicU64::new(0));
-        let last = backlog.last().map_or_else(Stamp::default, |(t, _)| stamp_of(t));
+        let last = backlog.last().map_or_else(Stamp::default, |(t, _)| Stamp::of(t));
         let (to, host, taken) = (target.clone(), host.clone(), held.clone());
         let left_out = skipped_last.clone();
         std::thread::Builder::new().name("recorder".into()).spawn(move || {
@@ -275,9 +247,7 @@ impl Recorder {
     }
 
     /// Waits until the target is open.
-    ///
-    /// # Errors
-    /// One line with the target's name and what is wrong with it.
+    /// The error is one line with the target's name and what is wrong with it.
     pub fn ready(&mut self) -> Result<(), String> {
         let name = self.target.name();
         match self.opened.recv_timeout(OPEN_PATIENCE) {
@@ -290,7 +260,7 @@ impl Recorder {
 
     /// Hands a tick over. Returns at once.
     pub fn push(&mut self, tick: &Arc<Tick>, note: Note) {
-        self.last = stamp_of(tick);
+        self.last = Stamp::of(tick);
         for (at, text) in std::mem::take(&mut self.marks) {
             self.send_mark(at, text);
         }
@@ -337,8 +307,6 @@ impl Recorder {
         })
     }
 
-    /// How it does.
-    #[must_use]
     pub fn status(&self) -> Status {
         let mut s = self.status.borrow().clone();
         s.lost = s.lost.saturating_add(self.lost);
@@ -351,8 +319,6 @@ impl Recorder {
     pub fn watch(&self) -> watch::Receiver<Status> {
         self.status.clone()
     }
-    /// Where it records to.
-    #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
     }
@@ -376,13 +342,8 @@ impl Recorder {
     }
 }
 
-fn stamp_of(t: &Tick) -> Stamp {
-    Stamp { seq: t.seq, mono: t.mono, wall: t.wall }
-}
-
 /// `stallscope-HOST-YYYYMMDDTHHMMSSZ.stall` in `dir`; the second one of a second and further ones
 /// with their number behind it.
-#[must_use]
 pub fn named(dir: &Path, hostname: &str, now: WallNs, number: usize) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' };
     let host: String = hostname.chars().take(64).map(plain).collect();
@@ -392,7 +353,6 @@ pub fn named(dir: &Path, hostname: &str, now: WallNs, number: usize) -> PathBuf 
 }
 
 /// The first of these names that nothing has. Looks at the disk.
-#[must_use]
 pub fn default_file(dir: &Path, hostname: &str, now: WallNs) -> PathBuf {
     let mut names = (1..1000).map(|n| named(dir, hostname, now, n));
     let free = names.find(|path| path.symlink_metadata().is_err());

@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, fstat};
 
 use super::target::is_recording;
 use crate::model::time::WallNs;
-use crate::recording::home::{Change, Home};
+use crate::recording::file::home::{Change, Home};
 
 /// Names tried when one is taken.
 const TRIES: u32 = 1000;
@@ -56,12 +56,10 @@ impl Parts {
         Self { list, owner }
     }
 
-    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Bytes of all of them.
     pub(super) fn bytes(&self) -> u64 {
         self.list.iter().map(|p| p.bytes).sum()
     }
@@ -201,7 +199,7 @@ mod tests {
     }
 
     fn ours() -> Vec<u8> {
-        [&crate::recording::format::marker()[..], b"..."].concat()
+        [&crate::recording::file::format::marker()[..], b"..."].concat()
     }
 
     fn name(seconds: i64) -> OsString {

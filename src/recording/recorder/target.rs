@@ -16,22 +16,21 @@ use rustix::io::Errno;
 
 use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
-use crate::recording::format::marker;
-use crate::recording::home::{Holder, Home, Side};
-use crate::recording::{ReadAt, ReadError, Reader, Resume};
+use crate::recording::file::damage::ReadError;
+use crate::recording::file::format::marker;
+use crate::recording::file::home::{Holder, Home, Side};
+use crate::recording::file::reader::Reader;
+use crate::recording::file::source::ReadAt;
+use crate::recording::file::writer::Resume;
 
-/// What to record into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A file, or a FIFO that somebody reads.
     File(PathBuf),
-    /// Standard output.
     Stdout,
 }
 
 impl Target {
-    /// For messages.
-    #[must_use]
     pub fn name(&self) -> String {
         match self {
             Self::File(p) => p.display().to_string(),
@@ -46,20 +45,16 @@ pub enum Existing {
     /// An existing file is an error.
     #[default]
     Refuse,
-    /// Go on with it.
     Append,
 }
 
-/// An open target.
 pub(super) struct Opened {
     pub sink: Sink,
     /// Of a file: where it is, and its owner.
     pub home: Option<(Home, u32)>,
-    /// What is there already.
     pub resume: Resume,
     /// Wall clock of its first tick.
     pub since: Option<WallNs>,
-    /// Hosts of its segments.
     pub hosts: Vec<HostInfo>,
 }
 
@@ -69,7 +64,6 @@ impl Opened {
     }
 }
 
-/// The writing end.
 pub(super) struct Sink {
     file: File,
     /// Of a regular file: where the recording's first byte is.
@@ -84,15 +78,12 @@ impl Sink {
     pub(super) fn is_regular(&self) -> bool {
         self.base.is_some()
     }
-    /// A side file.
     pub(super) fn of_side(side: &Side) -> io::Result<Self> {
         Ok(Self::regular(side.file()?, 0))
     }
-    /// The same file once more.
     pub(super) fn twin(&self) -> io::Result<Self> {
         Ok(Self { file: self.file.try_clone()?, base: self.base })
     }
-    /// The file itself.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
@@ -166,7 +157,6 @@ pub(super) fn open(target: &Target, existing: Existing) -> Result<Opened, String
     }
 }
 
-/// Makes a new file, locked.
 pub(super) fn create(home: &Home, name: &OsStr) -> io::Result<Sink> {
     let file = home.create(name)?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;

@@ -2,6 +2,9 @@
 //! the real program or a full disk is in `tests/record` and the lab.
 #![allow(clippy::unwrap_used)]
 
+mod name;
+mod thin;
+
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;

@@ -15,13 +15,14 @@ use tokio::sync::watch;
 
 use super::parts::Parts;
 use super::target::{self, Opened, Sink, Target};
-use super::{End, Item, Options, State, Status, SyncPolicy, What, stamp_of};
+use super::{End, Item, Options, State, Status, SyncPolicy, What};
 use crate::clock;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, WallNs};
-use crate::recording::home::Home;
-use crate::recording::writer::Written;
-use crate::recording::{Note, Remark, Stamp, Writer};
+use crate::recording::codec::Stamp;
+use crate::recording::file::home::Home;
+use crate::recording::file::index::{Note, Remark};
+use crate::recording::file::writer::{Writer, Written};
 
 /// Why ticks are missing, for the recording.
 const TOO_SLOW: &str = "the disk was too slow";
@@ -251,7 +252,7 @@ impl Worker {
 
     /// Writes what is missing, then the tick.
     fn put(&mut self, tick: &Tick, note: &Note) -> io::Result<Written> {
-        let at = stamp_of(tick);
+        let at = Stamp::of(tick);
         if self.pause.is_some() {
             self.reopen()?;
         }

@@ -9,18 +9,13 @@ use stallscope::collect::registry::{AnySample, SampleMaker};
 use stallscope::collect::{CollectorId, Samples, Shared, Stamped};
 use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
 use stallscope::recording::Reader;
-use stallscope::recording::delta::Recent;
-use stallscope::recording::flat::{Flat, Names, from_flat_within};
-use stallscope::recording::format::{
-    BlockHeader, COMPACT, HEADER, Kind, SQUEEZED, Stamp, end, marker,
-};
+use stallscope::recording::codec::flat::{Flat, Names, from_flat_within};
+use stallscope::recording::codec::wire::{Input as Bytes, varint};
+use stallscope::recording::codec::{Recent, Stamp};
+use stallscope::recording::file::format::{BlockHeader, HEADER, Kind, end, marker};
 
-/// Recordings of all layouts, to begin with.
-pub const GOOD: [&[u8]; 3] = [
-    include_bytes!("../../recording/golden/v1.stall"),
-    include_bytes!("../../recording/golden/v1-compact.stall"),
-    include_bytes!("../../recording/golden/v1-squeezed.stall"),
-];
+/// A recording to begin with.
+pub const GOOD: &[u8] = include_bytes!("../../recording/golden/v1.stall");
 
 /// Reads all that can be read.
 pub fn exercise(bytes: Vec<u8>) {
@@ -143,18 +138,17 @@ pub fn file(data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The bytes as the payloads of a keyframe and its differences, each in one of the layouts. The
-/// first byte says what is read of them: the last tick alone, or everything.
+/// The bytes as the payloads of a keyframe and its differences. The first byte says what is read
+/// of them: the last tick alone, or everything.
 pub fn payload(data: &[u8]) {
     let mut input = Input(data);
     let Some(how) = input.byte() else { return };
     let (mut file, mut place) = (Vec::new(), 0);
     while let Some(part) = input.part() {
         let kind = if place == 0 { Kind::Keyframe } else { Kind::Delta };
-        let features = [0, COMPACT, COMPACT | SQUEEZED][usize::from(how % 3)];
         let at = Stamp { seq: Seq(place.into()), ..Stamp::default() };
         let (raw, back) = (part.len() as u32, file.len() as u32);
-        file.extend(stamped(kind, features, raw, &store(part), back, place, at));
+        file.extend(stamped(kind, 0, raw, &store(part), back, place, at));
         place += 1;
     }
     if how >= 128 {
@@ -174,7 +168,7 @@ pub fn sample(data: &[u8]) {
     let (mut recent, mut made) = (Recent::default(), Samples::default());
     while let Some(part) = input.part() {
         let most = part.len().saturating_mul(64) + (1 << 16);
-        let Ok(flat) = recent.decode_within(most, part, &mut 0) else { return };
+        let Ok(flat) = recent.decode_within(most, &mut Bytes::new(part)) else { return };
         made = Samples::make(&made, &mut Maker { which, flat, work: most * 16 }).unwrap();
     }
 }
@@ -205,7 +199,7 @@ impl SampleMaker for Maker<'_> {
 /// Names of fields, as the first group of a recording has them.
 fn names() -> &'static Names {
     static NAMES: OnceLock<Names> = OnceLock::new();
-    NAMES.get_or_init(|| Names::of(Parts::of(&payloads(GOOD[1], 2)[0]).names))
+    NAMES.get_or_init(|| Names::of(Parts::of(&payloads(GOOD, 2)[0]).names))
 }
 
 /// A payload, taken apart: see the format.
@@ -242,10 +236,10 @@ impl Parts {
 
 /// A LEB128 number.
 pub fn number(bytes: &[u8], at: &mut usize) -> u64 {
-    stallscope::recording::flat::varint(bytes, at).unwrap()
+    varint(bytes, at).unwrap()
 }
 
-/// Payloads of the first ticks of a good recording that is not squeezed.
+/// Payloads of the first ticks of a good recording.
 pub fn payloads(good: &[u8], n: usize) -> Vec<Vec<u8>> {
     let (mut at, mut out) = (0, Vec::new());
     while let Ok(h) = BlockHeader::parse(&good[at..]) {

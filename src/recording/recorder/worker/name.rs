@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{LOOK, Trouble, Worker, target};
 use crate::clock;
-use crate::recording::Writer;
-use crate::recording::home::{Change, Holder, Home};
+use crate::recording::file::home::{Change, Holder, Home};
+use crate::recording::file::writer::Writer;
 use crate::recording::recorder::Existing;
 use crate::recording::recorder::parts::{Parts, free_name};
 

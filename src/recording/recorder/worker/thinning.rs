@@ -12,10 +12,10 @@ use rustix::fs::{Gid, Mode, fchmod, fchown, fgetxattr_query, fstat};
 
 use super::{Trouble, Worker, target};
 use crate::clock;
-use crate::recording::Reader;
-use crate::recording::home::{Change, Side};
+use crate::recording::file::home::{Change, Side};
+use crate::recording::file::reader::Reader;
 use crate::recording::recorder::SyncPolicy;
-use crate::recording::thin::{Fate, Thinning};
+use crate::recording::tools::thin::{Fate, Thinning};
 
 /// The file is written anew when this part of it is too old for its step: what it costs stays
 /// below so many times what is recorded.
@@ -93,7 +93,6 @@ impl Worker {
         done
     }
 
-    /// The new file becomes FILE.
     fn take_place(&mut self, thinning: Thinning<target::Sink>, side: &mut Side) -> io::Result<()> {
         let (mut writer, hosts) = thinning.finish()?;
         let (Some(home), Some(old)) = (&self.home, &self.writer) else { return Ok(()) };
@@ -141,7 +140,6 @@ fn same_readers(old: &File, new: &File) {
     }
 }
 
-/// How far it is.
 enum Step {
     More,
     /// All but a little is in the new file, and nothing is open in the old one.

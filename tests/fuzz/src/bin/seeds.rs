@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use stallscope::collect::CollectorId;
-use stallscope::recording::format::{BlockHeader, HEADER, Kind, end};
+use stallscope::recording::codec::wire::put_varint;
+use stallscope::recording::file::format::{BlockHeader, Kind, end};
 use stallscope_fuzz::recording::{GOOD, Parts, bits, number, payloads};
 
 /// Longest seed.
@@ -32,40 +33,39 @@ fn part(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// What a section holds of a sample: behind its stamps.
-fn behind_stamps(bytes: &[u8], flag: bool) -> &[u8] {
+fn behind_stamps(bytes: &[u8]) -> &[u8] {
     let mut at = 0;
-    for _ in 0..3 + usize::from(flag) {
+    for _ in 0..4 {
         number(bytes, &mut at);
     }
     &bytes[at..]
 }
 
 fn samples(put: &dyn Fn(&str, &str, &[u8])) {
-    for (layout, good, flag) in [("v1", GOOD[0], false), ("compact", GOOD[1], true)] {
-        let ticks: Vec<Parts> = payloads(good, 4).iter().map(|p| Parts::of(p)).collect();
-        let names: Vec<String> =
-            ticks[0].sections.iter().map(|s| s.1.clone().unwrap_or_default()).collect();
-        for (i, name) in names.iter().enumerate() {
-            let id = CollectorId::ALL.iter().position(|c| c.name() == name);
-            let Some(id) = id else { continue };
-            let mut seed = vec![id as u8];
-            for t in &ticks {
-                let mine = t.sections.iter().enumerate().find(|(n, s)| {
+    let ticks: Vec<Parts> = payloads(GOOD, 4).iter().map(|p| Parts::of(p)).collect();
+    let names: Vec<String> =
+        ticks[0].sections.iter().map(|s| s.1.clone().unwrap_or_default()).collect();
+    for (i, name) in names.iter().enumerate() {
+        let id = CollectorId::ALL.iter().position(|c| c.name() == name);
+        let Some(id) = id else { continue };
+        let mut seed = vec![id as u8];
+        for t in &ticks {
+            let mine =
+                t.sections.iter().enumerate().find(|(n, s)| {
                     if s.1.is_some() { *n == i } else { s.0 >> 1 == i as u64 + 1 }
                 });
-                if let Some((_, s)) = mine.filter(|(_, s)| !s.2.is_empty()) {
-                    part(&mut seed, behind_stamps(&s.2, flag));
-                }
+            if let Some((_, s)) = mine.filter(|(_, s)| !s.2.is_empty()) {
+                part(&mut seed, behind_stamps(&s.2));
             }
-            put("sample", &format!("{layout}-{name}"), &seed);
         }
+        put("sample", name, &seed);
     }
 }
 
 /// A payload of a few sections: the others are left out.
 fn some(p: &Parts, keep: &dyn Fn(&str) -> bool) -> Vec<u8> {
     let mut out = Vec::new();
-    let leb = |out: &mut Vec<u8>, n: usize| stallscope::recording::flat::put_varint(out, n as u64);
+    let leb = |out: &mut Vec<u8>, n: usize| put_varint(out, n as u64);
     leb(&mut out, p.names.len());
     for n in &p.names {
         leb(&mut out, n.len());
@@ -83,48 +83,31 @@ fn some(p: &Parts, keep: &dyn Fn(&str) -> bool) -> Vec<u8> {
 }
 
 fn ticks(put: &dyn Fn(&str, &str, &[u8])) {
-    for (layout, good) in [(0, GOOD[0]), (1, GOOD[1])] {
-        let key = Parts::of(&payloads(good, 1)[0]);
-        for name in key.sections.iter().filter_map(|s| s.1.as_deref()) {
-            let all = some(&key, &|n| n == name);
-            let mut seed = vec![layout];
-            part(&mut seed, &all);
-            // The same once more, as a difference that is whole, and nothing new.
-            part(&mut seed, &[0, 2, 0]);
-            put("payload", &format!("{layout}-{name}"), &seed);
-        }
+    let key = Parts::of(&payloads(GOOD, 1)[0]);
+    for name in key.sections.iter().filter_map(|s| s.1.as_deref()) {
+        let all = some(&key, &|n| n == name);
+        // Everything is read of one of them.
+        let mut seed = vec![if name == "sched" { 128 } else { 0 }];
+        part(&mut seed, &all);
+        // The same once more, as a difference that is whole, and nothing new.
+        part(&mut seed, &[0, 2, 0]);
+        put("payload", name, &seed);
     }
-    // Everything is read of it, in the third layout.
-    let mut packed = vec![128];
-    let (mut at, mut n) = (0, 0);
-    while let Ok(h) = BlockHeader::parse(&GOOD[2][at..]) {
-        let total = h.total() as usize;
-        if h.kind.is_tick() && n < 3 {
-            let frame = &GOOD[2][at + HEADER..at + total];
-            part(&mut packed, &zstd::bulk::decompress(frame, h.raw as usize).unwrap());
-            n += 1;
-        }
-        at += total;
-    }
-    put("payload", "2-packed", &packed);
 }
 
 fn files(put: &dyn Fn(&str, &str, &[u8])) {
-    let key = Parts::of(&payloads(GOOD[1], 1)[0]);
+    let key = Parts::of(&payloads(GOOD, 1)[0]);
     let small = some(&key, &|n| n == "host");
     let segment = key.sections[0].2.clone();
     let remark = br#"{"at":{"seq":1,"mono":1000000000,"wall":1000000000},"remark":"mark","text":"here"}"#;
     let mut out = Vec::new();
     let block = |out: &mut Vec<u8>, n: u8, bytes: &[u8]| {
         out.push(n);
-        if n & bits::FEATURES != 0 {
-            out.push(1);
-        }
         part(out, bytes);
     };
     block(&mut out, 0, &segment);
-    block(&mut out, 1 | bits::FEATURES, &small);
-    block(&mut out, 2 | bits::FEATURES, &[0, 2, 0]);
+    block(&mut out, 1, &small);
+    block(&mut out, 2, &[0, 2, 0]);
     block(&mut out, 5, remark);
     put("recording", "open", &out);
     let mut closed = out.clone();

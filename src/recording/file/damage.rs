@@ -1,0 +1,53 @@
+//! What can be wrong with a file.
+
+use std::io;
+
+use serde::Serialize;
+
+use super::format::VERSION;
+use crate::recording::codec::Stamp;
+
+/// Why something cannot be read. One line each, without contents of the file.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("is empty: nothing was recorded")]
+    Empty,
+    #[error("is not a recording of stallscope")]
+    NotARecording,
+    /// Cut off inside its first block.
+    #[error("ends before its first block is whole: nothing was recorded")]
+    Truncated,
+    #[error("has format version {0}; this program reads up to {VERSION}")]
+    Version(u8),
+    /// This tick, or everything behind it in its group, is lost.
+    #[error("{0}")]
+    Damaged(Damage),
+    #[error("has no such tick")]
+    NoSuchTick,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    pub offset: u64,
+    pub bytes: u64,
+    pub what: String,
+    /// The last good tick before it, as far as it is known.
+    pub after: Option<Stamp>,
+}
+
+impl Damage {
+    pub(crate) fn at(offset: u64, bytes: u64, what: impl Into<String>) -> Self {
+        Self { offset, bytes, what: what.into(), after: None }
+    }
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at byte {} ({} bytes)", self.what, self.offset, self.bytes)
+    }
+}
+
+/// Damaged places that are remembered.
+pub(super) const MAX_DAMAGE: usize = 10_000;

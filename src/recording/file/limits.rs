@@ -1,0 +1,130 @@
+//! How much a block may unpack to, so that a small file stays a small job. The numbers, and where
+//! they come from, are in [`super::format`] under *Limits*; those of samples are the codec's.
+
+use super::format::{BlockHeader, Kind, MAX_PAYLOAD};
+
+/// JSON of a remark.
+pub(super) const MAX_REMARK: usize = 64 << 10;
+/// JSON of an index.
+pub(super) const MAX_INDEX: usize = 4 << 20;
+/// Findings, and remarks, of an index.
+pub(super) const MAX_NOTED: usize = 1 << 14;
+/// Figures, and hashes, of an index.
+pub(super) const MAX_NAMED: usize = 1 << 10;
+/// JSON of a segment.
+const MAX_SEGMENT: usize = 16 << 10;
+/// JSON of a trailer: 300,000 groups.
+const MAX_TRAILER: usize = 64 << 20;
+/// Remarks outside of groups.
+pub(super) const MAX_LOOSE: usize = 20_000;
+/// Bytes of memory of all remarks together, and of all findings: 100,000 short ones.
+const MAX_GATHERED: usize = 16 << 20;
+/// Groups: 72 days of ten ticks a second.
+pub(super) const MAX_GROUPS: usize = 1 << 20;
+/// Characters of a text in a remark.
+const MAX_TEXT: usize = 1000;
+
+/// A small block may be larger than its frame by so much, whatever the frame.
+const SMALL_JSON: usize = 16 << 10;
+const SMALL_TICK: usize = 64 << 10;
+/// Beyond that, so many times the frame.
+const JSON_PER_BYTE: usize = 64;
+const TICK_PER_BYTE: usize = 256;
+
+/// JSON that is read of a small file before it is used, and of a large one per byte.
+const SMALL_FILE: u64 = 1 << 20;
+const OPENED_PER_BYTE: u64 = 4;
+
+/// What a block may unpack to.
+pub(super) fn most_raw(kind: Kind, stored: usize) -> usize {
+    let json = stored.saturating_mul(JSON_PER_BYTE).saturating_add(SMALL_JSON);
+    match kind {
+        Kind::Segment => json.min(MAX_SEGMENT),
+        Kind::Remark => json.min(MAX_REMARK),
+        Kind::Index => json.min(MAX_INDEX),
+        Kind::Trailer => json.min(MAX_TRAILER),
+        Kind::Keyframe | Kind::Delta => most_tick(stored),
+        Kind::Unknown(_) => 0,
+    }
+}
+
+fn most_tick(stored: usize) -> usize {
+    stored.saturating_mul(TICK_PER_BYTE).saturating_add(SMALL_TICK).min(MAX_PAYLOAD)
+}
+
+/// Does a block unpack to no more than its kind may?
+pub(super) fn fits(h: &BlockHeader) -> bool {
+    h.raw as usize <= most_raw(h.kind, h.stored as usize)
+}
+
+/// Bytes that the frame of a block must have for a payload of this length.
+pub(super) fn least_frame(kind: Kind, payload: usize) -> usize {
+    let (small, per) = match kind {
+        Kind::Keyframe | Kind::Delta => (SMALL_TICK, TICK_PER_BYTE),
+        _ => (SMALL_JSON, JSON_PER_BYTE),
+    };
+    payload.saturating_sub(small).div_ceil(per)
+}
+
+/// JSON that may be read of a file of this size before it is used.
+pub(super) fn opened(size: u64) -> u64 {
+    size.saturating_mul(OPENED_PER_BYTE).saturating_add(SMALL_FILE)
+}
+
+/// Memory of a list that is gathered from all groups, such as that of all remarks: each index
+/// may tell thousands, and a small file may have thousands of indexes.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    room: usize,
+    /// What did not fit.
+    pub(crate) left_out: u64,
+}
+
+impl Default for Gathered {
+    fn default() -> Self {
+        Self { room: MAX_GATHERED, left_out: 0 }
+    }
+}
+
+impl Gathered {
+    /// Is there room for one more that takes so many bytes?
+    pub(crate) fn has_room(&mut self, bytes: usize) -> bool {
+        let left = self.room.checked_sub(bytes);
+        match left {
+            Some(left) => self.room = left,
+            None => self.left_out += 1,
+        }
+        left.is_some()
+    }
+}
+
+/// A text of a remark, no longer than a reader takes it.
+pub(super) fn clip(text: &mut String) {
+    if let Some((at, _)) = text.char_indices().nth(MAX_TEXT) {
+        text.truncate(at);
+        text.push('…');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_writer_makes_fits() {
+        for (kind, most) in [
+            (Kind::Keyframe, MAX_PAYLOAD),
+            (Kind::Delta, MAX_PAYLOAD),
+            (Kind::Index, MAX_INDEX),
+            (Kind::Trailer, MAX_TRAILER),
+        ] {
+            for raw in [0, SMALL_JSON, SMALL_TICK, SMALL_TICK + 1, most] {
+                assert!(most_raw(kind, least_frame(kind, raw)) >= raw, "{kind:?} {raw}");
+            }
+        }
+        let mut text = "\u{1}".repeat(5000);
+        clip(&mut text);
+        let json = serde_json::to_string(&text).unwrap_or_default();
+        assert!(json.len() < SMALL_JSON - 1000, "{}", json.len());
+    }
+}

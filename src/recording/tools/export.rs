@@ -1,0 +1,173 @@
+//! A part of a recording as a recording of its own: groups as they are, or every tick written
+//! anew without what tells whose it is.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::redact::Redactor;
+use crate::model::tick::{HostInfo, Tick};
+use crate::model::time::WallNs;
+use crate::recording::codec::Stamp;
+use crate::recording::file::damage::ReadError;
+use crate::recording::file::home::Home;
+use crate::recording::file::index::{GroupEntry, Note, RemarkAt};
+use crate::recording::file::reader::Reader;
+use crate::recording::file::writer::Writer;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Exported {
+    pub groups: u64,
+    pub ticks: u64,
+    /// The first and the last one.
+    pub span: Option<(Stamp, Stamp)>,
+    /// Ticks that could not be read, and are missing.
+    pub lost: u64,
+}
+
+/// Why it could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// Reading.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    /// Writing.
+    #[error("cannot write: {0}")]
+    Write(#[from] io::Error),
+    #[error("{0}")]
+    Redact(#[from] super::redact::RedactError),
+    #[error("has no tick in that time")]
+    Nothing,
+    #[error("none of its {0} ticks in that time can be read")]
+    Unreadable(u64),
+}
+
+pub struct Output {
+    home: Home,
+    file: File,
+}
+
+impl Output {
+    /// Makes it: never over another one, readable by its owner alone.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let home = Home::open(path)?;
+        let file = home.create(home.name())?;
+        Ok(Self { home, file })
+    }
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+    /// Deletes it, unless another file has its name by now.
+    pub fn discard(self) {
+        let _ = self.home.remove(self.home.name(), &self.file);
+    }
+}
+
+/// The groups that hold ticks of a time.
+fn chosen(r: &Reader, from: WallNs, to: WallNs) -> Vec<(usize, GroupEntry)> {
+    let all = r.groups().iter().copied().enumerate();
+    all.filter(|(_, g)| g.last.wall >= from && g.first.wall <= to).collect()
+}
+
+fn host(r: &Reader, g: &GroupEntry) -> HostInfo {
+    let known = r.segments().get(g.segment as usize);
+    known.map_or_else(|| r.host(), |s| s.1.host.clone())
+}
+
+/// Copies the groups of a time as they are. Reads nothing but their bytes.
+pub fn copy<W: Write>(
+    r: &Reader,
+    out: W,
+    from: WallNs,
+    to: WallNs,
+) -> Result<(W, Exported), ExportError> {
+    let groups = chosen(r, from, to);
+    let first = groups.first().ok_or(ExportError::Nothing)?;
+    let mut w = Writer::new(out, &host(r, &first.1))?;
+    let mut done = Exported::default();
+    let mut segment = first.1.segment;
+    let mut remarks = r.loose_remarks().iter().filter(|m| inside(m, from, to)).peekable();
+    for (i, g) in &groups {
+        if g.segment != segment {
+            segment = g.segment;
+            w.segment(&host(r, g))?;
+        }
+        while let Some(m) = remarks.next_if(|m| m.at.wall <= g.first.wall) {
+            w.remark(m.at, m.remark.clone())?;
+        }
+        w.copy_group(r.raw_group(*i)?, g)?;
+        done.groups += 1;
+        done.ticks += u64::from(g.ticks);
+        done.span = Some((done.span.map_or(g.first, |s| s.0), g.last));
+    }
+    for m in remarks {
+        w.remark(m.at, m.remark.clone())?;
+    }
+    Ok((w.seal()?, done))
+}
+
+fn inside(m: &RemarkAt, from: WallNs, to: WallNs) -> bool {
+    m.at.wall >= from && m.at.wall <= to
+}
+
+/// Writes the ticks of a time anew, redacted. `judge` gives the note of each, from the redacted
+/// tick: what is found names the pseudonyms.
+pub fn redacted<W: Write>(
+    r: &mut Reader,
+    out: W,
+    from: WallNs,
+    to: WallNs,
+    mut judge: impl FnMut(Option<&HostInfo>, &Tick) -> Note,
+) -> Result<(W, Exported), ExportError> {
+    let groups = chosen(r, from, to);
+    let first = groups.first().ok_or(ExportError::Nothing)?.1;
+    let mut redactor = Redactor::default();
+    let mut fresh = Some(redactor.host(&host(r, &first)));
+    let mut w = Writer::new(out, &fresh.clone().unwrap_or_default())?;
+    let mut done = Exported::default();
+    let mut segment = first.segment;
+    for (i, g) in &groups {
+        if g.segment != segment {
+            segment = g.segment;
+            let h = redactor.host(&host(r, g));
+            w.segment(&h)?;
+            fresh = Some(h);
+        }
+        let remarks = r.index(*i).map(|x| x.remarks.clone()).unwrap_or_default();
+        let mut remarks = remarks.iter().peekable();
+        let begin = r.first_of(*i).unwrap_or(0);
+        for n in begin..begin + u64::from(g.ticks) {
+            let Ok(raw) = r.tick(n) else {
+                done.lost += 1;
+                continue;
+            };
+            let tick = redactor.tick(&raw)?;
+            while let Some(m) = remarks.next_if(|m| m.at.mono <= tick.mono) {
+                if let Some(m) = redactor.remark(m) {
+                    w.remark(m.at, m.remark)?;
+                }
+            }
+            let note = judge(fresh.take().as_ref(), &tick);
+            w.tick(&tick, &note)?;
+            done.ticks += 1;
+            let at = Stamp::of(&tick);
+            done.span = Some((done.span.map_or(at, |s| s.0), at));
+        }
+        for m in remarks {
+            if let Some(m) = redactor.remark(m) {
+                w.remark(m.at, m.remark)?;
+            }
+        }
+        w.end_group()?;
+        done.groups += 1;
+    }
+    if done.ticks == 0 {
+        return Err(ExportError::Unreadable(done.lost));
+    }
+    for m in r.loose_remarks().iter().filter(|m| inside(m, from, to)) {
+        if let Some(m) = redactor.remark(m) {
+            w.remark(m.at, m.remark)?;
+        }
+    }
+    Ok((w.seal()?, done))
+}

@@ -1,0 +1,330 @@
+//! Older groups in coarser steps: a recording is written anew, group by group, with its youngest
+//! groups as they are, of older ones one tick in so long, and the oldest left out.
+//!
+//! What is thinned is what a recorder with a longer interval would have written, and stands in a
+//! segment that says so ([`HostInfo::interval`], [`HostInfo::thinned_from`]): rates and rules
+//! see the longer interval, and no tick that was left out is taken for a gap.
+//! What the groups' indexes told of all their ticks stays: figures, findings, remarks.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::collect::{Samples, Stamped};
+use crate::model::tick::{HostInfo, Tick};
+use crate::recording::codec::Stamp;
+use crate::recording::file::damage::ReadError;
+use crate::recording::file::format::GROUP_TICKS;
+use crate::recording::file::index::{Figure, GroupEntry, GroupFinding};
+use crate::recording::file::reader::Reader;
+use crate::recording::file::writer::Writer;
+
+/// Steps that can be asked for.
+pub const MAX_TIERS: usize = 5;
+
+/// How coarse the ticks of an age are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tier {
+    /// One tick in this time is kept; zero: all.
+    pub step: Duration,
+    /// Up to this age.
+    pub until: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Keep,
+    /// One tick in so long stays.
+    Thin(Duration),
+    Drop,
+}
+
+/// The steps, by age; beyond the last there is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiers([Option<Tier>; MAX_TIERS]);
+
+impl Tiers {
+    /// Steps and ages must both ascend; `None` if they do not, or are too many.
+    pub fn new(tiers: &[Tier]) -> Option<Self> {
+        let ascend = tiers.windows(2).all(|w| w[0].step < w[1].step && w[0].until < w[1].until);
+        if !ascend || tiers.is_empty() || tiers.len() > MAX_TIERS {
+            return None;
+        }
+        let mut out = [None; MAX_TIERS];
+        for (to, t) in out.iter_mut().zip(tiers) {
+            *to = Some(*t);
+        }
+        Some(Self(out))
+    }
+
+    fn at_age(&self, age: Duration, interval: Duration) -> Fate {
+        match self.0.iter().flatten().find(|t| age < t.until) {
+            None => Fate::Drop,
+            Some(t) if t.step > interval => Fate::Thin(t.step),
+            Some(_) => Fate::Keep,
+        }
+    }
+
+    /// What becomes of a group recorded on `host`, when the last tick is at `now` on `here`.
+    pub fn fate(&self, g: &GroupEntry, host: &HostInfo, now: Stamp, here: &HostInfo) -> Fate {
+        // Within a boot the monotonic clock: nobody can set it.
+        let age = if host.boot_id == here.boot_id && !here.boot_id.is_empty() {
+            now.mono.since(g.last.mono)
+        } else {
+            let ns = now.wall.0.saturating_sub(g.last.wall.0);
+            Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
+        };
+        self.at_age(age, host.interval)
+    }
+}
+
+/// A recording that is being written anew. Works in steps of one group, so that whoever calls
+/// it can do something else in between, such as go on with the old one.
+pub struct Thinning<W: Write> {
+    reader: Reader,
+    out: Writer<W>,
+    tiers: Tiers,
+    now: Stamp,
+    here: HostInfo,
+    done: usize,
+    /// Remarks outside of groups that are done.
+    remarks: usize,
+    hosts: Vec<HostInfo>,
+    /// Segment of the old recording that the newest segment is of.
+    source: u32,
+    /// Last tick of the newest segment.
+    last: Option<Stamp>,
+    figures: BTreeMap<String, Figure>,
+    findings: Vec<GroupFinding>,
+}
+
+impl<W: Write> Thinning<W> {
+    /// Begins; `now` is the last tick of the recording, which sits on `here`.
+    pub fn start(
+        reader: Reader,
+        out: W,
+        tiers: Tiers,
+        now: Stamp,
+        here: &HostInfo,
+    ) -> io::Result<Self> {
+        let stays = |g: &&GroupEntry| {
+            tiers.fate(g, &host_of(&reader, g.segment, here), now, here) != Fate::Drop
+        };
+        let first = reader.groups().iter().find(stays);
+        let source = first.map_or(u32::MAX, |g| g.segment);
+        let host = first.map_or_else(
+            || here.clone(),
+            |g| {
+                let host = host_of(&reader, g.segment, here);
+                coarse(tiers.fate(g, &host, now, here), host)
+            },
+        );
+        let out = Writer::new(out, &host)?;
+        Ok(Self {
+            reader,
+            out,
+            tiers,
+            now,
+            here: here.clone(),
+            done: 0,
+            remarks: 0,
+            hosts: vec![host],
+            source,
+            last: None,
+            figures: BTreeMap::new(),
+            findings: Vec::new(),
+        })
+    }
+
+    /// Groups that are whole and not done yet.
+    pub fn left(&self) -> usize {
+        let groups = self.reader.groups();
+        let open = groups.last().is_some_and(|g| g.index.is_none());
+        groups.len().saturating_sub(self.done + usize::from(open))
+    }
+
+    /// Takes in what was recorded since.
+    pub fn refresh(&mut self) -> io::Result<()> {
+        self.reader.refresh().map(|_| ()).map_err(failed)
+    }
+
+    /// Does one group.
+    /// After an error the new recording is of no use.
+    pub fn step(&mut self) -> io::Result<()> {
+        let Some(g) = self.reader.groups().get(self.done).copied() else { return Ok(()) };
+        let host = host_of(&self.reader, g.segment, &self.here);
+        let fate = self.tiers.fate(&g, &host, self.now, &self.here);
+        if fate != Fate::Drop {
+            self.segment(coarse(fate, host), g.segment, g.first)?;
+        }
+        self.remarks_before(g.first, fate == Fate::Drop)?;
+        match fate {
+            Fate::Keep => {
+                self.flush()?;
+                let raw = self.reader.raw_group(self.done).map_err(failed)?;
+                self.out.copy_group(raw, &g)?;
+                self.last = Some(g.last);
+            }
+            Fate::Thin(step) => self.thin(&g, step)?,
+            Fate::Drop => self.flush()?,
+        }
+        self.done += 1;
+        Ok(())
+    }
+
+    /// The new recording, to be gone on with, and the hosts of its segments.
+    pub fn finish(mut self) -> io::Result<(Writer<W>, Vec<HostInfo>)> {
+        self.flush()?;
+        for r in self.reader.loose_remarks().get(self.remarks..).unwrap_or_default() {
+            self.out.remark(r.at, r.remark.clone())?;
+        }
+        if self.hosts.last() != Some(&self.here) {
+            self.out.segment(&self.here)?;
+            self.hosts.push(self.here);
+        }
+        Ok((self.out, self.hosts))
+    }
+
+    /// Begins another segment, unless what comes goes on with the newest one.
+    fn segment(&mut self, host: HostInfo, source: u32, first: Stamp) -> io::Result<()> {
+        let same = self.hosts.last() == Some(&host);
+        // Thinned before, and now more of the same run. Another run begins to count anew.
+        let joins = self.last.is_some_and(|l| first.seq > l.seq && first.mono > l.mono);
+        if !same || self.source != source && !joins {
+            self.flush()?;
+            self.out.segment(&host)?;
+            self.hosts.push(host);
+            self.last = None;
+        }
+        self.source = source;
+        Ok(())
+    }
+
+    /// Writes the remarks that stand between groups, or passes over them.
+    fn remarks_before(&mut self, first: Stamp, drop: bool) -> io::Result<()> {
+        while let Some(r) = self.reader.loose_remarks().get(self.remarks) {
+            if r.at.wall > first.wall {
+                break;
+            }
+            if !drop {
+                self.out.remark(r.at, r.remark.clone())?;
+            }
+            self.remarks += 1;
+        }
+        Ok(())
+    }
+
+    /// The first tick of each step goes into the open group, or into a new one.
+    fn thin(&mut self, g: &GroupEntry, step: Duration) -> io::Result<()> {
+        let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
+        // Without its index a group has its ticks only.
+        let index = match self.reader.index(self.done) {
+            Err(ReadError::Io(e)) => return Err(e),
+            other => other.unwrap_or_default(),
+        };
+        let first = self.reader.first_of(self.done).unwrap_or(0);
+        for n in 0..u64::from(g.ticks) {
+            let Some(at) = index.ticks.get(n as usize).map(|t| t.at) else { break };
+            // Times, not distances: steps do not depend on where a group begins, and the ticks
+            // of a coarser step are among those of a finer one.
+            if self.last.is_some_and(|l| l.mono.0 / step == at.mono.0 / step) {
+                continue;
+            }
+            let tick = match self.reader.tick(first + n) {
+                Ok(t) => t,
+                Err(ReadError::Io(e)) => return Err(e),
+                // The rest of the group is lost.
+                Err(_) => break,
+            };
+            if self.out.open_ticks() >= GROUP_TICKS as usize {
+                self.flush()?;
+            }
+            self.out.coarse_tick(&lonely(tick))?;
+            self.last = Some(at);
+        }
+        for (name, f) in &index.figures {
+            let sum = self.figures.entry(name.clone()).or_insert(Figure { n: 0, sum: 0.0, ..*f });
+            sum.min = sum.min.min(f.min);
+            sum.max = sum.max.max(f.max);
+            sum.sum += f.sum;
+            sum.n = sum.n.saturating_add(f.n);
+        }
+        for f in &index.findings {
+            match self.findings.iter_mut().find(|k| k.note == f.note) {
+                Some(known) => known.last = f.last,
+                None => self.findings.push(f.clone()),
+            }
+        }
+        for r in &index.remarks {
+            self.out.remark(r.at, r.remark.clone())?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let figures = std::mem::take(&mut self.figures);
+        let findings = std::mem::take(&mut self.findings);
+        self.out.end_coarse(figures, findings)
+    }
+}
+
+fn host_of(r: &Reader, segment: u32, here: &HostInfo) -> HostInfo {
+    r.segments().get(segment as usize).map_or_else(|| here.clone(), |s| s.1.host.clone())
+}
+
+fn coarse(fate: Fate, host: HostInfo) -> HostInfo {
+    match fate {
+        Fate::Thin(interval) => {
+            let before = host.thinned_from.unwrap_or(host.interval);
+            HostInfo { interval, thinned_from: Some(before), ..host }
+        }
+        Fate::Keep | Fate::Drop => host,
+    }
+}
+
+fn failed(e: ReadError) -> io::Error {
+    match e {
+        ReadError::Io(e) => e,
+        e => io::Error::other(e.to_string()),
+    }
+}
+
+/// The tick without what its rows say of ticks that are left out: that a thread stood still until
+/// a moment before. Its rate is then the mean since its last row that is kept.
+fn lonely(tick: Arc<Tick>) -> Arc<Tick> {
+    let Some(sched) = &tick.samples.sched else { return tick };
+    if sched.data.threads.iter().all(|t| t.still_ms == 0) {
+        return tick;
+    }
+    let mut sched = Stamped::clone(sched);
+    for t in &mut sched.data.threads {
+        t.still_ms = 0;
+    }
+    let samples = Samples { sched: Some(Arc::new(sched)), ..tick.samples.clone() };
+    Arc::new(Tick { samples, ..Tick::clone(&tick) })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::collect::sched::{SchedSample, ThreadSched};
+    use crate::model::time::Span;
+
+    fn tick(still_ms: u32) -> Arc<Tick> {
+        let thread = ThreadSched { run_ns: 7_000, still_ms, ..ThreadSched::default() };
+        let data = SchedSample { threads: vec![thread], ..SchedSample::default() };
+        let sched = Stamped { span: Span::default(), cpu: Duration::ZERO, data };
+        let samples = Samples { sched: Some(Arc::new(sched)), ..Samples::default() };
+        Arc::new(Tick { samples, ..Tick::default() })
+    }
+
+    #[test]
+    fn a_kept_tick_says_nothing_of_those_between() {
+        let data = |t: Arc<Tick>| t.samples.sched.as_ref().unwrap().data.clone();
+        assert_eq!(data(lonely(tick(4000))), data(tick(0)));
+        let before = tick(0);
+        assert!(Arc::ptr_eq(&before, &lonely(before.clone())), "nothing to change, nothing made");
+    }
+}

@@ -1,0 +1,166 @@
+//! Reads a recording from end to end: what takes the room, and whether everything is whole.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::recording::codec::section::cut;
+use crate::recording::codec::tick::Decoder;
+use crate::recording::file::damage::{Damage, ReadError};
+use crate::recording::file::format::{BlockHeader, HEADER};
+use crate::recording::file::index::{GroupEntry, RemarkAt};
+use crate::recording::file::limits::Gathered;
+use crate::recording::file::reader::Reader;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Survey {
+    pub ticks: u64,
+    /// Ticks that are listed and lost.
+    pub lost: u64,
+    /// Bytes of keyframes in the file.
+    pub keyframe_bytes: u64,
+    /// Bytes of deltas in the file.
+    pub delta_bytes: u64,
+    /// Bytes of all else: headers of segments, indexes, remarks, trailers.
+    pub other_bytes: u64,
+    /// Bytes of each section before compression, all ticks together.
+    pub sections: BTreeMap<String, u64>,
+    /// Bytes of ticks before compression.
+    pub raw_bytes: u64,
+    /// Groups whose rebuilt state has the hash that was written.
+    pub states_verified: u64,
+    /// Groups whose state has another one.
+    pub states_wrong: u64,
+    pub damage: usize,
+}
+
+/// What a recording says beside its ticks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remarks {
+    /// In the order of time within each segment.
+    pub list: Vec<RemarkAt>,
+    /// How many there are beside these: a list of all of them would be too large.
+    pub left_out: u64,
+    /// Ticks that are missing, by all of them.
+    pub missing: u64,
+}
+
+impl Remarks {
+    fn add(&mut self, r: &RemarkAt, all: &mut Gathered) {
+        self.missing = self.missing.saturating_add(r.remark.missing());
+        if all.has_room(r.bytes()) {
+            self.list.push(r.clone());
+        }
+    }
+}
+
+impl Reader {
+    /// Reads every tick. Damage that it meets is in [`Reader::damage`] afterwards.
+    pub fn survey(&mut self) -> Result<Survey, ReadError> {
+        let mut out = Survey::default();
+        for group in 0..self.groups().len() {
+            self.survey_group(group, &mut out)?;
+        }
+        let ticks = out.keyframe_bytes + out.delta_bytes;
+        out.other_bytes = self.end().saturating_sub(ticks);
+        out.damage = self.damage().count();
+        Ok(out)
+    }
+
+    fn survey_group(&mut self, group: usize, out: &mut Survey) -> Result<(), ReadError> {
+        let Some(&entry) = self.groups().get(group) else { return Ok(()) };
+        let index = match self.index(group) {
+            Ok(i) => i,
+            Err(ReadError::Io(e)) => return Err(e.into()),
+            Err(_) => {
+                out.lost += u64::from(entry.ticks);
+                return Ok(());
+            }
+        };
+        let mut decoder = Decoder::default();
+        for (n, t) in index.ticks.iter().enumerate() {
+            let offset = entry.offset + u64::from(t.offset);
+            let stored = match self.tick_payload(offset, t, n) {
+                Ok(p) => p,
+                Err(ReadError::Io(e)) => return Err(e.into()),
+                Err(ReadError::Damaged(d)) => {
+                    self.lost(d, index.ticks.len() - n, out);
+                    return Ok(());
+                }
+                Err(_) => return Ok(()),
+            };
+            if let Err(e) = decoder.apply(t.at, &stored) {
+                self.lost(Damage::at(offset, 0, e.0), index.ticks.len() - n, out);
+                return Ok(());
+            }
+            out.ticks += 1;
+            out.raw_bytes += stored.payload.len() as u64;
+            let next = index.ticks.get(n + 1).map_or_else(
+                || self.behind(&entry, offset),
+                |next| entry.offset + u64::from(next.offset),
+            );
+            let bytes = next.saturating_sub(offset);
+            *if n == 0 { &mut out.keyframe_bytes } else { &mut out.delta_bytes } += bytes;
+            sections(&stored.payload, &decoder, out);
+        }
+        let state = decoder.hash();
+        if !index.state.is_empty() {
+            // A section that this program does not know has no hash here.
+            let known = |name: &String| state.iter().find(|s| s.0 == *name).map(|s| s.1);
+            let wrong = index.state.iter().any(|(name, h)| known(name).is_some_and(|k| k != *h));
+            if wrong {
+                out.states_wrong += 1;
+                self.note(Damage::at(entry.offset, 0, "a group that decodes to another state"));
+            } else {
+                out.states_verified += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, d: Damage, ticks: usize, out: &mut Survey) {
+        self.note(d);
+        out.lost += ticks as u64;
+    }
+
+    /// End of the block at `offset`, the last tick of its group.
+    fn behind(&self, entry: &GroupEntry, offset: u64) -> u64 {
+        let mut buf = [0; HEADER];
+        let n = self.bytes_at(&mut buf, offset);
+        let header = BlockHeader::parse(buf.get(..n).unwrap_or_default());
+        header.map_or(entry.end, |h| offset + h.total())
+    }
+
+    /// All remarks.
+    pub fn remarks(&mut self) -> Result<Remarks, ReadError> {
+        let (mut out, mut all) = (Remarks::default(), Gathered::default());
+        for g in 0..self.groups().len() {
+            match self.index(g) {
+                Ok(index) => index.remarks.iter().for_each(|r| out.add(r, &mut all)),
+                Err(ReadError::Io(e)) => return Err(e.into()),
+                Err(_) => {}
+            }
+        }
+        self.loose_remarks().iter().for_each(|r| out.add(r, &mut all));
+        out.left_out = all.left_out;
+        out.list.sort_by_key(|r| (r.at.wall, r.at.seq));
+        Ok(out)
+    }
+}
+
+/// Adds up the sections of a payload.
+fn sections(payload: &[u8], decoder: &Decoder, out: &mut Survey) {
+    let Ok((_, sections)) = cut(payload) else { return };
+    for s in sections {
+        let name = match s.name {
+            Ok(i) => decoder.name(i).unwrap_or_default(),
+            Err(name) => name,
+        };
+        let bytes = s.bytes.len() as u64;
+        if let Some(sum) = out.sections.get_mut(name) {
+            *sum += bytes;
+        } else if out.sections.len() < 1000 {
+            out.sections.insert(name.to_owned(), bytes);
+        }
+    }
+}
