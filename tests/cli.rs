@@ -80,7 +80,7 @@ fn usage_errors_are_code_2() {
         (&["check", "box.stall", "--duration", "5s"], "--duration"),
         (&["replay"], "FILE"),
         (&["replay", "x", "--speed", "100"], "0.25 to 64"),
-        (&["replay", "x", "--at", "noon"], "is no time"),
+        (&["replay", "x", "--at", "noon"], "is not a time"),
         (&["export", "x"], "--output"),
         (&["check", "--format", "xml"], "json"),
         (&["check", "--duration"], "--duration"),
@@ -339,12 +339,12 @@ fn explain_without_findings_is_0_and_without_sense_is_3() {
     for (text, says) in [
         (&b""[..], "is empty"),
         (b"\n \n\t\n", "is empty"),
-        (b"hello", "nothing that is understood"),
+        (b"hello", "nothing recognised"),
         (
             b"State Recv-Q Send-Q Local Address:Port Peer Address:Port\n",
-            "nothing that is understood",
+            "nothing recognised",
         ),
-        (&random, "nothing that is understood"),
+        (&random, "nothing recognised"),
     ] {
         let o = explain(&[], text);
         refused(&o, 3, says);

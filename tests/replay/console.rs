@@ -264,16 +264,16 @@ fn replay_goes_to_times_findings_and_ends_and_says_where_it_is() {
     let n = long().1.len();
     let mut s = Session::start(&["--at", &clock(700), path]);
     // The first picture rests on a few ticks, then the findings on all.
-    s.shows("REPLAY paused").shows(&clock(700)).shows("long").hides("judged since");
+    s.shows("REPLAY paused").shows(&clock(700)).shows("long").hides("findings only from");
     s.keys("]").shows(&clock(701));
     s.keys("[[").shows(&clock(699));
     s.keys("\x1b[F").shows(&clock(n - 1));
     s.keys("\x1b[H").shows(&clock(0));
     s.keys(&format!("t{}\r", clock(1200))).shows(&clock(1200));
     s.keys("t-5m\r").hides(&clock(1200));
-    s.keys("tnonsense\r").shows("is no time such as");
+    s.keys("tnonsense\r").shows("is not a time");
     // The findings of the whole run rest on all of it in the end.
-    s.keys(&format!("t{}\r", clock(1000))).shows(&clock(1000)).hides("judged since");
+    s.keys(&format!("t{}\r", clock(1000))).shows(&clock(1000)).hides("findings only from");
     s.keys("}").hides(&clock(1000)).shows("FINDINGS");
     s.keys("q");
     let end = Instant::now() + DEADLINE;
@@ -291,20 +291,20 @@ fn going_back_while_a_place_is_judged_ends_with_whole_findings() {
     let path = file(dir.path());
     let n = long().1.len();
     let mut s = Session::start(&["--at", &clock(10), path.to_str().unwrap()]);
-    s.shows("REPLAY paused").shows(&clock(10)).hides("judged since");
+    s.shows("REPLAY paused").shows(&clock(10)).hides("findings only from");
     let mut caught = 0;
     for place in (1_100..n).step_by(700).take(3) {
         s.keys(&format!("t{}\r", clock(place))).shows(&format!("{}\n", clock(place)));
         // The second picture: from 120 ticks before.
-        let look = format!("judged since {} only", clock(place - 120));
+        let look = format!("findings only from {} only", clock(place - 120));
         let end = Instant::now() + DEADLINE;
-        while !s.text().contains(&look) && s.text().contains("judged since") {
+        while !s.text().contains(&look) && s.text().contains("findings only from") {
             assert!(Instant::now() < end, "{}", s.text());
             std::thread::sleep(Duration::from_millis(1));
         }
         caught += usize::from(s.text().contains(&look));
         s.keys(&format!("t{}\r", clock(place - 100)));
-        s.shows(&format!("{}\n", clock(place - 100))).hides("judged since");
+        s.shows(&format!("{}\n", clock(place - 100))).hides("findings only from");
     }
     println!("{caught} pictures were left before they were whole");
 }
@@ -316,7 +316,7 @@ fn a_step_in_memory_takes_back_the_question_before_it() {
     let path = file(dir.path());
     let n = long().1.len();
     let mut s = Session::start(&["--at", &clock(10), path.to_str().unwrap()]);
-    s.shows("REPLAY paused").shows(&clock(10)).hides("judged since");
+    s.shows("REPLAY paused").shows(&clock(10)).hides("findings only from");
     for step in 1..=3 {
         // Typed at once: the step comes before any answer.
         s.keys(&format!("t{}\r[", clock(n - 20))).hides("seeking");

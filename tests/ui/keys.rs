@@ -336,9 +336,9 @@ fn the_help_lists_every_key_and_scrolls() {
     c.size = Size::new(80, 24);
     c.keys("?");
     assert!(c.text().contains("Keys") && c.text().contains("close"));
-    assert!(!c.text().contains("critical: work stands still"));
+    assert!(!c.text().contains("critical: work is stuck or lost"));
     c.keys(&"j".repeat(overlay::help_lines().len()));
-    assert!(c.text().contains("critical: work stands still"), "{}", c.text());
+    assert!(c.text().contains("critical: work is stuck or lost"), "{}", c.text());
     c.keys("?");
     assert_eq!(c.view.mode, Mode::Normal);
 }
