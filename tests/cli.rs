@@ -340,10 +340,7 @@ fn explain_without_findings_is_0_and_without_sense_is_3() {
         (&b""[..], "is empty"),
         (b"\n \n\t\n", "is empty"),
         (b"hello", "nothing recognised"),
-        (
-            b"State Recv-Q Send-Q Local Address:Port Peer Address:Port\n",
-            "nothing recognised",
-        ),
+        (b"State Recv-Q Send-Q Local Address:Port Peer Address:Port\n", "nothing recognised"),
         (&random, "nothing recognised"),
     ] {
         let o = explain(&[], text);

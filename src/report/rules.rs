@@ -63,5 +63,5 @@ pub fn json(rules: &[&Rule]) -> Value {
             "annotation": r.kind == Kind::Annotation,
         })
     };
-    json!({"schema": super::json::SCHEMA, "rules": rules.iter().map(|r| one(*r)).collect::<Vec<_>>()})
+    json!({"schema": super::json::SCHEMA, "rules": rules.iter().map(|r| one(r)).collect::<Vec<_>>()})
 }

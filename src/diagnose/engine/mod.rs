@@ -130,7 +130,7 @@ impl Engine {
                 hole: self.last_hole,
                 alone: self.thresholds.single_sample,
             };
-            over.extend(state.take(*rule, v.list, &moment, blind));
+            over.extend(state.take(rule, v.list, &moment, blind));
         }
         over.retain(|f| !self.superseded(f) && !self.only_notes(f.rule));
         self.cleared.extend(over.into_iter().map(|f| (now, f)));
