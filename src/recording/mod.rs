@@ -1,7 +1,7 @@
 //! Recordings: ticks in a file, and back. Four parts, each of which imports only those before it:
 //!
 //! - [`codec`]: a tick as bytes, and the bytes as a tick again
-//! - [`file`]: blocks of such bytes in a file; [`file::format`] is the specification,
+//! - [`mod@file`]: blocks of such bytes in a file; [`file::format`] is the specification,
 //!   [`file::writer`] makes blocks, [`file::reader`] finds them again whatever happened to the file
 //! - [`tools`]: what can be done with a recording beside playing it
 //! - [`recorder`]: the thread that writes one
