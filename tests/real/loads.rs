@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use crate::clients::{Askers, Restless, client};
 use crate::kit::block::Dir;
 use crate::kit::net::Pair;
+use crate::kit::pause;
 use crate::kit::sh::{Held, run};
 use crate::servers::{self, HOST, Home, Server, pg, to};
 
@@ -134,9 +135,11 @@ pub const LOADS: &[Load] = &[
             let mut out = servers_and_clients(|home| vec![servers::memcached(home, &[])], &[]);
             let ns = &out.net.as_ref().unwrap().a;
             out.askers.push(Askers::start(ns, to(11211), 50, b"get a b c d\r\n"));
-            // Somebody who connects anew for each question.
+            // Somebody who connects anew for each question, but not so often that the ports run out
+            // in TIME-WAIT: 28,000 of them last for a minute.
             out.threads.push(Restless::start(ns, 1, || {
                 use std::io::{Read, Write};
+                pause(5);
                 if let Ok(mut s) = TcpStream::connect(to(11211)) {
                     let _ = s.write_all(b"set a 0 60 1\r\nx\r\n");
                     let _ = s.read(&mut [0; 64]);
