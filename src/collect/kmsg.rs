@@ -2,10 +2,12 @@
 //! Counters tell how often it struck; only the log tells whom.
 //!
 //! One `read` yields one record, or says that there is none. A reading takes as many as a budget
-//! allows; a flood beyond it is passed over, and the numbers of the records tell how many. Where
-//! the log cannot be read (no CAP_SYSLOG with `kernel.dmesg_restrict`, no `/dev/kmsg` in a
-//! container), nothing is named and the signal says why.
+//! allows and leaves the rest to the next one: the lines that matter are the last ones of a report
+//! that lists every process. What the kernel overwrites meanwhile is counted by the numbers of the
+//! records. Where the log cannot be read (no CAP_SYSLOG with `kernel.dmesg_restrict`, no `/dev/kmsg`
+//! in a container), nothing is named and the signal says why.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,7 +17,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::parse::number;
+use super::parse::{hex, number};
 use super::permission::{Right, refusal};
 use super::{
     CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
@@ -31,8 +33,7 @@ pub struct KmsgSample {
     pub readable: bool,
     /// The last kills since the first reading, the oldest first, at most 16.
     pub kills: Vec<OomKilled>,
-    /// Records since the first reading that nobody looked at: the kernel wrote more than a reading
-    /// takes, or overwrote them.
+    /// Records since the first reading that the kernel overwrote before they were read.
     pub lost: u64,
 }
 
@@ -45,7 +46,7 @@ pub struct OomKilled {
     pub at: MonoNs,
     /// Process id.
     pub pid: u32,
-    /// Its `comm`, as the kernel writes it: what cannot be printed is `\x1b`.
+    /// Its `comm`, raw.
     pub comm: String,
     /// Its cgroup (`task_memcg`, since 4.19).
     pub cgroup: Option<String>,
@@ -55,12 +56,13 @@ pub struct OomKilled {
 
 /// Most kills that a sample holds.
 const MAX_KILLS: usize = 16;
-/// Records that one reading looks at: 0.2 ms of reading.
-const MAX_RECORDS: usize = 256;
+/// Records that one reading looks at: some 2 ms of reading.
+const MAX_RECORDS: usize = 2048;
 /// Longest record that the kernel hands out (`PRINTK_MESSAGE_MAX`).
 const RECORD: usize = 8192;
-/// Longest text that is kept.
-const MAX_TEXT: usize = 256;
+/// Longest texts that are kept: `comm` has 15 bytes, a path as many as the kernel lets it have.
+const MAX_COMM: usize = 64;
+const MAX_PATH: usize = 4096;
 
 const NAME: &str = "kernel log";
 const SOURCE: &str = "/dev/kmsg";
@@ -129,7 +131,7 @@ struct Records {
 
 impl Records {
     /// Takes in what was written since the last time.
-    fn drain(&mut self, log: &mut (impl Read + Seek), at: MonoNs) -> io::Result<()> {
+    fn drain(&mut self, log: &mut impl Read, at: MonoNs) -> io::Result<()> {
         let mut buf = [0; RECORD];
         for _ in 0..MAX_RECORDS {
             match log.read(&mut buf) {
@@ -144,40 +146,72 @@ impl Records {
                 },
             }
         }
-        // A flood: the next record says by its number how many were passed over.
-        log.seek(SeekFrom::End(0))?;
         Ok(())
     }
 
     /// `6,1234,5678901,-;message`, and lines with a blank in front that describe it further.
     fn record(&mut self, bytes: &[u8], at: MonoNs) {
-        let Some((seq, message)) = split(bytes) else { return };
-        self.lost += self.next.map_or(0, |next| seq.saturating_sub(next));
-        self.next = Some(seq.saturating_add(1));
-        if let Some((pid, group)) = chosen(message) {
-            self.chosen = Some((pid, cut(group)));
+        let Some(record) = split(bytes) else { return };
+        let lost = self.next.map_or(0, |next| record.seq.saturating_sub(next));
+        self.lost = self.lost.saturating_add(lost);
+        self.next = Some(record.seq.saturating_add(1));
+        if !record.of_kernel {
             return;
         }
-        let Some(k) = killed(message).filter(|k| k.is_done) else { return };
+        if let Some((pid, group)) = chosen(&record.message) {
+            self.chosen = Some((pid, cut(group, MAX_PATH)));
+            return;
+        }
+        let Some(k) = killed(&record.message).filter(|k| k.is_done) else { return };
         if self.kills.len() >= MAX_KILLS {
             self.kills.pop_front();
         }
         let cgroup = self.chosen.take().filter(|c| c.0 == k.pid).map(|c| c.1);
-        let (pid, comm, rss_kb) = (k.pid, cut(k.comm), k.rss_kb);
+        let (pid, comm, rss_kb) = (k.pid, cut(k.comm, MAX_COMM), k.rss_kb);
         self.kills.push_back(OomKilled { at, pid, comm, cgroup, rss_kb });
     }
 }
 
-/// Number and message of a record of `/dev/kmsg`.
+/// A record of `/dev/kmsg`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Its number: they have no gaps.
+    pub seq: u64,
+    /// The kernel wrote it, and no program that may write there.
+    pub of_kernel: bool,
+    /// What it says, without the escapes of the device (`\x5c` for a backslash).
+    pub message: Cow<'a, str>,
+}
+
+/// Takes a record apart.
 #[must_use]
-pub fn split(record: &[u8]) -> Option<(u64, &str)> {
+pub fn split(record: &[u8]) -> Option<Record<'_>> {
     let end = record.iter().position(|b| *b == b'\n').unwrap_or(record.len());
     let line = record.get(..end)?;
     let semicolon = line.iter().position(|b| *b == b';')?;
-    let mut head = line.get(..semicolon)?.split(|b| *b == b',').skip(1);
-    let seq = number(head.next()?)?;
-    let message = std::str::from_utf8(line.get(semicolon + 1..)?).ok()?;
-    Some((seq, message))
+    let mut head = line.get(..semicolon)?.split(|b| *b == b',');
+    // Level and facility; that of the kernel is 0.
+    let (priority, seq) = (number(head.next()?)?, number(head.next()?)?);
+    let message = unescape(line.get(semicolon + 1..)?);
+    Some(Record { seq, of_kernel: priority >> 3 == 0, message })
+}
+
+/// The device writes bytes that are not printable ASCII, and backslashes, as `\xNN`.
+fn unescape(text: &[u8]) -> Cow<'_, str> {
+    if !text.contains(&b'\\') {
+        return String::from_utf8_lossy(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, tail)) = rest.split_first() {
+        let code = match tail {
+            [b'x', a, b, ..] if *first == b'\\' => hex(&[*a, *b]),
+            _ => None,
+        };
+        out.push(code.map_or(*first, |c| c as u8));
+        rest = if code.is_some() { tail.get(3..).unwrap_or_default() } else { tail };
+    }
+    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
 }
 
 /// Process and cgroup that `oom-kill:constraint=...,task_memcg=/a,task=x,pid=7,uid=0` chose.
@@ -211,7 +245,9 @@ pub struct Killed<'a> {
 pub fn killed(message: &str) -> Option<Killed<'_>> {
     let (of_group, rest) = match message.strip_prefix("Memory cgroup out of memory: ") {
         Some(rest) => (true, rest),
-        None => (false, message.strip_prefix("Out of memory: ").unwrap_or(message)),
+        // `Out of memory (oom_kill_allocating_task): ...`.
+        None if message.starts_with("Out of memory") => (false, message.split_once(": ")?.1),
+        None => (false, message),
     };
     let (is_done, rest) = match rest.strip_prefix("Killed process ") {
         Some(rest) => (true, rest),
@@ -234,8 +270,8 @@ fn leading(text: &str) -> Option<u64> {
     text.get(..end)?.parse().ok()
 }
 
-fn cut(text: &str) -> String {
-    text.chars().take(MAX_TEXT).collect()
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
 }
 
 #[cfg(test)]
@@ -247,30 +283,19 @@ mod tests {
     const NOW: MonoNs = MonoNs(5_000_000_000);
 
     /// Answers as `/dev/kmsg` does.
-    struct Log {
-        records: VecDeque<Result<String, Errno>>,
-        sought: bool,
-    }
+    struct Log(VecDeque<Result<String, Errno>>);
 
     impl Log {
         fn of(records: impl IntoIterator<Item = Result<String, Errno>>) -> Self {
-            Self { records: records.into_iter().collect(), sought: false }
+            Self(records.into_iter().collect())
         }
     }
 
     impl Read for Log {
         fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-            let text = self.records.pop_front().unwrap_or(Err(Errno::AGAIN))?;
+            let text = self.0.pop_front().unwrap_or(Err(Errno::AGAIN))?;
             buf[..text.len()].copy_from_slice(text.as_bytes());
             Ok(text.len())
-        }
-    }
-
-    impl Seek for Log {
-        fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
-            self.sought = true;
-            self.records.clear();
-            Ok(0)
         }
     }
 
@@ -316,12 +341,32 @@ mod tests {
         let mut r = Records::default();
         r.drain(&mut Log::of([line(10), Err(Errno::PIPE), line(25), line(26)]), NOW).unwrap();
         assert_eq!(r.lost, 14);
-        let mut log = Log::of((27..1000).map(line));
+        // The list of all processes stands before the kill: more than one reading takes.
+        let list = 27 + MAX_RECORDS as u64 + 500;
+        let kill = Ok(format!("3,{list},9,-;Out of memory: Killed process 7 (x) total-vm:1kB\n"));
+        let mut log = Log::of((27..list).map(line).chain([kill]));
         r.drain(&mut log, NOW).unwrap();
-        assert!(log.sought, "a reading does not follow a flood");
-        r.drain(&mut Log::of([line(1000)]), NOW).unwrap();
-        assert_eq!(r.lost, 14 + (1000 - 27 - MAX_RECORDS as u64));
+        assert!(r.kills.is_empty(), "a reading has an end");
+        r.drain(&mut log, NOW).unwrap();
+        assert_eq!((r.lost, r.kills.len()), (14, 1));
         assert!(r.drain(&mut Log::of([Err(Errno::PERM)]), NOW).is_err());
+    }
+
+    /// `system-foo\x2dbar.slice` is a usual name of systemd, and its backslash is escaped again.
+    #[test]
+    fn escapes_of_the_device_are_undone_and_programs_do_not_speak_for_the_kernel() {
+        let mut r = Records::default();
+        let chosen = "6,1,1,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/a,\
+            task_memcg=/a\\x5cx2db/\\xc3\\xa4,task=y,pid=7,uid=0\n";
+        let killed = "3,2,1,-;Memory cgroup out of memory: Killed process 7 (\\x1b) total-vm:1kB\n";
+        let forged = "12,3,1,-;Out of memory: Killed process 8 (forged) total-vm:1kB\n";
+        let other =
+            "3,4,1,-;Out of memory (oom_kill_allocating_task): Killed process 9 (z) total-vm:1kB\n";
+        let all = [chosen, killed, forged, other].map(|t| Ok(t.to_owned()));
+        r.drain(&mut Log::of(all), NOW).unwrap();
+        let found: Vec<_> =
+            r.kills.iter().map(|k| (k.pid, k.comm.as_str(), k.cgroup.as_deref())).collect();
+        assert_eq!(found, [(7, "\x1b", Some("/a\\x2db/ä")), (9, "z", None)]);
     }
 
     #[test]

@@ -182,21 +182,27 @@ fn netns(f: &Finding) -> Option<NetnsId> {
 }
 
 fn other_end(w: &Window<'_>, cause: &Finding, f: &Finding) -> bool {
-    let leads = |remote: Endpoint| match &cause.subject {
+    let leads = |remote: Endpoint, from: NetnsId| match &cause.subject {
+        // The loopback of another namespace is another one.
+        Subject::Listener { netns, .. } | Subject::Netns { netns }
+            if remote.addr.is_loopback() && *netns != from =>
+        {
+            false
+        }
         Subject::Listener { local, netns } => serves(w, *netns, *local, remote),
         // One of its listeners.
         Subject::Netns { netns } => listens(w, *netns, remote),
         _ => false,
     };
     match (&cause.subject, &f.subject) {
-        (Subject::Listener { .. } | Subject::Netns { .. }, Subject::Peer { remote, .. }) => {
-            leads(*remote)
+        (Subject::Listener { .. } | Subject::Netns { .. }, Subject::Peer { remote, netns }) => {
+            leads(*remote, *netns)
         }
         // Of a whole namespace: all connections that it names.
         (Subject::Listener { .. } | Subject::Netns { .. }, Subject::Netns { .. }) => {
             let named = f.fire.sockets.iter();
             let mut known = named.filter_map(|id| w.derived.sockets.get(*id)).peekable();
-            known.peek().is_some() && known.all(|s| leads(s.remote))
+            known.peek().is_some() && known.all(|s| leads(s.remote, s.id.netns))
         }
         // The client is at fault: it has no listener.
         (Subject::Peer { .. }, Subject::Peer { .. }) => joined(w, cause, f),
@@ -232,6 +238,10 @@ fn listens(w: &Window<'_>, netns: NetnsId, remote: Endpoint) -> bool {
 fn serves(w: &Window<'_>, netns: NetnsId, local: Endpoint, remote: Endpoint) -> bool {
     if local.port != remote.port || !local.addr.is_unspecified() {
         return local == remote;
+    }
+    // `0.0.0.0` serves no address of version 6.
+    if local.addr.is_ipv4() && remote.addr.is_ipv6() {
+        return false;
     }
     let address = match remote.addr {
         IpAddr::V4(a) => map_v4(a.octets()),

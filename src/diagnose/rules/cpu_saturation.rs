@@ -83,8 +83,9 @@ struct Pressure {
 /// Wait of threads that are not niced, in % of the time, summed and divided by the CPUs. It is no
 /// less than PSI would be for them alone: PSI is a mean over the non-idle CPUs, and here none is
 /// idle. It is the wait counted by all CPUs, including short-lived processes, minus that of the
-/// niced threads and of those that may have slept meanwhile. A kernel that does not count it per CPU counts it per thread; whatever PSI shows
-/// beyond that belongs to short-lived processes. `None`: no thread is niced.
+/// niced threads and of those that may have slept meanwhile. A kernel that does not count it per
+/// CPU counts it per thread; whatever PSI shows beyond that belongs to short-lived processes.
+/// `None`: no thread is niced.
 fn ordinary(w: &Window<'_>, psi: f64) -> Option<f64> {
     let sched = w.derived.sched.as_ref()?;
     let cpus = f64::from(w.host.cpus.max(1));
@@ -94,7 +95,10 @@ fn ordinary(w: &Window<'_>, psi: f64) -> Option<f64> {
     let sum = |sum: f64, t: &ThreadWait| sum + t.wait_ms_s();
     let nice = sched.threads.iter().filter(is_nice).fold(0.0, sum);
     let ordinary = sched.threads.iter().filter(|t| !is_nice(t));
-    let asleep = ordinary.filter(|t| tasks::may_be_sleep(w, t)).fold(0.0, sum);
+    let asleep: Vec<&ThreadWait> = ordinary.filter(|t| tasks::may_be_sleep(w, t)).collect();
+    // Where many look like that they are a queue of fifty threads per CPU.
+    let few = asleep.len() as f64 <= 2.0 * cpus;
+    let asleep = if few { asleep.into_iter().fold(0.0, sum) } else { 0.0 };
     let all = if sched.cpus.is_empty() {
         sched.threads.iter().fold(0.0, sum).max(psi * 10.0 * cpus)
     } else {

@@ -168,8 +168,7 @@ fn fire(
 fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> bool {
     let Some(log) = w.tick.samples.kmsg.as_ref().map(|s| &s.data) else { return false };
     if !log.readable {
-        let text = "/dev/kmsg is not readable: the killed process is unknown";
-        f.evidence.push(Evidence::text("killed", text.to_owned()));
+        f.missing.push("which process: /dev/kmsg is not readable".to_owned());
         return false;
     }
     // The line with the cgroup exists since 4.19, rate-limited to ten in five seconds.

@@ -191,6 +191,11 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, whose: Whose<'_>) -> Fir
         Whose::Full(_, l) => listener(&mut f, w, l),
         Whose::Drops(l) => {
             let text = format!("its own drops (skmem d) +{} in 10 s", l.packets);
+            if l.packets > 2 * overflows {
+                // A full SYN queue, a filter or a lack of memory counts there as well.
+                f.confidence = Confidence::Suspected;
+                f.missing.push("whether all of its drops are overflows".to_owned());
+            }
             f.evidence.push(Evidence::new("d", l.packets as f64, "", text));
             owner(&mut f, w, l.socket.local, whose.owner());
             f.sockets.push(l.socket.id);

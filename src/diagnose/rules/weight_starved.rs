@@ -19,6 +19,8 @@ const RATIO: f64 = 4.0;
 const TAKEN: f64 = 0.5;
 /// Idle time, %.
 const IDLE: f64 = 10.0;
+/// Fraction of all waits on the host that are its own.
+const MOST: f64 = 0.5;
 /// Fraction of throttled periods from which the quota is the cause, not the weight.
 const THROTTLED: f64 = 0.1;
 /// An active finding clears below this fraction of the thresholds.
@@ -28,7 +30,8 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("weight-starved"),
     title: "siblings with more weight leave this cgroup almost no CPU time",
     condition: "All CPUs together are 10% idle or less; the threads of the cgroup wait 400 ms/s \
-        or more, at least half of the time they are runnable; and siblings with 4 times its \
+        or more, at least half of the time they are runnable, and at least as long as all other \
+        threads together; and siblings with 4 times its \
         cpu.weight (v1: cpu.shares), or tasks directly in the parent cgroup, use half of the \
         CPUs or more; for 4 of 8 s. Info when its weight is below the default and none of its \
         sockets is in trouble: a batch job has a small weight so that it waits. Clears below \
@@ -73,8 +76,13 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let sums = sums(&known);
     let waits = |path: &str| sums.get(path).is_some_and(Sum::is_waiting);
     let groups = around(w, &sums);
+    let all = sched.threads.iter().fold(0.0, |sum, t| sum + t.wait_ms_s());
     for g in groups.iter().filter(|g| waits(&g.path)) {
         let Some(s) = Starved::of(w, g, &groups, &known) else { continue };
+        // Where the others wait as much, there is too little for all: cpu-saturation.
+        if s.sum.wait_ms_s < MOST * all {
+            continue;
+        }
         if s.sum.wait_ms_s >= WAITING && idle <= IDLE {
             out.fire(subject(g), fire(w, &s, idle));
         } else {

@@ -33,7 +33,9 @@ pub fn file(data: &[u8]) {
         }
     }
     let _ = (filesystems::parse_mounts(data), limits::parse_limits(data));
-    let _ = kmsg::split(data).and_then(|(_, message)| kmsg::killed(message));
+    if let Some(record) = kmsg::split(data) {
+        let _ = kmsg::killed(&record.message);
+    }
     memory::walk_meminfo(data, &mut |_| {});
     memory::walk_vmstat(data, &mut |_| {});
     walk_tables(data, &mut |_| {});
