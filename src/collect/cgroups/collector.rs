@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::mounts::{Hierarchy, hierarchies, parse_controllers};
 use super::read::{Contents, Limits, Reader};
 use super::tree::{Group, Known};
+use super::watch::Watches;
 use super::{CgroupPids, CgroupRow, CgroupsSample};
 use crate::clock;
 use crate::collect::{
@@ -20,7 +21,7 @@ const LIMITED_BUDGET: f64 = 0.0015;
 const OTHERS_BUDGET: f64 = 0.0005;
 /// CPU time that the first round may use to find the groups.
 const FIRST_ROUND: Duration = Duration::from_millis(50);
-/// Limits and directories are looked at again after this time.
+/// Limits and directories are looked at again after this time, or when they change.
 const CHECK_AGE: Duration = Duration::from_secs(5);
 /// Groups read in every round, whatever the budget.
 const MIN_READS: usize = 4;
@@ -37,6 +38,7 @@ pub struct CgroupsCollector {
     known: Known,
     limited: VecDeque<Group>,
     others: VecDeque<Group>,
+    watches: Watches,
     buf: Vec<u8>,
     started: bool,
     open_groups: usize,
@@ -78,6 +80,7 @@ impl Collector for CgroupsCollector {
             known,
             limited: VecDeque::new(),
             others,
+            watches: Watches::new(),
             buf: Vec::new(),
             started: false,
             open_groups: 0,
@@ -89,6 +92,7 @@ impl Collector for CgroupsCollector {
 
     fn sample(&mut self, cx: &SampleContext<'_>) -> Result<CgroupsSample, CollectError> {
         self.find_again()?;
+        self.call_changed();
         let mut out = CgroupsSample::default();
         let budget = |share, least| cx.interval.mul_f64(share).max(Duration::from_micros(least));
         self.read_limited(cx.at, budget(LIMITED_BUDGET, 500), &mut out);
@@ -132,6 +136,29 @@ impl CgroupsCollector {
             CollectError::Read { path, source }
         })?;
         Ok(())
+    }
+
+    /// Groups that somebody changed need not wait for their turn.
+    fn call_changed(&mut self) {
+        let changes = self.watches.changes();
+        if changes.written.is_empty() && changes.grown.is_empty() {
+            return;
+        }
+        let call = |group: &mut Group| {
+            let key = (group.hierarchy, group.path.clone());
+            let grown = changes.grown.contains(&key);
+            if grown {
+                // One child may have come as another one went.
+                group.links = None;
+            }
+            if grown || changes.written.contains(&key) {
+                group.checked_at = None;
+            }
+        };
+        self.limited.iter_mut().for_each(call);
+        self.others.iter_mut().for_each(call);
+        // The sort is stable: the oldest stay in front of the rest.
+        self.others.make_contiguous().sort_by_key(|g| g.checked_at.is_some());
     }
 
     /// Groups with a limit: all of them each tick, as far as the budget goes.
@@ -188,6 +215,9 @@ impl CgroupsCollector {
         };
         for child in children {
             self.others.push_front(child);
+        }
+        if group.checked_at.is_none() {
+            self.watches.add(&root.join(&group.dir), (group.hierarchy, group.path.clone()));
         }
         group.checked_at = Some(at);
         group.limits = self.reader(&group).limits();

@@ -3,14 +3,16 @@
 //! `memory.events`, `pids.events`, `*.pressure`).
 //!
 //! Hierarchies are found in `/proc/self/mountinfo` and walked within a CPU budget. Groups with a
-//! CPU or I/O limit, or near another limit, are read in every tick, the others in turn; what was due and not read is
-//! counted. No kernel counts throttled I/O: a limit and a rate are all there is to see.
+//! CPU or I/O limit, or near another limit, are read in every tick, the others in turn or when
+//! somebody changes them; what was due and not read is counted. No kernel counts throttled I/O: a
+//! limit and a rate are all there is to see.
 
 mod collector;
 mod mounts;
 mod parse;
 mod read;
 mod tree;
+mod watch;
 
 pub use collector::CgroupsCollector;
 pub use parse::{
@@ -55,7 +57,7 @@ pub struct CgroupRow {
     pub memory_limit_bytes: Option<u64>,
     /// `memory.high` (v2): beyond it the group is slowed down and reclaims for itself.
     pub memory_high_bytes: Option<u64>,
-    /// Processes of it that the kernel killed for want of memory; v2 counts those of the groups
+    /// Processes of it that the kernel's OOM killer killed; v2 counts those of the groups
     /// below as well.
     pub oom_kills: Option<u64>,
     /// How often memory was asked for at the limit: `memory.failcnt` and `memory.memsw.failcnt`,

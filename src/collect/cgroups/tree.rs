@@ -105,6 +105,7 @@ impl Known {
             // Removed and made again since: nothing of the old one holds.
             group.open.clear();
             group.links = None;
+            group.checked_at = None;
             group.id = id;
         }
         #[allow(clippy::unnecessary_cast, reason = "st_nlink is u32 on some targets")]
