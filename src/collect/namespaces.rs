@@ -11,6 +11,31 @@ use crate::model::subject::NetnsId;
 /// Directories where mounts keep namespaces alive without a process.
 const MOUNT_DIRS: [&str; 2] = ["run/netns", "var/run/docker/netns"];
 
+/// Tells when a namespace gets or loses a mount, as `ip netns add` and container runtimes do: the
+/// directory's time changes then. Two `stat`s, where a look at all processes costs a `readlink`
+/// each.
+#[derive(Debug, Default)]
+pub struct MountDirs {
+    times: Option<[Option<(i64, u64)>; 2]>,
+    again: bool,
+}
+
+impl MountDirs {
+    /// Has one of the directories changed since the last call? Once more at the call after that:
+    /// the file comes first, and the namespace is mounted on it then.
+    pub fn changed(&mut self, host: &HostFs) -> bool {
+        let time = |dir: &str| {
+            let stat = rustix::fs::stat(host.path(dir)).ok()?;
+            #[allow(clippy::unnecessary_cast, reason = "the types differ between targets")]
+            Some((stat.st_mtime as i64, stat.st_mtime_nsec as u64))
+        };
+        let now = Some(MOUNT_DIRS.map(time));
+        let changed = self.times.is_some() && self.times != now;
+        self.times = now;
+        std::mem::replace(&mut self.again, changed) || changed
+    }
+}
+
 /// A network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
@@ -241,6 +266,23 @@ mod tests {
         assert_eq!(of_path(Path::new("/proc/self/status")), None);
         assert_eq!(of_path(Path::new("/nowhere")), None);
         assert!(list(&host).iter().all(|n| still_there(&host, n)));
+    }
+
+    #[test]
+    fn a_mount_that_comes_or_goes_is_noticed_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = HostFs::at(dir.path());
+        let mut mounts = MountDirs::default();
+        let mut next_three = || [(); 3].map(|()| mounts.changed(&host));
+        assert_eq!(next_three(), [false; 3]);
+        std::fs::create_dir_all(dir.path().join("run/netns")).unwrap();
+        assert_eq!(next_three(), [true, true, false]);
+        std::fs::write(dir.path().join("run/netns/blue"), "").unwrap();
+        // The clock of a file system ticks every few milliseconds.
+        let old = std::time::UNIX_EPOCH;
+        let netns = std::fs::File::open(dir.path().join("run/netns")).unwrap();
+        netns.set_modified(old).unwrap();
+        assert_eq!(next_three(), [true, true, false]);
     }
 
     /// Processes that we may not trace, in namespaces that we share, that others share, and that

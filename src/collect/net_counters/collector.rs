@@ -10,7 +10,7 @@ use crate::clock;
 use crate::collect::enter::{Enter, inside};
 use crate::collect::hot::{HotFile, read_record};
 use crate::collect::names::NameTable;
-use crate::collect::namespaces::{self, Namespace};
+use crate::collect::namespaces::{self, MountDirs, Namespace};
 use crate::collect::parse::{fields, number};
 use crate::collect::permission::{self, Right};
 use crate::collect::{
@@ -53,7 +53,9 @@ struct Foreign {
     /// Namespaces without a process that may not be entered.
     refused: BTreeSet<NetnsId>,
     next_list: Option<MonoNs>,
+    mounts: MountDirs,
     list_cost: Duration,
+    listed: Option<MonoNs>,
     bufs: [Vec<u8>; 5],
 }
 
@@ -109,7 +111,9 @@ impl Collector for NetCountersCollector {
                 home: File::open(host.path("proc/self/ns/net")).ok().filter(|_| host.is_live()),
                 refused: BTreeSet::new(),
                 next_list: None,
+                mounts: MountDirs::default(),
                 list_cost: Duration::ZERO,
+                listed: None,
                 bufs: Default::default(),
             },
             own_is_empty: false,
@@ -200,10 +204,14 @@ impl Foreign {
         if self.wanted == Wanted::None {
             return;
         }
+        if self.mounts.changed(host) {
+            self.list_soon(cx.at);
+        }
         if self.next_list.is_none_or(|t| cx.at >= t) {
             let before = clock::thread_cpu();
             self.list(host, own);
             self.list_cost = clock::thread_cpu().saturating_sub(before);
+            self.listed = Some(cx.at);
             self.next_list = Some(cx.at + LIST_AGE.max(self.list_cost.mul_f64(1.0 / BUDGET)));
         }
         let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(200));
@@ -215,13 +223,18 @@ impl Foreign {
                 self.queue.push_back(space);
             } else {
                 // The member is gone or moved: find another.
-                let soon = cx.at + RETRY.max(self.list_cost.mul_f64(0.2 / BUDGET));
-                self.next_list = self.next_list.map(|t| t.min(soon));
+                self.list_soon(cx.at + RETRY);
             }
             if clock::thread_cpu().saturating_sub(before) > budget {
                 return;
             }
         }
+    }
+
+    /// At `at`, or later when that would cost more than the budget.
+    fn list_soon(&mut self, at: MonoNs) {
+        let cheap = self.listed.map_or(at, |t| t + self.list_cost.mul_f64(0.2 / BUDGET));
+        self.next_list = self.next_list.map(|t| t.min(at.max(cheap)));
     }
 
     fn list(&mut self, host: &HostFs, own: NetnsId) {

@@ -10,7 +10,7 @@ use super::{Channels, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow};
 use super::{conntrack, driver::DriverStats, ethtool, link, qdisc, walk};
 use crate::clock;
 use crate::collect::enter::{Enter, inside};
-use crate::collect::namespaces::{self, Namespace};
+use crate::collect::namespaces::{self, MountDirs, Namespace};
 use crate::collect::permission::{self, Right};
 use crate::collect::sockets::netlink::{self, Buffers, DumpError, NlSocket};
 use crate::collect::sockets::nlmsg::{Message, Messages, Step};
@@ -27,6 +27,8 @@ const SHARE: f64 = 0.2;
 /// The list of namespaces is read again after this time, or later when that would cost more
 /// than the budget.
 const LIST_AGE: Duration = Duration::from_secs(10);
+/// It is read this soon when a member is gone, or a mount of a namespace comes or goes.
+const SOON: Duration = Duration::from_secs(2);
 /// Speed and channels are asked for again after this time: some drivers ask their firmware.
 const SLOW_AGE: Duration = Duration::from_secs(60);
 /// Our own namespace may cost this share of one core; with thousands of devices it is read
@@ -49,6 +51,7 @@ pub struct NetdevCollector {
     budget: f64,
     known: Vec<Namespace>,
     next_list: Option<MonoNs>,
+    mounts: MountDirs,
     memories: BTreeMap<NetnsId, Memory>,
     refused: BTreeMap<NetnsId, String>,
     shared: Shared,
@@ -133,6 +136,7 @@ impl Collector for NetdevCollector {
             budget,
             known: Vec::new(),
             next_list: None,
+            mounts: MountDirs::default(),
             memories: BTreeMap::new(),
             refused: BTreeMap::new(),
             shared: Shared {
@@ -220,6 +224,10 @@ impl NetdevCollector {
         if matches!(self.wanted, Wanted::None) {
             return;
         }
+        if self.mounts.changed(&self.host) {
+            // Not more often than in case of a member that is gone.
+            self.next_list = self.next_list.map(|t| t.min(at + SOON));
+        }
         if self.next_list.is_none_or(|t| at >= t) {
             let before = clock::thread_cpu();
             self.list();
@@ -265,7 +273,7 @@ impl NetdevCollector {
         if !namespaces::still_there(&self.host, ns) {
             // Its member ended or moved; another may be found.
             self.known.retain(|n| n.id != id);
-            self.next_list = self.next_list.map(|t| t.min(at + Duration::from_secs(2)));
+            self.next_list = self.next_list.map(|t| t.min(at + SOON));
             return None;
         }
         let Some(home) = self.home.as_ref() else {

@@ -21,7 +21,7 @@ use super::schedule::Schedule;
 use super::{Names, NetnsTable, SocketsSample, UnreadNetns};
 use crate::clock;
 use crate::collect::enter::{Enter, NOT_PERMITTED, inside};
-use crate::collect::namespaces::{self, Namespace};
+use crate::collect::namespaces::{self, MountDirs, Namespace};
 use crate::collect::permission::{self, Right};
 use crate::collect::{
     CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, NetnsScope, Role,
@@ -31,7 +31,7 @@ use crate::model::coverage::LOOK_AGAIN;
 use crate::model::subject::NetnsId;
 use crate::model::time::MonoNs;
 
-/// How often all processes are asked for their namespace.
+/// How often all processes are asked for their namespace, if no mount of one comes or goes.
 const ENUMERATE: Duration = Duration::from_secs(5);
 /// Namespaces that are kept at most; the rest is listed as unread.
 const MAX_SPACES: usize = 1024;
@@ -52,6 +52,7 @@ pub struct NetnsSocketsCollector {
     schedule: Schedule,
     known: Vec<Namespace>,
     enumerated: Option<MonoNs>,
+    mounts: MountDirs,
     readers: BTreeMap<NetnsId, NetnsReader>,
     refused: BTreeMap<NetnsId, String>,
     /// What of the host the latest list does not cover.
@@ -112,6 +113,7 @@ impl Collector for NetnsSocketsCollector {
             schedule: Schedule::new(opts.netns_budget),
             known: Vec::new(),
             enumerated: None,
+            mounts: MountDirs::default(),
             readers: BTreeMap::new(),
             refused: BTreeMap::new(),
             closed: BTreeSet::new(),
@@ -266,7 +268,8 @@ impl NetnsSocketsCollector {
             }
             return;
         }
-        let due = self.enumerated.is_none_or(|t| now.since(t) >= ENUMERATE);
+        let changed = self.mounts.changed(&self.host);
+        let due = changed || self.enumerated.is_none_or(|t| now.since(t) >= ENUMERATE);
         if !due && self.known.iter().all(|n| namespaces::still_there(&self.host, n)) {
             return;
         }
