@@ -49,9 +49,9 @@ pub struct OpenFiles {
 }
 
 /// Share of one core for looking at processes.
-const BUDGET: f64 = 0.0002;
+const BUDGET: f64 = 0.0003;
 /// All are looked at again after this time.
-const ROUND: Duration = Duration::from_secs(5);
+const ROUND: Duration = Duration::from_secs(2);
 /// So few descriptors are near no limit that matters.
 const FEW: u64 = 48;
 /// Part of the limit from which on a process is told, and looked at in every round.

@@ -16,7 +16,7 @@ const MOST: usize = 1000;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("fd-limit"),
     title: "a process is out of file descriptors: accept, connect and open fail",
-    condition: "95% or more of the soft RLIMIT_NOFILE is in use, for 3 of 5 s. Critical when \
+    condition: "95% or more of the soft RLIMIT_NOFILE is in use, for 2 of 4 s. Critical when \
         all of it is: the next descriptor fails with EMFILE. Clears below 90%. Needs Linux 6.2, \
         which counts descriptors.",
     look_alikes: "A server that accepts slowly with descriptors to spare: tcp-listen-overflow \
@@ -29,8 +29,8 @@ static DOC: RuleDoc = RuleDoc {
     sources: "stat(2) of /proc/PID/fd (since 6.2 its size is the number of descriptors), \
         /proc/PID/limits; node-mixin warns for the whole host at 70 and 90%. Measured: a shell \
         with ulimit -n 64 opens 64 and gets EMFILE.",
-    hold: Hold::of(3, 5),
-    needs_time: Duration::from_secs(4),
+    hold: Hold::of(2, 4),
+    needs_time: Duration::from_secs(3),
 };
 
 pub(super) static RULE: Rule = Rule {
