@@ -127,6 +127,8 @@ struct Records {
     next: Option<u64>,
     /// Process and cgroup of a line `oom-kill:`, which comes before the kill itself.
     chosen: Option<(u32, String)>,
+    /// The cgroup with `memory.oom.group` whose processes are killed together.
+    together: Option<String>,
 }
 
 impl Records {
@@ -160,13 +162,19 @@ impl Records {
         }
         if let Some((pid, group)) = chosen(&record.message) {
             self.chosen = Some((pid, cut(group, MAX_PATH)));
+            self.together = None;
+            return;
+        }
+        if let Some(group) = together(&record.message) {
+            self.together = Some(cut(group, MAX_PATH));
             return;
         }
         let Some(k) = killed(&record.message).filter(|k| k.is_done) else { return };
         if self.kills.len() >= MAX_KILLS {
             self.kills.pop_front();
         }
-        let cgroup = self.chosen.take().filter(|c| c.0 == k.pid).map(|c| c.1);
+        let chosen = self.chosen.take().filter(|c| c.0 == k.pid).map(|c| c.1);
+        let cgroup = chosen.or_else(|| self.together.clone());
         let (pid, comm, rss_kb) = (k.pid, cut(k.comm, MAX_COMM), k.rss_kb);
         self.kills.push_back(OomKilled { at, pid, comm, cgroup, rss_kb });
     }
@@ -222,6 +230,14 @@ fn chosen(message: &str) -> Option<(u32, &str)> {
     let (names, numbers) = rest.rsplit_once(",pid=")?;
     let (group, _) = names.split_once(",task=")?;
     Some((leading(numbers).and_then(|n| u32::try_from(n).ok())?, group))
+}
+
+/// The cgroup that `Tasks in /a are going to be killed due to memory.oom.group set` is about
+/// (`mem_cgroup_print_oom_group()`, since 4.19): the kills that follow name none.
+fn together(message: &str) -> Option<&str> {
+    message
+        .strip_prefix("Tasks in ")?
+        .strip_suffix(" are going to be killed due to memory.oom.group set")
 }
 
 /// What a line of the OOM killer says of its victim.
@@ -369,6 +385,28 @@ mod tests {
         assert_eq!(found, [(7, "\x1b", Some("/a\\x2db/ä")), (9, "z", None)]);
     }
 
+    /// `memory.oom.group`: the line with the group comes once, for all that are killed with the
+    /// first one.
+    #[test]
+    fn processes_that_are_killed_together_have_one_group() {
+        let mut r = Records::default();
+        let chosen = "6,1,1,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/a,\
+            task_memcg=/a/b,task=x,pid=7,uid=0\n";
+        let kill = |seq: u32, pid: u32| {
+            format!(
+                "3,{seq},1,-;Memory cgroup out of memory: Killed process {pid} (x) total-vm:1kB\n"
+            )
+        };
+        let group =
+            "3,3,1,-;Tasks in /a/b are going to be killed due to memory.oom.group set\n".to_owned();
+        let next = chosen.replace("6,1,", "6,6,").replace("/a/b", "/c").replace("pid=7", "pid=9");
+        let all = [chosen.to_owned(), kill(2, 7), group, kill(4, 7), kill(5, 8), next, kill(7, 9)];
+        r.drain(&mut Log::of(all.map(Ok)), NOW).unwrap();
+        let found: Vec<_> = r.kills.iter().map(|k| (k.pid, k.cgroup.as_deref())).collect();
+        let b = Some("/a/b");
+        assert_eq!(found, [(7, b), (7, b), (8, b), (9, Some("/c"))]);
+    }
+
     #[test]
     fn only_the_last_kills_are_kept() {
         let mut r = Records::default();
@@ -401,7 +439,7 @@ mod tests {
                 r.record(bytes, NOW);
             }
             r.record(format!("1,2,3,-;{text}").as_bytes(), NOW);
-            let _ = (killed(&text), chosen(&text));
+            let _ = (killed(&text), chosen(&text), together(&text));
         }
     }
 }

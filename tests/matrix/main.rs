@@ -135,7 +135,9 @@ fn kernel_6_12_under_lockdown_counts() {
 
 /// cgroups of version 2 that are short of something are named, and nothing else is blamed.
 fn groups(boot: &Boot) {
-    finds(boot, "memory", &[("oom-kill", "/oom"), ("cgroup-mem-stall", "/high")]);
+    let memory = finds(boot, "memory", &[("oom-kill", "/oom"), ("cgroup-mem-stall", "/high")]);
+    let victim = "kernel log: tail/";
+    assert!(memory.to_string().contains(victim), "no {victim} in {memory:#}");
     finds(boot, "weights", &[("weight-starved", "/light"), ("task-limit", "/tasks")]);
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn check(boot: &Boot, name: &str) {
 }
 
 /// `check` found these rules about these cgroups, and of no other cgroup anything but a remark.
-pub(crate) fn finds(boot: &Boot, name: &str, wanted: &[(&str, &str)]) {
+pub(crate) fn finds(boot: &Boot, name: &str, wanted: &[(&str, &str)]) -> Value {
     check(boot, name);
     let report: Value = serde_json::from_str(&boot.result(name).1).unwrap();
     let all = ["findings", "notes"].into_iter().flat_map(|k| report[k].as_array().unwrap());
@@ -60,6 +60,7 @@ pub(crate) fn finds(boot: &Boot, name: &str, wanted: &[(&str, &str)]) {
     }
     let others: Vec<_> = found.iter().filter(|f| !wanted.contains(f)).collect();
     assert!(others.is_empty(), "{name}: {others:?} are blamed: {report:#}");
+    report
 }
 
 /// The checks inside of the guest ran, one of them, and passed.

@@ -120,7 +120,7 @@ fn fire(
         (Some(v), None) => {
             format!("{processes} of {} killed: the host is out of memory", v.now.path)
         }
-        (None, _) => format!("the kernel killed {processes} for want of memory"),
+        (None, _) => format!("the kernel's OOM killer killed {processes}"),
     };
     let mut f = Fire::new(severity, text);
     let text = format!("oom_kill of /proc/vmstat +{kills} in {}", time(span));
@@ -179,6 +179,11 @@ fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> 
     let fresh = |k: &&OomKilled| w.tick.mono.since(k.at) <= SPAN;
     let kills: Vec<&OomKilled> = log.kills.iter().rev().filter(fresh).filter(own).collect();
     if kills.is_empty() {
+        if log.lost > 0 {
+            let n = log.lost;
+            f.missing
+                .push(format!("which process: {n} records of the kernel log were overwritten"));
+        }
         return false;
     }
     let name = |k: &&OomKilled| {
