@@ -4,12 +4,13 @@
 //! to the findings of one tick. A finding that another one explains is a consequence: it is folded
 //! under its cause and keeps its numbers. Annotation rules never raise findings.
 
-use std::collections::BTreeSet;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Finding, Kind, Rule, RuleId};
-use crate::collect::sockets::{SockState, map_v4};
+use crate::collect::sockets::{NetnsTable, SockState, map_v4};
 use crate::model::history::Window;
 use crate::model::subject::{Endpoint, NetnsId, Subject, is_within};
 
@@ -83,19 +84,21 @@ pub(super) fn sort(rules: &[&'static Rule], w: &Window<'_>, all: Vec<Arc<Finding
     let rule = |f: &Finding| rules.iter().find(|r| r.id() == f.rule);
     let (notes, all): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|f| rule(f).is_some_and(|r| r.kind == Kind::Annotation));
-    let explains = |cause: &Finding, f: &Finding| {
+    // Of each finding.
+    let links: Vec<&[Explains]> =
+        all.iter().map(|f| rule(f).map_or(&[][..], |r| r.explains)).collect();
+    let ends = Ends::new(w);
+    let explains = |c: usize, f: &Finding| {
+        let (Some(cause), Some(links)) = (all.get(c), links.get(c)) else { return false };
         cause.since.0 <= f.since.0.saturating_add(SLACK.as_nanos() as u64)
-            && rule(cause).is_some_and(|r| {
-                let links = r.explains.iter();
-                links.filter(|l| l.rule == f.rule).any(|l| near(w, l.scope, cause, f))
-            })
+            && links.iter().filter(|l| l.rule == f.rule).any(|l| near(w, &ends, l.scope, cause, f))
     };
     // The worst cause: they are sorted worst first. Links have no cycles (a test checks that),
     // so following them terminates.
     let direct: Vec<Option<usize>> = all
         .iter()
         .enumerate()
-        .map(|(i, f)| (0..all.len()).find(|c| *c != i && explains(&all[*c], f)))
+        .map(|(i, f)| (0..all.len()).find(|c| *c != i && explains(*c, f)))
         .collect();
     let root = |mut i: usize| {
         for _ in 0..all.len() {
@@ -123,7 +126,7 @@ pub(super) fn sort(rules: &[&'static Rule], w: &Window<'_>, all: Vec<Arc<Finding
     out
 }
 
-fn near(w: &Window<'_>, scope: Scope, a: &Finding, b: &Finding) -> bool {
+fn near(w: &Window<'_>, ends: &Ends<'_>, scope: Scope, a: &Finding, b: &Finding) -> bool {
     match scope {
         Scope::Host => true,
         Scope::Same => {
@@ -135,7 +138,7 @@ fn near(w: &Window<'_>, scope: Scope, a: &Finding, b: &Finding) -> bool {
             // namespace's.
             _ => a.subject == Subject::Host || b.subject == Subject::Host,
         },
-        Scope::OtherEnd => other_end(w, a, b),
+        Scope::OtherEnd => ends.leads(a, b),
         Scope::Stack => match (&a.subject, &b.subject) {
             (Subject::Disk { name: a, .. }, Subject::Disk { name: b, .. }) => {
                 a == b || below(w, a, b) || below(w, b, a)
@@ -181,33 +184,100 @@ fn netns(f: &Finding) -> Option<NetnsId> {
     }
 }
 
-fn other_end(w: &Window<'_>, cause: &Finding, f: &Finding) -> bool {
-    let leads = |remote: Endpoint, from: NetnsId| match &cause.subject {
-        // The loopback of another namespace is another one.
-        Subject::Listener { netns, .. } | Subject::Netns { netns }
-            if remote.addr.is_loopback() && *netns != from =>
-        {
-            false
-        }
-        Subject::Listener { local, netns } => serves(w, *netns, *local, remote),
-        // One of its listeners.
-        Subject::Netns { netns } => listens(w, *netns, remote),
-        _ => false,
-    };
-    match (&cause.subject, &f.subject) {
-        (Subject::Listener { .. } | Subject::Netns { .. }, Subject::Peer { remote, netns }) => {
-            leads(*remote, *netns)
-        }
-        // Of a whole namespace: all connections that it names.
-        (Subject::Listener { .. } | Subject::Netns { .. }, Subject::Netns { .. }) => {
-            let named = f.fire.sockets.iter();
-            let mut known = named.filter_map(|id| w.derived.sockets.get(*id)).peekable();
-            known.peek().is_some() && known.all(|s| leads(s.remote, s.id.netns))
-        }
-        // The client is at fault: it has no listener.
-        (Subject::Peer { .. }, Subject::Peer { .. }) => joined(w, cause, f),
-        _ => false,
+/// Which connections of this host lead where on this host. What it finds in the rows of sockets, of
+/// which there may be 100,000, it remembers for the other findings of the tick.
+struct Ends<'a> {
+    w: &'a Window<'a>,
+    /// What listeners are bound to, by namespace and port.
+    listeners: OnceCell<HashMap<(NetnsId, u16), Vec<Endpoint>>>,
+    /// Whether an address is one of the namespace's own.
+    own: RefCell<HashMap<(NetnsId, IpAddr), bool>>,
+}
+
+impl<'a> Ends<'a> {
+    fn new(w: &'a Window<'a>) -> Self {
+        Self { w, listeners: OnceCell::new(), own: RefCell::default() }
     }
+
+    /// Do the connections that `f` is about lead to what `cause` is about?
+    fn leads(&self, cause: &Finding, f: &Finding) -> bool {
+        let w = self.w;
+        match (&cause.subject, &f.subject) {
+            (Subject::Listener { .. } | Subject::Netns { .. }, Subject::Peer { remote, netns }) => {
+                self.reaches(cause, *remote, *netns)
+            }
+            // Of a whole namespace: all connections that it names.
+            (Subject::Listener { .. } | Subject::Netns { .. }, Subject::Netns { .. }) => {
+                let named = f.fire.sockets.iter();
+                let mut known = named.filter_map(|id| w.derived.sockets.get(*id)).peekable();
+                known.peek().is_some() && known.all(|s| self.reaches(cause, s.remote, s.id.netns))
+            }
+            // The client is at fault: it has no listener.
+            (Subject::Peer { .. }, Subject::Peer { .. }) => joined(w, cause, f),
+            _ => false,
+        }
+    }
+
+    fn reaches(&self, cause: &Finding, remote: Endpoint, from: NetnsId) -> bool {
+        match &cause.subject {
+            // The loopback of another namespace is another one.
+            Subject::Listener { netns, .. } | Subject::Netns { netns }
+                if remote.addr.is_loopback() && *netns != from =>
+            {
+                false
+            }
+            Subject::Listener { local, netns } => self.serves(*netns, *local, remote),
+            // One of its listeners.
+            Subject::Netns { netns } => {
+                let listeners = self.listeners.get_or_init(|| listeners(self.w));
+                let bound = listeners.get(&(*netns, remote.port)).into_iter().flatten();
+                bound.into_iter().any(|local| self.serves(*netns, *local, remote))
+            }
+            _ => false,
+        }
+    }
+
+    /// Do connections to `remote` reach what is bound to `local` in `netns`? A socket bound to the
+    /// wildcard address serves every address of its namespace; other sockets there show which.
+    fn serves(&self, netns: NetnsId, local: Endpoint, remote: Endpoint) -> bool {
+        if local.port != remote.port || !local.addr.is_unspecified() {
+            return local == remote;
+        }
+        // `0.0.0.0` serves no address of version 6.
+        if local.addr.is_ipv4() && remote.addr.is_ipv6() {
+            return false;
+        }
+        let mut own = self.own.borrow_mut();
+        *own.entry((netns, remote.addr)).or_insert_with(|| is_own(self.w, netns, remote.addr))
+    }
+}
+
+/// The tables of sockets of all namespaces.
+fn tables<'a>(w: &'a Window<'_>) -> impl Iterator<Item = &'a NetnsTable> {
+    let s = &w.tick.samples;
+    let samples = [s.sockets.as_ref(), s.netns_sockets.as_ref()];
+    samples.into_iter().flatten().flat_map(|s| &s.data.spaces)
+}
+
+fn listeners(w: &Window<'_>) -> HashMap<(NetnsId, u16), Vec<Endpoint>> {
+    let mut out: HashMap<_, Vec<_>> = HashMap::new();
+    for t in tables(w) {
+        let states = t.inet.state.iter().enumerate();
+        for (i, _) in states.filter(|(_, s)| **s == SockState::LISTEN) {
+            let local = t.inet.local_endpoint(i);
+            out.entry((t.netns, local.port)).or_default().push(local);
+        }
+    }
+    out
+}
+
+/// Does a socket of the namespace have this address as its own?
+fn is_own(w: &Window<'_>, netns: NetnsId, addr: IpAddr) -> bool {
+    let bytes = match addr {
+        IpAddr::V4(a) => map_v4(a.octets()),
+        IpAddr::V6(a) => a.octets(),
+    };
+    tables(w).any(|t| t.netns == netns && t.inet.local.contains(&bytes))
 }
 
 /// Are sockets of the two findings the two ends of one connection?
@@ -218,39 +288,6 @@ fn joined(w: &Window<'_>, a: &Finding, b: &Finding) -> bool {
     };
     let ends: BTreeSet<_> = known(a).into_iter().collect();
     known(b).into_iter().any(|(local, remote)| ends.contains(&(remote, local)))
-}
-
-/// Does any listener of `netns` get the connections to `remote`?
-fn listens(w: &Window<'_>, netns: NetnsId, remote: Endpoint) -> bool {
-    let s = &w.tick.samples;
-    let spaces = [s.sockets.as_ref(), s.netns_sockets.as_ref()];
-    let mut tables = spaces.into_iter().flatten().flat_map(|x| &x.data.spaces);
-    tables.any(|t| {
-        let (rows, port) = (&t.inet, remote.port);
-        let mut all = (0..rows.len())
-            .filter(|i| rows.lport[*i] == port && rows.state[*i] == SockState::LISTEN);
-        t.netns == netns && all.any(|i| serves(w, netns, rows.local_endpoint(i), remote))
-    })
-}
-
-/// Do connections to `remote` reach what is bound to `local` in `netns`? A socket bound to the
-/// wildcard address serves every address of its namespace; other sockets there show which.
-fn serves(w: &Window<'_>, netns: NetnsId, local: Endpoint, remote: Endpoint) -> bool {
-    if local.port != remote.port || !local.addr.is_unspecified() {
-        return local == remote;
-    }
-    // `0.0.0.0` serves no address of version 6.
-    if local.addr.is_ipv4() && remote.addr.is_ipv6() {
-        return false;
-    }
-    let address = match remote.addr {
-        IpAddr::V4(a) => map_v4(a.octets()),
-        IpAddr::V6(a) => a.octets(),
-    };
-    let s = &w.tick.samples;
-    let spaces = [s.sockets.as_ref(), s.netns_sockets.as_ref()];
-    let mut tables = spaces.into_iter().flatten().flat_map(|x| &x.data.spaces);
-    tables.any(|t| t.netns == netns && t.inet.local.contains(&address))
 }
 
 /// Does `low` carry `high`, over any number of layers?
