@@ -4,6 +4,7 @@ use super::common::counters::{SPAN, SURE, grown, spaces, sum, watched};
 use super::common::peers::enter;
 use super::common::text::count;
 use crate::diagnose::rules::prelude::*;
+use crate::model::derive::rate::ratio;
 use crate::model::subject::{NetnsId, Subject};
 
 /// Fraction of timeouts and recoveries that were undone.
@@ -132,8 +133,9 @@ fn fire(w: &Window<'_>, netns: NetnsId, s: &Spurious) -> Fire {
 
 /// Retransmissions as a fraction of all segments sent in 10 s.
 fn part_retransmitted(w: &Window<'_>, netns: NetnsId) -> Option<f64> {
-    let sent = grown(w, netns, "TcpOutSegs").filter(|n| *n > 0)?;
-    Some(grown(w, netns, "TcpRetransSegs")? as f64 / sent as f64)
+    // OutSegs does not count a segment again when it is sent again.
+    let (first, again) = (grown(w, netns, "TcpOutSegs")?, grown(w, netns, "TcpRetransSegs")?);
+    ratio(again as f64, first.saturating_add(again) as f64)
 }
 
 /// Adds the peers with duplicates and reordering.
