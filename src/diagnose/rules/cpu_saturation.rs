@@ -54,7 +54,8 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(idle) = idle(w.derived) else { return };
     let psi = w.recent(3).find_map(|d| d.psi?.cpu_some);
     // PSI includes niced threads.
-    let psi = psi.map(|all| Pressure { all, counted: all.min(ordinary(w, all).unwrap_or(all)) });
+    let asleep = asleep(w);
+    let psi = psi.map(|all| Pressure { all, counted: counted(w, w.derived, all, asleep) });
     let cpus = f64::from(w.host.cpus.max(1));
     let queue = w.derived.cpu.as_ref().and_then(|c| c.running).map(f64::from);
     // Relative to the threshold.
@@ -80,25 +81,39 @@ struct Pressure {
     counted: f64,
 }
 
+fn is_nice(t: &ThreadWait) -> bool {
+    t.thread.nice.is_some_and(|n| n >= NICE) || t.thread.policy == Some(SCHED_IDLE)
+}
+
+fn sum(sum: f64, t: &ThreadWait) -> f64 {
+    sum + t.wait_ms_s()
+}
+
+/// Wait of threads that are not niced and may have slept meanwhile, ms/s.
+fn asleep(w: &Window<'_>) -> f64 {
+    let Some(sched) = w.derived.sched.as_ref() else { return 0.0 };
+    let ordinary = sched.threads.iter().filter(|t| !is_nice(t));
+    let asleep: Vec<&ThreadWait> = ordinary.filter(|t| tasks::may_be_sleep(w, t)).collect();
+    // Where many look like that they are a queue of fifty threads per CPU.
+    let few = asleep.len() as f64 <= 2.0 * f64::from(w.host.cpus.max(1));
+    if few { asleep.into_iter().fold(0.0, sum) } else { 0.0 }
+}
+
+/// What of PSI `psi` is not the wait of niced threads, %.
+fn counted(w: &Window<'_>, d: &Derived, psi: f64, asleep: f64) -> f64 {
+    psi.min(ordinary(w, d, psi, asleep).unwrap_or(psi))
+}
+
 /// Wait of threads that are not niced, in % of the time, summed and divided by the CPUs. It is no
 /// less than PSI would be for them alone: PSI is a mean over the non-idle CPUs, and here none is
 /// idle. It is the wait counted by all CPUs, including short-lived processes, minus that of the
 /// niced threads and of those that may have slept meanwhile. A kernel that does not count it per
 /// CPU counts it per thread; whatever PSI shows beyond that belongs to short-lived processes.
 /// `None`: no thread is niced.
-fn ordinary(w: &Window<'_>, psi: f64) -> Option<f64> {
-    let sched = w.derived.sched.as_ref()?;
+fn ordinary(w: &Window<'_>, d: &Derived, psi: f64, asleep: f64) -> Option<f64> {
+    let sched = d.sched.as_ref()?;
     let cpus = f64::from(w.host.cpus.max(1));
-    let is_nice = |t: &&ThreadWait| {
-        t.thread.nice.is_some_and(|n| n >= NICE) || t.thread.policy == Some(SCHED_IDLE)
-    };
-    let sum = |sum: f64, t: &ThreadWait| sum + t.wait_ms_s();
-    let nice = sched.threads.iter().filter(is_nice).fold(0.0, sum);
-    let ordinary = sched.threads.iter().filter(|t| !is_nice(t));
-    let asleep: Vec<&ThreadWait> = ordinary.filter(|t| tasks::may_be_sleep(w, t)).collect();
-    // Where many look like that they are a queue of fifty threads per CPU.
-    let few = asleep.len() as f64 <= 2.0 * cpus;
-    let asleep = if few { asleep.into_iter().fold(0.0, sum) } else { 0.0 };
+    let nice = sched.threads.iter().filter(|t| is_nice(t)).fold(0.0, sum);
     let all = if sched.cpus.is_empty() {
         sched.threads.iter().fold(0.0, sum).max(psi * 10.0 * cpus)
     } else {
@@ -115,8 +130,11 @@ fn idle(d: &Derived) -> Option<f64> {
 }
 
 fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) -> Fire {
-    let (bad, _) =
-        lasting(w, CRIT_OF, |d| d.psi.and_then(|p| p.cpu_some).is_some_and(|p| p >= WAITING_CRIT));
+    // Which threads may have slept is known of the last tick only.
+    let (bad, _) = lasting(w, CRIT_OF, |d| {
+        let psi = d.psi.and_then(|p| p.cpu_some);
+        psi.is_some_and(|p| counted(w, d, p, 0.0) >= WAITING_CRIT)
+    });
     let crit = bad >= CRIT_FOR && psi.is_some_and(|p| p.counted >= WAITING_CRIT);
     let severity = if crit { Severity::Crit } else { Severity::Warn };
     let busy = 100.0 - idle;
@@ -143,7 +161,7 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) ->
                 if crit { format!(", over 80% for {}", time(bad)) } else { String::new() };
             let text = if p.counted < p.all {
                 format!(
-                    "cpu pressure some {:.0}%{for_long}, threads that are not nice at most {:.0}%",
+                    "cpu pressure some {:.0}%{for_long}, at most {:.0}% without niced threads",
                     p.all, p.counted
                 )
             } else {
