@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Nothing found, or the console was left.
+    /// Nothing at warn or worse, or the console was left.
     Ok = 0,
     /// `check` or `explain` found something at warn or worse.
     Findings = 1,
@@ -22,7 +22,9 @@ impl Exit {
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {
-            Self::Ok => "no findings in what could be read, or the console was closed",
+            Self::Ok => {
+                "no findings at warn or worse in what could be read, or the console was closed"
+            }
             Self::Findings => "findings at warn or worse (check, explain)",
             Self::Usage => "invalid command line, or no terminal for the console",
             Self::CannotCollect => "cannot read the kernel or the file, or cannot record",

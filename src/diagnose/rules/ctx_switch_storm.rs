@@ -104,7 +104,9 @@ fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<f64>) -> Fire {
             "{} context switches/s cost about {:.1}% of {cpus} CPUs{}",
             rate(ctxt),
             lost.min(100.0),
-            spare.map_or(String::new(), |left| format!(", of which {left:.0}% idle{niced}"))
+            spare.map_or(String::new(), |left| format!(
+                "; {left:.0}% of the CPU time is idle{niced}"
+            ))
         ),
     );
     let note =

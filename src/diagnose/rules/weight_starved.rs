@@ -281,7 +281,7 @@ fn fire(w: &Window<'_>, s: &Starved<'_>, idle: f64) -> Fire {
     f.examples = s.threads.iter().take(5).map(|t| tasks::name(t)).collect();
     let because = match g.cpu.and_then(|c| c.throttled_share()) {
         Some(share) => format!("throttled in {:.0}% of its periods", 100.0 * share),
-        None => "it has no period of a quota".to_owned(),
+        None => "it has no CPU quota".to_owned(),
     };
     f.ruled_out.push(RuledOut::new("cfs-throttle", because));
     let because = format!("{idle:.0}% idle over all CPUs");

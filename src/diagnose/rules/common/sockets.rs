@@ -374,7 +374,7 @@ fn persist_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
             return Some(case);
         }
         if window.is_some() && s.unanswered_probes() >= STORM_RTOS {
-            let why = "fewer than two probes fired while watching; told from the probe count";
+            let why = "fewer than two probes fired while watching; inferred from the probe count";
             return Some(Case::suspected(s, Cause::LocalDrop(LocalDrop::Persist), why));
         }
     }
@@ -401,6 +401,6 @@ fn zero_window<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
     } else if seen >= ZERO_WINDOW {
         Case::sure(s, cause)
     } else {
-        Case::suspected(s, cause, "the stall was seen for a moment only; told from the probes")
+        Case::suspected(s, cause, "the stall was seen for a moment only; inferred from the probes")
     })
 }
