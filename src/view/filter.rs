@@ -169,7 +169,7 @@ fn is_field(s: &str) -> bool {
 
 fn find(columns: &[ColumnInfo], field: &str) -> Option<usize> {
     let same = |s: &str| s.eq_ignore_ascii_case(field);
-    columns.iter().position(|c| same(c.key)).or_else(|| columns.iter().position(|c| same(c.title)))
+    columns.iter().position(|c| same(c.key))
 }
 
 /// A typed number in the column's base unit.
@@ -204,19 +204,12 @@ mod tests {
     use super::*;
 
     fn columns() -> Vec<ColumnInfo> {
-        let col = |key, title, unit| ColumnInfo {
-            key,
-            title,
-            help: "",
-            priority: 1,
-            unit,
-            first: First::High,
-        };
+        let col = |key, unit| ColumnInfo { key, help: "", priority: 1, unit, first: First::High };
         vec![
-            col("state", "st", Unit::Text),
-            col("rto", "rto", Unit::Time),
-            col("dport", "dport", Unit::Count),
-            col("sendq", "send-q", Unit::Bytes),
+            col("state", Unit::Text),
+            col("rto", Unit::Time),
+            col("dport", Unit::Count),
+            col("sendq", Unit::Bytes),
         ]
     }
 
@@ -237,7 +230,7 @@ mod tests {
         assert!(!holds("sendq>64k", &Value::Num(65_536.0)));
         assert!(holds("dport:3306", &Value::Num(3306.0)));
         assert!(!holds("dport:3306", &Value::Num(33_060.0)));
-        assert!(holds("st:estab", &Value::Text("ESTAB".into())));
+        assert!(holds("state:estab", &Value::Text("ESTAB".into())));
         assert!(holds("state!=listen", &Value::Text("ESTAB".into())));
     }
 

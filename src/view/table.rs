@@ -93,10 +93,8 @@ pub enum Cell {
 
 /// A column of rows of type `R`.
 pub struct Column<R> {
-    /// Stable name: filter field, chooser.
+    /// Its name everywhere: head of the column, chooser, field of the filter.
     pub key: &'static str,
-    /// Title; the unit is behind the numbers.
-    pub title: &'static str,
     /// One line of help.
     pub help: &'static str,
     /// Columns it needs.
@@ -123,7 +121,6 @@ impl<R> Column<R> {
     #[must_use]
     pub const fn new(
         key: &'static str,
-        title: &'static str,
         width: u16,
         unit: Unit,
         value: fn(&Cx<'_>, R) -> Value,
@@ -132,18 +129,7 @@ impl<R> Column<R> {
             Unit::Text | Unit::Endpoint | Unit::Task | Unit::Path => First::Low,
             _ => First::High,
         };
-        Self {
-            key,
-            title,
-            help: "",
-            width,
-            max: width,
-            priority: 1,
-            unit,
-            first,
-            value,
-            cell: None,
-        }
+        Self { key, help: "", width, max: width, priority: 1, unit, first, value, cell: None }
     }
     /// Sets the priority.
     #[must_use]
@@ -183,8 +169,6 @@ pub struct ColumnInfo {
     /// As in [`Column`].
     pub key: &'static str,
     /// As in [`Column`].
-    pub title: &'static str,
-    /// As in [`Column`].
     pub help: &'static str,
     /// As in [`Column`].
     pub priority: u8,
@@ -196,14 +180,7 @@ pub struct ColumnInfo {
 
 impl<R> From<&Column<R>> for ColumnInfo {
     fn from(c: &Column<R>) -> Self {
-        Self {
-            key: c.key,
-            title: c.title,
-            help: c.help,
-            priority: c.priority,
-            unit: c.unit,
-            first: c.first,
-        }
+        Self { key: c.key, help: c.help, priority: c.priority, unit: c.unit, first: c.first }
     }
 }
 
@@ -308,7 +285,7 @@ pub fn header<R>(columns: &[Column<R>], widths: &[(usize, u16)], sort: Sort) -> 
         let sorted = matches!(sort, Sort::Column { index, .. } if index == *i);
         let tone = if sorted { Tone::Accent } else { Tone::Dim };
         line.add(" ", Tone::Dim);
-        line.add(aligned(c.title, *w, is_right(c.unit), c.unit), tone);
+        line.add(aligned(c.key, *w, is_right(c.unit), c.unit), tone);
     }
     line.style = LineStyle::Header;
     line

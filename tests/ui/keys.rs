@@ -106,7 +106,7 @@ fn a_filter_is_live_and_escape_brings_the_old_one_back() {
     assert!(c.text().contains("/443 0 of"));
     c.keys("/<c-u>rto>1s comm:java<enter>");
     assert!(c.text().contains("2 of"));
-    c.keys("/<c-u>!st:estab<enter>");
+    c.keys("/<c-u>!state:estab<enter>");
     assert!(c.text().contains("3 of"), "two listeners and a UDP socket");
     c.keys("/<c-u><enter>");
     assert!(!c.text().contains("/!st"), "an empty filter is none");

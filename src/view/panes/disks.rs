@@ -195,46 +195,46 @@ fn dev_cell(cx: &Cx<'_>, r: DiskRef, _w: u16) -> Cell {
 }
 
 static COLUMNS: [Column<DiskRef>; 21] = [
-    Column::new("dev", "dev", 8, Unit::Text, dev)
+    Column::new("dev", 8, Unit::Text, dev)
         .prio(0)
         .grow(18)
         .write(dev_cell)
         .about("device, and what it sits on"),
-    Column::new("r", "r/s", 5, Unit::Number, r_s).prio(3).about("reads completed per second"),
-    Column::new("w", "w/s", 5, Unit::Number, w_s).prio(3).about("writes completed per second"),
-    Column::new("bps", "B/s", 5, Unit::Bytes, bytes_s).prio(4).about("bytes per second"),
-    Column::new("l", "L", 5, Unit::Number, queue)
+    Column::new("r/s", 5, Unit::Number, r_s).prio(3).about("reads completed per second"),
+    Column::new("w/s", 5, Unit::Number, w_s).prio(3).about("writes completed per second"),
+    Column::new("B/s", 5, Unit::Bytes, bytes_s).prio(4).about("bytes per second"),
+    Column::new("aqu-sz", 6, Unit::Number, queue)
         .prio(1)
         .about("mean queue: requests waiting or in the device"),
-    Column::new("await", "await", 5, Unit::Time, await_s)
+    Column::new("await", 5, Unit::Time, await_s)
         .prio(1)
         .about("mean time of a request, queue included"),
-    Column::new("qdev", "q/dev", 5, Unit::Percent, queue_pct)
+    Column::new("q/dev", 5, Unit::Percent, queue_pct)
         .prio(2)
         .write(split_cell)
         .about("% of await before / in the device (eBPF)"),
-    Column::new("util", "util", 4, Unit::Percent, util)
+    Column::new("util", 4, Unit::Percent, util)
         .prio(2)
         .about("% of the time with a request in flight"),
-    Column::new("p99", "p99", 5, Unit::Time, p99_total)
+    Column::new("p99", 5, Unit::Time, p99_total)
         .prio(4)
         .about("99 of 100 requests took less, queue included (eBPF)"),
-    Column::new("devp99", "dev99", 5, Unit::Time, p99_device)
+    Column::new("dev99", 5, Unit::Time, p99_device)
         .prio(5)
         .about("the same in the device alone (eBPF)"),
-    Column::new("rawait", "r_awt", 5, Unit::Time, r_await).prio(6).about("await of reads"),
-    Column::new("wawait", "w_awt", 5, Unit::Time, w_await).prio(6).about("await of writes"),
-    Column::new("size", "size", 5, Unit::Bytes, areq).prio(5).about("mean size of a request"),
-    Column::new("inflight", "infl", 5, Unit::Count, in_flight).prio(7).about("in flight now"),
-    Column::new("flush", "fl/s", 5, Unit::Number, f_s).prio(8).about("flushes per second"),
-    Column::new("fawait", "f_awt", 5, Unit::Time, f_await).prio(8).about("await of flushes"),
-    Column::new("merged", "mrg%", 5, Unit::Percent, merged).prio(9).about("merged requests"),
-    Column::new("class", "class", 7, Unit::Text, class).prio(10).about("kind of device"),
-    Column::new("sched", "sched", 11, Unit::Text, scheduler).prio(11).about("I/O scheduler"),
-    Column::new("splits", "split", 5, Unit::Number, splits)
+    Column::new("r_await", 7, Unit::Time, r_await).prio(6).about("await of reads"),
+    Column::new("w_await", 7, Unit::Time, w_await).prio(6).about("await of writes"),
+    Column::new("areq-sz", 7, Unit::Bytes, areq).prio(5).about("mean size of a request"),
+    Column::new("inflight", 8, Unit::Count, in_flight).prio(7).about("in flight now"),
+    Column::new("f/s", 5, Unit::Number, f_s).prio(8).about("flushes per second"),
+    Column::new("f_await", 7, Unit::Time, f_await).prio(8).about("await of flushes"),
+    Column::new("merge%", 6, Unit::Percent, merged).prio(9).about("merged requests"),
+    Column::new("class", 7, Unit::Text, class).prio(10).about("kind of device"),
+    Column::new("sched", 11, Unit::Text, scheduler).prio(11).about("I/O scheduler"),
+    Column::new("split/s", 7, Unit::Number, splits)
         .prio(10)
         .about("bios split as too large, per second (eBPF)"),
-    Column::new("label", "label", 12, Unit::Text, on)
+    Column::new("label", 12, Unit::Text, on)
         .prio(HIDDEN)
         .grow(30)
         .about("volume, backing file or model"),
@@ -263,7 +263,7 @@ impl Table for Disks {
         mark + r.get(cx).map_or(0.0, |d| d.aqu_sz)
     }
     fn offers(&self, cx: &Cx<'_>, column: &'static str) -> bool {
-        cx.block_bpf.is_some() || !matches!(column, "qdev" | "p99" | "devp99" | "splits")
+        cx.block_bpf.is_some() || !matches!(column, "q/dev" | "p99" | "dev99" | "split/s")
     }
     fn search(&self, cx: &Cx<'_>, r: DiskRef, out: &mut String) {
         if let Some(d) = r.get(cx) {

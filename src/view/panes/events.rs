@@ -170,40 +170,33 @@ fn last_cell(cx: &Cx<'_>, r: EventRef, _w: u16) -> Cell {
 }
 
 static COLUMNS: [Column<EventRef>; 16] = [
-    Column::new("event", "event", 11, Unit::Text, event).prio(0).about("what happened"),
-    Column::new("rate", "n/s", 5, Unit::Number, rate).prio(0).about("per second, right now"),
-    Column::new("total", "total", 5, Unit::Count, total)
-        .prio(1)
-        .about("how many since the first one"),
-    Column::new("last", "last", 5, Unit::Time, last)
+    Column::new("event", 11, Unit::Text, event).prio(0).about("what happened"),
+    Column::new("n/s", 5, Unit::Number, rate).prio(0).about("per second, right now"),
+    Column::new("total", 5, Unit::Count, total).prio(1).about("how many since the first one"),
+    Column::new("last", 5, Unit::Time, last)
         .prio(1)
         .write(last_cell)
         .first(First::Low)
         .about("how long ago the last one was"),
-    Column::new("what", "connection, or drop: why and where", 34, Unit::Text, what)
+    Column::new("what", 34, Unit::Text, what)
         .prio(0)
         .grow(64)
         .write(what_cell)
         .about("local > remote end, or reason and kernel function of a drop"),
-    Column::new("owner", "owner", 12, Unit::Task, holder)
+    Column::new("owner", 12, Unit::Task, holder)
         .prio(2)
         .grow(24)
         .about("process that holds the socket, or held it"),
-    Column::new("state", "state", 10, Unit::Text, state).prio(4).about("TCP state at the last one"),
-    Column::new("netns", "netns", 10, Unit::Text, netns)
-        .prio(5)
-        .grow(20)
-        .about("network namespace"),
-    Column::new("first", "first", 5, Unit::Time, first).prio(6).about("how long ago it began"),
-    Column::new("cpu", "cpu", 4, Unit::Count, cpu).prio(7).about("CPU of the last one"),
-    Column::new("local", "local", 21, Unit::Endpoint, local).prio(HIDDEN).about("local end"),
-    Column::new("remote", "remote", 21, Unit::Endpoint, remote).prio(HIDDEN).about("remote end"),
-    Column::new("sport", "sport", 5, Unit::Count, sport).prio(HIDDEN).about("local port"),
-    Column::new("dport", "dport", 5, Unit::Count, dport).prio(HIDDEN).about("remote port"),
-    Column::new("reason", "reason", 20, Unit::Text, reason)
-        .prio(HIDDEN)
-        .about("why packets were dropped"),
-    Column::new("place", "place", 20, Unit::Text, place)
+    Column::new("state", 10, Unit::Text, state).prio(4).about("TCP state at the last one"),
+    Column::new("netns", 10, Unit::Text, netns).prio(5).grow(20).about("network namespace"),
+    Column::new("first", 5, Unit::Time, first).prio(6).about("how long ago it began"),
+    Column::new("cpu", 4, Unit::Count, cpu).prio(7).about("CPU of the last one"),
+    Column::new("local", 21, Unit::Endpoint, local).prio(HIDDEN).about("local end"),
+    Column::new("remote", 21, Unit::Endpoint, remote).prio(HIDDEN).about("remote end"),
+    Column::new("sport", 5, Unit::Count, sport).prio(HIDDEN).about("local port"),
+    Column::new("dport", 5, Unit::Count, dport).prio(HIDDEN).about("remote port"),
+    Column::new("reason", 20, Unit::Text, reason).prio(HIDDEN).about("why packets were dropped"),
+    Column::new("place", 20, Unit::Text, place)
         .prio(HIDDEN)
         .about("kernel function that dropped them"),
 ];

@@ -238,7 +238,7 @@ pub(super) fn order_title<T: Table + ?Sized>(
         Sort::Trouble { .. } => format!("by trouble{dir}"),
         Sort::Natural { .. } => format!("by stack{dir}"),
         Sort::Column { index, .. } => {
-            format!("by {}{dir}", t.columns().get(index).map_or("?", |c| c.title))
+            format!("by {}{dir}", t.columns().get(index).map_or("?", |c| c.key))
         }
     };
     out.push((by.into(), Tone::Dim));

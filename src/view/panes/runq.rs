@@ -153,38 +153,35 @@ fn nice_cell(cx: &Cx<'_>, r: ThreadRef, _w: u16) -> Cell {
 }
 
 static COLUMNS: [Column<ThreadRef>; 13] = [
-    Column::new("thread", "thread", 14, Unit::Task, name)
-        .prio(0)
-        .grow(26)
-        .about("comm and thread id"),
-    Column::new("wait", "wait/s", 6, Unit::Time, wait_s)
+    Column::new("thread", 14, Unit::Task, name).prio(0).grow(26).about("comm and thread id"),
+    Column::new("wait/s", 6, Unit::Time, wait_s)
         .prio(0)
         .about("time spent runnable but not running, per second"),
-    Column::new("longest", "max", 5, Unit::Time, longest)
+    Column::new("max", 5, Unit::Time, longest)
         .prio(1)
         .about("longest single wait of 1 ms and more (eBPF)"),
-    Column::new("slice", "/slice", 6, Unit::Time, per_slice)
+    Column::new("slice", 6, Unit::Time, per_slice)
         .prio(1)
         .about("mean wait before each time slice"),
-    Column::new("share", "wait%", 5, Unit::Percent, wait_share)
+    Column::new("wait%", 5, Unit::Percent, wait_share)
         .prio(2)
         .about("wait as a share of the runnable time"),
-    Column::new("run", "run%", 5, Unit::Percent, run).prio(3).about("CPU used, % of a core"),
-    Column::new("cpu", "cpu", 4, Unit::Count, cpu).prio(4).about("CPU it last ran on"),
-    Column::new("slices", "slc/s", 5, Unit::Number, slices).prio(6).about("time slices per s"),
-    Column::new("cgroup", "cgroup", 10, Unit::Path, cgroup)
+    Column::new("run%", 5, Unit::Percent, run).prio(3).about("CPU used, % of a core"),
+    Column::new("cpu", 4, Unit::Count, cpu).prio(4).about("CPU it last ran on"),
+    Column::new("slices/s", 8, Unit::Number, slices).prio(6).about("time slices per s"),
+    Column::new("cgroup", 10, Unit::Path, cgroup)
         .prio(5)
         .grow(40)
         .about("cgroup, read only for threads that wait a lot"),
-    Column::new("allowed", "allowed", 8, Unit::Text, allowed)
+    Column::new("allowed", 8, Unit::Text, allowed)
         .prio(7)
         .grow(16)
         .about("CPUs it may run on, read only for threads that wait a lot"),
-    Column::new("nice", "ni", 3, Unit::Number, nice).prio(8).write(nice_cell).about("nice value"),
-    Column::new("long", "long/s", 6, Unit::Number, long_s)
+    Column::new("nice", 4, Unit::Number, nice).prio(8).write(nice_cell).about("nice value"),
+    Column::new("long/s", 6, Unit::Number, long_s)
         .prio(HIDDEN)
         .about("waits of 1 ms and more, per second (eBPF)"),
-    Column::new("pid", "pid", 7, Unit::Count, pid).prio(HIDDEN).about("process id"),
+    Column::new("pid", 7, Unit::Count, pid).prio(HIDDEN).about("process id"),
 ];
 
 /// The pane.
@@ -218,7 +215,7 @@ impl Table for RunQueue {
         mark + r.wait_ms_s(cx)
     }
     fn offers(&self, cx: &Cx<'_>, column: &'static str) -> bool {
-        column != "longest" || cx.runq_bpf.is_some()
+        column != "max" || cx.runq_bpf.is_some()
     }
     fn search(&self, cx: &Cx<'_>, r: ThreadRef, out: &mut String) {
         if let Some(t) = r.thread(cx) {

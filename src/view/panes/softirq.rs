@@ -121,73 +121,73 @@ vector_cell!(tasklet_cell, tasklet);
 vector_cell!(hrtimer_cell, hrtimer);
 
 static COLUMNS: [Column<CpuId>; 23] = [
-    Column::new("cpu", "cpu", 4, Unit::Count, cpu)
+    Column::new("cpu", 4, Unit::Count, cpu)
         .prio(0)
         .first(crate::view::table::First::Low)
         .about("CPU number"),
-    Column::new("si", "si%", 5, Unit::Percent, si)
+    Column::new("si%", 5, Unit::Percent, si)
         .prio(0)
         .about("share of the core spent in software interrupts"),
-    Column::new("net_rx", "net_rx", 6, Unit::Number, net_rx)
+    Column::new("net_rx", 6, Unit::Number, net_rx)
         .prio(1)
         .write(net_rx_cell)
         .about("NET_RX: % of the core (eBPF), or per second"),
-    Column::new("net_tx", "net_tx", 6, Unit::Number, net_tx)
+    Column::new("net_tx", 6, Unit::Number, net_tx)
         .prio(5)
         .write(net_tx_cell)
         .about("NET_TX: % of the core (eBPF), or per second"),
-    Column::new("block", "block", 5, Unit::Number, block)
+    Column::new("block", 5, Unit::Number, block)
         .prio(3)
         .write(block_cell)
         .about("BLOCK: % of the core (eBPF), or per second"),
-    Column::new("sched", "sched", 5, Unit::Number, sched)
+    Column::new("sched", 5, Unit::Number, sched)
         .prio(6)
         .write(sched_cell)
         .about("SCHED: % of the core (eBPF), or per second"),
-    Column::new("timer", "timer", 5, Unit::Number, timer)
+    Column::new("timer", 5, Unit::Number, timer)
         .prio(7)
         .write(timer_cell)
         .about("TIMER: % of the core (eBPF), or per second"),
-    Column::new("history", "si% over time", 20, Unit::Text, si)
+    Column::new("history", 20, Unit::Text, si)
         .prio(2)
         .grow(40)
         .write(heat)
         .about("si% of the last minute, 0 to 100"),
-    Column::new("squeeze", "sqz/s", 5, Unit::Number, squeeze)
+    Column::new("squeeze", 7, Unit::Number, squeeze)
         .prio(8)
         .about("times the softirq budget ran out, per second"),
-    Column::new("drop", "drop", 5, Unit::Number, dropped)
+    Column::new("drop", 5, Unit::Number, dropped)
         .prio(9)
         .about("packets dropped at the backlog, per second"),
-    Column::new("user", "us%", 5, Unit::Percent, user).prio(10).about("user"),
-    Column::new("system", "sy%", 5, Unit::Percent, system).prio(10).about("kernel"),
-    Column::new("iowait", "wa%", 5, Unit::Percent, iowait).prio(11).about("idle, I/O pending"),
-    Column::new("steal", "st%", 5, Unit::Percent, steal).prio(11).about("taken by hypervisor"),
-    Column::new("irq", "hi%", 5, Unit::Percent, hi)
+    Column::new("us%", 5, Unit::Percent, user).prio(10).about("user"),
+    Column::new("sy%", 5, Unit::Percent, system).prio(10).about("kernel"),
+    Column::new("wa%", 5, Unit::Percent, iowait).prio(11).about("idle, I/O pending"),
+    Column::new("st%", 5, Unit::Percent, steal).prio(11).about("taken by hypervisor"),
+    Column::new("hi%", 5, Unit::Percent, hi)
         .prio(8)
         .about("share of the core spent in hardware interrupt handlers"),
-    Column::new("longest", "max", 5, Unit::Time, longest_run)
+    Column::new("max", 5, Unit::Time, longest_run)
         .prio(8)
         .about("longest softirq of the interval (eBPF; of those timed)"),
-    Column::new("runs", "runs/s", 6, Unit::Number, runs_s)
+    Column::new("runs/s", 6, Unit::Number, runs_s)
         .prio(HIDDEN)
         .about("softirqs run per second (eBPF)"),
-    Column::new("irqs", "irq/s", 5, Unit::Number, hard_s)
+    Column::new("irq/s", 5, Unit::Number, hard_s)
         .prio(9)
         .about("interrupt handlers run per second (eBPF)"),
-    Column::new("idle", "id%", 5, Unit::Percent, idle).prio(HIDDEN).about("idle"),
-    Column::new("packets", "pkt/s", 5, Unit::Number, packets)
+    Column::new("id%", 5, Unit::Percent, idle).prio(HIDDEN).about("idle"),
+    Column::new("pkt/s", 5, Unit::Number, packets)
         .prio(HIDDEN)
         .about("packets processed per second"),
-    Column::new("rcu", "rcu", 5, Unit::Number, rcu)
+    Column::new("rcu", 5, Unit::Number, rcu)
         .prio(HIDDEN)
         .write(rcu_cell)
         .about("RCU: % of the core (eBPF), or per second"),
-    Column::new("tasklet", "taskl", 5, Unit::Number, tasklet)
+    Column::new("tasklet", 7, Unit::Number, tasklet)
         .prio(HIDDEN)
         .write(tasklet_cell)
         .about("TASKLET: % of the core (eBPF), or per second"),
-    Column::new("hrtimer", "hrtim", 5, Unit::Number, hrtimer)
+    Column::new("hrtimer", 7, Unit::Number, hrtimer)
         .prio(HIDDEN)
         .write(hrtimer_cell)
         .about("HRTIMER: % of the core (eBPF), or per second"),
@@ -223,7 +223,7 @@ impl Table for Softirq {
         mark + soft_pct(cx, r).map_or(0.0, |s| ((s - 5.0) / 10.0).round().max(0.0))
     }
     fn offers(&self, cx: &Cx<'_>, column: &'static str) -> bool {
-        timed(cx).is_some() || !matches!(column, "longest" | "irqs")
+        timed(cx).is_some() || !matches!(column, "max" | "irq/s")
     }
     fn search(&self, _cx: &Cx<'_>, r: CpuId, out: &mut String) {
         let _ = write!(out, "{r}");

@@ -140,7 +140,7 @@ fn state(cx: &Cx<'_>, r: SockRow) -> Value {
 }
 fn state_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
     let short = match (r.get(cx), r.unix(cx)) {
-        (Some((t, i)), _) if t.inet.proto[i] == Proto::Udp => "UD",
+        (Some((t, i)), _) if t.inet.proto[i] == Proto::Udp => "UDP",
         (Some((t, i)), _) => short(t.inet.state[i]),
         (None, Some((t, i))) => short(t.unix.state[i]),
         (None, None) => "",
@@ -149,17 +149,17 @@ fn state_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
 }
 fn short(state: SockState) -> &'static str {
     match state.0 {
-        1 => "ES",
-        2 => "SS",
-        3 | 12 => "SR",
-        4 => "F1",
-        5 => "F2",
-        6 => "TW",
-        7 => "UC",
-        8 => "CW",
-        9 => "LA",
-        10 => "LI",
-        11 => "CL",
+        1 => "ESTAB",
+        2 => "SYN-S",
+        3 | 12 => "SYN-R",
+        4 => "FIN-W1",
+        5 => "FIN-W2",
+        6 => "T-WAIT",
+        7 => "UNCONN",
+        8 => "C-WAIT",
+        9 => "L-ACK",
+        10 => "LISTEN",
+        11 => "CLOSNG",
         _ => "??",
     }
 }
@@ -340,70 +340,60 @@ fn netns(cx: &Cx<'_>, r: SockRow) -> Value {
 }
 
 static COLUMNS: [Column<SockRow>; 28] = [
-    Column::new("state", "st", 2, Unit::Text, state)
+    Column::new("state", 6, Unit::Text, state)
         .prio(0)
         .write(state_cell)
-        .about("TCP state: ES SS SR F1 F2 TW CW LA LI CL, UD for UDP"),
-    Column::new("local", "local", 16, Unit::Endpoint, local)
+        .about("TCP state as in ss, CLOSE-WAIT as C-WAIT; UDP"),
+    Column::new("local", 16, Unit::Endpoint, local)
         .prio(1)
         .grow(47)
         .write(local_cell)
         .about("local end; UNIX: name, @ when abstract, * and inode when it has none"),
-    Column::new("peer", "peer", 15, Unit::Endpoint, peer)
+    Column::new("peer", 15, Unit::Endpoint, peer)
         .prio(0)
         .grow(47)
         .about("remote end; UNIX: * and the peer's inode"),
-    Column::new("owner", "owner", 12, Unit::Task, owner)
-        .prio(7)
-        .grow(24)
-        .about("process that holds it"),
-    Column::new("rto", "rto", 5, Unit::Time, rto).prio(2).about("retransmission timeout"),
-    Column::new("backoff", "bo", 2, Unit::Count, backoff)
+    Column::new("owner", 12, Unit::Task, owner).prio(7).grow(24).about("process that holds it"),
+    Column::new("rto", 5, Unit::Time, rto).prio(2).about("retransmission timeout"),
+    Column::new("backoff", 7, Unit::Count, backoff)
         .prio(5)
         .about("exponential backoff of the timer"),
-    Column::new("retrans", "ret", 3, Unit::Count, retrans)
+    Column::new("retr", 4, Unit::Count, retrans)
         .prio(3)
         .about("timeouts or probes without an answer"),
-    Column::new("sendq", "sendq", 9, Unit::Bytes, wqueue)
+    Column::new("sendq", 9, Unit::Bytes, wqueue)
         .prio(2)
         .write(send_cell)
         .about("send buffer against its limit; LISTEN: accept queue"),
-    Column::new("recvq", "recvq", 9, Unit::Bytes, rqueue)
+    Column::new("recvq", 9, Unit::Bytes, rqueue)
         .prio(4)
         .write(recv_cell)
         .about("receive buffer against its limit"),
-    Column::new("stall", "stall", 5, Unit::Time, stall)
+    Column::new("stall", 5, Unit::Time, stall)
         .prio(6)
         .about("nothing acknowledged, or read, for so long"),
-    Column::new("timer", "timer", 9, Unit::Text, timer).prio(8).about("timer that runs"),
-    Column::new("netns", "netns", 10, Unit::Text, netns)
-        .prio(9)
-        .grow(16)
-        .about("network namespace"),
-    Column::new("rtt", "rtt", 5, Unit::Time, rtt).prio(10).about("smoothed round-trip time"),
-    Column::new("cwnd", "cwnd", 5, Unit::Count, cwnd).prio(11).about("congestion window, segments"),
-    Column::new("proto", "proto", 5, Unit::Text, proto)
-        .prio(HIDDEN)
-        .about("tcp, mptcp, udp or unix"),
-    Column::new("dport", "dport", 5, Unit::Count, dport).prio(HIDDEN).about("remote port"),
-    Column::new("sport", "sport", 5, Unit::Count, sport).prio(HIDDEN).about("local port"),
-    Column::new("comm", "comm", 12, Unit::Text, owner).prio(HIDDEN).about("process that holds it"),
-    Column::new("pid", "pid", 7, Unit::Count, pid).prio(HIDDEN).about("its process id"),
-    Column::new("uid", "uid", 6, Unit::Count, uid).prio(HIDDEN).about("its user id"),
-    Column::new("w", "w", 5, Unit::Bytes, skmem_w).prio(HIDDEN).about("skmem: write queue"),
-    Column::new("tb", "tb", 5, Unit::Bytes, skmem_tb).prio(HIDDEN).about("skmem: send limit"),
-    Column::new("r", "r", 5, Unit::Bytes, skmem_r).prio(HIDDEN).about("skmem: receive queue"),
-    Column::new("rb", "rb", 5, Unit::Bytes, skmem_rb).prio(HIDDEN).about("skmem: receive limit"),
-    Column::new("t", "t", 5, Unit::Bytes, skmem_t)
+    Column::new("timer", 9, Unit::Text, timer).prio(8).about("timer that runs"),
+    Column::new("netns", 10, Unit::Text, netns).prio(9).grow(16).about("network namespace"),
+    Column::new("rtt", 5, Unit::Time, rtt).prio(10).about("smoothed round-trip time"),
+    Column::new("cwnd", 5, Unit::Count, cwnd).prio(11).about("congestion window, segments"),
+    Column::new("proto", 5, Unit::Text, proto).prio(HIDDEN).about("tcp, mptcp, udp or unix"),
+    Column::new("dport", 5, Unit::Count, dport).prio(HIDDEN).about("remote port"),
+    Column::new("sport", 5, Unit::Count, sport).prio(HIDDEN).about("local port"),
+    Column::new("comm", 12, Unit::Text, owner).prio(HIDDEN).about("process that holds it"),
+    Column::new("pid", 7, Unit::Count, pid).prio(HIDDEN).about("its process id"),
+    Column::new("uid", 6, Unit::Count, uid).prio(HIDDEN).about("its user id"),
+    Column::new("w", 5, Unit::Bytes, skmem_w).prio(HIDDEN).about("skmem: write queue"),
+    Column::new("tb", 5, Unit::Bytes, skmem_tb).prio(HIDDEN).about("skmem: send limit"),
+    Column::new("r", 5, Unit::Bytes, skmem_r).prio(HIDDEN).about("skmem: receive queue"),
+    Column::new("rb", 5, Unit::Bytes, skmem_rb).prio(HIDDEN).about("skmem: receive limit"),
+    Column::new("t", 5, Unit::Bytes, skmem_t)
         .prio(HIDDEN)
         .about("skmem: handed to qdisc or driver"),
-    Column::new("drops", "drops", 5, Unit::Count, drops)
+    Column::new("drops", 5, Unit::Count, drops)
         .prio(HIDDEN)
         .about("dropped by this socket since it was created"),
-    Column::new("snd_wnd", "swnd", 5, Unit::Bytes, snd_wnd)
-        .prio(HIDDEN)
-        .about("window of the peer"),
-    Column::new("total_retrans", "tretr", 5, Unit::Count, total_retrans)
+    Column::new("snd_wnd", 7, Unit::Bytes, snd_wnd).prio(HIDDEN).about("window of the peer"),
+    Column::new("total_retrans", 13, Unit::Count, total_retrans)
         .prio(HIDDEN)
         .about("segments retransmitted since it was created"),
 ];
