@@ -96,7 +96,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
     let mut queues: BTreeMap<CpuId, Vec<Waiter<'_>>> = BTreeMap::new();
     let all = threads(w);
-    let crowded = crowded(cpus, &all);
+    let crowded = crowded(w, cpus, &all);
     for t in all {
         if let Some((cpu, waiter)) = waiter(w, cpus, bpf, &crowded, t) {
             queues.entry(cpu).or_default().push(waiter);
@@ -171,9 +171,10 @@ fn matters(t: &ThreadWait) -> bool {
 
 /// CPUs without idle time for which threads always wait. There even short waits delay work: each
 /// request waits for all the others.
-fn crowded(cpus: &CpuFigures, threads: &[&ThreadWait]) -> BTreeSet<CpuId> {
+fn crowded(w: &Window<'_>, cpus: &CpuFigures, threads: &[&ThreadWait]) -> BTreeSet<CpuId> {
     let mut sums: BTreeMap<CpuId, f64> = BTreeMap::new();
-    for t in threads.iter().filter(|t| matters(t)) {
+    // One long wait may be sleep; a crowd waits often.
+    for t in threads.iter().filter(|t| matters(t) && !may_be_sleep(w, t)) {
         if let Some(cpu) = t.thread.last_cpu {
             *sums.entry(cpu).or_default() += t.wait_ms_s();
         }
