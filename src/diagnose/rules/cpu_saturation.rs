@@ -1,7 +1,7 @@
 //! `cpu-saturation`: more threads are runnable than there are CPUs.
 
 use super::common::lasting::lasting;
-use super::common::tasks::{self, SCHED_IDLE};
+use super::common::tasks::{self, is_niced};
 use super::common::text::time;
 use crate::diagnose::rules::prelude::*;
 use crate::model::derive::Derived;
@@ -10,7 +10,7 @@ use crate::model::derive::cpu::ThreadWait;
 /// cpu PSI some, %.
 const WAITING: f64 = 40.0;
 const WAITING_CRIT: f64 = 80.0;
-/// Idle time, %.
+/// Idle time and what niced threads use, %. Steal is neither.
 const IDLE: f64 = 10.0;
 /// How long the critical threshold must be exceeded, and within which time.
 const CRIT_FOR: Duration = Duration::from_secs(30);
@@ -21,9 +21,6 @@ const RUNNING: f64 = 2.0;
 const CLEAR: f64 = 0.7;
 const IDLE_CLEAR: f64 = 20.0;
 
-/// Threads from this nice value on, and SCHED_IDLE threads, do not count.
-const NICE: i8 = 10;
-
 /// Steal, %, from which the CPUs are taken away rather than short.
 const STOLEN: f64 = 10.0;
 
@@ -32,7 +29,8 @@ static DOC: RuleDoc = RuleDoc {
     title: "all CPUs are busy and runnable threads wait for one",
     condition: "Tasks wait for a CPU 40% or more of the time (cpu PSI some) with 10% idle or \
         less, for 8 of 10 s. Critical at 80% or more for 30 s. Without PSI: two or more \
-        runnable tasks per CPU. Clears below 28%, or above 20% idle.",
+        runnable tasks per CPU. Clears below 28%, or above 20% idle. What niced threads use \
+        counts as idle.",
     look_alikes: "Busy CPUs without a queue: one thread per CPU, nothing waits. Niced batch \
         jobs (nice 10 or more, SCHED_IDLE) are meant to wait and do not count. Threads that \
         wait while a CPU is idle (runq-latency-idle-elsewhere) or that a quota throttles \
@@ -51,7 +49,7 @@ pub(super) static RULE: Rule =
     Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Cpu], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-    let Some(idle) = idle(w.derived) else { return };
+    let Some(idle) = tasks::spare(w, w.derived) else { return };
     let psi = w.recent(3).find_map(|d| d.psi?.cpu_some);
     // PSI includes niced threads.
     let asleep = asleep(w);
@@ -81,10 +79,6 @@ struct Pressure {
     counted: f64,
 }
 
-fn is_nice(t: &ThreadWait) -> bool {
-    t.thread.nice.is_some_and(|n| n >= NICE) || t.thread.policy == Some(SCHED_IDLE)
-}
-
 fn sum(sum: f64, t: &ThreadWait) -> f64 {
     sum + t.wait_ms_s()
 }
@@ -92,7 +86,7 @@ fn sum(sum: f64, t: &ThreadWait) -> f64 {
 /// Wait of threads that are not niced and may have slept meanwhile, ms/s.
 fn asleep(w: &Window<'_>) -> f64 {
     let Some(sched) = w.derived.sched.as_ref() else { return 0.0 };
-    let ordinary = sched.threads.iter().filter(|t| !is_nice(t));
+    let ordinary = sched.threads.iter().filter(|t| !is_niced(t));
     let asleep: Vec<&ThreadWait> = ordinary.filter(|t| tasks::may_be_sleep(w, t)).collect();
     // Where many look like that they are a queue of fifty threads per CPU.
     let few = asleep.len() as f64 <= 2.0 * f64::from(w.host.cpus.max(1));
@@ -113,7 +107,7 @@ fn counted(w: &Window<'_>, d: &Derived, psi: f64, asleep: f64) -> f64 {
 fn ordinary(w: &Window<'_>, d: &Derived, psi: f64, asleep: f64) -> Option<f64> {
     let sched = d.sched.as_ref()?;
     let cpus = f64::from(w.host.cpus.max(1));
-    let nice = sched.threads.iter().filter(|t| is_nice(t)).fold(0.0, sum);
+    let nice = sched.threads.iter().filter(|t| is_niced(t)).fold(0.0, sum);
     let all = if sched.cpus.is_empty() {
         sched.threads.iter().fold(0.0, sum).max(psi * 10.0 * cpus)
     } else {
@@ -121,12 +115,6 @@ fn ordinary(w: &Window<'_>, d: &Derived, psi: f64, asleep: f64) -> Option<f64> {
     };
     // 1 ms/s is a tenth of a percent.
     (nice > 0.0).then(|| (all - nice - asleep).max(0.0) / 10.0 / cpus)
-}
-
-/// Idle time including iowait, %. Steal is not idle time.
-fn idle(d: &Derived) -> Option<f64> {
-    let t = d.cpu.as_ref()?.total?;
-    Some(t.idle + t.iowait)
 }
 
 fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) -> Fire {
@@ -138,6 +126,8 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) ->
     let crit = bad >= CRIT_FOR && psi.is_some_and(|p| p.counted >= WAITING_CRIT);
     let severity = if crit { Severity::Crit } else { Severity::Warn };
     let busy = 100.0 - idle;
+    let total = w.derived.cpu.as_ref().and_then(|c| c.total);
+    let niced = idle - total.map_or(idle, |t| t.idle + t.iowait);
     let mut f = match psi {
         Some(p) => Fire::new(
             severity,
@@ -172,7 +162,11 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) ->
         }
         None => f.missing.push("how much tasks wait (no /proc/pressure)".to_owned()),
     }
-    let text = format!("idle {idle:.0}%");
+    let text = if niced >= 1.0 {
+        format!("idle {:.0}%, used by niced threads {niced:.0}%", idle - niced)
+    } else {
+        format!("idle {idle:.0}%")
+    };
     f.evidence.push(Evidence::new("idle", idle, "%", text).over(IDLE));
     if let Some(n) = queue {
         let text = format!("{n:.0} runnable tasks on {} CPUs", w.host.cpus);
@@ -180,7 +174,7 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) ->
     }
     f.evidence.extend(tasks::waiting(w));
     f.examples = tasks::waiters(w).into_iter().map(tasks::name).collect();
-    if let Some(steal) = w.derived.cpu.as_ref().and_then(|c| c.total).map(|t| t.steal) {
+    if let Some(steal) = total.map(|t| t.steal) {
         let text = format!("steal {steal:.0}%");
         if steal < STOLEN {
             f.ruled_out.push(RuledOut::new("cpu-steal", text));

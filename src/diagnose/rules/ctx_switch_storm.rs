@@ -87,9 +87,7 @@ fn usual(w: &Window<'_>) -> Option<f64> {
 fn idle(w: &Window<'_>) -> Option<f64> {
     let now = w.tick.mono;
     let recent = w.recent(usize::MAX).take_while(|d| now.since(d.mono) <= SKIP);
-    let totals = recent.filter_map(|d| d.cpu.as_ref()?.total);
-    // What niced tasks use, any other task can have.
-    median(&mut totals.map(|t| t.idle + t.iowait + t.nice).collect::<Vec<_>>())
+    median(&mut recent.filter_map(|d| tasks::spare(w, d)).collect::<Vec<_>>())
 }
 
 fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<f64>) -> Fire {

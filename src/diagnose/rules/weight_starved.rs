@@ -5,7 +5,6 @@ use super::common::tasks;
 use crate::diagnose::rules::prelude::*;
 use crate::model::derive::cgroups::CgroupFigures;
 use crate::model::derive::cpu::ThreadWait;
-use crate::model::derive::rate::per_second;
 use crate::model::subject::{CgroupId, is_within};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -232,7 +231,7 @@ fn of_group<'a>(known: &[&'a ThreadWait], group: &str) -> impl Iterator<Item = &
 }
 
 fn run_ms_s<'a>(threads: impl Iterator<Item = &'a ThreadWait>) -> f64 {
-    let each = threads.filter_map(|t| per_second(t.run_ns as f64 / 1e6, t.dt));
+    let each = threads.filter_map(tasks::run_ms_s);
     each.fold(0.0, |sum, ms| sum + ms)
 }
 

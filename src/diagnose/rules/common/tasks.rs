@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::super::super::{Evidence, Window};
 use super::text::{count, rate};
 use crate::collect::processes::BlockedTask;
+use crate::model::derive::Derived;
 use crate::model::derive::cpu::ThreadWait;
+use crate::model::derive::rate::per_second;
 use crate::model::subject::TaskId;
 
 /// Maximum number of threads named in a finding.
@@ -16,6 +18,32 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// `SCHED_IDLE`: threads that run only when no other thread wants to.
 pub(crate) const SCHED_IDLE: u32 = 5;
+
+/// Threads from this nice value on, and SCHED_IDLE threads, are meant to wait for the others.
+const NICE: i8 = 10;
+
+/// Is this thread meant to wait for the others?
+pub(crate) fn is_niced(t: &ThreadWait) -> bool {
+    t.thread.nice.is_some_and(|n| n >= NICE) || t.thread.policy == Some(SCHED_IDLE)
+}
+
+/// CPU time that any thread can have at once, % of all CPUs: idle, or used by niced threads.
+pub(crate) fn spare(w: &Window<'_>, d: &Derived) -> Option<f64> {
+    let t = d.cpu.as_ref()?.total?;
+    let percent = |ms_s: f64| ms_s / 10.0 / f64::from(w.host.cpus.max(1));
+    let threads = d.sched.as_ref().map_or(&[][..], |s| &s.threads);
+    let run = |which: fn(&&ThreadWait) -> bool| {
+        percent(threads.iter().filter(which).filter_map(run_ms_s).fold(0.0, |sum, ms| sum + ms))
+    };
+    // `nice` of /proc/stat counts user time, that of threads which live for milliseconds as well.
+    let slightly = run(|t| !is_niced(t) && t.thread.nice.is_some_and(|n| n > 0));
+    Some(t.idle + t.iowait + run(|t| is_niced(t)).max(t.nice - slightly))
+}
+
+/// CPU time of a thread, ms/s.
+pub(crate) fn run_ms_s(t: &ThreadWait) -> Option<f64> {
+    per_second(t.run_ns as f64 / 1e6, t.dt)
+}
 
 /// Waits this long (ms) at fewer than this many slices per second may be sleep that the kernel
 /// counts as run_delay.
