@@ -22,9 +22,7 @@ impl Exit {
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {
-            Self::Ok => {
-                "no findings at warn or worse in what could be read, or the console was closed"
-            }
+            Self::Ok => "no findings at warn or worse, or the console was closed",
             Self::Findings => "findings at warn or worse (check, explain)",
             Self::Usage => "invalid command line, or no terminal for the console",
             Self::CannotCollect => "cannot read the kernel or the file, or cannot record",

@@ -256,7 +256,7 @@ impl<'a> Ends<'a> {
 fn tables<'a>(w: &'a Window<'_>) -> impl Iterator<Item = &'a NetnsTable> {
     let s = &w.tick.samples;
     let samples = [s.sockets.as_ref(), s.netns_sockets.as_ref()];
-    samples.into_iter().flatten().flat_map(|s| &s.data.spaces)
+    samples.into_iter().flatten().flat_map(|s| s.data.spaces.iter().map(|t| &**t))
 }
 
 fn listeners(w: &Window<'_>) -> HashMap<(NetnsId, u16), Vec<Endpoint>> {

@@ -169,7 +169,7 @@ fn is_field(s: &str) -> bool {
 
 fn find(columns: &[ColumnInfo], field: &str) -> Option<usize> {
     let same = |s: &str| s.eq_ignore_ascii_case(field);
-    columns.iter().position(|c| same(c.key))
+    columns.iter().position(|c| same(c.key) || same(c.also))
 }
 
 /// A typed number in the column's base unit.
@@ -204,7 +204,14 @@ mod tests {
     use super::*;
 
     fn columns() -> Vec<ColumnInfo> {
-        let col = |key, unit| ColumnInfo { key, help: "", priority: 1, unit, first: First::High };
+        let col = |key, unit| ColumnInfo {
+            key,
+            also: key,
+            help: "",
+            priority: 1,
+            unit,
+            first: First::High,
+        };
         vec![
             col("state", Unit::Text),
             col("rto", Unit::Time),

@@ -95,6 +95,8 @@ pub enum Cell {
 pub struct Column<R> {
     /// Its name everywhere: head of the column, chooser, field of the filter.
     pub key: &'static str,
+    /// What a filter may call it as well: the name in `ss`.
+    pub also: &'static str,
     /// One line of help.
     pub help: &'static str,
     /// Columns it needs.
@@ -129,7 +131,24 @@ impl<R> Column<R> {
             Unit::Text | Unit::Endpoint | Unit::Task | Unit::Path => First::Low,
             _ => First::High,
         };
-        Self { key, help: "", width, max: width, priority: 1, unit, first, value, cell: None }
+        Self {
+            key,
+            also: key,
+            help: "",
+            width,
+            max: width,
+            priority: 1,
+            unit,
+            first,
+            value,
+            cell: None,
+        }
+    }
+    /// Sets the other name for filters.
+    #[must_use]
+    pub const fn also(mut self, name: &'static str) -> Self {
+        self.also = name;
+        self
     }
     /// Sets the priority.
     #[must_use]
@@ -169,6 +188,8 @@ pub struct ColumnInfo {
     /// As in [`Column`].
     pub key: &'static str,
     /// As in [`Column`].
+    pub also: &'static str,
+    /// As in [`Column`].
     pub help: &'static str,
     /// As in [`Column`].
     pub priority: u8,
@@ -180,7 +201,14 @@ pub struct ColumnInfo {
 
 impl<R> From<&Column<R>> for ColumnInfo {
     fn from(c: &Column<R>) -> Self {
-        Self { key: c.key, help: c.help, priority: c.priority, unit: c.unit, first: c.first }
+        Self {
+            key: c.key,
+            also: c.also,
+            help: c.help,
+            priority: c.priority,
+            unit: c.unit,
+            first: c.first,
+        }
     }
 }
 

@@ -325,15 +325,15 @@ fn what_is_a_maximum_says_so_and_is_one() {
     }
     let mut c = real(idle, BIG, 30);
     let t = c.keys("2").text();
-    assert!(row(&t, "loop0 L").contains("L max 0 ") && t.contains("await max - "), "{t}");
+    assert!(row(&t, "loop0 qlen").contains("qlen max 0 ") && t.contains("await max - "), "{t}");
     let t = c.keys("<enter>").text();
     assert!(row(&t, "util %").ends_with("0  max 0"), "{t}");
     assert!(row(&t, "await  ").trim_end().ends_with("n/a  max n/a"), "{t}");
     let mut c = real(was_busy, BIG, 30);
     c.keys("2/vda<enter>");
     let t = c.text();
-    assert!(row(&t, "vda L").contains("vda L max 40 "), "{t}");
-    assert!(row(&t, "vda L").contains("await max 40ms"), "{t}");
+    assert!(row(&t, "vda qlen").contains("vda qlen max 40 "), "{t}");
+    assert!(row(&t, "vda qlen").contains("await max 40ms"), "{t}");
 }
 
 /// A connection of a container retransmits.

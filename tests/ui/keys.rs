@@ -500,7 +500,7 @@ fn a_capped_disk_shows_its_limit() {
     let line = text.lines().find(|l| l.contains("behaves like")).expect("a limit");
     // 16800 reads/s at 128 s of requests a second, from the first sick tick on.
     assert!(
-        line.contains("behaves like 16.8k IOPS") && line.contains("samples at L 128"),
+        line.contains("behaves like 16.8k IOPS") && line.contains("samples at queue length 128"),
         "{line}"
     );
     assert!(text.contains("no burst: the load began at this rate"));

@@ -77,7 +77,7 @@ fn layer(what: &str, d: &DiskFigures, tone: Tone) -> Line {
     let name = text::cut(&text::clean(&d.name), 14).into_owned();
     line.add(
         format!(
-            "{name:<15} L {:<6} await {:<6} r/s {:<6} w/s {:<6} util {}%",
+            "{name:<12} qlen {:<6} await {:<6} r/s {:<6} w/s {:<6} util {}%",
             units::count(d.aqu_sz),
             d.await_ms.map_or("-".to_owned(), units::millis),
             units::count(d.r_s),
@@ -229,7 +229,7 @@ fn limits(d: &DiskFigures) -> Vec<Line> {
         let (low, high) = (units::count(p.queue.0), units::count(p.queue.1));
         let at = if low == high { low } else { format!("{low} to {high}") };
         let varies = units::pct(100.0 * p.variation);
-        let text = format!("   {} samples at L {at}, varying by {varies}%", p.points);
+        let text = format!("   {} samples at queue length {at}, varying by {varies}%", p.points);
         line.add(text, Tone::Dim);
         out.push(line);
         out.push(field(

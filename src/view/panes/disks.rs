@@ -203,7 +203,7 @@ static COLUMNS: [Column<DiskRef>; 21] = [
     Column::new("r/s", 5, Unit::Number, r_s).prio(3).about("reads completed per second"),
     Column::new("w/s", 5, Unit::Number, w_s).prio(3).about("writes completed per second"),
     Column::new("B/s", 5, Unit::Bytes, bytes_s).prio(4).about("bytes per second"),
-    Column::new("aqu-sz", 6, Unit::Number, queue)
+    Column::new("qlen", 5, Unit::Number, queue)
         .prio(1)
         .about("mean queue: requests waiting or in the device"),
     Column::new("await", 5, Unit::Time, await_s)
@@ -283,15 +283,16 @@ fn charts(inner: Size) -> u16 {
 /// now stands in the row.
 fn chart_lines(cx: &Cx<'_>, id: DiskId, name: &str, inner: Size) -> Vec<Line> {
     let name = text::cut(name, 9);
-    let other = text::width(&name) + 30;
-    let n = (usize::from(inner.w).saturating_sub(other) / 2).clamp(4, 60);
+    let other = text::width(&name) + 31;
+    let n = (usize::from(inner.w).saturating_sub(other) / 2).clamp(2, 60);
     let (l, most_l) = series::spark(cx, n, 1.0, |d| d.disk(id).map(|d| d.aqu_sz));
     let (a, most_a) = series::spark(cx, n, 0.1, |d| d.disk(id).and_then(|d| d.await_ms));
     // Without a request there is no await; that is not unknown.
     let show = |v: Option<f64>, write: fn(f64) -> String| v.map_or("-".to_owned(), write);
-    let mut line = Line::of(format!(" {name} L max {:<5} ", show(most_l, units::count)), Tone::Dim);
+    let mut line =
+        Line::of(format!(" {name} qlen max {:<4} ", show(most_l, units::count)), Tone::Dim);
     line.push(Piece::Spark(l, Tone::Plain));
-    line.add(format!(" await max {:<5} ", show(most_a, units::millis)), Tone::Dim);
+    line.add(format!(" await max {:<4} ", show(most_a, units::millis)), Tone::Dim);
     line.push(Piece::Spark(a, Tone::Plain));
     let psi = cx.now.derived.psi;
     let show =

@@ -140,7 +140,7 @@ fn state(cx: &Cx<'_>, r: SockRow) -> Value {
 }
 fn state_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
     let short = match (r.get(cx), r.unix(cx)) {
-        (Some((t, i)), _) if t.inet.proto[i] == Proto::Udp => "UDP",
+        (Some((t, i)), _) if t.inet.proto[i] == Proto::Udp => "UD",
         (Some((t, i)), _) => short(t.inet.state[i]),
         (None, Some((t, i))) => short(t.unix.state[i]),
         (None, None) => "",
@@ -149,17 +149,17 @@ fn state_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
 }
 fn short(state: SockState) -> &'static str {
     match state.0 {
-        1 => "ESTAB",
-        2 => "SYN-S",
-        3 | 12 => "SYN-R",
-        4 => "FIN-W1",
-        5 => "FIN-W2",
-        6 => "T-WAIT",
-        7 => "UNCONN",
-        8 => "C-WAIT",
-        9 => "L-ACK",
-        10 => "LISTEN",
-        11 => "CLOSNG",
+        1 => "ES",
+        2 => "SS",
+        3 | 12 => "SR",
+        4 => "F1",
+        5 => "F2",
+        6 => "TW",
+        7 => "UC",
+        8 => "CW",
+        9 => "LA",
+        10 => "LI",
+        11 => "CL",
         _ => "??",
     }
 }
@@ -340,10 +340,11 @@ fn netns(cx: &Cx<'_>, r: SockRow) -> Value {
 }
 
 static COLUMNS: [Column<SockRow>; 28] = [
-    Column::new("state", 6, Unit::Text, state)
+    Column::new("st", 2, Unit::Text, state)
+        .also("state")
         .prio(0)
         .write(state_cell)
-        .about("TCP state as in ss, CLOSE-WAIT as C-WAIT; UDP"),
+        .about("TCP state: ES SS SR F1 F2 TW CW LA LI CL, UD for UDP"),
     Column::new("local", 16, Unit::Endpoint, local)
         .prio(1)
         .grow(47)
@@ -356,7 +357,7 @@ static COLUMNS: [Column<SockRow>; 28] = [
     Column::new("owner", 12, Unit::Task, owner).prio(7).grow(24).about("process that holds it"),
     Column::new("rto", 5, Unit::Time, rto).prio(2).about("retransmission timeout"),
     Column::new("backoff", 7, Unit::Count, backoff)
-        .prio(5)
+        .prio(6)
         .about("exponential backoff of the timer"),
     Column::new("retr", 4, Unit::Count, retrans)
         .prio(3)
@@ -370,7 +371,7 @@ static COLUMNS: [Column<SockRow>; 28] = [
         .write(recv_cell)
         .about("receive buffer against its limit"),
     Column::new("stall", 5, Unit::Time, stall)
-        .prio(6)
+        .prio(5)
         .about("nothing acknowledged, or read, for so long"),
     Column::new("timer", 9, Unit::Text, timer).prio(8).about("timer that runs"),
     Column::new("netns", 10, Unit::Text, netns).prio(9).grow(16).about("network namespace"),
