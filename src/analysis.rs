@@ -4,15 +4,16 @@
 //! computes anything of its own. Pure: time comes from the ticks.
 
 mod note;
+pub mod outline;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::collect::Interest;
 use crate::diagnose::{Engine, Findings};
-use crate::model::derive::{Derived, Deriver};
+use crate::metrics::history::{History, MIN_MOMENTS, Window};
+use crate::metrics::{Derived, Deriver};
 use crate::model::heap::Heap;
-use crate::model::history::{History, MIN_MOMENTS, Window};
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::Seq;
 

@@ -1,7 +1,7 @@
 //! stallscope: where is the work on this box stuck, and why.
 //!
 //! ```text
-//!  kernel --collect/--> source/ --Arc<Tick>--> analysis (model/: history, figures; diagnose/: findings)
+//!  kernel --collect/--> source/ --Arc<Tick>--> analysis (metrics/: figures; diagnose/: findings)
 //!                                                 |                    |
 //!                                            view/ --Vm--> ui/      report/
 //! ```
@@ -15,7 +15,8 @@
 //! | [`collect`] | read the kernel, one file per collector | know of rules, filters, screens |
 //! | [`source`] | turn readings into ticks | judge |
 //! | [`paste`] | turn pasted text into a tick | judge |
-//! | [`model`] | figures, history | clock, files, environment |
+//! | [`model`] | ids, times, the tick | clock, files, environment |
+//! | [`metrics`] | rates and figures of ticks, and their history | clock, files, environment |
 //! | [`diagnose`] | rules and the engine | clock, files, state in rules |
 //! | [`analysis`] | the fold that all front ends share | clock, files |
 //! | [`recording`] | ticks in a file, and back | know of rules, screens |
@@ -26,6 +27,8 @@
 //! | [`cli`], [`config`] | what was typed, and what it means | read the kernel |
 //! | [`run`] | wire source, analysis and outlet for each command | judge |
 //! | [`help`] | what `stallscope help TOPIC` prints | anything else |
+//! | [`moment`] | times as people type them | ask what time it is |
+//! | [`text`] | untrusted text made safe to show | anything else |
 //! | [`rights`] | which thread keeps which capability | anything else |
 //! | [`signals`] | those that kill, and those that must not | anything else |
 //! | [`clock`] | ask the kernel for the time | anything else |
@@ -49,7 +52,9 @@ pub mod config;
 pub mod diagnose;
 pub mod exit;
 pub mod help;
+pub mod metrics;
 pub mod model;
+pub mod moment;
 pub mod paste;
 pub mod recording;
 pub mod replay;
@@ -58,5 +63,6 @@ pub mod rights;
 pub mod run;
 pub mod signals;
 pub mod source;
+pub mod text;
 pub mod ui;
 pub mod view;

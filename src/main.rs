@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use stallscope::cli::Cli;
-use stallscope::model::text::sanitize;
 use stallscope::run::{Exit, Stop, run};
+use stallscope::text::sanitize;
 
 fn main() -> ExitCode {
     stallscope::allocator::set_up();

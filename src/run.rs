@@ -22,8 +22,7 @@ use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
 use crate::config::{self, Environment};
 use crate::diagnose::{Engine, RULES, told};
 pub use crate::exit::Exit;
-use crate::model::history::DEFAULT_BUDGET;
-use crate::model::text::sanitize;
+use crate::metrics::history::DEFAULT_BUDGET;
 use crate::model::tick::Tick;
 use crate::paste;
 use crate::recording::Recorder;
@@ -31,6 +30,7 @@ use crate::report::{self, CheckReport, Observed};
 use crate::rights::{self, Duty};
 use crate::signals;
 use crate::source::{Event, Feed, live};
+use crate::text::sanitize;
 use crate::ui::{self, ExitReason};
 
 /// How long `doctor` waits for collectors that still open.

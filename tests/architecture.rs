@@ -71,13 +71,16 @@ const LAYERS: &[Layer] = &[
     // What a thread gives up, it gives up first: every layer that starts threads uses it.
     Layer { io: true, ..layer("rights", &[]) },
     layer("signals", &["model::time", "clock"]),
+    layer("text", &[]),
+    layer("moment", &["model::time"]),
     layer("model", &["collect"]),
+    layer("metrics", &["model", "collect"]),
     Layer { io: true, reader: true, ..layer("collect", &["model", "clock", "rights"]) },
-    layer("diagnose", &["model", "collect"]),
+    layer("diagnose", &["model", "metrics", "collect", "text"]),
     // What a timeline shows of a moment is the recording's type.
     layer(
         "analysis",
-        &["model", "diagnose", "collect", "recording::Note", "recording::FindingNote"],
+        &["model", "metrics", "diagnose", "collect", "recording::Note", "recording::FindingNote"],
     ),
     Layer {
         io: true,
@@ -87,16 +90,23 @@ const LAYERS: &[Layer] = &[
             &["model", "collect", "clock", "recording", "paste", "rights", "allocator"],
         )
     },
-    Layer { io: true, ..layer("recording", &["model", "collect", "clock", "rights"]) },
-    layer("paste", &["model", "collect"]),
+    Layer {
+        io: true,
+        ..layer("recording", &["model", "metrics", "collect", "text", "clock", "rights"])
+    },
+    layer("paste", &["model", "collect", "text"]),
     // Judges recordings: whoever judges live does it by the same means.
-    layer("replay", &["model", "diagnose", "analysis", "collect", "recording", "source", "rights"]),
-    layer("view", &["model", "diagnose", "analysis", "collect"]),
+    layer(
+        "replay",
+        &["model", "metrics", "diagnose", "analysis", "collect", "recording", "source", "rights"],
+    ),
+    layer("view", &["model", "metrics", "diagnose", "analysis", "collect", "moment", "text"]),
     // `clock` paces frames on slow links, `report::save` writes what `w` asks for.
     layer(
         "ui",
         &[
             "model",
+            "metrics",
             "diagnose",
             "analysis",
             "collect",
@@ -108,13 +118,30 @@ const LAYERS: &[Layer] = &[
             "report::save",
             "rights",
             "signals",
+            "text",
         ],
     ),
-    Layer { io: true, ..layer("report", &["model", "diagnose", "analysis", "collect", "rights"]) },
+    // `paste::understood` is what it says of a paste.
+    Layer {
+        io: true,
+        ..layer(
+            "report",
+            &[
+                "model",
+                "metrics",
+                "diagnose",
+                "analysis",
+                "collect",
+                "paste::understood",
+                "rights",
+                "text",
+            ],
+        )
+    },
     layer("exit", &[]),
     // Explains what other layers say of themselves: keys, rules, exit codes.
     layer("help", &["diagnose", "exit", "report::rules", "view"]),
-    layer("cli", &["collect", "help", "model::moment"]),
+    layer("cli", &["collect", "help", "moment"]),
     // What the console is told is the console's type.
     Layer { io: true, ..layer("config", &["cli", "collect", "diagnose", "model", "ui"]) },
     Layer {
@@ -131,7 +158,9 @@ const LAYERS: &[Layer] = &[
                 "diagnose",
                 "exit",
                 "help",
+                "metrics",
                 "model",
+                "moment",
                 "paste",
                 "recording",
                 "replay",
@@ -139,12 +168,13 @@ const LAYERS: &[Layer] = &[
                 "rights",
                 "signals",
                 "source",
+                "text",
                 "ui",
                 "view",
             ],
         )
     },
-    Layer { io: true, ..layer("main", &["cli", "run", "model::text", "allocator"]) },
+    Layer { io: true, ..layer("main", &["cli", "run", "text", "allocator"]) },
     layer("lib", &[]),
 ];
 
@@ -158,7 +188,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 ];
 
 /// Pure layers: a function of ticks, nothing else. Not even the names of clock types.
-const PURE: &[&str] = &["model", "diagnose", "analysis", "view"];
+const PURE: &[&str] = &["text", "moment", "model", "metrics", "diagnose", "analysis", "view"];
 
 const IO_WORDS: &[&str] = &[
     "std::fs",
@@ -182,9 +212,9 @@ const TERMINAL_WORDS: &[&str] = &["ratatui", "crossterm"];
 
 /// A source file, cut for scanning.
 struct Source {
-    /// Path below `src`, such as `model/derive/rate.rs`.
+    /// Path below `src`, such as `metrics/disks/caps.rs`.
     path: String,
-    /// Module path, such as `["model", "derive", "rate"]`.
+    /// Module path, such as `["metrics", "disks", "caps"]`.
     module: Vec<String>,
     /// Without comments, literals and test code.
     code: String,

@@ -109,7 +109,7 @@ fn usage_errors_are_code_2() {
 #[test]
 fn usage_errors_repeat_no_escapes() {
     let evil = "b\n\x1b[31m\u{9b}2J\u{202e}";
-    let harmless = |c: char| c == '\n' || stallscope::model::text::is_plain(c);
+    let harmless = |c: char| c == '\n' || stallscope::text::is_plain(c);
     for args in [&["info", "a", evil][..], &["check", "--duration", evil], &[evil]] {
         let o = run(args);
         refused(&o, 2, "--help");

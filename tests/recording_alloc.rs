@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::Engine;
-use stallscope::model::history::DEFAULT_BUDGET;
+use stallscope::metrics::history::DEFAULT_BUDGET;
 use stallscope::recording::codec::flat::{Column, Flat, Part, token};
 use stallscope::recording::codec::wire::{Input, put_varint};
 use stallscope::recording::codec::{Recent, Stamp};

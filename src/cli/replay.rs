@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{ColorArg, GlyphArg};
-use crate::model::moment::Moment;
+use crate::moment::Moment;
 
 /// Arguments of `stallscope replay`.
 #[derive(Args, Debug)]

@@ -3,8 +3,9 @@
 //!
 //! A rule is one file under `rules/` and one line in [`RULES`]. It does no I/O, reads no clock
 //! and keeps no state: hold times, clear times and hysteresis are the engine's job, and the history
-//! of sockets and disks is kept in `model::derive`.
+//! of sockets and disks is kept in `metrics`.
 
+pub mod blind;
 pub mod engine;
 pub mod finding;
 mod heap;
@@ -25,7 +26,7 @@ pub(crate) use rules::common::enter::{Door, enter};
 pub use story::{Explains, Scope};
 
 use crate::collect::CollectorId;
-pub use crate::model::history::Window;
+pub use crate::metrics::history::Window;
 use crate::model::subject::Subject;
 
 /// A diagnosis rule.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::{Finding, Kind, Rule, RuleId};
 use crate::collect::sockets::{NetnsTable, SockState, map_v4};
-use crate::model::history::Window;
+use crate::metrics::history::Window;
 use crate::model::subject::{Endpoint, NetnsId, Subject, is_within};
 
 use std::time::Duration;

@@ -58,7 +58,7 @@ fn push(buf: &mut String, c: char) {
         '\u{2010}'..='\u{2015}' | '\u{2212}' => buf.push('-'),
         '\u{2018}' | '\u{2019}' => buf.push('\''),
         '\u{201c}' | '\u{201d}' => buf.push('"'),
-        c if crate::model::text::is_plain(c) => buf.push(c),
+        c if crate::text::is_plain(c) => buf.push(c),
         _ => {}
     }
 }
@@ -125,7 +125,7 @@ mod tests {
         #[test]
         fn no_control_survives(raw in proptest::collection::vec(any::<u8>(), 0..80)) {
             let text = plain(&raw);
-            prop_assert!(text.chars().all(|c| c == '\t' || crate::model::text::is_plain(c)));
+            prop_assert!(text.chars().all(|c| c == '\t' || crate::text::is_plain(c)));
             prop_assert_eq!(plain(text.as_bytes()), text);
         }
     }

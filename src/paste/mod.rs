@@ -26,15 +26,16 @@ mod prompt;
 mod ss;
 mod sysstat;
 mod top;
+pub mod understood;
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead};
 use std::sync::Arc;
 
-use crate::model::pasted::{FormatCount, Understood};
-use crate::model::text::sanitize;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::told::Told;
+use crate::text::sanitize;
+use understood::{FormatCount, Understood};
 
 /// Lines quoted that were not understood.
 const EXAMPLES: usize = 5;

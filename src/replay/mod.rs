@@ -26,8 +26,8 @@ pub mod whole;
 
 use crate::analysis::{Analysis, Checkpoint};
 use crate::diagnose::Engine;
-use crate::model::derive::MIN_SPAN;
-use crate::model::history::{DEFAULT_BUDGET, REACH, REACH_SAMPLES};
+use crate::metrics::MIN_SPAN;
+use crate::metrics::history::{DEFAULT_BUDGET, REACH, REACH_SAMPLES};
 use crate::source::replay::{Played, Tape};
 
 /// Ticks between two checkpoints, at first.

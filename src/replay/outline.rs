@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::outline::{Outline, Post, Sign, Spell, Stretch, Weight};
+use crate::analysis::outline::{Outline, Post, Sign, Spell, Stretch, Weight};
 use crate::model::time::Seq;
 use crate::recording::file::index::{GroupFinding, GroupIndex, RemarkAt};
 use crate::recording::{Gathered, Reader, Remark, Stamp};

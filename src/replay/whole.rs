@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::analysis::Analysis;
+use crate::diagnose::blind::{self, BlindSpot, blind_spots};
 use crate::diagnose::{Engine, Finding};
-use crate::model::blind::{self, BlindSpot, blind_spots};
-use crate::model::coverage::coverage;
-use crate::model::history::DEFAULT_BUDGET;
+use crate::metrics::coverage::coverage;
+use crate::metrics::history::DEFAULT_BUDGET;
 use crate::model::time::{MonoNs, WallNs};
 use crate::recording::file::damage::Damage;
 use crate::source::replay::{Played, Tape};

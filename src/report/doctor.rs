@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::collect::SignalStatus;
 use crate::collect::bpf::TESTED_KERNELS;
-use crate::model::blind::{self, blind_spots};
-use crate::model::coverage::coverage;
-use crate::model::text::sanitize;
+use crate::diagnose::blind::{self, blind_spots};
+use crate::metrics::coverage::coverage;
 use crate::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
+use crate::text::sanitize;
 
 /// The collectors that have said nothing yet.
 #[must_use]

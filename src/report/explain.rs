@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::CheckReport;
 use super::text;
 use crate::analysis::Analysis;
-use crate::model::derive::disks::DiskFigures;
-use crate::model::pasted::Understood;
+use crate::metrics::disks::DiskFigures;
 use crate::model::subject::DiskId;
-use crate::model::text::sanitize;
+use crate::paste::understood::Understood;
+use crate::text::sanitize;
 
 /// Disks whose figures are printed, the longest queue first.
 const DISKS: usize = 8;

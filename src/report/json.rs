@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::{CheckReport, rfc3339};
 use crate::diagnose::Finding;
 use crate::model::subject::Subject;
-use crate::model::text::is_plain;
 use crate::model::time::WallNs;
+use crate::text::is_plain;
 
 /// Version of the schema.
 pub const SCHEMA: u32 = 1;

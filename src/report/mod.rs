@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use crate::analysis::Analysis;
 use crate::collect::{Signal, SignalStatus};
+use crate::diagnose::blind::{self, BlindSpot, blind_spots};
 use crate::diagnose::{Finding, Findings, NotJudged, RULES, Severity};
-use crate::model::blind::{self, BlindSpot, blind_spots};
-use crate::model::coverage::coverage;
+use crate::metrics::coverage::coverage;
 use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
 

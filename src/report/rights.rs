@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 
-use crate::model::text::sanitize;
 use crate::rights::{Account, Held, TABLE, names};
+use crate::text::sanitize;
 
 /// Bytes that the kernel keeps of a thread's name.
 const COMM: usize = 15;

@@ -4,10 +4,9 @@ use std::fmt::Write as _;
 
 use super::{CheckReport, clock_time};
 use crate::collect::SignalStatus;
-use crate::diagnose::{Confidence, Finding, NotJudged, Severity};
-use crate::model::blind;
+use crate::diagnose::{Confidence, Finding, NotJudged, Severity, blind};
 use crate::model::subject::Subject;
-use crate::model::text::sanitize;
+use crate::text::sanitize;
 
 /// The whole report; ends with a newline.
 #[must_use]

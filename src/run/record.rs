@@ -17,9 +17,8 @@ use crate::cli::{RecordArgs, RecordTo, RotateArg, SyncArg};
 use crate::clock;
 use crate::collect::HostFs;
 use crate::diagnose::Engine;
-use crate::model::blind::{self, BlindSpot, blind_spots};
-use crate::model::coverage::coverage;
-use crate::model::text::sanitize;
+use crate::diagnose::blind::{self, BlindSpot, blind_spots};
+use crate::metrics::coverage::coverage;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::MonoNs;
 use crate::recording::Recorder;
@@ -30,6 +29,7 @@ use crate::recording::tools::thin::{Tier, Tiers};
 use crate::rights::Duty;
 use crate::signals::is_ignored;
 use crate::source::{Event, Feed, live};
+use crate::text::sanitize;
 use crate::view::units;
 
 /// History for the findings; nobody scrolls back here. Of a small box it holds the five minutes

@@ -24,9 +24,9 @@ use std::path::PathBuf;
 use jiff::tz::TimeZone;
 
 use crate::analysis::Analysis;
+use crate::analysis::outline::Goal;
 use crate::diagnose::Engine;
-use crate::model::history::DEFAULT_BUDGET;
-use crate::model::outline::Goal;
+use crate::metrics::history::DEFAULT_BUDGET;
 use crate::model::tick::HostInfo;
 use crate::model::time::WallNs;
 use crate::recording::Recorder;

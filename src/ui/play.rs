@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::event_loop::Console;
 use crate::analysis::Analysis;
+use crate::analysis::outline::Goal;
 use crate::clock;
-use crate::model::outline::Goal;
 use crate::model::time::{MonoNs, Seq};
 use crate::replay::player::{Answer, Judged, Next};
 use crate::view::state::When;
@@ -339,4 +339,4 @@ impl Console {
 }
 
 /// Memory for the history, as in a live run: rules must see as much.
-const BUDGET: usize = crate::model::history::DEFAULT_BUDGET;
+const BUDGET: usize = crate::metrics::history::DEFAULT_BUDGET;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::analysis::Analysis;
 use crate::clock;
-use crate::model::text::sanitize;
 use crate::model::tick::Tick;
 use crate::model::time::WallNs;
 use crate::recording::recorder::{End, Options, State, Status, Target, named};
 use crate::recording::{Note, Recorder};
+use crate::text::sanitize;
 use crate::view::state::{Rec, RecState};
 use crate::view::units;
 

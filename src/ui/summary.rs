@@ -3,8 +3,8 @@
 use jiff::tz::TimeZone;
 
 use crate::analysis::Analysis;
-use crate::model::blind;
-use crate::model::coverage::coverage;
+use crate::diagnose::blind;
+use crate::metrics::coverage::coverage;
 use crate::view::context::clock;
 use crate::view::{text, units};
 

@@ -1,6 +1,6 @@
 //! What a user can do. Keys map to actions in `keymap`, `update` carries them out.
 
-use crate::model::outline::Goal;
+use crate::analysis::outline::Goal;
 
 /// A key, free of any terminal library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -12,8 +12,7 @@ use super::vm::{Area, Line, LineStyle, Tone, Vm};
 use super::{scrub, text, units};
 use crate::analysis::Analysis;
 use crate::collect::{Signal, SignalStatus};
-use crate::diagnose::{Confidence, Finding, Severity};
-use crate::model::blind;
+use crate::diagnose::{Confidence, Finding, Severity, blind};
 use crate::model::tick::Tick;
 use crate::model::time::{MonoNs, Seq};
 
@@ -129,7 +128,7 @@ fn mode_text(a: &Analysis, v: &ViewState) -> (String, Tone) {
 /// Signals that are measured as a whole, and all of them.
 #[must_use]
 pub fn coverage(tick: &Tick) -> (usize, usize) {
-    let all = crate::model::coverage::coverage(&tick.health);
+    let all = crate::metrics::coverage::coverage(&tick.health);
     let missing = |s: &Signal| matches!(s.status, SignalStatus::Missing { .. });
     let have = all.iter().filter(|s| !missing(s) && s.unseen.is_none()).count();
     (have, all.len())
@@ -308,7 +307,7 @@ pub fn is(f: &Finding, k: &FindingKey) -> bool {
 }
 
 fn quiet_line(cx: &Cx<'_>, w: u16) -> Line {
-    let coverage = crate::model::coverage::coverage(&cx.now.tick.health);
+    let coverage = crate::metrics::coverage::coverage(&cx.now.tick.health);
     let blind = blind::blind_spots(&coverage);
     let clear = match blind.len() {
         // On a narrow screen first of all that something is left out.

@@ -11,7 +11,7 @@ use super::state::{Cursor, Focus, Mode, PaneId, RowKey, ViewState};
 use super::update::{focus, update};
 use super::vm::Size;
 use crate::analysis::Analysis;
-use crate::model::outline::Goal;
+use crate::analysis::outline::Goal;
 
 /// The left button was pressed at a column and row.
 pub fn click(v: &mut ViewState, a: &Analysis, size: Size, x: u16, y: u16) -> Option<Effect> {

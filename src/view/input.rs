@@ -2,7 +2,7 @@
 
 use super::action::Key;
 use super::state::Input;
-use crate::model::text::is_plain;
+use crate::text::is_plain;
 
 impl Input {
     /// A key was pressed; true when the line is another one now. Takes `max` characters.

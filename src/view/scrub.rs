@@ -7,8 +7,8 @@ use super::state::{Reel, ViewState};
 use super::text;
 use super::vm::{Line, Tone};
 use crate::analysis::Analysis;
+use crate::analysis::outline::{Outline, Sign, Weight};
 use crate::diagnose::Severity;
-use crate::model::outline::{Outline, Sign, Weight};
 use crate::model::time::WallNs;
 
 /// Columns beside the line: a time at each end.

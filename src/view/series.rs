@@ -9,9 +9,9 @@ use super::units;
 use crate::analysis::MomentView;
 use crate::collect::bpf::Hist;
 use crate::collect::bpf::layout::{HIST_MAX_NS, bucket_range};
-use crate::model::derive::Derived;
-use crate::model::derive::bpf::RunqFigures;
-use crate::model::history::{History, Moment};
+use crate::metrics::Derived;
+use crate::metrics::bpf::RunqFigures;
+use crate::metrics::history::{History, Moment};
 use crate::model::time::{MonoNs, Seq};
 
 /// Lengths of buckets, seconds.

@@ -8,8 +8,8 @@ use jiff::tz::TimeZone;
 
 use super::filter::Filter;
 use super::series::WaitLog;
+use crate::analysis::outline::Outline;
 use crate::diagnose::RuleId;
-use crate::model::outline::Outline;
 use crate::model::subject::{CpuId, DiskId, SockId, Subject, TaskId};
 use crate::model::time::{MonoNs, Seq, WallNs};
 

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use crate::model::text::{REPLACEMENT, sanitize};
+use crate::text::{REPLACEMENT, sanitize};
 
 /// Stands for what was cut off.
 pub const ELLIPSIS: char = '…';

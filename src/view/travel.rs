@@ -8,9 +8,9 @@ use super::action::{Effect, TimeStep};
 use super::state::{FindingKey, Focus, ViewState, When};
 use super::update::{focus, notify};
 use crate::analysis::Analysis;
-use crate::model::moment::Moment;
-use crate::model::outline::{Goal, Outline};
+use crate::analysis::outline::{Goal, Outline};
 use crate::model::time::{MonoNs, Seq, WallNs};
+use crate::moment::Moment;
 
 /// Goes to another moment.
 pub(super) fn travel(v: &mut ViewState, a: &Analysis, step: TimeStep) -> Option<Effect> {
@@ -99,7 +99,7 @@ fn seconds_away(a: &Analysis, here: Seq, first: Seq, ns: i64) -> Option<Seq> {
     let want = MonoNs(m.tick.mono.0.saturating_add_signed(ns));
     // The last one on this side of it, and the first beyond.
     let mut side = None;
-    let mut nearer = |m: &crate::model::history::Moment, beyond: bool| {
+    let mut nearer = |m: &crate::metrics::history::Moment, beyond: bool| {
         let off = m.tick.mono.0.abs_diff(want.0);
         let before = side.replace((off, m.tick.seq));
         beyond.then(|| before.filter(|b| b.0 < off).map_or(m.tick.seq, |b| b.1))

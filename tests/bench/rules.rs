@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use incident::{Disk, Incident, Step, play};
 use stallscope::diagnose::Engine;
-use stallscope::model::derive::Deriver;
-use stallscope::model::history::{History, Window};
+use stallscope::metrics::Deriver;
+use stallscope::metrics::history::{History, Window};
 
 /// Ticks per run; the first ten are not counted.
 const TICKS: f64 = 40.0;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use stallscope::clock;
 use stallscope::collect::disks::DisksCollector;
 use stallscope::collect::{CollectOptions, Interest};
-use stallscope::model::derive::disks::{DiskFigures, derive};
+use stallscope::metrics::disks::{DiskFigures, derive};
 
 use crate::kit::block::{Dir, Loop};
 use crate::kit::gate::{lab, with_tools};

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::{Confidence, Engine, RULES, told};
-use stallscope::model::derive::disks::DiskFigures;
-use stallscope::model::history::DEFAULT_BUDGET;
-use stallscope::model::pasted::Understood;
+use stallscope::metrics::disks::DiskFigures;
+use stallscope::metrics::history::DEFAULT_BUDGET;
 use stallscope::paste;
+use stallscope::paste::understood::Understood;
 use stallscope::report::{CheckReport, explain};
 
 /// What came out.

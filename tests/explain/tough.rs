@@ -206,7 +206,7 @@ fn limits_are_said() {
 
 fn harmless(out: &super::support::Explained) {
     for text in [out.text(), out.json()] {
-        let bad = text.chars().find(|c| *c != '\n' && !stallscope::model::text::is_plain(*c));
+        let bad = text.chars().find(|c| *c != '\n' && !stallscope::text::is_plain(*c));
         assert_eq!(bad, None, "{text:?}");
     }
 }

@@ -8,7 +8,7 @@ use stallscope::analysis::Analysis;
 use stallscope::clock;
 use stallscope::diagnose::rules::RULES;
 use stallscope::diagnose::{Engine, Finding, Findings, Severity};
-use stallscope::model::history::DEFAULT_BUDGET;
+use stallscope::metrics::history::DEFAULT_BUDGET;
 use stallscope::model::time::WallNs;
 use stallscope::recording::Reader;
 use stallscope::report::json;

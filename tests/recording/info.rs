@@ -7,9 +7,9 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use stallscope::collect::{Signal, SignalStatus};
-use stallscope::model::text::is_plain;
 use stallscope::model::tick::{CollectorHealth, HealthState, HostInfo};
 use stallscope::recording::{FindingNote, Note, Remark, Writer};
+use stallscope::text::is_plain;
 
 use super::{note, recording, script, stamp};
 

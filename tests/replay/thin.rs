@@ -159,7 +159,7 @@ fn the_line_of_time_goes_on() {
     let (made, ticks) = long();
     let bytes = thinned(&record(&made.host, &ticks[..300]));
     let o = outline(&mut reader(&bytes));
-    assert!(o.posts.iter().all(|p| p.sign != stallscope::model::outline::Sign::Hole));
+    assert!(o.posts.iter().all(|p| p.sign != stallscope::analysis::outline::Sign::Hole));
     assert_eq!(o.ticks, kept(&ticks[..300]).len() as u64);
     assert!(!o.spells.is_empty());
 }

@@ -22,12 +22,11 @@ use super::{Names, NetnsTable, SocketsSample, UnreadNetns};
 use crate::clock;
 use crate::collect::enter::{Enter, NOT_PERMITTED, inside};
 use crate::collect::namespaces::{self, MountDirs, Namespace};
-use crate::collect::permission::{self, Right};
+use crate::collect::permission::{self, LOOK_AGAIN, Right};
 use crate::collect::{
     CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, NetnsScope, Role,
     SampleContext, Signal, Unavailable,
 };
-use crate::model::coverage::LOOK_AGAIN;
 use crate::model::subject::NetnsId;
 use crate::model::time::MonoNs;
 

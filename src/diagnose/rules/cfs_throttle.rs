@@ -2,7 +2,7 @@
 
 use super::common::cgroups::{self, file, subject};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::cgroups::{CgroupCpuFigures, CgroupFigures};
+use crate::metrics::cgroups::{CgroupCpuFigures, CgroupFigures};
 
 /// Fraction of periods in which the quota ran out.
 const WARN: f64 = 0.25;

@@ -7,7 +7,7 @@ use super::common::text::{bytes, rate};
 use super::common::vm;
 use crate::collect::cgroups::CgroupRow;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::cgroups::CgroupFigures;
+use crate::metrics::cgroups::CgroupFigures;
 
 /// memory PSI full of the cgroup, %.
 const FULL: f64 = 10.0;

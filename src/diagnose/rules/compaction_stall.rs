@@ -3,7 +3,7 @@
 use super::common::text::{bytes, rate};
 use super::common::vm;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::rate::ratio;
+use crate::metrics::rate::ratio;
 
 /// Allocations per second in direct compaction ...
 const STALLS_S: f64 = 10.0;

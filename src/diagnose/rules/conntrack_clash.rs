@@ -3,7 +3,7 @@
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::netdev::{ConntrackFigures, SpaceFigures};
+use crate::metrics::netdev::{ConntrackFigures, SpaceFigures};
 
 /// Packets lost per second.
 const LOST_S: f64 = 1.0;

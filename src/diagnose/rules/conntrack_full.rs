@@ -3,7 +3,7 @@
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::netdev::{ConntrackFigures, SpaceFigures};
+use crate::metrics::netdev::{ConntrackFigures, SpaceFigures};
 
 /// Fraction of the table in use.
 const WARN: f64 = 0.75;

@@ -3,8 +3,8 @@
 use super::common::tasks::name;
 use super::common::text::count;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::cpu::ThreadWait;
-use crate::model::derive::rate::ratio;
+use crate::metrics::cpu::ThreadWait;
+use crate::metrics::rate::ratio;
 use crate::model::subject::{CpuId, Subject};
 
 /// Run time, %. The kernel leaves 5% to others (`sched_rt_runtime_us`).

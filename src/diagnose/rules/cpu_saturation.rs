@@ -4,8 +4,8 @@ use super::common::lasting::lasting;
 use super::common::tasks::{self, is_niced};
 use super::common::text::time;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::Derived;
-use crate::model::derive::cpu::ThreadWait;
+use crate::metrics::Derived;
+use crate::metrics::cpu::ThreadWait;
 
 /// cpu PSI some, %.
 const WAITING: f64 = 40.0;

@@ -1,7 +1,7 @@
 //! `cpu-steal`: the hypervisor takes CPU time away from this VM.
 
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::cpu::CpuShare;
+use crate::metrics::cpu::CpuShare;
 
 /// Steal, %.
 const WARN: f64 = 10.0;

@@ -4,7 +4,7 @@ use super::common::counters::{held, spaces};
 use super::common::peers::enter;
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::NetPair;
+use crate::metrics::NetPair;
 use crate::model::subject::{NetnsId, Subject};
 
 /// Packets per second with a bad checksum that are always too many ...
@@ -71,7 +71,7 @@ fn received(n: &NetPair) -> Option<f64> {
 
 /// Fraction of the packets received.
 fn share(n: &NetPair) -> Option<f64> {
-    crate::model::derive::rate::ratio(errors(n), received(n)?)
+    crate::metrics::rate::ratio(errors(n), received(n)?)
 }
 
 fn many(n: &NetPair, part: f64) -> bool {

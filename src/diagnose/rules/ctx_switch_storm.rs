@@ -3,7 +3,7 @@
 use super::common::tasks;
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::rate::median;
+use crate::metrics::rate::median;
 
 /// Cost of a switch, s: 1.5 to 3.4 us were measured on servers of several makes.
 const COST: f64 = 3e-6;

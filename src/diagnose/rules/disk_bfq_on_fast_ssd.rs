@@ -5,7 +5,7 @@ use super::common::lasting::lasting;
 use super::common::measured::{self, DiskLatency};
 use super::common::text::{ms, rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::disks::DiskFigures;
 
 /// Queue from which the scheduler costs throughput ...
 const QUEUE: f64 = 4.0;
@@ -49,7 +49,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     for d in leaves(w).filter(|d| d.attrs.scheduler.as_deref() == Some("bfq")) {
         let Some(fast) = fast(w, d, t) else { continue };
         let loaded = |d: &DiskFigures| d.aqu_sz >= QUEUE;
-        let busy = |m: &crate::model::derive::Derived| m.disk(d.id).is_some_and(loaded);
+        let busy = |m: &crate::metrics::Derived| m.disk(d.id).is_some_and(loaded);
         let latency = measured::disk(w, d);
         let latency = latency.as_ref();
         let lasts = t.single_sample || lasting(w, OF, busy).0 >= NEED;

@@ -8,8 +8,8 @@ use super::common::text::{ms, rate, sh};
 use super::disk_capped_cloud::capped;
 use super::disk_writeback_storm;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::MIN_SPAN;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::MIN_SPAN;
+use crate::metrics::disks::DiskFigures;
 
 /// Queue.
 const QUEUE: f64 = 16.0;

@@ -4,7 +4,7 @@ use super::common::disks::{leaves, spins, subject, swing, title};
 use super::common::text::{ms, rate, sh};
 use super::disk_writeback_storm;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::disks::DiskFigures;
 
 /// Queue, await in ms, util in %.
 const QUEUE: f64 = 4.0;

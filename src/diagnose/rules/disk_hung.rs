@@ -5,9 +5,9 @@ use super::common::text::{count, sh, time};
 use crate::collect::disks::DiskClass;
 use crate::collect::processes::ProcessesSample;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::cgroups::CgroupIoFigures;
-use crate::model::derive::disks::DiskFigures;
-use crate::model::derive::rate::ratio;
+use crate::metrics::cgroups::CgroupIoFigures;
+use crate::metrics::disks::DiskFigures;
+use crate::metrics::rate::ratio;
 
 /// A warning after ...
 const WARN: Duration = Duration::from_secs(2);

@@ -3,7 +3,7 @@
 use super::common::disks::{Reference, against, leaves, not_measured, reference, subject, title};
 use super::common::text::{ms, rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::disks::DiskFigures;
 
 /// util, %.
 const UTIL: f64 = 50.0;

@@ -8,7 +8,7 @@ use super::common::measured::{self, DiskLatency};
 use super::common::text::{bytes, rate, sh};
 use super::disk_writeback_storm::storm;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::disks::DiskFigures;
 
 /// Mean size relative to max_sectors_kb: all are split; the last pieces are shorter.
 const CUT: f64 = 0.9;

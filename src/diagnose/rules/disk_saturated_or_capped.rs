@@ -10,7 +10,7 @@ use super::{
     disk_writeback_storm,
 };
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::disks::DiskFigures;
 
 /// util, %.
 const UTIL: f64 = 90.0;

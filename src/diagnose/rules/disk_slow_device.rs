@@ -4,8 +4,8 @@ use super::common::disks::{leaves, spins, subject, title};
 use super::common::text::{ms, rate, sh};
 use super::disk_capped_cloud::capped;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::baseline::Level;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::baseline::Level;
+use crate::metrics::disks::DiskFigures;
 
 /// Latency relative to the disk's own of the last ten minutes.
 const TIMES: f64 = 10.0;

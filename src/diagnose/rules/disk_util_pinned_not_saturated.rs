@@ -6,7 +6,7 @@ use super::common::disks::{
 use super::common::measured;
 use super::common::text::{ms, rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::disks::DiskFigures;
 
 /// %util at which a disk is commonly taken for saturated.
 const UTIL: f64 = 95.0;

@@ -3,7 +3,7 @@
 use super::common::disks::{leaves, spins, subject, title};
 use super::common::text::{bytes, ms, rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::disks::DiskFigures;
 
 /// Maximum fraction of reads.
 const READS: f64 = 0.1;

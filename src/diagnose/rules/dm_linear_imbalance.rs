@@ -3,7 +3,7 @@
 use super::common::disks::{reference, slaves, subject, title};
 use super::common::text::{ms, rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::disks::DiskFigures;
 
 /// Queue of the volume.
 const QUEUE: f64 = 2.0;

@@ -3,8 +3,8 @@
 use super::common::disks::{slaves, subject, title};
 use super::common::text::{ms, rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::disks::DiskFigures;
-use crate::model::derive::rate::ratio;
+use crate::metrics::disks::DiskFigures;
+use crate::metrics::rate::ratio;
 
 /// Latency of the volume relative to the disks below.
 const TIMES: f64 = 5.0;

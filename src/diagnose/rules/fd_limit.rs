@@ -4,7 +4,7 @@ use super::common::text::count;
 use crate::collect::limits::OpenFiles;
 use crate::collect::sockets::SockState;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::rate::ratio;
+use crate::metrics::rate::ratio;
 use crate::model::subject::{NetnsId, Subject};
 
 /// Usage of the soft limit, %.

@@ -4,7 +4,7 @@ use super::common::disks::{leaves, subject, title};
 use super::common::tasks;
 use super::common::text::{ms, rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::disks::DiskFigures;
 
 /// Flushes per second.
 const FLUSHES: f64 = 50.0;

@@ -4,7 +4,7 @@ use super::common::filesystems::{subject, writable};
 use super::common::text::{bytes, count, sh};
 use crate::collect::filesystems::{FilesystemRow, Space};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::rate::ratio;
+use crate::metrics::rate::ratio;
 
 /// Free inodes, %.
 const WARN: f64 = 5.0;

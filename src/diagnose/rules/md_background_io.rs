@@ -3,7 +3,7 @@
 use super::common::disks::{slaves, subject, title};
 use super::common::text::{bytes, rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::disks::DiskFigures;
 
 /// Bytes of the members relative to those of the array.
 const TIMES: f64 = 5.0;

@@ -6,7 +6,7 @@ use super::common::sockets::is_gone;
 use super::common::text::{count, sh};
 use crate::collect::sockets::{NeighState, NextHop, RouteOutcome, SockState, SockTimer, unmap};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::Suspect;
+use crate::metrics::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -3,8 +3,8 @@
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
-use crate::model::derive::rate::ratio;
+use crate::metrics::netdev::{LinkFigures, SpaceFigures};
+use crate::metrics::rate::ratio;
 
 /// Errors as a fraction of all packets received or sent, and a minimum per second.
 const SHARE: f64 = 0.01;

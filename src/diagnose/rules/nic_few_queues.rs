@@ -4,7 +4,7 @@ use super::common::nics;
 use super::common::text::{rate, sh};
 use crate::collect::softirq::NicQueues;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::cpu::CpuShare;
+use crate::metrics::cpu::CpuShare;
 use crate::model::subject::{CpuId, Subject};
 
 /// Kernel time of a queue's CPU, %.

@@ -4,8 +4,8 @@ use super::common::links::{self, Judged, say, spaces};
 use super::common::nics;
 use super::common::text::{rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
-use crate::model::derive::rate::ratio;
+use crate::metrics::netdev::{LinkFigures, SpaceFigures};
+use crate::metrics::rate::ratio;
 
 /// Packets per second.
 const LOST: f64 = 10.0;

@@ -4,8 +4,8 @@ use super::common::links::{self, Judged, say, spaces};
 use super::common::nics;
 use super::common::text::{bits, rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
-use crate::model::derive::rate::per_second;
+use crate::metrics::netdev::{LinkFigures, SpaceFigures};
+use crate::metrics::rate::per_second;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

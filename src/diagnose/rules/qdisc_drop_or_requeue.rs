@@ -3,7 +3,7 @@
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{rate, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
+use crate::metrics::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
 
 /// Packets per second.
 const DROPS: f64 = 10.0;

@@ -4,7 +4,7 @@ use super::common::counters::{held, spaces};
 use super::common::peers::enter;
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::NetPair;
+use crate::metrics::NetPair;
 
 /// Packets per second.
 const DROPS_S: f64 = 5.0;

@@ -5,7 +5,7 @@ use super::common::peers::{enter, example};
 use super::common::text::{bytes, count, time};
 use crate::collect::sockets::Owner;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::Still;
+use crate::metrics::sockets::Still;
 
 /// Minimum time without progress.
 const STILL: Duration = Duration::from_secs(5);

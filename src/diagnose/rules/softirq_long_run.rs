@@ -2,8 +2,8 @@
 
 use super::common::text::{ms, rate};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::Derived;
-use crate::model::derive::bpf::irq::VectorFigures;
+use crate::metrics::Derived;
+use crate::metrics::bpf::irq::VectorFigures;
 use crate::model::subject::{CpuId, Subject};
 
 /// Length of a run that is too long, ns.

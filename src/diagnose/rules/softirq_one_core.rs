@@ -5,9 +5,9 @@ use super::common::nics;
 use super::common::text::{ms, rate, sh};
 use crate::collect::softirq::{IrqRow, NicQueues, SoftirqSample};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::bpf::IrqFigures;
-use crate::model::derive::cpu::{CpuFigures, CpuShare, SoftirqFigures};
-use crate::model::derive::rate::{median, ratio};
+use crate::metrics::bpf::IrqFigures;
+use crate::metrics::cpu::{CpuFigures, CpuShare, SoftirqFigures};
+use crate::metrics::rate::{median, ratio};
 use crate::model::subject::{CpuId, Subject};
 
 /// Softirq time of a CPU, %.
@@ -240,7 +240,7 @@ fn interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
         .history
         .back_from(w.tick.seq)
         .filter_map(|m| m.tick.samples.softirq.as_ref())
-        .find(|s| now.span.mid().since(s.span.mid()) >= crate::model::derive::MIN_SPAN);
+        .find(|s| now.span.mid().since(s.span.mid()) >= crate::metrics::MIN_SPAN);
     let Some(before) = before else { return };
     let dt = now.span.mid().since(before.span.mid()).as_secs_f64();
     let mut rates: Vec<(f64, &str, &str)> = now

@@ -85,7 +85,7 @@ fn spread(w: &Window<'_>, n: &NicQueues, nodes: &[(u32, Vec<CpuId>)]) -> Option<
     let far: f64 = rates.iter().map(|r| r.1).sum();
     rates.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let cpus = rates.iter().filter(|r| r.1 >= 0.05 * all).map(|r| r.0).collect();
-    let remote = crate::model::derive::rate::ratio(far, all)?;
+    let remote = crate::metrics::rate::ratio(far, all)?;
     Some(Spread { home, pps, remote, cpus, near: near.clone(), by_irq: takers.is_some() })
 }
 

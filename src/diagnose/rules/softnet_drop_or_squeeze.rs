@@ -2,8 +2,8 @@
 
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::cpu::{CpuShare, SoftnetFigures};
-use crate::model::derive::rate::ratio;
+use crate::metrics::cpu::{CpuShare, SoftnetFigures};
+use crate::metrics::rate::ratio;
 
 /// Per second.
 const DROPPED: f64 = 10.0;

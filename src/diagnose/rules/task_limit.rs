@@ -4,8 +4,8 @@ use super::common::cgroups::{self, file, subject};
 use super::common::text::rate;
 use crate::collect::cgroups::CgroupPids;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::cgroups::CgroupFigures;
-use crate::model::derive::rate::ratio;
+use crate::metrics::cgroups::CgroupFigures;
+use crate::metrics::rate::ratio;
 
 /// Usage of a cgroup's limit, %.
 const GROUP: f64 = 95.0;

@@ -3,7 +3,7 @@
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{bits, bytes, rate, sh, time};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
+use crate::metrics::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
 
 /// Fraction of its rate from which a shaper counts as used up.
 const FULL: f64 = 0.95;

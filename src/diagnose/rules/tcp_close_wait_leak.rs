@@ -3,7 +3,7 @@
 use super::common::peers::enter;
 use super::common::text::time;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::{Closer, Closing, OLD, SpaceFigures};
+use crate::metrics::sockets::{Closer, Closing, OLD, SpaceFigures};
 use std::collections::BTreeMap;
 
 /// Connections of one process in CLOSE-WAIT.

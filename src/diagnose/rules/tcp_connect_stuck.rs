@@ -54,8 +54,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         }
     }
     for netns in spaces(w).filter(|n| !named.contains(n)) {
-        let fast =
-            |d: &crate::model::derive::NetPair| d.rate(SYN_RETRANS).is_some_and(|r| r >= SYNS_S);
+        let fast = |d: &crate::metrics::NetPair| d.rate(SYN_RETRANS).is_some_and(|r| r >= SYNS_S);
         if held(w, netns, HELD, fast) {
             out.fire(Subject::Netns { netns }, unnamed(w, netns));
         }

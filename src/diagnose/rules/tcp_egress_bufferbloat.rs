@@ -5,8 +5,8 @@ use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{bytes, time, time_us};
 use crate::collect::sockets::RouteOutcome;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::netdev::QdiscFigures;
-use crate::model::derive::sockets::Suspect;
+use crate::metrics::netdev::QdiscFigures;
+use crate::metrics::sockets::Suspect;
 
 /// rtt as a multiple of min_rtt.
 const TIMES: u32 = 4;

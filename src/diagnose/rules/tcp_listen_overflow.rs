@@ -7,7 +7,7 @@ use super::common::peers::enter;
 use super::common::text::count;
 use crate::collect::sockets::{Owner, Proto, SockState};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::Suspect;
+use crate::metrics::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use super::common::sockets::{Cause, LocalDrop, cases};
 use super::common::text::bytes;
 use crate::collect::sockets::RouteOutcome;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::{Suspect, TimerKind};
+use crate::metrics::sockets::{Suspect, TimerKind};
 
 /// The time over which drops of the device's qdisc are counted.
 const SPAN: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ use super::common::counters::{grown, spaces};
 use super::common::peers::{enter, owner};
 use super::common::text::{bytes, count};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::Fat;
+use crate::metrics::sockets::Fat;
 
 /// An active finding clears below this fraction of the second limit (pressure).
 const CLEAR: f64 = 0.8;

@@ -5,7 +5,7 @@ use super::common::sockets::{Cause, cases};
 use super::common::text::{bytes, count, sh};
 use crate::collect::sockets::{NetnsTable, Proto, SockState, TcpInfo, unmap};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::Suspect;
+use crate::metrics::sockets::Suspect;
 use crate::model::subject::{Endpoint, Subject};
 
 /// Fraction of snd_mss from which outstanding segments count as full.

@@ -6,7 +6,7 @@ use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::sh;
 use crate::collect::sockets::{RouteOutcome, SockTimer};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::Suspect;
+use crate::metrics::sockets::Suspect;
 
 /// Connections to one peer ...
 const SOCKETS: usize = 3;

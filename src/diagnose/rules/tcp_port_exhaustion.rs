@@ -4,7 +4,7 @@ use super::common::counters::{grown, spaces};
 use super::common::peers::enter;
 use super::common::text::sh;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::{PortUse, SpaceFigures};
+use crate::metrics::sockets::{PortUse, SpaceFigures};
 use crate::model::subject::{NetnsId, Subject};
 
 /// % of the port range.

@@ -7,7 +7,7 @@ use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{bytes, time};
 use crate::collect::sockets::{Owner, SockState};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::Suspect;
+use crate::metrics::sockets::Suspect;
 use crate::model::subject::{SockId, Subject};
 
 /// Fraction of the receive buffer from which the queue counts as full.

@@ -6,7 +6,7 @@ use super::common::text::{count, rate, sh};
 use crate::collect::bpf::net::NetEventKind;
 use crate::collect::sockets::SockState;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::NetPair;
+use crate::metrics::NetPair;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
 use std::collections::BTreeMap;
 

@@ -5,8 +5,8 @@ use super::common::sockets::{Cause, STORM_RTOS, cases};
 use super::common::{evidence, text::sh};
 use crate::collect::sockets::SockState;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::rate::median;
-use crate::model::derive::sockets::TimerKind;
+use crate::metrics::rate::median;
+use crate::metrics::sockets::TimerKind;
 
 /// This many connections are critical ...
 const CRIT_SOCKETS: usize = 10;
@@ -79,7 +79,7 @@ fn critical(w: &Window<'_>, g: &Group<'_>) -> Option<Evidence> {
         let text = format!("{pct:.0}% of the {sending} connections with a send queue");
         return Some(Evidence::new("share", pct, "%", text).over(100.0 * CRIT_SHARE));
     }
-    let rate = |d: &crate::model::derive::Derived| d.net(g.netns())?.rate("TcpExtTCPTimeouts");
+    let rate = |d: &crate::metrics::Derived| d.net(g.netns())?.rate("TcpExtTCPTimeouts");
     let now = rate(w.derived)?;
     let usual = median(&mut w.recent(60).skip(1).filter_map(rate).collect::<Vec<_>>())?;
     let limit = CRIT_TIMEOUTS_S.max(CRIT_TIMES_MEDIAN * usual);

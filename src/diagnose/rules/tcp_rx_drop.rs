@@ -6,7 +6,7 @@ use super::common::text::{count, rate};
 use super::tcp_receiver_not_reading::lay_unread;
 use crate::collect::sockets::SockState;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::NetPair;
+use crate::metrics::NetPair;
 use crate::model::subject::{NetnsId, Subject};
 
 /// Seconds with drops, of the last this many.

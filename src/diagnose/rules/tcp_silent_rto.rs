@@ -5,7 +5,7 @@ use super::common::sockets::{Cause, Silence, cases};
 use super::common::{evidence, text::sh};
 use crate::collect::sockets::RouteOutcome;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::TimerKind;
+use crate::metrics::sockets::TimerKind;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-silent-rto"),

@@ -4,7 +4,7 @@ use super::common::counters::{grown, held, spaces};
 use super::common::peers::enter;
 use super::common::text::count;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::SynQueue;
+use crate::metrics::sockets::SynQueue;
 use crate::model::subject::{NetnsId, Subject};
 
 /// Seconds in which a counter grew, of the last this many.

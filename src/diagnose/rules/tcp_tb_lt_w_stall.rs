@@ -5,7 +5,7 @@ use super::common::release::{Release, tb_lt_w_bug};
 use super::common::sockets::{Cause, cases, too_big_ever};
 use super::common::{evidence, text::sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::TimerKind;
+use crate::metrics::sockets::TimerKind;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-tb-lt-w-stall"),
     title: "a kernel bug has frozen this connection; it does not recover by itself",

@@ -4,7 +4,7 @@ use super::common::peers::{Group, by_peer, enter, ss_dst};
 use super::common::sockets::{Case, Cause, Limit, classify, is_gone};
 use super::common::text::{bytes, time_us};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::sockets::{Flow, Suspect};
+use crate::metrics::sockets::{Flow, Suspect};
 
 /// The time that a connection is evaluated over: 10 s, less the slack of ten ticks.
 const SPAN: Duration = Duration::from_secs(9);

@@ -5,8 +5,8 @@ use super::common::peers::{enter, owner};
 use super::common::text::sh;
 use crate::collect::sockets::Owner;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::cpu::ThreadWait;
-use crate::model::derive::sockets::UnixFull;
+use crate::metrics::cpu::ThreadWait;
+use crate::metrics::sockets::UnixFull;
 use crate::model::subject::{NetnsId, Subject};
 
 /// If it is full for this long and the accepting process does not run, it is not a burst.

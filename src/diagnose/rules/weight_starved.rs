@@ -3,8 +3,8 @@
 use super::common::cgroups::{self, REMEMBER, file, of_v1, subject};
 use super::common::tasks;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::cgroups::CgroupFigures;
-use crate::model::derive::cpu::ThreadWait;
+use crate::metrics::cgroups::CgroupFigures;
+use crate::metrics::cpu::ThreadWait;
 use crate::model::subject::{CgroupId, is_within};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock;
-use crate::model::history::tick_bytes;
+use crate::metrics::history::tick_bytes;
 use crate::model::tick::{HostInfo, Tick};
 use crate::model::time::{MonoNs, WallNs};
 use crate::recording::codec::Stamp;

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::{chart, field, findings_on, gone};
 use crate::collect::CollectorId;
-use crate::model::derive::bpf::irq::RunFigures;
-use crate::model::derive::rate::per_second;
+use crate::metrics::bpf::irq::RunFigures;
+use crate::metrics::rate::per_second;
 use crate::model::subject::CpuId;
 use crate::view::context::Cx;
 use crate::view::panes::{runq, softirq};
@@ -32,8 +32,8 @@ pub(super) fn lines(cx: &Cx<'_>, cpu: CpuId, w: u16) -> Vec<Line> {
             p(s.idle)
         ),
     ));
-    let share = |f: fn(&crate::model::derive::cpu::CpuShare) -> f64| {
-        move |d: &crate::model::derive::Derived| Some(f(&d.cpu.as_ref()?.cpu(cpu)?))
+    let share = |f: fn(&crate::metrics::cpu::CpuShare) -> f64| {
+        move |d: &crate::metrics::Derived| Some(f(&d.cpu.as_ref()?.cpu(cpu)?))
     };
     out.push(chart(cx, "softirq %", w, 100.0, units::pct, share(|s| s.softirq)));
     out.push(chart(cx, "busy %", w, 100.0, units::pct, share(|s| 100.0 - s.idle - s.iowait)));

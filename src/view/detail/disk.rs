@@ -2,8 +2,8 @@
 
 use super::{chart, field, findings_on, gone, requests};
 use crate::collect::disks::DiskClass;
-use crate::model::derive::disks::DiskFigures;
-use crate::model::derive::disks::caps::{Plateau, Tier};
+use crate::metrics::disks::DiskFigures;
+use crate::metrics::disks::caps::{Plateau, Tier};
 use crate::model::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::panes::disks::{class_name, find, label};

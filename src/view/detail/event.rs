@@ -5,7 +5,7 @@ use super::{LABEL, field, findings_on, gone};
 use crate::collect::bpf::net::NetEventKind;
 use crate::collect::sockets::SockState;
 use crate::diagnose::{Door, enter};
-use crate::model::derive::bpf::{EventKey, EventRow};
+use crate::metrics::bpf::{EventKey, EventRow};
 use crate::model::subject::NetnsId;
 use crate::view::context::Cx;
 use crate::view::panes::{events, sockets};

@@ -10,11 +10,10 @@ mod thread;
 mod unix;
 
 use super::context::Cx;
-use super::panes;
 use super::state::{Detail, FindingKey, OpenDetail, RowKey, ViewState};
 use super::vm::{Area, Frame, FrameKind, Line, Node, Piece, Tone, Vm};
-use super::{text, units};
-use crate::model::derive::Derived;
+use super::{panes, text, units};
+use crate::metrics::Derived;
 use crate::model::subject::Subject;
 
 /// Draws an open detail view.

@@ -7,7 +7,7 @@ use super::{chart, field, findings_on, gone};
 use crate::collect::sockets::{
     NetnsTable, Proto, RouteOutcome, SockState, SockTimer, TcpInfo, unmap,
 };
-use crate::model::derive::sockets::{Rto, Suspect, TimerKind};
+use crate::metrics::sockets::{Rto, Suspect, TimerKind};
 use crate::model::subject::SockId;
 use crate::view::context::Cx;
 use crate::view::panes::sockets::{SockRow, find};

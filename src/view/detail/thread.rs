@@ -1,8 +1,8 @@
 //! A thread: how long it waits for a CPU, and what may hold it.
 
 use super::{chart, field, findings_on, gone};
-use crate::model::derive::bpf::runq::TaskWaits;
-use crate::model::derive::cpu::ThreadWait;
+use crate::metrics::bpf::runq::TaskWaits;
+use crate::metrics::cpu::ThreadWait;
 use crate::model::subject::TaskId;
 use crate::view::context::Cx;
 use crate::view::panes::runq;
@@ -52,7 +52,7 @@ pub(super) fn lines(cx: &Cx<'_>, _v: &ViewState, id: TaskId, w: u16) -> Vec<Line
         out.extend(throttling(cx, g));
     }
     out.push(Line::new());
-    let find = move |d: &crate::model::derive::Derived| -> Option<ThreadWait> {
+    let find = move |d: &crate::metrics::Derived| -> Option<ThreadWait> {
         d.sched.as_ref()?.threads.iter().find(|t| t.thread.task == id).cloned()
     };
     out.push(chart(cx, "wait/s", w, 0.001, units::secs, move |d| {

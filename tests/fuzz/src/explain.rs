@@ -8,7 +8,7 @@ mod support;
 pub fn text(data: &[u8]) {
     let out = support::explain(data);
     for text in [out.text(), out.json()] {
-        let bad = text.chars().find(|c| *c != '\n' && !stallscope::model::text::is_plain(*c));
+        let bad = text.chars().find(|c| *c != '\n' && !stallscope::text::is_plain(*c));
         assert_eq!(bad, None, "{text:?}");
     }
 }

@@ -7,7 +7,7 @@ use stallscope::diagnose::{
     Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts,
     Window,
 };
-use stallscope::model::derive::sockets::TimerKind;
+use stallscope::metrics::sockets::TimerKind;
 use stallscope::model::subject::Subject;
 
 pub static RULES: &[&Rule] = &[&SILENT_RTO, &CAPPED_DISK, &ONE_CORE];

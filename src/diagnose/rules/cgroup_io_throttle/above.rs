@@ -8,7 +8,7 @@ use super::super::common::disks::{leaves, reference};
 use super::super::common::tasks;
 use super::super::common::text::time_us;
 use super::{CALM, CLEAR, PRESSURE, QUEUE};
-use crate::model::derive::disks::DiskFigures;
+use crate::metrics::disks::DiskFigures;
 use crate::model::subject::Subject;
 
 /// Maximum number of latency or cost settings named in a finding.

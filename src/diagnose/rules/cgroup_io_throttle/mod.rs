@@ -8,9 +8,9 @@ use super::common::disks::{against, leaves, reference};
 use super::common::text::{bytes, rate, time};
 use crate::collect::cgroups::CgroupIo;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::cgroups::{CgroupFigures, CgroupIoFigures};
-use crate::model::derive::disks::DiskFigures;
-use crate::model::derive::rate::ratio;
+use crate::metrics::cgroups::{CgroupFigures, CgroupIoFigures};
+use crate::metrics::disks::DiskFigures;
+use crate::metrics::rate::ratio;
 use pinned::Near;
 
 /// io PSI some, %.

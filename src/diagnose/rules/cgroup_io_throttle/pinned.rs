@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::super::Window;
 use super::Kind;
-use crate::model::derive::cgroups::{CgroupFigures, CgroupIoFigures};
+use crate::metrics::cgroups::{CgroupFigures, CgroupIoFigures};
 
 /// Every sample is this close to the limit. The kernel grants in slices of 100 ms, and a sample may
 /// fall anywhere in one: a second may contain nine of them or eleven.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::super::{NOT_YET, Verdicts, Window};
 use super::text::sh;
-use crate::model::derive::cgroups::CgroupFigures;
+use crate::metrics::cgroups::CgroupFigures;
 use crate::model::subject::Subject;
 
 /// How long cgroups of interest are remembered.

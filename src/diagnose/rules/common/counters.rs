@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::super::super::Window;
 use crate::collect::sockets::Proto;
-use crate::model::derive::NetPair;
-use crate::model::derive::sockets::Dropper;
+use crate::metrics::NetPair;
+use crate::metrics::sockets::Dropper;
 use crate::model::subject::{NetnsId, SockId};
 
 /// The time over which counters are evaluated.

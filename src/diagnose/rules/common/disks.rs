@@ -4,9 +4,9 @@
 use super::super::super::{Fire, Thresholds, Window};
 use super::text::ms;
 use crate::collect::disks::DiskClass;
-use crate::model::derive::MIN_SPAN;
-use crate::model::derive::disks::DiskFigures;
-use crate::model::derive::rate::variation;
+use crate::metrics::MIN_SPAN;
+use crate::metrics::disks::DiskFigures;
+use crate::metrics::rate::variation;
 use crate::model::subject::Subject;
 
 /// A reference latency to compare with.

@@ -4,8 +4,8 @@ use super::super::super::{Evidence, Window};
 use super::tasks;
 use super::text::count;
 use crate::collect::sockets::{Life, Owner};
-use crate::model::derive::cpu::ThreadWait;
-use crate::model::derive::rate::per_second;
+use crate::metrics::cpu::ThreadWait;
+use crate::metrics::rate::per_second;
 use crate::model::subject::is_within;
 
 /// Wait for a CPU that is worth reporting, ms/s per thread.

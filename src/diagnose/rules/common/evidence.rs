@@ -3,7 +3,7 @@
 use super::super::super::Evidence;
 use super::sockets::STORM_RTOS;
 use super::text::{bytes, count, time_us};
-use crate::model::derive::sockets::{Suspect, TimerKind};
+use crate::metrics::sockets::{Suspect, TimerKind};
 
 /// The rto and what it grew from: `rto 6.53 s = 204 ms << 5`, or `rto at its 120 s limit`.
 pub(crate) fn rto(s: &Suspect) -> Option<Evidence> {
@@ -27,7 +27,7 @@ pub(crate) fn retransmits(s: &Suspect) -> Evidence {
 
 /// What left the host with the timer events observed.
 pub(crate) fn sent(s: &Suspect, kind: TimerKind) -> Option<Evidence> {
-    let sum = |f: fn(&crate::model::derive::sockets::TimerEvent) -> Option<u32>| {
+    let sum = |f: fn(&crate::metrics::sockets::TimerEvent) -> Option<u32>| {
         s.trailing(kind, |_| true).filter_map(f).reduce(u32::saturating_add)
     };
     let what = match kind {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::derive::{Derived, MIN_SPAN};
-use crate::model::history::Window;
+use crate::metrics::history::Window;
+use crate::metrics::{Derived, MIN_SPAN};
 
 /// For how much of the last `span` a condition was true, and in how many samples; each sample
 /// counts as one interval.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::super::{Fire, NOT_YET, Verdicts, Window};
 use super::enter;
-use crate::model::derive::netdev::{LinkFigures, SpaceFigures};
+use crate::metrics::netdev::{LinkFigures, SpaceFigures};
 use crate::model::subject::{NetnsId, Subject};
 
 /// How long the metrics of a namespace are remembered.

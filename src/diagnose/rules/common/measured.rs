@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::super::super::{Evidence, Window};
 use super::text::{ms, rate};
 use crate::collect::bpf::Hist;
-use crate::model::derive::Derived;
-use crate::model::derive::bpf::block::Stage;
-use crate::model::derive::bpf::{IrqFigures, RunqFigures, sum_ns};
-use crate::model::derive::disks::DiskFigures;
-use crate::model::derive::rate::ratio;
+use crate::metrics::Derived;
+use crate::metrics::bpf::block::Stage;
+use crate::metrics::bpf::{IrqFigures, RunqFigures, sum_ns};
+use crate::metrics::disks::DiskFigures;
+use crate::metrics::rate::ratio;
 use crate::model::subject::CgroupId;
 
 /// Measurements older than this, or than two intervals, are stale.

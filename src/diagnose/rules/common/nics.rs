@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::super::super::Window;
 use crate::collect::softirq::{NicQueues, SoftirqSample};
-use crate::model::derive::MIN_SPAN;
-use crate::model::derive::netdev::LinkFigures;
+use crate::metrics::MIN_SPAN;
+use crate::metrics::netdev::LinkFigures;
 use crate::model::subject::CpuId;
 
 /// On big hosts `/proc/interrupts` is read only every few ticks.

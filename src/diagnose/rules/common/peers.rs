@@ -8,7 +8,7 @@ use super::enter::Door;
 use super::sockets::Case;
 use super::text::sh;
 use crate::collect::sockets::Owner;
-use crate::model::derive::sockets::Suspect;
+use crate::metrics::sockets::Suspect;
 use crate::model::subject::{Endpoint, NetnsId, Subject};
 
 /// More peers than this with the same cause at the same time become one finding about the network

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::super::super::{Confidence, Thresholds, Window};
 use super::release::{Release, tb_lt_w_bug};
 use crate::collect::sockets::{RouteOutcome, SockTimer};
-use crate::model::derive::sockets::{Suspect, TimerEvent, TimerKind};
+use crate::metrics::sockets::{Suspect, TimerEvent, TimerKind};
 use crate::model::tick::Tick;
 use crate::model::time::MonoNs;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::super::super::{Evidence, Window};
 use super::text::{count, rate};
 use crate::collect::processes::BlockedTask;
-use crate::model::derive::Derived;
-use crate::model::derive::cpu::ThreadWait;
-use crate::model::derive::rate::per_second;
+use crate::metrics::Derived;
+use crate::metrics::cpu::ThreadWait;
+use crate::metrics::rate::per_second;
 use crate::model::subject::TaskId;
 
 /// Maximum number of threads named in a finding.
@@ -87,7 +87,7 @@ pub(crate) fn switched<'a>(w: &Window<'a>) -> Vec<&'a ThreadWait> {
 
 /// How often a thread was switched to, per second.
 pub(crate) fn slices_s(t: &ThreadWait) -> f64 {
-    crate::model::derive::rate::per_second(t.slices as f64, t.dt).unwrap_or(0.0)
+    crate::metrics::rate::per_second(t.slices as f64, t.dt).unwrap_or(0.0)
 }
 
 /// The waiting threads in one line.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::super::super::Window;
 use crate::collect::memory::MemorySample;
-use crate::model::derive::MIN_SPAN;
-use crate::model::derive::rate::{grown, per_second};
+use crate::metrics::MIN_SPAN;
+use crate::metrics::rate::{grown, per_second};
 
 /// Maximum age of the earlier reading to compare with.
 const AGE: Duration = Duration::from_secs(10);

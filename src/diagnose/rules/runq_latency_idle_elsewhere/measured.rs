@@ -9,9 +9,9 @@ use super::super::super::{
 use super::super::common::measured::{cgroup_path, to_ms};
 use super::super::common::text::ms;
 use super::{BUSY, CLEAR, CRIT, LEAST_MS_S, SLICE_MS, THROTTLED, WARN, throttled_ns};
-use crate::model::derive::bpf::runq::{CpuWaits, TaskWaits};
-use crate::model::derive::bpf::{Latency, RunqFigures};
-use crate::model::derive::cpu::CpuFigures;
+use crate::metrics::bpf::runq::{CpuWaits, TaskWaits};
+use crate::metrics::bpf::{Latency, RunqFigures};
+use crate::metrics::cpu::CpuFigures;
 use crate::model::subject::{CgroupId, CpuId, Subject};
 
 /// Is one in a hundred waits for this CPU long, and do long waits take up much of this thread's

@@ -8,8 +8,8 @@ use super::common::measured::run_queue;
 use super::common::tasks::{SCHED_IDLE, may_be_sleep};
 use super::common::text::{count, ms, sh};
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::bpf::RunqFigures;
-use crate::model::derive::cpu::{CpuFigures, ThreadWait};
+use crate::metrics::bpf::RunqFigures;
+use crate::metrics::cpu::{CpuFigures, ThreadWait};
 use crate::model::subject::{CpuId, Subject, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 

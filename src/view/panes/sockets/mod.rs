@@ -9,7 +9,7 @@ use super::{ListPane, PaneCx, PaneVm};
 use crate::collect::CollectorId;
 use crate::collect::sockets::{NetnsTable, Owner, Proto, SockState, SocketSource, TcpInfo};
 use crate::diagnose::Severity;
-use crate::model::derive::sockets::{Suspect, trouble};
+use crate::metrics::sockets::{Suspect, trouble};
 use crate::model::subject::SockId;
 use crate::view::context::Cx;
 use crate::view::state::{PaneId, RowKey};

@@ -7,9 +7,12 @@
 pub mod baseline;
 pub mod bpf;
 pub mod cgroups;
+pub mod coverage;
 pub mod cpu;
 pub mod disks;
 pub mod filesystems;
+mod heap;
+pub mod history;
 pub mod netdev;
 pub mod own;
 pub mod rate;
@@ -19,13 +22,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::heap::Heap as _;
-use super::subject::{DiskId, NetnsId};
-use super::tick::Tick;
-use super::time::{MonoNs, Seq, WallNs};
 use crate::collect::net_counters::{NetCountersSample, NetnsCounters};
 use crate::collect::sockets::NetnsTable;
 use crate::collect::{Samples, Shared};
+use crate::model::heap::Heap as _;
+use crate::model::subject::{DiskId, NetnsId};
+use crate::model::tick::Tick;
+use crate::model::time::{MonoNs, Seq, WallNs};
 use disks::DiskFigures;
 
 /// Shortest interval that a rate is taken over.
@@ -57,7 +60,7 @@ pub struct Derived {
     /// Followed sockets and counts.
     pub sockets: Arc<sockets::SocketFigures>,
     /// Devices and qdiscs of the namespaces that were read in this tick and before; see
-    /// [`Window::netdev`](crate::model::history::Window::netdev) for the others.
+    /// [`Window::netdev`](crate::metrics::history::Window::netdev) for the others.
     pub netdev: Option<Arc<Vec<netdev::SpaceFigures>>>,
     /// Protocol counters, two readings per namespace.
     pub net: Vec<NetPair>,

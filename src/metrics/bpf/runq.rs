@@ -7,7 +7,7 @@ use super::{Coverage, Latency, grown_missed};
 use crate::collect::bpf::Hist;
 use crate::collect::bpf::runq::{LongWait, RunqBpfSample, RunqCpu, RunqTier};
 use crate::collect::{Shared, Stamped};
-use crate::model::derive::rate::{grown, per_second};
+use crate::metrics::rate::{grown, per_second};
 use crate::model::subject::{CgroupId, CpuId, TaskId};
 use crate::model::time::MonoNs;
 

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::collect::permission::LOOK_AGAIN;
 use crate::collect::{CollectorId, Extent, Signal, SignalStatus};
 use crate::model::tick::{CollectorHealth, HealthState};
 
@@ -14,8 +15,7 @@ pub const EBPF: &str = "ebpf";
 /// Signals that kernel programs measure best, and others in some way.
 pub const LADDERS: [&str; 5] =
     ["run-queue latency", "softirq time", "interrupt time", "block latency", "TCP events"];
-/// How a remedy begins where a reading did not come.
-pub const LOOK_AGAIN: &str = "look at it again";
+
 /// A reading that is older than this is none: its signals do not work, whatever they were.
 const STALE: Duration = Duration::from_secs(5);
 

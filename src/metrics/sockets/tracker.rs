@@ -101,7 +101,7 @@ const KEEP_COUNTERS: Duration = Duration::from_secs(60);
 
 impl SocketTracker {
     /// Bytes that it holds beside the followed sockets, which are those of ticks.
-    pub(in crate::model::derive) fn bytes(&self) -> usize {
+    pub(in crate::metrics) fn bytes(&self) -> usize {
         let space = |m: &SpaceMemory| {
             m.flows.bytes() + m.drops.bytes() + m.closing.bytes() + m.services.bytes()
         };

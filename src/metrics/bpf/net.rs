@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Coverage, grown_missed};
 use crate::collect::bpf::net::{DropReason, FlowEvents, NetBpfSample, NetEventKind};
 use crate::collect::{Shared, Stamped};
-use crate::model::derive::rate::{grown, per_second};
+use crate::metrics::rate::{grown, per_second};
 use crate::model::subject::{Endpoint, NetnsId};
 
 /// Events over one interval. A rate is `None` where its program is not attached.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::DiskFigures;
 use super::caps::Learner;
-use crate::model::derive::baseline::Baseline;
+use crate::metrics::baseline::Baseline;
 use crate::model::subject::DiskId;
 use crate::model::time::MonoNs;
 
@@ -17,7 +17,7 @@ const LEAST: f64 = 5.0;
 
 /// Fills in the figures that need a memory.
 #[derive(Clone, Debug, Default)]
-pub(in crate::model::derive) struct DiskTracker {
+pub(in crate::metrics) struct DiskTracker {
     disks: HashMap<DiskId, Memory>,
 }
 
@@ -47,7 +47,7 @@ impl Default for Memory {
 
 impl DiskTracker {
     /// Bytes that it holds.
-    pub(in crate::model::derive) fn bytes(&self) -> usize {
+    pub(in crate::metrics) fn bytes(&self) -> usize {
         let one = |m: &Memory| {
             let baselines = m.all.bytes() + m.reads.bytes() + m.writes.bytes();
             2 * size_of::<(DiskId, Memory)>() + baselines + m.learner.bytes()
@@ -56,7 +56,7 @@ impl DiskTracker {
     }
 
     /// Completes the figures of the reading of `at`.
-    pub(in crate::model::derive) fn push(&mut self, figures: &mut [DiskFigures], at: MonoNs) {
+    pub(in crate::metrics) fn push(&mut self, figures: &mut [DiskFigures], at: MonoNs) {
         for f in figures.iter_mut().filter(|f| f.untimed.is_none()) {
             let m = self.disks.entry(f.id).or_default();
             m.seen = at;

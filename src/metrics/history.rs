@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::derive::Derived;
-use super::derive::netdev::SpaceFigures;
-use super::heap::{Heap, block};
-use super::subject::NetnsId;
-use super::tick::{HealthState, Tick};
-use super::time::{MonoNs, Seq};
+use super::Derived;
+use super::netdev::SpaceFigures;
 use crate::collect::net_counters::NetCountersSample;
 use crate::collect::{CollectorId, Samples, Shared};
+use crate::model::heap::{Heap, block};
+use crate::model::subject::NetnsId;
+use crate::model::tick::{HealthState, Tick};
+use crate::model::time::{MonoNs, Seq};
 
 /// A tick with what follows from it.
 #[derive(Clone, Debug)]
@@ -259,7 +259,7 @@ pub struct Window<'a> {
     /// It and the moments before.
     pub history: &'a History,
     /// What does not change.
-    pub host: &'a super::tick::HostInfo,
+    pub host: &'a crate::model::tick::HostInfo,
 }
 
 /// Growth of a counter over a window.
@@ -275,7 +275,7 @@ impl CounterDelta {
     /// Per second.
     #[must_use]
     pub fn rate(self) -> f64 {
-        super::derive::rate::per_second(self.delta as f64, self.dt).unwrap_or(0.0)
+        super::rate::per_second(self.delta as f64, self.dt).unwrap_or(0.0)
     }
 }
 
@@ -288,7 +288,7 @@ impl<'a> Window<'a> {
             .back_from(self.tick.seq)
             .map(|m| &*m.derived)
             .filter(move |d| {
-                let far = last.is_none_or(|l| l.since(d.mono) >= super::derive::MIN_SPAN);
+                let far = last.is_none_or(|l| l.since(d.mono) >= super::MIN_SPAN);
                 if far {
                     last = Some(d.mono);
                 }

@@ -6,7 +6,7 @@ use super::{Coverage, Latency, grown_missed};
 use crate::collect::Stamped;
 use crate::collect::bpf::Hist;
 use crate::collect::bpf::irq::{IrqBpfSample, IrqCpu, LineTime, VECTOR_NAMES, VectorTime};
-use crate::model::derive::rate::{grown, per_second, ratio};
+use crate::metrics::rate::{grown, per_second, ratio};
 use crate::model::subject::CpuId;
 
 /// Time in interrupts over one interval.

@@ -6,7 +6,7 @@ use super::{Coverage, Latency, grown_missed, sum_ns};
 use crate::collect::Stamped;
 use crate::collect::bpf::Hist;
 use crate::collect::bpf::block::{BlockBpfSample, BlockDisk, BlockOp, BlockOpKind};
-use crate::model::derive::rate::{grown, per_second, ratio};
+use crate::metrics::rate::{grown, per_second, ratio};
 use crate::model::subject::DiskId;
 
 /// Requests over one interval.

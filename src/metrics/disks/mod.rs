@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    pub(in crate::model::derive::disks) fn over(ms: u64, stat: DiskCounters) -> DiskFigures {
+    pub(in crate::metrics::disks) fn over(ms: u64, stat: DiskCounters) -> DiskFigures {
         derive(&reading(0, DiskCounters::default()), &reading(ms, stat)).pop().unwrap()
     }
 

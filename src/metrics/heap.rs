@@ -1,26 +1,22 @@
 //! Sizes of what follows from the samples.
 
-use super::{Heap, block, flat, keyed, owns};
-use crate::model::derive::bpf::block::{BlockDiskFigures, BlockOpFigures};
-use crate::model::derive::bpf::irq::{IrqCpuFigures, LineFigures, VectorFigures};
-use crate::model::derive::bpf::net::{PlaceFigures, ReasonFigures};
-use crate::model::derive::bpf::runq::{CgroupWaited, CpuWaits, TaskWaits};
-use crate::model::derive::bpf::{
-    BlockFigures, EventKey, EventRow, IrqFigures, NetFigures, RunqFigures,
-};
-use crate::model::derive::cgroups::{CgroupFigures, CgroupIoFigures};
-use crate::model::derive::cpu::{
-    CpuFigures, CpuShare, SchedFigures, SoftirqFigures, SoftnetFigures, ThreadWait,
-};
-use crate::model::derive::disks::DiskFigures;
-use crate::model::derive::disks::caps::Cap;
-use crate::model::derive::filesystems::Turned;
-use crate::model::derive::netdev::{LinkFigures, QdiscFigures, SpaceFigures as NetdevFigures};
-use crate::model::derive::sockets::{
+use super::bpf::block::{BlockDiskFigures, BlockOpFigures};
+use super::bpf::irq::{IrqCpuFigures, LineFigures, VectorFigures};
+use super::bpf::net::{PlaceFigures, ReasonFigures};
+use super::bpf::runq::{CgroupWaited, CpuWaits, TaskWaits};
+use super::bpf::{BlockFigures, EventKey, EventRow, IrqFigures, NetFigures, RunqFigures};
+use super::cgroups::{CgroupFigures, CgroupIoFigures};
+use super::cpu::{CpuFigures, CpuShare, SchedFigures, SoftirqFigures, SoftnetFigures, ThreadWait};
+use super::disks::DiskFigures;
+use super::disks::caps::Cap;
+use super::filesystems::Turned;
+use super::netdev::{LinkFigures, QdiscFigures, SpaceFigures as NetdevFigures};
+use super::sockets::{
     Closer, Closing, Dropper, Fat, PeerLoss, PortUse, SocketFigures, SocketTotals, SpaceFigures,
     Still, Suspect, SynQueue, TimerEvent, UnixFull,
 };
-use crate::model::derive::{Derived, NetPair};
+use super::{Derived, NetPair};
+use crate::model::heap::{Heap, block, flat, keyed, owns};
 
 flat!(CpuShare, SoftnetFigures, CgroupIoFigures, Cap, CpuWaits, CgroupWaited, VectorFigures);
 flat!(LineFigures, SocketTotals, PeerLoss, TimerEvent, std::net::IpAddr);

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::DiskFigures;
-use crate::model::derive::MIN_SPAN;
-use crate::model::derive::rate::{median, variation};
+use crate::metrics::MIN_SPAN;
+use crate::metrics::rate::{median, variation};
 use crate::model::heap::block;
 use crate::model::time::MonoNs;
 

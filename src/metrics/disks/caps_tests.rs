@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::collect::disks::DiskCounters;
-use crate::model::derive::disks::tests::over;
+use crate::metrics::disks::tests::over;
 use proptest::prelude::*;
 
 /// A second of writes at this queue.

@@ -11,9 +11,9 @@ use super::net::{new_drops, reason_name};
 use crate::collect::Shared;
 use crate::collect::bpf::net::{FlowEvents, NetBpfSample, NetEventKind};
 use crate::collect::sockets::Owner;
-use crate::model::derive::MIN_SPAN;
-use crate::model::derive::rate::per_second;
-use crate::model::derive::sockets::SocketFigures;
+use crate::metrics::MIN_SPAN;
+use crate::metrics::rate::per_second;
+use crate::metrics::sockets::SocketFigures;
 use crate::model::heap::block;
 use crate::model::subject::{CpuId, Endpoint, NetnsId, SockId};
 use crate::model::time::MonoNs;
@@ -104,7 +104,7 @@ fn service((mut local, mut remote): (Endpoint, Endpoint)) -> (Endpoint, Endpoint
 
 impl EventTracker {
     /// Bytes that it holds beside the rows, which are those of ticks.
-    pub(in crate::model::derive) fn bytes(&self) -> usize {
+    pub(in crate::metrics) fn bytes(&self) -> usize {
         let recent = |t: &Tracked| block(t.recent.len() * size_of::<(MonoNs, u64)>());
         let row = size_of::<(EventKey, Tracked)>();
         self.rows.values().map(|t| row + recent(t)).sum()
