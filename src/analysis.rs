@@ -9,13 +9,13 @@ pub mod outline;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::collect::Interest;
 use crate::diagnose::{Engine, Findings};
 use crate::metrics::history::{History, MIN_MOMENTS, Window};
 use crate::metrics::{Derived, Deriver};
-use crate::model::heap::Heap;
-use crate::model::tick::{HostInfo, Tick};
-use crate::model::time::Seq;
+use crate::sample::Interest;
+use crate::sample::heap::Heap;
+use crate::sample::tick::{HostInfo, Tick};
+use crate::sample::time::Seq;
 
 /// History, figures and findings of a run.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::model::time::{MonoNs, WallNs};
+use crate::sample::time::{MonoNs, WallNs};
 
 /// `CLOCK_MONOTONIC` now.
 #[must_use]

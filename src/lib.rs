@@ -6,16 +6,20 @@
 //!                                            view/ --Vm--> ui/      report/
 //! ```
 //!
-//! A [`model::tick::Tick`] is the only thing that flows and the only thing that is recorded:
+//! A [`sample::tick::Tick`] is the only thing that flows and the only thing that is recorded:
 //! raw counters with the times at which they were read. Rates, verdicts and screens are pure
-//! functions of ticks, so live and replay cannot differ.
+//! functions of ticks, so live and replay cannot differ. Hence the direction of imports: `sample`
+//! lies below everything, and what judges, draws or records knows nothing of `collect`.
+//!
+//! A collector is a file in `sample`, a file in `collect` and a row in `collectors`.
 //!
 //! | module | job | may not |
 //! |---|---|---|
+//! | [`sample`] | what is read, as data: ids, rows, ticks | anything else |
+//! | [`parse`] | the kernel's text as numbers and rows | open files |
 //! | [`collect`] | read the kernel, one file per collector | know of rules, filters, screens |
 //! | [`source`] | turn readings into ticks | judge |
 //! | [`paste`] | turn pasted text into a tick | judge |
-//! | [`model`] | ids, times, the tick | clock, files, environment |
 //! | [`metrics`] | rates and figures of ticks, and their history | clock, files, environment |
 //! | [`diagnose`] | rules and the engine | clock, files, state in rules |
 //! | [`analysis`] | the fold that all front ends share | clock, files |
@@ -48,19 +52,21 @@ pub mod analysis;
 pub mod cli;
 pub mod clock;
 pub mod collect;
+mod collectors;
 pub mod config;
 pub mod diagnose;
 pub mod exit;
 pub mod help;
 pub mod metrics;
-pub mod model;
 pub mod moment;
+pub mod parse;
 pub mod paste;
 pub mod recording;
 pub mod replay;
 pub mod report;
 pub mod rights;
 pub mod run;
+pub mod sample;
 pub mod signals;
 pub mod source;
 pub mod text;

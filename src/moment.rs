@@ -8,7 +8,7 @@ use jiff::civil;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
-use crate::model::time::WallNs;
+use crate::sample::time::WallNs;
 
 /// A time as it was typed. What was typed has a length: `14:03:20` is all of that second, as a
 /// clock shows it, and `14:03` all of that minute.

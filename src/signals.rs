@@ -20,7 +20,7 @@ use std::time::Duration;
 use libc::{c_int, c_void, siginfo_t};
 
 use crate::clock;
-use crate::model::time::MonoNs;
+use crate::sample::time::MonoNs;
 
 /// Those that end the program in order.
 const ORDERLY: [c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];

@@ -32,155 +32,62 @@ const TOP: &[(&str, bool)] = &[
     ("tests", true),
 ];
 
-/// Parts of `collect` that read the kernel. Everybody may use its sample types; only the
-/// layers with `Reader` may use these.
-const READERS: &[&str] = &[
-    "collect::Collector",
-    "collect::HostFs",
-    "collect::SampleContext",
-    "collect::host",
-    "collect::hot",
-    "collect::namespaces",
-    "collect::registry::Running",
-    "collect::registry::open_role",
-];
-
 /// Mapping memory of the kernel, handling signals and any call of C are unsafe by nature: one
 /// file each.
 const UNSAFE: &[&str] = &["allocator.rs", "collect/bpf/maps.rs", "signals.rs"];
 
-/// A layer: the first part of a module's path.
-struct Layer {
-    name: &'static str,
-    /// Layers whose items it may name, besides its own.
-    uses: &'static [&'static str],
-    /// May open files, sockets, the environment.
-    io: bool,
-    /// May name [`READERS`].
-    reader: bool,
-}
-
-const fn layer(name: &'static str, uses: &'static [&'static str]) -> Layer {
-    Layer { name, uses, io: false, reader: false }
-}
-
-/// Who may use whom, lowest first.
-const LAYERS: &[Layer] = &[
-    layer("allocator", &[]),
-    layer("clock", &["model::time"]),
-    // What a thread gives up, it gives up first: every layer that starts threads uses it.
-    Layer { io: true, ..layer("rights", &[]) },
-    layer("signals", &["model::time", "clock"]),
-    layer("text", &[]),
-    layer("moment", &["model::time"]),
-    layer("model", &["collect"]),
-    layer("metrics", &["model", "collect"]),
-    Layer { io: true, reader: true, ..layer("collect", &["model", "clock", "rights"]) },
-    layer("diagnose", &["model", "metrics", "collect", "text"]),
+/// Who may use whom, lowest first: a layer, which is the first part of a module's path, and those
+/// before it in this list, or parts of them, whose items it may name.
+const LAYERS: &[(&str, &str)] = &[
+    ("allocator", ""),
+    ("rights", ""),
+    ("exit", ""),
+    ("text", ""),
+    ("collectors", ""),
+    ("sample", "collectors"),
+    ("clock", "sample::time"),
+    ("signals", "sample::time clock"),
+    ("moment", "sample::time"),
+    ("parse", "sample"),
+    ("metrics", "sample"),
+    ("diagnose", "sample metrics text"),
+    ("recording", "sample text clock rights"),
     // What a timeline shows of a moment is the recording's type.
-    layer(
-        "analysis",
-        &["model", "metrics", "diagnose", "collect", "recording::Note", "recording::FindingNote"],
-    ),
-    Layer {
-        io: true,
-        reader: true,
-        ..layer(
-            "source",
-            &["model", "collect", "clock", "recording", "paste", "rights", "allocator"],
-        )
-    },
-    Layer {
-        io: true,
-        ..layer("recording", &["model", "metrics", "collect", "text", "clock", "rights"])
-    },
-    layer("paste", &["model", "collect", "text"]),
-    // Judges recordings: whoever judges live does it by the same means.
-    layer(
-        "replay",
-        &["model", "metrics", "diagnose", "analysis", "collect", "recording", "source", "rights"],
-    ),
-    layer("view", &["model", "metrics", "diagnose", "analysis", "collect", "moment", "text"]),
-    // `clock` paces frames on slow links, `report::save` writes what `w` asks for.
-    layer(
-        "ui",
-        &[
-            "model",
-            "metrics",
-            "diagnose",
-            "analysis",
-            "collect",
-            "view",
-            "source",
-            "recording",
-            "replay",
-            "clock",
-            "report::save",
-            "rights",
-            "signals",
-            "text",
-        ],
-    ),
+    ("analysis", "sample metrics diagnose recording::Note recording::FindingNote"),
+    ("paste", "sample parse text"),
+    ("view", "sample metrics diagnose analysis moment text"),
     // `paste::understood` is what it says of a paste.
-    Layer {
-        io: true,
-        ..layer(
-            "report",
-            &[
-                "model",
-                "metrics",
-                "diagnose",
-                "analysis",
-                "collect",
-                "paste::understood",
-                "rights",
-                "text",
-            ],
-        )
-    },
-    layer("exit", &[]),
+    ("report", "sample metrics diagnose analysis paste::understood rights text"),
+    ("collect", "sample collectors parse clock rights"),
+    ("source", "sample parse collect recording clock rights allocator"),
+    // Judges recordings: whoever judges live does it by the same means.
+    ("replay", "sample metrics diagnose analysis recording source rights"),
+    // `clock` paces frames on slow links, `report::save` writes what `w` asks for.
+    (
+        "ui",
+        "sample metrics diagnose analysis view source recording replay report::save clock rights \
+         signals text",
+    ),
     // Explains what other layers say of themselves: keys, rules, exit codes.
-    layer("help", &["diagnose", "exit", "report::rules", "view"]),
-    layer("cli", &["collect", "help", "moment"]),
+    ("help", "diagnose exit report::rules view"),
+    ("cli", "collect::NetnsScope help moment"),
     // What the console is told is the console's type.
-    Layer { io: true, ..layer("config", &["cli", "collect", "diagnose", "model", "ui"]) },
-    Layer {
-        io: true,
-        reader: true,
-        ..layer(
-            "run",
-            &[
-                "analysis",
-                "cli",
-                "clock",
-                "collect",
-                "config",
-                "diagnose",
-                "exit",
-                "help",
-                "metrics",
-                "model",
-                "moment",
-                "paste",
-                "recording",
-                "replay",
-                "report",
-                "rights",
-                "signals",
-                "source",
-                "text",
-                "ui",
-                "view",
-            ],
-        )
-    },
-    Layer { io: true, ..layer("main", &["cli", "run", "text", "allocator"]) },
-    layer("lib", &[]),
+    ("config", "cli ui"),
+    (
+        "run",
+        "sample metrics diagnose analysis view report collect source recording replay paste ui \
+         help cli config exit clock moment rights signals text",
+    ),
+    ("main", "cli run text allocator"),
+    ("lib", ""),
 ];
+
+/// Layers that may open files, sockets, the environment.
+const IO: &[&str] =
+    &["rights", "recording", "report", "collect", "source", "config", "run", "main"];
 
 /// Files that may what their layer may not: the file, what it is let through with, and why.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    ("ui/event_loop.rs", "may not use `clock`", "paces frames by how long a flush took"),
     ("ui/guard.rs", "rustix::fs", "opens the terminal once more, for us alone"),
     ("ui/terminal.rs", "std::fs", "writes to the terminal's own descriptor"),
     ("ui/terminal.rs", "fs::File", "writes to the terminal's own descriptor"),
@@ -188,7 +95,8 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 ];
 
 /// Pure layers: a function of ticks, nothing else. Not even the names of clock types.
-const PURE: &[&str] = &["text", "moment", "model", "metrics", "diagnose", "analysis", "view"];
+const PURE: &[&str] =
+    &["text", "sample", "moment", "parse", "metrics", "diagnose", "analysis", "view"];
 
 const IO_WORDS: &[&str] = &[
     "std::fs",
@@ -242,7 +150,7 @@ impl Source {
         &self.module[0]
     }
 
-    /// Every path of this crate that the code names, such as `model::time::MonoNs`.
+    /// Every path of this crate that the code names, such as `sample::time::MonoNs`.
     fn paths(&self) -> Vec<String> {
         let mut out = Vec::new();
         for start in ["crate::", "super::", "stallscope::"] {
@@ -306,82 +214,52 @@ fn expand(text: &str) -> Vec<String> {
     out
 }
 
-/// Blanks comments and the inside of string and char literals; newlines stay.
+/// Takes out comments and the inside of string and char literals; newlines stay.
 fn cut_comments_and_literals(text: &str) -> String {
-    let bytes: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
-    let mut i = 0;
-    let at = |i: usize| bytes.get(i).copied().unwrap_or('\0');
-    while i < bytes.len() {
-        let c = bytes[i];
-        if c == '/' && at(i + 1) == '/' {
-            while i < bytes.len() && bytes[i] != '\n' {
-                i += 1;
-            }
-        } else if c == '/' && at(i + 1) == '*' {
-            let mut depth = 0;
-            while i < bytes.len() {
-                if at(i) == '/' && at(i + 1) == '*' {
-                    depth += 1;
-                    i += 2;
-                } else if at(i) == '*' && at(i + 1) == '/' {
-                    depth -= 1;
-                    i += 2;
-                    if depth == 0 {
-                        break;
-                    }
-                } else {
-                    if bytes[i] == '\n' {
-                        out.push('\n');
-                    }
-                    i += 1;
-                }
-            }
-        } else if c == 'r' && (at(i + 1) == '"' || at(i + 1) == '#') && !ends_in_word(&out) {
-            let hashes = bytes[i + 1..].iter().take_while(|c| **c == '#').count();
-            if at(i + 1 + hashes) != '"' {
-                out.push(c);
-                i += 1;
-                continue;
-            }
-            i += 2 + hashes;
-            while i < bytes.len() {
-                if bytes[i] == '\n' {
-                    out.push('\n');
-                }
-                let closes = bytes[i] == '"'
-                    && bytes[i + 1..].iter().take_while(|c| **c == '#').count() >= hashes;
-                i += 1;
-                if closes {
-                    i += hashes;
-                    break;
-                }
-            }
-            out.push_str("\"\"");
-        } else if c == '"' {
-            i += 1;
-            while i < bytes.len() && bytes[i] != '"' {
-                if bytes[i] == '\n' {
-                    out.push('\n');
-                }
-                i += 1 + usize::from(bytes[i] == '\\');
-            }
-            i += 1;
-            out.push_str("\"\"");
-        } else if c == '\'' && (at(i + 2) == '\'' || at(i + 1) == '\\') {
-            // A char literal; a lifetime has no closing quote two characters on.
-            i += 1;
-            while i < bytes.len() && bytes[i] != '\'' {
-                i += 1 + usize::from(bytes[i] == '\\');
-            }
-            i += 1;
-            out.push_str("' '");
-        } else {
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let (len, instead) = comment_or_literal(rest, ends_in_word(&out));
+        if len == 0 {
             out.push(c);
-            i += 1;
+            rest = &rest[c.len_utf8()..];
+        } else {
+            out.push_str(instead);
+            out.extend(rest[..len].matches('\n'));
+            rest = &rest[len..];
         }
     }
     out
+}
+
+/// Length of the comment or literal that `text` begins with, 0 for none, and what stands for it.
+fn comment_or_literal(text: &str, in_word: bool) -> (usize, &'static str) {
+    let until = |from: usize, end: &str| text[from..].find(end).map_or(text.len(), |i| from + i);
+    if text.starts_with("//") {
+        return (until(2, "\n"), "");
+    }
+    if text.starts_with("/*") {
+        return ((until(2, "*/") + 2).min(text.len()), "");
+    }
+    let raw = text.strip_prefix('r').filter(|_| !in_word).map(|t| t.trim_start_matches('#'));
+    if let Some(t) = raw.filter(|t| t.starts_with('"')) {
+        let hashes = text.len() - t.len() - 1;
+        let close = format!("\"{}", "#".repeat(hashes));
+        return ((until(hashes + 2, &close) + close.len()).min(text.len()), "\"\"");
+    }
+    let quote = text.chars().next();
+    // A lifetime has no closing quote two characters on.
+    let is_char = || text.starts_with("'\\") || text.chars().nth(2) == Some('\'');
+    if !(quote == Some('"') || quote == Some('\'') && is_char()) {
+        return (0, "");
+    }
+    let mut escaped = false;
+    let close = text.char_indices().skip(1).find(|(_, c)| {
+        let ends = !escaped && Some(*c) == quote;
+        escaped = !escaped && *c == '\\';
+        ends
+    });
+    (close.map_or(text.len(), |(i, _)| i + 1), if quote == Some('"') { "\"\"" } else { "' '" })
 }
 
 fn ends_in_word(s: &str) -> bool {
@@ -429,39 +307,33 @@ fn complaints(s: &Source) -> Vec<String> {
     if s.lines > MAX_LINES {
         say(format!("{} lines of code, at most {MAX_LINES}: make it a folder", s.lines));
     }
-    let Some(layer) = LAYERS.iter().find(|l| l.name == s.layer()) else {
-        say(format!("`{}` is no layer: give it a row in LAYERS", s.layer()));
+    let layer = s.layer();
+    let Some((_, uses)) = LAYERS.iter().find(|l| l.0 == layer) else {
+        say(format!("`{layer}` is no layer: give it a row in LAYERS"));
         return out;
     };
     for path in s.paths() {
         let under = |p: &str| path == p || path.starts_with(&format!("{p}::"));
-        if path.is_empty() || under(layer.name) {
-            continue;
-        }
-        // The root of a facade module re-exports; what it hides is caught by its own name.
-        if !layer.uses.iter().any(|u| under(u)) {
-            say(format!("`{}` may not use `{path}`", layer.name));
-        }
-        if !layer.reader && READERS.iter().any(|r| under(r)) {
-            say(format!("`{}` may use sample types of collect, not `{path}`", layer.name));
+        if !path.is_empty() && !under(layer) && !uses.split_whitespace().any(under) {
+            say(format!("`{layer}` may not use `{path}`"));
         }
     }
-    if !layer.io {
+    if !IO.contains(&layer) {
         for w in IO_WORDS.iter().filter(|w| has_word(&s.code, w)) {
-            say(format!("`{}` may not touch files, sockets or the environment: {w}", layer.name));
+            say(format!("`{layer}` may not touch files, sockets or the environment: {w}"));
         }
     }
-    if layer.name != "clock" {
+    if layer != "clock" {
         for w in CLOCK_CALLS.iter().filter(|w| has_word(&s.code, w)) {
             say(format!("only clock.rs reads clocks: {w}"));
         }
     }
-    if PURE.contains(&layer.name) {
+    if PURE.contains(&layer) {
         for w in ["Instant", "SystemTime", "tokio"].iter().filter(|w| has_word(&s.code, w)) {
-            say(format!("`{}` is pure: {w}", layer.name));
+            say(format!("`{layer}` is pure: {w}"));
         }
     }
-    if layer.name != "ui" {
+    if layer != "ui" {
         for w in TERMINAL_WORDS.iter().filter(|w| has_word(&s.code, w)) {
             say(format!("only ui/ knows {w}"));
         }
@@ -469,7 +341,7 @@ fn complaints(s: &Source) -> Vec<String> {
     if has_word(&s.code, "unsafe") && !UNSAFE.contains(&s.path.as_str()) {
         say("unsafe code".into());
     }
-    if layer.name != "main" {
+    if layer != "main" {
         for w in ["println!", "eprintln!", "print!", "eprint!", "dbg!", "todo!", "unimplemented!"] {
             if has_word(&s.code, w) {
                 say(format!("library code does not use {w}"));
@@ -526,6 +398,14 @@ fn layers_are_kept() {
             continue;
         }
         wrong.extend(complaints(&Source::new(&path, &text)));
+    }
+    for (i, (layer, uses)) in LAYERS.iter().enumerate() {
+        let lower = |u: &&str| LAYERS[..i].iter().any(|l| u.split("::").next() == Some(l.0));
+        wrong.extend(
+            uses.split_whitespace()
+                .filter(|u| !lower(u))
+                .map(|u| format!("`{u}` is not below `{layer}`: LAYERS has the lowest first")),
+        );
     }
     for (file, _, _) in EXCEPTIONS {
         if !src.join(file).exists() {
@@ -627,35 +507,35 @@ fn the_top_of_the_tree_is_tidy() {
 fn the_checker_sees() {
     let about = |path: &str, code: &str| complaints(&Source::new(path, code)).join("\n");
     for (path, code, want) in [
-        ("model/x.rs", "//! m\nuse crate::view::Vm;", "may not use `view::Vm`"),
-        ("model/x.rs", "//! m\nuse crate::{model::a, ui::{b, c}};", "may not use `ui::c`"),
-        ("model/mod.rs", "//! m\nuse super::source::Feed;", "may not use `source::Feed`"),
-        ("model/a/b.rs", "//! m\nuse super::super::super::run::x;", "may not use `run::x`"),
-        ("model/x.rs", "//! m\nuse crate::collect::HostFs;", "not `collect::HostFs`"),
+        ("metrics/x.rs", "//! m\nuse crate::view::Vm;", "may not use `view::Vm`"),
+        ("metrics/x.rs", "//! m\nuse crate::{sample::a, ui::{b, c}};", "may not use `ui::c`"),
+        ("metrics/mod.rs", "//! m\nuse super::source::Feed;", "may not use `source::Feed`"),
+        ("metrics/a/b.rs", "//! m\nuse super::super::super::run::x;", "may not use `run::x`"),
+        ("metrics/x.rs", "//! m\nuse crate::collect::HostFs;", "not use `collect::HostFs`"),
         ("diagnose/x.rs", "//! m\nfn f() { std::fs::read(p); }", "std::fs"),
         ("view/x.rs", "//! m\nfn f(now: Instant) {}", "is pure: Instant"),
         ("collect/x.rs", "//! m\nfn f() { Instant::now(); }", "only clock.rs"),
         ("report/x.rs", "//! m\nuse ratatui::Frame;", "only ui/ knows ratatui"),
         ("ui/x.rs", "//! m\nfn f() { unsafe { g() } }", "unsafe code"),
-        ("model/x.rs", "use std::fmt;", "`//!` head"),
+        ("metrics/x.rs", "use std::fmt;", "`//!` head"),
         ("newfolder/x.rs", "//! m", "no layer"),
         ("report/x.rs", "//! m\nfn f() { println!(\"x\") }", "println!"),
     ] {
         assert!(about(path, code).contains(want), "{path}: {code}: got {:?}", about(path, code));
     }
     let long = format!("//! m\n{}", "fn f() {}\n".repeat(MAX_LINES));
-    assert!(about("model/x.rs", &long).contains("lines of code"));
+    assert!(about("metrics/x.rs", &long).contains("lines of code"));
     for (path, code) in [
-        ("model/x.rs", "//! m\n// use crate::ui::X; unsafe\nuse crate::model::time::MonoNs;"),
-        ("model/x.rs", "//! m\nconst S: &str = \"crate::ui unsafe \\\" std::fs\";"),
-        ("model/x.rs", "//! m\nconst S: &str = r#\"Instant \" unsafe\"#;"),
+        ("metrics/x.rs", "//! m\n// use crate::ui::X; unsafe\nuse crate::sample::time::MonoNs;"),
+        ("metrics/x.rs", "//! m\nconst S: &str = \"crate::ui unsafe \\\" std::fs\";"),
+        ("metrics/x.rs", "//! m\nconst S: &str = r#\"Instant \" unsafe\"#;"),
         (
-            "model/x.rs",
+            "metrics/x.rs",
             "//! m\n#[cfg(test)]\nmod tests {\n use crate::clock; fn f() { std::fs::x }\n}",
         ),
-        ("model/a/b.rs", "//! m\nuse super::c; use super::super::time::MonoNs;"),
-        ("model/x.rs", "//! m\nfn f<'a>(x: &'a str, c: char) { c == '\"'; c == '\\''; }"),
-        ("model/x.rs", "//! m\nuse crate::collect::disks::DiskRow; use std::net::IpAddr;"),
+        ("metrics/a/b.rs", "//! m\nuse super::c; use super::super::time::MonoNs;"),
+        ("metrics/x.rs", "//! m\nfn f<'a>(x: &'a str, c: char) { c == '\"'; c == '\\''; }"),
+        ("metrics/x.rs", "//! m\nuse crate::sample::disks::DiskRow; use std::net::IpAddr;"),
     ] {
         assert_eq!(about(path, code), "", "{path}: {code}");
     }

@@ -425,7 +425,7 @@ fn an_interrupt_before_the_first_reading_is_no_all_clear() {
             .spawn()
             .unwrap();
         let from = stallscope::clock::mono();
-        let then = stallscope::model::time::MonoNs(from.0 + wait_ms * 1_000_000);
+        let then = stallscope::sample::time::MonoNs(from.0 + wait_ms * 1_000_000);
         stallscope::clock::sleep_until(then);
         let pid = rustix::process::Pid::from_child(&child);
         // Not INT: what a script runs in the background ignores it until there is a handler.
@@ -470,7 +470,7 @@ fn interrupt_ends_check_with_a_report() {
     }
     // Several ticks' worth, so that at least one has been taken in.
     let from = stallscope::clock::mono();
-    stallscope::clock::sleep_until(stallscope::model::time::MonoNs(from.0 + 1_000_000_000));
+    stallscope::clock::sleep_until(stallscope::sample::time::MonoNs(from.0 + 1_000_000_000));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let mut text = String::new();

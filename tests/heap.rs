@@ -10,21 +10,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stallscope::analysis::Analysis;
-use stallscope::collect::bpf::Hist;
-use stallscope::collect::bpf::irq::{IrqBpfSample, IrqCpu, VectorTime};
-use stallscope::collect::bpf::runq::{LongWait, RunqBpfSample, RunqCpu};
-use stallscope::collect::cgroups::{CgroupCpu, CgroupIo, CgroupRow, CgroupsSample};
-use stallscope::collect::sched::{SchedSample, ThreadSched};
-use stallscope::collect::sockets::{
+use stallscope::collect::{CollectOptions, HostFs};
+use stallscope::diagnose::Engine;
+use stallscope::recording::Reader;
+use stallscope::sample::bpf::Hist;
+use stallscope::sample::bpf::irq::{IrqBpfSample, IrqCpu, VectorTime};
+use stallscope::sample::bpf::runq::{LongWait, RunqBpfSample, RunqCpu};
+use stallscope::sample::cgroups::{CgroupCpu, CgroupIo, CgroupRow, CgroupsSample};
+use stallscope::sample::heap::block;
+use stallscope::sample::sched::{SchedSample, ThreadSched};
+use stallscope::sample::sockets::{
     InetRows, NO_INFO, NetnsTable, Proto, SockState, SockTimer, SocketsSample, TcpInfo, map_v4,
 };
-use stallscope::collect::{CollectOptions, HostFs, Samples, Shared, Stamped};
-use stallscope::diagnose::Engine;
-use stallscope::model::heap::block;
-use stallscope::model::subject::{CgroupId, CpuId, DiskId, TaskId};
-use stallscope::model::tick::{HostInfo, Tick};
-use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
-use stallscope::recording::Reader;
+use stallscope::sample::subject::{CgroupId, CpuId, DiskId, TaskId};
+use stallscope::sample::tick::{HostInfo, Tick};
+use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
+use stallscope::sample::{Samples, Shared, Stamped};
 use stallscope::source::replay::{Played, Tape};
 use stallscope::source::{Event, live};
 

@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stallscope::analysis::Analysis;
-use stallscope::collect::net_counters::{NetCountersSample, NetnsCounters};
-use stallscope::collect::sockets::{
+use stallscope::diagnose::Engine;
+use stallscope::sample::net_counters::{NetCountersSample, NetnsCounters};
+use stallscope::sample::sockets::{
     InetRows, NO_INFO, NetnsTable, Proto, SockState, SockTimer, SocketsSample, TcpInfo, map_v4,
 };
-use stallscope::collect::{Samples, Shared, Stamped};
-use stallscope::diagnose::Engine;
-use stallscope::model::subject::NetnsId;
-use stallscope::model::tick::{HostInfo, Tick};
-use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
+use stallscope::sample::subject::NetnsId;
+use stallscope::sample::tick::{HostInfo, Tick};
+use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
+use stallscope::sample::{Samples, Shared, Stamped};
 
 struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);

@@ -236,7 +236,7 @@ fn a_keyframe_of_like_rows_takes_memory_by_its_bytes() {
     let mut file = front[..first].to_vec();
     for n in 0..50u64 {
         let payload = tick("sched", &["threads", "tid"], rows(4 << 20));
-        let at = Stamp { seq: stallscope::model::time::Seq(n), ..Stamp::default() };
+        let at = Stamp { seq: stallscope::sample::time::Seq(n), ..Stamp::default() };
         let b = stamped(Kind::Keyframe, 0, payload.len() as u32, &zip(&payload), 0, 0, at);
         file.extend(b);
     }
@@ -278,7 +278,7 @@ fn group(padded: usize, samples: &[Flat]) -> Vec<u8> {
             frame.extend((zeros as u32).to_le_bytes());
             frame.resize(padded, 0);
         }
-        let seq = stallscope::model::time::Seq(n as u64);
+        let seq = stallscope::sample::time::Seq(n as u64);
         let at = Stamp { seq, ..Stamp::default() };
         let kind = if n == 0 { Kind::Keyframe } else { Kind::Delta };
         let b = stamped(kind, 0, payload.len() as u32, &frame, back, n as u32, at);
@@ -320,10 +320,10 @@ fn padding_pays_for_no_more_than_a_tick_of_its_size() {
 /// What is told of a whole recording is no larger than a list that somebody can use.
 #[test]
 fn remarks_and_findings_of_all_groups_are_a_list_of_limited_size() {
-    use stallscope::model::tick::{HostInfo, Tick};
-    use stallscope::model::time::Seq;
     use stallscope::recording::tools::info::Info;
     use stallscope::recording::{FindingNote, Note, Remark, Writer};
+    use stallscope::sample::tick::{HostInfo, Tick};
+    use stallscope::sample::time::Seq;
     let _alone = alone();
     let mut w = Writer::new(Vec::new(), &HostInfo::default()).unwrap();
     let (mut remarks, mut findings) = (0, 0);
@@ -518,12 +518,13 @@ fn a_tick_that_is_lost_is_not_decoded_up_to_for_each_behind_it() {
 /// host makes it.
 #[test]
 fn like_sockets_are_written_so_that_they_can_be_read() {
-    use stallscope::collect::sockets::{InetRows, NetnsTable, Proto, SockState, SockTimer};
-    use stallscope::collect::sockets::{SocketsSample, TcpInfo, UnixRows};
-    use stallscope::collect::{Samples, Stamped};
-    use stallscope::model::tick::{HostInfo, Tick};
-    use stallscope::model::time::{MonoNs, Seq, Span};
     use stallscope::recording::{Note, Writer};
+    use stallscope::sample::sockets::{
+        InetRows, NetnsTable, Proto, SockState, SockTimer, SocketsSample, TcpInfo, UnixRows,
+    };
+    use stallscope::sample::tick::{HostInfo, Tick};
+    use stallscope::sample::time::{MonoNs, Seq, Span};
+    use stallscope::sample::{Samples, Stamped};
     let _alone = alone();
     let n = 40_000usize;
     let mut inet = InetRows::default();
@@ -633,12 +634,12 @@ fn texts_are_not_copied_into_rows_without_end() {
 /// What no reader would take is left out and named; everything else of the tick is there.
 #[test]
 fn a_sample_that_is_too_large_costs_no_other_one() {
-    use stallscope::collect::disks::DisksSample;
-    use stallscope::collect::sockets::{NetnsTable, SocketsSample, UnixRows};
-    use stallscope::collect::{Samples, Stamped};
-    use stallscope::model::tick::{HostInfo, Tick};
-    use stallscope::model::time::{Seq, Span};
     use stallscope::recording::{Note, Remark, Writer};
+    use stallscope::sample::disks::DisksSample;
+    use stallscope::sample::sockets::{NetnsTable, SocketsSample, UnixRows};
+    use stallscope::sample::tick::{HostInfo, Tick};
+    use stallscope::sample::time::{Seq, Span};
+    use stallscope::sample::{Samples, Stamped};
     let _alone = alone();
     let names = |n: usize| {
         let unix = UnixRows { names: vec![b'x'; n], ..UnixRows::default() };

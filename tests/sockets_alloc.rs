@@ -10,8 +10,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stallscope::collect::sockets::{HostSockets, SockState};
-use stallscope::collect::{CollectOptions, Collector, HostFs, Interest};
+use stallscope::collect::sockets::HostSockets;
+use stallscope::collect::{CollectOptions, Collector, HostFs};
+use stallscope::sample::Interest;
+use stallscope::sample::sockets::SockState;
 
 struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);

@@ -1,7 +1,7 @@
 //! A recording at a glance: where its ticks are in time, what was found, what is missing. Made
 //! of what a recording says about itself, without its ticks; drawn as the timeline.
 
-use crate::model::time::{MonoNs, WallNs};
+use crate::sample::time::{MonoNs, WallNs};
 
 /// A run of ticks without a break between them that matters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,64 +2,13 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::hot::HotFile;
-use super::parse::{cpu_list, fields, lines, number, whole_lines};
-use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
-use crate::model::subject::CpuId;
-use crate::model::time::MonoNs;
-
-/// One reading of `/proc/stat`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct CpuSample {
-    /// The `cpu` line: all CPUs together.
-    pub total: CpuTimes,
-    /// One entry per online CPU, by id.
-    pub cpus: Vec<(CpuId, CpuTimes)>,
-    /// Context switches since boot.
-    pub ctxt: Option<u64>,
-    /// Runnable tasks now.
-    pub procs_running: Option<u32>,
-    /// Tasks blocked on I/O now.
-    pub procs_blocked: Option<u32>,
-    /// Length of a jiffy of this file: USER_HZ, nearly always 100.
-    pub user_hz: u32,
-    /// NUMA nodes with their CPUs, empty when unknown.
-    pub nodes: Vec<(u32, Vec<CpuId>)>,
-    /// CPUs that the scheduler leaves alone (`isolcpus=`, isolated cpusets); since 4.2.
-    pub isolated: Vec<CpuId>,
-}
-
-/// CPU time in USER_HZ ticks. `guest` is inside `user`, `guest_nice` inside `nice`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct CpuTimes {
-    /// User.
-    pub user: u64,
-    /// User, niced.
-    pub nice: u64,
-    /// Kernel.
-    pub system: u64,
-    /// Idle.
-    pub idle: u64,
-    /// Idle with I/O outstanding; noise per CPU.
-    pub iowait: u64,
-    /// Hardware interrupts.
-    pub irq: u64,
-    /// Software interrupts.
-    pub softirq: u64,
-    /// Taken by the hypervisor.
-    pub steal: u64,
-    /// Guest.
-    pub guest: u64,
-    /// Guest, niced.
-    pub guest_nice: u64,
-}
+use super::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::parse::{cpu_list, fields, lines, number, whole_lines};
+use crate::sample::cpu::{CpuSample, CpuTimes};
+use crate::sample::subject::CpuId;
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Signal};
 
 /// How often the NUMA nodes and the isolated CPUs are read again.
 const NODES_AGE: Duration = Duration::from_secs(60);
@@ -78,7 +27,6 @@ pub struct CpuCollector {
 impl Collector for CpuCollector {
     type Sample = CpuSample;
     const ID: CollectorId = CollectorId::Cpu;
-    const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut stat = HotFile::record(host, STAT);
@@ -208,7 +156,7 @@ fn read_isolated(host: &HostFs) -> Vec<CpuId> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::collect::Interest;
+    use crate::sample::Interest;
     use proptest::prelude::*;
 
     const TEXT: &str = "cpu  100 2 30 4000 5 0 7 8 9 1\n\

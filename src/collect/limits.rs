@@ -8,45 +8,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::parse::{fields, lines, number, whole_lines};
-use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
+use super::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
 use crate::clock;
-use crate::model::time::MonoNs;
-
-/// One reading.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LimitsSample {
-    /// `kernel.pid_max`: threads have numbers below it.
-    pub pid_max: Option<u64>,
-    /// `kernel.threads-max`.
-    pub threads_max: Option<u64>,
-    /// This kernel counts descriptors.
-    pub counts_files: bool,
-    /// Processes that have used up most of their descriptors, at most 64.
-    pub processes: Vec<OpenFiles>,
-}
-
-/// Descriptors of a process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct OpenFiles {
-    /// Process id.
-    pub pid: u32,
-    /// Its `comm`, raw.
-    pub comm: String,
-    /// Open descriptors.
-    pub open: u64,
-    /// The soft limit of `RLIMIT_NOFILE`: the kernel refuses what is beyond.
-    pub soft: u64,
-    /// The hard limit, which the process may raise the soft one to.
-    pub hard: Option<u64>,
-}
+use crate::parse::{fields, lines, number, whole_lines};
+use crate::sample::limits::{LimitsSample, OpenFiles};
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Signal};
 
 /// Share of one core for looking at processes.
 const BUDGET: f64 = 0.0003;
@@ -77,7 +44,6 @@ pub struct LimitsCollector {
 impl Collector for LimitsCollector {
     type Sample = LimitsSample;
     const ID: CollectorId = CollectorId::Limits;
-    const ROLE: Role = Role::Tasks;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let this = Self {
@@ -173,7 +139,7 @@ pub fn parse_limits(bytes: &[u8]) -> Option<(u64, Option<u64>)> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::collect::Interest;
+    use crate::sample::Interest;
     use proptest::prelude::*;
 
     const TEXT: &[u8] =

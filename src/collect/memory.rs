@@ -1,37 +1,14 @@
 //! `/proc/meminfo`, `/proc/vmstat` and `vm.dirty_*`, by name.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use super::hot::HotFile;
 use super::names::NameTable;
-use super::parse::{fields, lines, number, whole_lines};
-use super::{
-    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, Role, SampleContext,
-    Signal, Unavailable,
-};
-use crate::model::time::MonoNs;
-
-/// One reading. Names are shared between ticks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct MemorySample {
-    /// Names: `meminfo.Dirty` (kB), `vmstat.nr_dirty` (pages), `sys.dirty_ratio`. Sorted.
-    pub names: Arc<Vec<Box<str>>>,
-    /// Values in the order of `names`.
-    pub values: Vec<u64>,
-}
-
-impl MemorySample {
-    /// A value by name; `None` when this kernel does not have it.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<u64> {
-        let i = self.names.binary_search_by(|n| (**n).cmp(name)).ok()?;
-        self.values.get(i).copied()
-    }
-}
+use super::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::parse::{fields, lines, number, whole_lines};
+use crate::sample::memory::MemorySample;
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Extent, Signal};
 
 /// Sysctls below `/proc/sys/vm` that decide when writers are held back.
 const SYSCTLS: [&str; 7] = [
@@ -61,7 +38,6 @@ pub struct MemoryCollector {
 impl Collector for MemoryCollector {
     type Sample = MemorySample;
     const ID: CollectorId = CollectorId::Memory;
-    const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut meminfo = HotFile::record(host, "proc/meminfo");
@@ -150,8 +126,9 @@ pub fn walk_vmstat<'a>(bytes: &'a [u8], emit: &mut dyn FnMut((&'a [u8], &'a [u8]
 mod tests {
     use super::*;
     use crate::clock;
-    use crate::collect::{Interest, SignalStatus};
+    use crate::sample::{Interest, SignalStatus};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn sample(c: &mut MemoryCollector) -> MemorySample {
         let interest = Interest::default();

@@ -1,8 +1,8 @@
-//! Reading the kernel. One file or folder per collector; each holds its sample type (raw
-//! counters and gauges, never rates), its parser and its [`Collector`].
+//! Reading the kernel. One file or folder per collector; each holds its parser and its
+//! [`Collector`]. What it reads is a type of `sample`: raw counters and gauges, never rates.
 //!
-//! Collectors know nothing of rules, sorting or screens. To add one, write its file and add
-//! one line to [`registry`].
+//! Collectors know nothing of rules, sorting or screens. To add one, write its file here and
+//! that of its sample, and add one row to the table in `collectors`.
 
 pub mod bpf;
 pub mod cgroups;
@@ -20,8 +20,6 @@ pub mod namespaces;
 pub mod net_counters;
 pub mod netdev;
 pub mod own;
-pub mod packed;
-pub mod parse;
 pub mod permission;
 pub mod processes;
 pub mod psi;
@@ -31,45 +29,15 @@ pub mod sockets;
 pub mod softirq;
 pub mod tasks;
 
-use std::borrow::Cow;
 use std::fmt::Display;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::heap::Heap;
-use crate::model::subject::SockId;
-use crate::model::time::{MonoNs, Span};
+use crate::sample::heap::Heap;
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Interest, Signal};
 pub use host::HostFs;
-pub use registry::{CollectorId, Samples};
-
-/// A sample with the time at which it was read.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Stamped<S> {
-    /// Start and end of the reading.
-    pub span: Span,
-    /// CPU time that the reading used on its thread.
-    pub cpu: Duration,
-    /// What was read.
-    pub data: S,
-}
-
-/// The thread a collector runs on. Collectors of one role run one after the other; roles
-/// never wait for each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// sock_diag of the namespace that we started in.
-    HostSockets,
-    /// sock_diag of all other namespaces; uses `setns`, so it owns its thread.
-    NetnsWalker,
-    /// Small files of `/proc` and `/sys` that cannot block.
-    Files,
-    /// `/proc/PID` and cgroup walks: many files, which may be slow.
-    Tasks,
-    /// eBPF programs; may have a mount namespace of its own.
-    Bpf,
-}
 
 /// Reads one area of the kernel.
 pub trait Collector: Send + Sized + 'static {
@@ -77,8 +45,6 @@ pub trait Collector: Send + Sized + 'static {
     type Sample: Serialize + serde::de::DeserializeOwned + Heap + Send + Sync + 'static;
     /// Stable name: recording key, command line name, health label.
     const ID: CollectorId;
-    /// The thread it runs on.
-    const ROLE: Role;
 
     /// Finds out whether the kernel offers what this collector needs.
     ///
@@ -120,15 +86,6 @@ pub struct SampleContext<'a> {
     pub interval: Duration,
     /// What the screen shows and the findings name: detail is wanted for these.
     pub interest: &'a Interest,
-}
-
-/// What deserves detail: the rows on the screen and in findings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interest {
-    /// Sockets whose `tcp_info` and owner are wanted.
-    pub sockets: Vec<SockId>,
-    /// Socket inodes whose owning process is wanted.
-    pub inodes: Vec<u32>,
 }
 
 /// Settings that collectors obey.
@@ -243,115 +200,6 @@ impl CollectError {
         Self::Read { path: path.into(), source }
     }
 }
-
-/// One thing a user can see here, and how well it is measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Signal {
-    /// Name a user knows, such as `run-queue latency`.
-    pub signal: Cow<'static, str>,
-    /// Where it comes from, such as `netlink`, `diskstats`, `ebpf`.
-    pub source: Cow<'static, str>,
-    /// How well.
-    #[serde(flatten)]
-    pub status: SignalStatus,
-    /// What of it cannot be seen although it is there: a fault in it would not be found.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unseen: Option<Unseen>,
-}
-
-/// Something that is there, as far as can be told, and cannot be looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unseen {
-    /// In the singular where it is counted: `network namespace`.
-    pub what: Cow<'static, str>,
-    /// How many.
-    pub extent: Extent,
-}
-
-/// How much of something is not seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Extent {
-    /// What cannot be counted: `memory`.
-    Whole,
-    /// So many.
-    Exactly(u32),
-    /// So many or more.
-    AtLeast(u32),
-    /// Whether there is any at all cannot be seen either.
-    Unknown,
-}
-
-/// How well a signal is measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "status", rename_all = "lowercase")]
-pub enum SignalStatus {
-    /// As good as it gets.
-    Ok,
-    /// Measured with less detail or precision.
-    Degraded {
-        /// What is less good, and why.
-        reason: String,
-        /// What would repair it.
-        remedy: String,
-    },
-    /// Not measured.
-    Missing {
-        /// Why.
-        reason: String,
-        /// What would repair it.
-        remedy: String,
-    },
-}
-
-impl Signal {
-    /// A signal that works.
-    pub fn ok(signal: &'static str, source: &'static str) -> Self {
-        Self {
-            signal: signal.into(),
-            source: source.into(),
-            status: SignalStatus::Ok,
-            unseen: None,
-        }
-    }
-    /// A signal that works with less than it could.
-    pub fn degraded(
-        signal: &'static str,
-        source: &'static str,
-        reason: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self {
-            signal: signal.into(),
-            source: source.into(),
-            status: SignalStatus::Degraded { reason: reason.into(), remedy: remedy.into() },
-            unseen: None,
-        }
-    }
-    /// A signal that is not there.
-    pub fn missing(
-        signal: &'static str,
-        source: &'static str,
-        reason: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self {
-            signal: signal.into(),
-            source: source.into(),
-            status: SignalStatus::Missing { reason: reason.into(), remedy: remedy.into() },
-            unseen: None,
-        }
-    }
-    /// The same with what cannot be seen of it.
-    #[must_use]
-    pub fn unseen(mut self, what: impl Into<Cow<'static, str>>, extent: Extent) -> Self {
-        self.unseen = Some(Unseen { what: what.into(), extent });
-        self
-    }
-}
-
-/// A stamped sample that many readers share.
-pub type Shared<S> = Arc<Stamped<S>>;
 
 /// For tests that need what not every machine grants.
 #[cfg(test)]

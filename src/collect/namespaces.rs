@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{HostFs, parse};
-use crate::model::subject::NetnsId;
+use super::HostFs;
+use crate::parse;
+use crate::sample::subject::NetnsId;
 
 /// Directories where mounts keep namespaces alive without a process.
 const MOUNT_DIRS: [&str; 2] = ["run/netns", "var/run/docker/netns"];

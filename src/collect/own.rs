@@ -2,26 +2,13 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::hot::HotFile;
-use super::parse::{fields, number};
-use super::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
+use super::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
 use crate::clock;
-use crate::model::time::STAMP_NS;
-
-/// One reading.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct OwnSample {
-    /// CPU time used since start, all threads.
-    pub cpu: Duration,
-    /// Resident memory, bytes.
-    pub rss_bytes: Option<u64>,
-}
+use crate::parse::{fields, number};
+use crate::sample::own::OwnSample;
+use crate::sample::time::STAMP_NS;
+use crate::sample::{CollectorId, Signal};
 
 /// Reads it. See the module head.
 pub struct OwnCollector {
@@ -37,7 +24,6 @@ const CAPTURED_HZ: u64 = 100;
 impl Collector for OwnCollector {
     type Sample = OwnSample;
     const ID: CollectorId = CollectorId::Own;
-    const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let file = |name: &str| HotFile::record(host, format!("proc/self/{name}"));
@@ -80,8 +66,8 @@ fn used_ticks(stat: &[u8]) -> Option<u64> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::collect::Interest;
-    use crate::model::time::MonoNs;
+    use crate::sample::Interest;
+    use crate::sample::time::MonoNs;
     use proptest::prelude::*;
 
     #[test]

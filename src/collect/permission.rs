@@ -4,16 +4,12 @@
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::HostFs;
+use crate::sample::GRANT;
 
 /// What an ordinary user can do about nearly everything.
 pub const AS_ROOT: &str = "run as root";
 /// The same inside a user namespace, whose root is nobody outside of it.
 pub const AS_HOST_ROOT: &str = "run as root on the host";
-/// Root that lacks a capability, as in a container; its name follows.
-pub const GRANT: &str = "grant ";
-
-/// How a remedy begins where a reading did not come.
-pub const LOOK_AGAIN: &str = "look at it again";
 
 /// Number of the first user namespace, the same on every kernel since 3.8.
 const FIRST_USER_NS: &str = "user:[4026531837]";

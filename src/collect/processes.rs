@@ -6,42 +6,14 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::hot::HotFile;
+use super::permission::{self, Right};
 use super::sched::parse_loadavg;
 use super::tasks::ThreadScan;
-use super::{
-    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, Role, SampleContext,
-    Signal, Unavailable,
-    permission::{self, Right},
-};
-use crate::model::subject::TaskId;
-use crate::model::time::MonoNs;
-
-/// One reading.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ProcessesSample {
-    /// Number of processes.
-    pub total: u32,
-    /// Tasks in uninterruptible sleep, at most 256.
-    pub blocked: Vec<BlockedTask>,
-    /// Threads that were not read in this round: no budget, or not ours.
-    pub unread: u32,
-}
-
-/// A task in D state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct BlockedTask {
-    /// The task.
-    pub task: TaskId,
-    /// Its `comm`, raw.
-    pub comm: String,
-    /// `/proc/PID/wchan`; `None` when not readable.
-    pub wchan: Option<String>,
-}
+use super::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::sample::processes::{BlockedTask, ProcessesSample};
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Extent, Signal};
 
 /// Share of one core for reading threads.
 const BUDGET: f64 = 0.0005;
@@ -72,7 +44,6 @@ pub struct ProcessesCollector {
 impl Collector for ProcessesCollector {
     type Sample = ProcessesSample;
     const ID: CollectorId = CollectorId::Processes;
-    const ROLE: Role = Role::Tasks;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         host.list("proc")
@@ -152,7 +123,7 @@ impl Collector for ProcessesCollector {
 mod tests {
     use super::*;
     use crate::clock;
-    use crate::collect::Interest;
+    use crate::sample::Interest;
 
     fn open(host: &HostFs) -> ProcessesCollector {
         ProcessesCollector::open(host, &CollectOptions::default()).unwrap()
@@ -188,8 +159,8 @@ mod tests {
             open(&HostFs::at(dir.path())).signals(&mut out);
             out.remove(0).status
         };
-        assert!(matches!(status("77"), crate::collect::SignalStatus::Degraded { .. }));
-        assert_eq!(status("1"), crate::collect::SignalStatus::Ok);
+        assert!(matches!(status("77"), crate::sample::SignalStatus::Degraded { .. }));
+        assert_eq!(status("1"), crate::sample::SignalStatus::Ok);
     }
 
     #[test]

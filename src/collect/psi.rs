@@ -1,34 +1,10 @@
 //! Pressure stall information: `/proc/pressure/{cpu,io,memory}` (since 4.20, CONFIG_PSI).
 
-use serde::{Deserialize, Serialize};
-
 use super::hot::HotFile;
-use super::parse::{fields, lines, number, whole_lines};
-use super::{
-    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, Role, SampleContext,
-    Signal, Unavailable,
-};
-
-/// Stall time since boot, us. `None`: the kernel does not offer it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PsiSample {
-    /// cpu.
-    pub cpu: Option<PsiTotals>,
-    /// io.
-    pub io: Option<PsiTotals>,
-    /// memory.
-    pub memory: Option<PsiTotals>,
-}
-
-/// `total=` of the two lines of a pressure file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PsiTotals {
-    /// us with at least one task stalled.
-    pub some_us: u64,
-    /// us with all tasks stalled; `None` where the line is absent. System cpu is always 0.
-    pub full_us: Option<u64>,
-}
+use super::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::parse::{fields, lines, number, whole_lines};
+use crate::sample::psi::{PsiSample, PsiTotals};
+use crate::sample::{CollectorId, Extent, Signal};
 
 /// Reads it. See the module head.
 pub struct PsiCollector {
@@ -42,7 +18,6 @@ pub struct PsiCollector {
 impl Collector for PsiCollector {
     type Sample = PsiSample;
     const ID: CollectorId = CollectorId::Psi;
-    const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let file = |name: &str| HotFile::record(host, format!("proc/pressure/{name}"));
@@ -118,8 +93,8 @@ pub fn parse_pressure(bytes: &[u8]) -> Option<PsiTotals> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::collect::Interest;
-    use crate::model::time::MonoNs;
+    use crate::sample::Interest;
+    use crate::sample::time::MonoNs;
     use proptest::prelude::*;
     use std::time::Duration;
 

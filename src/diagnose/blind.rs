@@ -6,9 +6,8 @@
 
 use serde::Serialize;
 
-use crate::collect::permission::GRANT;
-use crate::collect::{Extent, Signal, SignalStatus, Unseen};
 use crate::metrics::coverage::{EBPF, LADDERS};
+use crate::sample::{Extent, GRANT, Signal, SignalStatus, Unseen};
 use crate::text::sanitize;
 
 /// Blind spots that a sentence for people names; the rest is counted.
@@ -66,7 +65,7 @@ impl Lack {
             Self::Needs("more open files (ulimit -n)".to_owned())
         } else if remedy.starts_with("raise the limit of processes") {
             Self::Needs("more threads (pids.max, ulimit -u)".to_owned())
-        } else if remedy.starts_with(crate::collect::permission::LOOK_AGAIN) {
+        } else if remedy.starts_with(crate::sample::LOOK_AGAIN) {
             Self::Late
         } else {
             Self::Unavailable

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::subject::{SockId, Subject, TaskId};
-use crate::model::time::{MonoNs, WallNs};
+use crate::sample::subject::{SockId, Subject, TaskId};
+use crate::sample::time::{MonoNs, WallNs};
 
 /// Stable, public name of a rule: kebab-case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::finding::{Evidence, Finding, Findings, Fire, NotJudged, RuledOut};
-use crate::model::heap::{Heap, block, owns};
+use crate::sample::heap::{Heap, block, owns};
 
 owns!(NotJudged { why } flat { rule });
 owns!(Fire { summary, examples, sockets, tasks, evidence, ruled_out, next, missing } flat {
@@ -55,8 +55,8 @@ fn over(now: &Vec<Arc<Finding>>, before: &[Arc<Finding>]) -> usize {
 mod tests {
     use super::*;
     use crate::diagnose::{RuleId, Severity};
-    use crate::model::subject::Subject;
-    use crate::model::time::{MonoNs, WallNs};
+    use crate::sample::subject::Subject;
+    use crate::sample::time::{MonoNs, WallNs};
 
     fn finding(text: &str) -> Arc<Finding> {
         Arc::new(Finding {

@@ -25,9 +25,9 @@ pub use rules::RULES;
 pub(crate) use rules::common::enter::{Door, enter};
 pub use story::{Explains, Scope};
 
-use crate::collect::CollectorId;
 pub use crate::metrics::history::Window;
-use crate::model::subject::Subject;
+use crate::sample::CollectorId;
+use crate::sample::subject::Subject;
 
 /// A diagnosis rule.
 #[derive(Debug)]

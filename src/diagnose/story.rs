@@ -10,9 +10,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Finding, Kind, Rule, RuleId};
-use crate::collect::sockets::{NetnsTable, SockState, map_v4};
 use crate::metrics::history::Window;
-use crate::model::subject::{Endpoint, NetnsId, Subject, is_within};
+use crate::sample::sockets::{NetnsTable, SockState, map_v4};
+use crate::sample::subject::{Endpoint, NetnsId, Subject, is_within};
 
 use std::time::Duration;
 

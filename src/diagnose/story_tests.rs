@@ -3,15 +3,15 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::collect::Stamped;
-use crate::collect::disks::{DiskAttrs, DiskCounters, DiskRow, DisksSample};
 use crate::diagnose::{Fire, Hold, RULES, RuleDoc, Severity};
 use crate::metrics::Derived;
 use crate::metrics::disks::derive;
 use crate::metrics::history::History;
-use crate::model::subject::{DiskId, SockId};
-use crate::model::tick::{HostInfo, Tick};
-use crate::model::time::{MonoNs, Span, WallNs};
+use crate::sample::Stamped;
+use crate::sample::disks::{DiskAttrs, DiskCounters, DiskRow, DisksSample};
+use crate::sample::subject::{DiskId, SockId};
+use crate::sample::tick::{HostInfo, Tick};
+use crate::sample::time::{MonoNs, Span, WallNs};
 
 macro_rules! rules {
     ($($name:ident, $id:literal, $kind:ident, $links:expr;)+) => {

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::MIN_SPAN;
-use crate::model::heap::block;
-use crate::model::time::MonoNs;
+use crate::sample::heap::block;
+use crate::sample::time::MonoNs;
 
 /// Samples kept; the oldest go first.
 const MAX_SAMPLES: usize = 600;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::cpu::{psi_full, psi_some};
 use super::rate::{Readings, grown, per_second, ratio};
-use crate::collect::Stamped;
-use crate::collect::cgroups::{CgroupIo, CgroupRow, CgroupsSample};
-use crate::model::subject::{CgroupId, DiskId};
-use crate::model::time::MonoNs;
+use crate::sample::Stamped;
+use crate::sample::cgroups::{CgroupIo, CgroupRow, CgroupsSample};
+use crate::sample::subject::{CgroupId, DiskId};
+use crate::sample::time::MonoNs;
 
 /// One cgroup over one interval.
 #[derive(Clone, Debug)]
@@ -177,8 +177,8 @@ fn figures(p: &CgroupRow, n: &CgroupRow, dt: Duration) -> CgroupFigures {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::collect::cgroups::CgroupCpu;
-    use crate::model::time::Span;
+    use crate::sample::cgroups::CgroupCpu;
+    use crate::sample::time::Span;
 
     /// Quota of 20% measured over 2 s: throttled 1571 ms in 20 of 20 periods.
     #[test]

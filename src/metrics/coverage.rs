@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use crate::collect::permission::LOOK_AGAIN;
-use crate::collect::{CollectorId, Extent, Signal, SignalStatus};
-use crate::model::tick::{CollectorHealth, HealthState};
+use crate::sample::tick::{CollectorHealth, HealthState};
+use crate::sample::{CollectorId, Extent, LOOK_AGAIN, Signal, SignalStatus};
 
 /// Source of everything that our kernel programs measure.
 pub const EBPF: &str = "ebpf";

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rate::{Readings, grown, grown32, per_second, ratio};
-use crate::collect::Stamped;
-use crate::collect::cpu::{CpuSample, CpuTimes};
-use crate::collect::psi::{PsiSample, PsiTotals};
-use crate::collect::sched::{SchedSample, ThreadSched};
-use crate::collect::softirq::SoftirqSample;
-use crate::model::subject::{CpuId, TaskId};
-use crate::model::time::MonoNs;
+use crate::sample::Stamped;
+use crate::sample::cpu::{CpuSample, CpuTimes};
+use crate::sample::psi::{PsiSample, PsiTotals};
+use crate::sample::sched::{SchedSample, ThreadSched};
+use crate::sample::softirq::SoftirqSample;
+use crate::sample::subject::{CpuId, TaskId};
+use crate::sample::time::MonoNs;
 
 /// What a CPU did, % of the interval. The parts add up to 100.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -400,7 +400,7 @@ fn psi_share(p: u64, n: u64, dt: Duration) -> Option<f64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::model::time::Span;
+    use crate::sample::time::Span;
 
     fn at<S>(ms: u64, data: S) -> Stamped<S> {
         Stamped { span: Span::at(MonoNs(ms * 1_000_000)), cpu: Duration::ZERO, data }

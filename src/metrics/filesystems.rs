@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::collect::Stamped;
-use crate::collect::filesystems::FilesystemsSample;
-use crate::model::subject::DiskId;
-use crate::model::time::MonoNs;
+use crate::sample::Stamped;
+use crate::sample::filesystems::FilesystemsSample;
+use crate::sample::subject::DiskId;
+use crate::sample::time::MonoNs;
 
 /// A file system that took writes and does not any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,8 +64,8 @@ impl FilesystemTracker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::filesystems::FilesystemRow;
-    use crate::model::time::Span;
+    use crate::sample::filesystems::FilesystemRow;
+    use crate::sample::time::Span;
     use std::time::Duration;
 
     fn push(t: &mut FilesystemTracker, s: u64, options: &[(&str, &str)]) -> Vec<(String, u64)> {

@@ -16,7 +16,7 @@ use super::sockets::{
     Still, Suspect, SynQueue, TimerEvent, UnixFull,
 };
 use super::{Derived, NetPair};
-use crate::model::heap::{Heap, block, flat, keyed, owns};
+use crate::sample::heap::{Heap, block, flat, keyed, owns};
 
 flat!(CpuShare, SoftnetFigures, CgroupIoFigures, Cap, CpuWaits, CgroupWaited, VectorFigures);
 flat!(LineFigures, SocketTotals, PeerLoss, TimerEvent, std::net::IpAddr);

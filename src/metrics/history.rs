@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::Derived;
 use super::netdev::SpaceFigures;
-use crate::collect::net_counters::NetCountersSample;
-use crate::collect::{CollectorId, Samples, Shared};
-use crate::model::heap::{Heap, block};
-use crate::model::subject::NetnsId;
-use crate::model::tick::{HealthState, Tick};
-use crate::model::time::{MonoNs, Seq};
+use crate::sample::heap::{Heap, tick_heap};
+use crate::sample::net_counters::NetCountersSample;
+use crate::sample::subject::NetnsId;
+use crate::sample::tick::{HealthState, Tick};
+use crate::sample::time::{MonoNs, Seq};
+use crate::sample::{CollectorId, Samples, Shared};
 
 /// A tick with what follows from it.
 #[derive(Clone, Debug)]
@@ -232,22 +232,8 @@ impl Moment {
     }
 }
 
-/// The counts of an `Arc`.
-const COUNTS: usize = 16;
 /// What screen and findings keep beside each moment, and free places in their lists.
 const BESIDE: usize = 512;
-
-/// Bytes that a tick holds, when nothing of it is shared with the one before.
-#[must_use]
-pub fn tick_bytes(tick: &Tick) -> usize {
-    tick_heap(tick, None)
-}
-
-fn tick_heap(tick: &Tick, before: Option<&Tick>) -> usize {
-    block(COUNTS + size_of::<Tick>())
-        + tick.samples.heap(before.map(|b| &b.samples))
-        + tick.health.heap(before.map(|b| &b.health))
-}
 
 /// The view of rules: one moment and what was before it.
 #[derive(Clone, Copy)]
@@ -259,7 +245,7 @@ pub struct Window<'a> {
     /// It and the moments before.
     pub history: &'a History,
     /// What does not change.
-    pub host: &'a crate::model::tick::HostInfo,
+    pub host: &'a crate::sample::tick::HostInfo,
 }
 
 /// Growth of a counter over a window.
@@ -333,7 +319,7 @@ impl<'a> Window<'a> {
     fn readings(
         &self,
         netns: NetnsId,
-    ) -> impl Iterator<Item = (MonoNs, &'a crate::collect::net_counters::NetnsCounters)> + use<'a>
+    ) -> impl Iterator<Item = (MonoNs, &'a crate::sample::net_counters::NetnsCounters)> + use<'a>
     {
         let from = self.tick.mono;
         self.history
@@ -350,12 +336,12 @@ impl<'a> Window<'a> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::collect::Stamped;
-    use crate::collect::bpf::Hist;
-    use crate::collect::bpf::irq::{IrqBpfSample, IrqCpu, VectorTime};
-    use crate::collect::sockets::{InetRows, NetnsTable, SocketsSample};
-    use crate::model::tick::CollectorHealth;
-    use crate::model::time::Span;
+    use crate::sample::Stamped;
+    use crate::sample::bpf::Hist;
+    use crate::sample::bpf::irq::{IrqBpfSample, IrqCpu, VectorTime};
+    use crate::sample::sockets::{InetRows, NetnsTable, SocketsSample};
+    use crate::sample::tick::CollectorHealth;
+    use crate::sample::time::Span;
 
     fn moment(seq: u64, rows: usize) -> (Arc<Tick>, Arc<Derived>) {
         let mono = MonoNs(seq * 1_000_000_000);

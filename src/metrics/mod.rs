@@ -22,13 +22,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::collect::net_counters::{NetCountersSample, NetnsCounters};
-use crate::collect::sockets::NetnsTable;
-use crate::collect::{Samples, Shared};
-use crate::model::heap::Heap as _;
-use crate::model::subject::{DiskId, NetnsId};
-use crate::model::tick::Tick;
-use crate::model::time::{MonoNs, Seq, WallNs};
+use crate::sample::heap::Heap as _;
+use crate::sample::net_counters::{NetCountersSample, NetnsCounters};
+use crate::sample::sockets::NetnsTable;
+use crate::sample::subject::{DiskId, NetnsId};
+use crate::sample::tick::Tick;
+use crate::sample::time::{MonoNs, Seq, WallNs};
+use crate::sample::{Samples, Shared};
 use disks::DiskFigures;
 
 /// Shortest interval that a rate is taken over.

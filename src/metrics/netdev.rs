@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rate::{Readings, grown, grown32, per_second, ratio};
-use crate::collect::Stamped;
-use crate::collect::netdev::{
+use crate::sample::Stamped;
+use crate::sample::netdev::{
     Conntrack, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow, Shape,
 };
-use crate::model::subject::NetnsId;
-use crate::model::time::MonoNs;
+use crate::sample::subject::NetnsId;
+use crate::sample::time::MonoNs;
 
 /// One namespace over one interval.
 #[derive(Clone, Debug, Default)]
@@ -296,7 +296,7 @@ fn qdisc(p: &QdiscRow, n: &QdiscRow, dt: Duration) -> Option<QdiscFigures> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::model::time::Span;
+    use crate::sample::time::Span;
 
     fn space(ms: u64, q: QdiscRow, l: LinkRow) -> Stamped<NetdevSample> {
         let span = Span::at(MonoNs(ms * 1_000_000));
@@ -378,7 +378,7 @@ mod tests {
     fn a_device_whose_bytes_fell_is_another() {
         let row = |rx_bytes, rx_missed| LinkRow {
             exceeded: vec![("pps_allowance_exceeded".into(), rx_bytes)],
-            stats: crate::collect::netdev::LinkStats { rx_bytes, rx_missed, ..Default::default() },
+            stats: crate::sample::netdev::LinkStats { rx_bytes, rx_missed, ..Default::default() },
             ..LinkRow::default()
         };
         let mut t = NetdevTracker::default();

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::MIN_SPAN;
 use super::rate::{grown, per_second};
-use crate::collect::Stamped;
-use crate::collect::own::OwnSample;
-use crate::model::time::MonoNs;
+use crate::sample::Stamped;
+use crate::sample::own::OwnSample;
+use crate::sample::time::MonoNs;
 
 /// The CPU time is averaged over so long.
 pub const SPAN: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ impl OwnTracker {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::model::time::Span;
+    use crate::sample::time::Span;
 
     /// A reading at `ms` of a process that has used `used_ms` of CPU time since it began.
     fn reading(ms: u64, used_ms: u64) -> Stamped<OwnSample> {

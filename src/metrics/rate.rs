@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::model::heap::block;
-use crate::model::time::MonoNs;
+use crate::sample::heap::block;
+use crate::sample::time::MonoNs;
 
 /// Growth of a 64-bit counter; `None` when it went backwards, which is a reset and never a
 /// huge rate.

@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use super::Parsers;
 use super::iostat::{DiskRates, Interval};
-use crate::collect::cpu::{CpuSample, CpuTimes};
-use crate::collect::disks::{
+use crate::sample::cpu::{CpuSample, CpuTimes};
+use crate::sample::disks::{
     DiscardCounters, DiskAttrs, DiskCounters, DiskRow, DisksSample, FlushCounters,
 };
-use crate::collect::net_counters::{NetCountersSample, NetnsCounters};
-use crate::collect::sched::SchedSample;
-use crate::collect::sockets::SocketsSample;
-use crate::collect::softirq::SoftirqSample;
-use crate::collect::{CollectorId, Samples, Shared, Signal, Stamped};
-use crate::model::subject::{CpuId, DiskId, NetnsId};
-use crate::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
-use crate::model::time::{MonoNs, Seq, Span};
+use crate::sample::net_counters::{NetCountersSample, NetnsCounters};
+use crate::sample::sched::SchedSample;
+use crate::sample::sockets::SocketsSample;
+use crate::sample::softirq::SoftirqSample;
+use crate::sample::subject::{CpuId, DiskId, NetnsId};
+use crate::sample::tick::{CollectorHealth, HealthState, HostInfo, Tick};
+use crate::sample::time::{MonoNs, Seq, Span};
+use crate::sample::{CollectorId, Samples, Shared, Signal, Stamped};
 
 /// Distance of samples when nothing tells it.
 const SECOND: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 
 use super::number::uint;
 use super::{Line, Took};
-use crate::model::told::Conntrack;
+use crate::sample::told::Conntrack;
 
 /// Readings kept; the oldest go.
 const MAX_READINGS: usize = 600;

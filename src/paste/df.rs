@@ -3,7 +3,7 @@
 
 use super::number::float;
 use super::{Line, Took};
-use crate::model::told::Filesystem;
+use crate::sample::told::Filesystem;
 
 /// Rows kept.
 const MAX_ROWS: usize = 5000;

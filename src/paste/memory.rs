@@ -5,7 +5,7 @@
 
 use super::number::{float, human};
 use super::{Line, Took};
-use crate::model::told::Memory;
+use crate::sample::told::Memory;
 
 /// Readings kept; the oldest go.
 const MAX_READINGS: usize = 2000;

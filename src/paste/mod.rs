@@ -32,8 +32,8 @@ use std::collections::VecDeque;
 use std::io::{self, BufRead};
 use std::sync::Arc;
 
-use crate::model::tick::{HostInfo, Tick};
-use crate::model::told::Told;
+use crate::sample::tick::{HostInfo, Tick};
+use crate::sample::told::Told;
 use crate::text::sanitize;
 use understood::{FormatCount, Understood};
 
@@ -470,7 +470,7 @@ fn notes(p: &Parsers) -> Vec<String> {
 
 fn softnet_note(p: &Parsers) -> String {
     let rows = p.procfs.softnet.list.front().map_or(&[][..], Vec::as_slice);
-    let sum = |f: fn(&crate::collect::softirq::SoftnetRow) -> u32| -> u64 {
+    let sum = |f: fn(&crate::sample::softirq::SoftnetRow) -> u32| -> u64 {
         rows.iter().map(|r| u64::from(f(r))).sum()
     };
     format!(

@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, VecDeque};
 use super::iostat::{Names, device};
 use super::number::uint;
 use super::{Line, Took};
-use crate::collect::disks::{DiskAttrs, DiskCounters, active_scheduler, classify, parse_line};
-use crate::collect::softirq::{SoftnetRow, parse_softnet};
-use crate::model::subject::DiskId;
+use crate::parse::disks::{active_scheduler, classify, parse_line};
+use crate::parse::softnet::parse_softnet;
+use crate::sample::disks::{DiskAttrs, DiskCounters};
+use crate::sample::softirq::SoftnetRow;
+use crate::sample::subject::DiskId;
 
 /// Readings kept of each file; the oldest go. Rows in all of them.
 const MAX_READINGS: usize = 600;
@@ -266,7 +268,7 @@ impl Facts {
         let parent = partition_of(name);
         DiskAttrs {
             class: if parent.is_some() {
-                crate::collect::disks::DiskClass::Partition
+                crate::sample::disks::DiskClass::Partition
             } else {
                 class
             },
@@ -307,7 +309,7 @@ fn partition_of(name: &str) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::collect::disks::DiskClass;
+    use crate::sample::disks::DiskClass;
 
     fn line(text: &str) -> Line<'_> {
         Line { no: 1, text }

@@ -10,7 +10,7 @@ use super::memory::{Free, with_cache};
 use super::number::{float, human, uint};
 use super::top::short;
 use super::{Line, Took};
-use crate::model::told::{CpuRow, LinkRow, Memory, Paging, Queue, TaskRow, Tasks};
+use crate::sample::told::{CpuRow, LinkRow, Memory, Paging, Queue, TaskRow, Tasks};
 
 /// Rows kept of each table; the oldest go.
 const MAX_ROWS: usize = 20_000;

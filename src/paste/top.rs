@@ -5,7 +5,7 @@ use super::cpu::{Cpu, Frame};
 use super::memory::{Free, with_cache};
 use super::number::{float, uint};
 use super::{Line, Took};
-use crate::model::told::{Memory, TaskRow, Tasks};
+use crate::sample::told::{Memory, TaskRow, Tasks};
 
 /// Tasks kept of a screen, characters of a name.
 const MAX_TASKS: usize = 5000;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use crate::analysis::outline::{Outline, Post, Sign, Spell, Stretch, Weight};
-use crate::model::time::Seq;
 use crate::recording::file::index::{GroupFinding, GroupIndex, RemarkAt};
 use crate::recording::{Gathered, Reader, Remark, Stamp};
+use crate::sample::time::Seq;
 
 /// The start of a run on the line.
 struct Base {

@@ -18,11 +18,11 @@ use crate::analysis::Analysis;
 pub use crate::analysis::outline::Goal;
 use crate::analysis::outline::Outline;
 use crate::diagnose::Engine;
-use crate::model::tick::{HostInfo, Tick};
-use crate::model::time::{MonoNs, Seq, WallNs};
 use crate::recording::file::source::{Inode, inode, inode_at, open};
 use crate::recording::{ReadAt, ReadError, Reader, Spool};
 use crate::rights::{self, Duty};
+use crate::sample::tick::{HostInfo, Tick};
+use crate::sample::time::{MonoNs, Seq, WallNs};
 use crate::source::replay::{Played, Tape};
 
 /// Ticks before a place that give it rates: the first picture.

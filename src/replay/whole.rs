@@ -10,8 +10,8 @@ use crate::diagnose::blind::{self, BlindSpot, blind_spots};
 use crate::diagnose::{Engine, Finding};
 use crate::metrics::coverage::coverage;
 use crate::metrics::history::DEFAULT_BUDGET;
-use crate::model::time::{MonoNs, WallNs};
 use crate::recording::file::damage::Damage;
+use crate::sample::time::{MonoNs, WallNs};
 use crate::source::replay::{Played, Tape};
 
 /// Findings that are kept of what came and went.

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::collect::SignalStatus;
-use crate::collect::bpf::TESTED_KERNELS;
 use crate::diagnose::blind::{self, blind_spots};
 use crate::metrics::coverage::coverage;
-use crate::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
+use crate::sample::SignalStatus;
+use crate::sample::bpf::TESTED_KERNELS;
+use crate::sample::tick::{CollectorHealth, HealthState, HostInfo, Tick};
 use crate::text::sanitize;
 
 /// The collectors that have said nothing yet.

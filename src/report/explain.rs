@@ -10,8 +10,8 @@ use super::CheckReport;
 use super::text;
 use crate::analysis::Analysis;
 use crate::metrics::disks::DiskFigures;
-use crate::model::subject::DiskId;
 use crate::paste::understood::Understood;
+use crate::sample::subject::DiskId;
 use crate::text::sanitize;
 
 /// Disks whose figures are printed, the longest queue first.

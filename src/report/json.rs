@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{CheckReport, rfc3339};
 use crate::diagnose::Finding;
-use crate::model::subject::Subject;
-use crate::model::time::WallNs;
+use crate::sample::subject::Subject;
+use crate::sample::time::WallNs;
 use crate::text::is_plain;
 
 /// Version of the schema.

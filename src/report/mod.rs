@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::analysis::Analysis;
-use crate::collect::{Signal, SignalStatus};
 use crate::diagnose::blind::{self, BlindSpot, blind_spots};
 use crate::diagnose::{Finding, Findings, NotJudged, RULES, Severity};
 use crate::metrics::coverage::coverage;
-use crate::model::tick::HostInfo;
-use crate::model::time::WallNs;
+use crate::sample::tick::HostInfo;
+use crate::sample::time::WallNs;
+use crate::sample::{Signal, SignalStatus};
 
 /// The result of watching for a while.
 #[derive(Clone, Debug)]

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{CheckReport, clock_time};
-use crate::collect::SignalStatus;
 use crate::diagnose::{Confidence, Finding, NotJudged, Severity, blind};
-use crate::model::subject::Subject;
+use crate::sample::SignalStatus;
+use crate::sample::subject::Subject;
 use crate::text::sanitize;
 
 /// The whole report; ends with a newline.

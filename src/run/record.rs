@@ -19,14 +19,14 @@ use crate::collect::HostFs;
 use crate::diagnose::Engine;
 use crate::diagnose::blind::{self, BlindSpot, blind_spots};
 use crate::metrics::coverage::coverage;
-use crate::model::tick::{HostInfo, Tick};
-use crate::model::time::MonoNs;
 use crate::recording::Recorder;
 use crate::recording::recorder::{
     End, Existing, Options, Rotate, State, Status, SyncPolicy, Target, default_file,
 };
 use crate::recording::tools::thin::{Tier, Tiers};
 use crate::rights::Duty;
+use crate::sample::tick::{HostInfo, Tick};
+use crate::sample::time::MonoNs;
 use crate::signals::is_ignored;
 use crate::source::{Event, Feed, live};
 use crate::text::sanitize;

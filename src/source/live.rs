@@ -19,13 +19,11 @@ use self::assembler::Assembler;
 use super::Feed;
 use crate::clock;
 use crate::collect::registry::{Running, open_role};
-use crate::collect::{
-    CollectOptions, CollectorId, HostFs, Interest, RELIEF, Role, SampleContext, Samples, Signal,
-    UNRELIEVED, namespaces,
-};
-use crate::model::tick::HostInfo;
-use crate::model::time::MonoNs;
+use crate::collect::{CollectOptions, HostFs, RELIEF, SampleContext, UNRELIEVED, namespaces};
 use crate::rights::{self, Duty};
+use crate::sample::tick::HostInfo;
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Interest, Role, Samples, Signal};
 
 /// Ticks that a slow consumer may leave waiting.
 const QUEUE: usize = 8;
@@ -254,9 +252,7 @@ pub fn host_info(host: &HostFs, interval: Duration) -> HostInfo {
     let kib = memory.lines().find_map(|l| {
         l.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
     });
-    let cpus = host
-        .read("sys/devices/system/cpu/online")
-        .map(|b| crate::collect::parse::cpu_list(&b).len());
+    let cpus = host.read("sys/devices/system/cpu/online").map(|b| crate::parse::cpu_list(&b).len());
     HostInfo {
         hostname: uname.nodename().to_string_lossy().into_owned(),
         kernel: uname.release().to_string_lossy().into_owned(),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
-use crate::collect::Interest;
-use crate::model::tick::{HostInfo, Tick};
+use crate::sample::Interest;
+use crate::sample::tick::{HostInfo, Tick};
 
 /// What a source yields.
 #[derive(Clone, Debug)]

@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::collect::sockets::{NetnsTable, SocketsSample};
-use crate::collect::{Shared, Stamped};
-use crate::model::tick::{Gap, HostInfo, Tick};
-use crate::model::time::{MonoNs, Seq, WallNs};
 use crate::recording::file::damage::Damage;
 use crate::recording::{ReadError, Reader, Stamp};
+use crate::sample::sockets::{NetnsTable, SocketsSample};
+use crate::sample::tick::{Gap, HostInfo, Tick};
+use crate::sample::time::{MonoNs, Seq, WallNs};
+use crate::sample::{Shared, Stamped};
 
 /// What comes next.
 #[derive(Clone, Debug)]

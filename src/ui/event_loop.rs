@@ -23,10 +23,10 @@ use super::terminal::{Terminal, leave, stop_self, take_panics, window_size};
 use super::{ConsoleSettings, ExitReason, ExitSummary, Theme, UiError, summary};
 use crate::analysis::Analysis;
 use crate::clock;
-use crate::collect::Interest;
-use crate::model::time::MonoNs;
 use crate::recording::Recorder;
 use crate::replay::player::{Answer, Player};
+use crate::sample::Interest;
+use crate::sample::time::MonoNs;
 use crate::signals;
 use crate::source::{Event, Feed};
 use crate::view::action::{Action, Effect, Key};
@@ -459,7 +459,7 @@ impl Console {
     }
 
     /// Asks the collectors for detail of what is on the screen and in findings.
-    fn tell_interest(&self, visible: &[(crate::model::subject::SockId, u32)]) {
+    fn tell_interest(&self, visible: &[(crate::sample::subject::SockId, u32)]) {
         if self.interest.is_none() {
             return;
         }

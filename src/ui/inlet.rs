@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 
 use super::decode::{Decoder, Input};
 use crate::clock;
-use crate::model::time::MonoNs;
 use crate::rights::{self, Duty};
+use crate::sample::time::MonoNs;
 use crate::view::action::Key;
 
 /// How long the rest of a sequence may take.

@@ -7,8 +7,8 @@ use super::event_loop::Console;
 use crate::analysis::Analysis;
 use crate::analysis::outline::Goal;
 use crate::clock;
-use crate::model::time::{MonoNs, Seq};
 use crate::replay::player::{Answer, Judged, Next};
+use crate::sample::time::{MonoNs, Seq};
 use crate::view::state::When;
 use crate::view::update;
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::analysis::Analysis;
 use crate::clock;
-use crate::model::tick::Tick;
-use crate::model::time::WallNs;
 use crate::recording::recorder::{End, Options, State, Status, Target, named};
 use crate::recording::{Note, Recorder};
+use crate::sample::tick::Tick;
+use crate::sample::time::WallNs;
 use crate::text::sanitize;
 use crate::view::state::{Rec, RecState};
 use crate::view::units;

@@ -11,7 +11,7 @@ use super::state::{Focus, Mode, PaneState, ViewState};
 use super::vm::{Area, Frame, FrameKind, Line, Node, Size, Tone, Vm};
 use super::{detail, overlay};
 use crate::analysis::Analysis;
-use crate::model::time::Seq;
+use crate::sample::time::Seq;
 
 /// The screen of `size`.
 #[must_use]

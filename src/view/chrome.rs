@@ -11,10 +11,10 @@ use super::table::tone_of;
 use super::vm::{Area, Line, LineStyle, Tone, Vm};
 use super::{scrub, text, units};
 use crate::analysis::Analysis;
-use crate::collect::{Signal, SignalStatus};
 use crate::diagnose::{Confidence, Finding, Severity, blind};
-use crate::model::tick::Tick;
-use crate::model::time::{MonoNs, Seq};
+use crate::sample::tick::Tick;
+use crate::sample::time::{MonoNs, Seq};
+use crate::sample::{Signal, SignalStatus};
 
 /// ` stallscope  db7  6.18.44  up 41d  LIVE 1s  load 9.8  cov 8/9  self 0.3% 21M     14:17:43`
 pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -> Line {

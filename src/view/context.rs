@@ -8,16 +8,16 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use crate::analysis::{Analysis, MomentView};
-use crate::collect::sockets::NetnsTable;
-use crate::collect::{CollectorId, Shared};
 use crate::diagnose::{Aspect, Findings, Severity};
 use crate::metrics::bpf::{BlockFigures, EventRow, IrqFigures, NetFigures, RunqFigures};
 use crate::metrics::cpu::{CpuFigures, SchedFigures, SoftirqFigures};
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::sockets::SocketFigures;
-use crate::model::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId, SockId, Subject, TaskId};
-use crate::model::tick::HealthState;
-use crate::model::time::{MonoNs, Seq, WallNs};
+use crate::sample::sockets::NetnsTable;
+use crate::sample::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId, SockId, Subject, TaskId};
+use crate::sample::tick::HealthState;
+use crate::sample::time::{MonoNs, Seq, WallNs};
+use crate::sample::{CollectorId, Shared};
 
 /// How many ticks back a missing sample is looked for.
 const LOOK_BACK: usize = 20;
@@ -140,11 +140,11 @@ impl<'a> Cx<'a> {
     pub fn at(analysis: &'a Analysis, seq: Seq, tz: &'a TimeZone) -> Option<Self> {
         let now = analysis.at(seq)?;
         let back = || analysis.history().back_from(seq).take(LOOK_BACK);
-        let spaces = |f: fn(&crate::collect::Samples) -> Option<&Shared<_>>| {
+        let spaces = |f: fn(&crate::sample::Samples) -> Option<&Shared<_>>| {
             back()
                 .find_map(|m| f(&m.tick.samples))
                 .into_iter()
-                .flat_map(|s: &Shared<crate::collect::sockets::SocketsSample>| &s.data.spaces)
+                .flat_map(|s: &Shared<crate::sample::sockets::SocketsSample>| &s.data.spaces)
         };
         let mut tables: Vec<&NetnsTable> = spaces(|s| s.sockets.as_ref()).map(|t| &**t).collect();
         for t in spaces(|s| s.netns_sockets.as_ref()) {

@@ -345,7 +345,7 @@ mod tests {
         let words = |v: &ViewState| hints(v).into_iter().map(|h| h.1).collect::<Vec<_>>();
         assert_eq!(words(&v)[..5], ["help", "pane", "detail", "filter", "sort"]);
         assert!(!words(&v).contains(&"live"));
-        v.when = When::Frozen(crate::model::time::Seq(1));
+        v.when = When::Frozen(crate::sample::time::Seq(1));
         assert!(words(&v).contains(&"live") && words(&v).contains(&"resume"));
         v.mode = Mode::Help { scroll: 0 };
         assert_eq!(words(&v), ["close", "scroll"]);

@@ -9,7 +9,7 @@ use super::vm::{Line, Tone};
 use crate::analysis::Analysis;
 use crate::analysis::outline::{Outline, Sign, Weight};
 use crate::diagnose::Severity;
-use crate::model::time::WallNs;
+use crate::sample::time::WallNs;
 
 /// Columns beside the line: a time at each end.
 pub(super) const EDGES: usize = 16;

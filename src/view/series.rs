@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::context::Cx;
 use super::units;
 use crate::analysis::MomentView;
-use crate::collect::bpf::Hist;
-use crate::collect::bpf::layout::{HIST_MAX_NS, bucket_range};
 use crate::metrics::Derived;
 use crate::metrics::bpf::RunqFigures;
 use crate::metrics::history::{History, Moment};
-use crate::model::time::{MonoNs, Seq};
+use crate::sample::bpf::Hist;
+use crate::sample::bpf::layout::{HIST_MAX_NS, bucket_range};
+use crate::sample::time::{MonoNs, Seq};
 
 /// Lengths of buckets, seconds.
 const LENGTHS: [u64; 14] = [1, 2, 3, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200];
@@ -280,7 +280,7 @@ impl WaitLog {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::collect::bpf::layout::bucket_of;
+    use crate::sample::bpf::layout::bucket_of;
 
     #[test]
     fn buckets_stay_where_they_are_until_one_is_full() {

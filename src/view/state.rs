@@ -10,8 +10,8 @@ use super::filter::Filter;
 use super::series::WaitLog;
 use crate::analysis::outline::Outline;
 use crate::diagnose::RuleId;
-use crate::model::subject::{CpuId, DiskId, SockId, Subject, TaskId};
-use crate::model::time::{MonoNs, Seq, WallNs};
+use crate::sample::subject::{CpuId, DiskId, SockId, Subject, TaskId};
+use crate::sample::time::{MonoNs, Seq, WallNs};
 
 /// Names a pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,8 +9,8 @@ use super::state::{FindingKey, Focus, ViewState, When};
 use super::update::{focus, notify};
 use crate::analysis::Analysis;
 use crate::analysis::outline::{Goal, Outline};
-use crate::model::time::{MonoNs, Seq, WallNs};
 use crate::moment::Moment;
+use crate::sample::time::{MonoNs, Seq, WallNs};
 
 /// Goes to another moment.
 pub(super) fn travel(v: &mut ViewState, a: &Analysis, step: TimeStep) -> Option<Effect> {

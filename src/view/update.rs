@@ -19,7 +19,7 @@ use super::table::HIDDEN;
 use super::vm::{FrameKind, Size, to_text};
 use super::{detail, keymap, overlay, text, travel};
 use crate::analysis::Analysis;
-use crate::model::time::Seq;
+use crate::sample::time::Seq;
 
 /// Detail views that can lie over each other.
 const MAX_DETAILS: usize = 8;

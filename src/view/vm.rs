@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::text;
-use crate::model::subject::SockId;
+use crate::sample::subject::SockId;
 
 /// Columns and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

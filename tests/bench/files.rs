@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use stallscope::clock;
 use stallscope::collect::registry::{Running, open_role};
-use stallscope::collect::{
-    CollectOptions, CollectorId, HostFs, Interest, Role, SampleContext, Samples,
-};
-use stallscope::model::time::MonoNs;
+use stallscope::collect::{CollectOptions, HostFs, SampleContext};
+use stallscope::sample::time::MonoNs;
+use stallscope::sample::{CollectorId, Interest, Role, Samples};
 
 const TICKS: u32 = 300;
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -15,20 +15,20 @@ use std::time::Duration;
 
 use stallscope::analysis::Analysis;
 use stallscope::clock;
-use stallscope::collect::cpu::{CpuSample, CpuTimes};
-use stallscope::collect::sockets::{
-    InetRows, NetnsTable, Proto, SockState, SockTimer, SocketsSample, TcpInfo, map_v4,
-};
-use stallscope::collect::{Samples, Stamped};
 use stallscope::diagnose::Engine;
-use stallscope::model::subject::{CpuId, NetnsId};
-use stallscope::model::tick::{HostInfo, Tick};
-use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
 use stallscope::recording::tools::export::copy;
 use stallscope::recording::{FindingNote, Note, Reader, Writer};
 use stallscope::replay::Judge;
 use stallscope::replay::outline::outline;
 use stallscope::replay::player::{Origin, Player};
+use stallscope::sample::cpu::{CpuSample, CpuTimes};
+use stallscope::sample::sockets::{
+    InetRows, NetnsTable, Proto, SockState, SockTimer, SocketsSample, TcpInfo, map_v4,
+};
+use stallscope::sample::subject::{CpuId, NetnsId};
+use stallscope::sample::tick::{HostInfo, Tick};
+use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
+use stallscope::sample::{Samples, Stamped};
 use stallscope::source::replay::Tape;
 
 fn main() {

@@ -21,9 +21,11 @@ use stallscope::collect::sockets::netlink::{Buffers, NlSocket, SOCK_DIAG};
 use stallscope::collect::sockets::netns::NetnsSocketsCollector;
 use stallscope::collect::sockets::nlmsg::Step;
 use stallscope::collect::sockets::owners::OwnerResolver;
-use stallscope::collect::sockets::{HostSockets, InetRows, Proto, SockState, suspects};
-use stallscope::collect::{CollectOptions, Collector, HostFs, Interest, SampleContext};
-use stallscope::model::heap::Heap as _;
+use stallscope::collect::sockets::{HostSockets, suspects};
+use stallscope::collect::{CollectOptions, Collector, HostFs, SampleContext};
+use stallscope::sample::Interest;
+use stallscope::sample::heap::Heap as _;
+use stallscope::sample::sockets::{InetRows, Proto, SockState};
 
 struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);

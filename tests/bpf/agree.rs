@@ -6,8 +6,8 @@
 //! is a statement on counts: no more waits of one lie up to a limit than of the other up to
 //! the stretched limit.
 
-use stallscope::collect::bpf::Hist;
-use stallscope::collect::bpf::layout::bucket_range;
+use stallscope::sample::bpf::Hist;
+use stallscope::sample::bpf::layout::bucket_range;
 
 /// Waits by length: from (ns), up to and without (ns), how many.
 pub(crate) type Rows = Vec<(f64, f64, f64)>;

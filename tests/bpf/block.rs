@@ -1,8 +1,9 @@
 //! Block latency against fio's own percentiles and `/proc/diskstats`.
 
-use stallscope::collect::bpf::Hist;
-use stallscope::collect::bpf::block::{BlockBpf, BlockBpfSample, BlockDisk, BlockOp, BlockOpKind};
-use stallscope::model::subject::DiskId;
+use stallscope::collect::bpf::block::BlockBpf;
+use stallscope::sample::bpf::Hist;
+use stallscope::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOp, BlockOpKind};
+use stallscope::sample::subject::DiskId;
 
 use crate::agree::{apart, part_of_tool, rows, rows_of_tool, total};
 use crate::kit::block::{Dir, Loop};

@@ -12,9 +12,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_getres};
 use stallscope::collect::HostFs;
-use stallscope::collect::bpf::Hist;
-use stallscope::collect::bpf::irq::{IrqBpf, IrqBpfSample, VECTOR_NAMES, VectorTime};
-use stallscope::collect::bpf::layout::bucket_range;
+use stallscope::collect::bpf::irq::IrqBpf;
+use stallscope::sample::bpf::Hist;
+use stallscope::sample::bpf::irq::{IrqBpfSample, VECTOR_NAMES, VectorTime};
+use stallscope::sample::bpf::layout::bucket_range;
 
 use crate::agree::{apart, part_of_tool, rows, rows_of_tool, total};
 use crate::kit::gate::lab;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use stallscope::clock;
-use stallscope::collect::{BpfMode, CollectOptions, Collector, HostFs, Interest, SampleContext};
+use stallscope::collect::{BpfMode, CollectOptions, Collector, HostFs, SampleContext};
+use stallscope::sample::Interest;
 
 pub(crate) fn options() -> CollectOptions {
     CollectOptions { bpf: BpfMode::Auto, ..CollectOptions::default() }

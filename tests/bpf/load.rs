@@ -9,7 +9,8 @@ use stallscope::collect::bpf::irq::IrqBpf;
 use stallscope::collect::bpf::net::NetBpf;
 use stallscope::collect::bpf::runq::RunqBpf;
 use stallscope::collect::bpf::{map_bytes, missing_capabilities, release_capabilities};
-use stallscope::collect::{Collector, HostFs, SignalStatus, Unavailable};
+use stallscope::collect::{Collector, HostFs, Unavailable};
+use stallscope::sample::SignalStatus;
 
 use crate::kit::gate::lab;
 use crate::lab::{open, options, sample, until};

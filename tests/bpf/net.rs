@@ -7,9 +7,9 @@ use std::time::Duration;
 use aya::programs::loaded_programs;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use stallscope::clock;
-use stallscope::collect::HostFs;
-use stallscope::collect::RELIEF;
-use stallscope::collect::bpf::net::{FlowEvents, NetBpf, NetBpfSample, NetEventKind};
+use stallscope::collect::bpf::net::NetBpf;
+use stallscope::collect::{HostFs, RELIEF};
+use stallscope::sample::bpf::net::{FlowEvents, NetBpfSample, NetEventKind};
 
 use crate::kit::gate::lab;
 use crate::kit::net::{B, Pair};
@@ -152,7 +152,7 @@ fn storm(mut net: NetBpf) {
 #[test]
 fn looks_between_two_readings_lose_nothing() {
     use stallscope::collect::Collector as _;
-    use stallscope::collect::bpf::layout::net::{EVENT_BYTES, RING_BYTES};
+    use stallscope::sample::bpf::layout::net::{EVENT_BYTES, RING_BYTES};
     lab(&["ip", "nstat"], || {
         let pair = Pair::new();
         let mut net: NetBpf = open();

@@ -6,9 +6,10 @@ use std::time::Duration;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use stallscope::clock;
 use stallscope::collect::HostFs;
-use stallscope::collect::bpf::Hist;
-use stallscope::collect::bpf::runq::{RunqBpf, RunqBpfSample, RunqCpu, RunqTier};
-use stallscope::model::subject::CpuId;
+use stallscope::collect::bpf::runq::RunqBpf;
+use stallscope::sample::bpf::Hist;
+use stallscope::sample::bpf::runq::{RunqBpfSample, RunqCpu, RunqTier};
+use stallscope::sample::subject::CpuId;
 
 use crate::agree::{apart, rows, rows_of_tool, total};
 use crate::kit::cgroup::Cgroup;

@@ -9,8 +9,9 @@ use std::time::Duration;
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use stallscope::clock;
-use stallscope::collect::bpf::runq::{LongWait, RunqBpf, RunqBpfSample};
-use stallscope::model::time::MonoNs;
+use stallscope::collect::bpf::runq::RunqBpf;
+use stallscope::sample::bpf::runq::{LongWait, RunqBpfSample};
+use stallscope::sample::time::MonoNs;
 
 use crate::kit::gate::lab;
 use crate::kit::sh::Held;

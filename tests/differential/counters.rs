@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use stallscope::collect::net_counters::NetCountersCollector;
 use stallscope::collect::softirq::SoftirqCollector;
-use stallscope::collect::{CollectOptions, HostFs, Interest, NetnsScope, namespaces};
+use stallscope::collect::{CollectOptions, HostFs, NetnsScope, namespaces};
+use stallscope::sample::Interest;
 
 use crate::kit::gate::with_tools;
 use crate::kit::sh::run;

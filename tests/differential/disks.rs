@@ -6,9 +6,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use stallscope::clock;
+use stallscope::collect::CollectOptions;
 use stallscope::collect::disks::DisksCollector;
-use stallscope::collect::{CollectOptions, Interest};
 use stallscope::metrics::disks::{DiskFigures, derive};
+use stallscope::sample::Interest;
 
 use crate::kit::block::{Dir, Loop};
 use crate::kit::gate::{lab, with_tools};
@@ -103,7 +104,7 @@ fn figures_agree_with_iostat() {
         // reading is done for sure, and the load starts. It ends two seconds before the second.
         let mut lines = BufReader::new(iostat.stdout.take().unwrap()).lines();
         let begun = clock::mono();
-        stallscope::clock::sleep_until(stallscope::model::time::MonoNs(begun.0 + 500_000_000));
+        stallscope::clock::sleep_until(stallscope::sample::time::MonoNs(begun.0 + 500_000_000));
         let file = format!("--filename={}", dev.dev);
         run(&[
             "fio",

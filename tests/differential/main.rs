@@ -17,8 +17,9 @@ mod sockets;
 use std::time::Duration;
 
 use stallscope::clock;
-use stallscope::collect::{CollectOptions, Collector, HostFs, Interest, SampleContext, Stamped};
-use stallscope::model::time::Span;
+use stallscope::collect::{CollectOptions, Collector, HostFs, SampleContext};
+use stallscope::sample::time::Span;
+use stallscope::sample::{Interest, Stamped};
 
 /// Opens a collector on the running kernel.
 fn open<C: Collector>(opts: &CollectOptions) -> C {

@@ -5,9 +5,11 @@ use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixListener;
 
+use stallscope::collect::sockets::HostSockets;
 use stallscope::collect::sockets::netns::NetnsSocketsCollector;
-use stallscope::collect::sockets::{HostSockets, NetnsTable, Proto, SockState, SockTimer};
-use stallscope::collect::{CollectOptions, Interest, NetnsScope};
+use stallscope::collect::{CollectOptions, NetnsScope};
+use stallscope::sample::Interest;
+use stallscope::sample::sockets::{NetnsTable, Proto, SockState, SockTimer};
 
 use crate::kit::gate::{lab, with_tools};
 use crate::kit::net::{Pair, SsLine, fill};

@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use stallscope::cli;
-use stallscope::collect::bpf::TESTED_KERNELS;
 use stallscope::diagnose::RULES;
 use stallscope::help::{TOPICS, Topic};
 use stallscope::run::Exit;
+use stallscope::sample::bpf::TESTED_KERNELS;
 use stallscope::view::keymap::{KEYMAP, key_names};
 
 const WIDTH: usize = 80;

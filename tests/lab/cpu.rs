@@ -227,7 +227,7 @@ fn softirq_share(cpu: u32) -> Option<()> {
     };
     let before = read();
     let begun = stallscope::clock::mono();
-    stallscope::clock::sleep_until(stallscope::model::time::MonoNs(begun.0 + 500_000_000));
+    stallscope::clock::sleep_until(stallscope::sample::time::MonoNs(begun.0 + 500_000_000));
     let spent: Vec<u64> = read().iter().zip(&before).map(|(n, b)| n.saturating_sub(*b)).collect();
     (spent[6] * 100 >= spent.iter().take(8).sum::<u64>() * 65).then_some(())
 }

@@ -1,7 +1,7 @@
 //! Disk faults that are no outage: limits, settings, callers that wait, floods of writeback.
 
 use stallscope::clock;
-use stallscope::model::time::MonoNs;
+use stallscope::sample::time::MonoNs;
 
 use crate::kit::block::{Dir, Loop, load, writeback, writer};
 use crate::kit::cgroup::Cgroup;

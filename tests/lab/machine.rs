@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use stallscope::clock;
-use stallscope::model::time::MonoNs;
+use stallscope::sample::time::MonoNs;
 
 use crate::kit::block::{Dir, FrozenDisk};
 use crate::kit::cgroup::Cgroup;

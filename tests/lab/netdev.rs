@@ -120,7 +120,7 @@ fn shaper_with_room() {
                 while !stop.load(Ordering::Relaxed) {
                     // 20 kB every 20 ms: 8 Mbit/s in bursts.
                     std::io::Write::write_all(&mut tx, &vec![0; 20_000]).unwrap();
-                    next = stallscope::model::time::MonoNs(next.0 + 20_000_000);
+                    next = stallscope::sample::time::MonoNs(next.0 + 20_000_000);
                     stallscope::clock::sleep_until(next);
                 }
                 // Ends the reader.
@@ -194,7 +194,7 @@ fn n22_conntrack_full() {
                         let _ = socket.send_to(&[0], (Ipv4Addr::LOCALHOST, port));
                         port = port.wrapping_add(1).max(1);
                         let now = stallscope::clock::mono();
-                        let pause = stallscope::model::time::MonoNs(now.0 + 1_000_000);
+                        let pause = stallscope::sample::time::MonoNs(now.0 + 1_000_000);
                         stallscope::clock::sleep_until(pause);
                     }
                 });

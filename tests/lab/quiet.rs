@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use stallscope::clock;
-use stallscope::model::time::MonoNs;
+use stallscope::sample::time::MonoNs;
 
 use crate::kit::block::{Dir, Loop, writer};
 use crate::kit::gate::lab;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use stallscope::clock;
-use stallscope::model::tick::{HostInfo, Tick};
-use stallscope::model::time::{MonoNs, Seq, WallNs};
 use stallscope::recording::recorder::{Options, Recorder, Rotate, State, Target};
 use stallscope::recording::{Note, Reader, Remark};
+use stallscope::sample::tick::{HostInfo, Tick};
+use stallscope::sample::time::{MonoNs, Seq, WallNs};
 
 use crate::kit::block::Dir;
 use crate::kit::console::Console;

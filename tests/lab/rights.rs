@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use stallscope::collect::Samples;
 use stallscope::collect::enter::inside;
-use stallscope::collect::sockets::Proto;
 use stallscope::collect::sockets::diag::{AF_INET, ALL_STATES, InetRequest};
 use stallscope::collect::sockets::netlink::{Buffers, NlSocket, SOCK_DIAG};
 use stallscope::collect::sockets::nlmsg::{Attrs, Message, Messages, Step};
-use stallscope::model::subject::NetnsId;
 use stallscope::recording::Reader;
 use stallscope::rights::{Duty, restrict};
+use stallscope::sample::Samples;
+use stallscope::sample::sockets::Proto;
+use stallscope::sample::subject::NetnsId;
 
 use crate::kit::gate::lab;
 use crate::kit::net::{Pair, fill};
@@ -34,7 +34,7 @@ impl Drop for Killed {
 }
 
 /// What `record` reads in some seconds.
-fn recorded() -> Vec<Arc<stallscope::model::tick::Tick>> {
+fn recorded() -> Vec<Arc<stallscope::sample::tick::Tick>> {
     let dir = tempfile::tempdir().unwrap();
     let tape: PathBuf = dir.path().join("a.stall");
     let path = tape.to_str().unwrap();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use stallscope::clock;
-use stallscope::model::time::MonoNs;
+use stallscope::sample::time::MonoNs;
 
 use crate::kit::block::{Dir, Loop, writer};
 use crate::kit::gate::lab;

@@ -11,14 +11,16 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use stallscope::clock;
-use stallscope::collect::bpf::block::{BlockBpf, BlockBpfSample, BlockDisk, BlockOpKind};
-use stallscope::collect::bpf::irq::{IrqBpf, IrqBpfSample, VECTOR_NAMES};
+use stallscope::collect::bpf::block::BlockBpf;
+use stallscope::collect::bpf::irq::IrqBpf;
 use stallscope::collect::bpf::net::NetBpf;
-use stallscope::collect::bpf::runq::{RunqBpf, RunqBpfSample, RunqTier};
-use stallscope::collect::{
-    CollectOptions, Collector, HostFs, Interest, SampleContext, Signal, SignalStatus, Unavailable,
-};
-use stallscope::model::subject::{CpuId, DiskId};
+use stallscope::collect::bpf::runq::RunqBpf;
+use stallscope::collect::{CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use stallscope::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOpKind};
+use stallscope::sample::bpf::irq::{IrqBpfSample, VECTOR_NAMES};
+use stallscope::sample::bpf::runq::{RunqBpfSample, RunqTier};
+use stallscope::sample::subject::{CpuId, DiskId};
+use stallscope::sample::{Interest, Signal, SignalStatus};
 
 /// Only `init.sh` sets the variable.
 fn guest(test: impl FnOnce()) {

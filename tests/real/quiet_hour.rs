@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stallscope::clock;
-use stallscope::model::time::MonoNs;
+use stallscope::sample::time::MonoNs;
 
 use crate::kit::gate::lab;
 use crate::kit::product::check;

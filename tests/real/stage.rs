@@ -9,9 +9,9 @@ use stallscope::clock;
 use stallscope::diagnose::rules::RULES;
 use stallscope::diagnose::{Engine, Finding, Findings, Severity};
 use stallscope::metrics::history::DEFAULT_BUDGET;
-use stallscope::model::time::WallNs;
 use stallscope::recording::Reader;
 use stallscope::report::json;
+use stallscope::sample::time::WallNs;
 use stallscope::source::replay::{Played, Tape};
 
 use crate::kit::gate::{Place, beside, lab};

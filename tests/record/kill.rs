@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use stallscope::clock;
-use stallscope::model::time::MonoNs;
+use stallscope::sample::time::MonoNs;
 
 use crate::support::{Dir, pause, read, record};
 

@@ -6,10 +6,10 @@
 //! `STALLSCOPE_DAMAGE=full cargo test --release --test recording damage`. The kills of a live
 //! recorder are in `tests/record/kill.rs` (`STALLSCOPE_KILLS=1000`).
 
-use stallscope::model::time::Seq;
 use stallscope::recording::ReadError;
 use stallscope::recording::file::format::{BlockHeader, HEADER, Kind};
 use stallscope::replay::player::{Next, Origin, Player};
+use stallscope::sample::time::Seq;
 
 use super::{Dice, Script, open, readable, readable_texts, recording, script, text};
 

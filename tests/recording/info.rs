@@ -6,9 +6,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use stallscope::collect::{Signal, SignalStatus};
-use stallscope::model::tick::{CollectorHealth, HealthState, HostInfo};
 use stallscope::recording::{FindingNote, Note, Remark, Writer};
+use stallscope::sample::tick::{CollectorHealth, HealthState, HostInfo};
+use stallscope::sample::{Signal, SignalStatus};
 use stallscope::text::is_plain;
 
 use super::{note, recording, script, stamp};

@@ -20,8 +20,8 @@ mod script;
 
 use std::sync::Arc;
 
-use stallscope::model::tick::Tick;
 use stallscope::recording::{FindingNote, Note, ReadError, Reader, Remark, Stamp, Writer};
+use stallscope::sample::tick::Tick;
 
 pub use script::Script;
 

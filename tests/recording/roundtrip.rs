@@ -5,10 +5,10 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stallscope::collect::CollectorId;
-use stallscope::model::tick::{Gap, HealthState, Tick};
-use stallscope::model::time::{Seq, WallNs};
 use stallscope::recording::{Note, ReadAt, Reader, Remark, Resume, Spool, Writer};
+use stallscope::sample::CollectorId;
+use stallscope::sample::tick::{Gap, HealthState, Tick};
+use stallscope::sample::time::{Seq, WallNs};
 
 use super::{Dice, Script, note, open, readable, recording, same, script, stamp};
 

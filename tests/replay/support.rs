@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stallscope::analysis::Analysis;
-use stallscope::collect::Samples;
 use stallscope::diagnose::{Engine, Findings};
-use stallscope::model::tick::{HostInfo, Tick};
-use stallscope::model::time::{MonoNs, Seq, WallNs};
 use stallscope::recording::{Reader, Writer};
 use stallscope::report::json::finding;
+use stallscope::sample::Samples;
+use stallscope::sample::tick::{HostInfo, Tick};
+use stallscope::sample::time::{MonoNs, Seq, WallNs};
 
 use crate::incident::{Incident, State, play};
 use crate::ticks;

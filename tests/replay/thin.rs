@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::Engine;
-use stallscope::model::tick::{HostInfo, Tick};
 use stallscope::recording::tools::thin::{Thinning, Tier, Tiers};
 use stallscope::replay::outline::outline;
+use stallscope::sample::tick::{HostInfo, Tick};
 use stallscope::source::replay::{Played, Tape};
 
 use crate::support::{BUDGET, Recorded, all, incidents, long, reader, record, run_of, same};

@@ -2,14 +2,15 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use stallscope::collect::bpf::Hist;
-use stallscope::collect::bpf::block::{BlockBpfSample, BlockDisk, BlockOp};
-use stallscope::collect::bpf::irq::{IrqBpfSample, IrqCpu, VECTOR_NAMES, VectorTime};
-use stallscope::collect::bpf::layout::{bucket_of, runq::LONG_NS};
-use stallscope::collect::bpf::net::{FlowEvents, NetBpfSample, NetEventKind};
-use stallscope::collect::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu};
-use stallscope::model::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId};
-use stallscope::model::time::MonoNs;
+use stallscope::sample::bpf::Hist;
+use stallscope::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOp};
+use stallscope::sample::bpf::irq::{IrqBpfSample, IrqCpu, VECTOR_NAMES, VectorTime};
+use stallscope::sample::bpf::layout::bucket_of;
+use stallscope::sample::bpf::layout::runq::LONG_NS;
+use stallscope::sample::bpf::net::{FlowEvents, NetBpfSample, NetEventKind};
+use stallscope::sample::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu};
+use stallscope::sample::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId};
+use stallscope::sample::time::MonoNs;
 
 use super::View;
 use crate::incident::{Incident, State, Thread};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use stallscope::collect::netdev::{
+use stallscope::sample::netdev::{
     Channels, Conntrack, LinkAttrs, LinkRow, LinkStats, NetdevSample, NetdevSpace, QdiscRow, Shape,
 };
-use stallscope::model::subject::NetnsId;
-use stallscope::model::time::{MonoNs, Span};
+use stallscope::sample::subject::NetnsId;
+use stallscope::sample::time::{MonoNs, Span};
 
 use crate::incident::Incident;
 use crate::ticks::{View, namespaces};

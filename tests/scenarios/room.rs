@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use stallscope::collect::filesystems::{FilesystemRow, FilesystemsSample, Space};
-use stallscope::collect::kmsg::{KmsgSample, OomKilled};
-use stallscope::collect::limits::{LimitsSample, OpenFiles};
-use stallscope::model::subject::DiskId;
-use stallscope::model::time::MonoNs;
+use stallscope::sample::filesystems::{FilesystemRow, FilesystemsSample, Space};
+use stallscope::sample::kmsg::{KmsgSample, OomKilled};
+use stallscope::sample::limits::{LimitsSample, OpenFiles};
+use stallscope::sample::subject::DiskId;
+use stallscope::sample::time::MonoNs;
 
 use crate::incident::Incident;
 use crate::ticks::View;

@@ -8,27 +8,27 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stallscope::collect::cgroups::{CgroupCpu, CgroupIo, CgroupPids, CgroupRow, CgroupsSample};
-use stallscope::collect::cpu::{CpuSample, CpuTimes};
-use stallscope::collect::disks::{
+use stallscope::collect::sockets::unix_diag::UnixRow;
+use stallscope::sample::cgroups::{CgroupCpu, CgroupIo, CgroupPids, CgroupRow, CgroupsSample};
+use stallscope::sample::cpu::{CpuSample, CpuTimes};
+use stallscope::sample::disks::{
     DiscardCounters, DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample, FlushCounters,
     MdAttrs,
 };
-use stallscope::collect::memory::MemorySample;
-use stallscope::collect::net_counters::{NetCountersSample, NetnsCounters};
-use stallscope::collect::processes::{BlockedTask, ProcessesSample};
-use stallscope::collect::psi::{PsiSample, PsiTotals};
-use stallscope::collect::sched::{CpuSchedstat, SchedSample, ThreadSched};
-use stallscope::collect::sockets::unix_diag::UnixRow;
-use stallscope::collect::sockets::{
+use stallscope::sample::memory::MemorySample;
+use stallscope::sample::net_counters::{NetCountersSample, NetnsCounters};
+use stallscope::sample::processes::{BlockedTask, ProcessesSample};
+use stallscope::sample::psi::{PsiSample, PsiTotals};
+use stallscope::sample::sched::{CpuSchedstat, SchedSample, ThreadSched};
+use stallscope::sample::sockets::{
     InetRows, NO_INFO, NetnsTable, NextHop, Owner, Proto, RouteAnswer, RouteOutcome, SockState,
     SockTimer, SocketsSample, TcpInfo, map_v4,
 };
-use stallscope::collect::softirq::{IrqRow, NicQueues, SoftirqSample, SoftnetRow};
-use stallscope::collect::{Samples, Shared, Stamped};
-use stallscope::model::subject::{CgroupId, CpuId, DiskId, NetnsId, TaskId};
-use stallscope::model::tick::{HostInfo, Tick};
-use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
+use stallscope::sample::softirq::{IrqRow, NicQueues, SoftirqSample, SoftnetRow};
+use stallscope::sample::subject::{CgroupId, CpuId, DiskId, NetnsId, TaskId};
+use stallscope::sample::tick::{HostInfo, Tick};
+use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
+use stallscope::sample::{Samples, Shared, Stamped};
 
 use crate::incident::{self, Incident, Socket, State, Unix};
 use crate::links;

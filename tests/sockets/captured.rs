@@ -6,7 +6,7 @@ use stallscope::collect::sockets::cookies::CookieMap;
 use stallscope::collect::sockets::diag::InetSink;
 use stallscope::collect::sockets::nlmsg::Step;
 use stallscope::collect::sockets::unix_diag::UnixSink;
-use stallscope::collect::sockets::{InetRows, Proto, SockState, UnixRows};
+use stallscope::sample::sockets::{InetRows, Proto, SockState, UnixRows};
 
 const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/6.18/sock_diag");
 
@@ -105,7 +105,7 @@ fn tcp_rows_agree_with_ss() {
     assert_eq!(seen, rows.len());
 }
 
-fn tcp_info_agrees(info: &stallscope::collect::sockets::TcpInfo, detail: &str) {
+fn tcp_info_agrees(info: &stallscope::sample::sockets::TcpInfo, detail: &str) {
     assert_eq!(info.as_bytes().len(), 280);
     assert_eq!(info.rto_us(), field(detail, "rto:").map(us), "{detail}");
     assert_eq!(info.backoff(), Some(number(detail, "backoff:").unwrap_or(0)));

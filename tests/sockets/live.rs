@@ -5,15 +5,17 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 
+use stallscope::collect::sockets::HostSockets;
 use stallscope::collect::sockets::cookies::CookieMap;
 use stallscope::collect::sockets::diag::{
     AF_INET, AF_INET6, ALL_STATES, BOTH_FAMILIES, EXT_INFO, EXT_SKMEMINFO, ExactId, InetRequest,
     InetSink,
 };
 use stallscope::collect::sockets::netlink::{Buffers, Lookup, NlSocket, SOCK_DIAG, lookup_one};
-use stallscope::collect::sockets::{HostSockets, InetRows, Proto, SockState, SocketSource};
-use stallscope::collect::{CollectOptions, Collector, HostFs, Interest, SignalStatus};
-use stallscope::model::subject::SockId;
+use stallscope::collect::{CollectOptions, Collector, HostFs};
+use stallscope::sample::sockets::{InetRows, Proto, SockState, SocketSource};
+use stallscope::sample::subject::SockId;
+use stallscope::sample::{Interest, SignalStatus};
 
 use super::support::{inode, read, row, skip, until};
 
@@ -206,7 +208,7 @@ fn without_diag_modules_proc_net_shows_the_same_sockets() {
     assert_eq!(b.source, SocketSource::ProcNet);
     assert!(b.holes.iter().any(|h| h.starts_with("tcp4: no diag module")), "{:?}", b.holes);
     for inode in [inode(&listener), inode(&client), inode(&udp)] {
-        let at = |rows: &stallscope::collect::sockets::InetRows| {
+        let at = |rows: &stallscope::sample::sockets::InetRows| {
             let i = rows.inode.iter().position(|n| *n == inode).unwrap();
             (
                 rows.local_endpoint(i),

@@ -5,11 +5,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
+use stallscope::collect::sockets::HostSockets;
 use stallscope::collect::sockets::netns::NetnsSocketsCollector;
-use stallscope::collect::sockets::{HostSockets, RouteOutcome};
-use stallscope::collect::{
-    CollectOptions, Collector, HostFs, Interest, NetnsScope, Signal, SignalStatus, namespaces,
-};
+use stallscope::collect::{CollectOptions, Collector, HostFs, NetnsScope, namespaces};
+use stallscope::sample::sockets::RouteOutcome;
+use stallscope::sample::{Interest, Signal, SignalStatus};
 
 use super::support::{read, row, skip, until};
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use stallscope::clock;
-use stallscope::collect::sockets::{InetRows, SocketsSample};
-use stallscope::collect::{Collector, Interest, SampleContext};
+use stallscope::collect::{Collector, SampleContext};
+use stallscope::sample::Interest;
+use stallscope::sample::sockets::{InetRows, SocketsSample};
 
 /// One reading.
 pub(crate) fn read<C: Collector<Sample = SocketsSample>>(

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
-use stallscope::collect::bpf::net::{FlowEvents, NetEventKind};
-use stallscope::collect::disks::DiskCounters;
-use stallscope::collect::sockets::{NetnsTable, RouteAnswer, RouteOutcome, SockTimer, TcpInfo};
 use stallscope::diagnose::{
     Aspect, Explains, Fire, Hold, Kind, RULES, Rule, Scope, Severity, Thresholds, Verdicts, Window,
 };
-use stallscope::model::subject::{CpuId, DiskId, Endpoint, NetnsId, Subject};
-use stallscope::model::tick::Tick;
 use stallscope::report::{CheckReport, Observed};
+use stallscope::sample::bpf::net::{FlowEvents, NetEventKind};
+use stallscope::sample::disks::DiskCounters;
+use stallscope::sample::sockets::{NetnsTable, RouteAnswer, RouteOutcome, SockTimer, TcpInfo};
+use stallscope::sample::subject::{CpuId, DiskId, Endpoint, NetnsId, Subject};
+use stallscope::sample::tick::Tick;
 use stallscope::ui::{Theme, summary};
 use stallscope::view::action::Effect;
 use stallscope::view::vm::{Node, Piece, Size};

@@ -1,8 +1,8 @@
 //! What keys do, on the state and on the screen.
 
 use proptest::prelude::*;
-use stallscope::collect::CollectorId;
-use stallscope::model::time::Seq;
+use stallscope::sample::CollectorId;
+use stallscope::sample::time::Seq;
 use stallscope::view::action::Effect;
 use stallscope::view::click::click;
 use stallscope::view::layout::OVERVIEW;

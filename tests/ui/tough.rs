@@ -1,7 +1,7 @@
 //! Small screens, hostile names, missing collectors, many sockets.
 
 use proptest::prelude::*;
-use stallscope::collect::CollectorId;
+use stallscope::sample::CollectorId;
 use stallscope::ui::{ColorMode, GlyphSet};
 use stallscope::view::panes::PANES;
 use stallscope::view::text::width;

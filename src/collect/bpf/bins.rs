@@ -1,9 +1,9 @@
-//! The bins of the run-queue program, see [`layout::runq`](super::layout::runq).
+//! The bins of the run-queue program, see [`layout::runq`](crate::sample::bpf::layout::runq).
 
-use super::hist::Counts;
-use super::layout::bucket_range;
-use super::layout::runq::{BIN, BIN_FROM, BIN_SHIFT, BINS};
-use super::maps::{LINE, Stripes};
+use super::maps::Stripes;
+use crate::sample::bpf::hist::{Counts, LINE};
+use crate::sample::bpf::layout::bucket_range;
+use crate::sample::bpf::layout::runq::{BIN, BIN_FROM, BIN_SHIFT, BINS};
 
 /// How many waits the bins of a CPU count, and their sum.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -56,9 +56,9 @@ const _: () = assert!(BINS.is_multiple_of(LINE));
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::bpf::hist::Hist;
-    use crate::collect::bpf::layout::bucket_of;
-    use crate::collect::bpf::layout::runq::{
+    use crate::sample::bpf::Hist;
+    use crate::sample::bpf::layout::bucket_of;
+    use crate::sample::bpf::layout::runq::{
         BIN_TO, HOT, LONG_NS, READ_FEW_NS, READ_NS, SAMPLE_NS, read_due, read_until, sample_due,
         stands_for,
     };

@@ -280,7 +280,7 @@ fn a_missing_member_is_named() {
 /// Constructed as before 5.16 and 5.14: the CPU and the state under their older names.
 #[test]
 fn fields_of_the_switch_have_had_other_names() {
-    use crate::collect::bpf::layout::field;
+    use crate::sample::bpf::layout::field;
     let mut b = Builder::new();
     let info = b.structure("sched_info", &[("last_queued", 0, 24)]);
     let entity = b.structure("sched_entity", &[("cfs_rq", 0, 96)]);

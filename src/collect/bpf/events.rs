@@ -7,8 +7,8 @@ use aya::Ebpf;
 use aya::maps::perf::{PerfEvent, PerfEventArrayBuffer};
 use aya::maps::{Map, MapData, PerfEventArray, RingBuf};
 
-use super::layout::net::{EVENT_BYTES, RING_BYTES};
 use crate::collect::{RELIEF, UNRELIEVED, Unavailable};
+use crate::sample::bpf::layout::net::{EVENT_BYTES, RING_BYTES};
 
 /// Kernel memory: all perf buffers together, one for each CPU that is online; of many CPUs one is
 /// busy. The ring serves all of them and takes half of it: it is mapped twice over, so that our

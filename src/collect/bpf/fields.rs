@@ -1,10 +1,10 @@
 //! Writes into the instructions of an object what is known when it is loaded: the running
-//! kernel's offsets, see [`layout::field`](super::layout::field), and the address of a map, see
-//! [`layout::placed`](super::layout::placed).
+//! kernel's offsets, see [`layout::field`](crate::sample::bpf::layout::field), and the address of
+//! a map, see [`layout::placed`](crate::sample::bpf::layout::placed).
 
 use std::os::fd::RawFd;
 
-use super::layout::{field, placed};
+use crate::sample::bpf::layout::{field, placed};
 
 /// Fields of the kernel's structures: the distance that stands for one in the object, and the
 /// running kernel's.

@@ -1,105 +1,22 @@
 //! Time in softirqs and in hard interrupt handlers, per CPU and vector or interrupt, with
 //! histograms of how long each run took. Raw tracepoints: no BTF, no tracefs, no offsets.
 //!
-//! The time of a hard interrupt that hits a softirq is not counted to the softirq. Timer and
-//! inter-processor interrupts have no handler here and stay invisible; on PREEMPT_RT, softirqs
-//! run in threads and their time includes preemption.
-//!
 //! Runs of a vector that come more than 30,000 times a second on a CPU are all counted, and timed
 //! by a random one of three to six: see [`timed`].
 
-use serde::{Deserialize, Serialize};
-
 use super::fields::Fields;
-use super::hist::{Hist, whole_us};
-use super::layout::{irq as l, timed};
+use super::gather::whole_us;
 use super::load::{self, Hook, Kernel, Loaded, Placed};
 use super::maps::Stripes;
 use super::{Coverage, objects};
-use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
-use crate::model::subject::CpuId;
+use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::sample::bpf::irq::{IrqBpfSample, IrqCpu, LineTime, VectorTime};
+use crate::sample::bpf::layout::{irq as l, timed};
+use crate::sample::subject::CpuId;
+use crate::sample::{CollectorId, Signal};
 
 /// Kernel memory per possible CPU.
 pub(super) const BYTES_PER_CPU: usize = l::WORDS * 8;
-
-/// Names of the softirq vectors, as `/proc/softirqs` prints them.
-pub const VECTOR_NAMES: [&str; l::VECTORS] =
-    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
-
-/// One reading. Counters are since the programs were attached.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct IrqBpfSample {
-    /// CPUs on which anything ran.
-    pub cpus: Vec<IrqCpu>,
-    /// Softirqs are measured.
-    pub softirqs: bool,
-    /// Hard interrupt handlers are measured, and their time is taken off the softirqs'.
-    pub hardirqs: bool,
-    /// Events that no program ran for (5.12); `None` where the kernel does not tell.
-    pub missed: Option<u64>,
-}
-
-/// One CPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct IrqCpu {
-    /// The CPU.
-    pub cpu: CpuId,
-    /// Vectors that ran.
-    pub vectors: Vec<VectorTime>,
-    /// Hard interrupt handlers run.
-    pub hard_count: u64,
-    /// Time in them, ns, in whole us.
-    pub hard_ns: u64,
-    /// How long each took.
-    pub hard: Hist,
-    /// Time by interrupt.
-    pub lines: Vec<LineTime>,
-    /// Exits without an entry since all programs are attached: the run began before that, or
-    /// the kernel ran no program at its entry. Such a run is in no other number here.
-    pub unpaired: u64,
-    /// Handlers whose interrupt did not fit into the table.
-    pub table_full: u64,
-}
-
-/// One softirq vector of one CPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct VectorTime {
-    /// Number; see [`VECTOR_NAMES`].
-    pub vector: u8,
-    /// Runs.
-    pub count: u64,
-    /// Time, ns, in whole us.
-    pub ns: u64,
-    /// The longest timed run since attach, ns.
-    pub max_ns: u64,
-    /// How long each took: a timed one counts for those passed over before it.
-    pub hist: Hist,
-    /// Runs that were passed over.
-    pub passed: u64,
-    /// Of these, the ones that may have been longer than the one that counts for them: the others
-    /// took less than 0.2 ms each.
-    pub unsure: u64,
-}
-
-/// One interrupt of one CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LineTime {
-    /// Number, as in `/proc/interrupts`.
-    pub irq: u32,
-    /// Handlers run: a shared interrupt calls several.
-    pub count: u64,
-    /// Time, ns, in whole us.
-    pub ns: u64,
-    /// The longest since attach, ns.
-    pub max_ns: u64,
-}
 
 /// Reads it. See the module head.
 pub struct IrqBpf {
@@ -122,7 +39,6 @@ const MISSED_EVERY: u32 = 60;
 impl Collector for IrqBpf {
     type Sample = IrqBpfSample;
     const ID: CollectorId = CollectorId::IrqBpf;
-    const ROLE: Role = Role::Bpf;
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;

@@ -21,11 +21,10 @@ use rustix::process::chroot;
 use super::btf::Btf;
 use super::fields::{self, FieldError, Fields};
 use super::maps::{Stripes, unshare_root};
-use super::objects;
 use super::rights::{missing_capabilities, refused};
-use super::tracefs;
-use crate::collect::parse::cpu_list;
+use super::{objects, tracefs};
 use crate::collect::{BpfMode, CollectOptions, HostFs, Unavailable};
+use crate::parse::cpu_list;
 
 /// Where a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

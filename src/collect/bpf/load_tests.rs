@@ -103,7 +103,8 @@ fn bytes(object: &[u8], entries: &[(usize, u32)]) -> usize {
 /// can be added, or grow, past the budget.
 #[test]
 fn maps_of_the_objects_fit_into_the_budget() {
-    use crate::collect::bpf::{irq, layout, map_bytes, net, runq};
+    use crate::collect::bpf::{irq, map_bytes, net, runq};
+    use crate::sample::bpf::layout;
     const CPUS: usize = 64;
     let one = |sizes: &[(&str, u32)], map: &str| sizes.iter().find(|s| s.0 == map).unwrap().1;
     let stamps = layout::runq::STAMPS;

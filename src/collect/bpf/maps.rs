@@ -15,9 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::rights::raised;
-
-/// Words of a cache line.
-pub(super) const LINE: usize = 8;
+use crate::sample::bpf::hist::LINE;
 
 /// Stripes of `W` words in a map.
 pub(super) struct Stripes<const W: usize> {

@@ -16,9 +16,8 @@ pub mod btf;
 mod events;
 mod fields;
 pub mod format;
-pub mod hist;
+mod gather;
 pub mod irq;
-pub mod layout;
 mod load;
 mod maps;
 pub mod net;
@@ -29,15 +28,9 @@ pub mod runq;
 mod symbols;
 mod tracefs;
 
-pub use hist::Hist;
 pub use rights::{missing_capabilities, release_capabilities};
 
-use super::Signal;
-
-/// Kernels on which the programs are loaded, attached and compared with the kernel's own
-/// counters by the tests. On others only the reading of layouts is tested, by fixtures from 5.5
-/// on.
-pub const TESTED_KERNELS: [&str; 3] = ["6.1", "6.12", "6.18"];
+use crate::sample::Signal;
 
 /// Bytes of kernel memory that all maps take on a machine with `cpus` possible CPUs, whichever
 /// tier is loaded: 7.2 MiB on 64 CPUs, of which interrupts take 1.8, block requests 1.9 and the

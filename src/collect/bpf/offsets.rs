@@ -3,9 +3,9 @@
 use super::btf::Btf;
 use super::fields::Fields;
 use super::format::Format;
-use super::layout::field;
 use super::load::{Globals, UNKNOWN_KERNEL};
 use crate::collect::Unavailable;
+use crate::sample::bpf::layout::field;
 
 /// A variable of the object, the structure, and the path to the member.
 type Wanted = (&'static str, &'static str, &'static [&'static str]);

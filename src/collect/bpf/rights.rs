@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::collect::Unavailable;
-use crate::collect::permission::{AS_HOST_ROOT, AS_ROOT, GRANT};
+use crate::collect::permission::{AS_HOST_ROOT, AS_ROOT};
 use crate::rights::{self, BPF, Duty, TRACEFS};
+use crate::sample::GRANT;
 
 /// Capabilities that loading needs and the calling thread lacks. `SYS_ADMIN` stands for both,
 /// and is the only one before 5.8.

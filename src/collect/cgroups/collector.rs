@@ -8,13 +8,11 @@ use super::mounts::{Hierarchy, hierarchies, parse_controllers};
 use super::read::{Contents, Limits, Reader};
 use super::tree::{Group, Known};
 use super::watch::Watches;
-use super::{CgroupPids, CgroupRow, CgroupsSample};
 use crate::clock;
-use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
-use crate::model::time::MonoNs;
+use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::sample::cgroups::{CgroupPids, CgroupRow, CgroupsSample};
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Signal};
 
 /// Share of one core for groups with a limit, and for the others.
 const LIMITED_BUDGET: f64 = 0.0015;
@@ -52,7 +50,6 @@ pub struct CgroupsCollector {
 impl Collector for CgroupsCollector {
     type Sample = CgroupsSample;
     const ID: CollectorId = CollectorId::Cgroups;
-    const ROLE: Role = Role::Tasks;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut hierarchies = hierarchies(host)?;

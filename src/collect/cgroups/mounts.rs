@@ -4,8 +4,8 @@ use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::collect::parse::{fields, lines, number, unescape, whole_lines};
 use crate::collect::{HostFs, Unavailable};
+use crate::parse::{fields, lines, number, unescape, whole_lines};
 
 /// Ancestors of ours that are asked for their mounts.
 const MAX_ANCESTORS: usize = 8;

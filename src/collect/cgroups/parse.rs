@@ -1,8 +1,8 @@
 //! Parsers of the control files. Each skips what it does not understand.
 
-use super::CgroupIo;
-use crate::collect::parse::{fields, lines, number, whole_lines};
-use crate::model::subject::DiskId;
+use crate::parse::{fields, lines, number, whole_lines};
+use crate::sample::cgroups::CgroupIo;
+use crate::sample::subject::DiskId;
 
 /// Most devices of one group; hosts with more disks show the first ones.
 const MAX_DEVICES: usize = 1024;

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use super::mounts::Hierarchy;
 use super::parse::{self, V1Counters};
-use super::{CgroupCpu, CgroupIo};
 use crate::collect::HostFs;
 use crate::collect::hot::read_record;
-use crate::collect::psi::{PsiTotals, parse_pressure};
+use crate::collect::psi::parse_pressure;
+use crate::sample::cgroups::{CgroupCpu, CgroupIo};
+use crate::sample::psi::PsiTotals;
 
 /// Limits, which change rarely.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,8 +1,8 @@
 //! The collector over built v1 and v2 trees, and over the live v1 hierarchies.
 
 use super::*;
-use crate::collect::{Interest, SignalStatus};
-use crate::model::subject::DiskId;
+use crate::sample::subject::DiskId;
+use crate::sample::{Interest, SignalStatus};
 use std::path::{Path, PathBuf};
 
 fn fixture(name: &str) -> HostFs {

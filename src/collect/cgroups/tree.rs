@@ -12,8 +12,8 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use super::read::{Limits, OpenFiles};
-use crate::model::subject::CgroupId;
-use crate::model::time::MonoNs;
+use crate::sample::subject::CgroupId;
+use crate::sample::time::MonoNs;
 
 /// Groups that we keep track of; more are counted as unread.
 pub(super) const MAX_GROUPS: usize = 32_768;

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample, attrs, parse};
+use super::attrs;
 use crate::collect::hot::HotFile;
-use crate::collect::parse::{fields, lines, number, whole_lines};
-use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, Role, SampleContext,
-    Signal, Unavailable,
-};
-use crate::model::subject::DiskId;
-use crate::model::time::MonoNs;
+use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::parse::disks::{ParsedLine, parse_line};
+use crate::parse::{fields, lines, number, whole_lines};
+use crate::sample::disks::{DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample};
+use crate::sample::subject::DiskId;
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Extent, Signal};
 
 const DISKSTATS: &str = "proc/diskstats";
 /// Attributes are read again after this time.
@@ -41,7 +41,7 @@ struct Device {
 }
 
 impl Device {
-    fn new(host: &HostFs, line: &parse::ParsedLine<'_>, at: MonoNs) -> Self {
+    fn new(host: &HostFs, line: &ParsedLine<'_>, at: MonoNs) -> Self {
         let name: Arc<str> = String::from_utf8_lossy(line.name).into();
         let mut device = Self {
             id: line.id,
@@ -55,7 +55,7 @@ impl Device {
         device
     }
 
-    fn is(&self, line: &parse::ParsedLine<'_>) -> bool {
+    fn is(&self, line: &ParsedLine<'_>) -> bool {
         self.id == line.id && self.name.as_bytes() == line.name
     }
 
@@ -91,7 +91,6 @@ fn is_untouched(stat: &DiskCounters) -> bool {
 impl Collector for DisksCollector {
     type Sample = DisksSample;
     const ID: CollectorId = CollectorId::Disks;
-    const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut stats = HotFile::new(host, DISKSTATS);
@@ -113,7 +112,7 @@ impl Collector for DisksCollector {
         let mut refreshes = devices.len() / 8 + 2;
         let mut place = 0;
         for line in lines(whole) {
-            let Some(line) = parse::parse_line(line) else {
+            let Some(line) = parse_line(line) else {
                 out.bad_rows = out.bad_rows.saturating_add(1);
                 continue;
             };
@@ -197,7 +196,7 @@ fn settle(
     host: &HostFs,
     devices: &mut Vec<Device>,
     place: usize,
-    line: &parse::ParsedLine<'_>,
+    line: &ParsedLine<'_>,
     at: MonoNs,
 ) {
     if devices.get(place).is_some_and(|d| d.is(line)) {

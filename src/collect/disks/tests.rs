@@ -1,9 +1,11 @@
 //! The collector against captured, constructed and live files.
 
-use super::{DiskClass, DiskRow, DisksCollector, DisksSample};
-use crate::collect::{CollectOptions, Collector, HostFs, Interest, SampleContext, SignalStatus};
-use crate::model::subject::DiskId;
-use crate::model::time::MonoNs;
+use super::DisksCollector;
+use crate::collect::{CollectOptions, Collector, HostFs, SampleContext};
+use crate::sample::disks::{DiskClass, DiskRow, DisksSample};
+use crate::sample::subject::DiskId;
+use crate::sample::time::MonoNs;
+use crate::sample::{Interest, SignalStatus};
 use std::sync::Arc;
 use std::time::Duration;
 

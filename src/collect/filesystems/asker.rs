@@ -13,11 +13,11 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use super::Space;
 use super::mounts::Mount;
 use crate::clock;
-use crate::model::time::MonoNs;
 use crate::rights::{self, Duty};
+use crate::sample::filesystems::Space;
+use crate::sample::time::MonoNs;
 
 /// A disk that is merely busy answers from memory; a server has this long.
 pub(super) const DEADLINE: Duration = Duration::from_secs(2);

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use super::asker::{Answer, Asker, DEADLINE, Probe, statvfs};
 use super::mounts::{Mount, parse_mounts};
-use super::{FilesystemRow, FilesystemsSample};
 use crate::clock;
-use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, Role, SampleContext,
-    Signal, Unavailable,
-};
-use crate::model::time::MonoNs;
+use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::sample::filesystems::{FilesystemRow, FilesystemsSample};
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Extent, Signal};
 
 /// They are listed and asked again after this time ...
 const ROUND: Duration = Duration::from_secs(5);
@@ -49,7 +47,6 @@ pub struct FilesystemsCollector {
 impl Collector for FilesystemsCollector {
     type Sample = FilesystemsSample;
     const ID: CollectorId = CollectorId::Filesystems;
-    const ROLE: Role = Role::Tasks;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         Self::with(host, Arc::new(statvfs))
@@ -165,9 +162,8 @@ impl FilesystemsCollector {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::collect::Interest;
-    use crate::collect::SignalStatus;
-    use crate::collect::filesystems::Space;
+    use crate::sample::filesystems::Space;
+    use crate::sample::{Interest, SignalStatus};
     use std::sync::Mutex;
     use std::sync::mpsc::channel;
 

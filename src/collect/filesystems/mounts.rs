@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::FilesystemRow;
-use crate::collect::parse::{lines, number, unescape, whole_lines};
-use crate::model::subject::DiskId;
+use crate::parse::{lines, number, unescape, whole_lines};
+use crate::sample::filesystems::FilesystemRow;
+use crate::sample::subject::DiskId;
 
 /// Images, written once: always full, and read-only whatever was asked for.
 const IMAGES: [&str; 6] = ["squashfs", "iso9660", "erofs", "cramfs", "romfs", "udf"];

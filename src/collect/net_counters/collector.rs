@@ -5,20 +5,21 @@ use std::fs::File;
 use std::io;
 use std::time::Duration;
 
-use super::{NetCountersSample, NetnsCounters, parse};
+use super::parse;
 use crate::clock;
 use crate::collect::enter::{Enter, inside};
 use crate::collect::hot::{HotFile, read_record};
 use crate::collect::names::NameTable;
 use crate::collect::namespaces::{self, MountDirs, Namespace};
-use crate::collect::parse::{fields, number};
 use crate::collect::permission::{self, Right};
 use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, NetnsScope, Role,
-    SampleContext, Signal, Unavailable,
+    CollectError, CollectOptions, Collector, HostFs, NetnsScope, SampleContext, Unavailable,
 };
-use crate::model::subject::NetnsId;
-use crate::model::time::MonoNs;
+use crate::parse::{fields, number};
+use crate::sample::net_counters::{NetCountersSample, NetnsCounters};
+use crate::sample::subject::NetnsId;
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Extent, Signal};
 
 /// The files, in the order in which their names are walked.
 const FILES: [&str; 5] = ["netstat", "snmp", "snmp6", "sockstat", "sockstat6"];
@@ -92,7 +93,6 @@ struct Space {
 impl Collector for NetCountersCollector {
     type Sample = NetCountersSample;
     const ID: CollectorId = CollectorId::NetCounters;
-    const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut own_files = FILES.map(|f| HotFile::record(host, format!("proc/net/{f}")));
@@ -333,8 +333,8 @@ fn shown_name(group: &[u8], name: &[u8]) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::collect::Interest;
     use crate::collect::testing::skip;
+    use crate::sample::Interest;
     use std::path::PathBuf;
     use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The three formats of `/proc/net` counters. Each walker calls `emit` with group, name, value
 //! and skips what it does not understand.
 
-use crate::collect::parse::{fields, lines, number, signed, whole_lines};
+use crate::parse::{fields, lines, number, signed, whole_lines};
 
 /// Receives group, name and value.
 pub type Emit<'e, 'a> = &'e mut dyn FnMut((&'a [u8], &'a [u8], i64));

@@ -6,7 +6,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Channels, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow};
 use super::{conntrack, driver::DriverStats, ethtool, link, qdisc, walk};
 use crate::clock;
 use crate::collect::enter::{Enter, inside};
@@ -16,11 +15,12 @@ use crate::collect::sockets::netlink::{self, Buffers, DumpError, NlSocket};
 use crate::collect::sockets::nlmsg::{Message, Messages, Step};
 use crate::collect::sockets::schedule::Schedule;
 use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, NetnsScope, Role,
-    SampleContext, Signal, Unavailable,
+    CollectError, CollectOptions, Collector, HostFs, NetnsScope, SampleContext, Unavailable,
 };
-use crate::model::subject::NetnsId;
-use crate::model::time::{MonoNs, Span};
+use crate::sample::netdev::{Channels, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow};
+use crate::sample::subject::NetnsId;
+use crate::sample::time::{MonoNs, Span};
+use crate::sample::{CollectorId, Extent, Signal};
 
 /// The part of the walker's budget for this.
 const SHARE: f64 = 0.2;
@@ -101,7 +101,6 @@ struct Memory {
 impl Collector for NetdevCollector {
     type Sample = NetdevSample;
     const ID: CollectorId = CollectorId::Netdev;
-    const ROLE: Role = Role::NetnsWalker;
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         if !host.is_live() {

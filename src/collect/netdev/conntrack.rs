@@ -2,9 +2,9 @@
 //! `/proc/net/stat/nf_conntrack` (one row of hexadecimal counters per CPU, columns by name).
 //! The sysctls are those of the calling thread's namespace.
 
-use super::Conntrack;
 use crate::collect::HostFs;
-use crate::collect::parse::{fields, hex, lines, whole_lines};
+use crate::parse::{fields, hex, lines, whole_lines};
+use crate::sample::netdev::Conntrack;
 
 /// Reads them; `net` is where the files of `/proc/net` are. `None` without the module.
 pub(super) fn read(host: &HostFs, net: &str, buf: &mut Vec<u8>) -> Option<Conntrack> {

@@ -12,9 +12,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::collect::parse::{lines, number};
-use crate::collect::{HostFs, Signal};
-use crate::model::time::MonoNs;
+use crate::collect::HostFs;
+use crate::parse::{lines, number};
+use crate::sample::Signal;
+use crate::sample::time::MonoNs;
 
 /// Fixed places: we may be root, and `PATH` is anybody's.
 const TOOLS: [&str; 3] = ["/usr/sbin/ethtool", "/sbin/ethtool", "/usr/bin/ethtool"];
@@ -229,7 +230,7 @@ mod tests {
         poll(&mut d, 0);
         assert!(
             d.signal()
-                .is_some_and(|s| matches!(s.status, crate::collect::SignalStatus::Missing { .. }))
+                .is_some_and(|s| matches!(s.status, crate::sample::SignalStatus::Missing { .. }))
         );
         until(&mut d, 1, |d| !d.of("eth0").is_empty());
         assert_eq!(d.of("eth0"), [(Arc::from("pps_allowance_exceeded"), 5)]);

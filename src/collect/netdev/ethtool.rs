@@ -1,8 +1,9 @@
 //! ethtool over generic netlink: link speed (since 5.6) and queue counts (since 5.7) of NICs,
 //! in whatever namespace they are. sysfs has the speed too, but only of our own namespace.
 
-use super::{Channels, text_of, u32_of};
+use super::{text_of, u32_of};
 use crate::collect::sockets::nlmsg::{self, Attrs};
+use crate::sample::netdev::Channels;
 
 /// Type of the messages of the family controller.
 pub const CONTROL: u16 = 16;

@@ -1,7 +1,8 @@
 //! `RTM_NEWLINK`: names, kinds, queues and counters of devices.
 
-use super::{LinkAttrs, LinkStats, text_of, u32_of, u64_at};
+use super::{text_of, u32_of, u64_at};
 use crate::collect::sockets::nlmsg::{self, Attrs};
+use crate::sample::netdev::{LinkAttrs, LinkStats};
 
 /// The type of an answer.
 pub const NEWLINK: u16 = 16;

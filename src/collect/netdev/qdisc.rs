@@ -1,8 +1,9 @@
 //! `RTM_NEWQDISC` and `RTM_NEWTCLASS`: counters of queueing disciplines and classes, and the
 //! rates of `tbf` and `htb`.
 
-use super::{QdiscRow, Shape, text_of, u32_at, u32_of, u64_at};
+use super::{text_of, u32_at, u32_of, u64_at};
 use crate::collect::sockets::nlmsg::{self, Attrs};
+use crate::sample::netdev::{QdiscRow, Shape};
 
 /// The type of an answer about a qdisc.
 pub const NEWQDISC: u16 = 36;

@@ -3,15 +3,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{SchedSample, ThreadSched, parse};
+use super::parse;
 use crate::collect::hot::HotFile;
 use crate::collect::tasks::{Thread, ThreadScan};
-use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
-use crate::model::subject::{CpuId, TaskId};
-use crate::model::time::MonoNs;
+use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::sample::sched::{SchedSample, ThreadSched};
+use crate::sample::subject::{CpuId, TaskId};
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Signal};
 
 /// Share of one core for reading threads.
 const BUDGET: f64 = 0.002;
@@ -56,7 +55,6 @@ struct Detail {
 impl Collector for SchedCollector {
     type Sample = SchedSample;
     const ID: CollectorId = CollectorId::Sched;
-    const ROLE: Role = Role::Tasks;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut loadavg = HotFile::record(host, "proc/loadavg");
@@ -210,7 +208,7 @@ fn row(t: &Thread) -> ThreadSched {
 mod tests {
     use super::*;
     use crate::clock;
-    use crate::collect::Interest;
+    use crate::sample::Interest;
 
     fn open(host: &HostFs) -> SchedCollector {
         SchedCollector::open(host, &CollectOptions::default()).unwrap()

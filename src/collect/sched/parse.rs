@@ -1,8 +1,8 @@
 //! `/proc/loadavg`, `/proc/schedstat`, and two lines of a thread's files.
 
-use super::CpuSchedstat;
-use crate::collect::parse::{fields, lines, number, whole_lines};
-use crate::model::subject::CpuId;
+use crate::parse::{fields, lines, number, whole_lines};
+use crate::sample::sched::CpuSchedstat;
+use crate::sample::subject::CpuId;
 
 /// Load over 1, 5 and 15 minutes, and runnable and existing tasks.
 pub type Load = ([f64; 3], (u32, u32));

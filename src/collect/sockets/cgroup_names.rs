@@ -7,10 +7,10 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{InetRows, NO_CGROUP};
 use crate::clock;
 use crate::collect::HostFs;
-use crate::model::time::MonoNs;
+use crate::sample::sockets::{InetRows, NO_CGROUP};
+use crate::sample::time::MonoNs;
 
 /// Where cgroup2 is mounted: alone, or beside v1.
 const MOUNTS: [&str; 2] = ["sys/fs/cgroup/unified", "sys/fs/cgroup"];

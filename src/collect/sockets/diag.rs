@@ -8,7 +8,7 @@
 
 use super::cookies::CookieMap;
 use super::nlmsg::{self, Attrs, Message, Messages, Step};
-use super::{InetRows, Proto, SockState, SockTimer};
+use crate::sample::sockets::{InetRows, Proto, SockState, SockTimer};
 
 /// `SOCK_DIAG_BY_FAMILY`.
 pub const SOCK_DIAG_BY_FAMILY: u16 = 20;

@@ -11,10 +11,9 @@ use std::os::fd::AsFd;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 
 use super::owners::{Held, OwnerResolver, link_inode};
-use super::{Life, Owner};
-use crate::clock;
-use crate::collect::parse;
-use crate::model::time::MonoNs;
+use crate::sample::sockets::{Life, Owner};
+use crate::sample::time::MonoNs;
+use crate::{clock, parse};
 
 /// Processes of one listener that are looked at.
 const MAX_HOLDERS: usize = 64;

@@ -10,8 +10,8 @@
 pub mod cgroup_names;
 pub mod cookies;
 pub mod diag;
+mod fill;
 mod holders;
-mod lookups;
 pub mod netlink;
 pub mod netns;
 pub mod nlmsg;
@@ -19,27 +19,23 @@ pub mod owners;
 pub mod procnet;
 pub mod reader;
 pub mod route;
-pub mod rows;
 pub mod schedule;
 pub mod sockstat;
 pub mod suspects;
-pub mod tcp_info;
 pub mod unix_diag;
-mod unix_rows;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use lookups::*;
-pub use rows::*;
-
+use super::permission::{self, Right};
 use super::{
-    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, Interest, NetnsScope,
-    Role, SampleContext, Signal, Unavailable, namespaces,
-    permission::{self, Right},
+    CollectError, CollectOptions, Collector, HostFs, NetnsScope, SampleContext, Unavailable,
+    namespaces,
 };
 use crate::clock;
-use crate::model::subject::NetnsId;
+use crate::sample::sockets::{NetnsTable, Proto, SockState, SocketsSample, UnixRows};
+use crate::sample::subject::NetnsId;
+use crate::sample::{CollectorId, Extent, Interest, Signal};
 use cgroup_names::CgroupNames;
 use owners::{MAX_WANTED, OwnerResolver};
 use reader::{Links, Modules, NetnsReader, Place, Scratch};
@@ -64,7 +60,6 @@ pub struct HostSockets {
 impl Collector for HostSockets {
     type Sample = SocketsSample;
     const ID: CollectorId = CollectorId::Sockets;
-    const ROLE: Role = Role::HostSockets;
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         if !host.is_live() {

@@ -15,7 +15,7 @@ use super::cookies::CookieMap;
 use super::diag::{ExactId, InetMsg, InetRequest, InetSink};
 use super::nlmsg::{Message, Messages, Step};
 use super::unix_diag::{self, UnixSink};
-use super::{InetRows, Proto};
+use crate::sample::sockets::{InetRows, Proto};
 
 /// `NETLINK_SOCK_DIAG`.
 pub const SOCK_DIAG: isize = netlink_sys::protocols::NETLINK_SOCK_DIAG;

@@ -16,19 +16,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Names;
 use super::reader::{Modules, NetnsReader, Place, Scratch};
 use super::schedule::Schedule;
-use super::{Names, NetnsTable, SocketsSample, UnreadNetns};
 use crate::clock;
 use crate::collect::enter::{Enter, NOT_PERMITTED, inside};
 use crate::collect::namespaces::{self, MountDirs, Namespace};
-use crate::collect::permission::{self, LOOK_AGAIN, Right};
+use crate::collect::permission::{self, Right};
 use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, Extent, HostFs, NetnsScope, Role,
-    SampleContext, Signal, Unavailable,
+    CollectError, CollectOptions, Collector, HostFs, NetnsScope, SampleContext, Unavailable,
 };
-use crate::model::subject::NetnsId;
-use crate::model::time::MonoNs;
+use crate::sample::sockets::{NetnsTable, SocketsSample, UnreadNetns};
+use crate::sample::subject::NetnsId;
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Extent, LOOK_AGAIN, Signal};
 
 /// How often all processes are asked for their namespace, if no mount of one comes or goes.
 const ENUMERATE: Duration = Duration::from_secs(5);
@@ -74,7 +75,6 @@ enum Scope {
 impl Collector for NetnsSocketsCollector {
     type Sample = SocketsSample;
     const ID: CollectorId = CollectorId::NetnsSockets;
-    const ROLE: Role = Role::NetnsWalker;
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         if !host.is_live() {

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat, readlinkat_raw};
 
-use super::{Life, Owner};
-use crate::clock;
-use crate::collect::{HostFs, parse};
-use crate::model::time::MonoNs;
+use crate::collect::HostFs;
+use crate::sample::sockets::{Life, Owner};
+use crate::sample::time::MonoNs;
+use crate::{clock, parse};
 
 /// Descriptors that are remembered; beyond this everything is forgotten and found again.
 const MAX_KNOWN: usize = 1 << 18;

@@ -3,8 +3,10 @@
 //! socket's inode, or a hash of its addresses where it has none (TIME_WAIT, orphans).
 
 use super::unix_diag::UnixRow;
-use super::{InetRows, NO_CGROUP, NO_INFO, Proto, SockState, SockTimer, UnixRows, map_v4};
-use crate::collect::parse;
+use crate::parse;
+use crate::sample::sockets::{
+    InetRows, NO_CGROUP, NO_INFO, Proto, SockState, SockTimer, UnixRows, map_v4,
+};
 
 /// `USER_HZ` is 100 on every architecture: ms per tick of the timer column.
 const MS_PER_TICK: u64 = 10;

@@ -11,11 +11,13 @@ use super::netlink::{self, Buffers, DumpError, Lookup, NlSocket};
 use super::sockstat::SockStat;
 use super::suspects::Suspects;
 use super::unix_diag::UnixSink;
-use super::{InetRows, NetnsTable, Proto, SocketSource, procnet, route};
-use crate::clock;
-use crate::collect::{CollectError, HostFs, Interest, parse};
-use crate::model::subject::NetnsId;
-use crate::model::time::Span;
+use super::{procnet, route};
+use crate::collect::{CollectError, HostFs};
+use crate::sample::Interest;
+use crate::sample::sockets::{InetRows, NetnsTable, Proto, SocketSource};
+use crate::sample::subject::NetnsId;
+use crate::sample::time::Span;
+use crate::{clock, parse};
 
 /// Below this many inet sockets the dump itself asks for `tcp_info`.
 const INFO_IN_DUMP: usize = 1000;

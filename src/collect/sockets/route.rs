@@ -7,10 +7,11 @@
 
 use std::io;
 
+use super::diag;
 use super::netlink::{Buffers, DumpError, NlSocket};
 use super::nlmsg::{self, Attrs, Message, Messages, Step};
-use super::{
-    InetRows, NeighState, NextHop, RouteAnswer, RouteOutcome, SockState, SockTimer, diag, map_v4,
+use crate::sample::sockets::{
+    InetRows, NeighState, NextHop, RouteAnswer, RouteOutcome, SockState, SockTimer, map_v4,
 };
 
 const RTM_NEWLINK: u16 = 16;
@@ -287,7 +288,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::collect::sockets::diag::tests::Fake;
-    use crate::collect::sockets::{map_v4, netlink};
+    use crate::collect::sockets::netlink;
+    use crate::sample::sockets::map_v4;
 
     fn ask(rows: &InetRows) -> Vec<RouteAnswer> {
         let mut socket = NlSocket::open(netlink::ROUTE).unwrap();

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::subject::NetnsId;
-use crate::model::time::MonoNs;
+use crate::sample::subject::NetnsId;
+use crate::sample::time::MonoNs;
 
 /// Savings are capped at this much time, so that an idle hour is not spent at once.
 const SAVE: Duration = Duration::from_secs(2);

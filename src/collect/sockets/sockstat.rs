@@ -2,7 +2,8 @@
 //! small files that save whole dumps: the kernel walks the host-wide hash table even for a
 //! namespace without a socket.
 
-use crate::collect::{HostFs, parse};
+use crate::collect::HostFs;
+use crate::parse;
 
 /// Counts of one namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,25 +6,19 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::cookies::CookieMap;
-use super::{InetRows, Proto, SockState, SockTimer};
+use crate::sample::sockets::{InetRows, MANY_UNREAD, Proto, SockState, SockTimer, oldest_closing};
 
 /// At most this many sockets of our own namespace are asked for in one reading.
 pub const CAP: usize = 5000;
 /// At most this many of each other namespace.
 pub const CAP_OTHERS: usize = 500;
-/// Connections in CLOSE_WAIT that are looked at when there are many: the oldest ones.
-pub const CLOSING: usize = 128;
-/// Fewer of them are nobody's leak.
-pub const MANY_CLOSING: usize = 100;
 /// Connections with a loaded send buffer that are asked for, in turn.
 const CAP_LOADED: usize = 500;
 /// So much below TCP that a queue of this host may hold it, bytes of truesize.
 const BELOW_TCP: u32 = 32 << 10;
 /// Less than this in the send queue is a moment's work.
 const LOADED: u32 = 4096;
-/// So many connections of one port with the same bytes unread as before: does its server work?
-pub const MANY_UNREAD: usize = 3;
-/// Of these, so many are asked for.
+/// So many connections that leave the same bytes unread are asked for.
 const CAP_UNREAD: usize = 128;
 /// And so many others of the same ports, the youngest: do they move?
 const CAP_SIBLINGS: usize = 256;
@@ -264,25 +258,6 @@ fn unread_services(rows: &InetRows, unread: &mut Vec<u32>, listening: &mut Vec<u
     }
     unread.append(&mut others);
     unread.sort_unstable();
-}
-
-/// The rows of the [`CLOSING`] oldest connections in CLOSE_WAIT, in row order, when there are
-/// [`MANY_CLOSING`] or more. A cookie is handed out when a socket is first looked at, so low
-/// ones are old; the choice stays the same from reading to reading.
-pub fn oldest_closing(rows: &InetRows, out: &mut Vec<u32>) {
-    out.clear();
-    let many = rows.state.iter().filter(|s| **s == SockState::CLOSE_WAIT).count();
-    if many < MANY_CLOSING {
-        return;
-    }
-    let all = rows.state.iter().enumerate().filter(|(_, s)| **s == SockState::CLOSE_WAIT);
-    out.extend(all.map(|(i, _)| i as u32));
-    if out.len() > CLOSING {
-        let cookie = |i: &u32| rows.cookie.get(*i as usize).copied();
-        out.select_nth_unstable_by_key(CLOSING, cookie);
-        out.truncate(CLOSING);
-        out.sort_unstable();
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::cookies::CookieMap;
 use super::diag::SOCK_DIAG_BY_FAMILY;
 use super::nlmsg::{self, Attrs, Message, Messages, Step};
-use super::{SockState, UnixRows};
+use crate::sample::sockets::{SockState, UnixRows};
 
 const AF_UNIX: u8 = 1;
 const NAME: u16 = 0;

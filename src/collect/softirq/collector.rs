@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{NicQueues, SoftirqSample, nics, parse};
+use super::{nics, parse};
 use crate::clock;
 use crate::collect::hot::HotFile;
-use crate::collect::parse::cpu_list;
-use crate::collect::{
-    CollectError, CollectOptions, Collector, CollectorId, HostFs, Role, SampleContext, Signal,
-    Unavailable,
-};
-use crate::model::subject::CpuId;
-use crate::model::time::MonoNs;
+use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::parse::cpu_list;
+use crate::parse::softnet::parse_softnet;
+use crate::sample::softirq::{NicQueues, SoftirqSample};
+use crate::sample::subject::CpuId;
+use crate::sample::time::MonoNs;
+use crate::sample::{CollectorId, Signal};
 
 /// The list of online CPUs is read again after this time.
 const ONLINE_AGE: Duration = Duration::from_secs(10);
@@ -61,7 +61,6 @@ struct Interrupts {
 impl Collector for SoftirqCollector {
     type Sample = SoftirqSample;
     const ID: CollectorId = CollectorId::Softirq;
-    const ROLE: Role = Role::Files;
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut softirqs = HotFile::record(host, "proc/softirqs");
@@ -151,7 +150,7 @@ impl SoftirqCollector {
             let text = self.host.read("sys/devices/system/cpu/online").unwrap_or_default();
             self.online = cpu_list(text.trim_ascii()).into_iter().map(CpuId).collect();
         }
-        let rows = self.softnet.read().map(|b| parse::parse_softnet(b, &self.online).0);
+        let rows = self.softnet.read().map(|b| parse_softnet(b, &self.online).0);
         out.softnet = rows.unwrap_or_default();
         self.softnet_state = match out.softnet.as_slice() {
             [] => SoftnetState::Missing,
@@ -207,7 +206,7 @@ fn pace(now: u32, cost: Duration, budget: Duration) -> u32 {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::collect::Interest;
+    use crate::sample::Interest;
 
     fn fixture(kernel: &str) -> HostFs {
         HostFs::at(format!("{}/tests/fixtures/{kernel}", env!("CARGO_MANIFEST_DIR")))

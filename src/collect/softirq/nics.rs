@@ -1,8 +1,8 @@
 //! Network devices of our namespace with their queues, from `/sys/class/net`.
 
-use super::{IrqRow, NicQueues};
 use crate::collect::HostFs;
-use crate::collect::parse::number;
+use crate::parse::number;
+use crate::sample::softirq::{IrqRow, NicQueues};
 
 const DIR: &str = "sys/class/net";
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 
-use crate::collect::parse::number;
+use crate::parse::number;
 
 /// A directory listed again and again.
 #[derive(Debug, Default)]

@@ -21,8 +21,8 @@ use self::stat::{Schedstat, parse_schedstat, parse_stat};
 use super::HostFs;
 use super::hot::read_record;
 use crate::clock;
-use crate::model::subject::TaskId;
-use crate::model::time::MonoNs;
+use crate::sample::subject::TaskId;
+use crate::sample::time::MonoNs;
 
 /// Threads that we keep track of; more are counted as unread.
 const MAX_KNOWN: usize = 65_536;

@@ -1,6 +1,6 @@
 //! Parsers of `/proc/PID/task/TID/{stat,schedstat}`.
 
-use crate::collect::parse::{fields, number, signed};
+use crate::parse::{fields, number, signed};
 
 /// Of a stat line, what we use. Numbers in brackets are the fields of proc(5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,10 +24,10 @@ use super::{
     Confidence, Finding, Findings, Kind, NotJudged, RULES, Rule, RuleId, Severity, Thresholds,
     Verdict, Verdicts, Window, story,
 };
-use crate::collect::CollectorId;
-use crate::model::subject::Subject;
-use crate::model::tick::{HealthState, Tick};
-use crate::model::time::MonoNs;
+use crate::sample::CollectorId;
+use crate::sample::subject::Subject;
+use crate::sample::tick::{HealthState, Tick};
+use crate::sample::time::MonoNs;
 
 /// A verdict covers at most this many nominal intervals.
 const MAX_CREDIT: u32 = 3;

@@ -5,14 +5,14 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::collect::processes::{BlockedTask, ProcessesSample};
-use crate::collect::{Samples, Stamped};
 use crate::diagnose::{Fire, Hold, RuleDoc, RuleId};
 use crate::metrics::Derived;
 use crate::metrics::history::History;
-use crate::model::subject::{CpuId, NetnsId, SockId, TaskId};
-use crate::model::tick::{CollectorHealth, Gap, HostInfo};
-use crate::model::time::{Seq, Span, WallNs};
+use crate::sample::processes::{BlockedTask, ProcessesSample};
+use crate::sample::subject::{CpuId, NetnsId, SockId, TaskId};
+use crate::sample::tick::{CollectorHealth, Gap, HostInfo};
+use crate::sample::time::{Seq, Span, WallNs};
+use crate::sample::{Samples, Stamped};
 
 /// The verdict that the scripted rule gives on one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,7 +252,7 @@ fn sockets_of_the_chosen_namespace_are_judged_without_our_own() {
         };
         tick.samples.netns_sockets = theirs.then(|| {
             let span = Span { start: MonoNs(0), end: MonoNs(0) };
-            let data = crate::collect::sockets::SocketsSample::default();
+            let data = crate::sample::sockets::SocketsSample::default();
             Arc::new(Stamped { span, cpu: Duration::ZERO, data })
         });
         lacks(&tick, CollectorId::Sockets)

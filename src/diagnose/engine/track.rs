@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::{Confidence, Finding, Fire, Rule, Verdict};
-use crate::model::subject::Subject;
-use crate::model::time::{MonoNs, WallNs};
+use crate::sample::subject::Subject;
+use crate::sample::time::{MonoNs, WallNs};
 
 /// A verdict over an interval up to this long is taken to be true throughout the interval.
 const LONG: Duration = Duration::from_secs(6);

@@ -5,9 +5,9 @@ use super::common::cgroups::{of_v1, subject};
 use super::common::memory::{self, limit};
 use super::common::text::{bytes, rate};
 use super::common::vm;
-use crate::collect::cgroups::CgroupRow;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::CgroupFigures;
+use crate::sample::cgroups::CgroupRow;
 
 /// memory PSI full of the cgroup, %.
 const FULL: f64 = 10.0;

@@ -5,7 +5,7 @@ use super::common::text::count;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cpu::ThreadWait;
 use crate::metrics::rate::ratio;
-use crate::model::subject::{CpuId, Subject};
+use crate::sample::subject::{CpuId, Subject};
 
 /// Run time, %. The kernel leaves 5% to others (`sched_rt_runtime_us`).
 const RUNS: f64 = 90.0;

@@ -5,7 +5,7 @@ use super::common::peers::enter;
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::NetPair;
-use crate::model::subject::{NetnsId, Subject};
+use crate::sample::subject::{NetnsId, Subject};
 
 /// Packets per second with a bad checksum that are always too many ...
 const MANY_S: f64 = 10.0;

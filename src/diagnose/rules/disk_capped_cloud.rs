@@ -5,12 +5,12 @@ use super::common::disks::{
 };
 use super::common::measured::{self, DiskLatency};
 use super::common::text::{bytes, ms, rate, sh, time};
-use crate::collect::disks::DiskClass;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::MIN_SPAN;
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::disks::caps::Tier;
 use crate::metrics::rate::{median, variation};
+use crate::sample::disks::DiskClass;
 
 /// Minimum queue: 4. A client at depth 4 stays just under that.
 const QUEUE: f64 = 3.8;

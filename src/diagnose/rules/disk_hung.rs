@@ -2,12 +2,12 @@
 
 use super::common::disks::{lately, subject, title, whole};
 use super::common::text::{count, sh, time};
-use crate::collect::disks::DiskClass;
-use crate::collect::processes::ProcessesSample;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::CgroupIoFigures;
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::rate::ratio;
+use crate::sample::disks::DiskClass;
+use crate::sample::processes::ProcessesSample;
 
 /// A warning after ...
 const WARN: Duration = Duration::from_secs(2);

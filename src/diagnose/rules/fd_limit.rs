@@ -1,11 +1,11 @@
 //! `fd-limit`: a process is out of file descriptors, or nearly so.
 
 use super::common::text::count;
-use crate::collect::limits::OpenFiles;
-use crate::collect::sockets::SockState;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::ratio;
-use crate::model::subject::{NetnsId, Subject};
+use crate::sample::limits::OpenFiles;
+use crate::sample::sockets::SockState;
+use crate::sample::subject::{NetnsId, Subject};
 
 /// Usage of the soft limit, %.
 const WARN: f64 = 95.0;

@@ -2,9 +2,9 @@
 
 use super::common::filesystems::{subject, writable};
 use super::common::text::{bytes, count, sh};
-use crate::collect::filesystems::{FilesystemRow, Space};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::ratio;
+use crate::sample::filesystems::{FilesystemRow, Space};
 
 /// Free inodes, %.
 const WARN: f64 = 5.0;

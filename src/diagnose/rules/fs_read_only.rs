@@ -2,9 +2,9 @@
 
 use super::common::filesystems::{rows, subject};
 use super::common::text::{sh, time};
-use crate::collect::filesystems::FilesystemRow;
 use crate::diagnose::rules::prelude::*;
-use crate::model::time::MonoNs;
+use crate::sample::filesystems::FilesystemRow;
+use crate::sample::time::MonoNs;
 
 /// Options that show that the kernel did it, not the administrator.
 const BY_KERNEL: [&str; 3] = ["emergency_ro", "shutdown", "errors=remount-ro"];

@@ -4,7 +4,7 @@ use super::common::counters::{spaces, sum, watched};
 use super::common::peers::enter;
 use super::common::text::{bytes, rate};
 use crate::diagnose::rules::prelude::*;
-use crate::model::subject::{NetnsId, Subject};
+use crate::sample::subject::{NetnsId, Subject};
 
 /// Failed reassemblies in 10 s ...
 const FAILS: u64 = 10;

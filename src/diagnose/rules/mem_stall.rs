@@ -1,11 +1,10 @@
 //! `mem-stall`: tasks stall while memory is reclaimed or swapped in.
 
-use super::common::memory;
 use super::common::text::{bytes, rate};
-use super::common::vm;
-use crate::collect::cgroups::CgroupRow;
+use super::common::{memory, vm};
 use crate::diagnose::rules::prelude::*;
-use crate::model::subject::{CgroupId, Subject};
+use crate::sample::cgroups::CgroupRow;
+use crate::sample::subject::{CgroupId, Subject};
 use std::collections::BTreeMap;
 
 /// memory PSI full, %.

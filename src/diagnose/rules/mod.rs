@@ -80,12 +80,12 @@ use super::Rule;
 mod prelude {
     pub(super) use std::time::Duration;
 
-    pub(super) use crate::collect::CollectorId;
     pub(super) use crate::diagnose::{
         Confidence, Evidence, Explains, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Scope,
         Severity, Thresholds, Verdicts, Window,
     };
-    pub(super) use crate::model::subject::Subject;
+    pub(super) use crate::sample::CollectorId;
+    pub(super) use crate::sample::subject::Subject;
 }
 
 /// All rules, in the order of the documentation. Findings are ordered by severity.

@@ -4,10 +4,10 @@ use super::common::counters::grown;
 use super::common::peers::{enter, example};
 use super::common::sockets::is_gone;
 use super::common::text::{count, sh};
-use crate::collect::sockets::{NeighState, NextHop, RouteOutcome, SockState, SockTimer, unmap};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::Suspect;
-use crate::model::subject::{Endpoint, NetnsId, Subject};
+use crate::sample::sockets::{NeighState, NextHop, RouteOutcome, SockState, SockTimer, unmap};
+use crate::sample::subject::{Endpoint, NetnsId, Subject};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 

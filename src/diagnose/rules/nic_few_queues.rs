@@ -2,10 +2,10 @@
 
 use super::common::nics;
 use super::common::text::{rate, sh};
-use crate::collect::softirq::NicQueues;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cpu::CpuShare;
-use crate::model::subject::{CpuId, Subject};
+use crate::sample::softirq::NicQueues;
+use crate::sample::subject::{CpuId, Subject};
 
 /// Kernel time of a queue's CPU, %.
 const BUSY: f64 = 70.0;

@@ -2,9 +2,9 @@
 
 use super::common::memory::{self, Seen};
 use super::common::text::{bytes, count, sh, time};
-use crate::collect::kmsg::OomKilled;
 use crate::diagnose::rules::prelude::*;
-use crate::model::subject::{Subject, is_within};
+use crate::sample::kmsg::OomKilled;
+use crate::sample::subject::{Subject, is_within};
 
 /// The time over which kills are counted.
 const SPAN: Duration = Duration::from_secs(30);

@@ -3,9 +3,9 @@
 use super::common::doing::{evidence, halted, holder};
 use super::common::peers::{enter, example};
 use super::common::text::{bytes, count, time};
-use crate::collect::sockets::Owner;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::Still;
+use crate::sample::sockets::Owner;
 
 /// Minimum time without progress.
 const STILL: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@ use super::common::text::{ms, rate};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::Derived;
 use crate::metrics::bpf::irq::VectorFigures;
-use crate::model::subject::{CpuId, Subject};
+use crate::sample::subject::{CpuId, Subject};
 
 /// Length of a run that is too long, ns.
 const LONG_NS: u64 = 10_000_000;

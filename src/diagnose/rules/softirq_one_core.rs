@@ -3,12 +3,12 @@
 use super::common::measured::{softirqs, to_ms};
 use super::common::nics;
 use super::common::text::{ms, rate, sh};
-use crate::collect::softirq::{IrqRow, NicQueues, SoftirqSample};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::bpf::IrqFigures;
 use crate::metrics::cpu::{CpuFigures, CpuShare, SoftirqFigures};
 use crate::metrics::rate::{median, ratio};
-use crate::model::subject::{CpuId, Subject};
+use crate::sample::softirq::{IrqRow, NicQueues, SoftirqSample};
+use crate::sample::subject::{CpuId, Subject};
 
 /// Softirq time of a CPU, %.
 const BUSY: f64 = 60.0;

@@ -2,9 +2,9 @@
 
 use super::common::nics;
 use super::common::text::{rate, sh};
-use crate::collect::softirq::NicQueues;
 use crate::diagnose::rules::prelude::*;
-use crate::model::subject::{CpuId, Subject};
+use crate::sample::softirq::NicQueues;
+use crate::sample::subject::{CpuId, Subject};
 
 /// Packets per second below which it does not matter.
 const PACKETS: f64 = 50_000.0;

@@ -2,10 +2,10 @@
 
 use super::common::cgroups::{self, file, subject};
 use super::common::text::rate;
-use crate::collect::cgroups::CgroupPids;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::CgroupFigures;
 use crate::metrics::rate::ratio;
+use crate::sample::cgroups::CgroupPids;
 
 /// Usage of a cgroup's limit, %.
 const GROUP: f64 = 95.0;

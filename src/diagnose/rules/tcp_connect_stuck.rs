@@ -5,9 +5,9 @@ use super::common::evidence;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{rate, sh, time};
-use crate::collect::sockets::{RouteOutcome, SockState};
 use crate::diagnose::rules::prelude::*;
-use crate::model::subject::{NetnsId, Subject};
+use crate::sample::sockets::{RouteOutcome, SockState};
+use crate::sample::subject::{NetnsId, Subject};
 
 /// Connections to one destination ...
 const SOCKETS: usize = 3;

@@ -3,10 +3,10 @@
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{bytes, time, time_us};
-use crate::collect::sockets::RouteOutcome;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::netdev::QdiscFigures;
 use crate::metrics::sockets::Suspect;
+use crate::sample::sockets::RouteOutcome;
 
 /// rtt as a multiple of min_rtt.
 const TIMES: u32 = 4;

@@ -5,10 +5,10 @@ use super::common::doing;
 use super::common::lasting::lasting;
 use super::common::peers::enter;
 use super::common::text::count;
-use crate::collect::sockets::{Owner, Proto, SockState};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::Suspect;
-use crate::model::subject::{Endpoint, NetnsId, Subject};
+use crate::sample::sockets::{Owner, Proto, SockState};
+use crate::sample::subject::{Endpoint, NetnsId, Subject};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

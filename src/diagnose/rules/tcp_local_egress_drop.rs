@@ -4,9 +4,9 @@ use super::common::evidence;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, LocalDrop, cases};
 use super::common::text::bytes;
-use crate::collect::sockets::RouteOutcome;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::{Suspect, TimerKind};
+use crate::sample::sockets::RouteOutcome;
 
 /// The time over which drops of the device's qdisc are counted.
 const SPAN: Duration = Duration::from_secs(10);

@@ -3,10 +3,10 @@
 use super::common::peers::{Group, by_peer, device, enter};
 use super::common::sockets::{Cause, cases};
 use super::common::text::{bytes, count, sh};
-use crate::collect::sockets::{NetnsTable, Proto, SockState, TcpInfo, unmap};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::Suspect;
-use crate::model::subject::{Endpoint, Subject};
+use crate::sample::sockets::{NetnsTable, Proto, SockState, TcpInfo, unmap};
+use crate::sample::subject::{Endpoint, Subject};
 
 /// Fraction of snd_mss from which outstanding segments count as full.
 const FULL: f64 = 0.9;

@@ -4,9 +4,9 @@ use super::common::evidence;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::sh;
-use crate::collect::sockets::{RouteOutcome, SockTimer};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::Suspect;
+use crate::sample::sockets::{RouteOutcome, SockTimer};
 
 /// Connections to one peer ...
 const SOCKETS: usize = 3;

@@ -5,7 +5,7 @@ use super::common::peers::enter;
 use super::common::text::sh;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::{PortUse, SpaceFigures};
-use crate::model::subject::{NetnsId, Subject};
+use crate::sample::subject::{NetnsId, Subject};
 
 /// % of the port range.
 const WARN: f64 = 85.0;

@@ -5,10 +5,10 @@ use super::common::doing;
 use super::common::peers::{Group, by_service, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{bytes, time};
-use crate::collect::sockets::{Owner, SockState};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::Suspect;
-use crate::model::subject::{SockId, Subject};
+use crate::sample::sockets::{Owner, SockState};
+use crate::sample::subject::{SockId, Subject};
 
 /// Fraction of the receive buffer from which the queue counts as full.
 const FULL: f64 = 0.8;

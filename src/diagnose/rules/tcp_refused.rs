@@ -3,11 +3,11 @@
 use super::common::counters::{SPAN, held, spaces};
 use super::common::peers::enter;
 use super::common::text::{count, rate, sh};
-use crate::collect::bpf::net::NetEventKind;
-use crate::collect::sockets::SockState;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::NetPair;
-use crate::model::subject::{Endpoint, NetnsId, Subject};
+use crate::sample::bpf::net::NetEventKind;
+use crate::sample::sockets::SockState;
+use crate::sample::subject::{Endpoint, NetnsId, Subject};
 use std::collections::BTreeMap;
 
 /// Refused attempts per second ...

@@ -5,7 +5,7 @@ use super::common::peers::enter;
 use super::common::text::sh;
 use super::tcp_spurious_rto::{Spurious, spurious};
 use crate::diagnose::rules::prelude::*;
-use crate::model::subject::{NetnsId, Subject};
+use crate::sample::subject::{NetnsId, Subject};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 

@@ -3,10 +3,10 @@
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, STORM_RTOS, cases};
 use super::common::{evidence, text::sh};
-use crate::collect::sockets::SockState;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::median;
 use crate::metrics::sockets::TimerKind;
+use crate::sample::sockets::SockState;
 
 /// This many connections are critical ...
 const CRIT_SOCKETS: usize = 10;

@@ -4,10 +4,10 @@ use super::common::counters::{Lost, SPAN, grown, held, is_udp, losers, spaces};
 use super::common::peers::{enter, owner};
 use super::common::text::{count, rate};
 use super::tcp_receiver_not_reading::lay_unread;
-use crate::collect::sockets::SockState;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::NetPair;
-use crate::model::subject::{NetnsId, Subject};
+use crate::sample::sockets::SockState;
+use crate::sample::subject::{NetnsId, Subject};
 
 /// Seconds with drops, of the last this many.
 const HELD: (u64, u64) = (3, 10);

@@ -3,9 +3,9 @@
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Cause, Silence, cases};
 use super::common::{evidence, text::sh};
-use crate::collect::sockets::RouteOutcome;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::TimerKind;
+use crate::sample::sockets::RouteOutcome;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-silent-rto"),

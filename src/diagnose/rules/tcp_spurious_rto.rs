@@ -4,8 +4,8 @@ use super::common::counters::{SPAN, SURE, grown, spaces, sum, watched};
 use super::common::peers::enter;
 use super::common::text::count;
 use crate::diagnose::rules::prelude::*;
-use crate::model::derive::rate::ratio;
-use crate::model::subject::{NetnsId, Subject};
+use crate::metrics::rate::ratio;
+use crate::sample::subject::{NetnsId, Subject};
 
 /// Fraction of timeouts and recoveries that were undone.
 const SHARE: f64 = 0.3;

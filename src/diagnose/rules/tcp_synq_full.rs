@@ -5,7 +5,7 @@ use super::common::peers::enter;
 use super::common::text::count;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::SynQueue;
-use crate::model::subject::{NetnsId, Subject};
+use crate::sample::subject::{NetnsId, Subject};
 
 /// Seconds in which a counter grew, of the last this many.
 const HELD: (u64, u64) = (2, 10);

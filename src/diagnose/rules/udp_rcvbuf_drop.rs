@@ -4,7 +4,7 @@ use super::common::counters::{Lost, is_udp, losers, spaces, sum};
 use super::common::peers::{enter, owner};
 use super::common::text::count;
 use crate::diagnose::rules::prelude::*;
-use crate::model::subject::{NetnsId, Subject};
+use crate::sample::subject::{NetnsId, Subject};
 
 /// Datagrams lost in 10 s: 10/s on average.
 const WARN: u64 = 100;

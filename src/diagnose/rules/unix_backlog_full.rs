@@ -3,11 +3,11 @@
 use super::common::lasting::lasting;
 use super::common::peers::{enter, owner};
 use super::common::text::sh;
-use crate::collect::sockets::Owner;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cpu::ThreadWait;
 use crate::metrics::sockets::UnixFull;
-use crate::model::subject::{NetnsId, Subject};
+use crate::sample::sockets::Owner;
+use crate::sample::subject::{NetnsId, Subject};
 
 /// If it is full for this long and the accepting process does not run, it is not a burst.
 const STUCK: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use super::common::tasks;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::CgroupFigures;
 use crate::metrics::cpu::ThreadWait;
-use crate::model::subject::{CgroupId, is_within};
+use crate::sample::subject::{CgroupId, is_within};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Total wait of its threads for a CPU, ms/s.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::rules::common::text::{rate, sh};
 use super::super::{Evidence, Fire, RuledOut, Severity};
 use super::{Judged, some};
-use crate::model::subject::{CpuId, NetnsId, Subject};
-use crate::model::told::{CpuRow, LinkRow, Paging};
+use crate::sample::subject::{CpuId, NetnsId, Subject};
+use crate::sample::told::{CpuRow, LinkRow, Paging};
 
 /// Softirq time of a CPU, %, and as a multiple of the median of the others.
 const SOFT: f64 = 60.0;

@@ -3,8 +3,8 @@
 use super::super::rules::common::text::{bytes, sh};
 use super::super::{Evidence, Fire, RuledOut, Severity};
 use super::{Judged, plural, some};
-use crate::model::subject::{CgroupId, CpuId, DiskId, NetnsId, Subject};
-use crate::model::told::{Log, LogEvent, Oom, Trouble};
+use crate::sample::subject::{CgroupId, CpuId, DiskId, NetnsId, Subject};
+use crate::sample::told::{Log, LogEvent, Oom, Trouble};
 
 /// Maximum number of findings of one kind; the rest is only counted.
 const MAX_OF_A_KIND: usize = 8;
@@ -310,7 +310,7 @@ fn when(log: &Log, e: &LogEvent, f: &mut Fire) {
         (Some(a), _) => format!("{} at [{}]", some(e.count, "line"), a.text),
         _ => format!("{} without a time stamp", some(e.count, "line")),
     };
-    let secs = |s: &Option<crate::model::told::Stamp>| s.as_ref().and_then(|s| s.secs);
+    let secs = |s: &Option<crate::sample::told::Stamp>| s.as_ref().and_then(|s| s.secs);
     let old = secs(&log.last).zip(secs(&e.last)).map(|(end, last)| end - last);
     let ago = old.filter(|s| *s >= 1.0);
     let ago = ago.map_or(String::new(), |s| format!("; the log goes on for {s:.0} s after it"));

@@ -13,9 +13,9 @@ mod tasks;
 use std::sync::Arc;
 
 use super::{Confidence, Finding, Fire, RuleId};
-use crate::model::subject::Subject;
-use crate::model::time::{MonoNs, WallNs};
-use crate::model::told::Told;
+use crate::sample::subject::Subject;
+use crate::sample::time::{MonoNs, WallNs};
+use crate::sample::told::Told;
 
 /// Rules that so far apply to pasted text only.
 pub const RULES: &[&str] = &[

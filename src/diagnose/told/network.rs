@@ -2,8 +2,8 @@
 
 use super::super::{Evidence, Fire, RuledOut, Severity};
 use super::{Judged, plural, some};
-use crate::model::subject::{NetnsId, Subject};
-use crate::model::told::{Conntrack, Told};
+use crate::sample::subject::{NetnsId, Subject};
+use crate::sample::told::{Conntrack, Told};
 
 /// % of the table in use.
 const NEARLY: f64 = 75.0;

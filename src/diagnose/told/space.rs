@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::super::rules::common::text::{bytes, sh};
 use super::super::{Evidence, Fire, RuledOut, Severity};
 use super::{Judged, some};
-use crate::model::subject::Subject;
-use crate::model::told::{Filesystem, Memory};
+use crate::sample::subject::Subject;
+use crate::sample::told::{Filesystem, Memory};
 
 /// Usage, %.
 const FULL: f64 = 95.0;

@@ -2,8 +2,8 @@
 
 use super::super::{Evidence, Fire, RuledOut, Severity};
 use super::{Judged, some};
-use crate::model::subject::{CpuId, Subject};
-use crate::model::told::{Queue, TaskRow, Tasks, Told};
+use crate::sample::subject::{CpuId, Subject};
+use crate::sample::told::{Queue, TaskRow, Tasks, Told};
 
 /// CPU usage of a kernel thread, %: ksoftirqd; kswapd and kcompactd.
 const SOFTIRQ: f64 = 60.0;

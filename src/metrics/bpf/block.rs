@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::{Coverage, Latency, grown_missed, sum_ns};
-use crate::collect::Stamped;
-use crate::collect::bpf::Hist;
-use crate::collect::bpf::block::{BlockBpfSample, BlockDisk, BlockOp, BlockOpKind};
 use crate::metrics::rate::{grown, per_second, ratio};
-use crate::model::subject::DiskId;
+use crate::sample::Stamped;
+use crate::sample::bpf::Hist;
+use crate::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOp, BlockOpKind};
+use crate::sample::subject::DiskId;
 
 /// Requests over one interval.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -221,7 +221,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::tests::hist;
     use super::*;
-    use crate::model::time::{MonoNs, Span};
+    use crate::sample::time::{MonoNs, Span};
 
     const VDB: DiskId = DiskId { major: 252, minor: 16 };
 

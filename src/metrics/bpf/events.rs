@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::net::{new_drops, reason_name};
-use crate::collect::Shared;
-use crate::collect::bpf::net::{FlowEvents, NetBpfSample, NetEventKind};
-use crate::collect::sockets::Owner;
 use crate::metrics::MIN_SPAN;
 use crate::metrics::rate::per_second;
 use crate::metrics::sockets::SocketFigures;
-use crate::model::heap::block;
-use crate::model::subject::{CpuId, Endpoint, NetnsId, SockId};
-use crate::model::time::MonoNs;
+use crate::sample::Shared;
+use crate::sample::bpf::net::{FlowEvents, NetBpfSample, NetEventKind};
+use crate::sample::heap::block;
+use crate::sample::sockets::Owner;
+use crate::sample::subject::{CpuId, Endpoint, NetnsId, SockId};
+use crate::sample::time::MonoNs;
 
 /// Rows kept at most; those that were quiet longest go first.
 pub const MAX_ROWS: usize = 1000;
@@ -228,9 +228,9 @@ impl EventTracker {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::collect::Stamped;
-    use crate::collect::bpf::net::DropPlace;
-    use crate::model::time::Span;
+    use crate::sample::Stamped;
+    use crate::sample::bpf::net::DropPlace;
+    use crate::sample::time::Span;
 
     fn at(ms: u64, flows: Vec<FlowEvents>, dropped: u64) -> Shared<NetBpfSample> {
         let places = vec![DropPlace { reason: 3, place: "tcp_v4_rcv".into(), count: dropped }];

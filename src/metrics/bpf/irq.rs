@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::{Coverage, Latency, grown_missed};
-use crate::collect::Stamped;
-use crate::collect::bpf::Hist;
-use crate::collect::bpf::irq::{IrqBpfSample, IrqCpu, LineTime, VECTOR_NAMES, VectorTime};
 use crate::metrics::rate::{grown, per_second, ratio};
-use crate::model::subject::CpuId;
+use crate::sample::Stamped;
+use crate::sample::bpf::Hist;
+use crate::sample::bpf::irq::{IrqBpfSample, IrqCpu, LineTime, VECTOR_NAMES, VectorTime};
+use crate::sample::subject::CpuId;
 
 /// Time in interrupts over one interval.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -216,8 +216,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::tests::hist;
     use super::*;
-    use crate::collect::bpf::layout::bucket_of;
-    use crate::model::time::{MonoNs, Span};
+    use crate::sample::bpf::layout::bucket_of;
+    use crate::sample::time::{MonoNs, Span};
 
     fn at(ms: u64, data: IrqBpfSample) -> Stamped<IrqBpfSample> {
         Stamped { span: Span::at(MonoNs(ms * 1_000_000)), cpu: Duration::ZERO, data }

@@ -18,8 +18,8 @@ pub use irq::IrqFigures;
 pub use net::NetFigures;
 pub use runq::RunqFigures;
 
-use crate::collect::bpf::Hist;
-use crate::collect::bpf::layout::{HIST_MAX_NS, LAST_BUCKET, bucket_range};
+use crate::sample::bpf::Hist;
+use crate::sample::bpf::layout::{HIST_MAX_NS, LAST_BUCKET, bucket_range};
 
 /// What a histogram says in five numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -110,7 +110,7 @@ fn grown_missed(before: Option<u64>, now: Option<u64>) -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::collect::bpf::layout::bucket_of;
+    use crate::sample::bpf::layout::bucket_of;
     use proptest::prelude::*;
 
     /// A histogram of these values, ns.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Coverage, grown_missed};
-use crate::collect::bpf::net::{DropReason, FlowEvents, NetBpfSample, NetEventKind};
-use crate::collect::{Shared, Stamped};
 use crate::metrics::rate::{grown, per_second};
-use crate::model::subject::{Endpoint, NetnsId};
+use crate::sample::bpf::net::{DropReason, FlowEvents, NetBpfSample, NetEventKind};
+use crate::sample::subject::{Endpoint, NetnsId};
+use crate::sample::{Shared, Stamped};
 
 /// Events over one interval. A rate is `None` where its program is not attached.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -231,9 +231,9 @@ pub(super) fn new_drops(p: &NetBpfSample, n: &NetBpfSample) -> Vec<(u16, Arc<str
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::collect::bpf::net::DropPlace;
-    use crate::model::subject::CpuId;
-    use crate::model::time::{MonoNs, Span};
+    use crate::sample::bpf::net::DropPlace;
+    use crate::sample::subject::CpuId;
+    use crate::sample::time::{MonoNs, Span};
 
     fn at(ms: u64, data: NetBpfSample) -> Shared<NetBpfSample> {
         Arc::new(Stamped { span: Span::at(MonoNs(ms * 1_000_000)), cpu: Duration::ZERO, data })

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Coverage, Latency, grown_missed};
-use crate::collect::bpf::Hist;
-use crate::collect::bpf::runq::{LongWait, RunqBpfSample, RunqCpu, RunqTier};
-use crate::collect::{Shared, Stamped};
 use crate::metrics::rate::{grown, per_second};
-use crate::model::subject::{CgroupId, CpuId, TaskId};
-use crate::model::time::MonoNs;
+use crate::sample::bpf::Hist;
+use crate::sample::bpf::runq::{LongWait, RunqBpfSample, RunqCpu, RunqTier};
+use crate::sample::subject::{CgroupId, CpuId, TaskId};
+use crate::sample::time::MonoNs;
+use crate::sample::{Shared, Stamped};
 
 /// Waits over one interval.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -222,8 +222,8 @@ mod tests {
 
     use super::super::tests::hist;
     use super::*;
-    use crate::collect::bpf::runq::CgroupWaits;
-    use crate::model::time::Span;
+    use crate::sample::bpf::runq::CgroupWaits;
+    use crate::sample::time::Span;
 
     fn at(ms: u64, data: RunqBpfSample) -> Shared<RunqBpfSample> {
         Arc::new(Stamped { span: Span::at(MonoNs(ms * 1_000_000)), cpu: Duration::ZERO, data })

@@ -13,8 +13,8 @@ use std::time::Duration;
 use super::DiskFigures;
 use crate::metrics::MIN_SPAN;
 use crate::metrics::rate::{median, variation};
-use crate::model::heap::block;
-use crate::model::time::MonoNs;
+use crate::sample::heap::block;
+use crate::sample::time::MonoNs;
 
 /// Points kept, and for how long.
 const MAX_POINTS: usize = 600;

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::collect::disks::DiskCounters;
 use crate::metrics::disks::tests::over;
+use crate::sample::disks::DiskCounters;
 use proptest::prelude::*;
 
 /// A second of writes at this queue.

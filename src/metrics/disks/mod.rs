@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use super::baseline::Level;
 use super::rate::{grown, grown32, per_second, ratio};
-use crate::collect::Stamped;
-use crate::collect::disks::{DiskAttrs, DiskRow, DisksSample};
-use crate::model::subject::DiskId;
+use crate::sample::Stamped;
+use crate::sample::disks::{DiskAttrs, DiskRow, DisksSample};
+use crate::sample::subject::DiskId;
 
 /// Figures of one device over one interval. Latencies are ms; `None` when nothing completed.
 #[derive(Clone, Debug)]
@@ -222,8 +222,8 @@ fn figures(before: &DiskRow, row: &DiskRow, dt: Duration, timed: bool) -> Option
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::collect::disks::{DiskCounters, FlushCounters};
-    use crate::model::time::{MonoNs, Span};
+    use crate::sample::disks::{DiskCounters, FlushCounters};
+    use crate::sample::time::{MonoNs, Span};
 
     fn reading(at_ms: u64, stat: DiskCounters) -> Stamped<DisksSample> {
         let row = DiskRow {
@@ -339,7 +339,7 @@ mod tests {
                 wr_ios: 1,
                 rd_ticks: 20_961,
                 wr_ticks: 34_031,
-                discard: Some(crate::collect::disks::DiscardCounters {
+                discard: Some(crate::sample::disks::DiscardCounters {
                     ios: 1,
                     ticks: 599,
                     ..Default::default()

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::DiskFigures;
 use super::caps::Learner;
 use crate::metrics::baseline::Baseline;
-use crate::model::subject::DiskId;
-use crate::model::time::MonoNs;
+use crate::sample::subject::DiskId;
+use crate::sample::time::MonoNs;
 
 /// How long latencies are remembered, and disks that are gone.
 const BASELINE: Duration = Duration::from_secs(600);

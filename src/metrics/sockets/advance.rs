@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::super::rate::{grown, grown32};
 use super::{KEEP, MAX_EVENTS, NetGrowth, SkMemWords, Suspect, TimerEvent, TimerKind};
-use crate::collect::sockets::{NetnsTable, Proto, SockState, SockTimer, TcpInfo};
-use crate::model::subject::SockId;
-use crate::model::time::MonoNs;
+use crate::sample::sockets::{NetnsTable, Proto, SockState, SockTimer, TcpInfo};
+use crate::sample::subject::SockId;
+use crate::sample::time::MonoNs;
 
 /// The socket as of now, given what was known before. `None` when it has been healthy for a
 /// while and has nothing to remember.

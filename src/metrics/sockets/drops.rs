@@ -2,8 +2,8 @@
 //! reading. Only the sockets that ever dropped anything are remembered.
 
 use super::SkMemWords;
-use crate::collect::sockets::{NetnsTable, Owner, Proto, SockState};
-use crate::model::subject::{Endpoint, SockId};
+use crate::sample::sockets::{NetnsTable, Owner, Proto, SockState};
+use crate::sample::subject::{Endpoint, SockId};
 
 /// Sockets named per reading of a namespace, those with most drops.
 const MAX_NAMED: usize = 16;

@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::super::rate::{grown, grown32};
-use crate::collect::sockets::{NetnsTable, Proto, TcpInfo, unmap};
-use crate::model::heap::block;
-use crate::model::subject::NetnsId;
-use crate::model::time::MonoNs;
+use crate::sample::heap::block;
+use crate::sample::sockets::{NetnsTable, Proto, TcpInfo, unmap};
+use crate::sample::subject::NetnsId;
+use crate::sample::time::MonoNs;
 
 /// Readings of one socket are compared over this time.
 const SPAN: Duration = Duration::from_secs(10);

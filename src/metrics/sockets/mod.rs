@@ -27,9 +27,9 @@ pub use services::Still;
 pub use tally::{Closer, Closing, Fat, OLD, PortUse, SpaceFigures, SynQueue, UnixFull};
 pub use tracker::{SocketTracker, trouble};
 
-use crate::collect::sockets::{Owner, Proto, RouteOutcome, SockState, SockTimer, TcpInfo};
-use crate::model::subject::{Endpoint, NetnsId, SockId};
-use crate::model::time::MonoNs;
+use crate::sample::sockets::{Owner, Proto, RouteOutcome, SockState, SockTimer, TcpInfo};
+use crate::sample::subject::{Endpoint, NetnsId, SockId};
+use crate::sample::time::MonoNs;
 
 /// Timer events remembered per socket.
 pub const MAX_EVENTS: usize = 8;

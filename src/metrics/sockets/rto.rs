@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::Suspect;
-use crate::collect::sockets::TcpInfo;
+use crate::sample::sockets::TcpInfo;
 
 /// `TCP_RTO_MAX`: no timeout is longer, whatever is set.
 const MOST_US: u32 = 120_000_000;

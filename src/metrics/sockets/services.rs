@@ -10,11 +10,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use crate::collect::sockets::suspects::MANY_UNREAD;
-use crate::collect::sockets::{NetnsTable, Owner, Proto, SockState, TcpInfo};
-use crate::model::heap::block;
-use crate::model::subject::{Endpoint, NetnsId, SockId};
-use crate::model::time::MonoNs;
+use crate::sample::heap::block;
+use crate::sample::sockets::{MANY_UNREAD, NetnsTable, Owner, Proto, SockState, TcpInfo};
+use crate::sample::subject::{Endpoint, NetnsId, SockId};
+use crate::sample::time::MonoNs;
 
 /// Sockets that are followed of one service.
 const FOLLOWED: usize = 64;

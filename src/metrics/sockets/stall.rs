@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Suspect;
-use crate::collect::sockets::{SockState, SockTimer};
-use crate::model::time::MonoNs;
+use crate::sample::sockets::{SockState, SockTimer};
+use crate::sample::time::MonoNs;
 
 impl Suspect {
     /// Since when at least nothing moves although something waits: to be acknowledged, or else

@@ -10,12 +10,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::collect::sockets::suspects::oldest_closing;
-use crate::collect::sockets::{
-    InetRows, NetnsTable, Owner, Proto, SockState, SockTimer, TcpInfo, unmap,
+use crate::sample::sockets::{
+    InetRows, NetnsTable, Owner, Proto, SockState, SockTimer, TcpInfo, oldest_closing, unmap,
 };
-use crate::model::subject::{Endpoint, NetnsId, SockId};
-use crate::model::time::MonoNs;
+use crate::sample::subject::{Endpoint, NetnsId, SockId};
+use crate::sample::time::MonoNs;
 
 /// Listeners whose half-open connections are counted.
 const MAX_LISTENERS: usize = 64;

@@ -7,10 +7,10 @@ use std::net::Ipv4Addr;
 use proptest::prelude::*;
 
 use super::*;
-use crate::collect::Stamped;
-use crate::collect::net_counters::{NetCountersSample, NetnsCounters};
-use crate::collect::sockets::{InetRows, NO_INFO, NetnsTable, map_v4};
-use crate::model::time::Span;
+use crate::sample::Stamped;
+use crate::sample::net_counters::{NetCountersSample, NetnsCounters};
+use crate::sample::sockets::{InetRows, NO_INFO, NetnsTable, map_v4};
+use crate::sample::time::Span;
 
 const NETNS: NetnsId = NetnsId(1);
 

@@ -11,11 +11,11 @@ use super::flows::{FlowTracker, PeerLoss};
 use super::services::{ServiceTracker, Still};
 use super::tally::{ClosingTracker, SpaceFigures, Tally};
 use super::{KEEP, MAX_SUSPECTS, NetGrowth, SocketFigures, SocketTotals, Suspect, TimerEvent};
-use crate::collect::Stamped;
-use crate::collect::net_counters::NetCountersSample;
-use crate::collect::sockets::{InetRows, NetnsTable, Proto, SockState, SockTimer};
-use crate::model::subject::{NetnsId, SockId};
-use crate::model::time::MonoNs;
+use crate::sample::Stamped;
+use crate::sample::net_counters::NetCountersSample;
+use crate::sample::sockets::{InetRows, NetnsTable, Proto, SockState, SockTimer};
+use crate::sample::subject::{NetnsId, SockId};
+use crate::sample::time::MonoNs;
 
 /// First port that Linux hands out to clients by default (`ip_local_port_range`).
 const EPHEMERAL: u16 = 32_768;

@@ -7,8 +7,8 @@ mod prefix;
 mod trouble;
 
 use super::{Line, Took};
-use crate::collect::kmsg;
-use crate::model::told::{Log, LogEvent, Oom, Stamp, Trouble};
+use crate::parse::kmsg;
+use crate::sample::told::{Log, LogEvent, Oom, Stamp, Trouble};
 use prefix::Prefix;
 
 /// Kinds and subjects kept, victims of one cgroup, characters of a line.

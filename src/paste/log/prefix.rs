@@ -1,6 +1,6 @@
 //! What stands in front of a message of the kernel: levels, time stamps, host and program.
 
-use crate::model::told::Stamp;
+use crate::sample::told::Stamp;
 
 /// A line of the log, taken apart.
 #[derive(Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! Messages of the kernel that mean trouble, as kernels from 3.10 on print them.
 
 use super::{after, leading};
-use crate::model::told::Trouble;
+use crate::sample::told::Trouble;
 
 /// What a message reports.
 #[derive(Debug, PartialEq, Eq)]

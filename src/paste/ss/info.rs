@@ -5,7 +5,7 @@
 //! a younger one: fields were appended to the structure, never put in between.
 
 use super::super::number::{bps, float, uint};
-use crate::collect::sockets::TcpInfo;
+use crate::sample::sockets::TcpInfo;
 
 /// Bytes kept: up to `total_rto_time`, which ss does not print, so never all of them.
 const LEN: usize = 240;

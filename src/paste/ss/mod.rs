@@ -14,8 +14,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use super::{Line, Took};
-use crate::collect::sockets::{NetnsTable, SockState};
-use crate::model::time::MonoNs;
+use crate::sample::sockets::{NetnsTable, SockState};
+use crate::sample::time::MonoNs;
 use info::{RATES, is_flag, is_pair};
 use socket::{Parsed, Socket};
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::super::number::{timer_ms, uint};
 use super::info::{Info, RATES};
-use crate::collect::sockets::{Proto, SockState, SockTimer};
+use crate::sample::sockets::{Proto, SockState, SockTimer};
 
 /// What a line says of a socket. `None` is what it does not say.
 #[derive(Clone, Debug)]
@@ -357,7 +357,7 @@ fn endpoint(word: &str) -> Option<([u8; 16], u16)> {
 }
 
 fn mapped(a: Ipv4Addr) -> [u8; 16] {
-    crate::collect::sockets::map_v4(a.octets())
+    crate::sample::sockets::map_v4(a.octets())
 }
 
 /// Without `-n` ss names ports by /etc/services of its host; the usual ones are known here,
@@ -395,7 +395,7 @@ fn port_number(word: &str) -> Option<u16> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::collect::sockets::unmap;
+    use crate::sample::sockets::unmap;
 
     fn inet(text: &str) -> Socket {
         match parse(text, false) {

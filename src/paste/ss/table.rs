@@ -8,9 +8,9 @@ use std::collections::HashSet;
 
 use super::info::Info;
 use super::socket::Socket;
-use crate::collect::sockets::{InetRows, NO_INFO, NetnsTable, Owner, SockState, SockTimer};
-use crate::model::subject::NetnsId;
-use crate::model::time::{MonoNs, Span};
+use crate::sample::sockets::{InetRows, NO_INFO, NetnsTable, Owner, SockState, SockTimer};
+use crate::sample::subject::NetnsId;
+use crate::sample::time::{MonoNs, Span};
 
 /// uid of sockets whose owner was not printed; the kernel never gives this one.
 const NO_UID: u32 = u32::MAX;
@@ -79,7 +79,7 @@ fn block(
     timer: SockTimer,
     times: u8,
     known: usize,
-) -> crate::collect::sockets::TcpInfo {
+) -> crate::sample::sockets::TcpInfo {
     let (retransmits, probes) = match timer {
         SockTimer::ON => (times, 0),
         SockTimer::PERSIST => (0, times),

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::wire::{CodecError, Input, put_bytes, put_varint, zigzag};
-use crate::model::time::{MonoNs, Span};
+use crate::sample::time::{MonoNs, Span};
 
 /// Sections of one group: there are some twenty.
 pub(super) const MAX_SECTIONS: usize = 1024;

@@ -9,10 +9,11 @@ use super::limits::{self, MAX_ROWS, MAX_UNITS};
 use super::recent::Recent;
 use super::section::{self, MAX_NAMES, MAX_SECTIONS, cut, put_names, put_stamps, read_stamps};
 use super::wire::{CodecError, Input};
-use crate::collect::registry::{AnySample, SampleMaker, SampleVisitor};
-use crate::collect::{CollectorId, Samples, Shared, Signal, Stamped};
-use crate::model::tick::{CollectorHealth, Gap, HealthState, HostInfo, Tick};
-use crate::model::time::{MonoNs, Seq, Span, WallNs};
+use crate::sample::tick::{CollectorHealth, Gap, HealthState, HostInfo, Tick};
+use crate::sample::time::{MonoNs, Seq, Span, WallNs};
+use crate::sample::{
+    AnySample, CollectorId, SampleMaker, SampleVisitor, Samples, Shared, Signal, Stamped,
+};
 
 /// When something was: all three clocks of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

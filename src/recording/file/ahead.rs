@@ -12,8 +12,8 @@ use super::blocks::Blocks;
 use super::cursor::{Cursor, Place};
 use super::index::GroupIndex;
 use super::source::ReadAt;
-use crate::model::tick::Tick;
 use crate::rights::{self, Duty};
+use crate::sample::tick::Tick;
 
 struct Job {
     place: Place,

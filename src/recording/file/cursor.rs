@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::blocks::Blocks;
 use super::damage::{Damage, ReadError};
 use super::index::{GroupIndex, TickRef};
-use crate::model::tick::Tick;
 use crate::recording::codec::tick::Decoder;
+use crate::sample::tick::Tick;
 
 /// A group, by where it begins, and a place in it.
 pub(super) type Place = (u64, usize);

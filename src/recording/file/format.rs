@@ -91,8 +91,8 @@
 //! index to index backwards, or from header to header; where a header is bad it scans for the
 //! next marker, and the hole is a [`Damage`](super::damage::Damage), never a refusal.
 
-use crate::model::time::{MonoNs, Seq, WallNs};
 use crate::recording::codec::Stamp;
+use crate::sample::time::{MonoNs, Seq, WallNs};
 
 /// Version that this program writes, and the newest that it reads.
 pub const VERSION: u8 = 1;

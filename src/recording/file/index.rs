@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::format::GROUP_TICKS;
 use super::limits::{MAX_GROUPS, MAX_NAMED, MAX_NOTED, clip};
-use crate::model::time::{MonoNs, Seq, WallNs};
 use crate::recording::codec::Stamp;
+use crate::sample::time::{MonoNs, Seq, WallNs};
 
 /// What the recorder knows of a tick beside the tick: for timelines.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -14,10 +14,10 @@ use super::index::{GroupEntry, GroupIndex, RemarkAt, TickRef};
 use super::scan::Layout;
 use super::source::{ReadAt, open};
 use super::writer::Resume;
-use crate::model::tick::{HostInfo, Tick};
-use crate::model::time::{MonoNs, WallNs};
 use crate::recording::codec::tick::{Decoder, Stored};
 use crate::recording::codec::{Segment, Stamp};
+use crate::sample::tick::{HostInfo, Tick};
+use crate::sample::time::{MonoNs, WallNs};
 
 /// Indexes that are kept in memory, and bytes that they take: those of days.
 const CACHE: usize = 4096;

@@ -14,13 +14,13 @@ use super::index::{
     Figure, GroupEntry, GroupFinding, GroupIndex, Note, Remark, RemarkAt, TickRef, Trailer, drift,
 };
 use super::limits::{self, MAX_INDEX, MAX_NOTED};
-use crate::collect::CollectorId;
-use crate::model::tick::{HealthState, HostInfo, Tick};
-use crate::model::time::Seq;
 use crate::recording::codec::limits::least_group;
 use crate::recording::codec::tick::{Encoder, SPARE};
 use crate::recording::codec::wire::CodecError;
 use crate::recording::codec::{Segment, Stamp};
+use crate::sample::CollectorId;
+use crate::sample::tick::{HealthState, HostInfo, Tick};
+use crate::sample::time::Seq;
 
 /// Difference of wall and monotonic clock between two ticks that counts as a step: no slewing
 /// does that much.

@@ -24,13 +24,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock;
-use crate::metrics::history::tick_bytes;
-use crate::model::tick::{HostInfo, Tick};
-use crate::model::time::{MonoNs, WallNs};
 use crate::recording::codec::Stamp;
 use crate::recording::file::index::Note;
 use crate::recording::tools::thin::Tiers;
 use crate::rights::{self, Duty};
+use crate::sample::heap::tick_bytes;
+use crate::sample::tick::{HostInfo, Tick};
+use crate::sample::time::{MonoNs, WallNs};
 
 pub use target::{Existing, Target};
 use worker::Worker;

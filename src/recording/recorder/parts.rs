@@ -12,8 +12,8 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, fstat};
 
 use super::target::is_recording;
-use crate::model::time::WallNs;
 use crate::recording::file::home::{Change, Home};
+use crate::sample::time::WallNs;
 
 /// Names tried when one is taken.
 const TRIES: u32 = 1000;

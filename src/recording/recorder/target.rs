@@ -14,14 +14,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, FlockOperation, OFlags, fstat};
 use rustix::io::Errno;
 
-use crate::model::tick::HostInfo;
-use crate::model::time::WallNs;
 use crate::recording::file::damage::ReadError;
 use crate::recording::file::format::marker;
 use crate::recording::file::home::{Holder, Home, Side};
 use crate::recording::file::reader::Reader;
 use crate::recording::file::source::ReadAt;
 use crate::recording::file::writer::Resume;
+use crate::sample::tick::HostInfo;
+use crate::sample::time::WallNs;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {

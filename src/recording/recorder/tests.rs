@@ -12,10 +12,10 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::fs::{CWD, FileType, Mode};
 
 use super::*;
-use crate::collect::CollectorId;
-use crate::model::tick::{CollectorHealth, HealthState};
-use crate::model::time::Seq;
 use crate::recording::{ReadError, Reader, Remark};
+use crate::sample::CollectorId;
+use crate::sample::tick::{CollectorHealth, HealthState};
+use crate::sample::time::Seq;
 
 pub(super) const WAIT: Duration = Duration::from_secs(20);
 

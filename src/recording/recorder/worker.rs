@@ -17,12 +17,12 @@ use super::parts::Parts;
 use super::target::{self, Opened, Sink, Target};
 use super::{End, Item, Options, State, Status, SyncPolicy, What};
 use crate::clock;
-use crate::model::tick::{HostInfo, Tick};
-use crate::model::time::{MonoNs, WallNs};
 use crate::recording::codec::Stamp;
 use crate::recording::file::home::Home;
 use crate::recording::file::index::{Note, Remark};
 use crate::recording::file::writer::{Writer, Written};
+use crate::sample::tick::{HostInfo, Tick};
+use crate::sample::time::{MonoNs, WallNs};
 
 /// Why ticks are missing, for the recording.
 const TOO_SLOW: &str = "the disk was too slow";

@@ -6,14 +6,14 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::redact::Redactor;
-use crate::model::tick::{HostInfo, Tick};
-use crate::model::time::WallNs;
 use crate::recording::codec::Stamp;
 use crate::recording::file::damage::ReadError;
 use crate::recording::file::home::Home;
 use crate::recording::file::index::{GroupEntry, Note, RemarkAt};
 use crate::recording::file::reader::Reader;
 use crate::recording::file::writer::Writer;
+use crate::sample::tick::{HostInfo, Tick};
+use crate::sample::time::WallNs;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Exported {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::verify::Survey;
-use crate::model::tick::HostInfo;
-use crate::model::time::WallNs;
 use crate::recording::file::damage::{Damage, ReadError};
 use crate::recording::file::index::{GroupFinding, Remark, RemarkAt};
 use crate::recording::file::limits::Gathered;
 use crate::recording::file::reader::Reader;
+use crate::sample::tick::HostInfo;
+use crate::sample::time::WallNs;
 use crate::text::sanitize;
 
 /// Version of the JSON; fields may be added.

@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::collect::sockets::{
+use crate::recording::file::index::{Remark, RemarkAt};
+use crate::sample::sockets::{
     InetRows, NetnsTable, NextHop, Owner, RouteAnswer, RouteOutcome, SocketsSample, UnixRows,
     UnreadNetns, map_v4,
 };
-use crate::collect::{Samples, Shared, SignalStatus, Stamped};
-use crate::model::tick::{HealthState, HostInfo, Tick};
-use crate::recording::file::index::{Remark, RemarkAt};
+use crate::sample::tick::{HealthState, HostInfo, Tick};
+use crate::sample::{Samples, Shared, SignalStatus, Stamped};
 
 /// What the pseudonym of a boot begins with.
 pub(crate) const BOOT: &str = "boot-";
@@ -534,8 +534,8 @@ fn pseudo_v6(a: Ipv6Addr, n: u32) -> [u8; 16] {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::collect::filesystems::{FilesystemRow, FilesystemsSample};
-    use crate::model::time::{MonoNs, Span};
+    use crate::sample::filesystems::{FilesystemRow, FilesystemsSample};
+    use crate::sample::time::{MonoNs, Span};
     use std::time::Duration;
 
     #[test]

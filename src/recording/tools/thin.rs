@@ -11,14 +11,14 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::collect::{Samples, Stamped};
-use crate::model::tick::{HostInfo, Tick};
 use crate::recording::codec::Stamp;
 use crate::recording::file::damage::ReadError;
 use crate::recording::file::format::GROUP_TICKS;
 use crate::recording::file::index::{Figure, GroupEntry, GroupFinding};
 use crate::recording::file::reader::Reader;
 use crate::recording::file::writer::Writer;
+use crate::sample::tick::{HostInfo, Tick};
+use crate::sample::{Samples, Stamped};
 
 /// Steps that can be asked for.
 pub const MAX_TIERS: usize = 5;
@@ -309,8 +309,8 @@ fn lonely(tick: Arc<Tick>) -> Arc<Tick> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::collect::sched::{SchedSample, ThreadSched};
-    use crate::model::time::Span;
+    use crate::sample::sched::{SchedSample, ThreadSched};
+    use crate::sample::time::Span;
 
     fn tick(still_ms: u32) -> Arc<Tick> {
         let thread = ThreadSched { run_ns: 7_000, still_ms, ..ThreadSched::default() };

@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 use super::{ROLES, Report, deadline, deadlines, next_due};
 use crate::allocator::{self, GIVE_BACK};
 use crate::clock;
-use crate::collect::{CollectorId, Role, Samples, Signal};
-use crate::model::tick::{CollectorHealth, Gap, HealthState, Tick};
-use crate::model::time::{MonoNs, Seq};
+use crate::sample::tick::{CollectorHealth, Gap, HealthState, Tick};
+use crate::sample::time::{MonoNs, Seq};
+use crate::sample::{CollectorId, Role, Samples, Signal};
 use crate::source::Event;
 
 /// Waits for the roles of each deadline, and makes a tick of what came.

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use super::{chart, field, findings_on, gone};
-use crate::collect::CollectorId;
 use crate::metrics::bpf::irq::RunFigures;
 use crate::metrics::rate::per_second;
-use crate::model::subject::CpuId;
+use crate::sample::CollectorId;
+use crate::sample::subject::CpuId;
 use crate::view::context::Cx;
 use crate::view::panes::{runq, softirq};
 use crate::view::state::RowKey;
@@ -151,7 +151,7 @@ fn interrupts(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
     let (Some(now), Some(before)) = (samples.next(), samples.next()) else { return Vec::new() };
     let dt = now.span.mid().since(before.span.mid());
     let column =
-        |s: &crate::collect::softirq::SoftirqSample| s.irq_cpus.iter().position(|c| *c == cpu);
+        |s: &crate::sample::softirq::SoftirqSample| s.irq_cpus.iter().position(|c| *c == cpu);
     let (Some(a), Some(b)) = (column(&before.data), column(&now.data)) else { return Vec::new() };
     let mut rates: Vec<(f64, String)> = Vec::new();
     for (i, row) in now.data.irqs.iter().enumerate() {

@@ -1,10 +1,10 @@
 //! A disk: its stack, its queue over time, its settings, who uses it.
 
 use super::{chart, field, findings_on, gone, requests};
-use crate::collect::disks::DiskClass;
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::disks::caps::{Plateau, Tier};
-use crate::model::subject::DiskId;
+use crate::sample::disks::DiskClass;
+use crate::sample::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::panes::disks::{class_name, find, label};
 use crate::view::state::RowKey;

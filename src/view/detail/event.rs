@@ -2,11 +2,11 @@
 //! since when, what it means, what to look at next.
 
 use super::{LABEL, field, findings_on, gone};
-use crate::collect::bpf::net::NetEventKind;
-use crate::collect::sockets::SockState;
 use crate::diagnose::{Door, enter};
 use crate::metrics::bpf::{EventKey, EventRow};
-use crate::model::subject::NetnsId;
+use crate::sample::bpf::net::NetEventKind;
+use crate::sample::sockets::SockState;
+use crate::sample::subject::NetnsId;
 use crate::view::context::Cx;
 use crate::view::panes::{events, sockets};
 use crate::view::state::RowKey;
@@ -111,7 +111,7 @@ pub(super) fn next_command(cx: &Cx<'_>, id: u64) -> Option<String> {
         EventKey::Flow { ends, netns, .. } => {
             let (local, remote) = (*ends)?;
             // A port that was left out is one of many.
-            let end = |e: crate::model::subject::Endpoint| match e.port {
+            let end = |e: crate::sample::subject::Endpoint| match e.port {
                 0 => e.addr.to_string(),
                 _ => e.to_string(),
             };

@@ -14,7 +14,7 @@ use super::state::{Detail, FindingKey, OpenDetail, RowKey, ViewState};
 use super::vm::{Area, Frame, FrameKind, Line, Node, Piece, Tone, Vm};
 use super::{panes, text, units};
 use crate::metrics::Derived;
-use crate::model::subject::Subject;
+use crate::sample::subject::Subject;
 
 /// Draws an open detail view.
 pub(super) fn draw(vm: &mut Vm, cx: &Cx<'_>, v: &ViewState, open: &OpenDetail, area: Area) {

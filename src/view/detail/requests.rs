@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use super::{LABEL, field};
-use crate::collect::CollectorId;
-use crate::collect::bpf::block::BlockOpKind;
-use crate::collect::disks::DiskClass;
 use crate::metrics::bpf::block::{BlockDiskFigures, BlockOpFigures, Stage};
 use crate::metrics::disks::DiskFigures;
-use crate::model::subject::DiskId;
+use crate::sample::CollectorId;
+use crate::sample::bpf::block::BlockOpKind;
+use crate::sample::disks::DiskClass;
+use crate::sample::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::panes::disks::requests;
 use crate::view::series::{Buckets, LatencyRows, fold_hist, heat};

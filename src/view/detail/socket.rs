@@ -4,11 +4,11 @@
 use std::fmt::Write as _;
 
 use super::{chart, field, findings_on, gone};
-use crate::collect::sockets::{
+use crate::metrics::sockets::{Rto, Suspect, TimerKind};
+use crate::sample::sockets::{
     NetnsTable, Proto, RouteOutcome, SockState, SockTimer, TcpInfo, unmap,
 };
-use crate::metrics::sockets::{Rto, Suspect, TimerKind};
-use crate::model::subject::SockId;
+use crate::sample::subject::SockId;
 use crate::view::context::Cx;
 use crate::view::panes::sockets::{SockRow, find};
 use crate::view::state::RowKey;

@@ -3,7 +3,7 @@
 use super::{chart, field, findings_on, gone};
 use crate::metrics::bpf::runq::TaskWaits;
 use crate::metrics::cpu::ThreadWait;
-use crate::model::subject::TaskId;
+use crate::sample::subject::TaskId;
 use crate::view::context::Cx;
 use crate::view::panes::runq;
 use crate::view::state::{RowKey, ViewState};

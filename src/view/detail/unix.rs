@@ -1,7 +1,7 @@
 //! A UNIX socket: name, owner, who is at the other end, and what waits.
 
 use super::{field, socket};
-use crate::collect::sockets::{NetnsTable, SockState};
+use crate::sample::sockets::{NetnsTable, SockState};
 use crate::view::context::Cx;
 use crate::view::panes::sockets::{SockRow, unix_has_queues, unix_name, unix_unnamed};
 use crate::view::vm::{Line, Tone};

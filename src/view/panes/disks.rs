@@ -5,12 +5,12 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use super::{ListPane, PaneCx, PaneVm};
-use crate::collect::CollectorId;
-use crate::collect::disks::DiskClass;
 use crate::diagnose::Severity;
 use crate::metrics::bpf::block::{BlockDiskFigures, Stage};
 use crate::metrics::disks::DiskFigures;
-use crate::model::subject::DiskId;
+use crate::sample::CollectorId;
+use crate::sample::disks::DiskClass;
+use crate::sample::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::series;
 use crate::view::state::{Cursor, PaneId, RowKey};

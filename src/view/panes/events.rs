@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::{ListPane, PaneCx, PaneVm, sockets};
-use crate::collect::bpf::net::NetEventKind;
-use crate::collect::sockets::{Owner, SockState};
-use crate::collect::{CollectorId, SignalStatus};
 use crate::diagnose::Severity;
 use crate::metrics::bpf::events::KEEP;
 use crate::metrics::bpf::{EventKey, EventRow, NetFigures};
-use crate::model::subject::Endpoint;
+use crate::sample::bpf::net::NetEventKind;
+use crate::sample::sockets::{Owner, SockState};
+use crate::sample::subject::Endpoint;
+use crate::sample::{CollectorId, SignalStatus};
 use crate::view::context::Cx;
 use crate::view::state::{PaneId, RowKey};
 use crate::view::table::{Cell, Column, First, HIDDEN, Table, Unit, Value};

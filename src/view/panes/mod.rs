@@ -14,7 +14,7 @@ use super::order::Ordered;
 use super::state::{Cursor, PaneId, PaneState, RowKey, Sort, ViewState};
 use super::table::{self, ColumnInfo, Table};
 use super::vm::{Line, LineStyle, Size, Tone};
-use crate::model::subject::SockId;
+use crate::sample::subject::SockId;
 
 /// Every pane, in the order of their numbers.
 pub const PANES: &[&dyn Pane] =
@@ -249,7 +249,7 @@ pub(super) fn order_title<T: Table + ?Sized>(
 }
 
 /// Fills in what stands in an empty pane: why it is empty.
-pub(super) fn empty_lines(p: &PaneCx<'_>, id: crate::collect::CollectorId, w: u16) -> Vec<Line> {
+pub(super) fn empty_lines(p: &PaneCx<'_>, id: crate::sample::CollectorId, w: u16) -> Vec<Line> {
     let why = p.cx.why_empty(id);
     let why = super::text::clean(&why).into_owned();
     super::text::wrap(&why, usize::from(w.saturating_sub(2)).max(1))
@@ -262,8 +262,8 @@ pub(super) fn empty_lines(p: &PaneCx<'_>, id: crate::collect::CollectorId, w: u1
 pub(super) fn note(
     p: &PaneCx<'_>,
     source: &str,
-    id: crate::collect::CollectorId,
-    at: Option<crate::model::time::MonoNs>,
+    id: crate::sample::CollectorId,
+    at: Option<crate::sample::time::MonoNs>,
 ) -> (Cow<'static, str>, Tone) {
     let (text, stale) = p.cx.source_note(source, id, at);
     (text.into(), if stale { Tone::Warn } else { Tone::Dim })

@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{ListPane, PaneCx, PaneVm};
-use crate::collect::CollectorId;
-use crate::collect::bpf::runq::RunqTier;
 use crate::diagnose::Severity;
 use crate::metrics::bpf::runq::TaskWaits;
 use crate::metrics::cpu::ThreadWait;
 use crate::metrics::rate::per_second;
-use crate::model::subject::TaskId;
+use crate::sample::CollectorId;
+use crate::sample::bpf::runq::RunqTier;
+use crate::sample::subject::TaskId;
 use crate::view::context::Cx;
 use crate::view::series::{self, Buckets, LatencyRows, WAIT_ROWS, Waits};
 use crate::view::state::{PaneId, RowKey};

@@ -5,11 +5,11 @@
 use std::fmt::Write as _;
 
 use super::{ListPane, PaneCx, PaneVm};
-use crate::collect::CollectorId;
 use crate::diagnose::Severity;
 use crate::metrics::bpf::IrqFigures;
 use crate::metrics::cpu::{CpuShare, SoftnetFigures};
-use crate::model::subject::CpuId;
+use crate::sample::CollectorId;
+use crate::sample::subject::CpuId;
 use crate::view::context::Cx;
 use crate::view::series::{self, Buckets};
 use crate::view::state::{PaneId, RowKey};

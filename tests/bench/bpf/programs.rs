@@ -10,7 +10,8 @@ use stallscope::collect::bpf::block::BlockBpf;
 use stallscope::collect::bpf::irq::IrqBpf;
 use stallscope::collect::bpf::net::NetBpf;
 use stallscope::collect::bpf::runq::RunqBpf;
-use stallscope::collect::{Collector, Interest, SampleContext};
+use stallscope::collect::{Collector, SampleContext};
+use stallscope::sample::Interest;
 
 use super::load::{direct_reads, ping_pong, refused, udp};
 use super::{goal, host, median, rounds, tool};

@@ -5,7 +5,7 @@ use stallscope::collect::sockets::cookies::CookieMap;
 use stallscope::collect::sockets::diag::InetSink;
 use stallscope::collect::sockets::nlmsg::{Message, Messages};
 use stallscope::collect::sockets::unix_diag::UnixSink;
-use stallscope::collect::sockets::{InetRows, Proto, UnixRows};
+use stallscope::sample::sockets::{InetRows, Proto, UnixRows};
 
 /// One datagram of an answer, whatever was asked.
 pub fn datagram(data: &[u8]) {

@@ -9,13 +9,14 @@ use stallscope::collect::netdev::parse_conntrack_stat;
 use stallscope::collect::sched::{
     parse_cpus_allowed, parse_loadavg, parse_schedstat_cpus, parse_task_cgroup,
 };
-use stallscope::collect::sockets::{InetRows, Proto, UnixRows, procnet};
-use stallscope::collect::softirq::{
-    Interned, IrqNames, parse_interrupts, parse_softirqs, parse_softnet,
-};
+use stallscope::collect::sockets::procnet;
+use stallscope::collect::softirq::{Interned, IrqNames, parse_interrupts, parse_softirqs};
 use stallscope::collect::tasks::stat;
-use stallscope::collect::{cpu, disks, filesystems, kmsg, limits, memory, parse, psi};
-use stallscope::model::subject::CpuId;
+use stallscope::collect::{cpu, filesystems, limits, memory, psi};
+use stallscope::parse::softnet::parse_softnet;
+use stallscope::parse::{self, disks, kmsg};
+use stallscope::sample::sockets::{InetRows, Proto, UnixRows};
+use stallscope::sample::subject::CpuId;
 
 /// Any file.
 pub fn file(data: &[u8]) {

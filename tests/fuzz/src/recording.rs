@@ -5,14 +5,13 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use stallscope::collect::registry::{AnySample, SampleMaker};
-use stallscope::collect::{CollectorId, Samples, Shared, Stamped};
-use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
 use stallscope::recording::Reader;
 use stallscope::recording::codec::flat::{Flat, Names, from_flat_within};
 use stallscope::recording::codec::wire::{Input as Bytes, varint};
 use stallscope::recording::codec::{Recent, Stamp};
 use stallscope::recording::file::format::{BlockHeader, HEADER, Kind, end, marker};
+use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
+use stallscope::sample::{AnySample, CollectorId, SampleMaker, Samples, Shared, Stamped};
 
 /// A recording to begin with.
 pub const GOOD: &[u8] = include_bytes!("../../recording/golden/v1.stall");

@@ -27,7 +27,7 @@ pub fn wait_for<T>(what: &str, at_most: Duration, mut look: impl FnMut() -> Opti
         }
         let now = clock::mono();
         assert!(now.since(begun) < at_most, "the kernel did not show in {at_most:?}: {what}");
-        clock::sleep_until(stallscope::model::time::MonoNs(now.0 + 50_000_000));
+        clock::sleep_until(stallscope::sample::time::MonoNs(now.0 + 50_000_000));
     }
 }
 
@@ -38,5 +38,5 @@ pub const fn secs(n: u64) -> Duration {
 
 /// A load's rhythm; never a wait for something to happen.
 pub fn pause(ms: u64) {
-    clock::sleep_until(stallscope::model::time::MonoNs(clock::mono().0 + ms * 1_000_000));
+    clock::sleep_until(stallscope::sample::time::MonoNs(clock::mono().0 + ms * 1_000_000));
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use stallscope::clock;
-use stallscope::model::time::MonoNs;
+use stallscope::sample::time::MonoNs;
 
 /// Reads `/proc/stat` each second, beside the product and not through it.
 pub struct Watch {

@@ -1,7 +1,7 @@
 //! What must be put back, in reverse order, even when an assertion fails.
 
 use stallscope::clock;
-use stallscope::model::time::MonoNs;
+use stallscope::sample::time::MonoNs;
 
 /// Undo steps; they run last first when this is dropped. A step must not panic: it runs
 /// while a failed assertion unwinds.

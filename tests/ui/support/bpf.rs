@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use stallscope::collect::bpf::Hist;
-use stallscope::collect::bpf::block::{BlockBpfSample, BlockDisk, BlockOp, BlockOpKind};
-use stallscope::collect::bpf::irq::{IrqBpfSample, IrqCpu, LineTime, VectorTime};
-use stallscope::collect::bpf::layout::bucket_of;
-use stallscope::collect::bpf::net::{
-    DropPlace, DropReason, FlowEvents, NetBpfSample, NetEventKind,
-};
-use stallscope::collect::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu, RunqTier};
-use stallscope::collect::{CollectorId, Samples};
-use stallscope::model::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId};
-use stallscope::model::time::MonoNs;
+use stallscope::sample::bpf::Hist;
+use stallscope::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOp, BlockOpKind};
+use stallscope::sample::bpf::irq::{IrqBpfSample, IrqCpu, LineTime, VectorTime};
+use stallscope::sample::bpf::layout::bucket_of;
+use stallscope::sample::bpf::net::{DropPlace, DropReason, FlowEvents, NetBpfSample, NetEventKind};
+use stallscope::sample::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu, RunqTier};
+use stallscope::sample::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId};
+use stallscope::sample::time::MonoNs;
+use stallscope::sample::{CollectorId, Samples};
 
 use super::script::{Script, stamp};
 

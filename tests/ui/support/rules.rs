@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use stallscope::collect::CollectorId;
 use stallscope::diagnose::{
     Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts,
     Window,
 };
 use stallscope::metrics::sockets::TimerKind;
-use stallscope::model::subject::Subject;
+use stallscope::sample::CollectorId;
+use stallscope::sample::subject::Subject;
 
 pub static RULES: &[&Rule] = &[&SILENT_RTO, &CAPPED_DISK, &ONE_CORE];
 

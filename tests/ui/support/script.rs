@@ -3,22 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stallscope::collect::cpu::{CpuSample, CpuTimes};
-use stallscope::collect::disks::{
+use stallscope::collect::sockets::unix_diag::UnixRow;
+use stallscope::sample::cpu::{CpuSample, CpuTimes};
+use stallscope::sample::disks::{
     DiskAttrs, DiskClass, DiskCounters, DiskRow, DisksSample, FlushCounters,
 };
-use stallscope::collect::own::OwnSample;
-use stallscope::collect::psi::{PsiSample, PsiTotals};
-use stallscope::collect::sched::{SchedSample, ThreadSched};
-use stallscope::collect::sockets::{
+use stallscope::sample::own::OwnSample;
+use stallscope::sample::psi::{PsiSample, PsiTotals};
+use stallscope::sample::sched::{SchedSample, ThreadSched};
+use stallscope::sample::sockets::{
     InetRows, NO_INFO, NetnsTable, Owner, Proto, RouteAnswer, RouteOutcome, SockState, SockTimer,
-    SocketsSample, TcpInfo, map_v4, unix_diag::UnixRow,
+    SocketsSample, TcpInfo, map_v4,
 };
-use stallscope::collect::softirq::{IrqRow, SoftirqSample, SoftnetRow};
-use stallscope::collect::{CollectorId, Signal, Stamped};
-use stallscope::model::subject::{CpuId, DiskId, NetnsId, TaskId};
-use stallscope::model::tick::{CollectorHealth, HealthState, HostInfo, Tick};
-use stallscope::model::time::{MonoNs, Seq, Span, WallNs};
+use stallscope::sample::softirq::{IrqRow, SoftirqSample, SoftnetRow};
+use stallscope::sample::subject::{CpuId, DiskId, NetnsId, TaskId};
+use stallscope::sample::tick::{CollectorHealth, HealthState, HostInfo, Tick};
+use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
+use stallscope::sample::{CollectorId, Signal, Stamped};
 
 /// Seconds since boot at the first tick: 41 days.
 const BOOT: u64 = 41 * 86_400;

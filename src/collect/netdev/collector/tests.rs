@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::collect::Interest;
 use crate::collect::testing::skip;
+use crate::sample::Interest;
 use std::process::Command;
 
 fn sample(c: &mut NetdevCollector) -> NetdevSample {
@@ -106,7 +106,7 @@ fn children_of_mq_are_left_to_mq() {
         shape,
         ..QdiscRow::default()
     };
-    let shaped = Some(super::super::Shape::default());
+    let shaped = Some(crate::sample::netdev::Shape::default());
     let mut rows = vec![
         row("mq", 0, QdiscRow::ROOT, None),
         row("fq_codel", 0, 1, None),

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::super::nlmsg::{put_attr, put_message};
-use super::super::{TCP_INFO_MAX, TcpInfo, map_v4};
 use super::*;
+use crate::sample::sockets::{TCP_INFO_MAX, TcpInfo, map_v4};
 use proptest::prelude::*;
 
 /// A socket to make a reply or a row of.
@@ -316,7 +316,9 @@ fn columns_agree(r: &InetRows) -> bool {
     [r.proto.len(), r.state.len(), r.local.len(), r.skmem.len(), r.info.len(), r.cgroup.len()]
         .iter()
         .all(|l| *l == n)
-        && r.info.iter().all(|i| *i == super::super::NO_INFO || (*i as usize) < r.infos.len())
+        && r.info
+            .iter()
+            .all(|i| *i == crate::sample::sockets::NO_INFO || (*i as usize) < r.infos.len())
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::super::common::tasks;
 use super::super::common::text::time_us;
 use super::{CALM, CLEAR, PRESSURE, QUEUE};
 use crate::metrics::disks::DiskFigures;
-use crate::model::subject::Subject;
+use crate::sample::subject::Subject;
 
 /// Maximum number of latency or cost settings named in a finding.
 const NAMED: usize = 3;

@@ -6,11 +6,11 @@ mod pinned;
 use super::common::cgroups::{self, file, subject};
 use super::common::disks::{against, leaves, reference};
 use super::common::text::{bytes, rate, time};
-use crate::collect::cgroups::CgroupIo;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::{CgroupFigures, CgroupIoFigures};
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::rate::ratio;
+use crate::sample::cgroups::CgroupIo;
 use pinned::Near;
 
 /// io PSI some, %.

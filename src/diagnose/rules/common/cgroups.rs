@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::super::{NOT_YET, Verdicts, Window};
 use super::text::sh;
 use crate::metrics::cgroups::CgroupFigures;
-use crate::model::subject::Subject;
+use crate::sample::subject::Subject;
 
 /// How long cgroups of interest are remembered.
 pub(crate) const REMEMBER: Duration = Duration::from_secs(15);
@@ -30,7 +30,7 @@ pub(crate) fn of_v1(mount: &str, controller: &str) -> bool {
 
 /// Marks recently seen cgroups that matter but were not read this time as unknown.
 pub(crate) fn unread(w: &Window<'_>, out: &mut Verdicts, matters: impl Fn(&CgroupFigures) -> bool) {
-    let all = |s: &crate::collect::cgroups::CgroupsSample| s.unread == 0;
+    let all = |s: &crate::sample::cgroups::CgroupsSample| s.unread == 0;
     if w.tick.samples.cgroups.as_ref().is_none_or(|s| all(&s.data)) {
         return;
     }

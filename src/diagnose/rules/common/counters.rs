@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::super::Window;
-use crate::collect::sockets::Proto;
 use crate::metrics::NetPair;
 use crate::metrics::sockets::Dropper;
-use crate::model::subject::{NetnsId, SockId};
+use crate::sample::sockets::Proto;
+use crate::sample::subject::{NetnsId, SockId};
 
 /// The time over which counters are evaluated.
 pub(crate) const SPAN: Duration = Duration::from_secs(10);

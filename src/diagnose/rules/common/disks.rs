@@ -3,11 +3,11 @@
 
 use super::super::super::{Fire, Thresholds, Window};
 use super::text::ms;
-use crate::collect::disks::DiskClass;
 use crate::metrics::MIN_SPAN;
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::rate::variation;
-use crate::model::subject::Subject;
+use crate::sample::disks::DiskClass;
+use crate::sample::subject::Subject;
 
 /// A reference latency to compare with.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,10 +3,10 @@
 use super::super::super::{Evidence, Window};
 use super::tasks;
 use super::text::count;
-use crate::collect::sockets::{Life, Owner};
 use crate::metrics::cpu::ThreadWait;
 use crate::metrics::rate::per_second;
-use crate::model::subject::is_within;
+use crate::sample::sockets::{Life, Owner};
+use crate::sample::subject::is_within;
 
 /// Wait for a CPU that is worth reporting, ms/s per thread.
 const WAITS: f64 = 100.0;

@@ -2,9 +2,9 @@
 //! command is shown.
 
 use super::text::sh;
-use crate::collect::sockets::NetnsTable;
-use crate::model::subject::NetnsId;
-use crate::model::tick::HostInfo;
+use crate::sample::sockets::NetnsTable;
+use crate::sample::subject::NetnsId;
+use crate::sample::tick::HostInfo;
 
 /// How to enter a network namespace.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use super::super::super::{Verdicts, Window};
 use super::text::time;
-use crate::collect::filesystems::{FilesystemRow, Space};
-use crate::model::subject::Subject;
+use crate::sample::filesystems::{FilesystemRow, Space};
+use crate::sample::subject::Subject;
 
 /// The subject of a finding about this file system.
 pub(crate) fn subject(r: &FilesystemRow) -> Subject {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::super::super::{Fire, NOT_YET, Verdicts, Window};
 use super::enter;
 use crate::metrics::netdev::{LinkFigures, SpaceFigures};
-use crate::model::subject::{NetnsId, Subject};
+use crate::sample::subject::{NetnsId, Subject};
 
 /// How long the metrics of a namespace are remembered.
 const REMEMBER: Duration = Duration::from_secs(15);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::super::super::{Evidence, Window};
 use super::text::{ms, rate};
-use crate::collect::bpf::Hist;
 use crate::metrics::Derived;
 use crate::metrics::bpf::block::Stage;
 use crate::metrics::bpf::{IrqFigures, RunqFigures, sum_ns};
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::rate::ratio;
-use crate::model::subject::CgroupId;
+use crate::sample::bpf::Hist;
+use crate::sample::subject::CgroupId;
 
 /// Measurements older than this, or than two intervals, are stale.
 const STALE: Duration = Duration::from_secs(2);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::super::super::Window;
 use super::cgroups::of_v1;
 use super::text::sh;
-use crate::collect::cgroups::CgroupRow;
-use crate::model::subject::CgroupId;
+use crate::sample::cgroups::CgroupRow;
+use crate::sample::subject::CgroupId;
 
 /// Growth of a `/proc/vmstat` counter over the last `span`, or over as much of it as was
 /// observed; `None` if this kernel does not have it, it fell, or there is only one reading.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::super::super::Window;
-use crate::collect::softirq::{NicQueues, SoftirqSample};
 use crate::metrics::MIN_SPAN;
 use crate::metrics::netdev::LinkFigures;
-use crate::model::subject::CpuId;
+use crate::sample::softirq::{NicQueues, SoftirqSample};
+use crate::sample::subject::CpuId;
 
 /// On big hosts `/proc/interrupts` is read only every few ticks.
 const AGE: Duration = Duration::from_secs(15);

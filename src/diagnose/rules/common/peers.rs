@@ -7,9 +7,9 @@ use super::super::super::{Confidence, Fire, Window};
 use super::enter::Door;
 use super::sockets::Case;
 use super::text::sh;
-use crate::collect::sockets::Owner;
 use crate::metrics::sockets::Suspect;
-use crate::model::subject::{Endpoint, NetnsId, Subject};
+use crate::sample::sockets::Owner;
+use crate::sample::subject::{Endpoint, NetnsId, Subject};
 
 /// More peers than this with the same cause at the same time become one finding about the network
 /// namespace: the cause is on this side.
@@ -153,7 +153,7 @@ pub(crate) fn enter(w: &Window<'_>, netns: NetnsId) -> String {
 /// The interface towards the peer, or `any` if the route is unknown.
 pub(crate) fn device(s: &Suspect) -> String {
     match &s.route {
-        Some(crate::collect::sockets::RouteOutcome::Via { dev, .. }) => sh(dev),
+        Some(crate::sample::sockets::RouteOutcome::Via { dev, .. }) => sh(dev),
         _ => "any".to_owned(),
     }
 }

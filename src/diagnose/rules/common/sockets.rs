@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use super::super::super::{Confidence, Thresholds, Window};
 use super::release::{Release, tb_lt_w_bug};
-use crate::collect::sockets::{RouteOutcome, SockTimer};
 use crate::metrics::sockets::{Suspect, TimerEvent, TimerKind};
-use crate::model::tick::Tick;
-use crate::model::time::MonoNs;
+use crate::sample::sockets::{RouteOutcome, SockTimer};
+use crate::sample::tick::Tick;
+use crate::sample::time::MonoNs;
 
 /// Timer events that must agree before a verdict is confirmed.
 const EVENTS: u32 = 2;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::super::super::{Evidence, Window};
 use super::text::{count, rate};
-use crate::collect::processes::BlockedTask;
 use crate::metrics::Derived;
 use crate::metrics::cpu::ThreadWait;
 use crate::metrics::rate::per_second;
-use crate::model::subject::TaskId;
+use crate::sample::processes::BlockedTask;
+use crate::sample::subject::TaskId;
 
 /// Maximum number of threads named in a finding.
 const NAMED: usize = 5;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::super::super::Window;
-use crate::collect::memory::MemorySample;
 use crate::metrics::MIN_SPAN;
 use crate::metrics::rate::{grown, per_second};
+use crate::sample::memory::MemorySample;
 
 /// Maximum age of the earlier reading to compare with.
 const AGE: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use super::{BUSY, CLEAR, CRIT, LEAST_MS_S, SLICE_MS, THROTTLED, WARN, throttled_
 use crate::metrics::bpf::runq::{CpuWaits, TaskWaits};
 use crate::metrics::bpf::{Latency, RunqFigures};
 use crate::metrics::cpu::CpuFigures;
-use crate::model::subject::{CgroupId, CpuId, Subject};
+use crate::sample::subject::{CgroupId, CpuId, Subject};
 
 /// Is one in a hundred waits for this CPU long, and do long waits take up much of this thread's
 /// time?

@@ -10,7 +10,7 @@ use super::common::text::{count, ms, sh};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::bpf::RunqFigures;
 use crate::metrics::cpu::{CpuFigures, ThreadWait};
-use crate::model::subject::{CpuId, Subject, TaskId};
+use crate::sample::subject::{CpuId, Subject, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Waiting as a fraction of runnable time.

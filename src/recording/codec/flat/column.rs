@@ -1,7 +1,7 @@
 //! The numbers of like elements, as narrow as they are: writer and reader hold whole tables of
 //! sockets in this form, and most of their numbers are small, or the same in every row.
 
-use crate::collect::packed::Form;
+use crate::sample::packed::Form;
 
 /// One number of every element, in as few bytes as the largest needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
 use super::names::Names;
 use super::shape::{At, MAX_DEPTH, skip, token};
 use super::value::Flat;
-use crate::collect::packed::{self, Form};
 use crate::recording::codec::wire::{CodecError, too_large, varint};
+use crate::sample::packed::{self, Form};
 
 pub fn from_flat<T: de::DeserializeOwned>(flat: &Flat, names: &Names) -> Result<T, CodecError> {
     from_flat_within(flat, names, &mut { usize::MAX })

@@ -4,10 +4,10 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::{WAIT, host, of_another_user, until};
-use crate::model::time::Seq;
 use crate::recording::recorder::*;
 use crate::recording::tools::thin::Tier;
 use crate::recording::{FindingNote, Reader, Remark};
+use crate::sample::time::Seq;
 
 /// Ticks that are pushed at a time; the queue holds a few more.
 const CHUNK: u64 = 100;

@@ -19,10 +19,10 @@ fn opened(role: Role, on: &[CollectorId]) -> Report {
 fn read(role: Role, failed: &[CollectorId]) -> Report {
     let mut samples = Samples::default();
     if failed.is_empty() && role == Role::Files {
-        samples.psi = Some(Arc::new(crate::collect::Stamped {
-            span: crate::model::time::Span::at(MonoNs(1)),
+        samples.psi = Some(Arc::new(crate::sample::Stamped {
+            span: crate::sample::time::Span::at(MonoNs(1)),
             cpu: Duration::ZERO,
-            data: crate::collect::psi::PsiSample::default(),
+            data: crate::sample::psi::PsiSample::default(),
         }));
     }
     let failed = failed.iter().map(|id| (*id, "no such file".to_owned())).collect();

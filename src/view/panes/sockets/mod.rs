@@ -6,11 +6,11 @@ mod unix;
 use std::fmt::Write as _;
 
 use super::{ListPane, PaneCx, PaneVm};
-use crate::collect::CollectorId;
-use crate::collect::sockets::{NetnsTable, Owner, Proto, SockState, SocketSource, TcpInfo};
 use crate::diagnose::Severity;
 use crate::metrics::sockets::{Suspect, trouble};
-use crate::model::subject::SockId;
+use crate::sample::CollectorId;
+use crate::sample::sockets::{NetnsTable, Owner, Proto, SockState, SocketSource, TcpInfo};
+use crate::sample::subject::SockId;
 use crate::view::context::Cx;
 use crate::view::state::{PaneId, RowKey};
 use crate::view::table::{Cell, Column, HIDDEN, Table, Unit, Value, format_value};

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::accept_queue;
-use crate::collect::sockets::{NetnsTable, SockState, SocketSource};
-use crate::model::subject::SockId;
+use crate::sample::sockets::{NetnsTable, SockState, SocketSource};
+use crate::sample::subject::SockId;
 use crate::view::state::RowKey;
 use crate::view::table::{Cell, Value};
 use crate::view::vm::Tone;

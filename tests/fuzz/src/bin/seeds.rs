@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use stallscope::collect::CollectorId;
+use stallscope::sample::CollectorId;
 use stallscope::recording::codec::wire::put_varint;
 use stallscope::recording::file::format::{BlockHeader, Kind, end};
 use stallscope_fuzz::recording::{GOOD, Parts, bits, number, payloads};

@@ -1,5 +1,10 @@
-//! Byte-level helpers shared by the `/proc` parsers: fields, numbers, lines. They allocate
-//! nothing and accept any bytes.
+//! The kernel's text as numbers and rows: pure functions of bytes, which accept any. Here
+//! what all of them share: fields, numbers, lines, without an allocation; below it the formats
+//! that a collector reads and that people paste as well.
+
+pub mod disks;
+pub mod kmsg;
+pub mod softnet;
 
 /// The lines of a file without their `\n`; a missing final newline is fine.
 pub fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {

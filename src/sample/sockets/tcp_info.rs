@@ -5,7 +5,7 @@
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::collect::packed::Packed;
+use crate::sample::packed::Packed;
 
 /// Largest `tcp_info` that is kept; a newer kernel's extra bytes are cut.
 pub const TCP_INFO_MAX: usize = 304;

@@ -1,28 +1,28 @@
 //! Sizes of what collectors read.
 
 use super::{Heap, flat, owns};
-use crate::collect::bpf::block::{BlockBpfSample, BlockDisk, BlockOp};
-use crate::collect::bpf::irq::{IrqBpfSample, IrqCpu, LineTime, VectorTime};
-use crate::collect::bpf::net::{DropPlace, DropReason, FlowEvents, NetBpfSample};
-use crate::collect::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu};
-use crate::collect::cgroups::{CgroupIo, CgroupRow, CgroupsSample};
-use crate::collect::cpu::{CpuSample, CpuTimes};
-use crate::collect::disks::{DiskAttrs, DiskRow, DisksSample, MdAttrs};
-use crate::collect::filesystems::{FilesystemRow, FilesystemsSample, Space};
-use crate::collect::kmsg::{KmsgSample, OomKilled};
-use crate::collect::limits::{LimitsSample, OpenFiles};
-use crate::collect::memory::MemorySample;
-use crate::collect::net_counters::{NetCountersSample, NetnsCounters};
-use crate::collect::netdev::{LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow};
-use crate::collect::own::OwnSample;
-use crate::collect::processes::{BlockedTask, ProcessesSample};
-use crate::collect::psi::PsiSample;
-use crate::collect::sched::{CpuSchedstat, SchedSample, ThreadSched};
-use crate::collect::sockets::{
+use crate::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOp};
+use crate::sample::bpf::irq::{IrqBpfSample, IrqCpu, LineTime, VectorTime};
+use crate::sample::bpf::net::{DropPlace, DropReason, FlowEvents, NetBpfSample};
+use crate::sample::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu};
+use crate::sample::cgroups::{CgroupIo, CgroupRow, CgroupsSample};
+use crate::sample::cpu::{CpuSample, CpuTimes};
+use crate::sample::disks::{DiskAttrs, DiskRow, DisksSample, MdAttrs};
+use crate::sample::filesystems::{FilesystemRow, FilesystemsSample, Space};
+use crate::sample::kmsg::{KmsgSample, OomKilled};
+use crate::sample::limits::{LimitsSample, OpenFiles};
+use crate::sample::memory::MemorySample;
+use crate::sample::net_counters::{NetCountersSample, NetnsCounters};
+use crate::sample::netdev::{LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow};
+use crate::sample::own::OwnSample;
+use crate::sample::processes::{BlockedTask, ProcessesSample};
+use crate::sample::psi::PsiSample;
+use crate::sample::sched::{CpuSchedstat, SchedSample, ThreadSched};
+use crate::sample::sockets::{
     InetRows, NetnsTable, Owner, Proto, RouteAnswer, RouteOutcome, SockState, SockTimer,
     SocketsSample, TcpInfo, UnixRows, UnreadNetns,
 };
-use crate::collect::softirq::{IrqRow, NicQueues, SoftirqSample, SoftnetRow};
+use crate::sample::softirq::{IrqRow, NicQueues, SoftirqSample, SoftnetRow};
 
 flat!(PsiSample, OwnSample, CpuTimes, CpuSchedstat, CgroupIo, SoftnetRow, Proto, SockState);
 flat!(SockTimer, TcpInfo, FlowEvents, CgroupWaits, LineTime, Space);

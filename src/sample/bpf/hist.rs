@@ -8,14 +8,7 @@ use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::layout::{BUCKETS, LAST_BUCKET, bucket_range};
-use super::maps::{LINE, Stripes};
-use crate::model::heap::{Heap, block};
-
-/// A time of the kernel's in whole us: what is below no figure shows, and a recording would hold
-/// noise.
-pub(super) fn whole_us(ns: u64) -> u64 {
-    ns - ns % 1000
-}
+use crate::sample::heap::{Heap, block};
 
 /// The counts of buckets since the program was attached.
 ///
@@ -30,13 +23,15 @@ pub struct Hist {
     counts: Arc<[Line]>,
 }
 
+/// Buckets of a line: a cache line of a map.
+pub(crate) const LINE: usize = 8;
 /// Counts of buckets side by side.
-type Line = [u64; LINE];
+pub(crate) type Line = [u64; LINE];
 /// Lines of a histogram.
 const LINES: usize = BUCKETS / LINE;
 const _: () = assert!(LINES == 32);
 /// Those with buckets in use. What is behind them in a map can be something else.
-const ALL_LINES: u32 = u32::MAX >> (LINES - 1 - LAST_BUCKET / LINE);
+pub(crate) const ALL_LINES: u32 = u32::MAX >> (LINES - 1 - LAST_BUCKET / LINE);
 
 impl FromIterator<(u16, u64)> for Hist {
     /// Buckets that do not exist are left out.
@@ -202,20 +197,9 @@ impl Hist {
             .fold(0, |sum, (_, n)| sum.wrapping_add(n))
     }
 
-    /// Takes the counts of a histogram in a map, which begins at word `at` of the stripe, where
-    /// `self` was read before and the counts are `total` now: other lines of the map are read only
-    /// when those of `self` do not add up to that.
-    pub(super) fn gather_again<const W: usize>(
-        &self,
-        map: &Stripes<W>,
-        stripe: usize,
-        at: usize,
-        total: u64,
-    ) -> Self {
-        self.again(total, |lines| Counts::read(map, stripe, at, lines).into())
-    }
-
-    fn again(&self, total: u64, read: impl Fn(u32) -> Self) -> Self {
+    /// The counts as they are now, where they are `total`: all lines are read only when those
+    /// of `self` do not add up to that.
+    pub(crate) fn again(&self, total: u64, read: impl Fn(u32) -> Self) -> Self {
         let now = read(self.lines);
         if now.count() == total { now } else { read(ALL_LINES) }
     }
@@ -230,18 +214,8 @@ fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Bits side by side that are set: the first, and how many. Such lines are read in one go.
-fn runs(mut bits: u32) -> impl Iterator<Item = (usize, usize)> {
-    std::iter::from_fn(move || {
-        let first = bits.trailing_zeros();
-        let len = bits.checked_shr(first)?.trailing_ones();
-        bits &= u32::MAX.checked_shl(first + len).unwrap_or(0);
-        Some((first as usize, len as usize))
-    })
-}
-
 /// A histogram that is being added up.
-pub(super) struct Counts {
+pub(crate) struct Counts {
     lines: [Line; LINES],
     /// Which of them may have counts.
     used: u32,
@@ -264,27 +238,16 @@ impl From<&Hist> for Counts {
 }
 
 impl Counts {
-    /// Takes those lines of a histogram in a map that have a bit in `wanted`.
-    fn read<const W: usize>(map: &Stripes<W>, stripe: usize, at: usize, wanted: u32) -> Self {
-        let mut out = Self::default();
-        for (first, len) in runs(wanted) {
-            map.lines(stripe, at + first * LINE, len, |i, line| {
-                if let Some(to) = out.lines.get_mut(first + i) {
-                    *to = line;
-                    out.used |= 1 << (first + i);
-                }
-            });
+    /// Puts line `i` in the place of what was there.
+    pub(crate) fn put(&mut self, i: usize, line: Line) {
+        if let Some(to) = self.lines.get_mut(i) {
+            *to = line;
+            self.used |= 1 << i;
         }
-        out
-    }
-
-    /// Takes a histogram of a map.
-    pub(super) fn read_all<const W: usize>(map: &Stripes<W>, stripe: usize, at: usize) -> Self {
-        Self::read(map, stripe, at, ALL_LINES)
     }
 
     /// Adds to a bucket.
-    pub(super) fn add(&mut self, bucket: usize, n: u64) {
+    pub(crate) fn add(&mut self, bucket: usize, n: u64) {
         let line = bucket / LINE;
         if let Some(to) = self.lines.get_mut(line).and_then(|l| l.get_mut(bucket % LINE)) {
             *to = to.wrapping_add(n);
@@ -330,5 +293,4 @@ fn middle(bucket: u16) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "hist_tests.rs"]
 mod tests;

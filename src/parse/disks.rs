@@ -1,8 +1,11 @@
-//! One line of `/proc/diskstats`.
+//! Lines of `/proc/diskstats`, and what the attributes of a device say of it.
+//!
+//! Lines have 11 counters, 15 since 4.18 (discards), 17 since 5.5 (flushes), and 4 for
+//! partitions of very old kernels.
 
-use super::{DiscardCounters, DiskCounters, FlushCounters};
-use crate::collect::parse::{fields, number, signed};
-use crate::model::subject::DiskId;
+use super::{fields, number, signed};
+use crate::sample::disks::{DiscardCounters, DiskClass, DiskCounters, FlushCounters};
+use crate::sample::subject::DiskId;
 
 /// A line, borrowed from the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +94,74 @@ fn gauge(field: &[u8]) -> Option<i64> {
     number(field).map(|n| n as i64)
 }
 
+/// Names of cloud and hypervisor disks in vendor and model. Their latency and caps are those
+/// of a service, and what they say about `rotational` is not to be believed.
+const VIRTUAL_MODELS: [&str; 15] = [
+    "Amazon Elastic Block Store",
+    "Alibaba Cloud Elastic Block Storage",
+    "Alibaba Cloud",
+    "QEMU",
+    "VBOX",
+    "VMware",
+    "Virtual disk",
+    "Virtual Disk",
+    "PersistentDisk",
+    "nvme_card-pd",
+    "MSFT NVMe Accelerator",
+    "BlockVolume",
+    "ORCL-VBOX",
+    "Google",
+    "UCloud",
+];
+
+/// Class, and `rotational` where it can be believed: layers inherit it from below, and
+/// virtual disks make it up.
+pub(crate) fn classify(
+    name: &str,
+    vendor: Option<&str>,
+    model: Option<&str>,
+    rotational: Option<bool>,
+) -> (DiskClass, Option<bool>) {
+    let numbered = |prefix| is_numbered(name, prefix);
+    if numbered("ram") || numbered("zram") {
+        return (DiskClass::Memory, None);
+    }
+    if ["dm-", "md", "bcache", "loop"].into_iter().any(numbered) || name.starts_with("md_") {
+        return (DiskClass::Stack, None);
+    }
+    let known_virtual = [vendor, model]
+        .into_iter()
+        .flatten()
+        .any(|t| VIRTUAL_MODELS.iter().any(|v| t.starts_with(v)));
+    if known_virtual || name.starts_with("vd") || name.starts_with("xvd") {
+        return (DiskClass::Virtual, None);
+    }
+    if name.starts_with("nvme") {
+        return (DiskClass::Nvme, rotational);
+    }
+    if name.starts_with("sd") || name.starts_with("hd") || name.starts_with("dasd") {
+        let class = match rotational {
+            Some(true) => DiskClass::Hdd,
+            Some(false) => DiskClass::Ssd,
+            None => DiskClass::Other,
+        };
+        return (class, rotational);
+    }
+    (DiskClass::Other, if name.starts_with("mmcblk") { rotational } else { None })
+}
+
+/// `prefix` followed by a digit: `md0`, not `mdfoo`.
+pub(crate) fn is_numbered(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|r| r.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// The scheduler in brackets; a lone word stands for itself (`none`).
+pub(crate) fn active_scheduler(text: &str) -> Option<String> {
+    let inside = text.split_once('[').and_then(|(_, r)| r.split_once(']')).map(|(a, _)| a);
+    let name = inside.or_else(|| text.split_whitespace().next().filter(|_| !text.contains(' ')))?;
+    Some(name.to_owned())
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -150,6 +221,42 @@ mod tests {
             let line = format!("8 0 sda{}", " 7".repeat(n));
             assert_eq!(parse_line(line.as_bytes()), None, "{n} counters");
         }
+    }
+
+    #[test]
+    fn virtual_disks_are_not_believed_about_rotation() {
+        let c = |n, v, m, r| classify(n, v, m, Some(r));
+        assert_eq!(c("vda", None, None, true), (DiskClass::Virtual, None));
+        assert_eq!(c("xvdf", None, None, true), (DiskClass::Virtual, None));
+        let ebs = "Amazon Elastic Block Store";
+        assert_eq!(c("nvme1n1", None, Some(ebs), false), (DiskClass::Virtual, None));
+        assert_eq!(c("sda", Some("QEMU"), Some("HARDDISK"), true), (DiskClass::Virtual, None));
+    }
+
+    #[test]
+    fn real_disks_follow_the_attribute() {
+        let c = |n, m, r| classify(n, Some("ATA"), m, r);
+        assert_eq!(c("sda", Some("ST4000NM"), Some(true)), (DiskClass::Hdd, Some(true)));
+        assert_eq!(c("sdb", Some("SAMSUNG"), Some(false)), (DiskClass::Ssd, Some(false)));
+        assert_eq!(c("sdc", None, None), (DiskClass::Other, None));
+        assert_eq!(c("nvme0n1", Some("INTEL SSD"), Some(false)), (DiskClass::Nvme, Some(false)));
+    }
+
+    #[test]
+    fn layers_and_memory_have_their_own_class() {
+        for n in ["dm-0", "md127", "md_d0", "bcache0", "loop3"] {
+            assert_eq!(classify(n, None, None, Some(true)), (DiskClass::Stack, None), "{n}");
+        }
+        assert_eq!(classify("zram0", None, None, Some(false)).0, DiskClass::Memory);
+        assert_eq!(classify("sr0", None, None, Some(true)), (DiskClass::Other, None));
+    }
+
+    #[test]
+    fn the_scheduler_is_the_one_in_brackets() {
+        assert_eq!(active_scheduler("mq-deadline kyber [bfq] none").as_deref(), Some("bfq"));
+        assert_eq!(active_scheduler("none").as_deref(), Some("none"));
+        assert_eq!(active_scheduler("a b"), None);
+        assert_eq!(active_scheduler("[").as_deref(), Some("["));
     }
 
     proptest! {

@@ -14,8 +14,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::subject::{CgroupId, CpuId, DiskId, NetnsId, SockId, Subject, TaskId};
-use super::tick::{CollectorHealth, HealthState};
-use crate::collect::{Signal, SignalStatus, Stamped, Unseen};
+use super::tick::{CollectorHealth, HealthState, Tick};
+use super::{Signal, SignalStatus, Stamped, Unseen};
 
 /// Something that may own memory beside its own size.
 pub trait Heap {
@@ -48,7 +48,7 @@ const COUNTS: usize = 2 * size_of::<usize>();
 /// Types without memory of their own.
 macro_rules! flat {
     ($($ty:ty),+ $(,)?) => { $(
-        impl $crate::model::heap::Heap for $ty {
+        impl $crate::sample::heap::Heap for $ty {
             const FLAT: bool = true;
             fn heap(&self, _: Option<&Self>) -> usize { 0 }
         }
@@ -60,13 +60,13 @@ macro_rules! flat {
 /// `same by` says when two shared ones are the same.
 macro_rules! owns {
     ($ty:ty { $($field:ident),* $(,)? } flat { $($flat:ident),* $(,)? } $(same by $same:expr)?) => {
-        impl $crate::model::heap::Heap for $ty {
+        impl $crate::sample::heap::Heap for $ty {
             fn heap(&self, before: Option<&Self>) -> usize {
                 let Self { $($field,)* $($flat: _,)* } = self;
-                0 $( + $crate::model::heap::Heap::heap($field, before.map(|b| &b.$field)) )*
+                0 $( + $crate::sample::heap::Heap::heap($field, before.map(|b| &b.$field)) )*
             }
             fn settle(&mut self, before: Option<&Self>) {
-                $( $crate::model::heap::Heap::settle(&mut self.$field, before.map(|b| &b.$field)); )*
+                $( $crate::sample::heap::Heap::settle(&mut self.$field, before.map(|b| &b.$field)); )*
             }
             $( fn same(&self, other: &Self) -> bool {
                 let same: fn(&Self, &Self) -> bool = $same;
@@ -241,6 +241,19 @@ impl<S: Heap> Heap for Stamped<S> {
     fn same(&self, other: &Self) -> bool {
         self.span == other.span
     }
+}
+
+/// Bytes that a tick holds, when nothing of it is shared with the one before.
+#[must_use]
+pub fn tick_bytes(tick: &Tick) -> usize {
+    tick_heap(tick, None)
+}
+
+/// The same without what it shares with the tick before.
+pub(crate) fn tick_heap(tick: &Tick, before: Option<&Tick>) -> usize {
+    block(COUNTS + size_of::<Tick>())
+        + tick.samples.heap(before.map(|b| &b.samples))
+        + tick.health.heap(before.map(|b| &b.health))
 }
 
 owns!(CollectorHealth { state, signals } flat { id });

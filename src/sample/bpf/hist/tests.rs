@@ -1,7 +1,7 @@
 //! Buckets and quantiles against plain arithmetic.
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::collect::bpf::layout::{
+use crate::sample::bpf::layout::{
     HIST_MAX_NS, SHORT_NS, block, bucket_by_table, bucket_from, bucket_of, bucket_of_short,
     bucket_table, irq, timed,
 };
@@ -165,15 +165,6 @@ fn sizes_fall_into_the_class_that_holds_them() {
         let class = (0..40).find(|c| bytes <= 4096 << c).unwrap().min(block::SIZES - 1);
         assert_eq!(block::size_class(bytes), class, "{bytes}");
     }
-}
-
-#[test]
-fn bits_side_by_side_are_one_run() {
-    let got = |bits| runs(bits).collect::<Vec<_>>();
-    assert_eq!(got(0), []);
-    assert_eq!(got(u32::MAX), [(0, 32)]);
-    assert_eq!(got(1 | 2 | 1 << 30 | 1 << 31), [(0, 2), (30, 2)]);
-    assert_eq!(got(0b1011_0100), [(2, 1), (4, 2), (7, 1)]);
 }
 
 /// Buckets in a line that had none before are found, for the known ones do not add up then.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::time::{MonoNs, Seq, WallNs};
-use crate::collect::{CollectorId, Samples, Signal};
+use super::{CollectorId, Samples, Signal};
 
 /// One sample of everything: raw counters with the times at which they were read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

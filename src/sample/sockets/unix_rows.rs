@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::rows::SockState;
-use crate::collect::packed;
+use super::SockState;
+use crate::sample::packed;
 
 /// UNIX rows. All columns have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,107 @@
+//! TCP events and dropped packets, as eBPF counts them.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sample::subject::{CpuId, Endpoint, NetnsId};
+use crate::sample::time::MonoNs;
+
+/// One reading. Counters are since the programs were attached; a kind whose program is not
+/// attached is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NetBpfSample {
+    /// Segments sent again (packets, as the stack builds them).
+    pub retransmits: Option<u64>,
+    /// Retransmits that the stack failed to send (6.17; counted as retransmits before).
+    pub retransmits_failed: Option<u64>,
+    /// Resets sent. Before 6.10 only those of a socket.
+    pub resets_sent: Option<u64>,
+    /// Resets received by a socket.
+    pub resets_received: Option<u64>,
+    /// Packets that found a socket's receive queue full (not TCP data, not UDP).
+    pub rcvqueue_full: Option<u64>,
+    /// Packets dropped, all reasons.
+    pub drops: Option<u64>,
+    /// By reason.
+    pub reasons: Vec<DropReason>,
+    /// By reason and place.
+    pub places: Vec<DropPlace>,
+    /// Drops whose place found no row.
+    pub place_full: u64,
+    /// What happened since the reading before, per connection, most events first.
+    pub flows: Vec<FlowEvents>,
+    /// Events since the reading before whose connections are not listed.
+    pub unlisted: u64,
+    /// Records left out by the rate limit, since attach.
+    pub limited: u64,
+    /// Records left out because the ring was full, since attach.
+    pub ring_full: u64,
+    /// Events that no program ran for (5.12); `None` where the kernel does not tell.
+    pub missed: Option<u64>,
+}
+
+/// Drops for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DropReason {
+    /// Number in this kernel; 191 stands for that and all above and for other subsystems.
+    pub reason: u16,
+    /// Name in this kernel, such as `NO_SOCKET`; empty when unknown.
+    pub name: Arc<str>,
+    /// Packets.
+    pub count: u64,
+}
+
+/// Drops for one reason at one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DropPlace {
+    /// Number of the reason, see [`DropReason`].
+    pub reason: u16,
+    /// Function of the kernel, or its address where symbols are hidden.
+    pub place: Arc<str>,
+    /// Packets.
+    pub count: u64,
+}
+
+/// Kinds of event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetEventKind {
+    /// A segment was sent again.
+    #[default]
+    Retransmit,
+    /// We sent a reset.
+    SendReset,
+    /// A reset arrived.
+    ReceiveReset,
+    /// A packet found no room in a receive queue.
+    RcvqueueFull,
+    /// A retransmit failed to be sent.
+    RetransmitFailed,
+}
+
+/// Events of one kind on one connection since the reading before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowEvents {
+    /// The kind.
+    pub kind: NetEventKind,
+    /// Local and remote end; `None` for a reset without a socket.
+    pub ends: Option<(Endpoint, Endpoint)>,
+    /// Network namespace.
+    pub netns: NetnsId,
+    /// Socket cookie, as `sock_diag` has it; 0 when the socket was never asked for one.
+    pub cookie: u64,
+    /// TCP state number at the last event.
+    pub state: u8,
+    /// Reason of a reset (6.10) or error of a retransmit, at the last event; else 0.
+    pub detail: i32,
+    /// How many.
+    pub count: u64,
+    /// When the last one happened.
+    pub last: MonoNs,
+    /// On which CPU.
+    pub cpu: CpuId,
+}

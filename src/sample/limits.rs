@@ -1,0 +1,33 @@
+//! Limits that count things: open files of a process, threads and open files of the host.
+
+use serde::{Deserialize, Serialize};
+
+/// One reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LimitsSample {
+    /// `kernel.pid_max`: threads have numbers below it.
+    pub pid_max: Option<u64>,
+    /// `kernel.threads-max`.
+    pub threads_max: Option<u64>,
+    /// This kernel counts descriptors.
+    pub counts_files: bool,
+    /// Processes that have used up most of their descriptors, at most 64.
+    pub processes: Vec<OpenFiles>,
+}
+
+/// Descriptors of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OpenFiles {
+    /// Process id.
+    pub pid: u32,
+    /// Its `comm`, raw.
+    pub comm: String,
+    /// Open descriptors.
+    pub open: u64,
+    /// The soft limit of `RLIMIT_NOFILE`: the kernel refuses what is beyond.
+    pub soft: u64,
+    /// The hard limit, which the process may raise the soft one to.
+    pub hard: Option<u64>,
+}
