@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::{flat, owns};
 use super::psi::PsiTotals;
 use super::subject::{CgroupId, DiskId};
 
@@ -17,6 +18,7 @@ pub struct CgroupsSample {
     /// Directories that exist but were not read for lack of budget.
     pub unread: u32,
 }
+owns!(CgroupsSample { groups } flat { unread });
 
 /// One cgroup in one hierarchy. `None`: the controller is not there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,6 +55,10 @@ pub struct CgroupRow {
     /// `memory.pressure` (v2).
     pub psi_memory: Option<PsiTotals>,
 }
+owns!(CgroupRow { path, mount, io } flat {
+    id, cpu, memory_bytes, memory_limit_bytes, memory_high_bytes, oom_kills, memory_failures,
+    pids, psi_cpu, psi_io, psi_memory
+});
 
 /// `cpu.stat` with its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,3 +120,4 @@ pub struct CgroupIo {
     /// The cost model shares the device (`io.cost.qos`, in the root of v2 only).
     pub iocost: bool,
 }
+flat!(CgroupIo);

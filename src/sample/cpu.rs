@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::{flat, owns};
 use super::subject::CpuId;
 
 /// One reading of `/proc/stat`.
@@ -25,6 +26,7 @@ pub struct CpuSample {
     /// CPUs that the scheduler leaves alone (`isolcpus=`, isolated cpusets); since 4.2.
     pub isolated: Vec<CpuId>,
 }
+owns!(CpuSample { cpus, nodes, isolated } flat { total, ctxt, procs_running, procs_blocked, user_hz });
 
 /// CPU time in USER_HZ ticks. `guest` is inside `user`, `guest_nice` inside `nice`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,3 +53,4 @@ pub struct CpuTimes {
     /// Guest, niced.
     pub guest_nice: u64,
 }
+flat!(CpuTimes);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::owns;
 use super::subject::DiskId;
 
 /// All block devices of one reading.
@@ -15,6 +16,7 @@ pub struct DisksSample {
     /// Lines that could not be parsed.
     pub bad_rows: u32,
 }
+owns!(DisksSample { disks } flat { bad_rows });
 
 /// One device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +32,7 @@ pub struct DiskRow {
     /// What changes rarely; shared between ticks.
     pub attrs: Arc<DiskAttrs>,
 }
+owns!(DiskRow { name, attrs } flat { id, stat, inflight });
 
 /// The fields after the name. Times are in ms and u32 in the kernel: they wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +160,12 @@ pub struct DiskAttrs {
     /// Names under `holders/`: the layer above.
     pub holders: Vec<String>,
 }
+owns!(DiskAttrs {
+    scheduler, write_cache, model, state, dm_name, dm_kind, md, backing_file, parent, slaves, holders
+} flat {
+    class, rotational, size_sectors, nr_requests, max_sectors_kb, max_hw_sectors_kb, wbt_lat_usec,
+    read_ahead_kb, hw_queues, queue_depth
+} same by |a, b| a == b);
 
 /// `/sys/block/mdN/md/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,3 +182,4 @@ pub struct MdAttrs {
     /// `degraded`: members that are missing.
     pub degraded: Option<u32>,
 }
+owns!(MdAttrs { level, sync_action } flat { raid_disks, sync_speed_kb, degraded });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::{flat, owns};
 use super::subject::DiskId;
 use super::time::MonoNs;
 
@@ -16,6 +17,7 @@ pub struct FilesystemsSample {
     /// How many more there are: we ask so many and no more.
     pub left_out: u32,
 }
+owns!(FilesystemsSample { filesystems } flat { left_out });
 
 /// One file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +42,9 @@ pub struct FilesystemRow {
     /// It was asked then, and has not answered in time.
     pub waits_since: Option<MonoNs>,
 }
+owns!(FilesystemRow { mount, kind, source, mount_options, options } flat {
+    dev, space, errno, waits_since
+} same by |a, b| a == b);
 
 /// The answer to `statvfs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +63,7 @@ pub struct Space {
     /// Free inodes.
     pub files_free: u64,
 }
+flat!(Space);
 
 impl FilesystemRow {
     /// Whoever mounted it wanted it read-only, here at least.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::owns;
 use super::time::MonoNs;
 
 /// One reading.
@@ -15,6 +16,7 @@ pub struct KmsgSample {
     /// Records since the first reading that the kernel overwrote before they were read.
     pub lost: u64,
 }
+owns!(KmsgSample { kills } flat { readable, lost });
 
 /// A process that the OOM killer ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,3 +34,4 @@ pub struct OomKilled {
     /// It was resident with so many kB: anonymous, file and shared memory.
     pub rss_kb: Option<u64>,
 }
+owns!(OomKilled { comm, cgroup } flat { at, pid, rss_kb });

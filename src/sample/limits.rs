@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::owns;
+
 /// One reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -15,6 +17,7 @@ pub struct LimitsSample {
     /// Processes that have used up most of their descriptors, at most 64.
     pub processes: Vec<OpenFiles>,
 }
+owns!(LimitsSample { processes } flat { pid_max, threads_max, counts_files });
 
 /// Descriptors of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,3 +34,4 @@ pub struct OpenFiles {
     /// The hard limit, which the process may raise the soft one to.
     pub hard: Option<u64>,
 }
+owns!(OpenFiles { comm } flat { pid, open, soft, hard });

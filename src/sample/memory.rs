@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::owns;
+
 /// One reading. Names are shared between ticks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -13,6 +15,7 @@ pub struct MemorySample {
     /// Values in the order of `names`.
     pub values: Vec<u64>,
 }
+owns!(MemorySample { names, values } flat {});
 
 impl MemorySample {
     /// A value by name; `None` when this kernel does not have it.

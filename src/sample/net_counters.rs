@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::owns;
 use super::subject::NetnsId;
 
 /// Counters of all namespaces that were read.
@@ -20,6 +21,7 @@ pub struct NetCountersSample {
     /// `net.ipv4.tcp_max_orphans`.
     pub tcp_max_orphans: Option<u64>,
 }
+owns!(NetCountersSample { spaces } flat { tcp_mem, tcp_max_orphans });
 
 /// Counters of one namespace: names are shared between ticks, values are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +35,7 @@ pub struct NetnsCounters {
     /// Values in the order of `names`. Signed: `TcpMaxConn` is -1.
     pub values: Vec<i64>,
 }
+owns!(NetnsCounters { names, values } flat { netns });
 
 impl NetnsCounters {
     /// The value of a counter; `None` when this kernel does not have it.

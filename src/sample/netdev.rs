@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::owns;
 use super::subject::NetnsId;
 use super::time::Span;
 
@@ -15,6 +16,7 @@ pub struct NetdevSample {
     /// One entry per namespace.
     pub spaces: Vec<Arc<NetdevSpace>>,
 }
+owns!(NetdevSample { spaces } flat {});
 
 /// One namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,6 +39,9 @@ pub struct NetdevSpace {
     /// What could not be read, and why.
     pub holes: Vec<String>,
 }
+owns!(NetdevSpace { label, links, qdiscs, holes } flat {
+    netns, member, span, conntrack
+} same by |a, b| (a.netns, a.span) == (b.netns, b.span));
 
 /// A device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +57,7 @@ pub struct LinkRow {
     /// where they are not counted or not known.
     pub exceeded: Vec<(Arc<str>, u64)>,
 }
+owns!(LinkRow { attrs, exceeded } flat { ifindex, stats });
 
 /// What rarely changes of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +86,9 @@ pub struct LinkAttrs {
     /// Queues that the driver has set up, and could; `None` when not told.
     pub channels: Option<Channels>,
 }
+owns!(LinkAttrs { name, kind, qdisc } flat {
+    physical, up, mtu, txqlen, tx_queues, rx_queues, speed_mbit, channels
+} same by |a, b| a == b);
 
 /// Queues of a NIC as `ethtool -l` shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,6 +165,9 @@ pub struct QdiscRow {
     /// Its limits, for `tbf` and the classes of `htb`.
     pub shape: Option<Shape>,
 }
+owns!(QdiscRow { kind } flat {
+    ifindex, handle, parent, class, bytes, packets, qlen, backlog, drops, requeues, overlimits, shape
+});
 
 /// The rate of a shaper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::flat;
+
 /// One reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -13,3 +15,4 @@ pub struct OwnSample {
     /// Resident memory, bytes.
     pub rss_bytes: Option<u64>,
 }
+flat!(OwnSample);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::owns;
 use super::subject::TaskId;
 
 /// One reading.
@@ -15,6 +16,7 @@ pub struct ProcessesSample {
     /// Threads that were not read in this round: no budget, or not ours.
     pub unread: u32,
 }
+owns!(ProcessesSample { blocked } flat { total, unread });
 
 /// A task in D state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,3 +29,4 @@ pub struct BlockedTask {
     /// `/proc/PID/wchan`; `None` when not readable.
     pub wchan: Option<String>,
 }
+owns!(BlockedTask { comm, wchan } flat { task });

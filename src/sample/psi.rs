@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::flat;
+
 /// Stall time since boot, us. `None`: the kernel does not offer it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -13,6 +15,7 @@ pub struct PsiSample {
     /// memory.
     pub memory: Option<PsiTotals>,
 }
+flat!(PsiSample);
 
 /// `total=` of the two lines of a pressure file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

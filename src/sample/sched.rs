@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::{flat, owns};
 use super::subject::{CpuId, TaskId};
 
 /// One reading.
@@ -26,6 +27,7 @@ pub struct SchedSample {
     /// Threads that exist but were not read for lack of budget.
     pub unread_threads: u32,
 }
+owns!(SchedSample { cpus, threads } flat { load, tasks, unread_threads });
 
 /// Fields 7 to 9 of a `cpuN` line of `/proc/schedstat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +41,7 @@ pub struct CpuSchedstat {
     /// Time slices.
     pub slices: u64,
 }
+flat!(CpuSchedstat);
 
 /// Scheduling of one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,3 +75,6 @@ pub struct ThreadSched {
     /// Scheduling policy number (`SCHED_OTHER` 0, `SCHED_IDLE` 5).
     pub policy: Option<u32>,
 }
+owns!(ThreadSched { comm, allowed, cgroup } flat {
+    task, state, run_ns, run_delay_ns, slices, still_ms, last_cpu, nice, policy
+});

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::heap::{flat, owns};
 use super::subject::CpuId;
 
 /// One reading.
@@ -26,6 +27,7 @@ pub struct SoftirqSample {
     /// NICs with their queues; changes rarely, shared between ticks.
     pub nics: Arc<Vec<NicQueues>>,
 }
+owns!(SoftirqSample { vectors, vector_cpus, softnet, irqs, irq_cpus, nics } flat {});
 
 /// One line of softnet_stat. Counters are u32 in the kernel and wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +49,7 @@ pub struct SoftnetRow {
     /// Backlog length now (column 11, since 5.10).
     pub backlog_len: Option<u32>,
 }
+flat!(SoftnetRow);
 
 /// One interrupt line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +62,7 @@ pub struct IrqRow {
     /// Count per CPU, in the order of `irq_cpus`.
     pub counts: Vec<u64>,
 }
+owns!(IrqRow { irq, name, counts } flat {});
 
 /// A network device and its queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,3 +87,6 @@ pub struct NicQueues {
     /// Interrupts of the device (`device/msi_irqs`, or matched by name).
     pub irqs: Vec<u32>,
 }
+owns!(NicQueues { dev, operstate, rps_cpus, irqs } flat {
+    physical, speed_mbit, numa_node, rx_queues, tx_queues
+} same by |a, b| a == b);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hist::Hist;
 use super::layout::block as l;
+use crate::sample::heap::owns;
 use crate::sample::subject::DiskId;
 
 /// One reading. Counters are since the programs were attached.
@@ -28,6 +29,9 @@ pub struct BlockBpfSample {
     /// Events that no program ran for (5.12); `None` where the kernel does not tell.
     pub missed: Option<u64>,
 }
+owns!(BlockBpfSample { disks } flat {
+    unknown, collided, stamps_issue, splits, requeues, missed
+});
 
 /// One disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +54,7 @@ pub struct BlockDisk {
     /// Requests whose times make no sense.
     pub discarded: u64,
 }
+owns!(BlockDisk { ops } flat { id, requeues, splits, errors, no_issue, no_start, discarded });
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -89,3 +94,4 @@ pub struct BlockOp {
     /// Both.
     pub total: Hist,
 }
+owns!(BlockOp { sizes, queued, device, total } flat { op, count, bytes });

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hist::Hist;
 use super::layout::irq as l;
+use crate::sample::heap::{flat, owns};
 use crate::sample::subject::CpuId;
 
 /// Names of the softirq vectors, as `/proc/softirqs` prints them.
@@ -27,6 +28,7 @@ pub struct IrqBpfSample {
     /// Events that no program ran for (5.12); `None` where the kernel does not tell.
     pub missed: Option<u64>,
 }
+owns!(IrqBpfSample { cpus } flat { softirqs, hardirqs, missed });
 
 /// One CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +52,7 @@ pub struct IrqCpu {
     /// Handlers whose interrupt did not fit into the table.
     pub table_full: u64,
 }
+owns!(IrqCpu { vectors, hard, lines } flat { cpu, hard_count, hard_ns, unpaired, table_full });
 
 /// One softirq vector of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +74,7 @@ pub struct VectorTime {
     /// took less than 0.2 ms each.
     pub unsure: u64,
 }
+owns!(VectorTime { hist } flat { vector, count, ns, max_ns, passed, unsure });
 
 /// One interrupt of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,3 +89,4 @@ pub struct LineTime {
     /// The longest since attach, ns.
     pub max_ns: u64,
 }
+flat!(LineTime);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::sample::heap::{flat, owns};
 use crate::sample::subject::{CpuId, Endpoint, NetnsId};
 use crate::sample::time::MonoNs;
 
@@ -41,6 +42,10 @@ pub struct NetBpfSample {
     /// Events that no program ran for (5.12); `None` where the kernel does not tell.
     pub missed: Option<u64>,
 }
+owns!(NetBpfSample { reasons, places, flows } flat {
+    retransmits, retransmits_failed, resets_sent, resets_received, rcvqueue_full, drops, place_full,
+    unlisted, limited, ring_full, missed
+});
 
 /// Drops for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +58,7 @@ pub struct DropReason {
     /// Packets.
     pub count: u64,
 }
+owns!(DropReason { name } flat { reason, count });
 
 /// Drops for one reason at one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +71,7 @@ pub struct DropPlace {
     /// Packets.
     pub count: u64,
 }
+owns!(DropPlace { place } flat { reason, count });
 
 /// Kinds of event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -105,3 +112,4 @@ pub struct FlowEvents {
     /// On which CPU.
     pub cpu: CpuId,
 }
+flat!(FlowEvents);

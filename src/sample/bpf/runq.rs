@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::hist::Hist;
+use crate::sample::heap::{flat, owns};
 use crate::sample::subject::{CgroupId, CpuId};
 use crate::sample::time::MonoNs;
 
@@ -26,6 +27,7 @@ pub struct RunqBpfSample {
     /// Switches that no program ran for (5.12); `None` where the kernel does not tell.
     pub missed: Option<u64>,
 }
+owns!(RunqBpfSample { cpus, long_waits, cgroups } flat { tier, long_unlisted, long_own, missed });
 
 /// How waits are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +65,9 @@ pub struct RunqCpu {
     /// Of these, the ones whose cgroup did not fit into the table.
     pub cgroup_full: u64,
 }
+owns!(RunqCpu { waits } flat {
+    cpu, switches, wait_ns, discarded, slept, unsure, collided, long, cgroup_full
+});
 
 /// One long wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +88,7 @@ pub struct LongWait {
     /// Its cgroup in the hierarchy of the cpu controller.
     pub cgroup: Option<CgroupId>,
 }
+owns!(LongWait { comm } flat { at, cpu, wait_ns, pid, tid, cgroup });
 
 /// Long waits of one cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,3 +100,4 @@ pub struct CgroupWaits {
     /// Sum, ns, in whole us.
     pub wait_ns: u64,
 }
+flat!(CgroupWaits);

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::sample::heap::{Heap, owns};
+
 /// The process that holds a socket inode open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -18,6 +20,7 @@ pub struct Owner {
     /// 0 where nobody counted.
     pub holders: u16,
 }
+owns!(Owner { comm } flat { inode, pid, life, holders });
 
 impl Owner {
     /// Of a process that is as usual.
@@ -63,6 +66,7 @@ pub struct RouteAnswer {
     /// The output interface, or the errno (positive), such as 101 `ENETUNREACH`.
     pub outcome: RouteOutcome,
 }
+owns!(RouteAnswer { outcome } flat { cookie });
 
 /// Result of a route lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +84,15 @@ pub enum RouteOutcome {
     },
     /// The kernel refused, with this errno.
     Errno(i32),
+}
+
+impl Heap for RouteOutcome {
+    fn heap(&self, _: Option<&Self>) -> usize {
+        match self {
+            Self::Via { ifindex: _, dev, hop: _ } => dev.heap(None),
+            Self::Errno(_) => 0,
+        }
+    }
 }
 
 /// The gateway, or the peer itself where it is on the link, as the neighbour table has it.

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use super::{Owner, RouteAnswer, RouteOutcome, TcpInfo, UnixRows};
+use crate::sample::heap::{flat, owns};
 use crate::sample::packed::{self, Packed, split};
 use crate::sample::subject::{Endpoint, NetnsId, SockId};
 use crate::sample::time::Span;
@@ -22,6 +23,7 @@ pub struct SocketsSample {
     /// Namespaces known but not read, with the reason.
     pub unread: Vec<UnreadNetns>,
 }
+owns!(SocketsSample { spaces, unread } flat {});
 
 /// A namespace that was not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +35,7 @@ pub struct UnreadNetns {
     /// Why it was not read.
     pub reason: String,
 }
+owns!(UnreadNetns { label, reason } flat { netns });
 
 /// Where the rows of a namespace came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +81,9 @@ pub struct NetnsTable {
     /// without a bound one. Not read for a handful of sockets.
     pub ports: Option<(u16, u16)>,
 }
+owns!(NetnsTable { label, inet, unix, owners, cgroups, routes, holes } flat {
+    netns, member, span, source, bad_rows, ports
+} same by |a, b| (a.netns, a.span) == (b.netns, b.span));
 
 /// Protocol of an inet row.
 #[derive(
@@ -93,6 +99,7 @@ pub enum Proto {
     /// IPPROTO_UDP.
     Udp,
 }
+flat!(Proto);
 
 /// `idiag_state`: the TCP states of `include/net/tcp_states.h`.
 #[derive(
@@ -100,6 +107,7 @@ pub enum Proto {
 )]
 #[serde(transparent)]
 pub struct SockState(pub u8);
+flat!(SockState);
 
 impl SockState {
     /// ESTABLISHED.
@@ -162,6 +170,7 @@ impl SockState {
 )]
 #[serde(transparent)]
 pub struct SockTimer(pub u8);
+flat!(SockTimer);
 
 impl SockTimer {
     /// No timer.
@@ -261,6 +270,10 @@ pub struct InetRows {
     #[serde(deserialize_with = "packed::column")]
     pub infos: Vec<TcpInfo>,
 }
+owns!(InetRows {
+    cookie, proto, state, timer, retrans, expires_ms, rqueue, wqueue, local, remote, lport, rport,
+    ifindex, uid, inode, cgroup, skmem, skmem_words, info, infos
+} flat {});
 
 impl InetRows {
     /// Number of rows.

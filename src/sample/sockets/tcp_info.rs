@@ -5,6 +5,7 @@
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+use crate::sample::heap::flat;
 use crate::sample::packed::Packed;
 
 /// Largest `tcp_info` that is kept; a newer kernel's extra bytes are cut.
@@ -17,6 +18,7 @@ pub struct TcpInfo {
     len: u16,
     raw: [u8; TCP_INFO_MAX],
 }
+flat!(TcpInfo);
 
 impl TcpInfo {
     /// Keeps the first [`TCP_INFO_MAX`] bytes of an `INET_DIAG_INFO` attribute.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::SockState;
+use crate::sample::heap::owns;
 use crate::sample::packed;
 
 /// UNIX rows. All columns have the same length.
@@ -37,6 +38,7 @@ pub struct UnixRows {
     #[serde(deserialize_with = "packed::column")]
     pub names: Vec<u8>,
 }
+owns!(UnixRows { cookie, inode, kind, state, rqueue, wqueue, peer, name_end, names } flat {});
 
 impl UnixRows {
     /// Number of rows.

@@ -8,8 +8,6 @@
 //! is no more than that is the work of [`Heap::settle`]. `tests/heap.rs` compares the sums with
 //! what an allocator counts.
 
-mod samples;
-
 use std::cmp::Ordering;
 use std::sync::Arc;
 
