@@ -29,3 +29,24 @@ impl Exit {
         }
     }
 }
+
+/// A message for the user that ends the program with its exit code.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Stop {
+    /// How to end.
+    pub exit: Exit,
+    /// One line: what, where, what to do.
+    pub message: String,
+}
+
+impl Stop {
+    /// What was typed makes no sense.
+    pub fn usage(message: impl Into<String>) -> anyhow::Error {
+        Self { exit: Exit::Usage, message: message.into() }.into()
+    }
+    /// What is to be read or written cannot be.
+    pub fn cannot(message: impl Into<String>) -> anyhow::Error {
+        Self { exit: Exit::CannotCollect, message: message.into() }.into()
+    }
+}

@@ -28,9 +28,9 @@
 //! | [`view`] | the screen as data | terminal, clock, files |
 //! | [`ui`] | draw it, read keys | judge, compute |
 //! | [`report`] | findings as text and JSON | judge |
-//! | [`cli`], [`config`] | what was typed, and what it means | read the kernel |
-//! | [`run`] | wire source, analysis and outlet for each command | judge |
+//! | [`commands`] | a file per command: its arguments, and source, analysis and outlet wired up | judge |
 //! | [`help`] | what `stallscope help TOPIC` prints | anything else |
+//! | [`amount`] | lengths of time and sizes as people type them | anything else |
 //! | [`moment`] | times as people type them | ask what time it is |
 //! | [`text`] | untrusted text made safe to show | anything else |
 //! | [`rights`] | which thread keeps which capability | anything else |
@@ -48,12 +48,12 @@
 //! --fuzz-dir tests/fuzz recording`; `tests/fuzz/src/lib.rs` lists the targets and where to begin.
 
 pub mod allocator;
+pub mod amount;
 pub mod analysis;
-pub mod cli;
 pub mod clock;
 pub mod collect;
 mod collectors;
-pub mod config;
+pub mod commands;
 pub mod diagnose;
 pub mod exit;
 pub mod help;
@@ -65,7 +65,6 @@ pub mod recording;
 pub mod replay;
 pub mod report;
 pub mod rights;
-pub mod run;
 pub mod sample;
 pub mod signals;
 pub mod source;

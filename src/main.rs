@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use stallscope::cli::Cli;
-use stallscope::run::{Exit, Stop, run};
+use stallscope::commands::{Cli, run};
+use stallscope::exit::{Exit, Stop};
 use stallscope::text::sanitize;
 
 fn main() -> ExitCode {
     stallscope::allocator::set_up();
-    match run(parse()) {
+    match run(&parse()) {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(e) => {
             let exit = e.downcast_ref::<Stop>().map_or(Exit::CannotCollect, |s| s.exit);

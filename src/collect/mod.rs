@@ -116,6 +116,18 @@ pub enum NetnsScope {
     Path(std::path::PathBuf),
 }
 
+impl std::str::FromStr for NetnsScope {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "all" => Self::All,
+            "self" => Self::Own,
+            path => Self::Path(path.into()),
+        })
+    }
+}
+
 /// Whether eBPF programs may be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BpfMode {

@@ -1,18 +1,59 @@
 //! Glyph sets: what bars, shades and lines are drawn with, down to plain ASCII.
 
-/// Which characters the terminal can show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
+/// Which characters the terminal can show. Shades are blocks and frames lines, but in ASCII.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum GlyphSet {
-    /// Braille for bars, blocks for shades, lines for frames.
+    /// Braille dots: the finest.
     Braille,
-    /// Blocks and lines.
+    /// Eighth blocks.
     #[default]
     Block,
-    /// Nothing beyond ASCII.
+    /// ASCII only.
     Ascii,
 }
 
+/// What the user asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GlyphChoice {
+    /// By locale and `TERM`.
+    #[default]
+    Auto,
+    /// This set, whatever the environment says.
+    Set(GlyphSet),
+}
+
+impl ValueEnum for GlyphChoice {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: &[GlyphChoice] = &[
+            GlyphChoice::Auto,
+            GlyphChoice::Set(GlyphSet::Braille),
+            GlyphChoice::Set(GlyphSet::Block),
+            GlyphChoice::Set(GlyphSet::Ascii),
+        ];
+        ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Auto => Some(PossibleValue::new("auto").help("By locale and TERM")),
+            Self::Set(set) => set.to_possible_value(),
+        }
+    }
+}
+
 impl GlyphSet {
+    /// From the choice, the locale and `TERM`, as [`GlyphSet::detect`] takes them.
+    #[must_use]
+    pub fn resolve(choice: GlyphChoice, locale: Option<&str>, term: Option<&str>) -> Self {
+        match choice {
+            GlyphChoice::Auto => Self::detect(locale, term),
+            GlyphChoice::Set(set) => set,
+        }
+    }
+
     /// Guesses from `LC_ALL`, `LC_CTYPE` or `LANG` (whichever is set first) and `TERM`.
     #[must_use]
     pub fn detect(locale: Option<&str>, term: Option<&str>) -> Self {

@@ -35,7 +35,7 @@ use crate::signals;
 use crate::source::Feed;
 use crate::view::state::{Play, Reel, ViewState};
 
-pub use glyphs::GlyphSet;
+pub use glyphs::{GlyphChoice, GlyphSet};
 pub use summary::summary;
 pub use theme::{ColorChoice, ColorMode, Theme};
 
@@ -54,7 +54,7 @@ pub enum MouseMode {
 pub struct ConsoleSettings {
     /// Colours; see [`ColorMode::resolve`].
     pub color: ColorMode,
-    /// Characters; see [`GlyphSet::detect`].
+    /// Characters; see [`GlyphSet::resolve`].
     pub glyphs: GlyphSet,
     /// Mouse.
     pub mouse: MouseMode,

@@ -18,16 +18,17 @@ pub enum ColorMode {
 }
 
 /// What the user asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ColorChoice {
-    /// By `NO_COLOR` and `TERM`.
+    /// By NO_COLOR and TERM.
     #[default]
     Auto,
-    /// Colours, whatever the environment says.
+    /// The 16 named colours.
     Always,
-    /// None.
+    /// No colours.
     Never,
     /// 256 colours.
+    #[value(name = "256")]
     Indexed,
 }
 

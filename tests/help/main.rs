@@ -7,10 +7,10 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use stallscope::cli;
+use stallscope::commands;
 use stallscope::diagnose::RULES;
+use stallscope::exit::Exit;
 use stallscope::help::{TOPICS, Topic};
-use stallscope::run::Exit;
 use stallscope::sample::bpf::TESTED_KERNELS;
 use stallscope::view::keymap::{KEYMAP, key_names};
 
@@ -63,7 +63,7 @@ fn topics() {
 #[test]
 fn commands() {
     insta::assert_snapshot!("stallscope", said(&["--help"]));
-    for c in cli::commands() {
+    for c in commands::names() {
         insta::assert_snapshot!(format!("command-{c}"), said(&[c, "--help"]));
     }
 }
@@ -71,7 +71,7 @@ fn commands() {
 #[test]
 fn help_of_a_command_is_that_of_clap() {
     assert_eq!(said(&["help"]), said(&["--help"]));
-    for c in cli::commands() {
+    for c in commands::names() {
         let (usage, help) = (said(&[c, "--help"]), said(&["help", c]));
         let page = Topic::named(c).map(|t| format!("\n{}", t.page())).unwrap_or_default();
         assert_eq!(help, usage + &page, "{c}");
@@ -93,7 +93,7 @@ fn an_unknown_topic_names_those_that_exist() {
     let o = program(&["help", "nonsense"]).output().unwrap();
     assert_eq!(o.status.code(), Some(2));
     let err = unwrapped(&String::from_utf8(o.stderr).unwrap());
-    for name in cli::commands().chain(TOPICS.iter().map(|t| t.name)) {
+    for name in commands::names().chain(TOPICS.iter().map(|t| t.name)) {
         assert!(err.contains(&format!(" {name},")) || err.contains(&format!(" {name}]")), "{err}");
     }
     assert!(o.stdout.is_empty());
@@ -126,7 +126,7 @@ fn pages_fit_a_terminal_of_80_columns() {
             assert!(table().lines().all(|l| l.chars().count() <= WIDTH), "{}", t.name);
         }
     }
-    for c in cli::commands() {
+    for c in commands::names() {
         for line in said(&[c, "--help"]).lines() {
             assert!(line.chars().count() <= WIDTH, "{c}: {line}");
         }

@@ -14,6 +14,7 @@ mod worker;
 mod tests;
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::amount;
 use crate::clock;
 use crate::recording::codec::Stamp;
 use crate::recording::file::index::Note;
@@ -58,11 +60,51 @@ impl Default for SyncPolicy {
     }
 }
 
+impl FromStr for SyncPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "tick" => Ok(Self::Tick),
+            "off" => Ok(Self::Off),
+            t => {
+                let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+                amount::duration(t, range, "100ms to 1h")
+                    .map(Self::Every)
+                    .map_err(|e| format!("{e}, or tick, or off"))
+            }
+        }
+    }
+}
+
 /// When FILE is set aside and a new one begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotate {
     Size(u64),
     Age(Duration),
+}
+
+/// Bytes of the smallest part or recording that may be asked for.
+pub const LEAST_SIZE: u64 = 1 << 20;
+
+impl FromStr for Rotate {
+    type Err = String;
+
+    /// Times first: `10m` is ten minutes, as everywhere else; sizes have capital letters.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(d) = amount::days(text, Duration::ZERO, "") {
+            return if d >= Duration::from_secs(10) {
+                Ok(Self::Age(d))
+            } else {
+                Err("out of range; expected 10s to 366d, or 1M or more".to_owned())
+            };
+        }
+        match amount::bytes(text) {
+            Some(n) if n >= LEAST_SIZE => Ok(Self::Size(n)),
+            Some(_) => Err("out of range; expected 1M or more, or 10s to 366d".to_owned()),
+            None => Err("expected a size such as 100M or a duration such as 1h".to_owned()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -412,3 +412,30 @@ fn parts_are_made_and_deleted_in_the_directory_of_another_user() {
     let left: u64 = files.map(|f| f.metadata().unwrap().len()).sum();
     assert!(end.written > 20_000 && left <= 20_000, "{left} of {}", end.written);
 }
+
+#[test]
+fn sizes_and_times_of_parts_are_told_apart() {
+    let mib = |n: u64| Ok(Rotate::Size(n << 20));
+    let rotate = |text: &str| text.parse::<Rotate>();
+    assert_eq!(rotate("10M"), mib(10));
+    assert_eq!(rotate("1.5G"), mib(1536));
+    assert_eq!(rotate("1MiB"), mib(1));
+    assert_eq!(rotate("2MB"), Ok(Rotate::Size(2_000_000)));
+    assert_eq!(rotate("10m"), Ok(Rotate::Age(Duration::from_secs(600))));
+    assert_eq!(rotate("1h"), Ok(Rotate::Age(Duration::from_secs(3600))));
+    assert_eq!(rotate("1d"), Ok(Rotate::Age(Duration::from_secs(86_400))));
+    for bad in ["", "M", "10", "5s", "-1M", "1000K", "1X", "1Mb", "NaNM", "1e9999G", "0d"] {
+        assert!(rotate(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn sync_is_a_word_or_a_time() {
+    let sync = |text: &str| text.parse::<SyncPolicy>();
+    assert_eq!(sync("tick"), Ok(SyncPolicy::Tick));
+    assert_eq!(sync("off"), Ok(SyncPolicy::Off));
+    assert_eq!(sync("5s"), Ok(SyncPolicy::default()));
+    for bad in ["", "always", "5", "0s", "2h"] {
+        assert!(sync(bad).is_err(), "{bad}");
+    }
+}

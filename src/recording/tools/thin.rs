@@ -8,9 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::amount;
 use crate::recording::codec::Stamp;
 use crate::recording::file::damage::ReadError;
 use crate::recording::file::format::GROUP_TICKS;
@@ -22,6 +24,8 @@ use crate::sample::{Samples, Stamped};
 
 /// Steps that can be asked for.
 pub const MAX_TIERS: usize = 5;
+/// The youngest age at which ticks may go.
+pub const LEAST_AGE: Duration = Duration::from_secs(60);
 
 /// How coarse the ticks of an age are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,6 +80,31 @@ impl Tiers {
             Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
         };
         self.at_age(age, host.interval)
+    }
+}
+
+impl FromStr for Tiers {
+    type Err = String;
+
+    /// `STEP:AGE,..`, both ascending; `all` is a step, too.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let steps = Duration::from_secs(1)..=Duration::from_secs(3600);
+        let mut tiers: Vec<Tier> = Vec::new();
+        for pair in text.split(',') {
+            let (step, until) = pair
+                .split_once(':')
+                .ok_or_else(|| format!("expected STEP:AGE, for example 10s:1d, not '{pair}'"))?;
+            let step = match step.trim() {
+                "all" => Duration::ZERO,
+                t => amount::duration(t, steps.clone(), "all, or 1s to 1h")?,
+            };
+            let until = amount::days(until, LEAST_AGE, "1m to 366d")?;
+            if tiers.last().is_some_and(|l| step <= l.step || until <= l.until) {
+                return Err("steps and ages must increase, as in all:1h,10s:1d".to_owned());
+            }
+            tiers.push(Tier { step, until });
+        }
+        Self::new(&tiers).ok_or_else(|| format!("at most {MAX_TIERS} steps are allowed"))
     }
 }
 
@@ -326,5 +355,33 @@ mod tests {
         assert_eq!(data(lonely(tick(4000))), data(tick(0)));
         let before = tick(0);
         assert!(Arc::ptr_eq(&before, &lonely(before.clone())), "nothing to change, nothing made");
+    }
+
+    #[test]
+    fn steps_and_ages_grow() {
+        let tier = |step, until| Tier {
+            step: Duration::from_secs(step),
+            until: Duration::from_secs(until),
+        };
+        let want = Tiers::new(&[tier(0, 3600), tier(10, 86_400), tier(60, 7 * 86_400)]).unwrap();
+        assert_eq!("all:1h,10s:1d,60s:7d".parse(), Ok(want));
+        assert_eq!("1s:1h".parse(), Ok(Tiers::new(&[tier(1, 3600)]).unwrap()));
+        for bad in [
+            "",
+            "1s",
+            "all",
+            "1h:",
+            ":1h",
+            "10s:1d,all:1h",
+            "10s:1d,60s:1h",
+            "10s:1d,10s:2d",
+            "500ms:1h",
+            "2h:1d",
+            "all:30s",
+            "all:1h,",
+            "1s:1m,2s:2m,3s:3m,4s:4m,5s:5m,6s:6m,7s:7m",
+        ] {
+            assert!(bad.parse::<Tiers>().is_err(), "{bad}");
+        }
     }
 }

@@ -4,8 +4,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::Stop;
 use crate::collect::HostFs;
+use crate::exit::Stop;
 use crate::view::units;
 
 /// Open files that the readers without eBPF, the event loop and a recorder use, and some more.
@@ -17,7 +17,7 @@ const USUAL_FILES: u64 = 1024;
 const ADDRESS_SPACE: u64 = 512 << 20;
 
 /// Before a command reads the running kernel.
-pub(super) fn ready_to_read() -> anyhow::Result<()> {
+pub(crate) fn ready_to_read() -> anyhow::Result<()> {
     let host = HostFs::live();
     if !["proc/self/stat", "proc/stat"].iter().any(|p| host.path(p).exists()) {
         return Err(Stop::cannot(
@@ -29,7 +29,7 @@ pub(super) fn ready_to_read() -> anyhow::Result<()> {
 }
 
 /// Before anything that has an event loop.
-pub(super) fn room() -> anyhow::Result<()> {
+pub(crate) fn room() -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let raised = wanted(limit);
     if raised != limit {

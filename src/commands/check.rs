@@ -1,0 +1,190 @@
+//! `stallscope check [FILE]`: watches for a while, or plays a recording, and prints the findings.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::Run;
+use super::shared::limits;
+use super::shared::live::Live;
+use super::shared::output::Output;
+use super::shared::recorder::{Beside, close_and_tell};
+use super::shared::recording::{named, open_whole};
+use super::shared::wait::{Asked, Signals, runtime};
+use crate::amount;
+use crate::analysis::Analysis;
+use crate::diagnose::Engine;
+use crate::exit::{Exit, Stop};
+use crate::metrics::history::DEFAULT_BUDGET;
+use crate::recording::Recorder;
+use crate::replay::whole::whole;
+use crate::report::{self, CheckReport, Observed};
+use crate::rights::Duty;
+use crate::source::replay::Tape;
+use crate::source::{Event, Feed};
+
+/// Check this host or a recording, non-interactively, and print the findings.
+#[derive(Args, Debug)]
+pub(super) struct Check {
+    /// Recording to check instead of this host; - for a pipe.
+    #[arg(
+        value_name = "FILE",
+        conflicts_with_all = ["interval", "netns", "no_bpf", "duration", "record", "append"]
+    )]
+    file: Option<PathBuf>,
+    /// What to read.
+    #[command(flatten)]
+    live: Live,
+    /// How long to watch, 1s to 24h.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = watch_time)]
+    duration: Duration,
+    /// Whether to record.
+    #[command(flatten)]
+    to: Beside,
+    /// How to print.
+    #[command(flatten)]
+    output: Output,
+}
+
+fn watch_time(text: &str) -> Result<Duration, String> {
+    amount::duration(text, Duration::from_secs(1)..=Duration::from_secs(86_400), "1s to 24h")
+}
+
+impl Run for Check {
+    fn reads_kernel(&self) -> bool {
+        self.file.is_none()
+    }
+
+    fn run(&self) -> anyhow::Result<Exit> {
+        match &self.file {
+            Some(file) => self.played(file),
+            None => self.live(),
+        }
+    }
+}
+
+impl Check {
+    fn live(&self) -> anyhow::Result<Exit> {
+        let interval = self.live.interval;
+        if self.duration < interval {
+            return Err(Stop::usage(format!(
+                "--duration {:?} is shorter than --interval {interval:?}: one tick gives no rates",
+                self.duration
+            )));
+        }
+        limits::ready_to_read()?;
+        let mut recorder = self.to.open(&self.live.host())?;
+        // Before the readers, which open as many files as they may.
+        let runtime = runtime()?;
+        let feed = self.live.feed(Duty::Figures)?;
+        let mut analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
+        let observed = runtime.block_on(watch(
+            feed,
+            &mut analysis,
+            self.duration,
+            interval,
+            recorder.as_mut(),
+        ));
+        let recorded = recorder.map(close_and_tell).transpose();
+        let exit = self.tell(&CheckReport::new(&analysis, "live", observed?))?;
+        recorded?;
+        Ok(exit)
+    }
+
+    /// The same report, over all of a recording.
+    fn played(&self, file: &Path) -> anyhow::Result<Exit> {
+        let mut tape = Tape::new(open_whole(file)?);
+        let Some(all) = whole(&mut tape) else {
+            let why = tape.reader().damage().next().map_or_else(
+                || "holds no tick: nothing was recorded".to_owned(),
+                |d| format!("no tick can be read: {d}"),
+            );
+            return Err(Stop::cannot(format!("{}: {why}", named(file))));
+        };
+        let observed = Observed {
+            first_wall: all.first_wall,
+            duration: all.duration,
+            interval: all.analysis.host().interval,
+            ticks: all.ticks,
+        };
+        let mut unread: Vec<String> = tape.reader().damage().map(ToString::to_string).collect();
+        unread.dedup();
+        let report = CheckReport::new(&all.analysis, "recording", observed);
+        self.tell(&report.beyond(&all.over, all.blind, unread))
+    }
+
+    fn tell(&self, report: &CheckReport) -> anyhow::Result<Exit> {
+        self.output.print(|| report::text::render(report), || report::json::render(report))?;
+        Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })
+    }
+}
+
+/// What was seen, if anything was: nothing seen is no all-clear.
+fn if_any(seen: Observed, why: &str) -> anyhow::Result<Observed> {
+    if seen.ticks == 0 { Err(Stop::cannot(why)) } else { Ok(seen) }
+}
+
+/// Takes in ticks for `duration`; an interrupt ends it early with what was seen.
+async fn watch(
+    mut feed: Feed,
+    analysis: &mut Analysis,
+    duration: Duration,
+    interval: Duration,
+    mut recorder: Option<&mut Recorder>,
+) -> anyhow::Result<Observed> {
+    let mut seen = Observed { interval, ..Observed::default() };
+    let mut first = None;
+    let mut signals = Signals::watch(recorder.is_some())?;
+    // Ticks end the run; the timer only catches a source that stopped delivering.
+    let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
+    tokio::pin!(patience);
+    loop {
+        let event = tokio::select! {
+            e = feed.events.recv() => e,
+            asked = signals.next() => match (asked, &mut recorder) {
+                (Asked::End, _) => return if_any(seen, "stopped before the first reading"),
+                (Asked::Mark, Some(r)) => {
+                    r.mark("SIGUSR1");
+                    continue;
+                }
+                (Asked::Mark, None) => continue,
+            },
+            () = &mut patience => None,
+        };
+        let Some(Event::Tick(tick)) = event else {
+            let why = "no reading arrived; `stallscope doctor` shows which signal hangs";
+            return if_any(seen, why);
+        };
+        let start = *first.get_or_insert(tick.mono);
+        seen.first_wall.get_or_insert(tick.wall);
+        seen.ticks += 1;
+        seen.duration = tick.mono.since(start);
+        analysis.push(tick.clone());
+        if let Some(r) = &mut recorder {
+            r.push(&tick, analysis.latest().map(|m| m.note()).unwrap_or_default());
+        }
+        let interest = Arc::new(analysis.interest());
+        feed.interest.send_if_modified(|old| {
+            let changed = **old != *interest;
+            *old = interest;
+            changed
+        });
+        // Half an interval of slack: 15 ticks of 1 s span 14.99 s now and then.
+        if seen.duration + interval / 2 >= duration {
+            return Ok(seen);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_to_watch_is_bounded() {
+        assert_eq!(watch_time("2m"), Ok(Duration::from_secs(120)));
+        assert!(watch_time("500ms").is_err() && watch_time("25h").is_err());
+    }
+}

@@ -1,0 +1,33 @@
+//! `stallscope info FILE`: what is inside a recording, down to the last block.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Run;
+use super::shared::output::Output;
+use super::shared::recording::{named, open_whole, wrong};
+use crate::exit::Exit;
+use crate::recording::tools::info;
+
+/// Show what a recording contains: host, time span, gaps, marks, findings, damage, sizes.
+#[derive(Args, Debug)]
+pub(super) struct Info {
+    /// The recording; - for a pipe.
+    #[arg(value_name = "FILE|-")]
+    file: PathBuf,
+    /// How to print.
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Run for Info {
+    fn run(&self) -> anyhow::Result<Exit> {
+        let mut reader = open_whole(&self.file)?;
+        let info = info::Info::gather(&mut reader, &named(&self.file))
+            .map_err(|e| wrong(&self.file, &e))?;
+        let json = serde_json::to_value(&info)?;
+        self.output.print(|| info.text(), || json)?;
+        Ok(Exit::Ok)
+    }
+}

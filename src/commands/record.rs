@@ -1,0 +1,218 @@
+//! `stallscope record`: the live source into a file, without a screen.
+
+mod progress;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use self::progress::Progress;
+use super::Run;
+use super::shared::limits;
+use super::shared::live::Live;
+use super::shared::output::say;
+use super::shared::recorder::{close, existing, open};
+use super::shared::wait::{Asked, Signals, runtime};
+use crate::amount;
+use crate::analysis::Analysis;
+use crate::clock;
+use crate::diagnose::Engine;
+use crate::exit::{Exit, Stop};
+use crate::recording::Recorder;
+use crate::recording::recorder::{
+    End, LEAST_SIZE, Options, Rotate, State, SyncPolicy, Target, default_file,
+};
+use crate::recording::tools::thin::{LEAST_AGE, Tiers};
+use crate::rights::Duty;
+use crate::source::{Event, Feed};
+
+/// History for the findings; nobody scrolls back here. Of a small box it holds the five minutes
+/// that rules look back.
+const BUDGET: usize = 16 << 20;
+
+/// Record everything that is measured, non-interactively.
+///
+/// Writes one tick per interval until it gets TERM, INT or HUP, then closes the file. If it is
+/// killed or crashes, at most one tick is lost. USR1 puts a mark into the recording. On a
+/// terminal, one line shows the progress; otherwise only errors are printed.
+///
+/// A slow disk never delays a tick: what cannot be written in time is dropped, and the
+/// recording says so. While the disk is full, recording pauses.
+///
+/// More: stallscope help recording
+#[derive(Args, Debug)]
+pub(super) struct Record {
+    /// What to read.
+    #[command(flatten)]
+    live: Live,
+    /// New file to write, readable only by you; - for a pipe. By default
+    /// stallscope-HOST-TIME.stall in the working directory.
+    #[arg(short, long, value_name = "FILE|-")]
+    output: Option<PathBuf>,
+    /// Append to FILE if it exists, also after a crash or a reboot.
+    #[arg(long)]
+    append: bool,
+    /// Stop after this time, such as 90s, 12h or 7d.
+    #[arg(long, value_name = "DURATION", value_parser = long_time)]
+    duration: Option<Duration>,
+    /// How often to force data to the disk: after every tick, at this interval, or never. Only
+    /// matters if the machine crashes.
+    #[arg(long, value_name = "tick|DURATION|off", default_value = "5s")]
+    sync: SyncPolicy,
+    /// Keep FILE and its parts below this size by deleting the oldest parts; 1M or more.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_size: Option<u64>,
+    /// Delete parts that are older than this; 1m or more.
+    #[arg(long, value_name = "DURATION", value_parser = age)]
+    max_age: Option<Duration>,
+    /// Start a new FILE at this size (10M is MiB) or age (10m is minutes), and rename the old one
+    /// to a part that has the time in its name.
+    #[arg(long, value_name = "SIZE|DURATION")]
+    rotate: Option<Rotate>,
+    /// Downsample older ticks to one per STEP, and delete what is older than the last AGE. By
+    /// default: all ticks for an hour, one in 10 s for a day, one in 60 s for a week. Ages are
+    /// minimum ages.
+    #[arg(
+        long,
+        value_name = "STEP:AGE,..",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "all:1h,10s:1d,60s:7d",
+        conflicts_with_all = ["rotate", "max_size", "max_age"]
+    )]
+    thin: Option<Tiers>,
+}
+
+fn long_time(text: &str) -> Result<Duration, String> {
+    amount::days(text, Duration::from_secs(1), "1s to 366d")
+}
+
+fn age(text: &str) -> Result<Duration, String> {
+    amount::days(text, LEAST_AGE, "1m to 366d")
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let n = amount::bytes(text).ok_or("expected a size such as 500M or 2G")?;
+    if n >= LEAST_SIZE { Ok(n) } else { Err("out of range; expected 1M or more".to_owned()) }
+}
+
+impl Run for Record {
+    fn reads_kernel(&self) -> bool {
+        true
+    }
+
+    fn run(&self) -> anyhow::Result<Exit> {
+        limits::ready_to_read()?;
+        let host = self.live.host();
+        let target = match &self.output {
+            Some(p) if p == Path::new("-") => Target::Stdout,
+            Some(p) => Target::File(p.clone()),
+            None => Target::File(default_file(Path::new("."), &host.hostname, clock::wall())),
+        };
+        let options = self.options();
+        let is_plain = !options.rotates() && options.thin.is_none() && !self.append;
+        if target == Target::Stdout && !is_plain {
+            let what = "--append, --rotate, --max-size, --max-age and --thin need a file";
+            return Err(Stop::usage(what));
+        }
+        let recorder = open(target, &host, options)?;
+        // Before the readers, which open as many files as they may.
+        let runtime = runtime()?;
+        let feed = self.live.feed(Duty::Figures)?;
+        runtime.block_on(self.watch(feed, recorder))
+    }
+}
+
+impl Record {
+    fn options(&self) -> Options {
+        Options {
+            existing: existing(self.append),
+            sync: self.sync,
+            rotate: self.rotate,
+            max_size: self.max_size,
+            max_age: self.max_age,
+            thin: self.thin,
+        }
+    }
+
+    async fn watch(&self, mut feed: Feed, mut recorder: Recorder) -> anyhow::Result<Exit> {
+        let interval = self.live.interval;
+        let mut signals = Signals::watch(true)?;
+        let mut analysis = Analysis::lean(feed.host.clone(), Engine::default(), BUDGET);
+        let mut ended = recorder.watch();
+        let mut progress = Progress::new(recorder.target().name());
+        let mut start = None;
+        let first = tokio::time::sleep(interval * 3 + Duration::from_secs(10));
+        tokio::pin!(first);
+        loop {
+            let event = tokio::select! {
+                e = feed.events.recv() => e,
+                asked = signals.next() => match asked {
+                    Asked::End => break,
+                    Asked::Mark => {
+                        recorder.mark("SIGUSR1");
+                        continue;
+                    }
+                },
+                _ = ended.wait_for(|s| !s.is_alive()) => break,
+                () = &mut first, if start.is_none() => None,
+            };
+            let Some(Event::Tick(tick)) = event else {
+                let seen = start.is_some();
+                close(recorder)?;
+                return Err(Stop::cannot(if seen {
+                    "the sampler stopped; what was recorded is closed"
+                } else {
+                    "no reading arrived; `stallscope doctor` shows which signal hangs"
+                }));
+            };
+            let begun = *start.get_or_insert(tick.mono);
+            analysis.push(tick.clone());
+            let note = analysis.latest().map(|m| m.note()).unwrap_or_default();
+            recorder.push(&tick, note);
+            let interest = Arc::new(analysis.interest());
+            feed.interest.send_if_modified(|old| {
+                let changed = **old != *interest;
+                *old = interest;
+                changed
+            });
+            progress.tick(&tick, &analysis, &recorder.status());
+            if self.duration.is_some_and(|d| tick.mono.since(begun) + interval / 2 >= d) {
+                break;
+            }
+        }
+        finish(recorder, &progress)
+    }
+}
+
+/// Closes the file and says what it lacks.
+fn finish(recorder: Recorder, progress: &Progress) -> anyhow::Result<Exit> {
+    let end = close(recorder);
+    progress.end(end.as_ref().ok());
+    let status = end?;
+    // What was noticed when the file was closed.
+    if let Some(t) = status.trouble.as_ref().filter(|t| !progress.has_told(t)) {
+        say(&format!("{}: {t}", progress.name()));
+    }
+    let reader_gone = status.state == State::Ended(End::ReaderGone);
+    if status.lost > 0 && !reader_gone {
+        say(&format!("{} ticks are not in the recording", status.lost));
+    }
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_have_a_least_value() {
+        assert_eq!(size("1048576"), Ok(1 << 20));
+        assert!(size("1000K").is_err() && size("lots").is_err());
+        assert_eq!(age("2w"), Ok(Duration::from_secs(14 * 86_400)));
+        assert!(age("59s").is_err() && age("99999999999999999999d").is_err());
+        assert_eq!(long_time("90s"), Ok(Duration::from_secs(90)));
+    }
+}

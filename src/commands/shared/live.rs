@@ -1,0 +1,77 @@
+//! `--interval`, `--netns`, `--no-bpf`: what of this host is read, and the readers that do it.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::amount;
+use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
+use crate::exit::Stop;
+use crate::rights::{self, Duty};
+use crate::sample::tick::HostInfo;
+use crate::source::{Feed, live};
+
+/// What is read, and how often.
+#[derive(Args, Debug)]
+pub(crate) struct Live {
+    /// Sampling interval, 100ms to 60s.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
+    /// Of what.
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Live {
+    /// This host.
+    pub(crate) fn host(&self) -> HostInfo {
+        live::host_info(&HostFs::live(), self.interval)
+    }
+
+    /// Starts the readers. The calling thread keeps the rights that its own `duty` needs.
+    pub(crate) fn feed(&self, duty: Duty) -> anyhow::Result<Feed> {
+        self.reach.feed(self.interval, duty)
+    }
+}
+
+/// What is read.
+#[derive(Args, Debug)]
+pub(crate) struct Reach {
+    /// Network namespaces to read: all, self, or the path of one, such as /run/netns/blue.
+    #[arg(long, value_name = "all|self|PATH", default_value = "all")]
+    netns: NetnsScope,
+    /// Never load eBPF programs.
+    #[arg(long)]
+    no_bpf: bool,
+}
+
+impl Reach {
+    /// As [`Live::feed`].
+    pub(crate) fn feed(&self, interval: Duration, duty: Duty) -> anyhow::Result<Feed> {
+        if let NetnsScope::Path(p) = &self.netns {
+            std::fs::metadata(p).map_err(|e| {
+                Stop::cannot(format!("--netns {}: {e}; `ip netns list` names them", p.display()))
+            })?;
+            // Reading on without it would end in "No findings", a false all-clear.
+            if namespaces::of_path(p).is_none() {
+                return Err(Stop::cannot(format!(
+                    "--netns {}: no network namespace; name a file such as /run/netns/NAME or \
+                     /proc/PID/ns/net",
+                    p.display()
+                )));
+            }
+        }
+        let bpf = if self.no_bpf { BpfMode::Off } else { BpfMode::Auto };
+        let opts = CollectOptions { netns: self.netns.clone(), bpf, ..CollectOptions::default() };
+        let feed = live::start(&HostFs::live(), &opts, interval).map_err(|e| {
+            Stop::cannot(format!("cannot start a thread: {e}; {}", live::MORE_THREADS))
+        })?;
+        rights::restrict(duty);
+        Ok(feed)
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(100)..=Duration::from_secs(60);
+    amount::duration(text, range, "100ms to 60s")
+}

@@ -1,0 +1,11 @@
+//! What several commands share: groups of flags with what they mean, and what a command needs
+//! around its work.
+
+pub(super) mod environment;
+pub(super) mod limits;
+pub(super) mod live;
+pub(super) mod output;
+pub(super) mod recorder;
+pub(super) mod recording;
+pub(super) mod screen;
+pub(super) mod wait;
