@@ -11,6 +11,7 @@ mod console;
 mod doctor;
 mod explain;
 mod export;
+mod hello;
 mod help;
 mod info;
 mod record;
@@ -64,6 +65,7 @@ commands! {
     Info in info,
     Rules in rules,
     Help in help,
+    Hello in hello,
 }
 
 /// Shows where the work on this Linux box is stuck, and why.
