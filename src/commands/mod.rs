@@ -11,7 +11,6 @@ mod console;
 mod doctor;
 mod explain;
 mod export;
-mod hello;
 mod help;
 mod info;
 mod record;
@@ -65,7 +64,6 @@ commands! {
     Info in info,
     Rules in rules,
     Help in help,
-    Hello in hello,
 }
 
 /// Shows where the work on this Linux box is stuck, and why.
