@@ -4,7 +4,6 @@
 //! computes anything of its own. Pure: time comes from the ticks.
 
 mod note;
-pub mod outline;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

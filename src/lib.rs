@@ -1,9 +1,10 @@
 //! stallscope: where is the work on this box stuck, and why.
 //!
 //! ```text
-//!  kernel --collect/--> source/ --Arc<Tick>--> analysis (metrics/: figures; diagnose/: findings)
-//!                                                 |                    |
-//!                                            view/ --Vm--> ui/      report/
+//!  kernel --collect/----> source/ ----+
+//!                                     +--Arc<Tick>--> session: analysis (metrics/: figures; diagnose/: findings)
+//!  file ----recording/--> playback/ --+                            |                    |
+//!                                                             view/ --Vm--> ui/      report/
 //! ```
 //!
 //! A [`sample::tick::Tick`] is the only thing that flows and the only thing that is recorded:
@@ -22,9 +23,10 @@
 //! | [`paste`] | turn pasted text into a tick | judge |
 //! | [`metrics`] | rates and figures of ticks, and their history | clock, files, environment |
 //! | [`diagnose`] | rules and the engine | clock, files, state in rules |
-//! | [`analysis`] | the fold that all front ends share | clock, files |
+//! | [`analysis`] | the fold: what is known after so many ticks | clock, files |
 //! | [`recording`] | ticks in a file, and back | know of rules, screens |
-//! | [`replay`] | judge a recording from any of its ticks | draw |
+//! | [`session`] | the one place where a tick is taken in: folded, noted, told to collectors | clock, files |
+//! | [`playback`] | a recording from any of its ticks; what there is beyond memory | draw |
 //! | [`view`] | the screen as data | terminal, clock, files |
 //! | [`ui`] | draw it, read keys | judge, compute |
 //! | [`report`] | findings as text and JSON | judge |
@@ -61,11 +63,12 @@ pub mod metrics;
 pub mod moment;
 pub mod parse;
 pub mod paste;
+pub mod playback;
 pub mod recording;
-pub mod replay;
 pub mod report;
 pub mod rights;
 pub mod sample;
+pub mod session;
 pub mod signals;
 pub mod source;
 pub mod text;

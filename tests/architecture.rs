@@ -56,25 +56,27 @@ const LAYERS: &[(&str, &str)] = &[
     // What a timeline shows of a moment is the recording's type.
     ("analysis", "sample metrics diagnose recording::Note recording::FindingNote"),
     ("paste", "sample parse text"),
-    ("view", "sample metrics diagnose analysis moment text"),
+    // Whoever takes in ticks does it by this, wherever they come from.
+    ("session", "sample metrics analysis recording"),
+    ("playback", "sample metrics diagnose analysis recording rights session"),
+    // The timeline says what there is beyond memory; it reads nothing.
+    ("view", "sample metrics diagnose analysis playback::timeline moment text"),
     // `paste::understood` is what it says of a paste.
     ("report", "sample metrics diagnose analysis paste::understood rights text"),
     ("collect", "sample collectors parse clock rights"),
-    ("source", "sample parse collect recording clock rights allocator"),
-    // Judges recordings: whoever judges live does it by the same means.
-    ("replay", "sample metrics diagnose analysis recording source rights"),
+    ("source", "sample parse collect clock rights allocator"),
     // `clock` paces frames on slow links, `report::save` writes what `w` asks for.
     (
         "ui",
-        "sample metrics diagnose analysis view source recording replay report::save clock rights \
-         signals text",
+        "sample metrics diagnose analysis view source recording playback session report::save clock \
+         rights signals text",
     ),
     // Explains what other layers say of themselves: keys, rules, exit codes.
     ("help", "diagnose exit report::rules view"),
     (
         "commands",
-        "amount sample metrics diagnose analysis view report collect source recording replay paste ui \
-         help exit clock moment rights signals text",
+        "amount sample metrics diagnose analysis view report collect source recording playback session \
+         paste ui help exit clock moment rights signals text",
     ),
     ("main", "commands exit text allocator"),
     ("lib", ""),

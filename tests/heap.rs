@@ -12,6 +12,7 @@ use std::time::Duration;
 use stallscope::analysis::Analysis;
 use stallscope::collect::{CollectOptions, HostFs};
 use stallscope::diagnose::Engine;
+use stallscope::playback::tape::{Played, Tape};
 use stallscope::recording::Reader;
 use stallscope::sample::bpf::Hist;
 use stallscope::sample::bpf::irq::{IrqBpfSample, IrqCpu, VectorTime};
@@ -26,7 +27,6 @@ use stallscope::sample::subject::{CgroupId, CpuId, DiskId, TaskId};
 use stallscope::sample::tick::{HostInfo, Tick};
 use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
 use stallscope::sample::{Samples, Shared, Stamped};
-use stallscope::source::replay::{Played, Tape};
 use stallscope::source::{Event, live};
 
 struct Counting;

@@ -353,7 +353,7 @@ fn remarks_and_findings_of_all_groups_are_a_list_of_limited_size() {
     assert!(info.text().contains(&format!("and {} more", remarks - 20)), "{}", info.text());
     assert!(peak < 128 * MB, "info: {} MB at a time", peak / MB);
     drop(info);
-    let (outline, peak, _) = taken(|| stallscope::replay::outline::outline(&mut open(bytes)));
+    let (outline, peak, _) = taken(|| stallscope::playback::outline::outline(&mut open(bytes)));
     let last = &outline.posts.last().unwrap().text;
     assert!(last.contains("more findings and"), "{last}");
     assert!(peak < 128 * MB, "outline: {} MB at a time", peak / MB);

@@ -1,10 +1,10 @@
 //! `stallscope check [FILE]`: watches for a while, or plays a recording, and prints the findings.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use tokio::sync::mpsc;
 
 use super::Run;
 use super::shared::limits;
@@ -18,11 +18,12 @@ use crate::analysis::Analysis;
 use crate::diagnose::Engine;
 use crate::exit::{Exit, Stop};
 use crate::metrics::history::DEFAULT_BUDGET;
+use crate::playback::tape::Tape;
+use crate::playback::whole::whole;
 use crate::recording::Recorder;
-use crate::replay::whole::whole;
 use crate::report::{self, CheckReport, Observed};
 use crate::rights::Duty;
-use crate::source::replay::Tape;
+use crate::session::Session;
 use crate::source::{Event, Feed};
 
 /// Check this host or a recording, non-interactively, and print the findings.
@@ -75,22 +76,60 @@ impl Check {
             )));
         }
         limits::ready_to_read()?;
-        let mut recorder = self.to.open(&self.live.host())?;
+        let recorder = self.to.open(&self.live.host())?;
         // Before the readers, which open as many files as they may.
         let runtime = runtime()?;
-        let feed = self.live.feed(Duty::Figures)?;
-        let mut analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
-        let observed = runtime.block_on(watch(
-            feed,
-            &mut analysis,
-            self.duration,
-            interval,
-            recorder.as_mut(),
-        ));
-        let recorded = recorder.map(close_and_tell).transpose();
-        let exit = self.tell(&CheckReport::new(&analysis, "live", observed?))?;
+        let Feed { host, events, interest } = self.live.feed(Duty::Figures)?;
+        let run = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
+        let mut session = Session::new(run).noted_by(recorder).read_by(interest);
+        let observed = runtime.block_on(self.watch(events, &mut session));
+        let recorded = session.notes.take().map(close_and_tell).transpose();
+        let exit = self.tell(&CheckReport::new(session.run(), "live", observed?))?;
         recorded?;
         Ok(exit)
+    }
+
+    /// Takes in ticks for as long as was asked; an interrupt ends it early with what was seen.
+    async fn watch(
+        &self,
+        mut events: mpsc::Receiver<Event>,
+        session: &mut Session<Option<Recorder>>,
+    ) -> anyhow::Result<Observed> {
+        let (duration, interval) = (self.duration, self.live.interval);
+        let mut seen = Observed { interval, ..Observed::default() };
+        let mut first = None;
+        let mut signals = Signals::watch(session.notes.is_some())?;
+        // Ticks end the run; the timer only catches a source that stopped delivering.
+        let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
+        tokio::pin!(patience);
+        loop {
+            let event = tokio::select! {
+                e = events.recv() => e,
+                asked = signals.next() => match asked {
+                    Asked::End => return if_any(seen, "stopped before the first reading"),
+                    Asked::Mark => {
+                        if let Some(r) = &mut session.notes {
+                            r.mark("SIGUSR1");
+                        }
+                        continue;
+                    }
+                },
+                () = &mut patience => None,
+            };
+            let Some(Event::Tick(tick)) = event else {
+                let why = "no reading arrived; `stallscope doctor` shows which signal hangs";
+                return if_any(seen, why);
+            };
+            let start = *first.get_or_insert(tick.mono);
+            seen.first_wall.get_or_insert(tick.wall);
+            seen.ticks += 1;
+            seen.duration = tick.mono.since(start);
+            session.push(tick);
+            // Half an interval of slack: 15 ticks of 1 s span 14.99 s now and then.
+            if seen.duration + interval / 2 >= duration {
+                return Ok(seen);
+            }
+        }
     }
 
     /// The same report, over all of a recording.
@@ -124,58 +163,6 @@ impl Check {
 /// What was seen, if anything was: nothing seen is no all-clear.
 fn if_any(seen: Observed, why: &str) -> anyhow::Result<Observed> {
     if seen.ticks == 0 { Err(Stop::cannot(why)) } else { Ok(seen) }
-}
-
-/// Takes in ticks for `duration`; an interrupt ends it early with what was seen.
-async fn watch(
-    mut feed: Feed,
-    analysis: &mut Analysis,
-    duration: Duration,
-    interval: Duration,
-    mut recorder: Option<&mut Recorder>,
-) -> anyhow::Result<Observed> {
-    let mut seen = Observed { interval, ..Observed::default() };
-    let mut first = None;
-    let mut signals = Signals::watch(recorder.is_some())?;
-    // Ticks end the run; the timer only catches a source that stopped delivering.
-    let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
-    tokio::pin!(patience);
-    loop {
-        let event = tokio::select! {
-            e = feed.events.recv() => e,
-            asked = signals.next() => match (asked, &mut recorder) {
-                (Asked::End, _) => return if_any(seen, "stopped before the first reading"),
-                (Asked::Mark, Some(r)) => {
-                    r.mark("SIGUSR1");
-                    continue;
-                }
-                (Asked::Mark, None) => continue,
-            },
-            () = &mut patience => None,
-        };
-        let Some(Event::Tick(tick)) = event else {
-            let why = "no reading arrived; `stallscope doctor` shows which signal hangs";
-            return if_any(seen, why);
-        };
-        let start = *first.get_or_insert(tick.mono);
-        seen.first_wall.get_or_insert(tick.wall);
-        seen.ticks += 1;
-        seen.duration = tick.mono.since(start);
-        analysis.push(tick.clone());
-        if let Some(r) = &mut recorder {
-            r.push(&tick, analysis.latest().map(|m| m.note()).unwrap_or_default());
-        }
-        let interest = Arc::new(analysis.interest());
-        feed.interest.send_if_modified(|old| {
-            let changed = **old != *interest;
-            *old = interest;
-            changed
-        });
-        // Half an interval of slack: 15 ticks of 1 s span 14.99 s now and then.
-        if seen.duration + interval / 2 >= duration {
-            return Ok(seen);
-        }
-    }
 }
 
 #[cfg(test)]

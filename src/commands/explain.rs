@@ -13,6 +13,7 @@ use crate::exit::{Exit, Stop};
 use crate::metrics::history::DEFAULT_BUDGET;
 use crate::paste;
 use crate::report::{self, CheckReport};
+use crate::session::Session;
 
 /// Diagnose pasted output of ss, iostat -x, nstat, dmesg, top -b, df, sar and others.
 ///
@@ -44,16 +45,16 @@ impl Run for Explain {
                 paste.understood(),
             )));
         }
-        let mut analysis =
-            Analysis::new(paste.host().clone(), Engine::single_sample(), DEFAULT_BUDGET);
+        let run = Analysis::new(paste.host().clone(), Engine::single_sample(), DEFAULT_BUDGET);
+        let mut session = Session::new(run);
         let mut samples = 0;
         for tick in paste.ticks() {
             samples += 1;
-            analysis.push(tick);
+            session.push(tick);
         }
         let told = told::judge(paste.told());
-        let report = CheckReport::of_paste(&analysis, samples, &told.findings);
-        let disks = report::explain::disks(&analysis);
+        let report = CheckReport::of_paste(session.run(), samples, &told.findings);
+        let disks = report::explain::disks(session.run());
         let understood = paste.understood();
         self.output.print(
             || report::explain::render(&report, understood, &disks, &told.figures),

@@ -18,6 +18,7 @@ use crate::recording::tools::export::{self, ExportError, Exported, Output};
 use crate::recording::{Note, Reader};
 use crate::sample::tick::{HostInfo, Tick};
 use crate::sample::time::WallNs;
+use crate::session::Session;
 use crate::text::sanitize;
 use crate::view;
 
@@ -137,15 +138,16 @@ fn dated(w: WallNs, tz: &TimeZone) -> String {
 
 /// Judges what is written anew, so that its timeline shows findings.
 #[derive(Default)]
-struct Judgement(Option<Analysis>);
+struct Judgement(Option<Session<Note>>);
 
 impl Judgement {
     fn note(&mut self, host: Option<&HostInfo>, tick: &Tick) -> Note {
         if let Some(h) = host {
-            self.0 = Some(Analysis::new(h.clone(), Engine::default(), DEFAULT_BUDGET));
+            let run = Analysis::new(h.clone(), Engine::default(), DEFAULT_BUDGET);
+            self.0 = Some(Session::new(run).noted_by(Note::default()));
         }
-        let Some(run) = &mut self.0 else { return Note::default() };
-        run.push(Arc::new(tick.clone()));
-        run.latest().map(|m| m.note()).unwrap_or_default()
+        let Some(session) = &mut self.0 else { return Note::default() };
+        session.push(Arc::new(tick.clone()));
+        std::mem::take(&mut session.notes)
     }
 }

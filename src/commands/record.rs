@@ -3,7 +3,6 @@
 mod progress;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -26,6 +25,7 @@ use crate::recording::recorder::{
 };
 use crate::recording::tools::thin::{LEAST_AGE, Tiers};
 use crate::rights::Duty;
+use crate::session::Session;
 use crate::source::{Event, Feed};
 
 /// History for the findings; nobody scrolls back here. Of a small box it holds the five minutes
@@ -137,22 +137,24 @@ impl Record {
         }
     }
 
-    async fn watch(&self, mut feed: Feed, mut recorder: Recorder) -> anyhow::Result<Exit> {
+    async fn watch(&self, feed: Feed, recorder: Recorder) -> anyhow::Result<Exit> {
         let interval = self.live.interval;
         let mut signals = Signals::watch(true)?;
-        let mut analysis = Analysis::lean(feed.host.clone(), Engine::default(), BUDGET);
+        let Feed { host, mut events, interest } = feed;
         let mut ended = recorder.watch();
         let mut progress = Progress::new(recorder.target().name());
+        let run = Analysis::lean(host, Engine::default(), BUDGET);
+        let mut session = Session::new(run).noted_by(recorder).read_by(interest);
         let mut start = None;
         let first = tokio::time::sleep(interval * 3 + Duration::from_secs(10));
         tokio::pin!(first);
         loop {
             let event = tokio::select! {
-                e = feed.events.recv() => e,
+                e = events.recv() => e,
                 asked = signals.next() => match asked {
                     Asked::End => break,
                     Asked::Mark => {
-                        recorder.mark("SIGUSR1");
+                        session.notes.mark("SIGUSR1");
                         continue;
                     }
                 },
@@ -161,7 +163,7 @@ impl Record {
             };
             let Some(Event::Tick(tick)) = event else {
                 let seen = start.is_some();
-                close(recorder)?;
+                close(session.notes)?;
                 return Err(Stop::cannot(if seen {
                     "the sampler stopped; what was recorded is closed"
                 } else {
@@ -169,21 +171,13 @@ impl Record {
                 }));
             };
             let begun = *start.get_or_insert(tick.mono);
-            analysis.push(tick.clone());
-            let note = analysis.latest().map(|m| m.note()).unwrap_or_default();
-            recorder.push(&tick, note);
-            let interest = Arc::new(analysis.interest());
-            feed.interest.send_if_modified(|old| {
-                let changed = **old != *interest;
-                *old = interest;
-                changed
-            });
-            progress.tick(&tick, &analysis, &recorder.status());
+            session.push(tick.clone());
+            progress.tick(&tick, session.run(), &session.notes.status());
             if self.duration.is_some_and(|d| tick.mono.since(begun) + interval / 2 >= d) {
                 break;
             }
         }
-        finish(recorder, &progress)
+        finish(session.notes, &progress)
     }
 }
 

@@ -12,7 +12,7 @@ use super::shared::recording::{anchor, named, open_begun, range, wrong};
 use super::shared::screen::{Screen, leave};
 use crate::exit::{Exit, Stop};
 use crate::moment::Moment;
-use crate::replay::player::{Origin, Player};
+use crate::playback::player::{Origin, Player};
 use crate::ui;
 
 /// Open a recording in the console.
@@ -70,9 +70,7 @@ impl Run for Replay {
             let from = at.resolve(anchor(at, range), range, tz);
             Some((from, at.end(from)))
         });
-        let name = file.file_name().map_or_else(|| named(file), |n| n.to_string_lossy().into());
-        let player =
-            Player::open(origin, name, self.follow || piped).map_err(|e| wrong(file, &e))?;
+        let player = Player::open(origin, self.follow || piped).map_err(|e| wrong(file, &e))?;
         let begin = ui::Begin { at, speed: self.speed };
         let out = ui::replay(player, begin, settings)
             .map_err(|e| Stop::cannot(format!("{e}; `stallscope check FILE` needs no terminal")))?;

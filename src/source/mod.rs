@@ -1,7 +1,7 @@
-//! Where ticks come from: the live kernel or a recording. Downstream of here they look the same.
+//! Where ticks come from: the live kernel. Those of a recording ([`crate::playback::tape`]) look
+//! the same downstream of here.
 
 pub mod live;
-pub mod replay;
 
 use std::sync::Arc;
 

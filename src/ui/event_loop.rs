@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal as Number;
@@ -23,10 +22,10 @@ use super::terminal::{Terminal, leave, stop_self, take_panics, window_size};
 use super::{ConsoleSettings, ExitReason, ExitSummary, Theme, UiError, summary};
 use crate::analysis::Analysis;
 use crate::clock;
+use crate::playback::player::{Answer, Player};
 use crate::recording::Recorder;
-use crate::replay::player::{Answer, Player};
-use crate::sample::Interest;
 use crate::sample::time::MonoNs;
+use crate::session::Session;
 use crate::signals;
 use crate::source::{Event, Feed};
 use crate::view::action::{Action, Effect, Key};
@@ -113,16 +112,14 @@ enum Wake {
 }
 
 pub(super) struct Console {
-    pub(super) analysis: Analysis,
+    pub(super) session: Session<Recordings>,
     pub(super) view: ViewState,
     pub(super) player: Option<Player>,
     pub(super) playing: Playing,
     theme: Theme,
     settings: ConsoleSettings,
     terminal: Terminal,
-    pub(super) recordings: Recordings,
     saver: Saver,
-    interest: Option<tokio::sync::watch::Sender<Arc<Interest>>>,
     pub(super) dirty: bool,
     pace: Pace,
     drawn: MonoNs,
@@ -158,11 +155,13 @@ pub(super) async fn run(
 ) -> Result<ExitSummary, UiError> {
     let Ends { mut signals, mut keys, terminal } = ends;
     // A recording has no feed: its channel is closed and never asked.
-    let (events, interest, player) = match input {
-        Input::Live(Feed { events, interest, host: _ }) => (events, Some(interest), None),
-        Input::Tape(p) => (tokio::sync::mpsc::channel(1).1, None, Some(*p)),
+    let session = Session::new(analysis).noted_by(Recordings::new(recorder));
+    let (mut events, session, mut player) = match input {
+        Input::Live(Feed { events, interest, host: _ }) => {
+            (events, session.read_by(interest), None)
+        }
+        Input::Tape(p) => (tokio::sync::mpsc::channel(1).1, session, Some(*p)),
     };
-    let (mut events, mut player) = (events, player);
     let mut answers = player.as_mut().and_then(|p| p.answers.take());
     let mut feed_open = player.is_none();
     let mut c = Console {
@@ -170,12 +169,10 @@ pub(super) async fn run(
         player,
         playing: Playing::default(),
         theme: Theme { color: settings.color, glyphs: settings.glyphs },
-        analysis,
+        session,
         saver: Saver::new(settings.write_dir.clone()),
         settings,
         terminal,
-        recordings: Recordings::new(recorder),
-        interest,
         dirty: true,
         pace: Pace::default(),
         drawn: clock::mono(),
@@ -220,10 +217,15 @@ pub(super) async fn run(
     keys.swallow();
     // Nothing more can be said to a terminal that does not read.
     let reason = if leave() { c.done.unwrap_or(ExitReason::Quit) } else { ExitReason::Hangup };
-    let mut lines = summary(&c.analysis, &c.settings.tz);
+    let mut lines = summary(c.session.run(), &c.settings.tz);
     lines.extend(c.saver.finish().await);
-    lines.extend(c.recordings.finish());
-    Ok(ExitSummary { reason, lines, panics: take_panics(), analysis: Box::new(c.analysis) })
+    lines.extend(c.session.notes.finish());
+    Ok(ExitSummary {
+        reason,
+        lines,
+        panics: take_panics(),
+        analysis: Box::new(c.session.into_run()),
+    })
 }
 
 /// The next answer of the player; without one, none ever.
@@ -252,7 +254,7 @@ impl Console {
             Wake::Keys(Ok(())) | Wake::Frame | Wake::Answer(None) => {}
             Wake::Mark => {
                 let size = self.terminal.canvas.size();
-                let effect = update::update(&mut self.view, &self.analysis, size, Action::Mark);
+                let effect = update::update(&mut self.view, self.session.run(), size, Action::Mark);
                 if effect.is_some() {
                     self.mark(Some("SIGUSR1"));
                 }
@@ -260,7 +262,7 @@ impl Console {
             }
             Wake::Answer(Some(a)) => self.answered(a),
             Wake::Saved(says) => {
-                update::notify(&mut self.view, &self.analysis, says);
+                update::notify(&mut self.view, self.session.run(), says);
                 self.dirty = true;
             }
             Wake::Play => self.play(),
@@ -273,10 +275,8 @@ impl Console {
             Wake::Keys(Err(_)) => self.done = Some(ExitReason::Hangup),
             Wake::Feed(Some(Event::Tick(tick))) => {
                 self.ticked = clock::mono();
-                self.analysis.push(tick.clone());
-                let note = self.analysis.latest().map(|m| m.note());
-                self.recordings.push(&tick, note.unwrap_or_default());
-                update::tick(&mut self.view, &self.analysis);
+                self.session.push(tick);
+                update::tick(&mut self.view, self.session.run());
                 self.look_at_recordings();
                 self.dirty = true;
             }
@@ -312,7 +312,7 @@ impl Console {
         let size = self.terminal.canvas.size();
         let before = (self.view.play, self.view.when);
         let shown = self.shown();
-        let (v, a) = (&mut self.view, &self.analysis);
+        let (v, a) = (&mut self.view, self.session.run());
         let step = match press {
             Press::Key(k) => update::step(v, *k),
             Press::Wheel(step) => Some(*step),
@@ -348,8 +348,9 @@ impl Console {
             Some(Effect::Suspend) => self.suspend(),
             Some(Effect::Repaint) => self.resized(),
             Some(Effect::Record) => {
-                let says = self.recordings.toggle(&self.analysis, &self.settings.write_dir);
-                update::notify(&mut self.view, &self.analysis, says);
+                let (run, recordings) = self.session.parts();
+                let says = recordings.toggle(run, &self.settings.write_dir);
+                update::notify(&mut self.view, self.session.run(), says);
                 self.look_at_recordings();
             }
             Some(Effect::Mark) => self.mark(None),
@@ -359,24 +360,24 @@ impl Console {
             }
             Some(Effect::Save { name, stamp, text }) => {
                 if let Some(says) = self.saver.save(name, stamp, text) {
-                    update::notify(&mut self.view, &self.analysis, says);
+                    update::notify(&mut self.view, self.session.run(), says);
                 }
             }
         }
     }
 
     fn mark(&mut self, name: Option<&str>) {
-        match self.recordings.mark(name) {
-            Ok(name) => update::marked(&mut self.view, &self.analysis, &name),
-            Err(why) => update::notify(&mut self.view, &self.analysis, why),
+        match self.session.notes.mark(name) {
+            Ok(name) => update::marked(&mut self.view, self.session.run(), &name),
+            Err(why) => update::notify(&mut self.view, self.session.run(), why),
         }
     }
 
     fn look_at_recordings(&mut self) {
-        let (rec, news) = self.recordings.look();
+        let (rec, news) = self.session.notes.look();
         self.view.rec = rec;
         for says in news {
-            update::notify(&mut self.view, &self.analysis, says);
+            update::notify(&mut self.view, self.session.run(), says);
         }
     }
 
@@ -427,7 +428,7 @@ impl Console {
         if matches!(self.view.flow, Flow::Ended(_)) || self.player.is_some() {
             return None;
         }
-        let patience = (self.analysis.host().interval * 3).max(Duration::from_secs(3));
+        let patience = (self.session.run().host().interval * 3).max(Duration::from_secs(3));
         let now = clock::mono();
         let left = patience.saturating_sub(now.since(self.ticked));
         Some(if left.is_zero() {
@@ -444,7 +445,7 @@ impl Console {
         }
         self.dirty = false;
         let size = self.terminal.canvas.size();
-        let vm = build(&self.analysis, &self.view, size);
+        let vm = build(self.session.run(), &self.view, size);
         let theme = self.theme;
         let drawn = self.terminal.canvas.draw(vm.cursor, |buf| {
             let area = *buf.area();
@@ -455,28 +456,6 @@ impl Console {
             self.done = Some(ExitReason::Hangup);
             return;
         }
-        self.tell_interest(&vm.visible);
-    }
-
-    /// Asks the collectors for detail of what is on the screen and in findings.
-    fn tell_interest(&self, visible: &[(crate::sample::subject::SockId, u32)]) {
-        if self.interest.is_none() {
-            return;
-        }
-        let mut want = self.analysis.interest();
-        want.sockets.extend(visible.iter().map(|v| v.0).filter(|id| id.cookie != 0));
-        want.inodes.extend(visible.iter().map(|v| v.1).filter(|i| *i != 0));
-        want.sockets.sort_unstable();
-        want.sockets.dedup();
-        want.inodes.sort_unstable();
-        want.inodes.dedup();
-        let Some(interest) = &self.interest else { return };
-        interest.send_if_modified(|old| {
-            let changed = **old != want;
-            if changed {
-                *old = Arc::new(want);
-            }
-            changed
-        });
+        self.session.look_at(&vm.visible);
     }
 }

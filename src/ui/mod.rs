@@ -24,16 +24,16 @@ use std::path::PathBuf;
 use jiff::tz::TimeZone;
 
 use crate::analysis::Analysis;
-use crate::analysis::outline::Goal;
 use crate::diagnose::Engine;
 use crate::metrics::history::DEFAULT_BUDGET;
+use crate::playback::player::Player;
+use crate::playback::timeline::{Goal, Judged, Timeline};
 use crate::recording::Recorder;
-use crate::replay::player::{Judged, Player};
 use crate::sample::tick::HostInfo;
 use crate::sample::time::WallNs;
 use crate::signals;
 use crate::source::Feed;
-use crate::view::state::{Play, Reel, ViewState};
+use crate::view::state::{Play, ViewState};
 
 pub use glyphs::{GlyphChoice, GlyphSet};
 pub use summary::summary;
@@ -191,15 +191,7 @@ pub fn replay(
     let nothing = || Analysis::new(HostInfo::default(), Engine::default(), DEFAULT_BUDGET);
     let (analysis, judged) = glance.unwrap_or_else(|| (nothing(), Judged::Whole));
     view.play = Play { on: begin.at.is_none(), speed: begin.speed };
-    view.reel = Some(Reel {
-        name: player.name.clone(),
-        len: player.len(),
-        since: match judged {
-            Judged::Whole => None,
-            Judged::Since(wall) => Some(wall),
-        },
-        ..Reel::default()
-    });
+    view.timeline = Timeline::of_tape(player.len(), judged);
     view.waits.rebuild(analysis.history());
     let stage = Stage::open(settings)?;
     with_terminal(stage, event_loop::Input::Tape(Box::new(player)), analysis, view, None)

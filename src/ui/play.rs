@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use super::event_loop::Console;
 use crate::analysis::Analysis;
-use crate::analysis::outline::Goal;
 use crate::clock;
-use crate::replay::player::{Answer, Judged, Next};
+use crate::diagnose::Engine;
+use crate::metrics::history::DEFAULT_BUDGET;
+use crate::playback::player::{Answer, Next};
+use crate::playback::timeline::{Goal, Judged};
 use crate::sample::time::{MonoNs, Seq};
 use crate::view::state::When;
 use crate::view::update;
@@ -64,10 +66,10 @@ impl Console {
 
     /// How long the moment on the screen stays.
     fn step_time(&mut self) -> Option<Duration> {
-        let latest = self.analysis.latest()?;
-        let here = self.analysis.at(self.view.shown(latest.tick.seq))?;
+        let latest = self.session.run().latest()?;
+        let here = self.session.run().at(self.view.shown(latest.tick.seq))?;
         let (seq, mono) = (here.tick.seq, here.tick.mono);
-        let next = if let Some(m) = self.analysis.history().after(seq) {
+        let next = if let Some(m) = self.session.run().history().after(seq) {
             Some(m.tick.mono)
         } else {
             let player = self.player.as_mut()?;
@@ -112,7 +114,7 @@ impl Console {
 
     /// One moment on, from memory or from the recording.
     fn forward(&mut self) -> Step {
-        if update::advance(&mut self.view, &self.analysis) {
+        if update::advance(&mut self.view, self.session.run()) {
             return Step::Done;
         }
         let step = self.append();
@@ -138,18 +140,16 @@ impl Console {
         let len = player.len();
         if !grew && !player.may_grow() {
             self.view.play.on = false;
-            update::notify(&mut self.view, &self.analysis, "end of the recording");
+            update::notify(&mut self.view, self.session.run(), "end of the recording");
             self.dirty = true;
         }
-        if let Some(r) = &mut self.view.reel {
-            r.len = len;
-        }
+        self.view.timeline.set_len(len);
     }
 
     /// Goes on with what has taken the place of the recording, at the same time of day: the
     /// older ticks of a recording that was thinned are fewer, and all of them numbered anew.
     fn reopen(&mut self) -> bool {
-        let Some(here) = self.analysis.latest().map(|m| m.tick.wall) else { return false };
+        let Some(here) = self.session.run().latest().map(|m| m.tick.wall) else { return false };
         let Some(player) = self.player.as_mut().filter(|_| self.playing.asked.is_none()) else {
             return false;
         };
@@ -160,31 +160,29 @@ impl Console {
         let ticket = player.seek(tick);
         self.playing.ticket = ticket;
         self.playing.asked = Some((ticket, tick));
-        if let Some(r) = &mut self.view.reel {
-            (r.len, r.seeking, r.since) = (player.len(), true, None);
-        }
+        self.view.timeline.set_len(player.len());
+        self.view.timeline.set_seeking(true);
+        self.view.timeline.set_judged(Judged::Whole);
         self.dirty = true;
         true
     }
 
     /// Takes the next tick of the recording into memory.
     fn append(&mut self) -> Step {
-        let Some(head) = self.analysis.latest().map(|m| m.tick.seq) else { return Step::End };
+        let Some(head) = self.session.run().latest().map(|m| m.tick.seq) else { return Step::End };
         let Some(player) = &mut self.player else { return Step::End };
         match player.next(head) {
-            Next::Tick(t) => self.analysis.push(t),
+            Next::Tick(t) => self.session.push(t),
             Next::Segment(host, t) => {
-                self.analysis = Analysis::new(host, crate::diagnose::Engine::default(), BUDGET);
-                self.analysis.push(t);
-                self.view.waits.rebuild(self.analysis.history());
-                if let Some(r) = &mut self.view.reel {
-                    r.since = None;
-                }
+                self.session.go_on_with(Analysis::new(host, Engine::default(), DEFAULT_BUDGET));
+                self.session.push(t);
+                self.view.waits.rebuild(self.session.run().history());
+                self.view.timeline.set_judged(Judged::Whole);
             }
             Next::Later => return Step::Later,
             Next::End => return Step::End,
         }
-        update::tick(&mut self.view, &self.analysis);
+        update::tick(&mut self.view, self.session.run());
         Step::Done
     }
 
@@ -192,10 +190,10 @@ impl Console {
     pub(super) fn seek(&mut self, goal: Goal) {
         let Some(player) = &mut self.player else { return };
         let Some(tick) = player.resolve(goal) else { return };
-        let head = self.analysis.latest().map(|m| m.tick.seq.0);
+        let head = self.session.run().latest().map(|m| m.tick.seq.0);
         self.play_changed();
-        if self.analysis.at(Seq(tick)).is_some() {
-            update::arrived(&mut self.view, &self.analysis, Seq(tick));
+        if self.session.run().at(Seq(tick)).is_some() {
+            update::arrived(&mut self.view, self.session.run(), Seq(tick));
             self.went_elsewhere();
         } else if head.is_some_and(|h| h + 1 == tick) && self.append_beyond() {
             self.view.when = When::Live;
@@ -204,16 +202,14 @@ impl Console {
             let ticket = player.seek(tick);
             self.playing.ticket = ticket;
             self.playing.asked = Some((ticket, tick));
-            if let Some(r) = &mut self.view.reel {
-                r.seeking = true;
-            }
+            self.view.timeline.set_seeking(true);
         }
         self.dirty = true;
     }
 
     /// The moment on the screen.
     pub(super) fn shown(&self) -> Option<Seq> {
-        self.analysis.latest().map(|m| self.view.shown(m.tick.seq))
+        self.session.run().latest().map(|m| self.view.shown(m.tick.seq))
     }
 
     /// A key led to another moment in memory.
@@ -230,8 +226,7 @@ impl Console {
     }
 
     fn judge_whole_at(&mut self, tick: u64) {
-        let since = self.view.reel.as_ref().and_then(|r| r.since);
-        if let (Some(_), Some(player)) = (since, &mut self.player) {
+        if let (Judged::Since(_), Some(player)) = (self.view.timeline.judged(), &mut self.player) {
             let last = player.len().saturating_sub(1);
             self.playing.ticket = player.seek(tick.min(last));
         }
@@ -253,12 +248,11 @@ impl Console {
     /// what is shown.
     fn drop_question(&mut self) -> Left {
         let open = self.playing.asked.take().is_some();
-        let Some(r) = &mut self.view.reel else { return Left::Nothing };
-        r.seeking = false;
+        self.view.timeline.set_seeking(false);
         if !open {
             return Left::Nothing;
         }
-        if r.since.is_some() {
+        if self.view.timeline.judged() != Judged::Whole {
             return Left::Unjudged;
         }
         if let Some(p) = &mut self.player {
@@ -271,12 +265,7 @@ impl Console {
     /// The player's thread has answered.
     pub(super) fn answered(&mut self, answer: Answer) {
         match answer {
-            Answer::Outline(outline) => {
-                if let Some(r) = &mut self.view.reel {
-                    r.len = r.len.max(outline.ticks);
-                    r.outline = Some(outline);
-                }
-            }
+            Answer::Outline(outline) => self.view.timeline.set_outline(outline),
             Answer::Run { ticket, run, judged } if ticket == self.playing.ticket => {
                 self.adopt(*run, judged);
             }
@@ -291,10 +280,12 @@ impl Console {
         let asked = self.playing.asked.take().map(|a| Seq(a.1));
         let Some(at) = asked.or_else(|| self.shown()) else { return };
         let Some(head) = run.latest().map(|m| m.tick.seq) else {
-            update::notify(&mut self.view, &self.analysis, "nothing around that time can be read");
-            if let Some(r) = &mut self.view.reel {
-                r.seeking = false;
-            }
+            update::notify(
+                &mut self.view,
+                self.session.run(),
+                "nothing around that time can be read",
+            );
+            self.view.timeline.set_seeking(false);
             if asked.is_some() {
                 self.judge_whole();
             }
@@ -311,32 +302,25 @@ impl Console {
             return;
         }
         let oldest = |a: &Analysis| a.oldest().map(|m| m.tick.seq);
-        let less = matches!(judged, Judged::Since(_)) && oldest(&run) >= oldest(&self.analysis);
-        if asked.is_none() && less && self.analysis.at(at).is_some() {
+        let less = matches!(judged, Judged::Since(_)) && oldest(&run) >= oldest(self.session.run());
+        if asked.is_none() && less && self.session.run().at(at).is_some() {
             // A first picture of a place that is on the screen already.
             return;
         }
-        self.analysis = run;
+        self.session.go_on_with(run);
         for _ in 0..CATCH_UP {
-            if self.analysis.latest().is_none_or(|m| m.tick.seq >= at) || !self.append_beyond() {
+            if self.session.run().latest().is_none_or(|m| m.tick.seq >= at) || !self.append_beyond()
+            {
                 break;
             }
         }
-        if let Some(r) = &mut self.view.reel {
-            r.seeking = false;
-            r.since = match judged {
-                Judged::Whole => None,
-                Judged::Since(wall) => Some(wall),
-            };
-        }
+        self.view.timeline.set_seeking(false);
+        self.view.timeline.set_judged(judged);
         if asked.is_some() {
             self.play_changed();
         }
         // What was lost to damage has a neighbour.
-        let near = self.analysis.history().back_from(at).next().map_or(head, |m| m.tick.seq);
-        update::arrived(&mut self.view, &self.analysis, near);
+        let near = self.session.run().history().back_from(at).next().map_or(head, |m| m.tick.seq);
+        update::arrived(&mut self.view, self.session.run(), near);
     }
 }
-
-/// Memory for the history, as in a live run: rules must see as much.
-const BUDGET: usize = crate::metrics::history::DEFAULT_BUDGET;

@@ -11,6 +11,7 @@ use crate::recording::recorder::{End, Options, State, Status, Target, named};
 use crate::recording::{Note, Recorder};
 use crate::sample::tick::Tick;
 use crate::sample::time::WallNs;
+use crate::session::Notes;
 use crate::text::sanitize;
 use crate::view::state::{Rec, RecState};
 use crate::view::units;
@@ -31,16 +32,15 @@ pub(super) struct Recordings {
     trouble: Option<String>,
 }
 
+impl Notes for Recordings {
+    fn take_down(&mut self, tick: &Arc<Tick>, note: impl FnOnce() -> Note) {
+        self.running.take_down(tick, note);
+    }
+}
+
 impl Recordings {
     pub(super) fn new(running: Option<Recorder>) -> Self {
         Self { running, ..Self::default() }
-    }
-
-    /// Hands a tick over.
-    pub(super) fn push(&mut self, tick: &Arc<Tick>, note: Note) {
-        if let Some(r) = &mut self.running {
-            r.push(tick, note);
-        }
     }
 
     /// Starts, with what is in memory first, or stops; what to tell the user.

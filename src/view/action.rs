@@ -1,6 +1,6 @@
 //! What a user can do. Keys map to actions in `keymap`, `update` carries them out.
 
-use crate::analysis::outline::Goal;
+use crate::playback::timeline::Goal;
 
 /// A key, free of any terminal library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

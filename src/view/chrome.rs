@@ -11,7 +11,9 @@ use super::table::tone_of;
 use super::vm::{Area, Line, LineStyle, Tone, Vm};
 use super::{scrub, text, units};
 use crate::analysis::Analysis;
-use crate::diagnose::{Confidence, Finding, Severity, blind};
+use crate::diagnose::blind;
+use crate::diagnose::{Confidence, Finding, Severity};
+use crate::playback::timeline::{Judged, Showing};
 use crate::sample::tick::Tick;
 use crate::sample::time::{MonoNs, Seq};
 use crate::sample::{Signal, SignalStatus};
@@ -46,7 +48,7 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
             parts.push((1, format!("{} tick{s} lost", gap.ticks), Tone::Warn));
         }
     }
-    if let Some(since) = v.reel.as_ref().and_then(|r| r.since) {
+    if let Judged::Since(since) = v.timeline.judged() {
         let clock = clock_time(since, &v.tz);
         parts.push((1, format!("findings only from {clock} on"), Tone::Warn));
     }
@@ -57,9 +59,12 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
     if v.link == Link::Slow {
         parts.push((1, "slow link".to_owned(), Tone::Warn));
     }
-    let clock = cx.map_or(String::new(), |c| match v.reel {
-        Some(_) => format!("{} {}", day(c.now.tick.wall, c.tz), c.clock(c.now.tick.wall)),
-        None => c.clock(c.now.tick.wall),
+    let clock = cx.map_or(String::new(), |c| {
+        let clock = c.clock(c.now.tick.wall);
+        if v.timeline.has_present() {
+            return clock;
+        }
+        format!("{} {clock}", day(c.now.tick.wall, c.tz))
     });
     // Drop what matters least until the rest fits.
     let need = |p: &[(u8, String, Tone)]| -> usize {
@@ -103,11 +108,11 @@ fn mode_text(a: &Analysis, v: &ViewState) -> (String, Tone) {
         units::age(d)
     };
     let speed = format!("{}x", v.play.speed);
-    if let Some(r) = &v.reel {
-        return match (r.seeking, v.play.on) {
-            (true, _) => ("REPLAY seeking".to_owned(), Tone::Accent),
-            (_, true) => (format!("REPLAY {speed}"), Tone::Strong),
-            (_, false) => ("REPLAY paused".to_owned(), Tone::Warn),
+    if let Some(showing) = v.timeline.showing(v.play.on) {
+        return match showing {
+            Showing::Seeking => ("REPLAY seeking".to_owned(), Tone::Accent),
+            Showing::Playing => (format!("REPLAY {speed}"), Tone::Strong),
+            Showing::Paused => ("REPLAY paused".to_owned(), Tone::Warn),
         };
     }
     match (&v.flow, v.when) {
@@ -152,7 +157,7 @@ pub(super) enum Slot {
 
 /// The timeline: what was found when, and where we are.
 pub(super) fn timeline(a: &Analysis, cx: &Cx<'_>, v: &ViewState, w: u16) -> Line {
-    if let Some(line) = v.reel.as_ref().and_then(|r| scrub::line(a, cx, v, r, w)) {
+    if let Some(line) = scrub::line(a, cx, v, w) {
         return line;
     }
     let newest = a.latest().map_or(cx.mono(), |m| m.tick.mono);
@@ -162,7 +167,7 @@ pub(super) fn timeline(a: &Analysis, cx: &Cx<'_>, v: &ViewState, w: u16) -> Line
     let span = SPANS.into_iter().find(|s| *s >= span).unwrap_or(86_400);
     let b = Buckets::new(newest, Duration::from_secs(span), a.host().interval, n);
     let mut slots = slots(a, cx, &b);
-    let marked = v.marks.iter().filter_map(|m| a.history().get(m.seq));
+    let marked = v.timeline.marks().iter().filter_map(|m| a.history().get(m.seq));
     for at in marked.filter_map(|m| b.index(m.tick.mono)) {
         if let Some(slot) = slots.get_mut(at) {
             *slot = Slot::Mark;

@@ -11,7 +11,7 @@ use super::state::{Cursor, Focus, Mode, PaneId, RowKey, ViewState};
 use super::update::{focus, update};
 use super::vm::Size;
 use crate::analysis::Analysis;
-use crate::analysis::outline::Goal;
+use crate::playback::timeline::Goal;
 
 /// The left button was pressed at a column and row.
 pub fn click(v: &mut ViewState, a: &Analysis, size: Size, x: u16, y: u16) -> Option<Effect> {
@@ -20,7 +20,7 @@ pub fn click(v: &mut ViewState, a: &Analysis, size: Size, x: u16, y: u16) -> Opt
     }
     let cx = shown(a, v)?;
     let p = places(size, v, cx.now.findings.active.len());
-    if let (Some(area), Some(o)) = (p.timeline, v.reel.as_ref().and_then(|r| r.outline.as_ref()))
+    if let (Some(area), Some(o)) = (p.timeline, v.timeline.outline())
         && area.contains(x, y)
     {
         return scrub::tick_at(o, area.w, x - area.x).map(|t| Effect::Seek(Goal::Tick(t)));

@@ -82,13 +82,13 @@ fn outside_detail(v: &ViewState) -> bool {
     !in_detail(v)
 }
 fn not_live(v: &ViewState) -> bool {
-    v.when != When::Live && v.reel.is_none()
+    v.when != When::Live && v.timeline.has_present()
 }
 fn in_past(v: &ViewState) -> bool {
-    v.reel.is_some() || matches!(v.when, When::Rewound(_))
+    v.in_past()
 }
 fn has_marks(v: &ViewState) -> bool {
-    v.reel.is_some() || !v.marks.is_empty()
+    v.timeline.may_have_marks()
 }
 fn recording(v: &ViewState) -> bool {
     v.rec.is_some()
@@ -290,8 +290,7 @@ pub fn hints(v: &ViewState) -> Vec<(String, &'static str)> {
         let (Some((rank, word)), Some(key)) = (b.hint, b.keys.first()) else { continue };
         let word = match (b.action, v.when) {
             (Action::Freeze, _) if v.play.on => "pause",
-            (Action::Freeze, When::Rewound(_)) => "play",
-            (Action::Freeze, _) if v.reel.is_some() => "play",
+            (Action::Freeze, _) if v.in_past() => "play",
             (Action::Freeze, When::Frozen(_)) => "resume",
             (Action::Record, _) if v.rec.is_some() => "stop recording",
             _ => word,

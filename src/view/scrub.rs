@@ -3,12 +3,12 @@
 
 use super::chrome::Slot;
 use super::context::{Cx, clock_minutes};
-use super::state::{Reel, ViewState};
+use super::state::ViewState;
 use super::text;
 use super::vm::{Line, Tone};
 use crate::analysis::Analysis;
-use crate::analysis::outline::{Outline, Sign, Weight};
 use crate::diagnose::Severity;
+use crate::playback::timeline::{Outline, Sign, Weight};
 use crate::sample::time::WallNs;
 
 /// Columns beside the line: a time at each end.
@@ -46,9 +46,9 @@ pub fn tick_at(o: &Outline, w: u16, x: u16) -> Option<u64> {
     Some(t.tick + (t.ticks.saturating_sub(1) as f64 * share.clamp(0.0, 1.0)) as u64)
 }
 
-/// The line; `None` until the recording has been looked through.
-pub(super) fn line(a: &Analysis, cx: &Cx<'_>, v: &ViewState, r: &Reel, w: u16) -> Option<Line> {
-    let o = r.outline.as_deref()?;
+/// The line; `None` where memory is all that is known.
+pub(super) fn line(a: &Analysis, cx: &Cx<'_>, v: &ViewState, w: u16) -> Option<Line> {
+    let o = v.timeline.outline()?;
     let scale = Scale::new(o, w)?;
     let here = o.place(cx.now.tick.seq.0, Some(cx.mono()));
     let cursor = here.map(|at| scale.column(at));

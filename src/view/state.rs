@@ -1,17 +1,16 @@
 //! `ViewState`: what the user chose. Everything else on the screen follows from ticks.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
 use super::filter::Filter;
 use super::series::WaitLog;
-use crate::analysis::outline::Outline;
 use crate::diagnose::RuleId;
+use crate::playback::timeline::Timeline;
 use crate::sample::subject::{CpuId, DiskId, SockId, Subject, TaskId};
-use crate::sample::time::{MonoNs, Seq, WallNs};
+use crate::sample::time::{MonoNs, Seq};
 
 /// Names a pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -297,31 +296,6 @@ impl Default for Play {
     }
 }
 
-/// A recording on the screen.
-#[derive(Clone, Debug, Default)]
-pub struct Reel {
-    /// How it is called. Raw.
-    pub name: String,
-    /// All of it at a glance, once it has been looked through.
-    pub outline: Option<Arc<Outline>>,
-    /// Ticks that are known of.
-    pub len: u64,
-    /// What was before this is not judged yet: findings may begin earlier, or be missing.
-    pub since: Option<WallNs>,
-    /// A place was asked for and is not here yet.
-    pub seeking: bool,
-    /// The finding for which a place was asked for: rule and subject.
-    pub want: Option<(String, String)>,
-}
-
-impl Reel {
-    /// Number of ticks.
-    #[must_use]
-    pub fn ticks(&self) -> u64 {
-        self.len
-    }
-}
-
 /// How the link to the terminal does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Link {
@@ -364,15 +338,6 @@ pub struct Rec {
     pub state: RecState,
 }
 
-/// A mark that the user has put into the recording that is being made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UserMark {
-    /// The tick before it.
-    pub seq: Seq,
-    /// Its text.
-    pub name: String,
-}
-
 /// How a recording does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecState {
@@ -397,8 +362,8 @@ pub struct ViewState {
     pub when: When,
     /// How what is past is played.
     pub play: Play,
-    /// The recording, where there is one.
-    pub reel: Option<Reel>,
+    /// What there is beyond memory.
+    pub timeline: Timeline,
     /// What the keys mean.
     pub mode: Mode,
     /// Detail views that are open, outermost first.
@@ -415,8 +380,6 @@ pub struct ViewState {
     pub flow: Flow,
     /// The recording that is being made.
     pub rec: Option<Rec>,
-    /// Marks of the user, oldest first.
-    pub marks: Vec<UserMark>,
     /// For times of day.
     pub tz: TimeZone,
     /// Waits per tick, folded for the heat map.
@@ -439,7 +402,7 @@ impl ViewState {
             layout: Layout::Overview,
             when: When::Live,
             play: Play::default(),
-            reel: None,
+            timeline: Timeline::default(),
             mode: Mode::Normal,
             details: Vec::new(),
             panes: super::panes::PANES.iter().map(|p| PaneState::new(p.id())).collect(),
@@ -448,7 +411,6 @@ impl ViewState {
             link: Link::Fast,
             flow: Flow::Ticking,
             rec: None,
-            marks: Vec::new(),
             tz,
             waits: WaitLog::default(),
         }
@@ -462,6 +424,11 @@ impl ViewState {
     /// The same, to change it.
     pub fn pane_mut(&mut self, id: PaneId) -> Option<&mut PaneState> {
         self.panes.iter_mut().find(|p| p.id == id)
+    }
+    /// Is it the past that is shown, which plays? The present is frozen, if anything.
+    #[must_use]
+    pub fn in_past(&self) -> bool {
+        !self.timeline.has_present() || matches!(self.when, When::Rewound(_))
     }
     /// The moment that is shown, given the newest.
     #[must_use]

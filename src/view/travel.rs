@@ -1,6 +1,6 @@
 //! Through time: by ticks, seconds, to findings, marks and times of day. One control for the
-//! minutes in memory and for a recording: where the goal lies in memory it is shown at once,
-//! else the player is asked for it.
+//! minutes in memory and for what the timeline knows beyond them: where the goal lies in memory
+//! it is shown at once, else it is asked for.
 
 use jiff::tz::TimeZone;
 
@@ -8,8 +8,9 @@ use super::action::{Effect, TimeStep};
 use super::state::{FindingKey, Focus, ViewState, When};
 use super::update::{focus, notify};
 use crate::analysis::Analysis;
-use crate::analysis::outline::{Goal, Outline};
+use crate::metrics::history;
 use crate::moment::Moment;
+use crate::playback::timeline::Goal;
 use crate::sample::time::{MonoNs, Seq, WallNs};
 
 /// Goes to another moment.
@@ -17,35 +18,29 @@ pub(super) fn travel(v: &mut ViewState, a: &Analysis, step: TimeStep) -> Option<
     let (latest, first) = (a.latest()?.tick.seq, a.oldest()?.tick.seq);
     let here = v.shown(latest).max(first);
     match step {
-        TimeStep::TickBack => match a.history().before(here).filter(|m| m.tick.seq >= first) {
-            Some(m) => show(v, a, m.tick.seq),
-            None => beyond(v, a, here.0.checked_sub(1).map(Goal::Tick), "oldest moment in memory"),
-        },
-        TimeStep::TickForward => match a.history().after(here) {
-            Some(m) => show(v, a, m.tick.seq),
-            None => beyond(v, a, Some(Goal::Tick(here.0 + 1)), "now"),
-        },
+        TimeStep::TickBack => {
+            let near = a.history().before(here).filter(|m| m.tick.seq >= first);
+            let far = v.timeline.before(here).map_err(Some);
+            tick(v, a, near, far)
+        }
+        TimeStep::TickForward => {
+            let far = v.timeline.after(here);
+            tick(v, a, a.history().after(here), far)
+        }
         TimeStep::Seconds(s) => {
             let ns = i64::from(s) * 1_000_000_000;
-            match seconds_away(a, here, first, ns) {
-                Some(seq) => show(v, a, seq),
-                None if v.reel.is_some() => beyond(v, a, Some(Goal::Away { from: here.0, ns }), ""),
-                None if s < 0 => {
-                    let _ = show(v, a, first);
-                    if here == first && first < latest {
-                        notify(v, a, "oldest moment in memory");
-                    }
-                    None
-                }
-                None => show(v, a, latest),
+            let effect = away(v, a, (here, first, latest), ns);
+            if s < 0 && effect.is_none() && here == first && first < latest {
+                notify(v, a, "oldest moment in memory");
             }
+            effect
         }
-        TimeStep::Start => match v.reel {
-            Some(_) => goal(v, a, Goal::Tick(0)),
+        TimeStep::Start => match v.timeline.start() {
+            Some(start) => goal(v, a, start),
             None => show(v, a, first),
         },
-        TimeStep::End => match v.reel {
-            Some(_) => goal(v, a, Goal::End),
+        TimeStep::End => match v.timeline.end() {
+            Some(end) => goal(v, a, end),
             None => show(v, a, latest),
         },
         TimeStep::FindingBack => to_finding(v, a, here, true),
@@ -72,25 +67,22 @@ fn goal(v: &mut ViewState, a: &Analysis, goal: Goal) -> Option<Effect> {
     Some(Effect::Seek(goal))
 }
 
-/// Where memory ends: of a recording there is more.
-fn beyond(v: &mut ViewState, a: &Analysis, to: Option<Goal>, says: &str) -> Option<Effect> {
-    match (&v.reel, to) {
-        (Some(r), Some(Goal::Tick(t))) if t >= r.ticks() => {
-            notify(v, a, "end of the recording");
-            None
-        }
-        (Some(_), Some(to)) => Some(Effect::Seek(to)),
-        (Some(_), None) => {
-            notify(v, a, "start of the recording");
-            None
-        }
-        (None, _) => {
-            if !says.is_empty() && says != "now" {
-                notify(v, a, says.to_owned());
-            }
-            None
-        }
+/// To the next tick: in memory, else to what is beyond it, else a word on why there is none.
+fn tick(
+    v: &mut ViewState,
+    a: &Analysis,
+    near: Option<&history::Moment>,
+    far: Result<Goal, Option<&'static str>>,
+) -> Option<Effect> {
+    if let Some(m) = near {
+        return show(v, a, m.tick.seq);
     }
+    match far {
+        Ok(goal) => return Some(Effect::Seek(goal)),
+        Err(Some(why)) => notify(v, a, why),
+        Err(None) => {}
+    }
+    None
 }
 
 /// The tick in memory nearest to `ns` away, at least one tick.
@@ -99,7 +91,7 @@ fn seconds_away(a: &Analysis, here: Seq, first: Seq, ns: i64) -> Option<Seq> {
     let want = MonoNs(m.tick.mono.0.saturating_add_signed(ns));
     // The last one on this side of it, and the first beyond.
     let mut side = None;
-    let mut nearer = |m: &crate::metrics::history::Moment, beyond: bool| {
+    let mut nearer = |m: &history::Moment, beyond: bool| {
         let off = m.tick.mono.0.abs_diff(want.0);
         let before = side.replace((off, m.tick.seq));
         beyond.then(|| before.filter(|b| b.0 < off).map_or(m.tick.seq, |b| b.1))
@@ -116,16 +108,13 @@ fn seconds_away(a: &Analysis, here: Seq, first: Seq, ns: i64) -> Option<Seq> {
 /// To where the nearest finding began: in memory as it is judged now, elsewhere as the recorder
 /// saw it.
 fn to_finding(v: &mut ViewState, a: &Analysis, here: Seq, back: bool) -> Option<Effect> {
-    let near = onset(a, here, back, v.reel.is_some());
-    let far = v.reel.as_ref().and_then(|r| r.outline.as_ref()).and_then(|o| o.spell(here.0, back));
-    let far = far.filter(|s| {
+    let near = onset(a, here, back, v.timeline.reaches_back());
+    let far = v.timeline.spell(here, back).filter(|s| {
         near.as_ref().is_none_or(|n| if back { s.first > n.0.0 } else { s.first < n.0.0 })
     });
     if let Some(s) = far {
         let (first, want) = (s.first, (s.rule.clone(), s.subject.clone()));
-        if let Some(r) = &mut v.reel {
-            r.want = Some(want);
-        }
+        v.timeline.look_for(want);
         let effect = goal(v, a, Goal::Tick(first));
         if effect.is_none() {
             wanted(v, a);
@@ -133,14 +122,13 @@ fn to_finding(v: &mut ViewState, a: &Analysis, here: Seq, back: bool) -> Option<
         return effect;
     }
     let Some((seq, key)) = near else {
-        match (&v.reel, back) {
-            (Some(_), true) => notify(v, a, "no earlier finding in the recording"),
-            (Some(_), false) => notify(v, a, "no later finding in the recording"),
-            (None, true) => notify(v, a, "no earlier finding in memory"),
-            (None, false) => {
-                v.when = When::Live;
-                notify(v, a, "now");
-            }
+        if !back && v.timeline.has_present() {
+            v.when = When::Live;
+            notify(v, a, "now");
+        } else {
+            let which = if back { "earlier" } else { "later" };
+            let text = format!("no {which} finding in {}", v.timeline.extent());
+            notify(v, a, text);
         }
         return None;
     };
@@ -157,7 +145,7 @@ fn select(v: &mut ViewState, key: FindingKey) {
 
 /// The finding for which the recorder's word was followed, if it is found there.
 pub(super) fn wanted(v: &mut ViewState, a: &Analysis) {
-    let Some((rule, subject)) = v.reel.as_mut().and_then(|r| r.want.take()) else { return };
+    let Some((rule, subject)) = v.timeline.take_wanted() else { return };
     let Some(now) = a.latest().and_then(|l| a.at(v.shown(l.tick.seq))) else { return };
     let same = |f: &&std::sync::Arc<crate::diagnose::Finding>| {
         f.rule.0 == rule && f.subject.to_string() == subject
@@ -168,18 +156,11 @@ pub(super) fn wanted(v: &mut ViewState, a: &Analysis) {
 }
 
 fn to_mark(v: &mut ViewState, a: &Analysis, here: Seq, back: bool) -> Option<Effect> {
-    let mark = if let Some(r) = &v.reel {
-        r.outline.as_ref().and_then(|o| o.mark(here.0, back)).map(|p| (p.tick, &p.text))
-    } else {
-        let mut known = v.marks.iter().filter(|m| a.at(m.seq).is_some());
-        let mark = if back { known.rfind(|m| m.seq < here) } else { known.find(|m| m.seq > here) };
-        mark.map(|m| (m.seq.0, &m.name))
-    };
-    let Some((tick, text)) = mark else {
+    let mark = v.timeline.mark(here, back, |seq| a.at(seq).is_some());
+    let Some((tick, text)) = mark.map(|(tick, text)| (tick, format!("mark: {text}"))) else {
         notify(v, a, if back { "no earlier mark" } else { "no later mark" });
         return None;
     };
-    let text = format!("mark: {text}");
     notify(v, a, text);
     goal(v, a, Goal::Tick(tick))
 }
@@ -203,28 +184,32 @@ pub(super) fn to_time(
     if let Moment::Relative(ns) = to {
         return away(v, a, (here.tick.seq, first.tick.seq, latest.tick.seq), ns);
     }
-    let outline = v.reel.as_ref().and_then(|r| r.outline.clone());
     let memory = (first.tick.wall, latest.tick.wall);
-    let range = outline.as_deref().and_then(walls).unwrap_or(memory);
-    let wall = to.resolve(here.tick.wall, range, tz);
-    if wall.0 >= memory.0.0 && wall.0 <= memory.1.0 || v.reel.is_none() {
-        let seq = within(a, wall, to.end(wall)).unwrap_or(first.tick.seq);
-        return show(v, a, seq);
+    let range = v.timeline.walls().unwrap_or(memory);
+    let from = to.resolve(here.tick.wall, range, tz);
+    let end = to.end(from);
+    let in_memory = from.0 >= memory.0.0 && from.0 <= memory.1.0;
+    match v.timeline.within(from, end).filter(|_| !in_memory) {
+        Some(beyond) => Some(Effect::Seek(beyond)),
+        None => show(v, a, within(a, from, end).unwrap_or(first.tick.seq)),
     }
-    Some(Effect::Seek(Goal::Within(wall, to.end(wall))))
 }
 
-/// So many ns from here; as far as memory goes where there is no recording.
+/// So many ns from here; as far as memory goes where nothing is beyond it.
 fn away(
     v: &mut ViewState,
     a: &Analysis,
     (here, first, latest): (Seq, Seq, Seq),
     ns: i64,
 ) -> Option<Effect> {
-    match seconds_away(a, here, first, ns) {
-        _ if ns == 0 => None,
-        Some(seq) => show(v, a, seq),
-        None if v.reel.is_some() => Some(Effect::Seek(Goal::Away { from: here.0, ns })),
+    if ns == 0 {
+        return None;
+    }
+    if let Some(seq) = seconds_away(a, here, first, ns) {
+        return show(v, a, seq);
+    }
+    match v.timeline.away(here, ns) {
+        Some(beyond) => Some(Effect::Seek(beyond)),
         None => show(v, a, if ns < 0 { first } else { latest }),
     }
 }
@@ -241,12 +226,6 @@ fn within(a: &Analysis, from: WallNs, to: WallNs) -> Option<Seq> {
         before = Some(m.tick.seq);
     }
     before
-}
-
-/// Wall clocks of the recording's first and last tick.
-fn walls(o: &Outline) -> Option<(WallNs, WallNs)> {
-    let (first, last) = (o.stretches.first()?, o.stretches.last()?);
-    Some((first.wall, WallNs(last.wall.0.saturating_add(last.to - last.from))))
 }
 
 /// The nearest tick before or after `here` in which a finding is new. `later`: what memory

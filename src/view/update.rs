@@ -13,7 +13,7 @@ use super::layout::{PaneArea, focused_pane, in_overview, places};
 use super::panes::{self, PANES, PaneCx};
 use super::state::{
     Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, PaneId,
-    SORT_HOLD, SPEEDS, Sort, SortHold, UserMark, ViewState, When,
+    SORT_HOLD, SPEEDS, Sort, SortHold, ViewState, When,
 };
 use super::table::HIDDEN;
 use super::vm::{FrameKind, Size, to_text};
@@ -25,8 +25,6 @@ use crate::sample::time::Seq;
 const MAX_DETAILS: usize = 8;
 /// Longest filter, characters.
 const MAX_FILTER: usize = 200;
-/// Marks that can be gone to; the oldest are forgotten.
-const MAX_MARKS: usize = 200;
 /// Longest time, characters.
 const MAX_TIME: usize = 40;
 /// How long a message stays.
@@ -116,10 +114,7 @@ pub fn notify(v: &mut ViewState, a: &Analysis, text: impl Into<String>) {
 /// A mark was put into the recording, behind the newest tick.
 pub fn marked(v: &mut ViewState, a: &Analysis, name: &str) {
     let Some(latest) = a.latest() else { return };
-    if v.marks.len() >= MAX_MARKS {
-        v.marks.remove(0);
-    }
-    v.marks.push(UserMark { seq: latest.tick.seq, name: name.to_owned() });
+    v.timeline.add_mark(latest.tick.seq, name);
     let past = if v.when == When::Live { "" } else { ": the present, not the moment shown" };
     let text = format!("marked {} as {name}{past}", clock(latest.tick.wall, &v.tz));
     notify(v, a, text);
@@ -132,7 +127,7 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
         Action::Suspend => return Some(Effect::Suspend),
         Action::Repaint => return Some(Effect::Repaint),
         Action::Record => return Some(Effect::Record),
-        Action::Mark if v.reel.is_some() => {
+        Action::Mark if !v.timeline.has_present() => {
             notify(v, a, "marks go into a live recording, not into a replayed one");
         }
         Action::Mark => return Some(Effect::Mark),
@@ -185,7 +180,7 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
 
 /// Stops or goes on. What is past plays from where it is; the present is frozen.
 fn freeze(v: &mut ViewState, a: &Analysis) {
-    if v.reel.is_some() || matches!(v.when, When::Rewound(_)) {
+    if v.in_past() {
         v.play.on = !v.play.on;
         return;
     }
@@ -206,7 +201,7 @@ pub fn advance(v: &mut ViewState, a: &Analysis) -> bool {
     let Some(latest) = a.latest() else { return false };
     let Some(next) = a.history().after(v.shown(latest.tick.seq)) else { return false };
     let _ = travel::show(v, a, next.tick.seq);
-    if v.when == When::Live && v.reel.is_none() {
+    if v.when == When::Live && v.timeline.has_present() {
         v.play.on = false;
     }
     true

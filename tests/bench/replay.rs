@@ -16,11 +16,12 @@ use std::time::Duration;
 use stallscope::analysis::Analysis;
 use stallscope::clock;
 use stallscope::diagnose::Engine;
+use stallscope::playback::outline::outline;
+use stallscope::playback::player::{Origin, Player};
+use stallscope::playback::seek::Judge;
+use stallscope::playback::tape::Tape;
 use stallscope::recording::tools::export::copy;
 use stallscope::recording::{FindingNote, Note, Reader, Writer};
-use stallscope::replay::Judge;
-use stallscope::replay::outline::outline;
-use stallscope::replay::player::{Origin, Player};
 use stallscope::sample::cpu::{CpuSample, CpuTimes};
 use stallscope::sample::sockets::{
     InetRows, NetnsTable, Proto, SockState, SockTimer, SocketsSample, TcpInfo, map_v4,
@@ -29,7 +30,6 @@ use stallscope::sample::subject::{CpuId, NetnsId};
 use stallscope::sample::tick::{HostInfo, Tick};
 use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
 use stallscope::sample::{Samples, Stamped};
-use stallscope::source::replay::Tape;
 
 fn main() {
     let file = std::env::args().skip(1).find(|a| !a.starts_with("--"));
@@ -75,7 +75,7 @@ fn without_trailer(file: &Path, size: u64) {
     let all = (0..21).map(|_| {
         let begun = clock::mono();
         let origin = Origin::File(torn.clone());
-        let mut player = Player::open(origin, "bench".into(), false).unwrap();
+        let mut player = Player::open(origin, false).unwrap();
         player.glance(0).unwrap();
         clock::mono().since(begun)
     });

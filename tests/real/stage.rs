@@ -9,10 +9,10 @@ use stallscope::clock;
 use stallscope::diagnose::rules::RULES;
 use stallscope::diagnose::{Engine, Finding, Findings, Severity};
 use stallscope::metrics::history::DEFAULT_BUDGET;
+use stallscope::playback::tape::{Played, Tape};
 use stallscope::recording::Reader;
 use stallscope::report::json;
 use stallscope::sample::time::WallNs;
-use stallscope::source::replay::{Played, Tape};
 
 use crate::kit::gate::{Place, beside, lab};
 use crate::kit::net::Pair;

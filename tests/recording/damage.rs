@@ -6,9 +6,9 @@
 //! `STALLSCOPE_DAMAGE=full cargo test --release --test recording damage`. The kills of a live
 //! recorder are in `tests/record/kill.rs` (`STALLSCOPE_KILLS=1000`).
 
+use stallscope::playback::player::{Next, Origin, Player};
 use stallscope::recording::ReadError;
 use stallscope::recording::file::format::{BlockHeader, HEADER, Kind};
-use stallscope::replay::player::{Next, Origin, Player};
 use stallscope::sample::time::Seq;
 
 use super::{Dice, Script, open, readable, readable_texts, recording, script, text};
@@ -155,7 +155,7 @@ fn a_replay_that_begins_in_a_damaged_group_begins_beside_it() {
             file[at + HEADER + 10] ^= 1;
         }
         std::fs::write(&path, file).unwrap();
-        let mut player = Player::open(Origin::File(path.clone()), "x".into(), false).unwrap();
+        let mut player = Player::open(Origin::File(path.clone()), false).unwrap();
         let shown = player.glance(tick).and_then(|(run, _)| Some(run.latest()?.tick.seq.0));
         assert_eq!(shown, near, "{hurt:?}");
     }
@@ -175,7 +175,7 @@ fn a_long_hole_is_passed_over_some_ticks_at_a_time() {
         file[at + HEADER + 10] ^= 1;
     }
     std::fs::write(&path, file).unwrap();
-    let mut player = Player::open(Origin::File(path), "x".into(), false).unwrap();
+    let mut player = Player::open(Origin::File(path), false).unwrap();
     let mut later = 0;
     let tick = loop {
         match player.next(Seq(59)) {

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::{Engine, RULES};
+use stallscope::playback::outline::outline;
+use stallscope::playback::seek::Judge;
+use stallscope::playback::tape::{Played, Tape};
 use stallscope::recording::tools::export::{copy, redacted};
 use stallscope::recording::tools::info::Info;
 use stallscope::recording::{Note, ReadAt, Reader, Writer};
-use stallscope::replay::Judge;
-use stallscope::replay::outline::outline;
 use stallscope::sample::tick::{HostInfo, Tick};
 use stallscope::sample::time::WallNs;
-use stallscope::source::replay::{Played, Tape};
 
 use crate::support::{BUDGET, Recorded, all, long, reader, record};
 

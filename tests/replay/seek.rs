@@ -1,8 +1,8 @@
 //! Going to a moment gives what playing from the beginning gives.
 
 use stallscope::diagnose::Engine;
-use stallscope::replay::Judge;
-use stallscope::source::replay::Tape;
+use stallscope::playback::seek::Judge;
+use stallscope::playback::tape::Tape;
 
 use crate::support::{all, long, reader, same};
 

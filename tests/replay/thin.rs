@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::Engine;
+use stallscope::playback::outline::outline;
+use stallscope::playback::tape::{Played, Tape};
 use stallscope::recording::tools::thin::{Thinning, Tier, Tiers};
-use stallscope::replay::outline::outline;
 use stallscope::sample::tick::{HostInfo, Tick};
-use stallscope::source::replay::{Played, Tape};
 
 use crate::support::{BUDGET, Recorded, all, incidents, long, reader, record, run_of, same};
 
@@ -159,7 +159,7 @@ fn the_line_of_time_goes_on() {
     let (made, ticks) = long();
     let bytes = thinned(&record(&made.host, &ticks[..300]));
     let o = outline(&mut reader(&bytes));
-    assert!(o.posts.iter().all(|p| p.sign != stallscope::analysis::outline::Sign::Hole));
+    assert!(o.posts.iter().all(|p| p.sign != stallscope::playback::timeline::Sign::Hole));
     assert_eq!(o.ticks, kept(&ticks[..300]).len() as u64);
     assert!(!o.spells.is_empty());
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::clock;
 use crate::exit::Stop;
 use crate::moment::Moment;
+use crate::playback::player::Origin;
 use crate::recording::file::SEARCH;
 use crate::recording::{ReadAt as _, ReadError, Reader, Spool};
-use crate::replay::player::Origin;
 use crate::sample::time::WallNs;
 
 /// How often a pipe is looked at until there is a first block.

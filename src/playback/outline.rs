@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::analysis::outline::{Outline, Post, Sign, Spell, Stretch, Weight};
+use super::timeline::{Outline, Post, Sign, Spell, Stretch, Weight};
 use crate::recording::file::index::{GroupFinding, GroupIndex, RemarkAt};
 use crate::recording::{Gathered, Reader, Remark, Stamp};
 use crate::sample::time::Seq;

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::tape::{Played, Tape};
 use crate::analysis::Analysis;
 use crate::diagnose::blind::{self, BlindSpot, blind_spots};
 use crate::diagnose::{Engine, Finding};
@@ -12,7 +13,7 @@ use crate::metrics::coverage::coverage;
 use crate::metrics::history::DEFAULT_BUDGET;
 use crate::recording::file::damage::Damage;
 use crate::sample::time::{MonoNs, WallNs};
-use crate::source::replay::{Played, Tape};
+use crate::session::Session;
 
 /// Findings that are kept of what came and went.
 const MAX_OVER: usize = 10_000;
@@ -42,19 +43,18 @@ pub fn whole(tape: &mut Tape) -> Option<Whole> {
     let mut ended: Vec<Arc<Finding>> = Vec::new();
     let mut first: Option<MonoNs> = None;
     let (mut ticks, mut before, mut first_wall) = (0, Duration::ZERO, None);
-    let mut run: Option<Analysis> = None;
+    let mut run: Option<Session> = None;
     let mut youngest: Option<Arc<Finding>> = None;
     let mut lost = Vec::new();
     let mut blind = Vec::new();
     loop {
         match tape.play() {
             Played::Segment(host) => {
-                if let Some(old) =
-                    run.replace(Analysis::new(host, Engine::default(), DEFAULT_BUDGET))
-                {
-                    before += spent(&old, first);
-                    close(&old, &mut ended);
-                    if let Some(last) = old.latest() {
+                let fresh = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
+                if let Some(old) = run.replace(Session::new(fresh)) {
+                    before += spent(old.run(), first);
+                    close(old.run(), &mut ended);
+                    if let Some(last) = old.run().latest() {
                         blind::merge(&mut blind, blind_spots(&coverage(&last.tick.health)));
                     }
                 }
@@ -66,7 +66,7 @@ pub fn whole(tape: &mut Tape) -> Option<Whole> {
                 first_wall.get_or_insert(tick.wall);
                 ticks += 1;
                 run.push(tick);
-                let Some(now) = run.latest() else { continue };
+                let Some(now) = run.run().latest() else { continue };
                 let cleared = &now.findings.cleared;
                 let known =
                     |f: &&Arc<Finding>| !youngest.as_ref().is_some_and(|y| Arc::ptr_eq(y, f));
@@ -82,7 +82,8 @@ pub fn whole(tape: &mut Tape) -> Option<Whole> {
             Played::End => break,
         }
     }
-    if let Some(analysis) = run.filter(|_| ticks > 0) {
+    if let Some(run) = run.filter(|_| ticks > 0) {
+        let analysis = run.into_run();
         let duration = before + spent(&analysis, first);
         if let Some(last) = analysis.latest() {
             let remembered =

@@ -1,4 +1,4 @@
-//! A recording as a source: its ticks, in order or from anywhere, as the live source gave them.
+//! A recording as a tape: its ticks, in order or from anywhere, as the live source gave them.
 //!
 //! Time comes out of the ticks. What a live run does not have is made to look like what it
 //! does: a tick's number is its place in the file, so that it is unique over all segments, and

@@ -12,18 +12,17 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::Judge;
 use super::outline::outline;
+use super::seek::Judge;
+use super::tape::{Played, Tape};
+use super::timeline::{Goal, Judged, Outline};
 use crate::analysis::Analysis;
-pub use crate::analysis::outline::Goal;
-use crate::analysis::outline::Outline;
 use crate::diagnose::Engine;
 use crate::recording::file::source::{Inode, inode, inode_at, open};
 use crate::recording::{ReadAt, ReadError, Reader, Spool};
 use crate::rights::{self, Duty};
 use crate::sample::tick::{HostInfo, Tick};
 use crate::sample::time::{MonoNs, Seq, WallNs};
-use crate::source::replay::{Played, Tape};
 
 /// Ticks before a place that give it rates: the first picture.
 const GLANCE: u64 = 1;
@@ -92,15 +91,6 @@ struct Source {
     inode: Option<Inode>,
 }
 
-/// How much of the recording the findings rest on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
-    /// As if played from the beginning.
-    Whole,
-    /// What was before this time is not known yet.
-    Since(WallNs),
-}
-
 /// An answer of the thread.
 pub enum Answer {
     /// The timeline.
@@ -141,8 +131,6 @@ pub enum Next {
 
 /// The console's end.
 pub struct Player {
-    /// How the recording is called.
-    pub name: String,
     /// Answers, to be taken and waited for.
     pub answers: Option<UnboundedReceiver<Answer>>,
     tape: Tape,
@@ -161,7 +149,7 @@ impl Player {
     ///
     /// # Errors
     /// When it is no recording, or there is no thread to be had.
-    pub fn open(origin: Origin, name: String, follow: bool) -> Result<Self, ReadError> {
+    pub fn open(origin: Origin, follow: bool) -> Result<Self, ReadError> {
         let source = origin.source()?;
         let (tape, reader) = source.readers()?;
         let (questions, inbox) = channel();
@@ -173,7 +161,6 @@ impl Player {
             Worker { judge, inbox, out, follow, bytes, told: 0, wanted: None }.run();
         })?;
         Ok(Self {
-            name,
             answers: Some(answers),
             tape,
             questions,

@@ -20,15 +20,15 @@
 //! Every segment is a run of its own: nothing that was true before a reboot is known to be true
 //! after it.
 
-pub mod outline;
-pub mod player;
-pub mod whole;
+use std::sync::Arc;
 
+use super::tape::{Played, Tape};
 use crate::analysis::{Analysis, Checkpoint};
 use crate::diagnose::Engine;
 use crate::metrics::MIN_SPAN;
 use crate::metrics::history::{DEFAULT_BUDGET, REACH, REACH_SAMPLES};
-use crate::source::replay::{Played, Tape};
+use crate::sample::tick::Tick;
+use crate::session::Session;
 
 /// Ticks between two checkpoints, at first.
 const STRIDE: u64 = 60;
@@ -62,7 +62,7 @@ pub struct Judge {
     engine: Engine,
     budget: usize,
     /// The pass: what it knows, and how far it is.
-    pass: Option<Analysis>,
+    pass: Option<Session>,
     at: u64,
     stones: Vec<Stone>,
     stride: u64,
@@ -105,13 +105,14 @@ impl Judge {
         while self.at < to {
             match self.tape.play() {
                 Played::Segment(host) => {
-                    self.pass = Some(Analysis::new(host, self.engine.clone(), self.budget));
+                    let run = Analysis::new(host, self.engine.clone(), self.budget);
+                    self.pass = Some(Session::new(run));
                     continue;
                 }
                 Played::Tick(tick) => {
                     let host = || self.tape.host(self.tape.segment(self.at).unwrap_or(0));
                     let fresh = || Analysis::new(host(), self.engine.clone(), self.budget);
-                    self.pass.get_or_insert_with(fresh).push(tick);
+                    self.pass.get_or_insert_with(|| Session::new(fresh())).push(tick);
                 }
                 Played::Lost(_) => {}
                 Played::End => break,
@@ -130,7 +131,7 @@ impl Judge {
         if tick == 0 || self.tape.segment(tick) != self.tape.segment(tick - 1) {
             return;
         }
-        let state = pass.checkpoint();
+        let state = pass.run().checkpoint();
         let reach = self.reach(tick);
         self.stones.push(Stone { tick, reach, state });
         let bytes: usize = self.stones.iter().map(|s| s.state.bytes()).sum();
@@ -191,45 +192,45 @@ impl Judge {
             None => Analysis::new(host, self.engine.clone(), self.budget),
         };
         self.tape.seek(from);
-        loop {
-            if self.tape.at() == judged
-                && let Some(state) = &state
-            {
-                run.judge_from(state);
-            }
-            if self.tape.at() > tick {
-                break;
-            }
-            if stop() {
-                return None;
-            }
-            let judge = self.tape.at() >= judged;
-            match self.tape.play() {
-                Played::Tick(t) if judge => run.push(t),
-                Played::Tick(t) => run.observe(t),
-                Played::Segment(_) | Played::Lost(_) => {}
-                Played::End => break,
-            }
+        self.play_to(judged, stop, &mut |t| run.observe(t))?;
+        if let Some(state) = &state {
+            run.judge_from(state);
         }
+        let mut run = Session::new(run);
+        self.play_to(tick + 1, stop, &mut |t| run.push(t))?;
         // All from there on is lost: whoever plays from the beginning still sees what was before.
-        match judged.checked_sub(1).filter(|_| run.latest().is_none() && state.is_some()) {
+        match judged.checked_sub(1).filter(|_| run.run().latest().is_none() && state.is_some()) {
             Some(before) => self.exact(before, stop),
-            None => Some(run),
+            None => Some(run.into_run()),
         }
     }
 
     /// The run up to `tick`, judged by the last `back` ticks of its segment alone.
     pub fn quick(&mut self, tick: u64, back: u64) -> Option<Analysis> {
         let host = self.tape.host(self.tape.segment(tick)?);
-        let mut run = Analysis::new(host, self.engine.clone(), self.budget);
+        let mut run = Session::new(Analysis::new(host, self.engine.clone(), self.budget));
         self.tape.seek(tick.saturating_sub(back).max(self.tape.start(tick)));
-        while self.tape.at() <= tick {
+        self.play_to(tick + 1, &mut || false, &mut |t| run.push(t))?;
+        Some(run.into_run())
+    }
+
+    /// Plays what is left before tick `end`, all of one run. `None`: `stop` said so.
+    fn play_to(
+        &mut self,
+        end: u64,
+        stop: &mut dyn FnMut() -> bool,
+        take: &mut dyn FnMut(Arc<Tick>),
+    ) -> Option<()> {
+        while self.tape.at() < end {
+            if stop() {
+                return None;
+            }
             match self.tape.play() {
-                Played::Tick(t) => run.push(t),
+                Played::Tick(t) => take(t),
                 Played::Segment(_) | Played::Lost(_) => {}
                 Played::End => break,
             }
         }
-        Some(run)
+        Some(())
     }
 }
