@@ -1,4 +1,4 @@
-//! What an all-clear does not cover: what is there and was not looked at, most important first.
+//! What an all-clear does not cover: what is there and was not checked, most important first.
 //!
 //! A fault in there would not be found, so nobody may read "no findings" as "healthy". Counted
 //! among it is only what can hide a fault: a name that cannot be told, or a mean instead of a
@@ -13,7 +13,7 @@ use crate::text::sanitize;
 /// Blind spots that a sentence for people names; the rest is counted.
 pub const SHOWN: usize = 4;
 
-/// Something that was not looked at.
+/// Something that was not checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlindSpot {
     /// As shown: `4 network namespaces`.
@@ -33,7 +33,7 @@ pub struct BlindSpot {
     base: String,
 }
 
-/// Why it was not looked at, in a word; blind spots that lack the same are named together.
+/// Why it was not checked, in a word; blind spots that lack the same are named together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// A right, a module, a limit.
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!((spots[0].count, spots[1].count), (Some(4), None));
         assert_eq!(spots[1].reason, "not permitted");
 
-        all.push(Signal::missing("memory", "", "/proc/meminfo: gone", "mount /proc of the host"));
+        all.push(Signal::missing("memory", "", "/proc/meminfo: gone", "mount the host's /proc"));
         all.push(Signal::missing("cgroups", "", "x", ""));
         all.push(Signal::missing("psi", "", "x", ""));
         let spots = blind_spots(&all);
@@ -318,7 +318,7 @@ mod tests {
             ("run as root on the host", "1 network namespace needs root on the host"),
             ("grant CAP_SYS_ADMIN", "1 network namespace needs CAP_SYS_ADMIN"),
             ("start without --netns", "1 network namespace left out (--netns)"),
-            ("look at it again, or else", "1 network namespace not read in time"),
+            ("try again, or else", "1 network namespace not read in time"),
             ("", "1 network namespace not available"),
         ] {
             assert_eq!(clause(&blind_spots(&[spaces(1, remedy)]), SHOWN), says);

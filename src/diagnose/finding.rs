@@ -72,7 +72,7 @@ pub struct Evidence {
     pub unit: &'static str,
     /// The threshold that it crossed, in the same unit.
     pub threshold: Option<f64>,
-    /// A human-readable fragment: `5 RTOs fired (rto 6.53 s = 204 ms << 5)`.
+    /// A human-readable fragment: `5 consecutive RTOs (rto 6.53 s = 204 ms << 5)`.
     pub text: String,
 }
 
@@ -187,7 +187,7 @@ pub enum Verdict {
     Linger,
     /// The condition is not met; an active finding clears after the clear time.
     Ok,
-    /// Certainly over (data was acknowledged): clear at once.
+    /// Certainly over (data was acknowledged): clear immediately.
     Clear,
     /// An input is missing.
     Unknown(String),

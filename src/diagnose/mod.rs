@@ -100,7 +100,7 @@ impl Hold {
     pub const fn of(need: u32, of: u32) -> Self {
         Self { need, of, clear: 2 * of }
     }
-    /// Fires at once: the rule itself counts events. Clears after `clear` seconds of calm.
+    /// Fires immediately: the rule itself counts events. Clears after `clear` seconds of calm.
     #[must_use]
     pub const fn events(clear: u32) -> Self {
         Self { need: 0, of: 1, clear }
@@ -134,7 +134,7 @@ impl Verdicts {
     pub fn linger(&mut self, subject: Subject) {
         self.list.push((subject, Verdict::Linger));
     }
-    /// Certainly over: clear at once.
+    /// Certainly over: clear immediately.
     pub fn clear(&mut self, subject: Subject) {
         self.list.push((subject, Verdict::Clear));
     }

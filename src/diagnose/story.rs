@@ -184,8 +184,8 @@ fn netns(f: &Finding) -> Option<NetnsId> {
     }
 }
 
-/// Which connections of this host lead where on this host. What it finds in the rows of sockets, of
-/// which there may be 100,000, it remembers for the other findings of the tick.
+/// Which connections of this host lead where on this host. There may be 100,000 rows of sockets, so
+/// what it finds in them is remembered for the other findings of the tick.
 struct Ends<'a> {
     w: &'a Window<'a>,
     /// What listeners are bound to, by namespace and port.
@@ -220,7 +220,7 @@ impl<'a> Ends<'a> {
 
     fn reaches(&self, cause: &Finding, remote: Endpoint, from: NetnsId) -> bool {
         match &cause.subject {
-            // The loopback of another namespace is another one.
+            // The loopback of another namespace is a different one.
             Subject::Listener { netns, .. } | Subject::Netns { netns }
                 if remote.addr.is_loopback() && *netns != from =>
             {
@@ -243,7 +243,7 @@ impl<'a> Ends<'a> {
         if local.port != remote.port || !local.addr.is_unspecified() {
             return local == remote;
         }
-        // `0.0.0.0` serves no address of version 6.
+        // `0.0.0.0` serves no IPv6 address.
         if local.addr.is_ipv4() && remote.addr.is_ipv6() {
             return false;
         }

@@ -11,7 +11,7 @@ use crate::sample::bpf::TESTED_KERNELS;
 use crate::sample::tick::{CollectorHealth, HealthState, HostInfo, Tick};
 use crate::text::sanitize;
 
-/// The collectors that have said nothing yet.
+/// The collectors that have not reported yet.
 #[must_use]
 pub fn waiting(tick: &Tick) -> Vec<&'static str> {
     let silent =
@@ -43,7 +43,7 @@ pub fn text(host: &HostInfo, health: &[CollectorHealth]) -> String {
     }
     let blind = blind_spots(&signals);
     if !blind.is_empty() {
-        let _ = writeln!(out, "  not looked at here: {}", blind::clause(&blind, usize::MAX));
+        let _ = writeln!(out, "  not checked here: {}", blind::clause(&blind, usize::MAX));
     }
     if signals.iter().any(|s| s.source == "ebpf") {
         let _ = writeln!(out, "  {}", tested(&host.kernel));
@@ -51,16 +51,16 @@ pub fn text(host: &HostInfo, health: &[CollectorHealth]) -> String {
     out
 }
 
-/// Whether the eBPF programs were ever run on a kernel like this one.
+/// Whether the eBPF programs have ever been run on a kernel like this one.
 fn tested(kernel: &str) -> String {
     let mut numbers = kernel.split(['.', '-', '+']);
     let line = [numbers.next(), numbers.next()].map(Option::unwrap_or_default).join(".");
     let here = if TESTED_KERNELS.contains(&line.as_str()) {
-        "this kernel's line is one of them"
+        "this kernel's series is one of them"
     } else {
-        "untested live on this one"
+        "not on this one"
     };
-    format!("eBPF programs are tested live on Linux {}; {here}", TESTED_KERNELS.join(", "))
+    format!("the eBPF programs have been run on Linux {}; {here}", TESTED_KERNELS.join(", "))
 }
 
 fn why(reason: &str, remedy: &str) -> String {
@@ -102,7 +102,7 @@ mod tests {
             ("5.15.0-1.el9", false),
             ("", false),
         ] {
-            assert_eq!(!tested(kernel).contains("untested"), known, "{kernel}");
+            assert_eq!(!tested(kernel).contains("not on this one"), known, "{kernel}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! `explain`: the report of pasted text. The findings are those of `check`; around them stands
-//! what was understood, what was not, and the figures that a reader would compute by hand.
+//! `explain`: the report of pasted text. The findings are those of `check`; added are what was
+//! understood, what was not, and the figures that a reader would compute by hand.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::text::sanitize;
 
 /// Disks whose figures are printed, the longest queue first.
 const DISKS: usize = 8;
-/// Disks that are looked at.
+/// Disks that are considered.
 const MAX_DISKS: usize = 2000;
 
 /// The last figures of each disk that did something, the longest queue first.
@@ -36,7 +36,7 @@ pub fn disks(analysis: &Analysis) -> Vec<DiskFigures> {
     out
 }
 
-/// One line that says that nothing was understood, and what would be.
+/// One line that says that nothing was recognised, and what would be.
 #[must_use]
 pub fn nothing(name: &str, u: &Understood) -> String {
     let what = if u.lines == 0 {
@@ -67,13 +67,15 @@ pub fn render(
     }
     let _ = writeln!(out, "  {} lines, {} sample{}", u.lines, r.ticks, plural(r.ticks));
     for f in &r.findings {
-        // Each stands for itself: consequences are not folded here.
+        // Consequences are not folded here.
         text::finding(&mut out, f, f.fire.severity);
     }
     let verdict = match r.findings.len() {
-        0 => "No findings in these samples; a longer look may see more.".to_owned(),
-        1 => "1 finding, a suspicion: single samples do not tell what lasts.".to_owned(),
-        n => format!("{n} findings, all suspicions: single samples do not tell what lasts."),
+        0 => "No findings in these samples; a longer run may show more.".to_owned(),
+        1 => "1 finding, only suspected: single samples cannot show that it lasts.".to_owned(),
+        n => {
+            format!("{n} findings, all only suspected: single samples cannot show that they last.")
+        }
     };
     let _ = writeln!(out, "{verdict}");
     let formats: Vec<String> = u
@@ -121,7 +123,7 @@ fn plural(n: u64) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
-/// `vdb: 24397/s, await 1.37 ms, queue 33.5, util 27.9%`, with what is odd about the numbers.
+/// `vdb: 24397/s, await 1.37 ms, queue 33.5, util 27.9%`, with a note on odd numbers.
 fn disk_line(d: &DiskFigures) -> String {
     if d.untimed.is_some() {
         return untimed_line(d);
@@ -141,8 +143,8 @@ fn disk_line(d: &DiskFigures) -> String {
     if d.queue_counters_disagree() {
         let _ = write!(
             out,
-            "; the tool shows a queue of {:.2}: field 11 of diskstats is wrong on this kernel, \
-             rate * await counts",
+            "; the tool shows a queue of {:.2}: field 11 of diskstats is wrong on this kernel; use \
+             rate * await",
             d.aqu_sz_weighted
         );
     }
@@ -166,9 +168,9 @@ fn untimed_line(d: &DiskFigures) -> String {
 pub fn json(r: &CheckReport, u: &Understood, disks: &[DiskFigures], figures: &[String]) -> Value {
     let mut v = super::json::render(r);
     if let Value::Object(map) = &mut v {
-        // Nobody stamped the samples.
+        // The samples have no timestamps.
         map.insert("duration_s".into(), Value::Null);
-        // Pasted text sees what was pasted, and nobody knows what there was beside it.
+        // Pasted text covers what was pasted; what else there was is unknown.
         map.remove("verdict");
         map.remove("blind_spots");
         map.insert("interval_s".into(), Value::Null);

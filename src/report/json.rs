@@ -1,4 +1,4 @@
-//! `check --format json`: schema 1. Fields may be added; none changes its meaning.
+//! `check --format json`: schema 1. Fields may be added; none will change its meaning.
 
 use std::fmt::Write as _;
 
@@ -39,14 +39,14 @@ pub fn render(r: &CheckReport) -> Value {
     v
 }
 
-/// As one line of text. Names from the kernel stay what they are, but what a terminal would obey
-/// (C1 controls, reversals of the reading order) is written as `\uXXXX`; serde_json escapes
-/// only what JSON forbids.
+/// As one line of text. Names from the kernel are kept, but what a terminal would obey (C1
+/// controls, bidirectional overrides) is written as `\uXXXX`; serde_json escapes only what JSON
+/// forbids.
 #[must_use]
 pub fn text(v: &Value) -> String {
     let plain = v.to_string();
     let mut out = String::with_capacity(plain.len() + 1);
-    // Outside of strings JSON is ASCII without controls: what is replaced is inside one.
+    // Outside strings JSON is ASCII without control characters, so what is replaced is inside one.
     for c in plain.chars() {
         if is_plain(c) {
             out.push(c);
@@ -81,7 +81,7 @@ pub fn finding(f: &Finding) -> Value {
     })
 }
 
-/// A time, or null where nobody stamped the samples: pasted text.
+/// A time, or null if the samples have no timestamps (pasted text).
 fn known(t: WallNs) -> Option<String> {
     (t.0 > 0).then(|| rfc3339(t))
 }

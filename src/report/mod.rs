@@ -34,14 +34,14 @@ pub struct CheckReport {
     pub ticks: u64,
     /// What was measured, and how well.
     pub coverage: Vec<Signal>,
-    /// Active ones, causes worst first, each with its consequences behind it; then those that
-    /// came and went.
+    /// Active ones, causes worst first, each followed by its consequences; then those that have
+    /// ended.
     pub findings: Vec<Arc<Finding>>,
-    /// Remarks, which are no findings.
+    /// Annotations, which are not findings.
     pub notes: Vec<Arc<Finding>>,
-    /// Rules that could not judge, or would have needed longer.
+    /// Rules that could not judge, or needed more time.
     pub not_judged: Vec<NotJudged>,
-    /// What was not looked at, most important first: a fault in there was not found.
+    /// What was not checked, most important first: a fault there was not found.
     pub blind: Vec<BlindSpot>,
     /// Of a recording: what could not be read.
     pub unread: Option<Vec<String>>,
@@ -79,10 +79,10 @@ impl CheckReport {
         report
     }
 
-    /// The report of a paste: what its samples do not hold is said by the engine, and no time was
-    /// observed that could have been too short.
+    /// The report of pasted text: the engine says what its samples lack, and no time was observed
+    /// that could have been too short.
     ///
-    /// `told` is what the text says beyond samples.
+    /// `told`: what the text says beyond samples.
     #[must_use]
     pub fn of_paste(analysis: &Analysis, samples: u64, told: &[Arc<Finding>]) -> Self {
         let observed = Observed { ticks: samples, ..Observed::default() };
@@ -91,12 +91,12 @@ impl CheckReport {
             report.findings.extend(told.iter().cloned());
             report.findings.sort_by_key(|f| std::cmp::Reverse(f.fire.severity));
         }
-        // A paste is what it is: nobody looked, so nobody looked away.
+        // For pasted text nothing is left unchecked: it is all there is.
         report.blind.clear();
         report
     }
 
-    /// What the latest moment says.
+    /// Takes the state of the latest moment.
     fn of(analysis: &Analysis, source: &str, observed: Observed) -> Self {
         let now = analysis.latest();
         let findings = now.map(|n| n.findings);
@@ -116,8 +116,8 @@ impl CheckReport {
         }
     }
 
-    /// What the report of a recording has beyond that of its last run: findings that ended
-    /// before, what an earlier run did not look at, and what could not be read.
+    /// Adds what the report of a recording has beyond that of its last run: findings that ended
+    /// before, what an earlier run did not check, and what could not be read.
     #[must_use]
     pub fn beyond(
         mut self,
@@ -139,7 +139,7 @@ impl CheckReport {
         self.findings.iter().any(|f| f.fire.severity >= Severity::Warn)
     }
 
-    /// How bad a finding is together with what it explains.
+    /// The severity of a finding together with what it explains.
     #[must_use]
     pub fn severity(&self, f: &Finding) -> Severity {
         let of_it = |c: &&Arc<Finding>| {
@@ -157,20 +157,20 @@ impl CheckReport {
     }
 }
 
-/// Causes with their consequences, then what is over.
+/// Causes with their consequences, then what has ended.
 fn told(f: &Findings) -> Vec<Arc<Finding>> {
     let active = f.active.iter().flat_map(|c| std::iter::once(c).chain(f.consequences(c)));
     active.chain(&f.cleared).cloned().collect()
 }
 
-/// What was seen of a source, counted by its consumer.
+/// What was received from a source, counted by its consumer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observed {
     /// Wall clock of the first tick.
     pub first_wall: Option<WallNs>,
     /// From the first tick to the last.
     pub duration: Duration,
-    /// Nominal distance of ticks.
+    /// Nominal sampling interval.
     pub interval: Duration,
     /// Ticks seen.
     pub ticks: u64,
@@ -184,7 +184,7 @@ pub fn rfc3339(t: WallNs) -> String {
         .unwrap_or_default()
 }
 
-/// Time of day in UTC with a `Z`: what people paste must not depend on the box's zone.
+/// Time of day in UTC with a `Z`: what people paste must not depend on the machine's time zone.
 #[must_use]
 pub fn clock_time(t: WallNs) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(t.0))

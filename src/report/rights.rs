@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::rights::{Account, Held, TABLE, names};
 use crate::text::sanitize;
 
-/// Bytes that the kernel keeps of a thread's name.
+/// Length of a thread's name in the kernel, bytes.
 const COMM: usize = 15;
 
-/// As text, to stand below the signals.
+/// As text, shown below the signals.
 #[must_use]
 pub fn text(account: &Result<Account, String>) -> String {
     let a = match account {
@@ -59,11 +59,11 @@ fn listed(t: &Held) -> String {
     out
 }
 
-/// What a thread of that name does, by the rights that it has just now.
+/// What a thread of that name does, judging by the capabilities it has now.
 fn why(t: &Held) -> &'static str {
     let fits = |name: &str| !name.is_empty() && name.get(..COMM).unwrap_or(name) == t.thread;
     let mut rows = TABLE.iter().filter(|r| fits(r.thread));
-    // The later one holds less.
+    // The later one holds fewer.
     let fitting = rows.clone().rev().find(|r| r.held.contains(t.effective));
     fitting.or_else(|| rows.next()).map_or("", |r| r.why)
 }
@@ -122,7 +122,7 @@ mod tests {
         for line in [
             "capabilities by thread; no_new_privs is set: none can be gained\n",
             "  stallscope       none\n",
-            "  read-tasks       CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE: what tasks of other users",
+            "  read-tasks       CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE: what other users' tasks wait for",
             "  read-bpf         CAP_SYS_PTRACE, CAP_SYSLOG; when needed CAP_PERFMON, CAP_BPF: names",
             "  dropped by all: CAP_CHOWN, CAP_KILL\n",
         ] {

@@ -21,7 +21,7 @@ pub fn list(rules: &[&Rule]) -> String {
 pub fn page(rule: &Rule, all: &[&Rule]) -> String {
     let doc = rule.doc;
     let hold = if doc.hold.need == 0 {
-        "at once: the rule counts events".to_owned()
+        "immediately: the rule counts events".to_owned()
     } else {
         format!("true for {} of the last {} s", doc.hold.need, doc.hold.of)
     };

@@ -1,25 +1,25 @@
-//! Writes a pane to a new file in the working directory; never over an existing one.
+//! Saves a pane to a new file in the working directory; never overwrites one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Names tried when the first one is taken.
+/// Names to try if the first one is taken.
 const TRIES: u32 = 100;
 
 /// Writes `text` to `stallscope-<pane>-<HHMMSS>.txt` in `dir` and returns the path.
 ///
 /// # Errors
-/// What the kernel says when the file cannot be made or written.
+/// If the file cannot be created or written.
 pub fn save(dir: &Path, pane: &str, stamp: &str, text: &str) -> io::Result<PathBuf> {
     for n in 1..=TRIES {
         let suffix = if n == 1 { String::new() } else { format!("-{n}") };
         let path = dir.join(format!("stallscope-{pane}-{stamp}{suffix}.txt"));
-        // O_EXCL: a link that somebody planted in /tmp is not followed.
+        // O_EXCL: a symlink planted in /tmp is not followed.
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(mut f) => {
-                // Half of a pane would pass for all of it.
+                // Half a pane could be taken for all of it.
                 f.write_all(text.as_bytes()).inspect_err(|_| discard(&f, &path))?;
                 return Ok(path);
             }
@@ -30,7 +30,7 @@ pub fn save(dir: &Path, pane: &str, stamp: &str, text: &str) -> io::Result<PathB
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Removes what was begun, unless somebody else has the name by now.
+/// Removes the partial file, unless the name belongs to another file by now.
 fn discard(f: &File, path: &Path) {
     let same = f.metadata().ok().zip(std::fs::symlink_metadata(path).ok());
     if same.is_some_and(|(a, b)| (a.dev(), a.ino()) == (b.dev(), b.ino())) {

@@ -1,4 +1,4 @@
-//! `check` as text, made to be pasted into an incident channel: plain, narrow, no colour.
+//! `check` as text, to be pasted into an incident channel: plain, narrow, no colour.
 
 use std::fmt::Write as _;
 
@@ -56,7 +56,7 @@ fn missing(r: &CheckReport) -> String {
     if missing.is_empty() { String::new() } else { format!(" ({})", missing.join("; ")) }
 }
 
-/// What the finding before it explains: one line. JSON has the numbers.
+/// A consequence of the finding before it, in one line. JSON has the numbers.
 fn consequence(out: &mut String, f: &Finding) {
     let _ = writeln!(
         out,
@@ -68,8 +68,8 @@ fn consequence(out: &mut String, f: &Finding) {
     );
 }
 
-/// One finding: verdict, numbers, what it is not, what to type. Its mark is that of all it
-/// stands for.
+/// One finding: summary, evidence, what was ruled out, next commands. Its mark includes its
+/// consequences.
 pub(super) fn finding(out: &mut String, f: &Finding, severity: Severity) {
     let suspected = match f.fire.confidence {
         Confidence::Confirmed => "",
@@ -133,7 +133,7 @@ fn scope(f: &Finding) -> String {
     parts.join("  ")
 }
 
-/// What was found, in a few words; nothing found only as far as it was looked.
+/// What was found, in a few words. "No findings" covers only what was checked.
 pub(super) fn verdict(r: &CheckReport, most: usize) -> String {
     let folded = r.findings.iter().filter(|f| f.cause.is_some()).count();
     let mut out = match r.findings.len() - folded {
@@ -149,7 +149,7 @@ pub(super) fn verdict(r: &CheckReport, most: usize) -> String {
         }
     }
     if !r.blind.is_empty() {
-        let _ = write!(out, "; not looked at: {}", blind::clause(&r.blind, most));
+        let _ = write!(out, "; not checked: {}", blind::clause(&r.blind, most));
     }
     out
 }
@@ -165,7 +165,7 @@ fn summary(r: &CheckReport) -> String {
     out
 }
 
-/// The rules by the reason they share: a short run lacks the same for nearly all of them.
+/// The rules by the reason they share: in a short run it is the same for nearly all of them.
 pub(super) fn not_judged(all: &[NotJudged]) -> String {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for n in all {

@@ -232,7 +232,7 @@ fn vectors_are_graded() {
         // iostat printed 100.37.
         ("v14", PINNED, "info", "util 100.0%"),
         ("v22", "dm-wait-above-device", "info", "2.53 ms in the volume, 0.09 ms in the disks"),
-        ("v23", "md-background-io", "warn", "for 1.8 MB/s of its own"),
+        ("v23", "md-background-io", "warn", "the array 1.8 MB/s"),
         ("v25", "disk-bfq-on-fast-ssd", "warn", "scheduler [bfq]"),
         ("v28-threads", "ctx-switch-storm", "info", "8.5% of all CPU time"),
         ("m2", WINDOW, "warn", "snd_wnd 0"),
@@ -256,7 +256,7 @@ fn vectors_are_graded() {
         ("dmesg-io-error", "disk-errors", "warn", "loop0 failed 1 request"),
         ("dmesg-oom-old", OOM, "warn", "java 15.6 GB"),
         ("dmesg-journal", "nic-errors", "warn", "eno1 lost its link"),
-        ("dmesg-journal", "fs-read-only", "crit", "sdb1 stopped taking writes"),
+        ("dmesg-journal", "fs-read-only", "crit", "sdb1 turned read-only"),
         ("dmesg-fs-read-only", "fs-read-only", "warn", "mounted again since"),
         ("dmesg-journal", "neigh-table-full", "warn", "3 times"),
         ("dmesg-journal", "neigh-table-full", "warn", "411 lines more were not printed"),
@@ -276,10 +276,10 @@ fn vectors_are_graded() {
         ("mpstat-steal", "cpu-steal", "crit", "cpu0 50%, cpu1 34%"),
         // Over at 12:40 already: a remark.
         ("sar-day", "mem-stall", "info", "in 2 of 5 intervals, 12:20:01 AM to 12:30:01 AM"),
-        ("sar-day", "nic-saturated", "warn", "97% of what its speed allows"),
+        ("sar-day", "nic-saturated", "warn", "runs at 97% of its link speed"),
         ("sar-day", "nic-rx-drop", "warn", "61 received packets/s"),
         ("sar-day", "nic-errors", "warn", "eth1 counts 1250 errors/s"),
-        ("sar-day", "cpu-saturation", "warn", "18 tasks want to run on 4 CPUs"),
+        ("sar-day", "cpu-saturation", "warn", "18 runnable tasks on 4 CPUs"),
         ("pidstat-io-wait", EITHER, "info", "dd waits for block I/O"),
     ] {
         let out = explain(&vector(file));
@@ -358,7 +358,9 @@ fn causes_and_owners_are_named() {
 #[test]
 fn what_is_not_known_of_a_disk_is_said() {
     let text = explain(&vector("fio-2-writes")).text();
-    for said in ["what sdb is: an arm", "stays the same while the queue changes", "lsblk -d -o"] {
+    for said in
+        ["what sdb is: a spinning disk", "stays the same while the queue changes", "lsblk -d -o"]
+    {
         assert!(text.contains(said), "{said}: {text}");
     }
     let out = explain(&vector("fio-means-alone"));

@@ -66,7 +66,7 @@ fn n30_refused() {
         // A pause of 20 ms and a connect: never more than 50 a second.
         assert!((20.0..51.0).contains(&f.number("AttemptFails")), "{}", f.text());
         assert!((95.0..=100.0).contains(&f.number("share")), "{}", f.text());
-        assert!(f.text().contains("on this host: it may be what refuses"), "{}", f.text());
+        assert!(f.text().contains("on this host: it may be the one that refuses"), "{}", f.text());
         let named = f.text().contains("10.9.0.2:7999 refuses");
         assert_eq!(named, report.source("TCP events") == "ebpf", "{}", f.text());
         let (fails, resets) = (net.a.counter("TcpAttemptFails"), net.b.counter("TcpOutRsts"));
@@ -202,7 +202,7 @@ fn n33_fragments_without_the_rest() {
         report.exactly(net.affected(), &["ip-reasm-fail"], &[]);
         let f = report.the("ip-reasm-fail", in_ns(&net.b));
         assert_eq!(f.number("share"), 100.0, "{}", f.text());
-        assert!(f.text().contains("the other parts did not come in time"), "{}", f.text());
+        assert!(f.text().contains("the other fragments did not arrive in time"), "{}", f.text());
     });
 }
 

@@ -290,7 +290,7 @@ fn a_console_on_a_frozen_disk_obeys() {
         console.shows("Sockets");
         freeze(&mnt, &mut thaw);
         console.keys("wwwww");
-        console.shows("4 panes are not written yet");
+        console.shows("still writing 4 panes");
         console.keys("r");
         console.shows("recording to");
         let mut seen = std::collections::BTreeSet::new();

@@ -53,7 +53,7 @@ fn a_server_that_answers_nobody_is_hung() {
         let f = report.the("server-hung", net.affected());
         assert_eq!(f.netns(), Some(net.b.inode), "the server's side: {}", f.text());
         assert_eq!(f.subject()["local"], "10.9.0.2:5000");
-        let name = format!("/{} answers nobody: 5 connections", std::process::id());
+        let name = format!("/{} does not answer: 5 connections", std::process::id());
         assert!(f.text().contains(&name), "{}", f.text());
         assert!(f.text().contains("1 of these wait to be accepted"), "{}", f.text());
     });

@@ -35,7 +35,7 @@ const MAX_CREDIT: u32 = 3;
 const REMEMBER: Duration = Duration::from_secs(3600);
 /// ... and at most this many.
 const MAX_CLEARED: usize = 200;
-/// Subjects that one rule may track at once; more have to wait until one clears.
+/// Subjects that one rule may track at a time; more have to wait until one clears.
 const MAX_TRACKS: usize = 1000;
 /// Reason for an unknown subject that is sampled in rotation and was not due in this tick. No
 /// input is missing, so it is not reported.
@@ -88,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// An engine for single samples, such as pasted text: a rule fires at once, because no time
+    /// An engine for single samples, such as pasted text: a rule fires immediately, because no time
     /// is observed, and its findings are suspected at most.
     #[must_use]
     pub fn single_sample() -> Self {

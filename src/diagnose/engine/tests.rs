@@ -510,7 +510,7 @@ fn a_single_sample_is_a_suspicion_at_once() {
     let f = b.says(&[Warn]);
     assert_eq!(f.active.len(), 1, "no hold time is waited for");
     assert_eq!(f.active[0].fire.confidence, Confidence::Suspected);
-    assert!(f.active[0].fire.missing.iter().any(|m| m.contains("whether it lasts (5 s")));
+    assert!(f.active[0].fire.missing.iter().any(|m| m.contains("whether it lasts 5 s")));
     let f = b.says(&[Fine]);
     assert_eq!((f.active.len(), f.cleared.len()), (0, 1), "the next sample does not go on from it");
     assert!(Engine::single_sample().thresholds.single_sample);

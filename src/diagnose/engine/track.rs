@@ -159,7 +159,7 @@ impl Track {
         if now.alone && fire.confidence == Confidence::Confirmed {
             fire.confidence = Confidence::Suspected;
             if hold.need > 0 {
-                let why = format!("whether it lasts ({} s are wanted): single samples", hold.need);
+                let why = format!("whether it lasts {} s: these are single samples", hold.need);
                 fire.missing.push(why);
             }
         }

@@ -73,7 +73,7 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, cpu: &CgroupCpuFigures, share: f64) -
     let at = if severity == Severity::Crit { CRIT } else { WARN };
     let text = format!("nr_throttled +{} of nr_periods +{}", cpu.throttled, cpu.periods);
     f.evidence.push(Evidence::new("throttled", 100.0 * share, "%", text).over(100.0 * at));
-    let text = format!("{:.0} ms throttled per second, over all CPUs", cpu.throttled_ms_s);
+    let text = format!("throttled for {:.0} ms per second, summed over CPUs", cpu.throttled_ms_s);
     f.evidence.push(Evidence::new("throttled_time", cpu.throttled_ms_s, "ms/s", text));
     if let Some(q) = cpu.quota_us {
         let text = format!("quota {} ms of every {} ms", q / 1000, cpu.period_us / 1000);
@@ -85,7 +85,7 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, cpu: &CgroupCpuFigures, share: f64) -
     match w.derived.cpu.as_ref().and_then(|c| c.total) {
         Some(total) => {
             let idle = total.idle + total.iowait;
-            let text = format!("the host is {idle:.0}% idle meanwhile");
+            let text = format!("the host is {idle:.0}% idle");
             f.evidence.push(Evidence::new("idle", idle, "%", text.clone()));
             if idle >= 10.0 {
                 f.ruled_out.push(RuledOut::new("cpu-saturation", text));

@@ -141,19 +141,19 @@ fn stalled(w: &Window<'_>, g: &CgroupFigures, r: &CgroupRow, full: f64) -> Fire 
     }
     group(&mut f, g, r);
     if let Some(host) = w.derived.psi.and_then(|p| p.memory_full) {
-        let text = format!("memory pressure of the host: full {host:.0}%");
+        let text = format!("host memory pressure full {host:.0}%");
         f.ruled_out.push(RuledOut::new("mem-stall", text));
     } else {
         f.confidence = Confidence::Suspected;
-        f.missing.push("whether the host waits as well (no PSI of the host)".to_owned());
-        f.ruled_out.push(RuledOut::new("cold-cache", "reading anew is no memory pressure"));
+        f.missing.push("whether the host waits too (no host PSI)".to_owned());
+        f.ruled_out.push(RuledOut::new("cold-cache", "a first read causes no memory pressure"));
     }
     f
 }
 
 fn thrashes(w: &Window<'_>, g: &CgroupFigures, r: &CgroupRow, t: &Thrash, alone: bool) -> Fire {
     let text = format!(
-        "{} reads again what it just forgot: {} pages/s at its memory limit",
+        "{} rereads pages it just evicted: {} pages/s at its memory limit",
         g.path,
         rate(t.refaults)
     );
@@ -161,24 +161,24 @@ fn thrashes(w: &Window<'_>, g: &CgroupFigures, r: &CgroupRow, t: &Thrash, alone:
     let text = format!("workingset_refault_file {}/s", rate(t.refaults));
     let e = Evidence::new("workingset_refault_file", t.refaults, "/s", text);
     f.evidence.push(e.over(REFAULTS));
-    let text = format!("tasks of the host wait for I/O in {:.0}% of the time", t.io);
+    let text = format!("the host's tasks wait for I/O {:.0}% of the time", t.io);
     f.evidence.push(Evidence::new("io some", t.io, "%", text).over(IO));
     if let Some(n) = vm::rate(w, "pgmajfault") {
         f.evidence.push(Evidence::new("pgmajfault", n, "/s", format!("pgmajfault {}/s", rate(n))));
     }
     group(&mut f, g, r);
-    let text = format!("refaults {}/s: the pages were here before", rate(t.refaults));
+    let text = format!("refaults {}/s: these pages were cached before", rate(t.refaults));
     f.ruled_out.push(RuledOut::new("cold-cache", text));
     let (free, all) = (bytes(t.available as u64), bytes(t.total as u64));
     f.ruled_out.push(RuledOut::new("mem-stall", format!("{free} of {all} available on the host")));
     if !alone {
         f.confidence = Confidence::Suspected;
-        f.missing.push("which of them: several cgroups are at their limit".to_owned());
+        f.missing.push("which cgroup it is: several are at their limit".to_owned());
     }
     f
 }
 
-/// What is known of the cgroup itself, and where to look.
+/// Adds the cgroup's own numbers, and where to look.
 fn group(f: &mut Fire, g: &CgroupFigures, r: &CgroupRow) {
     if let (Some(now), Some(most)) = (r.memory_bytes, limit(r)) {
         let text = format!("{}: {} of {}", g.path, bytes(now), bytes(most));

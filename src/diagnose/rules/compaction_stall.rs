@@ -89,7 +89,7 @@ fn fire(w: &Window<'_>, c: &Compaction) -> Fire {
     let mut f = Fire::new(
         severity,
         format!(
-            "{} allocations/s wait while memory is compacted; {pct:.0}% of them in vain",
+            "{} allocations/s stall in memory compaction; {pct:.0}% of the stalls fail",
             rate(c.stalls)
         ),
     );
@@ -99,7 +99,7 @@ fn fire(w: &Window<'_>, c: &Compaction) -> Fire {
     f.evidence.push(Evidence::new("compact_fail", pct, "%", text).over(100.0 * FAILS));
     match c.psi {
         Some(p) => {
-            let text = format!("memory pressure some {p:.1}%: the time that it costs");
+            let text = format!("memory pressure some {p:.1}%: the time this costs");
             let at = if waits { WARN_PSI } else { LEAST_PSI };
             f.evidence.push(Evidence::new("psi memory", p, "%", text).over(at));
         }
@@ -107,7 +107,7 @@ fn fire(w: &Window<'_>, c: &Compaction) -> Fire {
     }
     match c.reclaim {
         Some(r) => {
-            let because = format!("allocstall {}/s: hardly anybody has to reclaim", rate(r));
+            let because = format!("allocstall {}/s: almost no direct reclaim", rate(r));
             f.ruled_out.push(RuledOut::new("mem-stall", because));
         }
         None => f.missing.push("whether memory is short (no allocstall)".to_owned()),
@@ -115,11 +115,12 @@ fn fire(w: &Window<'_>, c: &Compaction) -> Fire {
     let memory = w.tick.samples.memory.as_ref();
     if let Some(kb) = memory.and_then(|m| m.data.get("meminfo.MemFree")) {
         let free = kb.saturating_mul(1024);
-        let because = format!("{} are free, in pieces that are too small", bytes(free));
+        let because = format!("{} free, but in blocks that are too small", bytes(free));
         f.ruled_out.push(RuledOut::new("no-free-memory", because));
     }
     if let Some(r) = vm::rate(w, "thp_fault_fallback").filter(|r| *r > 0.0) {
-        let text = format!("thp_fault_fallback {}/s: huge pages that were not to be had", rate(r));
+        let text =
+            format!("thp_fault_fallback {}/s: huge page faults that got small pages", rate(r));
         f.evidence.push(Evidence::new("thp_fault_fallback", r, "/s", text));
     }
     f.next.push("cat /proc/buddyinfo".to_owned());

@@ -59,7 +59,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures, lost: f64, used:
     let mut f = Fire::new(
         Severity::Warn,
         format!(
-            "connection tracking{} drops {} packets/s of new flows that clash",
+            "connection tracking{} drops {} packets/s of clashing new flows",
             links::inside(w, s),
             rate(lost)
         ),
@@ -80,15 +80,15 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures, lost: f64, used:
     f.ruled_out.push(RuledOut::new("conntrack-full", text));
     match c.drop_s {
         Some(d) => {
-            let because = format!("drop {}/s: what is resolved is not dropped", rate(d));
+            let because = format!("drop {}/s: resolved clashes are not dropped", rate(d));
             f.ruled_out.push(RuledOut::new("resolved-clash", because));
         }
         None => f.missing.push("whether the packets were dropped (no drop counter)".to_owned()),
     }
-    f.missing.push("which flows: the table does not tell".to_owned());
+    f.missing.push("which flows (the table does not record it)".to_owned());
     let enter = links::enter(w, s);
     f.next.push(format!(
-        "{enter}cat /proc/net/stat/nf_conntrack  # insert_failed, drop: hex, by CPU"
+        "{enter}cat /proc/net/stat/nf_conntrack  # insert_failed, drop: hex, per CPU"
     ));
     f.next.push(format!("{enter}nft list ruleset | grep -E 'dnat|masquerade|redirect'"));
     f.next.push("grep -E 'nameserver|options' /etc/resolv.conf".to_owned());

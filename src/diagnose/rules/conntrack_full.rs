@@ -94,9 +94,12 @@ fn fire(
         _ => f.missing.push("whether packets are dropped (/proc/net/stat/nf_conntrack)".to_owned()),
     }
     let because = if dropped > 0.0 {
-        format!("conntrack itself counts {} drops/s; a rule's are not among them", rate(dropped))
+        format!(
+            "conntrack itself counts {} drops/s; drops by rules are not included",
+            rate(dropped)
+        )
     } else {
-        format!("{:.0}% of the table is used", 100.0 * used)
+        format!("{:.0}% of the table is in use", 100.0 * used)
     };
     f.ruled_out.push(RuledOut::new("firewall-rule", because));
     let enter = links::enter(w, s);

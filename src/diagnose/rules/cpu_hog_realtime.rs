@@ -95,7 +95,7 @@ fn fire(
     let verb = if others.len() == 1 { "waits" } else { "wait" };
     let mut f = Fire::new(
         severity,
-        format!("{who} holds {cpu} as {policy}: {n} {verb} for it, {wait:.0} ms/s in sum"),
+        format!("{who} hogs {cpu} as {policy}: {n} {verb} for it, {wait:.0} ms/s in total"),
     );
     f.tasks.push(hog.thread.task);
     f.count = u32::try_from(others.len()).unwrap_or(u32::MAX);
@@ -109,10 +109,10 @@ fn fire(
     f.evidence.push(Evidence::new("run_delay", wait, "ms/s", text).over(at));
     let share = w.derived.cpu.as_ref().and_then(|c| c.cpus.iter().find(|s| s.0 == cpu));
     if let Some((_, s)) = share {
-        let because = format!("softirq takes {:.0}% of {cpu}", s.softirq);
+        let because = format!("softirqs take {:.0}% of {cpu}", s.softirq);
         f.ruled_out.push(RuledOut::new("softirq-one-core", because));
     }
-    let because = format!("{policy} runs before every ordinary thread, whatever its nice value");
+    let because = format!("{policy} preempts every ordinary thread, whatever its nice value");
     f.ruled_out.push(RuledOut::new("fair-share", because));
     let tid = hog.thread.task.tid;
     f.next.push(format!("chrt -p {tid}; grep Cpus_allowed_list /proc/{tid}/status"));

@@ -21,7 +21,7 @@ const RUNNING: f64 = 2.0;
 const CLEAR: f64 = 0.7;
 const IDLE_CLEAR: f64 = 20.0;
 
-/// Steal, %, from which the CPUs are taken away rather than short.
+/// Steal, %, from which the hypervisor is why CPU time is short.
 const STOLEN: f64 = 10.0;
 
 static DOC: RuleDoc = RuleDoc {
@@ -88,12 +88,12 @@ fn asleep(w: &Window<'_>) -> f64 {
     let Some(sched) = w.derived.sched.as_ref() else { return 0.0 };
     let ordinary = sched.threads.iter().filter(|t| !is_niced(t));
     let asleep: Vec<&ThreadWait> = ordinary.filter(|t| tasks::may_be_sleep(w, t)).collect();
-    // Where many look like that they are a queue of fifty threads per CPU.
+    // If many threads look like that, they really wait: it is a queue of fifty threads per CPU.
     let few = asleep.len() as f64 <= 2.0 * f64::from(w.host.cpus.max(1));
     if few { asleep.into_iter().fold(0.0, sum) } else { 0.0 }
 }
 
-/// What of PSI `psi` is not the wait of niced threads, %.
+/// The part of PSI `psi` that is not due to niced threads, %.
 fn counted(w: &Window<'_>, d: &Derived, psi: f64, asleep: f64) -> f64 {
     psi.min(ordinary(w, d, psi, asleep).unwrap_or(psi))
 }
@@ -118,7 +118,7 @@ fn ordinary(w: &Window<'_>, d: &Derived, psi: f64, asleep: f64) -> Option<f64> {
 }
 
 fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) -> Fire {
-    // Which threads may have slept is known of the last tick only.
+    // Which threads may have slept is known only for the last tick.
     let (bad, _) = lasting(w, CRIT_OF, |d| {
         let psi = d.psi.and_then(|p| p.cpu_some);
         psi.is_some_and(|p| counted(w, d, p, 0.0) >= WAITING_CRIT)
@@ -160,10 +160,10 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) ->
             let at = if crit { WAITING_CRIT } else { WAITING };
             f.evidence.push(Evidence::new("psi cpu", p.counted, "%", text).over(at));
         }
-        None => f.missing.push("how much tasks wait (no /proc/pressure)".to_owned()),
+        None => f.missing.push("how long tasks wait (no /proc/pressure)".to_owned()),
     }
     let text = if niced >= 1.0 {
-        format!("idle {:.0}%, used by niced threads {niced:.0}%", idle - niced)
+        format!("idle {:.0}%, niced threads use {niced:.0}%", idle - niced)
     } else {
         format!("idle {idle:.0}%")
     };
@@ -179,7 +179,7 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) ->
         if steal < STOLEN {
             f.ruled_out.push(RuledOut::new("cpu-steal", text));
         } else {
-            let text = format!("{text}: these CPUs are not all this VM's");
+            let text = format!("{text}: the hypervisor takes part of these CPUs");
             f.evidence.push(Evidence::new("steal", steal, "%", text).over(STOLEN));
         }
     }
@@ -193,7 +193,7 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) ->
         .filter_map(|g| Some(g.cpu?.throttled_ms_s))
         .fold(0.0, f64::max);
     if w.derived.cgroups.is_some() && throttled < 100.0 {
-        let because = format!("no cgroup is throttled for more than {throttled:.0} ms/s");
+        let because = format!("no cgroup is throttled more than {throttled:.0} ms/s");
         f.ruled_out.push(RuledOut::new("cfs-throttle", because));
     }
     f.next.push("top -b -n 1 -o %CPU | head -20".to_owned());

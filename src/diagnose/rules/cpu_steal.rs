@@ -66,7 +66,7 @@ fn fire(w: &Window<'_>, total: &CpuShare) -> Fire {
     let text = format!("the guest itself: busy {:.0}%, idle {idle:.0}%", 100.0 - idle - steal);
     f.evidence.push(Evidence::new("idle", idle, "%", text));
     f.ruled_out
-        .push(RuledOut::new("cpu-saturation", format!("{steal:.0}% is not the guest's to use")));
+        .push(RuledOut::new("cpu-saturation", format!("{steal:.0}% never reaches the guest")));
     f.next.push("mpstat -P ALL 1 3".to_owned());
     f.next.push("systemd-detect-virt; cat /sys/hypervisor/type".to_owned());
     f

@@ -14,7 +14,7 @@ const SOME_S: f64 = 1.0;
 const SHARE: f64 = 0.001;
 /// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
-/// Seconds that it must be true, of the last this many.
+/// It must be true in this many seconds, of the last this many.
 const HELD: (u64, u64) = (3, 10);
 
 /// Protocols and their counters.
@@ -85,7 +85,7 @@ fn fire(w: &Window<'_>, n: &NetPair) -> Fire {
     let of = part.map_or(String::new(), |p| format!(" ({p:.2}%)"));
     let mut f = Fire::new(
         Severity::Warn,
-        format!("{} packets/s{of} arrive with a wrong checksum and are dropped", rate(bad)),
+        format!("{} packets/s{of} arrive with a bad checksum and are dropped", rate(bad)),
     );
     let text = format!("InCsumErrors {}/s, all protocols", rate(bad));
     f.evidence.push(Evidence::new("InCsumErrors", bad, "/s", text).over(SOME_S));
@@ -103,17 +103,16 @@ fn fire(w: &Window<'_>, n: &NetPair) -> Fire {
         None => f.missing.push("how many packets arrive (no InReceives)".to_owned()),
     }
     let because = match nic_errors(w, netns) {
-        Some(e) => format!(
-            "the NICs count {} errors/s; a packet with a wrong CRC never reaches IP",
-            rate(e)
-        ),
-        None => "these reached IP; a packet with a wrong CRC does not".to_owned(),
+        Some(e) => {
+            format!("the NICs count {} errors/s; a packet with a bad CRC never reaches IP", rate(e))
+        }
+        None => "these reached IP; a packet with a bad CRC does not".to_owned(),
     };
     f.ruled_out.push(RuledOut::new("nic-errors", because));
     let enter = enter(w, netns);
     f.next.push(format!("{enter}nstat -az | grep -i csum"));
     f.next.push(format!("{enter}tcpdump -nvvi any -c 2000 2>/dev/null | grep -iE 'bad|incorrect'"));
-    f.next.push(format!("{enter}ip -d link  # vxlan, geneve, ipip: their offloads come first"));
+    f.next.push(format!("{enter}ip -d link  # suspect the offloads of vxlan, geneve, ipip first"));
     f
 }
 

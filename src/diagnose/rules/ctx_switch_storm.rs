@@ -12,13 +12,13 @@ const LOST: f64 = 8.0;
 /// % of all CPU time that no healthy load spends on switches: databases and packet floods on two
 /// CPUs take 9 to 12, a byte passed back and forth takes 100.
 const PLAIN: f64 = 30.0;
-/// Times the rate of the minute before ...
+/// Multiple of the rate of the minute before ...
 const TIMES: f64 = 5.0;
 /// ... or this many per second per CPU.
 const PER_CPU: f64 = 25_000.0;
 /// Idle CPU time, %, from which the cost of the switches does no harm: measured 28 to 71% beside
 /// 54k to 149k switches/s of healthy bulk TCP and 50k IOPS on two CPUs of two makes; 21% in the
-/// field. It is the median of the last seconds, so that a single second below it is no alarm.
+/// field. It is the median of the last seconds, so a single second below it raises no alarm.
 const SPARE: f64 = 25.0;
 /// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
@@ -107,8 +107,7 @@ fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<f64>) -> Fire {
             ))
         ),
     );
-    let note =
-        if lost > 100.0 { ", which is more than there is: they are cheaper here" } else { "" };
+    let note = if lost > 100.0 { ", more than there is: switches are cheaper here" } else { "" };
     let text = format!("{lost:.1}% of all CPU time at 3 us per switch{note}");
     f.evidence.push(Evidence::new("lost", lost, "%", text).over(LOST));
     let per_cpu = ctxt / f64::from(cpus);
@@ -127,10 +126,14 @@ fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<f64>) -> Fire {
     }
     let because = format!("{}/s per CPU", rate(per_cpu));
     f.ruled_out.push(RuledOut::new("many-cpus", because));
-    f.next
-        .push("pidstat -wt 1 3  # voluntary: it waits often; involuntary: too many run".to_owned());
+    f.next.push(
+        "pidstat -wt 1 3  # voluntary: waits often; involuntary: too many runnable".to_owned(),
+    );
     if let Some(t) = tasks::switched(w).first() {
-        f.next.push(format!("strace -c -f -p {}  # what it waits in", t.thread.task.pid));
+        f.next.push(format!(
+            "strace -c -f -p {}  # which system calls it waits in",
+            t.thread.task.pid
+        ));
     }
     f.next.push("perf sched record -- sleep 1; perf sched latency".to_owned());
     f

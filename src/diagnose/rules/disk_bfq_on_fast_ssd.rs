@@ -17,7 +17,7 @@ const AT_DEVICE: f64 = 0.9;
 /// Seconds without load after which a warning ends, and after which it is info again.
 const OVER: u32 = 16;
 const INFO: u32 = 40;
-/// No spinning disk has such a latency (ms) or so many IOPS.
+/// No spinning disk has a latency this low (ms) or IOPS this high.
 const FAST_MS: f64 = 1.0;
 const FAST_IOPS: f64 = 2000.0;
 
@@ -69,7 +69,7 @@ fn fast(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> Option<String> {
         return None;
     }
     if local_flash(d) || d.attrs.rotational == Some(false) {
-        return Some("the device says that it does not spin".to_owned());
+        return Some("the device reports that it does not spin".to_owned());
     }
     if let Some(b) = d.baseline_ms().filter(|b| *b < FAST_MS) {
         return Some(format!("it answers within {} ms", ms(b)));
@@ -104,15 +104,15 @@ fn fire(d: &DiskFigures, fast: &str, severity: Severity, latency: Option<&DiskLa
         match latency.and_then(DiskLatency::device_share) {
             Some(share) if share >= AT_DEVICE => {
                 f.confidence = Confidence::Suspected;
-                let why = "what it costs: requests do not wait in it, compare with none";
+                let why = "what bfq costs: requests do not wait in it; compare with none";
                 f.missing.push(why.to_owned());
             }
             Some(_) => {}
-            None => f.missing.push("how long requests are held back: eBPF tells".to_owned()),
+            None => f.missing.push("how long bfq holds requests back (needs eBPF)".to_owned()),
         }
     }
     f.ruled_out.push(RuledOut::new("spinning disk", fast.to_owned()));
-    f.missing.push("whether weights of cgroups are set on purpose: they need bfq".to_owned());
+    f.missing.push("whether cgroup weights are in use: they need bfq".to_owned());
     let name = sh(&d.name);
     f.next.push(format!("echo none > /sys/block/{name}/queue/scheduler"));
     f.next.push("grep -r . /sys/fs/cgroup/blkio/*/blkio.bfq.weight | head".to_owned());

@@ -144,23 +144,23 @@ fn device(f: &mut Fire, d: &DiskFigures, latency: Option<&DiskLatency>) {
             let name = d.attrs.scheduler.as_deref().unwrap_or("");
             f.confidence = Confidence::Suspected;
             f.missing.push(format!(
-                "whether requests wait on the device or in the scheduler {name}: eBPF tells"
+                "whether requests wait on the device or in the scheduler {name} (needs eBPF)"
             ));
         }
         return;
     };
     f.evidence.extend(l.evidence(d));
     let Some(v) = l.dispersion() else { return };
-    let text = format!("eBPF: latency on the device varies by {:.0}%", 100.0 * v);
+    let text = format!("eBPF: device latency varies by {:.0}%", 100.0 * v);
     if v <= NARROW {
-        let because = format!("{text}, a busy medium by {:.0}% or more", 100.0 * WIDE);
+        let because = format!("{text}; on a busy medium by {:.0}% or more", 100.0 * WIDE);
         f.ruled_out.push(RuledOut::new("busy-medium", because));
         // A narrow dispersion on top of flat throughput is proof without another depth.
         f.confidence = Confidence::Confirmed;
     }
     // A wide dispersion proves nothing: a limit that works in slices is wide too.
     let slices =
-        if v >= WIDE { ", as under a limit by time slices or on a busy medium" } else { "" };
+        if v >= WIDE { ", as on a busy medium or under a limit with time slices" } else { "" };
     f.evidence.push(Evidence::new("dispersion", v, "", text + slices));
 }
 
@@ -303,7 +303,7 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
         f.evidence.push(Evidence::new("variation", pct, "%", text).over(100.0 * at));
     }
     let text = format!(
-        "queue {:.1} = {} IOPS * {} ms: depth buys only latency",
+        "queue {:.1} = {} IOPS * {} ms: depth only adds latency",
         d.aqu_sz,
         rate(d.iops()),
         ms(r)
@@ -322,15 +322,17 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
         f.evidence.push(Evidence::text("tier", text));
     }
     if together > 1 {
-        let text = format!("{together} disks are flat together: look for an instance limit");
+        let text =
+            format!("{together} disks are flat at the same time: look for an instance limit");
         f.evidence.push(Evidence::new("disks", together as f64, "", text));
     }
     if let Some(pct) = pct {
-        let because = format!("varies by {pct:.1}% only");
+        let because = format!("varies by only {pct:.1}%");
         f.ruled_out.push(RuledOut::new("disk-saturated", because));
     } else {
         f.confidence = Confidence::Suspected;
-        f.missing.push("whether throughput stays the same at another queue: one sample".to_owned());
+        f.missing
+            .push("whether throughput is the same at another queue depth (one sample)".to_owned());
     }
     let because = format!("await {} ms and the queue are at the device itself", ms(r));
     f.ruled_out.push(RuledOut::new("cgroup-io-throttle", because));
@@ -356,8 +358,8 @@ fn behaves(d: &DiskFigures, p: &Plateau) -> Option<String> {
     };
     let burst = match known.burst {
         Some(b) => format!("after {} at {}", time(b.lasted), unit(b.rate)),
-        None if known.begin_seen => "with no burst before".to_owned(),
-        None => "its burst is unknown, the start of the load was not seen".to_owned(),
+        None if known.begin_seen => "with no burst before it".to_owned(),
+        None => "burst unknown (the start of the load was not seen)".to_owned(),
     };
     Some(format!(
         "behaves like a limit of {}, {burst}: {} samples at a queue of {:.1} to {:.1}",
@@ -386,5 +388,5 @@ fn tier(d: &DiskFigures, p: &Plateau) -> Option<String> {
         return Some(what);
     }
     let off = 100.0 * t.off;
-    Some(format!("no published tier within 5%; the nearest: {what}, this is {off:+.0}%"))
+    Some(format!("no published tier within 5%; nearest: {what}, this disk is {off:+.0}% off"))
 }

@@ -76,7 +76,7 @@ fn held(w: &Window<'_>, d: &DiskFigures, slow: f64) -> bool {
     lately(w, d, 10).filter(is_full).count() as f64 * each >= 7.75
 }
 
-/// Is it saturated in this tick, for however long?
+/// Is it saturated in this tick, however long it has been so?
 pub(super) fn saturated(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> bool {
     let slow = WAITING * reference(d, t).ms;
     let full = flash(d, t) && d.aqu_sz >= QUEUE && d.await_ms.is_some_and(|r| r >= slow);

@@ -83,7 +83,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64) -> Fire {
     let text = format!("util {:.0}%", d.util_shown());
     f.evidence.push(Evidence::new("util", d.util_shown(), "%", text).over(UTIL));
     let text = format!(
-        "{} IOPS; an arm does {:.0} to {:.0} at random",
+        "{} IOPS; a disk arm does {:.0} to {:.0} random ones",
         rate(d.iops()),
         RANDOM.0,
         RANDOM.1
@@ -91,7 +91,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64) -> Fire {
     f.evidence.push(Evidence::new("iops", d.iops(), "/s", text));
     if let (Some(kb), Some(merged)) = (d.areq_kb(), d.merged_pct()) {
         // Adjacent requests are merged, which indicates a sequential load.
-        let kind = if merged >= 30.0 || kb >= 128.0 { "in order, mostly" } else { "at random" };
+        let kind = if merged >= 30.0 || kb >= 128.0 { "mostly sequential" } else { "random" };
         let text = format!("{kb:.0} kB each, {merged:.0}% merged: {kind}");
         f.evidence.push(Evidence::new("areq-sz", kb, "kB", text));
     }

@@ -130,7 +130,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures) -> Fire {
     let mut f = Fire::new(
         severity,
         format!(
-            "{} hangs: {} in flight, none completed for {}",
+            "{} is hung: {} in flight, none completed for {}",
             title(d),
             count(n as usize, "request"),
             time(stuck)
@@ -164,13 +164,17 @@ fn fire(w: &Window<'_>, d: &DiskFigures) -> Fire {
     f.ruled_out.push(RuledOut::new("idle", format!("in_flight {n} > 0")));
     if nobody {
         f.confidence = Confidence::Suspected;
-        f.missing.push("whether anyone waits: no task in D state, no io pressure; some old kernels leak in_flight".to_owned());
+        f.missing.push(
+            "whether anyone waits: no task in D state, no I/O pressure; some old \
+             kernels leak in_flight"
+                .to_owned(),
+        );
     } else if tasks.is_none() {
-        f.missing.push("who waits (the list of tasks in D state)".to_owned());
+        f.missing.push("who waits (no list of tasks in D state)".to_owned());
     }
     if discard {
         f.confidence = Confidence::Suspected;
-        f.missing.push("whether it is one long discard: discards came before it".to_owned());
+        f.missing.push("whether it is one long discard: it follows other discards".to_owned());
     }
     next(&mut f, d);
     f

@@ -33,16 +33,16 @@ const CLEAR: f64 = 0.7;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-request-split"),
     title: "large requests are split at max_sectors_kb",
-    condition: "The mean request size is 90% or more of max_sectors_kb, fewer than 5% of \
-        requests are merged, the queue is 2 or more, and max_sectors_kb is 1024 kB or less and \
-        below what the device allows (max_hw_sectors_kb), for 5 of 8 s. A warning when the \
-        pieces are 256 kB or less and await is 3 times normal, but not behind a limit or during \
-        a flush. Suspected from 75%, because the last piece of each request is shorter; eBPF \
-        counts splits and confirms or withdraws it.",
-    look_alikes: "Sequential writeback and read-ahead are merged up to the limit: small \
-        requests grew, nothing was split. Applications that issue exactly that size are not \
-        split either; only eBPF can tell. Behind a bandwidth limit the pieces wait for the \
-        limit: disk-capped-cloud.",
+    condition: "The mean request size is 90% or more of max_sectors_kb, fewer than 5% of requests \
+        are merged, the queue is 2 or more, and max_sectors_kb is 1024 kB or less and below what \
+        the device allows (max_hw_sectors_kb), for 5 of 8 s. A warning when the pieces are 256 kB \
+        or less and await is 3 times normal, but not under a limit or during a flush. Suspected \
+        from 75%, because the last piece of each request is shorter; eBPF counts splits and \
+        confirms or withdraws it.",
+    look_alikes: "Sequential writeback and read-ahead are merged up to the limit: small requests \
+        grew, nothing was split. Applications that issue exactly that size are not split either; \
+        only eBPF can tell. Under a bandwidth limit the pieces wait for the limit: \
+        disk-capped-cloud.",
     remedy: "echo 1024 > /sys/block/DEV/queue/max_sectors_kb (up to max_hw_sectors_kb), made \
         permanent with a udev rule; on dm and md set it on the layers above too. Or issue \
         smaller requests in parallel.",
@@ -126,7 +126,7 @@ fn fire(d: &DiskFigures, c: &Cut, latency: Option<&DiskLatency>, reference: Refe
     let mut f = Fire::new(
         if harm { Severity::Warn } else { Severity::Info },
         format!(
-            "{} gets large requests in pieces: {}/s of {kb:.0} kB, max_sectors_kb {most}",
+            "large requests to {} are split: {}/s of {kb:.0} kB, max_sectors_kb {most}",
             title(d),
             rate(d.iops())
         ),
@@ -144,10 +144,10 @@ fn fire(d: &DiskFigures, c: &Cut, latency: Option<&DiskLatency>, reference: Refe
     f.evidence.push(Evidence::new("kB/s", d.kb_s(), "kB/s", text));
     match d.attrs.max_hw_sectors_kb {
         Some(hw) => {
-            let text = format!("the device takes {hw} kB at once");
+            let text = format!("the device takes up to {hw} kB per request");
             f.evidence.push(Evidence::new("max_hw_sectors_kb", hw.into(), "kB", text));
         }
-        None => f.missing.push("what the device takes at once (max_hw_sectors_kb)".to_owned()),
+        None => f.missing.push("what the device would take (no max_hw_sectors_kb)".to_owned()),
     }
     if let Some(l) = latency {
         f.evidence.extend(l.evidence(d));
@@ -158,9 +158,9 @@ fn fire(d: &DiskFigures, c: &Cut, latency: Option<&DiskLatency>, reference: Refe
         not_measured(&mut f, reference);
     }
     if c.proven {
-        f.ruled_out.push(RuledOut::new("requests of just that size", "eBPF saw them cut"));
+        f.ruled_out.push(RuledOut::new("requests of just that size", "eBPF saw them split"));
     } else {
-        f.missing.push("the sizes before the cut (eBPF counts splits)".to_owned());
+        f.missing.push("the sizes before the split (needs eBPF)".to_owned());
     }
     if !all {
         f.confidence = Confidence::Suspected;

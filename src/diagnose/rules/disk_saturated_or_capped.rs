@@ -33,7 +33,7 @@ const FLAT: f64 = 0.05;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-saturated-or-capped"),
-    title: "requests queue up on a disk in pasted text: saturated or capped, the text does not \
+    title: "in pasted text, requests queue up on a disk: saturated or capped, the text does not \
         say",
     condition: "Pasted text only: live, the other disk rules have time to find out which it is. \
         A disk that is known neither to spin nor to be local flash, with util 90% or more, and \
@@ -158,7 +158,7 @@ fn fire(
         let (what, each) = slow.map_or(("requests", r), |s| (s.what, s.each));
         let queue = d.aqu_sz;
         format!(
-            "{} is saturated, capped or failing: {what} take {} ms, with a queue of {queue:.1} only",
+            "{} is saturated, capped or failing: {what} take {} ms with a queue of only {queue:.1}",
             title(d),
             ms(each)
         )
@@ -170,7 +170,8 @@ fn fire(
         against(r, reference)
     } else {
         format!(
-            "await {} ms; with an empty queue flash or a volume takes below 1 ms, an arm about 10",
+            "await {} ms; with an empty queue, flash or a volume takes under 1 ms, a disk arm \
+             about 10",
             ms(r)
         )
     };
@@ -181,7 +182,7 @@ fn fire(
     let text = format!("util {:.0}%", d.util_shown());
     f.evidence.push(Evidence::new("util", d.util_shown(), "%", text));
     let text = format!(
-        "{} IOPS; an arm does {:.0} to {:.0} at random",
+        "{} IOPS; a disk arm does {:.0} to {:.0} random ones",
         rate(d.iops()),
         RANDOM.0,
         RANDOM.1
@@ -190,19 +191,19 @@ fn fire(
     match swing(w, d, QUEUE) {
         Some(cv) => {
             let text = format!(
-                "IOPS vary by {:.0}%; under a limit by up to {:.0}%, if it counts requests",
+                "IOPS vary by {:.0}%; under an IOPS limit, by {:.0}% at most",
                 100.0 * cv,
                 100.0 * FLAT
             );
             f.evidence.push(Evidence::new("variation", 100.0 * cv, "%", text));
             f.missing
-                .push("whether a limit of bytes, or one with bursts, sets the pace".to_owned());
+                .push("whether a bandwidth limit, or one with bursts, sets the pace".to_owned());
         }
         None => f.missing.push(FLATNESS.to_owned()),
     }
     let because = format!("await {} ms at a queue of {:.1}", ms(r), d.aqu_sz);
     f.ruled_out.push(RuledOut::new("disk-util-pinned-not-saturated", because));
-    let because = format!("{} requests a second complete", rate(d.iops()));
+    let because = format!("{} requests/s complete", rate(d.iops()));
     f.ruled_out.push(RuledOut::new("disk-hung", because));
     not_measured(&mut f, reference);
     which(&mut f, d, t);
@@ -224,7 +225,7 @@ fn of_means(d: &DiskFigures, t: &Thresholds, slow: Slow) -> Fire {
     }
     let done = d.untimed.map_or(0, |n| n.reads.saturating_add(n.writes));
     f.ruled_out.push(RuledOut::new("disk-hung", format!("{done} requests were completed")));
-    f.missing.push("rate and queue: the run time is not in the text".to_owned());
+    f.missing.push("rate and queue (the text has no run time)".to_owned());
     f.missing.push(FLATNESS.to_owned());
     which(&mut f, d, t);
     f
@@ -244,13 +245,11 @@ fn mean(f: &mut Fire, s: Slow) {
     f.evidence.push(Evidence::new(s.field, s.each, "ms", text).over(s.at));
 }
 
-/// What would tell which of these it is.
+/// Adds what would show which of these it is.
 fn which(f: &mut Fire, d: &DiskFigures, t: &Thresholds) {
     if !known(d, t) {
-        f.missing.push(format!(
-            "what {} is: an arm that seeks, flash, or a volume with a limit",
-            d.name
-        ));
+        f.missing
+            .push(format!("what {} is: a spinning disk, flash, or a volume with a limit", d.name));
     }
     let name = sh(&d.name);
     f.next.push(format!("lsblk -d -o NAME,ROTA,TRAN,VENDOR,MODEL /dev/{name}"));

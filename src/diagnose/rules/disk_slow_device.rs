@@ -99,7 +99,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures, s: &Slow) -> Fire {
     let mut f = Fire::new(
         Severity::Warn,
         format!(
-            "{} is slow: {} take {} ms instead of {} ms, with a queue of {:.1} only",
+            "{} is slow: {} take {} ms instead of {} ms, with a queue of only {:.1}",
             title(d),
             s.what,
             ms(s.now),
@@ -119,7 +119,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures, s: &Slow) -> Fire {
     let text = format!("queue {:.2}, {} IOPS", d.aqu_sz, rate(d.iops()));
     f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(QUEUE));
     let text =
-        format!("{:.0} kB each: {:.1} ms are allowed for that", s.size_kb, MS_PER_KB * s.size_kb);
+        format!("{:.0} kB each, for which {:.1} ms are allowed", s.size_kb, MS_PER_KB * s.size_kb);
     f.evidence.push(Evidence::new("areq-sz", s.size_kb, "kB", text));
     let because = format!("queue {:.1} below 4", d.aqu_sz);
     f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
@@ -129,11 +129,13 @@ fn fire(w: &Window<'_>, d: &DiskFigures, s: &Slow) -> Fire {
             f.ruled_out.push(RuledOut::new("fs-flush-bound", because));
         }
         (Some(_), None) => f.ruled_out.push(RuledOut::new("fs-flush-bound", "no flush")),
-        (None, _) => f.missing.push("whether flushes slow it (counted since 5.5)".to_owned()),
+        (None, _) => {
+            f.missing.push("whether flushes slow it down (counted since Linux 5.5)".to_owned())
+        }
     }
     match w.derived.cpu.as_ref().and_then(|c| c.total).map(|t| t.steal) {
         Some(steal) if steal >= 5.0 => {
-            let text = format!("steal {steal:.0}%: this machine does not get its CPUs");
+            let text = format!("steal {steal:.0}%: this VM does not get all of its CPU time");
             f.evidence.push(Evidence::new("steal", steal, "%", text));
         }
         Some(steal) => {

@@ -71,7 +71,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64, reference: Reference) -> Fire {
             d.aqu_sz
         ),
     );
-    let text = format!("util {:.1}%: some request was in flight, no more", d.util_shown());
+    let text = format!("util {:.1}% only means that some request was in flight", d.util_shown());
     f.evidence.push(Evidence::new("util", d.util_shown(), "%", text).over(UTIL));
     let text = format!("queue {:.2} (sum of request times / time)", d.aqu_sz);
     f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(SHORT_QUEUE));
@@ -101,7 +101,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64, reference: Reference) -> Fire {
     }
     if d.queue_counters_disagree() {
         let text = format!(
-            "field 11 gives {:.2}: broken on this kernel, the queue is from the request times",
+            "field 11 gives {:.2}: broken on this kernel; the queue comes from request times",
             d.aqu_sz_weighted
         );
         f.evidence.push(Evidence::new("weighted", d.aqu_sz_weighted, "", text));

@@ -54,7 +54,7 @@ pub(super) static RULE: Rule =
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     if pages(w).is_none() && !t.single_sample {
-        out.cannot_judge("what is under writeback (memory: no nr_dirty, nr_writeback)");
+        out.cannot_judge("no nr_dirty or nr_writeback in /proc/vmstat");
         return;
     }
     for d in leaves(w) {
@@ -214,21 +214,22 @@ fn cache(f: &mut Fire, s: &Storm) {
     let at = WRITEBACK as f64;
     f.evidence.push(Evidence::new("Writeback", s.writeback as f64, "bytes", text).over(at));
     if let Some((share, n)) = p.full() {
-        let flush =
-            p.background.map_or(String::new(), |b| format!(", the flush begins at {}", bytes(b)));
+        let flush = p
+            .background
+            .map_or(String::new(), |b| format!(", background writeback starts at {}", bytes(b)));
         let text = format!(
-            "{:.0}% of the {} at which writers are held back{flush}",
+            "{:.0}% of the {} at which writers are throttled{flush}",
             100.0 * share,
             bytes(n)
         );
         f.evidence.push(Evidence::new("dirty", 100.0 * share, "%", text).over(100.0 * HELD_BACK));
     } else {
-        f.missing.push("whether writers are held back (no nr_dirty_threshold)".to_owned());
+        f.missing.push("whether writers are throttled (no nr_dirty_threshold)".to_owned());
     }
     if s.fell >= FALL {
         let text = format!("Dirty fell by {} within 3 s", bytes(s.fell));
         f.evidence.push(Evidence::new("Dirty", p.dirty as f64, "bytes", text));
     }
-    let because = format!("{} are under writeback", bytes(s.writeback));
+    let because = format!("{} under writeback", bytes(s.writeback));
     f.ruled_out.push(RuledOut::new("large direct writes", because));
 }

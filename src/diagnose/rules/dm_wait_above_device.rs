@@ -1,4 +1,4 @@
-//! `dm-wait-above-device`: requests wait in the dm layer while the disks below answer at once.
+//! `dm-wait-above-device`: requests wait in the dm layer while the disks below answer promptly.
 
 use super::common::disks::{slaves, subject, title};
 use super::common::text::{ms, rate, sh};
@@ -15,7 +15,7 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("dm-wait-above-device"),
-    title: "requests wait in the dm layer while the disks below answer at once",
+    title: "requests wait in the dm layer while the disks below answer promptly",
     condition: "await of a dm volume is 5 times that of the disks below it, and 8 or more \
         requests are queued in the volume but not in the disks, for 5 of 8 s. Clears below 0.7 \
         of these.",
@@ -78,7 +78,7 @@ fn fire(d: &DiskFigures, r: f64, below: &[&DiskFigures], b: &Below) -> Fire {
     let mut f = Fire::new(
         Severity::Info,
         format!(
-            "{} waits above its disks: {} ms there, {} ms below",
+            "{} delays requests above its disks: {} ms here, {} ms below",
             title(d),
             ms(r),
             ms(b.await_ms)

@@ -23,9 +23,9 @@ static DOC: RuleDoc = RuleDoc {
         without this finding. ENFILE: the host's fs.file-max is used up, for every process. A \
         pool that fills its limit by design and never asks for more.",
     remedy: "Find out whether it leaks (one kind of descriptor grows without bound: sockets in \
-        CLOSE-WAIT, deleted files, epoll or pipe) and fix the leak. If it is just busy, raise \
-        the limit: LimitNOFILE= of the unit, ulimit -n; prlimit takes effect at once, unless \
-        the program sized a table by the old limit.",
+        CLOSE-WAIT, deleted files, epoll or pipe) and fix the leak. If it is just busy, raise the \
+        limit: LimitNOFILE= of the unit, ulimit -n; prlimit takes effect immediately, unless the \
+        program sized a table by the old limit.",
     sources: "stat(2) of /proc/PID/fd (since 6.2 its size is the number of descriptors), \
         /proc/PID/limits; node-mixin warns for the whole host at 70 and 90%. Measured: a shell \
         with ulimit -n 64 opens 64 and gets EMFILE.",
@@ -44,7 +44,7 @@ pub(super) static RULE: Rule = Rule {
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(limits) = w.tick.samples.limits.as_ref() else { return };
     if !limits.data.counts_files {
-        return out.cannot_judge("this kernel does not count open files (since Linux 6.2)");
+        return out.cannot_judge("this kernel does not count open files (needs Linux 6.2)");
     }
     for p in &limits.data.processes {
         let Some(used) = ratio(100.0 * p.open as f64, p.soft as f64) else { continue };
@@ -64,14 +64,14 @@ fn subject(p: &OpenFiles) -> Subject {
 fn fire(w: &Window<'_>, p: &OpenFiles, used: f64) -> Fire {
     let (open, soft) = (p.open, p.soft);
     let mut f = if open >= soft {
-        let text = format!("{}/{} has all {soft} of its open files in use", p.comm, p.pid);
+        let text = format!("{}/{} has all {soft} of its file descriptors in use", p.comm, p.pid);
         Fire::new(Severity::Crit, text)
     } else {
-        let text = format!("{}/{} has {open} of {soft} open files in use", p.comm, p.pid);
+        let text = format!("{}/{} has {open} of {soft} file descriptors in use", p.comm, p.pid);
         Fire::new(Severity::Warn, text)
     };
     let hard = match p.hard {
-        Some(n) if n > soft => format!("; it may raise the limit to {n} itself"),
+        Some(n) if n > soft => format!("; it can raise the limit to {n} itself"),
         Some(_) => "; it cannot raise the limit itself".to_owned(),
         None => String::new(),
     };
@@ -86,7 +86,7 @@ fn fire(w: &Window<'_>, p: &OpenFiles, used: f64) -> Fire {
         own.iter().filter(|s| s.state == SockState::LISTEN).map(|s| u64::from(s.rqueue)).sum();
     if waiting > 0 {
         let n = count(waiting as usize, "connection");
-        let text = format!("{n} wait to be accepted by it");
+        let text = format!("{n} wait for it to accept them");
         f.evidence.push(Evidence::new("Recv-Q", waiting as f64, "", text));
     }
     let because = format!("its own limit is reached at {open}, whatever fs.file-max allows");

@@ -67,10 +67,10 @@ fn fire(w: &Window<'_>, d: &DiskFigures, flushes: f64, each: f64) -> Fire {
     if let Some(cache) = &d.attrs.write_cache {
         f.evidence.push(Evidence::text("write_cache", format!("write cache: {cache}")));
     }
-    let because = format!("queue {:.1} with flushes in it", d.aqu_sz);
+    let because = format!("queue {:.1}, flushes included", d.aqu_sz);
     f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
     if let Some(r) = d.w_await {
-        let because = format!("w_await {} ms holds the flush of {} ms", ms(r), ms(each));
+        let because = format!("w_await {} ms includes the flush of {} ms", ms(r), ms(each));
         f.ruled_out.push(RuledOut::new("disk-slow-device", because));
     }
     // Tasks that wait for a commit are in D state some of the time.

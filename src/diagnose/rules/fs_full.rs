@@ -60,7 +60,7 @@ fn fire(r: &FilesystemRow, s: &Space, left: f64) -> Fire {
     let none = avail == 0 || (avail < NOTHING && total >= NOT_TINY);
     let mut f = if none {
         let left = if avail == 0 { String::new() } else { format!(" ({} left)", bytes(avail)) };
-        let text = format!("{} is full: no room for ordinary users{left}", r.mount);
+        let text = format!("{} is full: no space for ordinary users{left}", r.mount);
         Fire::new(Severity::Crit, text)
     } else {
         let text = format!("{} is nearly full: {} left ({left:.1}%)", r.mount, bytes(avail));
@@ -77,7 +77,8 @@ fn fire(r: &FilesystemRow, s: &Space, left: f64) -> Fire {
     f.evidence.push(Evidence::new("avail", left, "%", text).over(WARN));
     let kept = s.free.saturating_sub(s.avail).saturating_mul(s.block);
     if kept > 0 {
-        let text = format!("{} more are free, kept for root or by the file system", bytes(kept));
+        let text =
+            format!("{} more is free, but reserved for root or by the file system", bytes(kept));
         f.evidence.push(Evidence::new("bfree", kept as f64, "bytes", text));
     }
     if s.files > 0 {
@@ -88,7 +89,7 @@ fn fire(r: &FilesystemRow, s: &Space, left: f64) -> Fire {
             f.evidence.push(Evidence::new("ffree", 0.0, "", text));
         }
     }
-    let text = format!("mounted {}: full of what was written to it", r.mount_options);
+    let text = format!("mounted {}: writes filled it", r.mount_options);
     f.ruled_out.push(RuledOut::new("read-only image", text));
     let dir = sh(&r.mount);
     f.next.push(format!("df -h {dir}; du -xhd2 {dir} 2>/dev/null | sort -h | tail -20"));

@@ -53,7 +53,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
 
 fn fire(r: &FilesystemRow, s: &Space, left: f64) -> Fire {
     let mut f = if s.files_free == 0 {
-        let text = format!("{} has no inodes left: no file can be made", r.mount);
+        let text = format!("{} has no inodes left: no file can be created", r.mount);
         Fire::new(Severity::Crit, text)
     } else {
         let n = count(s.files_free as usize, "inode");
@@ -67,7 +67,7 @@ fn fire(r: &FilesystemRow, s: &Space, left: f64) -> Fire {
         f.ruled_out.push(RuledOut::new("fs-full", text));
     } else {
         f.evidence.push(Evidence::new("avail", 0.0, "bytes", text));
-        f.ruled_out.push(RuledOut::new("quota", "the file system itself counts none free"));
+        f.ruled_out.push(RuledOut::new("quota", "the file system itself reports none free"));
     }
     let dir = sh(&r.mount);
     f.next.push(format!("df -i {dir}; du -xd3 --inodes {dir} 2>/dev/null | sort -n | tail -20"));

@@ -58,10 +58,10 @@ fn fire(w: &Window<'_>, r: &FilesystemRow, since: Option<MonoNs>) -> Fire {
     match since {
         Some(at) => {
             let age = w.tick.mono.since(at);
-            let text = format!("it took writes until {} ago", time(age));
+            let text = format!("it was writable until {} ago", time(age));
             f.evidence.push(Evidence::new("since", age.as_secs_f64(), "s", text));
         }
-        None => f.missing.push("since when: it was so before we looked".to_owned()),
+        None => f.missing.push("since when: it was read-only from the start".to_owned()),
     }
     if !sure {
         f.confidence = Confidence::Suspected;

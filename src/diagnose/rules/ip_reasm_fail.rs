@@ -61,39 +61,41 @@ fn fire(w: &Window<'_>, netns: NetnsId, (failed, whole): (u64, u64), share: f64)
     let pct = 100.0 * share;
     let mut f = Fire::new(
         Severity::Warn,
-        format!("{failed} packets in fragments were thrown away in 10 s, {pct:.0}% of those"),
+        format!("{failed} fragmented packets dropped in 10 s, {pct:.0}% of all fragmented ones"),
     );
     let text = format!("ReasmFails +{failed} in 10 s, ReasmOKs +{whole}");
     f.evidence.push(Evidence::new("ReasmFails", failed as f64, "", text).over(FAILS as f64));
-    let text = format!("{pct:.1}% of the packets that came in fragments");
+    let text = format!("{pct:.1}% of all fragmented packets");
     f.evidence.push(Evidence::new("share", pct, "%", text).over(100.0 * SHARE));
     let timeouts = sum(w, netns, &TIMEOUTS);
     let held = memory(w, netns);
     let full = held.is_some_and(|m| m >= HIGH / 4 * 3);
     match timeouts {
         Some(t) if t as f64 >= TIMED_OUT * failed as f64 => {
-            let text = format!("ReasmTimeout +{t}: the other parts did not come in time");
+            let text = format!("ReasmTimeout +{t}: the other fragments did not arrive in time");
             f.evidence.push(Evidence::new("ReasmTimeout", t as f64, "", text));
             let because = match held {
-                Some(m) => format!("ReasmTimeout +{t}; {} wait in fragments", bytes(m)),
+                Some(m) => format!("ReasmTimeout +{t}; fragments hold {}", bytes(m)),
                 None => format!("ReasmTimeout +{t}"),
             };
             f.ruled_out.push(RuledOut::new("no-memory-for-fragments", because));
         }
         Some(t) => {
             let text = if full {
-                format!("ReasmTimeout +{t}: no memory is left for fragments")
+                format!("ReasmTimeout +{t}: no memory left for fragments")
             } else {
-                format!("ReasmTimeout +{t}: no memory for fragments, or parts that do not fit")
+                format!(
+                    "ReasmTimeout +{t}: no memory for fragments, or fragments that do not match"
+                )
             };
             f.evidence.push(Evidence::new("ReasmTimeout", t as f64, "", text));
             let because = format!("ReasmTimeout +{t} of {failed} failures");
             f.ruled_out.push(RuledOut::new("lost-fragments", because));
         }
-        None => f.missing.push("whether parts are lost (no ReasmTimeout)".to_owned()),
+        None => f.missing.push("whether fragments are lost (no ReasmTimeout)".to_owned()),
     }
     if let Some(m) = held {
-        let text = format!("{} wait in fragments; the limit is 4.2 MB by default", bytes(m));
+        let text = format!("fragments hold {}; the default limit is 4.2 MB", bytes(m));
         let e = Evidence::new("FRAG memory", m as f64, "bytes", text);
         f.evidence.push(if full { e.over(HIGH as f64) } else { e });
     }
@@ -101,7 +103,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, (failed, whole): (u64, u64), share: f64)
         let text = format!("{} fragments/s arrive over IPv4", rate(r));
         f.evidence.push(Evidence::new("ReasmReqds", r, "/s", text));
     }
-    let because = format!("ReasmOKs +{whole}: only packets in fragments count here");
+    let because = format!("ReasmOKs +{whole}: only fragmented packets count here");
     f.ruled_out.push(RuledOut::new("whole-packets", because));
     let enter = enter(w, netns);
     f.next.push(format!("{enter}nstat -az | grep Reasm"));

@@ -88,11 +88,11 @@ impl Members {
 
 fn fire(d: &DiskFigures, below: &[&DiskFigures], m: &Members, action: Option<&str>) -> Fire {
     let size = |kb: f64| bytes((kb * 1024.0) as u64);
-    let why = action.map_or("works in the background".to_owned(), |a| format!("is in {a}"));
+    let why = action.map_or("does background I/O".to_owned(), |a| format!("is in {a}"));
     let mut f = Fire::new(
         Severity::Warn,
         format!(
-            "{} {why}: its {} members move {}/s for {}/s of its own",
+            "{} {why}: its {} members move {}/s, the array {}/s",
             title(d),
             below.len(),
             size(m.kb_s()),
@@ -115,7 +115,7 @@ fn fire(d: &DiskFigures, below: &[&DiskFigures], m: &Members, action: Option<&st
                 md.sync_speed_kb.map_or(String::new(), |kb| format!(" at {}/s", size(kb as f64)));
             f.evidence.push(Evidence::text("sync_action", format!("sync_action {a}{speed}")));
         }
-        None => f.missing.push("what it does (no md/sync_action in sysfs)".to_owned()),
+        None => f.missing.push("what it is doing (no md/sync_action in sysfs)".to_owned()),
     }
     if let Some(n) = md.degraded.filter(|n| *n > 0) {
         let text = format!("degraded: {n} members are missing");
@@ -126,7 +126,8 @@ fn fire(d: &DiskFigures, below: &[&DiskFigures], m: &Members, action: Option<&st
         f.evidence.push(Evidence::new("util", s.util_shown(), "%", text));
         if s.queue_counters_disagree() {
             let text = format!(
-                "field 11 of {} gives {:.2}: broken on this kernel, the queue is from the request times",
+                "field 11 of {} gives {:.2}: broken on this kernel; the queue comes from request \
+                 times",
                 s.name, s.aqu_sz_weighted
             );
             f.evidence.push(Evidence::new("weighted", s.aqu_sz_weighted, "", text));
@@ -135,7 +136,7 @@ fn fire(d: &DiskFigures, below: &[&DiskFigures], m: &Members, action: Option<&st
     let because = match action {
         Some(a) => format!("sync_action {a}"),
         None => format!(
-            "{:.0} requests of the members for each of the array, more than {PARITY:.0}",
+            "{:.0} member requests per array request, more than {PARITY:.0}",
             m.iops / d.iops().max(1.0)
         ),
     };

@@ -91,10 +91,11 @@ fn counters(f: &mut Fire, w: &Window<'_>) {
     let (major, swap) = (vm::rate(w, "pgmajfault"), vm::rate(w, "pswpin"));
     let refault = vm::rate(w, "workingset_refault");
     if w.tick.samples.memory.is_none() {
-        f.missing.push("what memory is reclaimed (/proc/vmstat)".to_owned());
+        f.missing.push("how much memory is reclaimed (no /proc/vmstat)".to_owned());
     }
     if let Some(n) = stalls {
-        let text = format!("allocstall {}/s: allocations that had to reclaim themselves", rate(n));
+        let text =
+            format!("allocstall {}/s: allocations that had to reclaim memory first", rate(n));
         f.evidence.push(Evidence::new("allocstall", n, "/s", text));
     }
     if let Some(n) = major {
@@ -108,9 +109,11 @@ fn counters(f: &mut Fire, w: &Window<'_>) {
     let io = w.derived.psi.and_then(|p| p.io_full);
     let because = match (refault, io) {
         (Some(r), _) if r > 0.0 => {
-            format!("refaults {}/s: pages come back that were just evicted", rate(r))
+            format!("refaults {}/s: just evicted pages are read back", rate(r))
         }
-        (_, Some(io)) => format!("io pressure full {io:.0}%; this time is counted as memory's"),
+        (_, Some(io)) => {
+            format!("io pressure full {io:.0}%; this time counts as waiting for memory")
+        }
         _ => "the kernel counts this time as waiting for memory, not for I/O".to_owned(),
     };
     f.ruled_out.push(RuledOut::new("cold-cache", because));

@@ -80,7 +80,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, dev: &str, sockets: &[Sender<'_>]) -> Fi
     let severity = if gateway { Severity::Crit } else { Severity::Warn };
     let n = count(sockets.len(), "connection");
     let verb = if sockets.len() == 1 { "sends" } else { "send" };
-    let text = format!("{what} {hop} does not answer on {dev}: {n} {verb} into nothing");
+    let text = format!("{what} {hop} does not answer on {dev}: {n} {verb} in vain");
     let mut f = Fire::new(severity, text);
     f.count = u32::try_from(sockets.len()).unwrap_or(u32::MAX);
     f.sockets = sockets.iter().map(|(s, _)| s.id).collect();
@@ -95,16 +95,16 @@ fn fire(w: &Window<'_>, netns: NetnsId, dev: &str, sockets: &[Sender<'_>]) -> Fi
         f.evidence.push(Evidence::new("SYN-SENT", opening as f64, "", text));
     }
     if let Some(n) = grown(w, netns, "TcpRetransSegs").filter(|n| *n > 0) {
-        let text = format!("RetransSegs +{n} in 10 s: TCP counts what is discarded below it");
+        let text = format!("RetransSegs +{n} in 10 s: TCP counts packets discarded below it");
         f.evidence.push(Evidence::new("RetransSegs", n as f64, "", text));
     }
-    let because = format!("a packet needs the link-layer address of {hop} to leave");
+    let because = format!("no packet leaves without the link-layer address of {hop}");
     f.ruled_out.push(RuledOut::new("lost-on-the-way", because));
     f.ruled_out.push(RuledOut::new("no-route", format!("a route exists through {dev}")));
     let (enter, dev, hop) = (enter(w, netns), sh(dev), hop.to_string());
     f.next.push(format!("{enter}ip -s neigh show dev {dev} to {hop}"));
     f.next.push(format!("{enter}ip -s link show dev {dev}"));
     let probe = if hop.contains(':') { "icmp6" } else { "arp" };
-    f.next.push(format!("{enter}timeout 5 tcpdump -ni {dev} -c 4 {probe}  # asked, and answered?"));
+    f.next.push(format!("{enter}timeout 5 tcpdump -ni {dev} -c 4 {probe}  # asked and answered?"));
     f
 }

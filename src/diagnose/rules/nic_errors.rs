@@ -15,7 +15,7 @@ const CLEAR: f64 = 0.7;
 const CHANGES: u32 = 4;
 /// ... within this time. One `ip link set down` and `up` make two.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Software devices that have a wire or act like one.
+/// Software devices that have a link below them, or act like one.
 const WIRED: [&str; 3] = ["bond", "team", "veth"];
 
 static DOC: RuleDoc = RuleDoc {
@@ -122,7 +122,7 @@ fn fire(
                 b.way,
                 rate(b.errors_s)
             ),
-            None => format!("the link of {title} came or went {flaps} times in the last minute"),
+            None => format!("the link of {title} went up or down {flaps} times in the last minute"),
         },
     );
     if let Some(b) = worst {
@@ -142,9 +142,9 @@ fn fire(
             let e = Evidence::new("carrier_changes", flaps.into(), "", text);
             f.evidence.push(if flaps >= CHANGES { e.over(CHANGES.into()) } else { e });
         }
-        None => f.missing.push("whether the link came or went (carrier_changes)".to_owned()),
+        None => f.missing.push("whether the link flaps (no carrier_changes)".to_owned()),
     }
-    let because = format!("rx_missed and rx_fifo {}/s are not among them", rate(l.rx_lost_s));
+    let because = format!("rx_missed and rx_fifo {}/s are not included", rate(l.rx_lost_s));
     f.ruled_out.push(RuledOut::new("nic-rx-drop", because));
     let because = format!("rx_dropped {}/s is not counted here", rate(l.rx_dropped_s));
     f.ruled_out.push(RuledOut::new("unknown-protocols", because));
@@ -163,9 +163,9 @@ fn kinds(f: &mut Fire, l: &LinkFigures) {
         .filter_map(|(name, r)| r.filter(|r| *r > 0.0).map(|r| format!("{name} {}/s", rate(r))))
         .collect();
     if !some.is_empty() {
-        let text = format!("of these {}: the wire, its plugs, the switch port", some.join(", "));
+        let text = format!("of these {}: cable, connectors, switch port", some.join(", "));
         f.evidence.push(Evidence::text("crc", text));
     } else if l.rx_crc_s.is_none() {
-        f.missing.push("how many have a wrong CRC".to_owned());
+        f.missing.push("how many have a bad CRC".to_owned());
     }
 }

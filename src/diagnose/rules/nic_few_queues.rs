@@ -60,7 +60,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-/// Are CPUs saturated in the kernel beside idle ones, with the NIC's interrupts unknown?
+/// Are some CPUs saturated in the kernel while others are idle, with the NIC's interrupts unknown?
 fn hidden(w: &Window<'_>, n: &NicQueues) -> bool {
     let Some(shares) = w.derived.cpu.as_ref() else { return false };
     let few = (n.rx_queues as usize) < shares.cpus.len() && nics::rps_off(n);
@@ -83,7 +83,7 @@ struct Crowd {
     /// Mean idle time of the others, %.
     idle: f64,
     queues: u32,
-    /// Maximum number of queues of the hardware.
+    /// The most queues that the hardware supports.
     max: Option<u32>,
     online: u32,
 }
@@ -128,7 +128,8 @@ fn fire(w: &Window<'_>, n: &NicQueues, c: &Crowd) -> Fire {
     let mut f = Fire::new(
         severity,
         format!(
-            "{} has {} receive queues for {} CPUs: theirs are {:.0}% in the kernel or more, the others {:.0}% idle{tail}",
+            "{} has {} receive queues for {} CPUs: those are {:.0}% or more in the kernel, the \
+             others {:.0}% idle{tail}",
             n.dev, c.queues, c.online, c.busiest_least, c.idle
         ),
     );
@@ -138,7 +139,7 @@ fn fire(w: &Window<'_>, n: &NicQueues, c: &Crowd) -> Fire {
     };
     f.evidence.push(Evidence::new("queues", c.queues.into(), "", text).over(c.online.into()));
     let text = format!(
-        "CPUs {} take its interrupts and are {:.0}% in the kernel or more",
+        "CPUs {} take its interrupts and are {:.0}% or more in the kernel",
         nics::cpu_list(&c.cpus),
         c.busiest_least
     );

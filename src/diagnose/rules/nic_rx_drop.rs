@@ -22,8 +22,8 @@ static DOC: RuleDoc = RuleDoc {
         of the packets received, for 3 of 10 s. Clears below 7/s and 0.07%.",
     look_alikes: "rx_dropped alone: unknown protocols and foreign VLANs count there on a \
         healthy host. Drops after the NIC: softnet-drop-or-squeeze, a full socket buffer.",
-    remedy: "A larger ring (ethtool -G), more queues (ethtool -L), the interrupts on CPUs that \
-        have time (softirq-one-core, nic-few-queues).",
+    remedy: "A larger ring (ethtool -G), more queues (ethtool -L), interrupts on less busy CPUs \
+        (softirq-one-core, nic-few-queues).",
     sources: "rtnl_link_stats64: rx_missed_errors, rx_fifo_errors; netdata warns at 2% over 10 \
         min.",
     hold: Hold::of(3, 10),
@@ -85,7 +85,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, share: f64) -> Fire {
     }
     let softnet: f64 = w.derived.softirq.iter().flat_map(|x| &x.softnet).map(|n| n.dropped_s).sum();
     if w.derived.softirq.is_some() {
-        let because = format!("softnet drops {}/s: these are lost before", rate(softnet));
+        let because = format!("softnet drops {}/s; these are lost before it", rate(softnet));
         f.ruled_out.push(RuledOut::new("softnet-drop-or-squeeze", because));
     }
     let because =

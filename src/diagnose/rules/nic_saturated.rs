@@ -57,7 +57,8 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-const NO_LIMIT: &str = "its speed (virtio knows none) and the provider's limits are not known";
+const NO_LIMIT: &str =
+    "neither its speed (virtio reports none) nor the provider's limits are known";
 
 fn has_speed(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures) -> bool {
     capacity(w, s, l).is_some_and(|c| c > 0.0)
@@ -125,10 +126,10 @@ fn limited(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, held: &[(Arc<str>,
     let title = links::title(w, s, l);
     let mut f = Fire::new(
         Severity::Crit,
-        format!("the provider holds back {} packets/s of {title} ({most})", rate(all)),
+        format!("the provider throttles {} packets/s of {title} ({most})", rate(all)),
     );
     for (name, n) in held {
-        let text = format!("{name} +{}/s: queued or dropped outside of this VM", rate(*n));
+        let text = format!("{name} +{}/s: queued or dropped outside this VM", rate(*n));
         f.evidence.push(Evidence::new("exceeded", *n, "/s", text).over(0.0));
     }
     let text = format!(
@@ -140,11 +141,11 @@ fn limited(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, held: &[(Arc<str>,
     );
     f.evidence.push(Evidence::new("rx", l.rx_bytes_s, "bytes/s", text));
     if let Some(mbit) = l.attrs.speed_mbit {
-        let text = format!("the link itself says {mbit} Mbit/s");
+        let text = format!("the link itself reports {mbit} Mbit/s");
         f.evidence.push(Evidence::new("link", mbit.into(), "Mbit/s", text));
     }
     shaper(&mut f, s, l);
-    let because = "it grew again within the last seconds".to_owned();
+    let because = "it grew again within the last few seconds".to_owned();
     f.ruled_out.push(RuledOut::new("single-burst", because));
     let (dev, enter) = (sh(&l.attrs.name), links::enter(w, s));
     f.next.push(format!("{enter}watch -d -n 1 'ethtool -S {dev} | grep allowance'"));
@@ -159,7 +160,7 @@ fn shaper(f: &mut Fire, s: &SpaceFigures, l: &LinkFigures) {
     let shaped = s.qdiscs_of(l.ifindex).find_map(|q| Some((q, q.limit()?)));
     let because = match shaped {
         Some((q, limit)) => format!("{} {} has {}", q.kind, q.id(), bits(limit as f64)),
-        None => format!("no rate on {}", l.attrs.name),
+        None => format!("no tc rate on {}", l.attrs.name),
     };
     f.ruled_out.push(RuledOut::new("tc-shaped", because));
 }
@@ -182,7 +183,7 @@ fn full(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, capacity: f64) -> Fir
     let text = format!("{} packets/s of {:.0} B", rate(pps), used / pps.max(1.0));
     f.evidence.push(Evidence::new("packets", pps, "/s", text));
     let text = format!(
-        "the other way {}; errors {}/s",
+        "other direction {}; errors {}/s",
         bits(l.tx_bytes_s.min(l.rx_bytes_s)),
         rate(l.rx_errors_s + l.tx_errors_s)
     );
@@ -191,6 +192,6 @@ fn full(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, capacity: f64) -> Fir
     let (dev, enter) = (sh(&l.attrs.name), links::enter(w, s));
     f.next.push(format!("{enter}ethtool {dev} | grep -E 'Speed|Duplex'"));
     f.next.push(format!("{enter}ethtool -S {dev} | grep -E 'allowance|pause'"));
-    f.next.push(format!("{enter}sar -n DEV 1 3  # and iftop or nethogs: who talks"));
+    f.next.push(format!("{enter}sar -n DEV 1 3  # who talks: iftop or nethogs"));
     f
 }

@@ -28,9 +28,9 @@ static DOC: RuleDoc = RuleDoc {
         counter grew; the process is the one named in the kernel log. Critical when 3 or more \
         were killed in that time, or when the victim's cgroup is known and neither it nor a \
         cgroup above it hit its limit: the host is out of memory.",
-    look_alikes: "A userspace OOM killer (systemd-oomd, earlyoom) sends SIGKILL too: the \
-        kernel's counter does not grow, and its own log tells. A supervisor that kills and \
-        restarts after a failed health check. An allocation that fails (ENOMEM) kills nothing.",
+    look_alikes: "A userspace OOM killer (systemd-oomd, earlyoom) sends SIGKILL too: the kernel's \
+        counter does not grow, and its own log says so. A supervisor that kills and restarts after \
+        a failed health check. An allocation that fails (ENOMEM) kills nothing.",
     remedy: "Raise the cgroup's limit, or make the process use less (heap size, workers, \
         caches); tmpfs and shared memory count too. On a host that is out of memory, find the \
         largest processes, add memory or swap, and protect what matters with memory.min, \
@@ -123,7 +123,7 @@ fn fire(
         (None, _) => format!("the kernel's OOM killer killed {processes}"),
     };
     let mut f = Fire::new(severity, text);
-    let text = format!("oom_kill of /proc/vmstat +{kills} in {}", time(span));
+    let text = format!("oom_kill in /proc/vmstat +{kills} in {}", time(span));
     f.evidence.push(Evidence::new("oom_kill", kills as f64, "", text).over(1.0));
     if let Some(v) = victim {
         let text = format!("oom_kill of {} +{}", v.now.path, v.killed());
@@ -133,7 +133,7 @@ fn fire(
     let alone = victim.is_none_or(|v| v.killed() == kills);
     let named = log(w, victim, alone, &mut f);
     if victim.is_none() && !named {
-        f.missing.push("whose: no cgroup that was read has counted it".to_owned());
+        f.missing.push("which cgroup: none that was read counted the kill".to_owned());
     }
     if let Some(h) = hit {
         let now = h.now.memory_bytes.map_or(String::new(), |b| format!("{} of ", bytes(b)));
@@ -142,7 +142,7 @@ fn fire(
         let used = h.now.memory_bytes.unwrap_or(0);
         f.evidence.push(Evidence::new("memory.max", used as f64, "bytes", text).over(limit as f64));
         if let Some(n) = h.failed() {
-            let text = format!("memory was asked for at the limit {}", count(n as usize, "time"));
+            let text = format!("allocations hit the limit {}", count(n as usize, "time"));
             f.evidence.push(Evidence::new("failcnt", n as f64, "", text));
         }
     }

@@ -1,4 +1,4 @@
-//! `qdisc-drop-or-requeue`: a device's qdisc drops packets, or its driver has no room.
+//! `qdisc-drop-or-requeue`: a device's qdisc drops packets, or its driver hands them back.
 
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{rate, sh};
@@ -65,9 +65,9 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, q: &QdiscFigures) -> 
     f.evidence.push(Evidence::new("drops", q.drops_s, "/s", text).over(DROPS));
     let text = format!("requeues {}/s", rate(q.requeues_s));
     f.evidence.push(Evidence::new("requeues", q.requeues_s, "/s", text).over(REQUEUES));
-    let text = format!("txqueuelen {}, {} packets wait now", l.attrs.txqlen, q.qlen);
+    let text = format!("txqueuelen {}, {} packets queued now", l.attrs.txqlen, q.qlen);
     f.evidence.push(Evidence::new("qlen", q.qlen.into(), "packets", text));
-    f.ruled_out.push(RuledOut::new("tc-shaped", format!("no rate on {}", l.attrs.name)));
+    f.ruled_out.push(RuledOut::new("tc-shaped", format!("no tc rate on {}", l.attrs.name)));
     let (dev, enter) = (sh(&l.attrs.name), links::enter(w, s));
     f.next.push(format!("{enter}tc -s qdisc show dev {dev}"));
     f.next.push(format!("{enter}ip -s link show dev {dev}"));

@@ -10,7 +10,7 @@ use crate::metrics::NetPair;
 const DROPS_S: f64 = 5.0;
 /// An active finding clears below this fraction of it.
 const CLEAR: f64 = 0.7;
-/// Seconds that it must be true, of the last this many.
+/// It must be true in this many seconds, of the last this many.
 const HELD: (u64, u64) = (3, 10);
 
 const DROPPED: &str = "TcpExtIPReversePathFilter";
@@ -59,7 +59,7 @@ fn fire(w: &Window<'_>, n: &NetPair, dropped: f64) -> Fire {
     let mut f =
         Fire::new(severity, format!("the reverse path filter drops {} packets/s", rate(dropped)));
     let text = format!(
-        "IPReversePathFilter {}/s: the route to their source is another device's",
+        "IPReversePathFilter {}/s: the route to their source uses another device",
         rate(dropped)
     );
     f.evidence.push(Evidence::new("IPReversePathFilter", dropped, "/s", text).over(DROPS_S));
@@ -75,9 +75,9 @@ fn fire(w: &Window<'_>, n: &NetPair, dropped: f64) -> Fire {
         }
         None => f.missing.push("how many broadcasts arrive (no InBcastPkts)".to_owned()),
     }
-    let because = "the kernel's own check counts these; a firewall's rule does not";
+    let because = "the kernel's own check counts these; a firewall rule does not";
     f.ruled_out.push(RuledOut::new("firewall-rule", because));
-    f.missing.push("which sources and devices (log_martians names them)".to_owned());
+    f.missing.push("which sources and devices (needs log_martians)".to_owned());
     let enter = enter(w, n.netns);
     f.next.push(format!("{enter}sysctl -a 2>/dev/null | grep -E '\\.rp_filter = [1-9]'"));
     f.next.push(format!("{enter}ip rule; {enter}ip route show table all type unicast"));

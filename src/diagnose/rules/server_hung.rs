@@ -71,17 +71,17 @@ fn fire(w: &Window<'_>, s: &Still, still: Duration) -> Fire {
     let for_ = time(still);
     let who = s.owner.as_ref().map_or_else(|| s.local.to_string(), holder);
     let state = s.owner.as_ref().and_then(halted);
-    let does = state.map_or("answers nobody".to_owned(), |state| format!("is {state}"));
+    let does = state.map_or("does not answer".to_owned(), |state| format!("is {state}"));
     let mut f = Fire::new(
         severity,
-        format!("{who} {does}: {n} of {} with unread requests, nothing moved for {for_}", s.local),
+        format!("{who} {does}: {n} of {} with unread requests, no progress for {for_}", s.local),
     );
     f.count = u32::try_from(s.unread.len()).unwrap_or(u32::MAX);
     f.since = Some(s.since);
     f.sockets.clone_from(&s.unread);
     let suspects = s.unread.iter().filter_map(|id| w.derived.sockets.get(*id));
     f.examples = suspects.take(EXAMPLES).map(|x| example(x)).collect();
-    let text = format!("{} unread on {n}, none of it taken for {for_}", bytes(s.bytes));
+    let text = format!("{} unread on {n}, none of it read for {for_}", bytes(s.bytes));
     f.evidence.push(Evidence::new("Recv-Q", s.bytes as f64, "bytes", text));
     if s.waiting > 0 {
         let text = format!("{} of these wait to be accepted", s.waiting);
@@ -92,14 +92,14 @@ fn fire(w: &Window<'_>, s: &Still, still: Duration) -> Fire {
         None => f.missing.push("which process (its descriptors cannot be read)".to_owned()),
     }
     if s.unsent > 0 {
-        let text = format!("{} given to the kernel before are not acknowledged", bytes(s.unsent));
+        let text = format!("{} sent earlier, still not acknowledged", bytes(s.unsent));
         f.evidence.push(Evidence::new("Send-Q", s.unsent as f64, "bytes", text));
     }
     let all = count(s.connections as usize, "connection");
     let because = format!("none of its {all} was read from, written to or accepted for {for_}");
     f.ruled_out.push(RuledOut::new("one-slow-request", because));
     if s.worked {
-        let because = "bytes were taken or sent on these connections before".to_owned();
+        let because = "these connections were read or answered before".to_owned();
         f.ruled_out.push(RuledOut::new("protocol-that-never-reads", because));
     }
     next(&mut f, w, s);

@@ -43,7 +43,7 @@ pub(super) static RULE: Rule =
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let Some(now) = w.derived.irq_bpf.as_ref() else { return };
     if !now.softirqs {
-        return out.cannot_judge("softirqs are not measured");
+        return out.cannot_judge("softirq times are not measured");
     }
     for cpu in now.cpus.iter().map(|c| c.cpu) {
         let long: Vec<Long<'_>> = lately(w).filter_map(|d| Long::of(d, cpu)).collect();
@@ -94,7 +94,7 @@ fn fire(cpu: CpuId, long: &[&Long<'_>], stolen: usize) -> Fire {
     let e = Evidence::new("softirq run", longest, "ms", text);
     f.evidence.push(e.over(LONG_NS as f64 / 1e6));
     let n = long.len();
-    let text = format!("in {n} intervals of the last 20 s there was one of 10 ms or more");
+    let text = format!("{n} intervals of the last 20 s had a run of 10 ms or more");
     f.evidence.push(Evidence::new("intervals", n as f64, "", text).over(TIMES as f64));
     let run = worst.map(|l| l.vector.run);
     if let Some((run, mean)) = run.and_then(|r| Some((r, r.mean_ns?))) {
@@ -111,7 +111,7 @@ fn fire(cpu: CpuId, long: &[&Long<'_>], stolen: usize) -> Fire {
                 String::new()
             };
             let because = format!(
-                "the hypervisor took at most {most:.0} ms of an interval from this CPU{left_out}"
+                "the hypervisor took at most {most:.0} ms per interval from this CPU{left_out}"
             );
             f.ruled_out.push(RuledOut::new("cpu-steal", because));
         }
@@ -119,7 +119,8 @@ fn fire(cpu: CpuId, long: &[&Long<'_>], stolen: usize) -> Fire {
     }
     // A CPU that is full of softirqs is softirq-one-core too.
     if let Some(run) = run.filter(|r| r.pct < FULL) {
-        let because = format!("{:.1}% of the core: it is the length, not the amount", run.pct);
+        let because =
+            format!("{:.1}% of the core: the problem is the length, not the total", run.pct);
         f.ruled_out.push(RuledOut::new("softirq-one-core", because));
     }
     if name.starts_with("NET") {

@@ -152,8 +152,8 @@ fn counted(cpu: &CpuFigures, soft: &SoftirqFigures) -> Result<Option<Hot>, Strin
     // A run of these may take as long as a NET_RX run; timers and RCU are short.
     let heavy: f64 = ["BLOCK", "IRQ_POLL", "TASKLET"].into_iter().map(rate).sum();
     if heavy >= rx {
-        let why = "other softirqs run there as often as NET_RX, and what takes the time is not \
-            known: eBPF measures it";
+        let why =
+            "other softirqs run there as often as NET_RX; which of them takes the time needs eBPF";
         return Err(format!("{}: {why}", hot.cpu));
     }
     (hot.net_rx, hot.net_rx_s) = (net_rx, rx);
@@ -169,7 +169,7 @@ fn fire(w: &Window<'_>, soft: &SoftirqFigures, hot: &Hot) -> Fire {
     let mut f = Fire::new(
         severity,
         format!(
-            "{cpu} does {:.0}% of all NET_RX: {si:.0}% of it is softirq, {:.0}% on the others",
+            "{cpu} handles {:.0}% of all NET_RX: it is {si:.0}% in softirq, the others {:.0}%",
             100.0 * hot.net_rx,
             hot.others
         ),
@@ -272,8 +272,8 @@ fn interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
         let alone = one_flow(&now.data, n, busiest, hot.cpu);
         advise(f, w, n, &rates, alone);
     } else {
-        let text = "no NIC's interrupt comes in here: the packets are sent on this CPU (veth, \
-            loopback, tunnel), or by RPS";
+        let text = "no NIC interrupt arrives here: packets are sent on this CPU (veth, loopback, \
+            tunnel) or steered here by RPS";
         f.evidence.push(Evidence::text("irq", text));
         f.next.push(format!("pidstat -t 1 3  # who sends on CPU {}", hot.cpu.0));
     }
@@ -298,7 +298,7 @@ fn advise(f: &mut Fire, w: &Window<'_>, n: &NicQueues, rates: &[(f64, &str, &str
     if alone {
         f.severity = Severity::Info;
         f.confidence = Confidence::Suspected;
-        let text = format!("the other queues' interrupts go to other CPUs: one flow in {dev}");
+        let text = format!("the other queues' interrupts go to other CPUs: one flow on {dev}");
         f.evidence.push(Evidence::text("spread", text));
         let why = "whether it is one flow, or a few that hash to one queue (packets per queue)";
         f.missing.push(why.to_owned());
@@ -307,8 +307,8 @@ fn advise(f: &mut Fire, w: &Window<'_>, n: &NicQueues, rates: &[(f64, &str, &str
         return;
     }
     if n.rx_queues > 1 {
-        let text = format!("{} queues exist: interrupts are not spread", n.rx_queues);
-        let homes = "the interrupts of other queues come in here, too, or never came";
+        let text = format!("{} queues, but their interrupts are not spread", n.rx_queues);
+        let homes = "the interrupts of other queues arrive here too, or never fired";
         f.ruled_out.push(RuledOut::new("one-flow", homes));
         f.evidence.push(Evidence::text("spread", text));
         if let Some((_, irq, _)) = rates.first() {

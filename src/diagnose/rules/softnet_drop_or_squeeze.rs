@@ -21,7 +21,7 @@ static DOC: RuleDoc = RuleDoc {
     condition: "On one CPU softnet drops 10 packets/s or more, or runs out of budget \
         (time_squeeze) 10 times/s or more while the CPU is 50% or more in softirq, for 3 of 10 \
         s. Critical when 0.1% or more of the packets are dropped. Clears below 7/s.",
-    look_alikes: "time_squeeze on a CPU with time to spare: the next round follows at once and \
+    look_alikes: "time_squeeze on a CPU with time to spare: the next round follows immediately and \
         nothing is lost. Packets lost in the NIC (nic-rx-drop) or at a full socket buffer \
         (udp-rcvbuf-drop) never count here.",
     remedy: "Drops: raise net.core.netdev_max_backlog; only RPS, veth and loopback use it. \
@@ -88,7 +88,7 @@ fn fire(n: &SoftnetFigures, share: Option<CpuShare>) -> Fire {
     }
     f.ruled_out.push(RuledOut::new(
         "nic-rx-drop",
-        "the kernel had these packets: softnet counts behind the NIC",
+        "the kernel had these packets: softnet counts after the NIC",
     ));
     if drops {
         f.next.push("sysctl net.core.netdev_max_backlog  # raise it fourfold".to_owned());

@@ -64,7 +64,7 @@ fn pids(w: &Window<'_>, g: &CgroupFigures) -> Option<(CgroupPids, u64)> {
 
 fn group(w: &Window<'_>, g: &CgroupFigures, p: CgroupPids, max: u64, refused: f64) -> Fire {
     let mut f = if refused > 0.0 {
-        let text = format!("{} is refused more tasks: it has {} of {max}", g.path, p.current);
+        let text = format!("{} cannot create more tasks: it has {} of {max}", g.path, p.current);
         Fire::new(Severity::Crit, text)
     } else {
         Fire::new(Severity::Warn, format!("{} has {} of {max} tasks", g.path, p.current))
@@ -73,17 +73,19 @@ fn group(w: &Window<'_>, g: &CgroupFigures, p: CgroupPids, max: u64, refused: f6
     let text = format!("pids.current {} of pids.max {max}", p.current);
     f.evidence.push(Evidence::new("pids.current", used, "%", text).over(GROUP));
     if refused > 0.0 {
-        let text = format!("{} forks/s fail for a limit (max of pids.events)", rate(refused));
+        let text = format!("{} forks/s fail at a limit (max in pids.events)", rate(refused));
         f.evidence.push(Evidence::new("pids.events", refused, "/s", text).over(0.0));
     } else if p.failures.is_none() {
-        f.missing.push("whether any was refused (no pids.events)".to_owned());
+        f.missing.push("whether a fork was refused (no pids.events)".to_owned());
     }
     match on_host(w) {
         Some(h) => {
             let text = format!("{} of {} tasks on the host", h.tasks, h.most);
             f.ruled_out.push(RuledOut::new("host-task-limit", text));
         }
-        None => f.ruled_out.push(RuledOut::new("RLIMIT_NPROC", "the cgroup's own limit is met")),
+        None => {
+            f.ruled_out.push(RuledOut::new("RLIMIT_NPROC", "the cgroup's own limit is reached"))
+        }
     }
     f.next.push(format!("grep . {} {}", file(g, "pids.max"), file(g, "pids.events")));
     f.next.push(format!(
@@ -125,7 +127,7 @@ fn host(w: &Window<'_>, out: &mut Verdicts) {
     let text = format!("{tasks} tasks, {name} {most} ({used:.0}%)");
     let at = if used >= HOST_CRIT { HOST_CRIT } else { HOST };
     f.evidence.push(Evidence::new("tasks", used, "%", text).over(at));
-    f.ruled_out.push(RuledOut::new("RLIMIT_NPROC", "the limit of the whole host is near"));
+    f.ruled_out.push(RuledOut::new("RLIMIT_NPROC", "the host-wide limit is near"));
     f.next.push("ps -eo nlwp,stat,pid,comm --sort=-nlwp | head".to_owned());
     f.next
         .push("ps -eo stat,ppid,comm | awk '$1 ~ /^Z/' | sort | uniq -c | sort -rn | head".into());

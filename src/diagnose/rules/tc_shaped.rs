@@ -31,8 +31,8 @@ static DOC: RuleDoc = RuleDoc {
         backlog throughout the last 10 s (of at least 5 s observed), as much sent as the rate \
         allows, and overlimits since it was set up. Clears below 66.5% of the rate, or without \
         overlimits.",
-    look_alikes: "The link speed: tc has no rate then, and overlimits do not grow. A policer: \
-        it drops at once and nothing queues. A shaper that is not used up: overlimits grow with \
+    look_alikes: "The link speed: tc has no rate then, and overlimits do not grow. A policer: it \
+        drops immediately and nothing queues. A shaper that is not used up: overlimits grow with \
         every burst, but throughput stays below the rate.",
     remedy: "Raise the rate (tc class change, tc qdisc change) or the pod's bandwidth \
         annotation that set it. A smaller limit, or fq_codel below the shaper, turns delay into \
@@ -154,7 +154,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, u: &Used<'_>) -> Fire
     let mut f = Fire::new(
         severity,
         format!(
-            "{} is held to {} by {what}: {} wait{}",
+            "{} is limited to {} by {what}: {} wait{}",
             links::title(w, s, l),
             bits(u.limit),
             bytes(u.backlog.into()),
@@ -167,7 +167,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, u: &Used<'_>) -> Fire
     );
     let text = match u.slow {
         None => format!(
-            "{} of {} pass ({:.0}% of the rate)",
+            "{} of {} get through ({:.0}% of the rate)",
             bits(q.bytes_s),
             bits(u.limit),
             100.0 * u.share
@@ -176,7 +176,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, u: &Used<'_>) -> Fire
             let packet = u64::from(l.attrs.mtu);
             let each = Duration::try_from_secs_f64(packet as f64 / u.limit).unwrap_or_default();
             format!(
-                "a packet of {packet} B takes {} at {}; packets have waited for {} on end",
+                "a packet of {packet} B takes {} at {}; packets have been waiting for {}",
                 time(each),
                 bits(u.limit),
                 time(span)
@@ -200,8 +200,10 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, u: &Used<'_>) -> Fire
         f.evidence.push(Evidence::new("burst", burst as f64, "bytes", text));
     }
     if ["ifb", "bwp"].iter().any(|p| l.attrs.name.starts_with(p)) {
-        let text =
-            format!("{} looks like a bandwidth plugin's: ingress is mirrored to it", l.attrs.name);
+        let text = format!(
+            "{} looks like the work of a bandwidth plugin: ingress is mirrored to it",
+            l.attrs.name
+        );
         f.evidence.push(Evidence::text("owner", text));
     }
     let speed = l.attrs.speed_mbit.filter(|_| l.attrs.physical);
@@ -209,12 +211,12 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, u: &Used<'_>) -> Fire
         "nic-saturated",
         match speed {
             Some(mbit) => format!("the link has {mbit} Mbit/s"),
-            None => format!("tc says {}, and it waits there", bits(u.limit)),
+            None => format!("tc limits to {}, and packets queue there", bits(u.limit)),
         },
     ));
     f.ruled_out.push(RuledOut::new(
         "policer",
-        format!("{} packets wait; a policer drops at once", u.qlen),
+        format!("{} packets wait; a policer drops them immediately", u.qlen),
     ));
     let (dev, enter) = (sh(&l.attrs.name), links::enter(w, s));
     f.next.push(format!("{enter}tc -s -d qdisc show dev {dev}"));

@@ -111,10 +111,10 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, closing: &Closing, h: &Holder<'_>) -> 
     f.count = (n as u32).max(1);
     f.examples = h.sampled.iter().take(5).map(|c| format!("{} -> {}", c.local, c.remote)).collect();
     f.sockets = h.sampled.iter().map(|c| c.id).collect();
-    let text = format!("{n:.0} in CLOSE-WAIT (looked at {})", h.sampled.len());
+    let text = format!("{n:.0} in CLOSE-WAIT ({} sampled)", h.sampled.len());
     f.evidence.push(Evidence::new("CLOSE-WAIT", n, "", text).over(MANY));
     let oldest = h.sampled.iter().map(|c| c.age).max().unwrap_or_default();
-    let text = format!("the oldest for {} at least", time(oldest));
+    let text = format!("the oldest for at least {}", time(oldest));
     f.evidence.push(Evidence::new("age", oldest.as_secs_f64(), "s", text).over(OLD.as_secs_f64()));
     let steady = w.tick.mono.since(closing.steady_since);
     let grown = i64::from(closing.count) - i64::from(closing.at_first);
@@ -123,7 +123,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, closing: &Closing, h: &Holder<'_>) -> 
     f.evidence.push(Evidence::new("growth", per_min, "/min", text));
     if steady < STEADY {
         f.confidence = Confidence::Suspected;
-        let why = format!("whether their number falls: watched for {} only", time(steady));
+        let why = format!("whether their number falls: watched for only {}", time(steady));
         f.missing.push(why);
     }
     if let Some((pid, _)) = h.owner {
@@ -137,7 +137,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, closing: &Closing, h: &Holder<'_>) -> 
         f.missing.push("whether they still send (no tcp_info)".to_owned());
     }
     let pct = 100.0 * h.forgotten();
-    let because = format!("{pct:.0}% of those looked at sent nothing for 60 s and are as old");
+    let because = format!("{pct:.0}% of those sampled are that old and sent nothing for 60 s");
     f.ruled_out.push(RuledOut::new("half-closed-protocol", because));
     let enter = enter(w, s.netns);
     f.next.push(format!("{enter}ss -tnpo state close-wait"));

@@ -25,11 +25,11 @@ static DOC: RuleDoc = RuleDoc {
     title: "connection attempts get no answer",
     condition: "3 or more sockets in SYN-SENT to one destination have retransmitted their SYN \
         twice or more (retransmits; backoff stays 0 for the first ones since 6.5), or \
-        TCPSynRetrans runs at 5/s or more for 3 s. More than 8 destinations at once become one \
-        finding.",
+        TCPSynRetrans runs at 5/s or more for 3 s. More than 8 destinations at the same time \
+        become one finding.",
     look_alikes: "A server whose accept queue overflows looks the same from this side; on the \
         server it is tcp-listen-overflow. A closed port answers with a reset: connect() fails \
-        at once. A slow name server does not involve TCP.",
+        immediately. A slow name server does not involve TCP.",
     remedy: "Try the port by hand from this host and from another one. Check security groups \
         and firewalls on the path and at the peer, conntrack, and the server's accept queue. \
         Give connect() a timeout: the kernel keeps trying for two minutes.",
@@ -69,7 +69,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let text = format!("{n} sockets in SYN-SENT with {RETRANS} retransmitted SYNs or more");
     f.evidence.push(Evidence::new("SYN-SENT", n as f64, "", text).over(SOCKETS as f64));
     let most = g.cases.iter().map(|c| c.socket.retransmits()).max().unwrap_or(RETRANS);
-    let text = format!("up to {most} SYNs retransmitted on one of them");
+    let text = format!("up to {most} retransmitted SYNs on one of them");
     f.evidence.push(Evidence::new("retransmits", most.into(), "", text).over(RETRANS.into()));
     if let Some(us) = s.info.and_then(|i| i.rto_us()) {
         let gap = time(Duration::from_micros(us.into()));
@@ -79,7 +79,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     syn_rate(&mut f, w, g.netns());
     match &s.route {
         Some(RouteOutcome::Errno(e)) => {
-            let text = format!("the route lookup for {} says errno {e}", s.remote.addr);
+            let text = format!("the route lookup for {} returns errno {e}", s.remote.addr);
             f.evidence.push(Evidence::new("route", (*e).into(), "errno", text));
         }
         Some(RouteOutcome::Via { dev, .. }) => {
@@ -89,7 +89,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     }
     let because = "still SYN-SENT: a refusal would have ended it";
     f.ruled_out.push(RuledOut::new("connection-refused", because));
-    f.missing.push("whether the peer's accept queue is full: that shows on the peer".to_owned());
+    f.missing.push("whether the peer's accept queue is full (visible only there)".to_owned());
     let enter = enter(w, g.netns());
     let (peer, port) = (sh(&s.remote.addr.to_string()), s.remote.port);
     // Every host has a shell; not every host has nc.
@@ -126,7 +126,7 @@ fn unnamed(w: &Window<'_>, netns: NetnsId) -> Fire {
     f.evidence.extend(some.first().map(|s| evidence::retransmits(s)));
     let waiting = w.derived.sockets.totals.iter().find(|t| t.netns == netns);
     let n = waiting.map_or(0, |t| t.syn_sent);
-    let because = format!("{n} sockets in SYN-SENT, fewer than {SOCKETS} to any one");
+    let because = format!("{n} sockets in SYN-SENT, fewer than {SOCKETS} to any one peer");
     f.ruled_out.push(RuledOut::new("one-destination", because));
     let enter = enter(w, netns);
     f.next.push(format!("{enter}ss -tnop state syn-sent"));

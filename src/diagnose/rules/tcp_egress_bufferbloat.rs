@@ -64,7 +64,7 @@ fn case<'a>(s: &'a Suspect, w: &Window<'_>) -> Option<Case<'a>> {
         Some(q) if q.backlog == 0 => None,
         Some(_) => Some(Case::sure(s, Cause::Bloat)),
         None => {
-            let missing = "whether the qdisc holds a backlog (route or qdisc not known)";
+            let missing = "whether the qdisc has a backlog (route or qdisc unknown)";
             Some(Case::suspected(s, Cause::Bloat, missing))
         }
     }
@@ -98,7 +98,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let mut f = Fire::new(
         Severity::Warn,
         format!(
-            "{}: round trip {} instead of {}: packets wait in a queue of this host",
+            "{}: round trip {} instead of {}: packets wait in a queue on this host",
             g.who(),
             time_us(rtt.into()),
             time_us(min.into())
@@ -115,7 +115,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let least = f64::from(min.saturating_mul(TIMES).max(ADDED_US)) / 1000.0;
     f.evidence.push(Evidence::new("rtt", f64::from(rtt) / 1000.0, "ms", text).over(least));
     let t: u64 = g.cases.iter().filter_map(|c| c.socket.skmem.t()).map(u64::from).sum();
-    let text = format!("t {}: handed to qdisc or driver and not sent", bytes(t));
+    let text = format!("t {}: handed to the qdisc or driver, not sent yet", bytes(t));
     f.evidence.push(Evidence::new("t", t as f64, "bytes", text).over(BELOW_TCP.into()));
     if let Some(q) = queue(s, w) {
         let delay = q.delay().map_or(String::new(), |d| format!(", {} at its rate", time(d)));
@@ -123,7 +123,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
         f.evidence.push(Evidence::new("backlog", q.backlog.into(), "bytes", text));
     }
     if dev != "any" {
-        f.evidence.push(Evidence::text("device", format!("the route leads through {dev}")));
+        f.evidence.push(Evidence::text("device", format!("the route goes through {dev}")));
     }
     f.ruled_out.push(RuledOut::new("tcp-rto-storm", "backoff 0: nothing timed out"));
     f.ruled_out.push(RuledOut::new("queue-on-the-way", format!("t {t}: not sent yet")));

@@ -95,7 +95,7 @@ enum Whose<'a> {
     Full(Endpoint, &'a Full),
     /// It was not, and counted drops.
     Drops(&'a Lost),
-    /// Nothing tells.
+    /// No socket shows it.
     Unknown,
 }
 
@@ -146,7 +146,7 @@ fn standing(w: &Window<'_>, netns: NetnsId, out: &mut Verdicts) {
             None => f.missing.push("whether handshakes were dropped (ListenOverflows)".to_owned()),
         }
         listener(&mut f, w, &l);
-        f.missing.push("whether it lasts: one look at the queue".to_owned());
+        f.missing.push("whether it lasts (one sample of the queue)".to_owned());
         next(&mut f, &enter(w, netns), Whose::Full(local, &l));
         out.fire(Subject::Listener { local, netns }, f);
     }
@@ -202,7 +202,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, whose: Whose<'_>) -> Fir
         }
         Whose::Unknown => {
             f.confidence = Confidence::Suspected;
-            let why = "which listener: no accept queue was full at the moments we looked";
+            let why = "which listener: no accept queue was full when sampled";
             f.missing.push(why.into());
         }
     }
@@ -217,12 +217,12 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, whose: Whose<'_>) -> Fir
             f.evidence.push(Evidence::new("ListenDrops", other as f64, "", text));
         }
     }
-    let because = format!("this kernel dropped {overflows} itself: no firewall or path");
+    let because = format!("this kernel itself dropped {overflows}: not a firewall or the path");
     f.ruled_out.push(RuledOut::new("lost-on-the-way", because));
     let waiting: u32 = w.derived.sockets.totals.iter().map(|t| t.syn_sent).sum();
     if waiting > 0 {
         let n = count(waiting as usize, "client");
-        let text = format!("{n} on this host in SYN-SENT");
+        let text = format!("{n} on this host wait in SYN-SENT");
         f.evidence.push(Evidence::new("syn-sent", waiting.into(), "", text));
     }
     next(&mut f, &enter(w, netns), whose);
@@ -247,7 +247,7 @@ fn owner(f: &mut Fire, w: &Window<'_>, local: Endpoint, owner: Option<&Owner>) {
 fn next(f: &mut Fire, enter: &str, whose: Whose<'_>) {
     match whose.local() {
         Some(l) => f.next.push(format!("{enter}ss -ltnp sport = :{}", l.port)),
-        None => f.next.push(format!("{enter}ss -ltnp  # Recv-Q against Send-Q")),
+        None => f.next.push(format!("{enter}ss -ltnp  # Recv-Q: waiting, Send-Q: limit")),
     }
     if let Some(o) = whose.owner() {
         f.next.push(format!("cat /proc/{0}/wchan /proc/{0}/stack; strace -fp {0}", o.pid));

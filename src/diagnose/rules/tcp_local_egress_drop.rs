@@ -58,7 +58,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let mut f = Fire::new(
         if sure { Severity::Crit } else { Severity::Warn },
         format!(
-            "{} {verb} cut off by this host itself: its packets are refused on the way out",
+            "{} {verb} cut off by this host itself: packets are refused on the way out",
             g.who()
         ),
     );
@@ -80,7 +80,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
             None => Evidence::text("snd_wnd", text),
         });
         f.evidence.extend(evidence::sent(s, TimerKind::Probe));
-        f.ruled_out.push(RuledOut::new("tcp-rto-storm", "unacked 0: nothing got out"));
+        f.ruled_out.push(RuledOut::new("tcp-rto-storm", "unacked 0: nothing left this host"));
     }
     if let Some(because) = evidence::open_window(s) {
         f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", because));
@@ -137,15 +137,15 @@ fn queue(f: &mut Fire, full: Option<Queue>) {
             f.confidence = Confidence::Suspected;
             let text = format!("{name} dropped {dropped:.0} packets in 10 s");
             f.evidence.push(Evidence::new("drops", dropped, "packets", text));
-            f.missing.push(format!("whether a rule refuses them, or {name}, which is full"));
+            f.missing.push(format!("whether a rule refuses them or {name}, which is full"));
         }
         Some(Queue { name, .. }) => {
             f.ruled_out.push(RuledOut::new("full-queue", format!("{name} dropped nothing")));
         }
         None => {
-            let why = "which rule or program refuses (netfilter and qdisc counters)";
+            let why = "which rule or program refuses them (netfilter, qdisc counters)";
             return f.missing.push(why.to_owned());
         }
     }
-    f.missing.push("which rule or program refuses (netfilter counters)".to_owned());
+    f.missing.push("which rule or program refuses them (netfilter counters)".to_owned());
 }

@@ -108,24 +108,19 @@ fn fire(w: &Window<'_>, s: &State, severity: Severity) -> Fire {
         ),
         (Some((n, l)), _) if tight => Fire::new(
             severity,
-            format!(
-                "TCP holds {} of {}: buffers shrink from {} on",
-                size(n),
-                size(l[2]),
-                size(l[1])
-            ),
+            format!("TCP uses {} of {}: buffers shrink above {}", size(n), size(l[2]), size(l[1])),
         ),
         (_, Some((n, max))) => Fire::new(
             severity,
             format!("{n} orphaned connections of {max}: beyond that the kernel resets them"),
         ),
-        _ => Fire::new(severity, "TCP memory runs short"),
+        _ => Fire::new(severity, "TCP is running out of memory"),
     };
     if let Some((n, [_, pressure, high])) = s.mem {
         let text = format!("{n} pages ({}) of tcp_mem pressure {pressure}, high {high}", size(n));
         f.evidence.push(Evidence::new("mem", n as f64, "pages", text).over(pressure as f64));
     } else {
-        f.missing.push("how much memory TCP holds (no sockstat or tcp_mem)".to_owned());
+        f.missing.push("how much memory TCP uses (no sockstat or tcp_mem)".to_owned());
     }
     if let Some((n, max)) = s.orphans {
         let stuck: u32 = w.derived.sockets.spaces.iter().map(|s| s.stuck_orphans).sum();
@@ -142,7 +137,7 @@ fn fire(w: &Window<'_>, s: &State, severity: Severity) -> Fire {
     rule_out(&mut f, w, s, &fattest);
     // The limits are host-wide, but ss lists one namespace: that of the socket that uses most.
     let inside = fattest.first().map_or_else(String::new, |x| enter(w, x.id.netns));
-    f.next.push(format!("{inside}ss -tmn | sort -k2 -n | tail  # and Send-Q: sort -k3"));
+    f.next.push(format!("{inside}ss -tmn | sort -k2 -n | tail  # by Send-Q: sort -k3"));
     f.next.push("sysctl net.ipv4.tcp_mem net.ipv4.tcp_max_orphans; cat /proc/net/sockstat".into());
     if s.orphan_share() >= ORPHANS[0] {
         let stuck = w.derived.sockets.spaces.iter().filter(|s| s.stuck_orphans > 0);
@@ -189,12 +184,12 @@ fn rule_out(f: &mut Fire, w: &Window<'_>, s: &State, fattest: &[&Fat]) {
     } else {
         f.evidence.push(Evidence::new("CLOSE-WAIT", closing.into(), "", text));
     }
-    let because = "the limits are TCP's own, not the memory of the host";
+    let because = "the limits are TCP's own, not the host's memory";
     f.ruled_out.push(RuledOut::new("mem-stall", because));
     let page = f64::from(w.host.page_size.max(1));
     if let (Some((n, _)), Some(x)) = (s.mem, fattest.first()) {
         let pct = 100.0 * (f64::from(x.r) + f64::from(x.w)) / (n.max(1) as f64 * page);
-        let text = format!("the largest holds {pct:.0}% of it");
+        let text = format!("the largest socket holds {pct:.0}% of it");
         if pct < 50.0 {
             f.ruled_out.push(RuledOut::new("one-socket", text));
         } else {

@@ -127,15 +127,16 @@ fn fire(w: &Window<'_>, g: &Group<'_>, mean: f64, answered: usize) -> Fire {
     f.evidence.push(Evidence::new("answered", answered as f64, "", text).over(1.0));
     let most = g.cases.iter().map(|c| acked(c.socket)).max().unwrap_or(0);
     if most > 1 {
-        let text = format!("before, up to {} were acknowledged on one of them", bytes(most));
+        let text = format!("up to {} were acknowledged earlier on one of them", bytes(most));
         f.evidence.push(Evidence::new("bytes_acked", most as f64, "bytes", text));
     }
     if let Some(pmtu) = s.info.and_then(|i| i.pmtu()) {
-        let text = format!("this host believes in a path MTU of {pmtu}");
+        let text = format!("this host assumes a path MTU of {pmtu}");
         f.evidence.push(Evidence::new("pmtu", pmtu.into(), "bytes", text));
     }
     f.missing.push("whether anything on the path filters by length for another reason".to_owned());
-    f.ruled_out.push(RuledOut::new("dead-peer", format!("{others} {was} answered meanwhile")));
+    f.ruled_out
+        .push(RuledOut::new("dead-peer", format!("{others} {was} answered in the meantime")));
     next(&mut f, w, s, mss);
     f
 }

@@ -17,8 +17,8 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-peer-gone"),
     title: "idle connections to a peer that is gone: keepalive probes get no answer",
     condition: "The keepalive timer runs with 2 or more unanswered probes (idiag_timer 2, \
-        idiag_retrans) on 3 or more connections to one peer. More than 8 peers at once become \
-        one finding. Clears when a probe is answered or the connections end.",
+        idiag_retrans) on 3 or more connections to one peer. More than 8 peers at the same time \
+        become one finding. Clears when a probe is answered or the connections end.",
     look_alikes: "A healthy idle peer answers each probe, which resets the count. One lost \
         probe: the count is 1. Unanswered data runs the retransmission timer: tcp-rto-storm. A \
         firewall or NAT that dropped its state for idle connections looks the same from this \
@@ -70,7 +70,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     f.evidence.extend(evidence::last_ack(s));
     match &s.route {
         Some(RouteOutcome::Errno(e)) => {
-            let text = format!("the route lookup for {} says errno {e}", s.remote.addr);
+            let text = format!("the route lookup for {} returns errno {e}", s.remote.addr);
             f.evidence.push(Evidence::new("route", (*e).into(), "errno", text));
         }
         Some(RouteOutcome::Via { dev, .. }) => {
@@ -78,11 +78,11 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
         }
         None => {}
     }
-    let because = format!("a peer that is well resets the count with each answer: it is {most}");
+    let because = format!("a live peer resets the count with each answer; it is {most}");
     f.ruled_out.push(RuledOut::new("idle-but-well", because));
     let because = format!("Send-Q {}, timer is keepalive: no data waits", s.wqueue);
     f.ruled_out.push(RuledOut::new("tcp-rto-storm", because));
-    f.missing.push("whether a firewall or NAT on the way forgot these connections".to_owned());
+    f.missing.push("whether a firewall or NAT on the path forgot these connections".to_owned());
     let enter = enter(w, g.netns());
     let peer = sh(&s.remote.addr.to_string());
     f.next.push(format!("{enter}ip neigh show to {peer}; {enter}ip route get {peer}"));

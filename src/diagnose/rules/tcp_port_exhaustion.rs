@@ -24,10 +24,9 @@ static DOC: RuleDoc = RuleDoc {
     condition: "85% or more (critical: 95%) of net.ipv4.ip_local_port_range is in use between \
         one source address and one destination address and port, TIME-WAIT included. Also a \
         warning when TCPTimeWaitOverflow grew within 10 s. Clears below 60%.",
-    look_alikes: "Many connections to different destinations: one local port serves all of \
-        them. Incoming connections use the server's port. An explicit bind() without a port \
-        takes one from the range for all destinations at once, unless IP_BIND_ADDRESS_NO_PORT \
-        is set.",
+    look_alikes: "Many connections to different destinations: one local port serves all of them. \
+        Incoming connections use the server's port. An explicit bind() without a port takes one \
+        from the range for all destinations, unless IP_BIND_ADDRESS_NO_PORT is set.",
     remedy: "Keep connections open and share them (keep-alive, a pool). More source addresses \
         or destination ports multiply the range; net.ipv4.tcp_tw_reuse = 1 reuses ports from \
         TIME-WAIT after a second; a wider ip_local_port_range adds some.",
@@ -45,7 +44,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for s in &w.derived.sockets.spaces {
         let Some(range) = range(s) else {
             if tcp(w, s.netns) >= MANY {
-                out.cannot_judge("the range of local ports is not known");
+                out.cannot_judge("the local port range is unknown");
             }
             continue;
         };
@@ -110,7 +109,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, u: &PortUse, range: u32) -> Fire {
 fn overflow(w: &Window<'_>, netns: NetnsId, n: u64) -> Fire {
     let mut f = Fire::new(
         Severity::Warn,
-        format!("the table of TIME-WAIT is full: {n} connections were cut short in 10 s"),
+        format!("the TIME-WAIT table is full: {n} connections were cut short in 10 s"),
     );
     let text = format!("TCPTimeWaitOverflow +{n} in 10 s");
     f.evidence.push(Evidence::new("TCPTimeWaitOverflow", n as f64, "", text).over(1.0));
@@ -118,7 +117,7 @@ fn overflow(w: &Window<'_>, netns: NetnsId, n: u64) -> Fire {
     let waiting = waiting.map_or(0, |t| t.time_wait);
     let text = format!("{waiting} in TIME-WAIT");
     f.evidence.push(Evidence::new("TIME-WAIT", waiting.into(), "", text));
-    let because = "the limit is tcp_max_tw_buckets, not the range of ports";
+    let because = "the limit is tcp_max_tw_buckets, not the port range";
     f.ruled_out.push(RuledOut::new("ports-in-use", because));
     let enter = enter(w, netns);
     f.next.push(format!("{enter}sysctl net.ipv4.tcp_max_tw_buckets"));

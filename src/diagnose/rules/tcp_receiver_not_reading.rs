@@ -120,7 +120,7 @@ fn full(w: &Window<'_>, s: &Suspect) -> Option<Evidence> {
         None => {
             let still = w.tick.mono.since(s.unread_since?) + Duration::from_secs(2);
             let closed = w.counter(s.id.netns, "TcpExtTCPToZeroWindowAdv", still)?.delta;
-            let text = format!("TCPToZeroWindowAdv +{closed} since the queue stands still");
+            let text = format!("TCPToZeroWindowAdv +{closed} since the queue stopped moving");
             (closed > 0)
                 .then(|| Evidence::new("TCPToZeroWindowAdv", closed as f64, "", text).over(1.0))
         }
@@ -147,14 +147,14 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     );
     g.fill(&mut f, w);
     f.evidence.extend(full(w, s));
-    let text = format!("Recv-Q {}, nothing taken for {}", bytes(s.rqueue.into()), time(still));
+    let text = format!("Recv-Q {}, nothing read for {}", bytes(s.rqueue.into()), time(still));
     f.evidence.push(Evidence::new("Recv-Q", s.rqueue.into(), "bytes", text));
     if let Some(ms) = s.info.and_then(|i| i.last_data_recv_ms()) {
-        let text = format!("last data came {} ago", time(Duration::from_millis(ms.into())));
+        let text = format!("last data arrived {} ago", time(Duration::from_millis(ms.into())));
         f.evidence.push(Evidence::new("lastrcv", ms.into(), "ms", text));
     }
     if drops > 0 {
-        let text = format!("+{drops} segments dropped in 10 s for want of room");
+        let text = format!("+{drops} segments dropped in 10 s for lack of space");
         f.evidence.push(Evidence::new("TCPZeroWindowDrop", drops as f64, "", text).over(1.0));
     }
     if let Some(o) = owner {
@@ -169,7 +169,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
 
 fn rule_out(f: &mut Fire, s: &Suspect, g: &Group<'_>) {
     let because = match s.info.and_then(|i| i.bytes_received()) {
-        Some(n) => format!("bytes_received {n}, and the queue holds all that came since"),
+        Some(n) => format!("bytes_received {n}: all that arrived since is still queued"),
         None => format!("Recv-Q {} did not fall", s.rqueue),
     };
     f.ruled_out.push(RuledOut::new("bursty-reader", because));

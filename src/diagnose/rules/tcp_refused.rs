@@ -16,7 +16,7 @@ const REFUSED_S: f64 = 5.0;
 const SHARE: f64 = 0.2;
 /// An active finding clears below this fraction of either.
 const CLEAR: f64 = 0.7;
-/// Seconds that it must be true, of the last this many.
+/// It must be true in this many seconds, of the last this many.
 const HELD: (u64, u64) = (3, 5);
 /// Refusals relative to attempts: more refusals than attempts means that half-open connections to
 /// this host are reset, which the kernel also counts as failed attempts. The slack is for an
@@ -229,7 +229,7 @@ fn fire(
 /// Adds the refusing peers.
 fn peers(f: &mut Fire, seen: Option<&Seen>, fallback: bool) {
     let Some(s) = seen.filter(|s| s.sum > 0) else {
-        let why = if seen.is_some() { "no reset was recorded" } else { "eBPF records resets" };
+        let why = if seen.is_some() { "no reset was recorded" } else { "needs eBPF" };
         f.missing.push(format!("which peer refuses ({why})"));
         if fallback {
             let text = "half of the attempts fail in this namespace: localhost tried as ::1 first?";
@@ -275,7 +275,7 @@ fn who_answers(
         format!("OutRsts {}/s here: the port that refuses is in this namespace", rate(r))
     } else {
         let label = w.derived.sockets.space(n).map_or("", |s| &*s.label);
-        format!("OutRsts {}/s in {label} on this host: it may be what refuses", rate(r))
+        format!("OutRsts {}/s in {label} on this host: it may be the one that refuses", rate(r))
     };
     f.evidence.push(Evidence::new("OutRsts", r, "/s", text));
 }

@@ -145,7 +145,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, loss: &Loss) -> Fire {
         loss.twice
     );
     f.ruled_out.push(RuledOut::new("tcp-spurious-rto", because));
-    let because = format!("{} probes found no loss, of {}", loss.probes, loss.again);
+    let because = format!("{} of {} were probes that found no loss", loss.probes, loss.again);
     f.ruled_out.push(RuledOut::new("tail-loss-probes", because));
     f.ruled_out.push(RuledOut::new("tcp-connect-stuck", format!("{} were SYNs", loss.syns)));
     let enter = enter(w, netns);

@@ -23,12 +23,12 @@ const CRIT_TIMES_MEDIAN: f64 = 5.0;
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("tcp-rto-storm"),
     title: "retransmissions leave this host and no answer comes back",
-    condition: "3 or more consecutive RTOs on a connection, each with total_retrans + 1 or \
-        more, and bytes_acked flat. Critical with 10 or more connections to the peer, or with 3 \
-        or more that are 5% of all connections with a send queue in the namespace, or that \
-        retransmit while TCPTimeouts runs at 10/s and 5 times its median of the last minute. \
-        More than 8 peers at once become one finding: the cause is on this side. Clears when \
-        data is acknowledged.",
+    condition: "3 or more consecutive RTOs on a connection, each with total_retrans + 1 or more, \
+        and bytes_acked flat. Critical with 10 or more connections to the peer, or with 3 or more \
+        that are 5% of all connections with a send queue in the namespace, or that retransmit \
+        while TCPTimeouts runs at 10/s and 5 times its median of the last minute. More than 8 \
+        peers at the same time become one finding: the cause is on this side. Clears when data is \
+        acknowledged.",
     look_alikes: "RTOs that send nothing (data_segs_out flat): tcp-silent-rto, \
         tcp-tb-lt-w-stall. Retransmissions that this host's own firewall refuses \
         (TCPRetransFail grows with each): tcp-local-egress-drop. A closed window runs the \
@@ -66,7 +66,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
 fn critical(w: &Window<'_>, g: &Group<'_>) -> Option<Evidence> {
     let n = g.cases.iter().filter(|c| c.confidence == Confidence::Confirmed).count();
     if n >= CRIT_SOCKETS {
-        let text = format!("{n} connections at once");
+        let text = format!("{n} connections at the same time");
         return Some(Evidence::new("connections", n as f64, "", text).over(CRIT_SOCKETS as f64));
     }
     if n < FEW {
@@ -106,13 +106,13 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     f.evidence.extend(evidence::outstanding(s));
     f.evidence.extend(critical);
     if matches!(g.subject, Subject::Netns { .. }) {
-        let text = format!("{} peers at once: look at this host's link first", g.peers);
+        let text = format!("{} peers at the same time: check this host's link first", g.peers);
         f.evidence.push(Evidence::new("peers", g.peers as f64, "", text));
     }
     let minute = Duration::from_secs(60);
     for (name, what) in [
         ("TcpExtTCPAbortOnTimeout", "connections given up in the last minute"),
-        ("TcpExtOutOfWindowIcmps", "ICMP errors that fit no connection in the last minute"),
+        ("TcpExtOutOfWindowIcmps", "ICMP errors that match no connection in the last minute"),
     ] {
         if let Some(n) = w.counter(g.netns(), name, minute).map(|c| c.delta).filter(|n| *n > 0) {
             let short = name.trim_start_matches("TcpExt");
@@ -124,7 +124,10 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let peer = sh(&s.remote.addr.to_string());
     if let Some(e) = unaccepted(g) {
         f.evidence.push(e);
-        f.next.push(format!("on {peer}: ss -ltn sport = :{}  # Recv-Q over Send-Q", s.remote.port));
+        f.next.push(format!(
+            "on {peer}: ss -ltn sport = :{}  # is Recv-Q above Send-Q?",
+            s.remote.port
+        ));
     }
     f.next.push(format!("{enter}tcpdump -ni {} host {peer} -c 20", device(s)));
     if s.inbound {
@@ -152,7 +155,7 @@ fn unaccepted(g: &Group<'_>) -> Option<Evidence> {
     all.then(|| {
         let again = g.cases.iter().filter_map(|c| c.socket.info?.segs_in()).max().unwrap_or(0);
         let text = format!(
-            "opened, and nothing acknowledged since (segs_in {again}): the peer's accept queue may \
+            "opened, but nothing acknowledged since (segs_in {again}): the peer's accept queue may \
              be full"
         );
         Evidence::new("bytes_acked", 1.0, "bytes", text)
@@ -179,7 +182,7 @@ fn rule_out(f: &mut Fire, g: &Group<'_>) {
         f.ruled_out.push(RuledOut::new("tcp-local-egress-drop", "TCPRetransFail +0"));
     }
     if let Some(n) = i.backoff().filter(|n| *n >= STORM_RTOS) {
-        let because = format!("backoff {n}, not 0: the RTO grew by firing, not by the RTT");
+        let because = format!("backoff {n}, not 0: timeouts raised the RTO, not the RTT");
         f.ruled_out.push(RuledOut::new("long-own-queue", because));
     }
 }

@@ -9,7 +9,7 @@ use crate::metrics::NetPair;
 use crate::sample::sockets::SockState;
 use crate::sample::subject::{NetnsId, Subject};
 
-/// Seconds with drops, of the last this many.
+/// There must be drops in this many seconds, of the last this many.
 const HELD: (u64, u64) = (3, 10);
 /// Prunes of receive queues per second that count as drops.
 const PRUNES_S: f64 = 10.0;
@@ -18,9 +18,9 @@ const PRUNES_S: f64 = 10.0;
 const DROPS: [(&str, &str); 5] = [
     ("TcpExtTCPBacklogDrop", "the socket's lock was held too long"),
     ("TcpExtTCPRcvQDrop", "no memory for the receive queue"),
-    ("TcpExtTCPZeroWindowDrop", "it came although the window was closed"),
+    ("TcpExtTCPZeroWindowDrop", "it arrived while the window was closed"),
     ("TcpExtRcvPruned", "the receive buffer was full even after pruning"),
-    ("TcpExtTCPOFODrop", "no room for data out of order"),
+    ("TcpExtTCPOFODrop", "no room for out-of-order data"),
 ];
 const PRUNES: &str = "TcpExtPruneCalled";
 
@@ -91,10 +91,10 @@ fn fire(w: &Window<'_>, netns: NetnsId, lost: &[Lost], (unread, all): (u64, u64)
     }
     sockets(&mut f, lost);
     f.count = u32::try_from(lost.len().max(1)).unwrap_or(u32::MAX);
-    let because = format!("{unread} of {all} drops at sockets that nobody reads");
+    let because = format!("{unread} of {all} drops are at sockets that nobody reads");
     f.ruled_out.push(RuledOut::new("tcp-receiver-not-reading", because));
     if let Some((mem, [_, pressure, _])) = memory(w) {
-        let because = format!("TCP holds {mem} pages, pressure begins at {pressure}");
+        let because = format!("TCP uses {mem} pages; pressure starts at {pressure}");
         if mem <= i64::try_from(pressure).unwrap_or(i64::MAX) {
             f.ruled_out.push(RuledOut::new("tcp-mem-pressure", because));
         } else {
@@ -135,6 +135,6 @@ fn sockets(f: &mut Fire, lost: &[Lost]) {
         );
         f.evidence.push(Evidence::new("d", l.packets as f64, "", text));
     } else {
-        f.missing.push("which sockets (their own drop counts did not grow)".to_owned());
+        f.missing.push("which sockets (no socket's own drop count grew)".to_owned());
     }
 }

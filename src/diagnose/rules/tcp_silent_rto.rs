@@ -92,12 +92,12 @@ fn ladder(f: &mut Fire, g: &Group<'_>, why: Silence) {
     let s = g.first().socket;
     match why {
         Silence::NoRoute(e) => {
-            let text = format!("the route lookup for {} says {}", s.remote.addr, errno_name(e));
+            let text = format!("the route lookup for {} returns {}", s.remote.addr, errno_name(e));
             f.evidence.push(Evidence::new("route", e.into(), "errno", text));
         }
         Silence::QdiscOrNic => {
             let t = s.skmem.t().unwrap_or(0);
-            let text = format!("t {t}: handed to qdisc or driver and not freed");
+            let text = format!("t {t}: handed to the qdisc or driver and not freed");
             f.evidence.push(Evidence::new("t", t.into(), "bytes", text).over(0.0));
         }
         Silence::Unknown => {}
@@ -115,7 +115,7 @@ fn ladder(f: &mut Fire, g: &Group<'_>, why: Silence) {
 fn rule_out(f: &mut Fire, g: &Group<'_>) {
     let s = g.first().socket;
     if let Some(n) = s.info.and_then(|i| i.total_retrans()) {
-        let because = format!("no retransmission left: total_retrans stays {n}");
+        let because = format!("no retransmission left: total_retrans stays at {n}");
         f.ruled_out.push(RuledOut::new("tcp-rto-storm", because));
     }
     let too_big = s.events.iter().filter_map(|e| e.net.wqueue_too_big).max();
@@ -132,7 +132,8 @@ fn rule_out(f: &mut Fire, g: &Group<'_>) {
     let because = evidence::open_window(s).unwrap_or_else(|| "timer is on, not persist".into());
     f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", because));
     if let Some(n) = s.info.and_then(|i| i.backoff()).filter(|n| *n > 0) {
-        let because = format!("backoff {n}: a full queue that refuses keeps the RTO constant");
+        let because =
+            format!("backoff {n}: a full queue that refuses packets keeps the RTO constant");
         f.ruled_out.push(RuledOut::new("local-congestion", because));
     }
 }

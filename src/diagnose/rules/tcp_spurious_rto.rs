@@ -104,7 +104,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, s: &Spurious) -> Fire {
     let mut f = Fire::new(
         severity,
         format!(
-            "{} in 10 s taken back: {pct:.0}% of what was believed lost was late or out of order",
+            "{} undone in 10 s: {pct:.0}% of what TCP took for lost was late or out of order",
             count(s.undone as usize, "retransmission")
         ),
     );
@@ -122,7 +122,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, s: &Spurious) -> Fire {
     }
     peers(&mut f, w, netns);
     let real = s.believed.saturating_sub(s.undone);
-    let because = format!("{real} of {} were not taken back", s.believed);
+    let because = format!("{real} of {} were not undone", s.believed);
     f.ruled_out.push(RuledOut::new("tcp-retrans-rate", because));
     let enter = enter(w, netns);
     f.next.push(format!("{enter}nstat -az | grep -E 'Undo|Spurious|Reorder|DSACK'"));

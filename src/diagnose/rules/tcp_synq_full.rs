@@ -7,7 +7,7 @@ use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::SynQueue;
 use crate::sample::subject::{NetnsId, Subject};
 
-/// Seconds in which a counter grew, of the last this many.
+/// A counter must have grown in this many seconds, of the last this many.
 const HELD: (u64, u64) = (2, 10);
 
 const COOKIES: &str = "TcpExtTCPReqQFullDoCookies";
@@ -86,7 +86,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, severity: Severity, queue: Option<&SynQu
     if let Some(q) = queue {
         half_open(&mut f, q);
     } else {
-        f.missing.push("which listener: nothing was in SYN-RECV when we looked".to_owned());
+        f.missing.push("which listener: nothing was in SYN-RECV when sampled".to_owned());
     }
     for name in ["TcpExtSyncookiesSent", "TcpExtSyncookiesRecv", "TcpExtSyncookiesFailed"] {
         if let Some(n) = grown(w, netns, name).filter(|n| *n > 0) {
@@ -101,14 +101,14 @@ fn fire(w: &Window<'_>, netns: NetnsId, severity: Severity, queue: Option<&SynQu
             f.ruled_out.push(RuledOut::new("tcp-listen-overflow", because));
         }
         Some(n) => {
-            let text = format!("ListenOverflows +{n}: the accept queue is full as well");
+            let text = format!("ListenOverflows +{n}: the accept queue is full too");
             f.evidence.push(Evidence::new("ListenOverflows", n as f64, "", text));
         }
         None => {
             f.missing.push("whether the accept queue overflows (no ListenOverflows)".to_owned());
         }
     }
-    let because = "this kernel counted them itself: no firewall or path";
+    let because = "this kernel itself counted them: not a firewall or the path";
     f.ruled_out.push(RuledOut::new("lost-on-the-way", because));
     let enter = enter(w, netns);
     let port = queue.map_or_else(String::new, |q| format!(" sport = :{}", q.port));
@@ -134,7 +134,10 @@ fn half_open(f: &mut Fire, q: &SynQueue) {
     let few = q.sources.iter().map(|(a, n)| format!("{a} ({n})"));
     f.examples = few.collect();
     let known: u32 = q.sources.iter().map(|s| s.1).sum();
-    let text =
-        format!("{known} of them from {} sources, {} or more in all", q.sources.len(), q.distinct);
+    let text = format!(
+        "{known} of them from {} sources, {} or more in total",
+        q.sources.len(),
+        q.distinct
+    );
     f.evidence.push(Evidence::new("sources", q.distinct as f64, "", text));
 }

@@ -63,15 +63,15 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
         let text = format!("TCPWqueueTooBig +{n} around the RTOs");
         f.evidence.push(Evidence::new("TCPWqueueTooBig", n as f64, "", text).over(1.0));
     } else if let Some(n) = too_big_ever(w, s) {
-        let text = format!("TCPWqueueTooBig {n} since boot: it is not known when");
+        let text = format!("TCPWqueueTooBig {n} since boot, at an unknown time");
         f.evidence.push(Evidence::new("TCPWqueueTooBig", n as f64, "", text));
     }
     let kernel =
         Some(w.host.kernel.as_str()).filter(|k| !k.is_empty()).unwrap_or("release unknown");
     let text = match release {
         Release::Affected => format!("kernel {kernel} has the bug (4.19.52 to 4.19.61)"),
-        Release::Fixed => format!("kernel {kernel} is fixed: signature without known bug"),
-        Release::Unknown => format!("kernel {kernel}: not known whether it has the bug"),
+        Release::Fixed => format!("kernel {kernel} is fixed: the signature without the known bug"),
+        Release::Unknown => format!("kernel {kernel}: unknown whether it has the bug"),
     };
     f.evidence.push(Evidence::text("kernel", text));
     if release != Release::Affected {
@@ -95,12 +95,11 @@ fn rule_out(f: &mut Fire, g: &Group<'_>) {
     let s = g.first().socket;
     let total = s.info.and_then(|i| i.total_retrans());
     if let Some(n) = total {
-        let because = format!("no retransmission left: total_retrans stays {n}");
+        let because = format!("no retransmission left: total_retrans stays at {n}");
         f.ruled_out.push(RuledOut::new("tcp-rto-storm", because));
     }
     if let Cause::Frozen { too_big: Some(n) } = g.first().cause {
-        let because =
-            format!("TCPWqueueTooBig +{n}: with no route or a stuck queue it stands still");
+        let because = format!("TCPWqueueTooBig +{n}: it stays flat with no route or a stuck queue");
         f.ruled_out.push(RuledOut::new("tcp-silent-rto", because));
     }
     if s.skmem.t() == Some(0) {

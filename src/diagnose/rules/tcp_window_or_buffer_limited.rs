@@ -78,7 +78,7 @@ fn case(s: &Suspect) -> Option<Case<'_>> {
     if f.by_window() < BY_WINDOW {
         return None;
     }
-    let why = "whether the window closed at times (snd_wnd is reported since 5.4)";
+    let why = "whether the window closed at times (snd_wnd needs Linux 5.4)";
     match f.least_wnd {
         Some(0) => None,
         Some(_) => Some(Case::sure(s, Cause::Limited(Limit::Window))),
@@ -127,7 +127,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     };
     let mut f = Fire::new(
         if costly { Severity::Warn } else { Severity::Info },
-        format!("{}: {what} is the limit, at {}/s", g.who(), bytes(rate as u64)),
+        format!("{}: limited by {what}, to {}/s", g.who(), bytes(rate as u64)),
     );
     g.fill(&mut f, w);
     // The engine knows better than a single ten-second window.

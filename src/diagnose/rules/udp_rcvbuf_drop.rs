@@ -90,7 +90,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, errors: u64, lost: Option<&Lost>) -> Fir
         let text = format!("{pct:.1}% of what arrived; {arrived} were read");
         f.evidence.push(Evidence::new("lost", pct, "%", text).over(CRIT_PCT));
     } else {
-        f.missing.push("what part of all that is (no InDatagrams)".to_owned());
+        f.missing.push("what fraction of all datagrams that is (no InDatagrams)".to_owned());
     }
     match lost {
         Some(l) => {
@@ -101,17 +101,17 @@ fn fire(w: &Window<'_>, netns: NetnsId, errors: u64, lost: Option<&Lost>) -> Fir
             f.sockets.push(l.socket.id);
             f.examples.push(l.socket.local.to_string());
         }
-        None => f.missing.push("which socket (no drop count of its own grew)".to_owned()),
+        None => f.missing.push("which socket (no socket's own drop count grew)".to_owned()),
     }
     let memory = sum(w, netns, &MEM_ERRORS).unwrap_or(0);
     let text = format!("MemErrors +{memory}");
     if memory == 0 {
         f.ruled_out.push(RuledOut::new("udp-memory", text));
     } else {
-        let text = format!("{text}: the memory of all UDP sockets (udp_mem) runs out, too");
+        let text = format!("{text}: memory for all UDP sockets (udp_mem) is running out too");
         f.evidence.push(Evidence::new("MemErrors", memory as f64, "", text));
     }
-    let because = format!("this kernel delivered {errors} to the socket and found no room");
+    let because = format!("this kernel had {errors} for the socket and found no room");
     f.ruled_out.push(RuledOut::new("lost-before-the-socket", because));
     let enter = enter(w, netns);
     f.next.push(match lost {

@@ -68,7 +68,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, u: &UnixFull) -> Fire {
         }
         None => f.missing.push("whether its processes run".to_owned()),
     }
-    f.ruled_out.push(RuledOut::new("burst", "it was as full at an earlier look"));
+    f.ruled_out.push(RuledOut::new("burst", "an earlier sample was just as full"));
     let enter = enter(w, netns);
     f.next.push(if u.path.is_empty() {
         format!("{enter}ss -xlp | grep -w {}", u.inode)

@@ -78,7 +78,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let all = sched.threads.iter().fold(0.0, |sum, t| sum + t.wait_ms_s());
     for g in groups.iter().filter(|g| waits(&g.path)) {
         let Some(s) = Starved::of(w, g, &groups, &known) else { continue };
-        // Where the others wait as much, there is too little for all: cpu-saturation.
+        // If the others wait as much, there is too little for all: cpu-saturation.
         if s.sum.wait_ms_s < MOST * all {
             continue;
         }
@@ -125,8 +125,8 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(above, _)| above)
 }
 
-/// The cgroups that wait, their siblings and parents, as they were read last: a budgeted walk reads
-/// some of them at a time.
+/// The cgroups that wait, their siblings and parents, as last read: a budgeted walk reads only some
+/// of them at a time.
 fn around<'a>(w: &Window<'a>, sums: &BTreeMap<&str, Sum>) -> Vec<&'a CgroupFigures> {
     let waiting = sums.iter().filter(|(_, s)| s.is_waiting());
     let parents: BTreeSet<&str> = waiting.map(|(path, _)| parent(path)).collect();
@@ -276,7 +276,7 @@ fn fire(w: &Window<'_>, s: &Starved<'_>, idle: f64) -> Fire {
         .take(3)
         .map(|t| format!("{} {:.0} ms/s", tasks::name(t), t.wait_ms_s()))
         .collect();
-    f.evidence.push(Evidence::text("threads", format!("wait most: {}", named.join(", "))));
+    f.evidence.push(Evidence::text("threads", format!("waiting longest: {}", named.join(", "))));
     f.examples = s.threads.iter().take(5).map(|t| tasks::name(t)).collect();
     let because = match g.cpu.and_then(|c| c.throttled_share()) {
         Some(share) => format!("throttled in {:.0}% of its periods", 100.0 * share),

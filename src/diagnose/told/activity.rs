@@ -114,7 +114,7 @@ pub(super) fn cpus(rows: &[CpuRow], out: &mut Judged) {
     f.evidence.push(Evidence::new("softirq", v, "%", text).over(SOFT));
     let text = format!("the median of the other CPUs is {others:.1}%");
     f.ruled_out.push(RuledOut::new("all-cpus-busy", text));
-    f.missing.push("whether they are the network's (/proc/softirqs) or others".to_owned());
+    f.missing.push("whether they are network softirqs (/proc/softirqs)".to_owned());
     f.next.push("cat /proc/softirqs; sleep 5; cat /proc/softirqs".to_owned());
     f.next.push("grep -E 'CPU|eth|en|virtio|mlx' /proc/interrupts | head -40".to_owned());
     out.fire("softirq-one-core", Subject::Cpu { cpu: CpuId(worst.cpu) }, f);
@@ -166,11 +166,11 @@ fn speed(dev: &str, rows: &[&LinkRow]) -> Named {
     let (r, v) = worst(rows, util)?;
     let mut f = Fire::new(
         held.severity(Severity::Warn),
-        format!("{dev} carries {v:.0}% of what its speed allows"),
+        format!("{dev} runs at {v:.0}% of its link speed"),
     );
     let text = format!("%ifutil {v:.1} at {}, {}", r.time, held.text());
     f.evidence.push(Evidence::new("util", v, "%", text).over(SPEED));
-    f.missing.push("which traffic it is".to_owned());
+    f.missing.push("which traffic this is".to_owned());
     f.next.push(format!("ip -s -s link show {}; tc -s qdisc show dev {}", sh(dev), sh(dev)));
     f.next.push("ss -tinmoe".to_owned());
     Some(("nic-saturated", f))
@@ -186,7 +186,7 @@ fn ring(dev: &str, rows: &[&LinkRow]) -> Named {
     );
     let text = format!("rxfifo {}/s at {}, {}", rate(v), r.time, held.text());
     f.evidence.push(Evidence::new("rxfifo", v, "/s", text).over(RING));
-    f.missing.push("whether the CPU of its interrupts has time left".to_owned());
+    f.missing.push("whether the CPU that takes its interrupts is busy".to_owned());
     f.next.push(format!(
         "ethtool -g {}; ethtool -S {} | grep -iE 'drop|miss|fifo|no_buf'",
         sh(dev),
@@ -250,11 +250,11 @@ pub(super) fn paging(rows: &[Paging], out: &mut Judged) {
     let faulty = |r: &Paging| r.majflt.is_some_and(|v| v >= FAULTS);
     let (held, severity, summary, evidence) = if let Some(h) = held(&all, time, thrash) {
         let (i, o) = (swap_in.unwrap_or(0.0), swap_out.unwrap_or(0.0));
-        let text = format!("{} pages/s come back from swap while {} go out", rate(i), rate(o));
+        let text = format!("{} pages/s are swapped in while {} are swapped out", rate(i), rate(o));
         (h, Severity::Warn, text, Evidence::new("pswpin", i, "/s", String::new()).over(SWAPPED))
     } else if let Some(h) = held(&all, time, direct) {
         let v = scans.unwrap_or(0.0);
-        let text = format!("tasks look for memory themselves: {} pages/s scanned", rate(v));
+        let text = format!("direct reclaim: tasks scan {} pages/s", rate(v));
         (h, Severity::Warn, text, Evidence::new("pgscand", v, "/s", String::new()).over(SCANNED))
     } else if let Some(h) = held(&all, time, faulty) {
         let v = faults.unwrap_or(0.0);
@@ -271,11 +271,9 @@ pub(super) fn paging(rows: &[Paging], out: &mut Judged) {
             f.ruled_out.push(RuledOut::new("direct-reclaim", format!("pgscand {}/s", rate(v))));
         }
         Some(_) => {}
-        None => f.missing.push("whether tasks reclaim memory themselves (sar -B)".to_owned()),
+        None => f.missing.push("whether tasks have to reclaim memory (sar -B)".to_owned()),
     }
-    f.missing.push(
-        "how long anybody waits, and in which cgroup; a cold cache faults as well".to_owned(),
-    );
+    f.missing.push("how long tasks wait, and in which cgroup; a cold cache faults too".to_owned());
     f.next.push("cat /proc/pressure/memory; free -m".to_owned());
     f.next.push("grep -E 'workingset_refault|allocstall|pgscan_direct ' /proc/vmstat".to_owned());
     out.fire("mem-stall", Subject::Host, f);

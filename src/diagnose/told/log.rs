@@ -55,7 +55,7 @@ const CASES: &[Case] = &[
             let more = e.value.map_or(String::new(), |s| format!(" for more than {s} s"));
             format!("task {} was blocked{more}{}", e.subject, times(e))
         },
-        missing: "what it waited for: the functions below \"Call Trace:\" say it",
+        missing: "what it waited for: see the functions below \"Call Trace:\"",
         next: &["ps -eLo state,pid,tid,wchan:30,comm | awk '$1 == \"D\"'", "iostat -x 1 5"],
     },
     Case {
@@ -64,8 +64,8 @@ const CASES: &[Case] = &[
         severity: Severity::Warn,
         subject: disk,
         summary: |e| format!("{} failed {}", e.subject, some(e.count, "request")),
-        missing: "whether the medium, the cable or the path fails: the lines around it and SMART \
-                  say it",
+        missing: "whether the medium, the cable or the path failed: see the lines around it, and \
+            SMART",
         next: &["smartctl -a /dev/{}", "dmesg -T | grep -w {} | tail -30"],
     },
     Case {
@@ -74,7 +74,7 @@ const CASES: &[Case] = &[
         severity: Severity::Warn,
         subject: disk,
         summary: |e| format!("the array {} lost a disk{}", e.subject, times(e)),
-        missing: "whether it was replaced since",
+        missing: "whether it has been replaced since",
         next: &["cat /proc/mdstat", "mdadm --detail /dev/{}"],
     },
     Case {
@@ -83,8 +83,8 @@ const CASES: &[Case] = &[
         severity: Severity::Warn,
         subject: disk,
         summary: |e| format!("the file system on {} is damaged{}", e.subject, times(e)),
-        missing: "whether the disk or a bug did it: I/O errors of the same device in the log say \
-                  the disk",
+        missing: "whether the disk or a bug did it: I/O errors of the same device in the log point \
+            to the disk",
         next: &["dmesg -T | grep -w {} | tail -30", "findmnt -S /dev/{}"],
     },
     Case {
@@ -92,8 +92,8 @@ const CASES: &[Case] = &[
         rule: "fs-read-only",
         severity: Severity::Crit,
         subject: disk,
-        summary: |e| format!("the file system on {} stopped taking writes", e.subject),
-        missing: "whether it was repaired since",
+        summary: |e| format!("the file system on {} turned read-only", e.subject),
+        missing: "whether it has been repaired since",
         next: &["findmnt -S /dev/{}", "dmesg -T | grep -w {} | head -30"],
     },
     Case {
@@ -117,7 +117,7 @@ const CASES: &[Case] = &[
             let table = if e.subject.is_empty() { "neighbour table" } else { e.subject.as_str() };
             format!("{table} had no room for another neighbour{}", times(e))
         },
-        missing: "how full it is now, and who fills it",
+        missing: "how full it is now, and what fills it",
         next: &[
             "ip -s neigh | wc -l; sysctl net.ipv4.neigh.default.gc_thresh3",
             "cat /proc/net/stat/arp_cache",
@@ -129,7 +129,7 @@ const CASES: &[Case] = &[
         severity: Severity::Warn,
         subject: host,
         summary: |e| format!("TCP ran out of memory{}", times(e)),
-        missing: "who holds it, and whether it still does",
+        missing: "what uses it, and whether it still does",
         next: &["cat /proc/net/sockstat; sysctl net.ipv4.tcp_mem", "ss -tinmoe"],
     },
     Case {
@@ -138,8 +138,8 @@ const CASES: &[Case] = &[
         severity: Severity::Info,
         subject: host,
         summary: |e| format!("the SYN queue of port {} was full{}", e.subject, times(e)),
-        missing: "whether that was an attack or a server that accepts too slowly; the kernel says \
-                  it once per port",
+        missing: "whether that was an attack or a server that accepts too slowly; the kernel logs \
+            this once per port",
         next: &[
             "nstat -az TcpExtSyncookiesSent TcpExtListenOverflows TcpExtTCPReqQFullDrop",
             "ss -ltn",
@@ -154,7 +154,7 @@ const CASES: &[Case] = &[
             let time = e.value.map_or(String::new(), |s| format!(" for {s} s"));
             format!("CPU {} did not switch tasks{time}{} (soft lockup)", e.subject, times(e))
         },
-        missing: "whether a hypervisor paused the VM: steal and the clock say it",
+        missing: "whether a hypervisor paused the VM: see steal and the clock",
         next: &["mpstat -P ALL 1 3", "cat /sys/kernel/softlockup_count"],
     },
     Case {
@@ -163,7 +163,7 @@ const CASES: &[Case] = &[
         severity: Severity::Warn,
         subject: host,
         summary: |e| format!("a CPU took no interrupts{} (hard lockup)", times(e)),
-        missing: "what it did: the trace below says it",
+        missing: "what it did: see the trace below",
         next: &["cat /sys/kernel/hardlockup_count"],
     },
     Case {
@@ -172,7 +172,7 @@ const CASES: &[Case] = &[
         severity: Severity::Warn,
         subject: host,
         summary: |e| format!("a CPU held up RCU{}", times(e)),
-        missing: "whether a hypervisor paused the VM: steal says it",
+        missing: "whether a hypervisor paused the VM: see steal",
         next: &["mpstat -P ALL 1 3", "cat /sys/kernel/rcu_stall_count"],
     },
     Case {
@@ -190,7 +190,7 @@ const CASES: &[Case] = &[
         severity: Severity::Warn,
         subject: host,
         summary: |e| format!("the hardware reports an error{}", times(e)),
-        missing: "which part: the lines around it name bank and address",
+        missing: "which part: see bank and address in the lines around it",
         next: &["ras-mc-ctl --summary", "ipmitool sel list | tail"],
     },
     Case {
@@ -198,8 +198,8 @@ const CASES: &[Case] = &[
         rule: "fd-limit",
         severity: Severity::Warn,
         subject: host,
-        summary: |e| format!("the system was out of open files{}", times(e)),
-        missing: "who holds them",
+        summary: |e| format!("the system ran out of file descriptors{}", times(e)),
+        missing: "what holds them",
         next: &["sysctl fs.file-nr fs.file-max"],
     },
     Case {
@@ -207,8 +207,8 @@ const CASES: &[Case] = &[
         rule: "task-limit",
         severity: Severity::Warn,
         subject: cgroup,
-        summary: |e| format!("cgroup {} was at its limit of processes{}", e.subject, times(e)),
-        missing: "how many there are now; the kernel says it once per cgroup",
+        summary: |e| format!("cgroup {} hit its limit of processes{}", e.subject, times(e)),
+        missing: "how many there are now; the kernel logs this once per cgroup",
         next: &[
             "systemctl show -p TasksCurrent -p TasksMax '*.service' | grep -v infinity | head -40",
         ],
@@ -223,9 +223,9 @@ const CASES: &[Case] = &[
                 Some(order @ 0..=10) => format!(" of {}", some(1 << order, "page")),
                 _ => String::new(),
             };
-            format!("the kernel found no run{run}{}", times(e))
+            format!("the kernel found no contiguous run{run}{}", times(e))
         },
-        missing: "whether memory is short or only in pieces",
+        missing: "whether memory is short or only fragmented",
         next: &["cat /proc/buddyinfo", "free -m"],
     },
     Case {
@@ -288,7 +288,7 @@ fn plain(log: &Log, e: &LogEvent, case: &Case, out: &mut Judged) {
     let mut f = Fire::new(case.severity, (case.summary)(e));
     if case.kind == Trouble::FsReadOnly && later(log, e, Trouble::FsMounted) {
         f.severity = Severity::Warn;
-        f.summary.push_str("; it was mounted again since");
+        f.summary.push_str("; it has been mounted again since");
     }
     f.count = u32::try_from(e.count).unwrap_or(u32::MAX);
     if case.kind != Trouble::Oops {
@@ -313,7 +313,7 @@ fn when(log: &Log, e: &LogEvent, f: &mut Fire) {
     let secs = |s: &Option<crate::sample::told::Stamp>| s.as_ref().and_then(|s| s.secs);
     let old = secs(&log.last).zip(secs(&e.last)).map(|(end, last)| end - last);
     let ago = old.filter(|s| *s >= 1.0);
-    let ago = ago.map_or(String::new(), |s| format!("; the log goes on for {s:.0} s after it"));
+    let ago = ago.map_or(String::new(), |s| format!("; the log continues for {s:.0} s after it"));
     f.evidence.push(Evidence { text: format!("{text}{ago}"), ..n });
     let limited = matches!(
         e.kind,
@@ -323,7 +323,7 @@ fn when(log: &Log, e: &LogEvent, f: &mut Fire) {
         let text = format!("{} more were not printed (rate limit)", some(log.suppressed, "line"));
         f.evidence.push(Evidence::new("suppressed", log.suppressed as f64, "", text));
     }
-    f.missing.push("whether it still happens: a log tells what was".to_owned());
+    f.missing.push("whether it still happens: a log shows the past".to_owned());
 }
 
 fn oom(log: &Log, e: &LogEvent, out: &mut Judged) {
@@ -360,7 +360,7 @@ fn oom(log: &Log, e: &LogEvent, out: &mut Judged) {
     }
     when(log, e, &mut f);
     if group {
-        let because = "the limit is the group's; the host need not be short".to_owned();
+        let because = "the limit is the cgroup's; the host need not be short of memory".to_owned();
         f.ruled_out.push(RuledOut::new("host-out-of-memory", because));
     }
     f.missing.push("what made it grow: a leak, a spike or a limit that is too small".to_owned());
@@ -394,7 +394,7 @@ fn link_down(log: &Log, e: &LogEvent, out: &mut Judged) {
     let mut f = Fire::new(severity, summary);
     f.evidence.push(Evidence::text("log", e.line.clone()));
     when(log, e, &mut f);
-    f.missing.push("whether somebody took it down, or cable, port or switch failed".to_owned());
+    f.missing.push("whether it was taken down, or the cable, port or switch failed".to_owned());
     let dev = sh(&e.subject);
     f.next.push(format!("ip -s -s link show {dev}; cat /sys/class/net/{dev}/carrier_changes"));
     f.next.push(format!("ethtool {dev}"));

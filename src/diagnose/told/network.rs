@@ -14,7 +14,7 @@ fn netns() -> Subject {
 }
 
 /// Totals since the module was loaded say nothing about the present; growth between two readings
-/// does. The two sysctls tell how full the table is.
+/// does. The two sysctls show how full the table is.
 pub(super) fn conntrack(told: &Told, out: &mut Judged) {
     let used = match told.conntrack_used {
         (Some(n), Some(max)) if max > 0 => Some((n, max, 100.0 * n as f64 / max as f64)),
@@ -68,7 +68,8 @@ fn fire(grown: bool, summary: String) -> Fire {
     let severity = if grown { Severity::Warn } else { Severity::Info };
     let mut f = Fire::new(severity, summary);
     if !grown {
-        f.missing.push("when that was: one reading counts since the module was loaded".to_owned());
+        f.missing
+            .push("when that was: a single reading counts since the module was loaded".to_owned());
         f.next.push("conntrack -S; sleep 5; conntrack -S".to_owned());
     }
     f
@@ -108,7 +109,7 @@ fn full(counted: Option<(&Conntrack, bool)>, used: Option<(u64, u64, f64)>, out:
         _ if drop > 0 => fire(grown, format!("{}: no room in its table", lost(drop, grown))),
         _ if early > 0 => {
             let what = plural(early, "entry", "entries");
-            fire(grown, format!("connection tracking threw out {what} to make room"))
+            fire(grown, format!("connection tracking evicted {what} to make room"))
         }
         _ => return,
     };
@@ -136,7 +137,8 @@ fn full(counted: Option<(&Conntrack, bool)>, used: Option<(u64, u64, f64)>, out:
 fn clash(c: &Conntrack, grown: bool, used: Option<(u64, u64, f64)>, out: &mut Judged) {
     let n = c.insert_failed.unwrap_or(0);
     let since = if grown { "" } else { " once" };
-    let summary = format!("{}{since} met an entry that another packet had made", some(n, "packet"));
+    let summary =
+        format!("{}{since} clashed with an entry that another packet had made", some(n, "packet"));
     let mut f = fire(grown, summary);
     let resolved = c.clash_resolve.map_or(String::new(), |n| format!(", clash_resolve {n}"));
     let text = format!("insert_failed {n}{resolved}");

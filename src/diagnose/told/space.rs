@@ -114,16 +114,16 @@ fn space(full: &[&Filesystem], out: &mut Judged) {
     match first.iuse_pct {
         Some(pct) if pct < FULL => {
             fire.ruled_out
-                .push(RuledOut::new("fs-inodes", format!("{pct:.0}% of the inodes used")));
+                .push(RuledOut::new("fs-inodes", format!("{pct:.0}% of the inodes in use")));
         }
         Some(_) => {}
-        None => fire.missing.push("whether inodes are left as well (df -i)".to_owned()),
+        None => fire.missing.push("whether inodes are left too (df -i)".to_owned()),
     }
     fire.missing
-        .push("what fills it: files, or deleted files that a process holds open".to_owned());
+        .push("what fills it: files, or deleted files that a process keeps open".to_owned());
     let mount = sh(&first.mount);
     fire.next.push(format!("du -xh --max-depth=2 {mount} | sort -h | tail -20"));
-    fire.next.push(format!("lsof -nP +L1 {mount}  # deleted and still open"));
+    fire.next.push(format!("lsof -nP +L1 {mount}  # deleted but still open"));
     out.fire("fs-full", Subject::Host, fire);
 }
 
@@ -146,7 +146,7 @@ fn inodes(empty: &[&Filesystem], out: &mut Judged) {
     }
     match first.use_pct {
         Some(pct) if !is_full(first) => {
-            fire.ruled_out.push(RuledOut::new("fs-full", format!("{pct:.0}% of the space used")));
+            fire.ruled_out.push(RuledOut::new("fs-full", format!("{pct:.0}% of the space in use")));
         }
         Some(_) => {}
         None => fire.missing.push("whether space is left (df -h)".to_owned()),
@@ -193,9 +193,10 @@ pub(super) fn memory(all: &[Memory], out: &mut Judged) {
         let text = format!("{free:.0}% of swap is free");
         f.evidence.push(Evidence::new("swap", free, "%", text).over(SWAP));
     }
-    f.ruled_out.push(RuledOut::new("page-cache", "what cache can give back counts as available"));
+    f.ruled_out
+        .push(RuledOut::new("page-cache", "cache that can be reclaimed counts as available"));
     f.missing.push(
-        "whether anybody waits for memory: little is available where huge pages are set aside, too"
+        "whether anything waits for memory: reserved huge pages also leave little available"
             .to_owned(),
     );
     f.next.push("cat /proc/pressure/memory; vmstat 1 5  # si, so".to_owned());

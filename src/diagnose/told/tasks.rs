@@ -74,7 +74,10 @@ fn kernel_threads(t: &Tasks, out: &mut Judged) {
         let number = r.name.rsplit('/').next().and_then(|n| n.parse().ok());
         let mut f = Fire::new(
             Severity::Warn,
-            format!("{} takes {v:.0}% of its CPU: softirqs do not fit beside the tasks", r.name),
+            format!(
+                "{} takes {v:.0}% of its CPU: more softirqs than it can handle on the side",
+                r.name
+            ),
         );
         f.evidence
             .push(Evidence::new("ksoftirqd", v, "%", format!("{} {v:.0}%", r.name)).over(SOFTIRQ));
@@ -89,7 +92,7 @@ fn kernel_threads(t: &Tasks, out: &mut Judged) {
         let mut f = Fire::new(Severity::Warn, summary);
         f.evidence
             .push(Evidence::new("kswapd", v, "%", format!("{} {v:.0}%", r.name)).over(RECLAIM));
-        f.missing.push("whether tasks wait for it, or a bulk reader fills the cache".to_owned());
+        f.missing.push("whether tasks wait for it, or a bulk read fills the cache".to_owned());
         f.next.push("cat /proc/pressure/memory; free -m; vmstat 1 5".to_owned());
         out.fire("mem-stall", Subject::Host, f);
     }
@@ -121,7 +124,8 @@ fn blocked(t: &Tasks, out: &mut Judged) {
     if let Some(i) = t.idle {
         f.ruled_out.push(RuledOut::new("cpu-saturation", format!("{i:.0}% idle or iowait")));
     }
-    f.missing.push("what they wait in, and whether they are the same a moment later".to_owned());
+    f.missing
+        .push("what they wait for, and whether they are the same ones a moment later".to_owned());
     f.next.push("ps -eLo state,pid,tid,wchan:30,comm | awk '$1 == \"D\"'".to_owned());
     f.next.push("iostat -x 1 5".to_owned());
     out.fire("load-without-cpu", Subject::Host, f);
@@ -131,12 +135,12 @@ fn blocked(t: &Tasks, out: &mut Judged) {
 fn waiting(t: &Tasks, out: &mut Judged) {
     let Some((r, v)) = most(&t.rows, |r| r.wait).filter(|p| p.1 >= WAITS) else { return };
     let all: Vec<&TaskRow> = t.rows.iter().filter(|r| r.wait.is_some_and(|w| w >= WAITS)).collect();
-    let summary = format!("{} is ready to run and waits for a CPU {v:.0}% of the time", r.name);
+    let summary = format!("{} is runnable but waits for a CPU {v:.0}% of the time", r.name);
     let mut f = Fire::new(Severity::Info, summary);
     f.count = u32::try_from(all.len()).unwrap_or(u32::MAX);
     f.examples = all.iter().take(5).map(|r| format!("{}/{}", r.name, r.pid)).collect();
     f.evidence.push(Evidence::new("wait", v, "%", format!("%wait {v:.1}")).over(WAITS));
-    f.missing.push("whether the CPUs are busy or a quota holds it back (cfs-throttle)".to_owned());
+    f.missing.push("whether the CPUs are busy or a quota throttles it (cfs-throttle)".to_owned());
     f.next.push("mpstat -P ALL 1 3".to_owned());
     f.next.push(format!("cat /proc/{}/cgroup  # then nr_throttled in cpu.stat there", r.pid));
     out.fire("cpu-saturation", Subject::Host, f);
@@ -159,7 +163,7 @@ fn block_io(t: &Tasks, out: &mut Judged) {
         let text = format!("reads {read:.0} kB/s, writes {write:.0} kB/s");
         f.evidence.push(Evidence::new("kB_rd/s", read, "kB/s", text));
     }
-    f.missing.push("which disk, and whether it is slow, full of requests or capped".to_owned());
+    f.missing.push("which disk, and whether it is slow, saturated or capped".to_owned());
     f.next.push("iostat -x 1 5".to_owned());
     out.fire("disk-saturated-or-capped", Subject::Host, f);
 }
@@ -173,11 +177,11 @@ fn queue(q: &Queue, cpus: Option<u32>, out: &mut Judged) {
     if each < QUEUE {
         return;
     }
-    let summary = format!("{:.0} tasks want to run on {}", q.running, some(cpus.into(), "CPU"));
+    let summary = format!("{:.0} runnable tasks on {}", q.running, some(cpus.into(), "CPU"));
     let mut f = Fire::new(Severity::Warn, summary);
     let text = format!("runq-sz {:.0}, {each:.1} per CPU", q.running);
     f.evidence.push(Evidence::new("runq-sz", q.running, "", text).over(QUEUE * f64::from(cpus)));
-    f.missing.push("whether they wait long: a burst is over in ms".to_owned());
+    f.missing.push("whether they wait long: a burst ends within ms".to_owned());
     f.next.push("cat /proc/pressure/cpu; pidstat -u 1 5  # %wait".to_owned());
     out.fire("cpu-saturation", Subject::Host, f);
 }

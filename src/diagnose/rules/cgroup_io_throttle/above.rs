@@ -1,5 +1,5 @@
 //! I/O that waits above the disks and that no readable limit explains: tasks wait while the disks
-//! have nothing to do. That tells where it waits but not why, so it is info at most.
+//! have nothing to do. That shows where it waits but not why, so it is info at most.
 
 use super::super::super::{
     Confidence, Evidence, Fire, RuledOut, Severity, Thresholds, Verdicts, Window,
@@ -18,7 +18,7 @@ const NAMED: usize = 3;
 pub(super) fn judge(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     let Some(some) = w.derived.psi.and_then(|p| p.io_some) else { return };
     let disks: Vec<&DiskFigures> = leaves(w).collect();
-    // Without a disk there is nothing to wait above.
+    // Without a disk there is nothing to wait for.
     if disks.is_empty() || !disks.iter().all(|d| calm(d, t)) {
         return;
     }
@@ -46,15 +46,15 @@ fn fire(w: &Window<'_>, disks: &[&DiskFigures], some: f64, busy: f64) -> Fire {
     let mut f = Fire::new(
         Severity::Info,
         format!(
-            "I/O waits above the disks: tasks wait for it in {some:.0}% of the time, the disks \
-             have requests in {busy:.0}%"
+            "I/O waits above the disks: tasks wait for it {some:.0}% of the time, the disks are \
+             busy {busy:.0}%"
         ),
     );
     f.confidence = Confidence::Suspected;
-    let text = format!("tasks of the host wait for I/O in {some:.0}% of the time");
+    let text = format!("the host's tasks wait for I/O {some:.0}% of the time");
     f.evidence.push(Evidence::new("io some", some, "%", text).over(busy + PRESSURE));
     let queue: f64 = disks.iter().map(|d| d.aqu_sz).sum();
-    let text = format!("all disks together have a queue of {queue:.2} and are quick");
+    let text = format!("all disks together have a queue of {queue:.2} and are fast");
     f.evidence.push(Evidence::new("aqu-sz", queue, "", text));
     for text in tasks::blocked(w) {
         f.evidence.push(Evidence::text("blocked", text));
@@ -63,15 +63,13 @@ fn fire(w: &Window<'_>, disks: &[&DiskFigures], some: f64, busy: f64) -> Fire {
     for text in &shared {
         f.evidence.push(Evidence::text("shared", text.clone()));
     }
-    let because = format!("no disk is slow or has a queue of {QUEUE:.0}");
+    let because = format!("no disk is slow or has a queue of {QUEUE:.0} or more");
     f.ruled_out.push(RuledOut::new("disk-capped-cloud", because.clone()));
     f.ruled_out.push(RuledOut::new("disk-hung", because));
     let unread = w.tick.samples.cgroups.as_ref().map_or(0, |s| s.data.unread);
     f.missing.push(match (unread, shared.is_empty()) {
-        (0, true) => "what they wait in: no limit that can be read is used up".to_owned(),
-        (0, false) => {
-            "how much the sharing by latency or cost delays: it is not counted".to_owned()
-        }
+        (0, true) => "what they wait for: no readable limit is used up".to_owned(),
+        (0, false) => "how much io.latency or io.cost delays it (not counted)".to_owned(),
         (n, _) => format!("the limits of {n} more cgroups, which were not read this time"),
     });
     f.next.push("ps -eLo state,pid,tid,wchan:32,comm | awk '$1 == \"D\"'".to_owned());
@@ -93,7 +91,7 @@ fn shares(w: &Window<'_>) -> Vec<String> {
             let Some(d) = w.derived.disk(io.dev) else { continue };
             if let Some(us) = io.limits.latency_us {
                 let target = time_us(us);
-                out.push(format!("io.latency of {} keeps {target} on {}", g.path, d.name));
+                out.push(format!("io.latency of {} protects {target} on {}", g.path, d.name));
             }
             if io.limits.iocost {
                 out.push(format!("io.cost.qos shares {} by cost", d.name));

@@ -262,7 +262,10 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, l: &Limit<'_>, pressure: &Pressure) -
     let limit = l.kind.show(l.most);
     let mut f = Fire::new(
         if warn { Severity::Warn } else { Severity::Info },
-        format!("{} is held to {limit} of {} on {} by its limit", g.path, l.kind.what, l.disk.name),
+        format!(
+            "{} is throttled to its limit of {limit} of {} on {}",
+            g.path, l.kind.what, l.disk.name
+        ),
     );
     if !sure {
         f.confidence = Confidence::Suspected;
@@ -273,12 +276,12 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, l: &Limit<'_>, pressure: &Pressure) -
             let at = 100.0 * AT_LIMIT;
             f.evidence.push(Evidence::new("rate", 100.0 * share, "%", text).over(at));
         }
-        _ => f.missing.push("how much the cgroup does (no I/O counters)".to_owned()),
+        _ => f.missing.push("how much I/O the cgroup does (no counters)".to_owned()),
     }
     if let Some((share, lasted)) = pinned {
         let share = 100.0 * share;
         let text = format!(
-            "{share:.1}% of the limit on average over {}: more is asked for than passes",
+            "{share:.1}% of the limit on average over {}: more is requested than gets through",
             time(lasted)
         );
         let at = 100.0 * (1.0 - pinned::REACHED);
@@ -306,24 +309,24 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, l: &Limit<'_>, pressure: &Pressure) -
 
 /// Whether tasks are seen waiting.
 fn waiting(f: &mut Fire, pressure: &Pressure) {
-    let of = if pressure.own { "tasks of the cgroup" } else { "tasks of the host" };
+    let of = if pressure.own { "the cgroup's tasks" } else { "the host's tasks" };
     match pressure.some {
         Some(p) if p >= PRESSURE => {
-            let text = format!("{of} wait for I/O in {p:.0}% of the time");
+            let text = format!("{of} wait for I/O {p:.0}% of the time");
             f.evidence.push(Evidence::new("io some", p, "%", text).over(PRESSURE));
         }
         Some(p) => {
-            let text = format!(
-                "{of} wait for I/O in {p:.0}% of the time; asynchronous I/O does not count there"
-            );
+            let text =
+                format!("{of} wait for I/O {p:.0}% of the time; asynchronous I/O is not included");
             f.evidence.push(Evidence::new("io some", p, "%", text));
-            f.missing.push("whether anyone waits for it: asynchronous I/O has no pressure".into());
+            f.missing
+                .push("whether anyone waits for it: PSI does not include asynchronous I/O".into());
             return;
         }
         None => f.missing.push("whether anyone waits (no PSI)".to_owned()),
     }
     if let Some(other) = &pressure.other {
-        f.missing.push(format!("whose wait it is: the pressure is the host's, and {other}"));
+        f.missing.push(format!("whose wait it is: the PSI is the host's, and {other}"));
     }
 }
 
@@ -340,7 +343,7 @@ fn blocked(f: &mut Fire, w: &Window<'_>) {
         .map(|t| format!("{}/{}", t.comm, t.task.tid))
         .collect();
     if !names.is_empty() {
-        let text = format!("in the throttle: {}", names.join(", "));
+        let text = format!("waiting in the throttling code: {}", names.join(", "));
         f.evidence.push(Evidence::new("blocked", names.len() as f64, "", text));
     }
 }

@@ -10,7 +10,7 @@ pub(crate) fn rto(s: &Suspect) -> Option<Evidence> {
     let r = s.rto()?;
     let write = |us: u32| time_us(us.into());
     let text = format!(
-        "{} RTOs on end, the next one {} after the last (rto {})",
+        "{} consecutive RTOs, the next {} after the last (rto {})",
         s.retransmits(),
         write(r.us),
         r.text(write),
@@ -21,7 +21,7 @@ pub(crate) fn rto(s: &Suspect) -> Option<Evidence> {
 /// The number of RTOs, if `tcp_info` was not read.
 pub(crate) fn retransmits(s: &Suspect) -> Evidence {
     let n = s.retransmits();
-    Evidence::new("retransmits", n.into(), "", format!("{n} RTOs on end"))
+    Evidence::new("retransmits", n.into(), "", format!("{n} consecutive RTOs"))
         .over(f64::from(STORM_RTOS))
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn sent(s: &Suspect, kind: TimerKind) -> Option<Evidence> {
     let data = sum(|e| e.data_segs_out)?;
     let again = sum(|e| e.total_retrans)?;
     let text = format!(
-        "while watching: {} fired, data_segs_out +{data}, retransmissions +{again}, bytes_acked +0",
+        "observed: {} fired, data_segs_out +{data}, retransmissions +{again}, bytes_acked +0",
         count(fired as usize, what)
     );
     Some(Evidence::new("data_segs_out", data.into(), "", text))

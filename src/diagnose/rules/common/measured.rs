@@ -136,11 +136,11 @@ impl DiskLatency {
         let cut = d.attrs.max_sectors_kb.map_or(String::new(), |kb| format!(" at {kb} kB"));
         let more = match (d.attrs.max_sectors_kb, d.attrs.max_hw_sectors_kb) {
             (Some(now), Some(most)) if most > now => {
-                format!("; the device takes {most} kB (queue/max_sectors_kb)")
+                format!("; the device takes up to {most} kB (queue/max_sectors_kb)")
             }
             _ => String::new(),
         };
-        let text = format!("eBPF: {} splits/s: requests are cut{cut}{more}", rate(s));
+        let text = format!("eBPF: {} splits/s: requests are split{cut}{more}", rate(s));
         Some(Evidence::new("splits", s, "/s", text))
     }
 }

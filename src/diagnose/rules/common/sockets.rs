@@ -7,8 +7,8 @@
 //! answer comes: the network or the peer. The window is closed: the peer does not read.
 //!
 //! Timer events are counted, not seconds, because RTOs are up to two minutes apart. A socket with
-//! no event observed yet can still be *suspected*: `last_data_sent` tells whether the last RTO
-//! sent anything.
+//! no event observed yet can still be *suspected*: `last_data_sent` shows whether the last RTO sent
+//! anything.
 
 use std::time::Duration;
 
@@ -158,9 +158,9 @@ fn never_too_big(e: &TimerEvent) -> bool {
     e.net.is_settled() && e.net.wqueue_too_big == Some(0)
 }
 
-/// Is it still open whether the kernel refuses to fragment? It may have the bug and it counts
-/// refusals, but the counter was not read since an RTO that sent nothing. Pasted text has no
-/// later reading.
+/// Is it still undecided whether the kernel refuses to fragment? It may have the bug and it counts
+/// refusals, but the counter was not read since an RTO that sent nothing. Pasted text has no later
+/// reading.
 fn waits(w: &Window<'_>, t: &Thresholds, s: &Suspect) -> bool {
     if t.single_sample
         || tb_lt_w_bug(&w.host.kernel) == Release::Fixed
@@ -198,7 +198,7 @@ fn rto_cause<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<
             None => storm(w, t, s),
             Some((drop, events)) if events >= EVENTS => Some(Case::sure(s, Cause::LocalDrop(drop))),
             Some((drop, _)) => {
-                let why = "whether all RTOs fail on this host: one was seen";
+                let why = "whether all RTOs fail on this host (only one was seen)";
                 Some(Case::suspected(s, Cause::LocalDrop(drop), why))
             }
         };
@@ -297,7 +297,7 @@ fn refused(t: &Thresholds, s: &Suspect) -> Option<(LocalDrop, u32)> {
 
 /// Fewer than two events observed: infer the cause from the socket's own timestamps.
 fn one_sample<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<'a>> {
-    let why = "fewer than two RTOs fired while watching; inferred from last_data_sent";
+    let why = "what earlier RTOs did (fewer than two observed; inferred from last_data_sent)";
     if last_rto_sent(s)? {
         let total = s.info?.total_retrans()?;
         let all_left = total >= u32::from(s.retransmits());
@@ -369,12 +369,13 @@ fn persist_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
             let mut case = Case::sure(s, Cause::LocalDrop(LocalDrop::Persist));
             if window.is_none() {
                 case.confidence = Confidence::Suspected;
-                case.missing.push("the peer's window (snd_wnd is reported since 5.4)");
+                case.missing.push("the peer's window (snd_wnd needs Linux 5.4)");
             }
             return Some(case);
         }
         if window.is_some() && s.unanswered_probes() >= STORM_RTOS {
-            let why = "fewer than two probes fired while watching; inferred from the probe count";
+            let why =
+                "what earlier probes did (fewer than two observed; inferred from their count)";
             return Some(Case::suspected(s, Cause::LocalDrop(LocalDrop::Persist), why));
         }
     }
@@ -383,7 +384,7 @@ fn persist_cause<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
         let mut case = zero_window(w, s)?;
         case.confidence = Confidence::Suspected;
         case.missing
-            .push("the peer's window (snd_wnd is reported since 5.4); rwnd_limited says so");
+            .push("the peer's window (snd_wnd needs Linux 5.4; inferred from rwnd_limited)");
         return Some(case);
     }
     None
@@ -397,10 +398,14 @@ fn zero_window<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
     }
     let cause = Cause::ZeroWindow { stalled };
     Some(if stalled < ZERO_WINDOW {
-        Case::suspected(s, cause, "whether it lasts: 5 s are a stall")
+        Case::suspected(s, cause, "whether it lasts: 5 s make a stall")
     } else if seen >= ZERO_WINDOW {
         Case::sure(s, cause)
     } else {
-        Case::suspected(s, cause, "the stall was seen for a moment only; inferred from the probes")
+        Case::suspected(
+            s,
+            cause,
+            "how long it has lasted (seen only briefly; inferred from the probes)",
+        )
     })
 }

@@ -19,7 +19,7 @@ const FRESH: Duration = Duration::from_secs(5);
 /// `SCHED_IDLE`: threads that run only when no other thread wants to.
 pub(crate) const SCHED_IDLE: u32 = 5;
 
-/// Threads from this nice value on, and SCHED_IDLE threads, are meant to wait for the others.
+/// Threads with this nice value or above, and SCHED_IDLE threads, are meant to wait for the others.
 const NICE: i8 = 10;
 
 /// Is this thread meant to wait for the others?
@@ -27,7 +27,7 @@ pub(crate) fn is_niced(t: &ThreadWait) -> bool {
     t.thread.nice.is_some_and(|n| n >= NICE) || t.thread.policy == Some(SCHED_IDLE)
 }
 
-/// CPU time that any thread can have at once, % of all CPUs: idle, or used by niced threads.
+/// CPU time that is available to any thread, % of all CPUs: idle, or used by niced threads.
 pub(crate) fn spare(w: &Window<'_>, d: &Derived) -> Option<f64> {
     let t = d.cpu.as_ref()?.total?;
     let percent = |ms_s: f64| ms_s / 10.0 / f64::from(w.host.cpus.max(1));
@@ -35,7 +35,7 @@ pub(crate) fn spare(w: &Window<'_>, d: &Derived) -> Option<f64> {
     let run = |which: fn(&&ThreadWait) -> bool| {
         percent(threads.iter().filter(which).filter_map(run_ms_s).fold(0.0, |sum, ms| sum + ms))
     };
-    // `nice` of /proc/stat counts user time, that of threads which live for milliseconds as well.
+    // `nice` of /proc/stat counts user time, including that of threads that live for milliseconds.
     let slightly = run(|t| !is_niced(t) && t.thread.nice.is_some_and(|n| n > 0));
     Some(t.idle + t.iowait + run(|t| is_niced(t)).max(t.nice - slightly))
 }
@@ -96,7 +96,7 @@ pub(crate) fn waiting(w: &Window<'_>) -> Option<Evidence> {
     let first = all.first()?;
     let text: Vec<String> =
         all.iter().map(|t| format!("{} {:.0} ms/s", name(t), t.wait_ms_s())).collect();
-    let text = format!("wait most for a CPU: {}", text.join(", "));
+    let text = format!("waiting longest for a CPU: {}", text.join(", "));
     Some(Evidence::new("run_delay", first.wait_ms_s(), "ms/s", text))
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn switching(w: &Window<'_>) -> Option<Evidence> {
     let first = all.first()?;
     let text: Vec<String> =
         all.iter().map(|t| format!("{} {}/s", name(t), rate(slices_s(t)))).collect();
-    let text = format!("switched to most: {}", text.join(", "));
+    let text = format!("most context switches: {}", text.join(", "));
     Some(Evidence::new("slices", slices_s(first), "/s", text))
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn blocked(w: &Window<'_>) -> Vec<String> {
     all.truncate(NAMED);
     let text = |(wchan, (n, comms)): (&str, (usize, Vec<&str>))| {
         let what =
-            if wchan == "?" { "wait, unknown for what".to_owned() } else { format!("in {wchan}") };
+            if wchan == "?" { "blocked, wchan unknown".to_owned() } else { format!("in {wchan}") };
         format!("{} {what} ({})", count(n, "task"), comms.join(", "))
     };
     all.into_iter().map(text).collect()

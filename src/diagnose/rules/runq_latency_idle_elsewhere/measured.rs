@@ -34,7 +34,7 @@ pub(super) fn evidence(f: &mut Fire, w: &Window<'_>, cpu: CpuId, bpf: &RunqFigur
     if let Some(l) = row.latency {
         let longest = l.max_ns.map_or(String::new(), |n| format!(", longest {} ms", ms(to_ms(n))));
         let text = format!(
-            "eBPF: waits for {cpu} p50 {} ms, p99 {} ms{longest}; {:.1} threads wait all the time",
+            "eBPF: waits for {cpu} p50 {} ms, p99 {} ms{longest}; {:.1} threads waiting on average",
             ms(to_ms(l.p50_ns)),
             ms(to_ms(l.p99_ns)),
             row.waiting
@@ -45,7 +45,8 @@ pub(super) fn evidence(f: &mut Fire, w: &Window<'_>, cpu: CpuId, bpf: &RunqFigur
     if let Some(t) = worst(bpf, cpu) {
         let group = t.cgroup.and_then(|id| cgroup_path(w, id));
         let group = group.map_or(String::new(), |p| format!(" in cgroup {p}"));
-        let text = format!("eBPF: {}{group} waited {} ms at once", name(t), ms(to_ms(t.max_ns)));
+        let text =
+            format!("eBPF: {}{group} waited up to {} ms at a time", name(t), ms(to_ms(t.max_ns)));
         f.evidence.push(Evidence::new("longest-wait", to_ms(t.max_ns), "ms", text));
     }
 }
@@ -113,7 +114,7 @@ fn fire(
     let mut f = Fire::new(
         severity,
         format!(
-            "threads wait {:.0}% of the time for {} while {} idles at {most:.0}%",
+            "threads wait {:.0}% of the time for {} while {} is {most:.0}% idle",
             100.0 * share,
             c.cpu,
             free.first().map_or("another CPU", String::as_str),
@@ -125,7 +126,7 @@ fn fire(
     f.aspect = Aspect::RunQueue;
     f.tasks = own.iter().take(super::MARKED).map(|t| t.task()).collect();
     f.confidence = Confidence::Suspected;
-    let text = format!("eBPF: {:.0}% of the runnable time is waiting", 100.0 * share);
+    let text = format!("eBPF: {:.0}% of the runnable time is spent waiting", 100.0 * share);
     f.evidence.push(Evidence::new("waiting", 100.0 * share, "%", text).over(100.0 * at));
     evidence(&mut f, w, c.cpu, bpf);
     let text = format!("idle: {}", free.join(", "));
@@ -137,7 +138,7 @@ fn fire(
     } else {
         f.missing.push("whether a CPU quota throttles them (cpu.stat of their cgroup)".to_owned());
     }
-    f.missing.push("whether they are niced (no /proc/PID/schedstat to go by)".to_owned());
+    f.missing.push("whether they are niced (no /proc/PID/schedstat)".to_owned());
     if let Some(t) = own.first() {
         f.next.push(format!("grep Cpus_allowed_list /proc/{}/status", t.tid));
     }

@@ -129,10 +129,11 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-const NO_DISTRIBUTION: &str = "how long the waits are, their mean is short: eBPF measures each";
-const SLEPT: &str = "whether threads waited or slept: kernels from 6.12 on count the sleep of a \
-    thread as run_delay when it is moved while falling asleep; eBPF tells";
-const NO_SOURCE: &str = "waits for a CPU: no /proc/PID/schedstat (CONFIG_SCHED_INFO), and no eBPF";
+const NO_DISTRIBUTION: &str = "how long single waits are: their mean is short (needs eBPF)";
+const SLEPT: &str = "whether threads waited or slept: since 6.12 run_delay includes the sleep of a \
+    thread that is moved while falling asleep (needs eBPF)";
+const NO_SOURCE: &str =
+    "no waits for a CPU: neither /proc/PID/schedstat (CONFIG_SCHED_INFO) nor eBPF";
 
 /// A thread that waits, and not because of a quota.
 struct Waiter<'a> {
@@ -257,7 +258,7 @@ fn fire(w: &Window<'_>, cpu: CpuId, waiters: &[Waiter<'_>], idle: &[(CpuId, f64)
     let mut f = Fire::new(
         severity,
         format!(
-            "{n} {verb} up to {:.0}% of the time for {cpu} while {} idles at {most_idle:.0}%",
+            "{n} {verb} up to {:.0}% of the time for {cpu} while {} is {most_idle:.0}% idle",
             100.0 * worst,
             free.first().map_or("another CPU", String::as_str),
         ),
@@ -285,7 +286,7 @@ fn fire(w: &Window<'_>, cpu: CpuId, waiters: &[Waiter<'_>], idle: &[(CpuId, f64)
         allowed(&mut f, x);
     }
     let sum = waiters.iter().fold(0.0, |sum, x| sum + x.wait.wait_ms_s());
-    let text = format!("{sum:.0} ms/s in sum: {:.1} threads wait at any moment", sum / 1e3);
+    let text = format!("{sum:.0} ms/s in total: {:.1} threads waiting at any moment", sum / 1e3);
     f.evidence.push(Evidence::new("waiting", sum, "ms/s", text));
     let text =
         format!("idle: {}{}", free.join(", "), if idle.len() > 4 { " and more" } else { "" });
