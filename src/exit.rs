@@ -1,14 +1,14 @@
-//! How the program ends: the exit codes, and what they tell a script.
+//! How the program ends: the exit codes and their meaning for scripts.
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Nothing at warn or worse, or the console was left.
+    /// Nothing at warn or worse, or the console was closed.
     Ok = 0,
     /// `check` or `explain` found something at warn or worse.
     Findings = 1,
-    /// The command line makes no sense.
+    /// Invalid command line.
     Usage = 2,
     /// The kernel or a file cannot be read, or a recording cannot be written.
     CannotCollect = 3,

@@ -1,9 +1,9 @@
-//! What `stallscope help` explains beside the commands: one source for the terminal and for
+//! What `stallscope help` explains besides the commands: one source for the terminal and for
 //! rustdoc, where [`TOPICS`] shows every page.
 //!
-//! A topic is a file `help/NAME.md` and a line in the list below. The file is Markdown that
-//! becomes plain text of 80 columns by [`Topic::page`]. What the program knows by itself (keys,
-//! rules, exit codes) is not written down a second time but appended from its own tables.
+//! A topic is a file `help/NAME.md` and a line in the list below. The file is Markdown, which
+//! [`Topic::page`] turns into plain text of 80 columns. What the program itself knows (keys, rules,
+//! exit codes) is not repeated there but appended from its own tables.
 
 use std::fmt::Write as _;
 

@@ -78,14 +78,14 @@ pub static TABLE: [Row; 11] = [
         thread: "",
         held: NONE,
         lent: CapabilitySet::DAC_OVERRIDE,
-        why: "make the files of `r` and `w` in a directory of another user",
+        why: "create the files of `r` and `w` in another user's directory",
     },
     Row {
         duty: Duty::Files,
         thread: "",
         held: CapabilitySet::DAC_OVERRIDE,
         lent: NONE,
-        why: "read and write files of other users",
+        why: "read and write other users' files",
     },
     Row { duty: Duty::Figures, thread: "", held: NONE, lent: NONE, why: "" },
     Row {
@@ -93,7 +93,7 @@ pub static TABLE: [Row; 11] = [
         thread: "recorder",
         held: CapabilitySet::DAC_OVERRIDE,
         lent: NONE,
-        why: "make, rotate and delete recordings in a directory of another user",
+        why: "create, rotate and delete recordings in another user's directory",
     },
     Row {
         duty: Duty::HostSockets,
@@ -101,35 +101,35 @@ pub static TABLE: [Row; 11] = [
         // Without NET_ADMIN the kernel hides marks, and before 6.15 subflows of MPTCP.
         held: CapabilitySet::NET_ADMIN.union(PROCESSES),
         lent: NONE,
-        why: "marks of sockets, and the processes that hold them",
+        why: "socket marks, and the processes that own sockets",
     },
     Row {
         duty: Duty::Namespaces,
         thread: "read-netnswalker",
         held: CapabilitySet::NET_ADMIN.union(ENTER),
         lent: NONE,
-        why: "enter network namespaces; marks of sockets, and the processes that hold them",
+        why: "enter network namespaces; socket marks, and the processes that own sockets",
     },
     Row {
         duty: Duty::Counters,
         thread: "read-files",
         held: ENTER.union(CapabilitySet::SYSLOG),
         lent: NONE,
-        why: "enter network namespaces that only a mount holds; open the kernel's log",
+        why: "enter network namespaces held only by a mount; open the kernel log",
     },
     Row {
         duty: Duty::Tasks,
         thread: "read-tasks",
         held: PROCESSES,
         lent: NONE,
-        why: "what tasks of other users wait for, processes and cgroups that are hidden",
+        why: "what other users' tasks wait for; hidden processes and cgroups",
     },
     Row {
         duty: Duty::Mounts,
         thread: "read-mounts",
         held: CapabilitySet::DAC_READ_SEARCH,
         lent: NONE,
-        why: "reach mount points below directories of other users",
+        why: "reach mount points below other users' directories",
     },
     Row {
         duty: Duty::LoadBpf,
@@ -150,7 +150,7 @@ pub static TABLE: [Row; 11] = [
         thread: "read-bpf",
         held: CapabilitySet::SYSLOG.union(CapabilitySet::SYS_PTRACE),
         lent: BPF,
-        why: "names of kernel functions and hidden processes; attach what turns out to be missing",
+        why: "names of kernel functions and hidden processes; attach missing programs later",
     },
 ];
 

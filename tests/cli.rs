@@ -197,7 +197,7 @@ fn an_all_clear_names_what_was_left_out() {
     let live = stdout(&run(args));
     let verdict = live.lines().last().unwrap();
     let covers = "No findings in what is readable: ";
-    assert!(verdict.starts_with(covers) || verdict.contains("; not looked at: "), "{verdict}");
+    assert!(verdict.starts_with(covers) || verdict.contains("; not checked: "), "{verdict}");
     assert!(
         verdict.contains(left_out) && verdict.contains("eBPF left out (--no-bpf)"),
         "{verdict}"
@@ -213,7 +213,7 @@ fn an_all_clear_names_what_was_left_out() {
     assert!(v["verdict"].as_str().unwrap().contains(left_out), "{v}");
 
     let doctor = stdout(&run(["doctor", "--netns", "self", "--no-bpf"]));
-    let line = doctor.lines().find(|l| l.contains("not looked at here")).unwrap();
+    let line = doctor.lines().find(|l| l.contains("not checked here")).unwrap();
     assert!(line.contains(left_out), "{doctor}");
 }
 

@@ -36,9 +36,12 @@ fn three_faults_and_nothing_else() {
         f["summary"].as_str().unwrap().to_owned()
     };
     assert!(summary("disk-capped-cloud").contains("capped at 500 IOPS"));
-    assert!(summary("cgroup-io-throttle").contains("is held to 500/s of writes on vda"));
+    assert!(
+        summary("cgroup-io-throttle")
+            .contains("is throttled to its limit of 500/s of writes on vda")
+    );
     assert!(summary("tcp-rto-storm").contains("3 connections to 10.9.0.2:5000"));
-    assert!(summary("runq-latency-idle-elsewhere").contains("for cpu0 while cpu1 idles"));
+    assert!(summary("runq-latency-idle-elsewhere").contains("for cpu0 while cpu1 is"));
 }
 
 #[test]

@@ -397,7 +397,7 @@ fn m_marks_the_recording() {
     let mut s = Session::spawn(36, 160, &[], cmd);
     s.shows("watched for ");
     s.keys("m");
-    s.shows("r starts a recording");
+    s.shows("no recording in progress");
     s.keys("r");
     s.shows("REC ");
     s.keys("m");

@@ -31,7 +31,7 @@ impl Collector for CpuCollector {
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut stat = HotFile::record(host, STAT);
         stat.read()
-            .map_err(|e| Unavailable::because("/proc/stat", &e, "mount /proc of the host"))?;
+            .map_err(|e| Unavailable::because("/proc/stat", &e, "mount the host's /proc"))?;
         let live = rustix::param::clock_ticks_per_second() as u32;
         let user_hz = if host.is_live() { live } else { 100 };
         let host = host.clone();
@@ -59,7 +59,7 @@ impl Collector for CpuCollector {
     fn signals(&self, out: &mut Vec<Signal>) {
         const SOURCE: &str = "/proc/stat";
         out.push(Signal::ok("CPU time", SOURCE));
-        let why = "sampled at timer ticks, not by vector or interrupt";
+        let why = "sampled at timer ticks, not per vector or interrupt";
         out.push(Signal::degraded("softirq time", SOURCE, why, ""));
         out.push(Signal::degraded("interrupt time", SOURCE, why, ""));
         // A kernel without NUMA has none, and needs none.

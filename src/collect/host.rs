@@ -70,7 +70,10 @@ impl HostFs {
     pub fn read_number<T: std::str::FromStr>(&self, rel: impl AsRef<Path>) -> io::Result<T> {
         let rel = rel.as_ref();
         self.read_trimmed(rel)?.parse().map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("{} holds no number", rel.display()))
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{} does not contain a number", rel.display()),
+            )
         })
     }
 

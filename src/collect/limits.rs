@@ -56,7 +56,7 @@ impl Collector for LimitsCollector {
         };
         let pid_max = host.read_number::<u64>("proc/sys/kernel/pid_max");
         pid_max.map_err(|e| {
-            Unavailable::because("/proc/sys/kernel/pid_max", &e, "mount /proc of the host")
+            Unavailable::because("/proc/sys/kernel/pid_max", &e, "mount the host's /proc")
         })?;
         Ok(this)
     }
@@ -84,7 +84,7 @@ impl Collector for LimitsCollector {
         out.push(if self.counts_files {
             Signal::ok(NAME, SOURCE)
         } else {
-            let why = "no count of open files per process (before Linux 6.2)";
+            let why = "no count of open files per process (needs Linux 6.2)";
             Signal::degraded(NAME, SOURCE, why, "")
         });
     }

@@ -43,7 +43,7 @@ impl Collector for MemoryCollector {
         let mut meminfo = HotFile::record(host, "proc/meminfo");
         meminfo
             .read()
-            .map_err(|e| Unavailable::because("/proc/meminfo", &e, "mount /proc of the host"))?;
+            .map_err(|e| Unavailable::because("/proc/meminfo", &e, "mount the host's /proc"))?;
         Ok(Self {
             host: host.clone(),
             meminfo,
@@ -81,7 +81,7 @@ impl Collector for MemoryCollector {
         let key = ["meminfo.MemTotal", "vmstat.pgfault"];
         let lacking = empty.iter().zip(key).find(|(_, key)| sample.get(key).is_none());
         self.lacks = lacking.map(|((file, empty), _)| {
-            let why = if *empty { "is empty or not readable" } else { "cannot be understood" };
+            let why = if *empty { "is empty or not readable" } else { "cannot be parsed" };
             (*file, format!("/proc/{file} {why}"))
         });
         Ok(sample)
@@ -93,7 +93,7 @@ impl Collector for MemoryCollector {
             None => Signal::ok(name, source),
             Some((file, why)) => {
                 let what = if *file == "meminfo" { "memory" } else { "reclaim and writeback" };
-                Signal::degraded(name, source, why, "mount /proc of the host")
+                Signal::degraded(name, source, why, "mount the host's /proc")
                     .unseen(what, Extent::Whole)
             }
         });
@@ -170,9 +170,9 @@ mod tests {
         let vmstat = "pgfault 1\n";
         for (meminfo, vmstat, says) in [
             ("", vmstat, "/proc/meminfo is empty"),
-            ("\0garbage\n", vmstat, "/proc/meminfo cannot be understood"),
+            ("\0garbage\n", vmstat, "/proc/meminfo cannot be parsed"),
             ("MemTotal: 1 kB\n", "", "/proc/vmstat is empty"),
-            ("MemTotal: 1 kB\n", "rubbish\n", "/proc/vmstat cannot be understood"),
+            ("MemTotal: 1 kB\n", "rubbish\n", "/proc/vmstat cannot be parsed"),
             ("MemTotal: 1 kB\n", vmstat, ""),
         ] {
             std::fs::write(dir.path().join("proc/meminfo"), meminfo).unwrap();

@@ -78,7 +78,7 @@ fn explain(right: Right, s: Standing) -> Refusal {
     match s {
         Standing { host: false, .. } => remedy(AS_HOST_ROOT),
         Standing { held: true, .. } => Refusal {
-            why: format!(" although {} is held: a security module or a sandbox", right.name()),
+            why: format!(" although we have {}: a security module or a sandbox", right.name()),
             remedy: String::new(),
         },
         Standing { root: true, .. } => remedy(&format!("{GRANT}{}", right.name())),
@@ -100,7 +100,7 @@ mod tests {
         for root in [true, false] {
             let r = say(root, true, true);
             assert_eq!(r.remedy, "");
-            assert!(r.why.contains("although CAP_SYS_PTRACE is held"), "{r:?}");
+            assert!(r.why.contains("although we have CAP_SYS_PTRACE"), "{r:?}");
         }
     }
 }

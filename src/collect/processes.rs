@@ -47,7 +47,7 @@ impl Collector for ProcessesCollector {
 
     fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
         host.list("proc")
-            .map_err(|e| Unavailable::because("/proc", &e, "mount /proc of the host"))?;
+            .map_err(|e| Unavailable::because("/proc", &e, "mount the host's /proc"))?;
         Ok(Self {
             host: host.clone(),
             loadavg: HotFile::record(host, "proc/loadavg"),
@@ -98,19 +98,19 @@ impl Collector for ProcessesCollector {
             (!self.wchan_readable).then(|| permission::refusal(&self.host, Right::Ptrace));
         let lacking = lacking.map(|r| r.remedy).unwrap_or_default();
         out.push(if self.hidden {
-            let why = "/proc shows our own processes only (hidepid)";
+            let why = "/proc shows only our own processes (hidepid)";
             Signal::degraded(NAME, SOURCE, why, "run as root")
                 .unseen("other users' processes", Extent::Whole)
         } else if self.denied_at.is_some_and(|t| self.at.since(t) < DENIED_AGE) {
             let r = permission::refusal(&self.host, Right::Ptrace);
-            let why = format!("/proc shows the files of our own processes only (hidepid){}", r.why);
+            let why = format!("/proc shows only our own processes' files (hidepid){}", r.why);
             Signal::degraded(NAME, SOURCE, why, r.remedy)
                 .unseen("other users' processes", Extent::Whole)
         } else if !lacking.is_empty() {
             let why = "wchan is hidden: no reason for blocked tasks";
             Signal::degraded(NAME, SOURCE, why, lacking)
         } else if self.scan.is_behind() {
-            let why = format!("{} threads are read in turn", self.unread);
+            let why = format!("{} threads are read in rotation", self.unread);
             Signal::degraded(NAME, SOURCE, why, "")
         } else {
             Signal::ok(NAME, SOURCE)

@@ -64,11 +64,11 @@ impl Collector for PsiCollector {
             None => Signal::ok(name, source),
             Some(file) => {
                 let why = format!("no totals in /proc/pressure/{file}");
-                Signal::degraded(name, source, why, "mount /proc of the host")
+                Signal::degraded(name, source, why, "mount the host's /proc")
                     .unseen(format!("{file} pressure"), Extent::Whole)
             }
         });
-        let why = "a share of time only: not who waits, nor how long";
+        let why = "only a share of time: not what waits, nor how long";
         out.push(Signal::degraded("run-queue latency", "PSI", why, ""));
     }
 }

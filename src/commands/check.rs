@@ -99,7 +99,7 @@ impl Check {
         let mut seen = Observed { interval, ..Observed::default() };
         let mut first = None;
         let mut signals = Signals::watch(session.notes.is_some())?;
-        // Ticks end the run; the timer only catches a source that stopped delivering.
+        // Ticks end the run; the timer only catches a source that stops delivering.
         let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
         tokio::pin!(patience);
         loop {
@@ -137,7 +137,7 @@ impl Check {
         let mut tape = Tape::new(open_whole(file)?);
         let Some(all) = whole(&mut tape) else {
             let why = tape.reader().damage().next().map_or_else(
-                || "holds no tick: nothing was recorded".to_owned(),
+                || "has no ticks: nothing was recorded".to_owned(),
                 |d| format!("no tick can be read: {d}"),
             );
             return Err(Stop::cannot(format!("{}: {why}", named(file))));
@@ -160,7 +160,7 @@ impl Check {
     }
 }
 
-/// What was seen, if anything was: nothing seen is no all-clear.
+/// The result, if there was any tick: no tick is not an all-clear.
 fn if_any(seen: Observed, why: &str) -> anyhow::Result<Observed> {
     if seen.ticks == 0 { Err(Stop::cannot(why)) } else { Ok(seen) }
 }

@@ -20,7 +20,7 @@ use crate::source::Event;
 const INTERVAL: Duration = Duration::from_millis(300);
 /// How long it waits for collectors that still open.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// After that long it says what it waits for.
+/// After this time it says what it is waiting for.
 const TELLS: Duration = Duration::from_secs(2);
 
 /// Check which signals are available, and how to get the missing ones.
@@ -42,7 +42,7 @@ impl Run for Doctor {
     fn run(&self) -> anyhow::Result<Exit> {
         limits::ready_to_read()?;
         // Two short ticks: the second shows what a steady reading looks like. More only while a
-        // collector still opens: kernel programs take long to load on a slow machine.
+        // collector is still opening: eBPF programs take long to load on a slow machine.
         let mut feed = self.reach.feed(INTERVAL, Duty::Figures)?;
         let mut last: Option<Arc<Tick>> = None;
         let mut first = None;

@@ -52,7 +52,7 @@ impl Run for Export {
         let mut reader = open_whole(&self.file)?;
         let name = named(&self.file);
         let Some(range) = range(&reader) else {
-            return Err(Stop::cannot(format!("{name}: holds no tick: nothing was recorded")));
+            return Err(Stop::cannot(format!("{name}: has no ticks: nothing was recorded")));
         };
         let tz = TimeZone::system();
         let span = self.span(range, &tz).map_err(|e| match e {
@@ -94,7 +94,7 @@ impl Export {
     /// What `--from` and `--to` mean.
     fn span(&self, range: (WallNs, WallNs), tz: &TimeZone) -> Result<(WallNs, WallNs), OutOfSpan> {
         let resolve = |m: Moment| m.resolve(anchor(m, range), range, tz);
-        // Up to 14:03:20 is up to what a clock calls so.
+        // Up to 14:03:20 includes all of that second.
         let to = self.to.map(|m| resolve(m).max(WallNs(m.end(resolve(m)).0 - 1)));
         match (self.from.map(resolve), to) {
             (Some(from), Some(to)) if from > to => Err(OutOfSpan::Reversed),
@@ -124,7 +124,7 @@ impl Export {
             Ok((file.metadata()?.len(), done))
         });
         whole.map_err(|e| {
-            // A part of a part is of no use to anybody.
+            // An incomplete copy is of no use.
             out.discard();
             let of = if matches!(e, ExportError::Write(_)) { &self.output } else { &self.file };
             Stop::cannot(format!("{}: {e}", of.display()))
@@ -136,7 +136,7 @@ fn dated(w: WallNs, tz: &TimeZone) -> String {
     format!("{} {}", view::context::day(w, tz), view::context::clock(w, tz))
 }
 
-/// Judges what is written anew, so that its timeline shows findings.
+/// Judges what is rewritten, so that its timeline shows findings.
 #[derive(Default)]
 struct Judgement(Option<Session<Note>>);
 

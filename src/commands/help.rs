@@ -23,7 +23,7 @@ pub(super) struct Help {
 }
 
 impl Run for Help {
-    /// Of what is a command as well as a topic, prints both.
+    /// Prints both for a name that is a command and a topic.
     fn run(&self) -> anyhow::Result<Exit> {
         let Some(name) = self.name.as_deref() else {
             print_usage(&["stallscope", "--help"])?;
@@ -41,7 +41,7 @@ impl Run for Help {
     }
 }
 
-/// What clap answers to `--help`; a reader that went away is no error.
+/// What clap answers to `--help`; a reader that went away is not an error.
 fn print_usage(line: &[&str]) -> anyhow::Result<()> {
     match Cli::try_parse_from(line).map_err(|help| help.print()) {
         Err(Err(e)) if e.kind() != ErrorKind::BrokenPipe => {

@@ -28,14 +28,14 @@ use crate::rights::Duty;
 use crate::session::Session;
 use crate::source::{Event, Feed};
 
-/// History for the findings; nobody scrolls back here. Of a small box it holds the five minutes
+/// History for the findings; nobody scrolls back here. On a small machine it holds the five minutes
 /// that rules look back.
 const BUDGET: usize = 16 << 20;
 
 /// Record everything that is measured, non-interactively.
 ///
 /// Writes one tick per interval until it gets TERM, INT or HUP, then closes the file. If it is
-/// killed or crashes, at most one tick is lost. USR1 puts a mark into the recording. On a
+/// killed or crashes, at most one tick is lost. USR1 adds a mark to the recording. On a
 /// terminal, one line shows the progress; otherwise only errors are printed.
 ///
 /// A slow disk never delays a tick: what cannot be written in time is dropped, and the
@@ -165,7 +165,7 @@ impl Record {
                 let seen = start.is_some();
                 close(session.notes)?;
                 return Err(Stop::cannot(if seen {
-                    "the sampler stopped; what was recorded is closed"
+                    "the sampler stopped; the recording is closed"
                 } else {
                     "no reading arrived; `stallscope doctor` shows which signal hangs"
                 }));
@@ -186,7 +186,7 @@ fn finish(recorder: Recorder, progress: &Progress) -> anyhow::Result<Exit> {
     let end = close(recorder);
     progress.end(end.as_ref().ok());
     let status = end?;
-    // What was noticed when the file was closed.
+    // Trouble noticed when the file was closed.
     if let Some(t) = status.trouble.as_ref().filter(|t| !progress.has_told(t)) {
         say(&format!("{}: {t}", progress.name()));
     }

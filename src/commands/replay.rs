@@ -61,7 +61,7 @@ impl Run for Replay {
         limits::room()?;
         let (origin, reader) = open_begun(file)?;
         if reader.is_empty() {
-            return Err(Stop::cannot(format!("{}: holds no tick yet", named(file))));
+            return Err(Stop::cannot(format!("{}: has no ticks yet", named(file))));
         }
         let settings = self.screen.settings(&Environment::read());
         let piped = matches!(origin, Origin::Pipe(_));

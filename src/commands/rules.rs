@@ -26,7 +26,7 @@ impl Run for Rules {
         };
         if let (Some(id), true) = (&self.id, chosen.is_empty()) {
             if told::RULES.contains(&&**id) {
-                let text = format!("'{id}' is told from pasted text alone: `stallscope explain`");
+                let text = format!("rule '{id}' applies only to pasted text: `stallscope explain`");
                 return Err(Stop::usage(text));
             }
             return Err(Stop::usage(format!("no rule '{id}'; `stallscope rules` lists them")));

@@ -223,7 +223,7 @@ impl Moment {
             if let Some(h) = tick.health.iter_mut().find(|h| h.id == id && had) {
                 h.state = HealthState::Off {
                     reason: "no longer in memory: the history's budget is used up".to_owned(),
-                    remedy: "record, and look at the recording".to_owned(),
+                    remedy: "record, and replay the recording".to_owned(),
                 };
             }
         }

@@ -1,9 +1,9 @@
-//! Ticks out of what was read.
+//! Builds ticks from what was read.
 //!
-//! Rates become counters that give these rates again, so that figures and rules are the same as
-//! of a live machine. Samples of one format follow each other; the last ones of all formats
-//! share the last tick, for that is what a paste is about. A sample that a format does not have
-//! is absent, and says so.
+//! Rates are turned into counters that yield these rates again, so that figures and rules are those
+//! of a live machine. Samples of one format follow each other; the last ones of all formats share
+//! the last tick, because that is what a paste is about. A sample that a format does not have is
+//! absent, and reported as such.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::sample::tick::{CollectorHealth, HealthState, HostInfo, Tick};
 use crate::sample::time::{MonoNs, Seq, Span};
 use crate::sample::{CollectorId, Samples, Shared, Signal, Stamped};
 
-/// Distance of samples when nothing tells it.
+/// Sampling interval if the text does not give it.
 const SECOND: Duration = Duration::from_secs(1);
 /// The first tick: late enough that rules can look back.
 const START: MonoNs = MonoNs(10_000_000_000_000_000);
@@ -33,7 +33,7 @@ const HZ: f64 = 10_000.0;
 
 /// A reading of disks: how long after the one before, and what it counts.
 struct DiskFrame<'a> {
-    /// `None` when nothing tells it.
+    /// `None` if unknown.
     gap: Option<Duration>,
     /// The gap is made up: only sums are known.
     untimed: bool,
@@ -43,7 +43,7 @@ struct DiskFrame<'a> {
 enum DiskKind<'a> {
     /// Before the first interval: zeros.
     Zero(&'a Interval),
-    /// After an interval, and what the next one begins with.
+    /// After an interval; the next one starts from it.
     After(&'a Interval, Option<&'a Interval>),
     /// Raw counters.
     Raw(usize),
@@ -83,7 +83,7 @@ pub(super) fn ticks(p: &Parsers) -> (HostInfo, VecDeque<Arc<Tick>>) {
         let disks = disk.map(|d| {
             let data = disk_state.sample(p, d, gap);
             let at = |span| Arc::new(Stamped { span, cpu: Duration::ZERO, data });
-            // It may be as old as the one before: figures know no distance then.
+            // It may have the time of the one before, which leaves no interval for figures.
             let around = Span { start: mono.back(gap), end: mono + gap };
             at(if d.untimed { around } else { Span::at(mono) })
         });
@@ -157,7 +157,7 @@ fn counter_sample(names: Vec<Box<str>>, values: Vec<i64>) -> NetCountersSample {
     NetCountersSample { spaces: vec![space], ..NetCountersSample::default() }
 }
 
-/// What is in the paste, and what is not.
+/// What the pasted text contains, and what it does not.
 fn health(p: &Parsers, s: &Samples) -> Vec<CollectorHealth> {
     let has_disks = p.iostat.rows + p.procfs.diskstats.rows + p.fio.rows > 0;
     let parts = [
@@ -212,8 +212,8 @@ fn disk_frames(p: &Parsers) -> Vec<DiskFrame<'_>> {
     out
 }
 
-/// Counters of devices as they are made up, with fractions, so that nothing is lost to rounding
-/// over many intervals.
+/// Made-up counters of devices, with fractions, so that nothing is lost to rounding over many
+/// intervals.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     rd_ios: f64,
@@ -275,7 +275,7 @@ impl DiskState {
         DisksSample { disks, bad_rows: 0 }
     }
 
-    /// A device before its first interval: the kinds of request that will be counted are there.
+    /// A device before its first interval, with all kinds of request that will be counted.
     fn start(&mut self, n: usize, rates: &DiskRates) -> Option<DiskRow> {
         let s = self.sums.get_mut(n)?;
         s.discard = s.discard.or(rates.d_s.map(|_| (0.0, 0.0, 0.0)));
@@ -359,7 +359,7 @@ struct CpuState {
 }
 
 impl CpuState {
-    /// Every CPU that will be counted counts from 0.
+    /// Every CPU that will be counted starts at 0.
     fn new(frames: &[&super::cpu::Frame]) -> Self {
         let all = frames.iter().flat_map(|f| &f.cpus).take(600 * super::cpu::MAX_CPUS);
         let mut cpus = BTreeMap::new();

@@ -1,12 +1,11 @@
-//! One raw line made plain: what terminals, chat programs, editors and locales do to text is
-//! undone before any format is tried.
+//! Cleans one raw line: undoes what terminals, chat programs, editors and locales do to text,
+//! before any format is tried.
 //!
-//! Colour codes go, odd spaces become spaces, full-width and Arabic digits become digits.
-//! Controls do not survive, so nothing that is echoed later can move a cursor. UTF-16 of ASCII
-//! text comes out right, for its NUL bytes are controls too.
+//! Colour codes are removed, unusual spaces become spaces, full-width and Arabic digits become
+//! digits. Control characters are removed, so nothing that is echoed later can move a cursor.
+//! UTF-16 of ASCII text comes out right, because its NUL bytes are control characters too.
 
-/// The line as plain text, tabs kept, without blanks at its end. Borrows where nothing needed
-/// a change.
+/// The line as plain text, with tabs, without trailing blanks. Borrows if nothing changed.
 pub(super) fn clean<'a>(raw: &'a [u8], buf: &'a mut String) -> &'a str {
     if raw.iter().all(|b| matches!(b, b' '..=b'~' | b'\t'))
         && let Ok(text) = std::str::from_utf8(raw)
@@ -23,7 +22,7 @@ pub(super) fn clean<'a>(raw: &'a [u8], buf: &'a mut String) -> &'a str {
             '\u{8}' => {
                 buf.pop();
             }
-            // Groups of digits are parted by this one in some locales.
+            // Some locales separate groups of digits with it.
             '\u{202f}' => {
                 let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
                 if !(digit(buf.chars().next_back()) && digit(chars.peek().copied())) {
@@ -74,8 +73,7 @@ fn escape(chars: &mut Chars<'_>) {
     match chars.next() {
         Some('[') => sequence(chars),
         Some(']' | 'P' | '^' | '_' | 'X') => {
-            // Up to BEL or ESC \. An unfinished one takes the rest of the line, as it would
-            // on a terminal.
+            // Up to BEL or ESC \. An unfinished one takes the rest of the line, as on a terminal.
             while let Some(c) = chars.next() {
                 if c == '\u{7}' || c == '\u{9c}' {
                     return;

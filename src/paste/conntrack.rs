@@ -1,5 +1,5 @@
-//! `conntrack -S` and the two sysctls beside it. The columns differ between releases: they are
-//! taken by name.
+//! `conntrack -S` and the two sysctls that go with it. The columns differ between releases, so they
+//! are read by name.
 
 use super::number::uint;
 use super::{Line, Took};
@@ -12,7 +12,7 @@ const MAX_READINGS: usize = 600;
 #[derive(Debug, Default)]
 pub(super) struct Stat {
     pub(super) list: Vec<Conntrack>,
-    /// Highest CPU of the reading at hand.
+    /// Highest CPU number in the current reading.
     cpu: Option<u64>,
     pub(super) count: Option<u64>,
     pub(super) max: Option<u64>,

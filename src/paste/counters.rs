@@ -1,7 +1,7 @@
 //! Counters by name: `nstat`, `netstat -s`, `/proc/net/netstat` and `/proc/net/snmp`.
 //!
-//! `nstat` prints growth since it was last run, `nstat -a` and all others print sums since
-//! boot. One reading says only what ever happened; a second one makes growth of it.
+//! `nstat` prints growth since it was last run, `nstat -a` and all others print totals since boot.
+//! A single reading only says what has ever happened; a second one gives growth.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,9 +26,9 @@ pub(super) struct Counters {
     group: Option<&'static str>,
     /// Header of a table of /proc/net/netstat: group and names.
     header: Option<(String, Vec<String>)>,
-    /// nstat was run with -a, as far as a prompt told.
+    /// nstat was run with -a, if a prompt shows it.
     absolute: Option<bool>,
-    /// All values come from nstat: others are absolute.
+    /// All values come from nstat; those of other tools are absolute.
     nstat_only: bool,
     seen_any: bool,
     pub(super) values: u64,
@@ -118,7 +118,7 @@ const SENTENCES: [(&str, &str, &str); 44] = [
     ("TcpExt", "% TCP sockets finished time wait in fast timer", "TcpExtTW"),
 ];
 
-/// Counters whose mere presence above zero is worth a word when there is one reading.
+/// Counters worth mentioning when above zero, if there is only one reading.
 const TELLING: [&str; 14] = [
     "TcpExtListenOverflows",
     "TcpExtListenDrops",
@@ -251,7 +251,7 @@ impl Counters {
                 return Took::Yes;
             }
         }
-        // A sentence that no rule needs, or in another language.
+        // A sentence that no rule needs, or one in another language.
         Took::Yes
     }
 
@@ -296,8 +296,8 @@ impl Counters {
         out
     }
 
-    /// Does each reading hold growth since the one before? Told by the command; else by a
-    /// counter that falls, which sums do not.
+    /// Does each reading hold growth since the one before? Known from the command; otherwise from a
+    /// counter that falls, which totals do not.
     fn growth(&self) -> bool {
         if !self.nstat_only {
             return false;
@@ -314,7 +314,7 @@ impl Counters {
         self.readings.iter().zip(self.readings.iter().skip(1)).any(|(a, b)| falls(a, b))
     }
 
-    /// What one reading alone says.
+    /// What a single reading says.
     pub(super) fn note(&self) -> Option<String> {
         let one = self.readings.front().filter(|_| self.readings.len() == 1)?;
         let since = match self.absolute {
@@ -329,7 +329,7 @@ impl Counters {
             .take(6)
             .collect();
         let what = if telling.is_empty() {
-            "none that tells of trouble is above 0".to_owned()
+            "no trouble counter is above 0".to_owned()
         } else {
             telling.join(", ")
         };

@@ -50,14 +50,14 @@ pub(super) struct Cpu {
     pub(super) load: Option<[f64; 3]>,
     pub(super) dropped: u64,
     pub(super) rows: u64,
-    /// A row of vmstat, top or mpstat was seen: averages of iostat in the same paste are of other
-    /// moments.
+    /// A row of vmstat, top or mpstat was seen: iostat averages in the same paste are from other
+    /// times.
     vmstat: bool,
-    /// No row stands for all CPUs of the frame that is being read.
+    /// The frame being read has no row for all CPUs.
     single: bool,
 }
 
-/// `r b swpd ... cs ...`, with whatever blanks between.
+/// `r b swpd ... cs ...`, with any blanks in between.
 fn vmstat_titles(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
     words.next() == Some("r") && ["b", "swpd", "cs"].iter().all(|t| words.any(|w| w == *t))
@@ -113,7 +113,7 @@ impl Cpu {
     }
 
     /// A row of another tool's table: all CPUs together, or one of them by its number. `new`: the
-    /// first row of an interval. Single CPUs without a row for all add up to their mean.
+    /// first row of an interval. Without a row for all CPUs, the mean of the single ones is used.
     pub(super) fn table(
         &mut self,
         f: Frame,

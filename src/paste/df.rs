@@ -64,7 +64,7 @@ impl Df {
         Took::No
     }
 
-    /// One row per mount point: `df` and `df -i` of the same make one.
+    /// One row per mount point: `df` and `df -i` of the same one are merged.
     fn push(&mut self, new: Filesystem) {
         self.rows += 1;
         let same = |f: &&mut Filesystem| f.mount == new.mount && f.source == new.source;
@@ -94,7 +94,7 @@ fn header(text: &str) -> Option<Vec<Column>> {
     let inner = text.strip_prefix("Filesystem")?;
     let inner = inner.strip_suffix("Mounted on")?;
     let mut out = Vec::new();
-    // `Used` and its kin speak of what the column of totals before them counts.
+    // `Used` and the like refer to what the column of totals before them counts.
     let (mut unit, mut inodes) = (1, false);
     for word in inner.split_ascii_whitespace() {
         let column = match word {
@@ -152,11 +152,11 @@ fn size(text: &str) -> Option<f64> {
     Some(float(number)? * kilo.powi(power))
 }
 
-/// A row; names may hold blanks, so the percentages tell where the numbers are.
+/// A row; names may contain blanks, so the percentages show where the numbers are.
 fn row(columns: &[Column], name: Option<&str>, text: &str) -> Option<Filesystem> {
     let words: Vec<(usize, &str)> = words(text).collect();
     let n = columns.len();
-    // The device is in front, unless it had a line of its own; the mount point is behind.
+    // The device comes first, unless it had a line of its own; the mount point comes last.
     let least = usize::from(name.is_none());
     let at = (least..=words.len().checked_sub(n + 1)?)
         .find(|at| words.get(*at..at + n).is_some_and(|w| fits(columns, w)))?;
@@ -194,12 +194,12 @@ fn fits(columns: &[Column], words: &[(usize, &str)]) -> bool {
         Column::UsePct | Column::InodesPct => {
             *w == "-" || w.strip_suffix('%').is_some_and(|n| float(n).is_some())
         }
-        // A file system that is more than full of what is reserved may go below zero.
+        // A file system that uses its reserve may go below zero.
         _ => *w == "-" || size(w.strip_prefix('-').unwrap_or(w)).is_some(),
     })
 }
 
-/// Words with where they begin.
+/// Words with their positions.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let base = text.as_ptr() as usize;
     text.split_ascii_whitespace().take(64).map(move |w| (w.as_ptr() as usize - base, w))

@@ -1,9 +1,9 @@
 //! The disk statistics that fio prints at its end: `vdb: ios=2019321/6, merge=0/0,
-//! ticks=15250526/85, in_queue=15009984, util=99.95%`, and what is needed from the lines
-//! before: the run time, and the size of requests. The other lines of fio's output, from 2.x to
-//! 3.x, are known and hold nothing to judge.
+//! ticks=15250526/85, in_queue=15009984, util=99.95%`, and what is needed from the lines before:
+//! the run time, and the size of requests. The other lines of fio's output, from 2.x to 3.x, are
+//! recognised but give nothing to judge.
 //!
-//! The numbers are sums over the run, so without a run time there are latencies but no rates.
+//! The numbers are totals of the run, so without a run time there are latencies but no rates.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl Fio {
         let inline = trailing_ms(text);
         let known = inline.or(self.run_ms).filter(|ms| *ms > 0);
         self.timeless += u64::from(known.is_none());
-        // Without a run time the sums stand for a second of which nothing is known but them.
+        // Without a run time the totals are put into one second, of which nothing else is known.
         let ms = known.unwrap_or(1000);
         let seconds = ms as f64 / 1000.0;
         let kb = |ios: u64, sectors: Option<u64>| match (sectors, self.block) {
@@ -210,7 +210,7 @@ fn run_time(text: &str) -> Option<u64> {
     text.match_indices("msec").filter_map(|(end, _)| digits_before(end)).max()
 }
 
-/// `... 120007 ms` at the end of a disk line, as people note it down.
+/// `... 120007 ms` at the end of a disk line, as people add it by hand.
 fn trailing_ms(text: &str) -> Option<u64> {
     let head = text.strip_suffix("msec").or_else(|| text.strip_suffix("ms"))?.trim_end();
     uint(head.rsplit(|c: char| c.is_whitespace() || c == '(').next()?)

@@ -34,9 +34,9 @@ pub(super) struct DiskRates {
 /// Devices of one interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Interval {
-    /// Its length; `None` when nothing told it.
+    /// Its length; `None` if unknown.
     pub(super) length: Option<Duration>,
-    /// Its rows are sums over a time that is not known, and `length` is made up.
+    /// Its rows are totals over an unknown time, and `length` is made up.
     pub(super) untimed: bool,
     pub(super) rows: Vec<(usize, DiskRates)>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Names {
     index: HashMap<String, usize>,
 }
 
-/// Devices kept; a paste that names more is no paste of one machine.
+/// Devices kept; a paste with more is not from one machine.
 const MAX_NAMES: usize = 10_000;
 
 impl Names {
@@ -97,7 +97,7 @@ const MB: u32 = 1024 * 1024;
 fn column(name: &str) -> Column {
     match name {
         "Device" | "Device:" => Column::Device,
-        // `-s` does not tell reads from writes.
+        // `-s` does not separate reads from writes.
         "r/s" | "tps" => Column::RdIos,
         "w/s" => Column::WrIos,
         "d/s" => Column::DcIos,
@@ -123,7 +123,7 @@ fn column(name: &str) -> Column {
     }
 }
 
-/// Column sets by number of values, for rows without a header. The unit is told from the row.
+/// Column sets by number of values, for rows without a header. The unit is inferred from the row.
 const OLD: &str =
     "Device rrqm/s wrqm/s r/s w/s rkB/s wkB/s avgrq-sz avgqu-sz await r_await w_await svctm %util";
 const V11_7: &str = "Device r/s w/s rkB/s wkB/s rrqm/s wrqm/s %rrqm %wrqm r_await w_await aqu-sz rareq-sz wareq-sz svctm %util";
@@ -142,13 +142,13 @@ pub(super) struct Iostat {
     fresh: bool,
     pub(super) rows: u64,
     kept: usize,
-    /// Intervals left out at the old end.
+    /// Oldest intervals left out.
     pub(super) dropped: u64,
-    /// Rows left out for lack of room.
+    /// Rows left out for lack of space.
     pub(super) over: u64,
     /// Rows without latency columns: iostat without `-x`.
     pub(super) basic: bool,
-    /// The unit of rows without a header was told from their own numbers.
+    /// The unit of rows without a header was inferred from their numbers.
     pub(super) guessed: bool,
 }
 
@@ -310,7 +310,7 @@ fn kilo(unit: u32) -> f64 {
     f64::from(unit) / f64::from(KB)
 }
 
-/// A name that a block device may have, and no number.
+/// A possible name of a block device, not a number.
 pub(super) fn device(name: &str) -> bool {
     let ok = |c: char| c.is_alphanumeric() || "-_./!:".contains(c);
     name.len() <= 64 && name.starts_with(char::is_alphabetic) && name.chars().all(ok)

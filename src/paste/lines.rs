@@ -1,8 +1,8 @@
-//! Lines out of a stream in bounded memory, whatever ends them: LF, CR LF, CR.
+//! Reads lines from a stream in bounded memory, whatever ends them: LF, CR LF, CR.
 
 use std::io::{self, BufRead};
 
-/// A longer line is cut here; no tool that is understood prints one.
+/// A longer line is cut here; no supported tool prints one.
 pub(super) const MAX_LINE: usize = 64 * 1024;
 
 /// What was read.
@@ -17,7 +17,7 @@ pub(super) struct Read {
 /// Calls `each` with the number of every line, from 1, and its bytes.
 ///
 /// # Errors
-/// What the stream says, but for interruptions.
+/// Read errors of the stream, except interruptions.
 pub(super) fn each_line(
     input: &mut dyn BufRead,
     mut each: impl FnMut(u64, &[u8]),

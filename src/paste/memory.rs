@@ -1,7 +1,7 @@
 //! Memory as `free` prints it: any unit, wide or not, of procps 3 and 4 and of busybox, and the
 //! old table with a row `-/+ buffers/cache`. `top` and `sar -r` fill the same readings.
 //!
-//! The unit is not needed: all that is judged are parts of the whole.
+//! The unit is not needed: only fractions are judged.
 
 use super::number::{float, human};
 use super::{Line, Took};
@@ -87,7 +87,7 @@ impl Free {
     }
 }
 
-/// What is available, told or estimated: shared memory is counted as cache and cannot be dropped.
+/// What is available, printed or estimated: shared memory counts as cache but cannot be dropped.
 pub(super) fn with_cache(told: Option<f64>, free: f64, cache: f64, shared: Option<f64>) -> Memory {
     let estimate = free + (cache - shared.unwrap_or(0.0)).max(0.0);
     Memory {
@@ -103,7 +103,7 @@ fn value(text: &str) -> Option<f64> {
     if let Some(t) = text.strip_suffix('T') {
         return Some(float(t)? * 1024.0 * 1024.0 * 1024.0 * 1024.0);
     }
-    // Bytes; a table has letters everywhere or nowhere.
+    // Bytes; a table has unit letters everywhere or nowhere.
     human(text, 1024.0)
 }
 

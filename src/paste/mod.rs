@@ -1,13 +1,12 @@
-//! Pasted text as a source of ticks: what tools printed on a machine that we cannot reach.
+//! Pasted text as a source of ticks: what tools printed on a machine that you cannot log in to.
 //!
-//! Each format has a file of its own; this one decides which of them a line belongs to, counts,
-//! and keeps the first lines that nobody wanted. Reading is a stream in bounded memory; limits
-//! are at the constants `MAX_*` and are reported when they are hit. What is read becomes partly
+//! Each format has its own file; this one decides which format a line belongs to, counts lines, and
+//! keeps the first ones that no format claims. Text is read as a stream in bounded memory; the
+//! limits are the constants `MAX_*` and are reported when they are hit. What is read becomes partly
 //! filled samples (`build`): absent stays absent. Nothing here judges.
 //!
-//! Nobody stamped these samples. One after the other they stand for moments an interval apart;
-//! whether something *lasts* cannot be told from them, so the engine that judges them must be
-//! one for single samples.
+//! The samples have no timestamps. They are taken to be one interval apart, but cannot show that
+//! something *lasts*, so the engine that judges them must be one for single samples.
 
 mod build;
 mod clean;
@@ -37,7 +36,7 @@ use crate::sample::told::Told;
 use crate::text::sanitize;
 use understood::{FormatCount, Understood};
 
-/// Lines quoted that were not understood.
+/// Maximum number of quoted lines that were not understood.
 const EXAMPLES: usize = 5;
 /// Characters of each.
 const EXAMPLE_LEN: usize = 100;
@@ -56,7 +55,7 @@ struct Line<'a> {
 enum Took {
     /// Mine.
     Yes,
-    /// Mine, if it makes sense together with the lines that follow; counted when it is done.
+    /// Mine, if it makes sense together with the lines that follow; counted at the end.
     Provisional,
     /// Not mine.
     No,
@@ -155,7 +154,7 @@ impl Paste {
         &self.told
     }
 
-    /// The machine that printed it, as far as a prompt tells.
+    /// The machine that printed it, if a prompt shows it.
     #[must_use]
     pub fn host(&self) -> &HostInfo {
         &self.host
@@ -176,7 +175,7 @@ impl Paste {
 /// Reads pasted text to its end.
 ///
 /// # Errors
-/// What the stream says.
+/// Read errors of the stream.
 pub fn read(input: &mut dyn BufRead) -> io::Result<Paste> {
     let mut r = Reader::default();
     let mut buf = String::new();
@@ -216,7 +215,7 @@ impl Reader {
         if self.parsers.ss.starts(text) {
             self.flush();
         }
-        // What is in the middle of its own output knows best.
+        // A format in the middle of its own output comes first.
         if let Some(current) = self.current
             && self.offer(current, &line)
         {
@@ -325,7 +324,7 @@ impl Reader {
         }
     }
 
-    /// Ends a socket whose lines are still being gathered.
+    /// Ends a socket whose lines are still being collected.
     fn flush(&mut self) {
         let text = self.parsers.ss.pending().chars().take(EXAMPLE_LEN).collect::<String>();
         let Some((no, lines, ok)) = self.parsers.ss.flush() else { return };
@@ -419,47 +418,47 @@ fn notes(p: &Parsers) -> Vec<String> {
         }
     };
     let n = p.ss.over;
-    say(n, format!("{n} sockets beyond the first {} were counted only", ss::MAX_SOCKETS));
+    say(n, format!("{n} sockets beyond the first {} were only counted", ss::MAX_SOCKETS));
     let n = p.ss.dropped;
     say(
         n,
-        format!("{n} older snapshots of ss were left out; the last {} count", ss::MAX_SNAPSHOTS),
+        format!(
+            "{n} older snapshots of ss were left out; only the last {} count",
+            ss::MAX_SNAPSHOTS
+        ),
     );
     let n = p.iostat.dropped + p.cpu.dropped + p.fio.dropped;
     say(
         n,
         format!(
-            "{n} older intervals were left out; the last {} of at most {} disk rows count",
+            "{n} older intervals were left out; only the last {} with at most {} disk rows count",
             iostat::MAX_INTERVALS,
             iostat::MAX_ROWS
         ),
     );
     let n = p.iostat.over;
-    say(n, format!("{n} disk rows had no room"));
+    say(n, format!("{n} disk rows beyond the limit were left out"));
     let n = p.counters.dropped
         + p.conntrack.dropped
         + p.procfs.softnet.dropped
         + p.procfs.diskstats.dropped;
     say(n, format!("{n} older readings of counters were left out"));
     let n = p.sysstat.dropped;
-    say(n, format!("{n} older rows of sysstat were left out"));
+    say(n, format!("{n} older sysstat rows were left out"));
     let others = &p.sysstat.others;
-    say(
-        others.len() as u64,
-        format!("no rule judges these tables of sysstat: {}", others.join("; ")),
-    );
-    let text = "sar -d does not tell reads from writes: they were split by volume";
+    say(others.len() as u64, format!("no rule judges these sysstat tables: {}", others.join("; ")));
+    let text = "sar -d does not separate reads from writes: they were split by volume";
     say(u64::from(p.sysstat.split), text.to_owned());
     let n = p.df.over;
-    say(n, format!("{n} file systems had no room"));
+    say(n, format!("{n} file systems beyond the limit were left out"));
     let n = p.free.dropped;
     say(n, format!("{n} older readings of memory were left out"));
     let n = p.fio.timeless;
     let text =
-        "of fio without a run time (run=...msec, maxt=...msec): means only, no rates, no queue";
+        "of fio without a run time (run=...msec, maxt=...msec): only means, no rates, no queue";
     say(n, format!("{n} disk row{} {text}", if n == 1 { "" } else { "s" }));
-    say(u64::from(p.iostat.basic), "iostat without -x shows no latency and no queue".to_owned());
-    let guessed = "rows of iostat without a header: their columns were told from their number";
+    say(u64::from(p.iostat.basic), "iostat without -x shows neither latency nor queue".to_owned());
+    let guessed = "iostat rows without a header: their columns were inferred from their number";
     say(u64::from(p.iostat.guessed), guessed.to_owned());
     if p.procfs.softnet.list.len() == 1 {
         say(1, softnet_note(p));
@@ -481,7 +480,7 @@ fn softnet_note(p: &Parsers) -> String {
     )
 }
 
-/// Without the marks that mail and chat put in front of quoted lines.
+/// Without the marks that mail and chat programs put before quoted lines.
 fn unquoted(text: &str) -> &str {
     let mut rest = text;
     while let Some(r) = rest.strip_prefix("> ").or_else(|| rest.strip_prefix("| ")) {

@@ -56,7 +56,7 @@ pub(super) fn uint(text: &str) -> Option<u64> {
 }
 
 /// The time in `timer:(...)`, in ms: `560ms`, `1.060ms` (1.060 s: before July 2024 ss wrote the
-/// wrong unit behind seconds with a fraction), `5.660s`, `12sec`, `1min12sec`, `2min`.
+/// wrong unit after seconds with a fraction), `5.660s`, `12sec`, `1min12sec`, `2min`.
 pub(super) fn timer_ms(text: &str) -> Option<u32> {
     let (minutes, rest) = match text.split_once("min") {
         Some((m, rest)) => (uint(m)?, rest),

@@ -1,5 +1,5 @@
-//! Files of the kernel as people `cat` them: `/proc/net/softnet_stat`, `/proc/diskstats`, and
-//! what says which disk is what: `/sys/block/...` paths with values, `lsblk`, `/proc/mdstat`.
+//! Kernel files printed with `cat`: `/proc/net/softnet_stat`, `/proc/diskstats`, and what
+//! identifies disks: `/sys/block/...` paths with values, `lsblk`, `/proc/mdstat`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -116,7 +116,7 @@ impl Procfs {
         let parsed = if whole {
             parse_line(text.as_bytes()).map(|p| (p.id, p.stat))
         } else {
-            // A major number that no device has, so that it meets no other source's rows.
+            // A major number that no device has, so that it matches no row of another source.
             let id = DiskId { major: 0, minor: (n as u32).wrapping_add(1 << 20) };
             parse_line(format!("0 0 {text}").as_bytes()).map(|p| (id, p.stat))
         };
@@ -126,7 +126,7 @@ impl Procfs {
     }
 }
 
-/// What a paste says about disks besides their traffic.
+/// What pasted text says about disks besides their traffic.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     attrs: BTreeMap<String, Raw>,
@@ -230,7 +230,7 @@ impl Facts {
         }
     }
 
-    /// A row under `NAME ... ROTA ... SCHED`. MODEL may hold blanks and is then the last.
+    /// A row under `NAME ... ROTA ... SCHED`. MODEL may contain blanks and is then last.
     fn lsblk(&mut self, text: &str) -> Option<()> {
         let text = text.trim_start_matches(|c: char| !c.is_alphanumeric());
         let values: Vec<&str> = text.split_ascii_whitespace().take(64).collect();
@@ -260,7 +260,7 @@ impl Facts {
         Some(())
     }
 
-    /// What is known of a device, by its name and what the paste says.
+    /// What is known about a device from its name and the text.
     pub(super) fn attrs(&self, name: &str) -> DiskAttrs {
         let raw = self.attrs.get(name).cloned().unwrap_or_default();
         let (class, rotational) = classify(name, None, raw.model.as_deref(), raw.rotational);
@@ -286,7 +286,7 @@ impl Facts {
     }
 }
 
-/// The disk of a partition, by the way the kernel names them: `sda1`, `nvme0n1p2`.
+/// The disk of a partition, according to the kernel's naming scheme: `sda1`, `nvme0n1p2`.
 fn partition_of(name: &str) -> Option<String> {
     let disk = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if disk.len() == name.len() {

@@ -51,11 +51,11 @@ const KNOWN: [&str; 23] = [
     "sar",
     "busybox",
 ];
-/// Words in front of the command that matters.
+/// Words that may precede the actual command.
 const WRAPPERS: [&str; 10] =
     ["sudo", "time", "watch", "timeout", "nsenter", "ip", "netns", "exec", "busybox", "LC_ALL=C"];
 
-/// The command of a prompt line; `None` when this is no prompt.
+/// The command of a prompt line; `None` if it is not a prompt.
 pub(super) fn command(text: &str) -> Option<Command> {
     let text = text.trim_start();
     // `watch` writes this above what it runs.
@@ -72,7 +72,7 @@ pub(super) fn command(text: &str) -> Option<Command> {
     if let Some(rest) = after_prompt(text) {
         return Some(parse(rest));
     }
-    // Without a prompt only what looks like a command line: a name with options.
+    // Without a prompt, only what looks like a command line counts: a name with options.
     let mut w = text.split_ascii_whitespace();
     let first = w.next()?;
     let second = w.next();
@@ -85,7 +85,7 @@ fn known(text: &str) -> bool {
     text.split_ascii_whitespace().any(|w| KNOWN.contains(&w))
 }
 
-/// What stands behind `root@db:~#`, `[root@db ~]$`, `$`, `#`, `%`.
+/// What comes after `root@db:~#`, `[root@db ~]$`, `$`, `#`, `%`.
 fn after_prompt(text: &str) -> Option<&str> {
     let end = text.char_indices().take(100).find(|(i, c)| {
         matches!(c, '#' | '$' | '%' | '❯' | '➜')
@@ -176,7 +176,7 @@ fn short(host: &str) -> String {
     host.chars().take(64).collect()
 }
 
-/// A line that is there for the looks: fences, rules, dots.
+/// A decorative line: fences, rules, dots.
 pub(super) fn decoration(text: &str) -> bool {
     let text = text.trim();
     text.bytes().all(|b| b"`~-=_*.#|+<> \t".contains(&b))

@@ -1,5 +1,5 @@
-//! Tables of sysstat: `mpstat`, `pidstat` and `sar`. All are alike: a time (24 hours, AM or PM)
-//! or `Average:`, then columns by name. Which table it is, the columns tell.
+//! Tables of sysstat: `mpstat`, `pidstat` and `sar`. All are alike: a time (24 hours, AM or PM) or
+//! `Average:`, then columns by name. The columns identify the table.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::sample::told::{CpuRow, LinkRow, Memory, Paging, Queue, TaskRow, Tasks
 /// Rows kept of each table; the oldest go.
 const MAX_ROWS: usize = 20_000;
 const MAX_TASKS: usize = 5000;
-/// Titles of tables that were read and are not judged.
+/// Titles of tables that are read but not judged.
 const MAX_OTHERS: usize = 8;
 
 /// Which table.
@@ -33,7 +33,7 @@ enum Kind {
     Other,
 }
 
-/// What other parsers make of the rows.
+/// What other parsers get from the rows.
 pub(super) struct Sinks<'a> {
     pub(super) cpu: &'a mut Cpu,
     pub(super) free: &'a mut Free,
@@ -50,7 +50,7 @@ pub(super) struct Sysstat {
     time: Option<u32>,
     /// Tables of which rows with a time were seen: averages add nothing to them.
     timed: BTreeSet<Kind>,
-    /// A row of the averages at hand was seen: the next one belongs to the same reading.
+    /// A row of the current averages was seen: the next one belongs to the same reading.
     averaged: bool,
     /// Length of the interval that is being read.
     length: Option<Duration>,
@@ -66,7 +66,7 @@ pub(super) struct Sysstat {
     pub(super) queue: Option<Queue>,
     pub(super) rows: u64,
     pub(super) dropped: u64,
-    /// Reads and writes of `sar -d` were told apart by volume.
+    /// Reads and writes of `sar -d` were split by volume.
     pub(super) split: bool,
 }
 
@@ -247,7 +247,7 @@ impl Sysstat {
         };
         let (rkb_s, wkb_s) = (kb("rkB/s", "rd_sec/s"), kb("wkB/s", "wr_sec/s"));
         let tps = row.number("tps").unwrap_or(0.0);
-        // It does not tell reads from writes.
+        // It does not separate reads from writes.
         let reads = if rkb_s + wkb_s > 0.0 { rkb_s / (rkb_s + wkb_s) } else { 0.0 };
         self.split |= reads > 0.0 && reads < 1.0;
         let wait = row.number("await").unwrap_or(0.0);
@@ -340,7 +340,7 @@ struct At {
 
 fn push<T>(list: &mut Vec<T>, row: T, dropped: &mut u64) {
     if list.len() >= MAX_ROWS {
-        // Halves at a time: one by one would cost the square.
+        // Half of them at a time: one by one would be quadratic.
         list.drain(..MAX_ROWS / 2);
         *dropped += MAX_ROWS as u64 / 2;
     }
@@ -350,7 +350,7 @@ fn push<T>(list: &mut Vec<T>, row: T, dropped: &mut u64) {
 fn memory(row: &Row<'_>, free: &mut Free) {
     let (Some(unused), Some(used)) = (row.kb("kbmemfree"), row.kb("kbmemused")) else { return };
     let cache = row.kb("kbbuffers").unwrap_or(0.0) + row.kb("kbcached").unwrap_or(0.0);
-    // Since 11.7 what is used leaves the cache out; the percentage knows the whole.
+    // Since 11.7 the used value excludes the cache; the percentage is of the total.
     let share = row.number("%memused").filter(|p| *p > 0.0);
     let total = share.map_or(used + unused, |p| 100.0 * used / p).max(used + unused);
     let told = row.kb("kbavail");

@@ -1,5 +1,5 @@
-//! `top -b` of procps (3 and 4, with `-H` and with a line per CPU) and of busybox: the lines at
-//! the top of a screen and its table of tasks. The last screen's tasks count.
+//! `top -b` of procps (3 and 4, with `-H` and with a line per CPU) and of busybox: the summary
+//! lines of a screen and its table of tasks. The tasks of the last screen count.
 
 use super::cpu::{Cpu, Frame};
 use super::memory::{Free, with_cache};
@@ -111,7 +111,7 @@ impl Top {
             return text.contains('[');
         }
         self.tasks.idle = match number {
-            // The sum of the CPUs stands nowhere then.
+            // Then there is no row for all CPUs.
             Some(_) => None,
             None => Some(f.idle + f.iowait),
         };
@@ -228,8 +228,8 @@ fn next_word(text: &str) -> Option<(&str, &str)> {
     if end == 0 { None } else { text.split_at_checked(end) }
 }
 
-/// Numbers with their labels behind a title: `0.0 us`, `1.5%us`, `4367668K used`, also where
-/// nothing but a comma parts them (`ni,100.0 id`).
+/// Numbers with their labels after a title: `0.0 us`, `1.5%us`, `4367668K used`, also if only a
+/// comma separates them (`ni,100.0 id`).
 fn pairs(text: &str) -> Vec<(f64, &str)> {
     let rest = text.split_once(':').map_or(text, |p| p.1);
     let label = |c: char| c.is_ascii_alphabetic() || c == '/';

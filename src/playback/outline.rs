@@ -77,9 +77,11 @@ impl Room {
         let (findings, remarks) = (self.spells.left_out, self.posts.left_out);
         let text = match (findings, remarks) {
             (0, 0) => return None,
-            (_, 0) => format!("{findings} more findings are not on the line"),
-            (0, _) => format!("{remarks} more remarks are not on the line"),
-            _ => format!("{findings} more findings and {remarks} more remarks are not on the line"),
+            (_, 0) => format!("{findings} more findings are not on the timeline"),
+            (0, _) => format!("{remarks} more events are not on the timeline"),
+            _ => format!(
+                "{findings} more findings and {remarks} more events are not on the timeline"
+            ),
         };
         let at = out.stretches.last().map_or(0, |s| s.to);
         Some(Post { tick: out.ticks.saturating_sub(1), at, sign: Sign::Note, text })

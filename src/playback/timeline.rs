@@ -174,7 +174,7 @@ impl Timeline {
     /// The tick before the oldest one in memory, or why there is none.
     pub fn before(&self, here: Seq) -> Result<Goal, &'static str> {
         if self.tape.is_none() {
-            return Err("oldest moment in memory");
+            return Err("start of memory");
         }
         here.0.checked_sub(1).map(Goal::Tick).ok_or("start of the recording")
     }
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn beyond_memory_there_is_a_recording_or_nothing() {
         let live = Timeline::default();
-        assert_eq!(live.before(Seq(5)), Err("oldest moment in memory"));
+        assert_eq!(live.before(Seq(5)), Err("start of memory"));
         assert_eq!(live.after(Seq(5)), Err(None), "the present needs no word");
         assert_eq!((live.start(), live.end(), live.away(Seq(5), 1)), (None, None, None));
         let tape = Timeline::of_tape(10, Judged::Whole);

@@ -1,14 +1,16 @@
-//! Recordings: ticks in a file, and back. Four parts, each of which imports only those before it:
+//! Recordings: writing ticks to a file and reading them back. Four parts, each of which imports
+//! only those before it:
 //!
-//! - [`codec`]: a tick as bytes, and the bytes as a tick again
+//! - [`codec`]: encodes a tick as bytes and decodes it
 //! - [`mod@file`]: blocks of such bytes in a file; [`file::format`] is the specification,
-//!   [`file::writer`] makes blocks, [`file::reader`] finds them again whatever happened to the file
-//! - [`tools`]: what can be done with a recording beside playing it
+//!   [`file::writer`] writes blocks, [`file::reader`] finds them whatever has happened to the file
+//! - [`tools`]: what can be done with a recording besides playing it
 //! - [`recorder`]: the thread that writes one
 //!
-//! None of them knows of rules or screens: what a timeline shows of a tick comes in as a [`Note`].
+//! None of them knows about rules or screens: what a timeline shows about a tick is passed in as a
+//! [`Note`].
 
-#![allow(missing_docs, reason = "a name that says it all has no second one beside it")]
+#![allow(missing_docs, reason = "most names need no explanation")]
 
 pub mod codec;
 pub mod file;

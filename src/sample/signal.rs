@@ -113,4 +113,4 @@ impl Signal {
 /// How a remedy begins where root lacks a capability, as in a container; its name follows.
 pub const GRANT: &str = "grant ";
 /// How a remedy begins where a reading did not come.
-pub const LOOK_AGAIN: &str = "look at it again";
+pub const LOOK_AGAIN: &str = "try again";

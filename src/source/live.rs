@@ -101,7 +101,7 @@ pub fn start(host: &HostFs, opts: &CollectOptions, interval: Duration) -> std::i
             if refused == ROLES.len() {
                 return Err(e);
             }
-            let reason = format!("the system refuses its thread: {e}");
+            let reason = format!("cannot start its thread: {e}");
             let _ = reports.send(Report::Gone { role, reason, remedy: MORE_THREADS });
         }
     }
@@ -131,8 +131,8 @@ struct Obituary {
 impl Drop for Obituary {
     fn drop(&mut self) {
         if thread::panicking() {
-            let reason = "its thread failed: a fault of stallscope".to_owned();
-            let remedy = "report it with what was printed; restart";
+            let reason = "its thread failed: a bug in stallscope".to_owned();
+            let remedy = "report it with the output, and restart";
             let _ = self.reports.send(Report::Gone { role: self.role, reason, remedy });
         }
     }

@@ -1,25 +1,24 @@
-//! What the terminal sends, byte by byte, as keys, wheel, clicks and pastes.
+//! Decodes what the terminal sends, byte by byte, into keys, wheel steps, clicks and pastes.
 //!
 //! A pure state machine; its owner keeps the time. Two promises that crossterm's parser, which
-//! waits for the end of a sequence for ever, cannot keep:
+//! waits forever for the end of a sequence, cannot keep:
 //!
 //! * A fragment of a sequence ends at the next control byte, or when [`Decoder::idle`] says that
 //!   nothing has followed it. The control byte is obeyed.
-//! * Nothing grows with what comes in: sequences keep `MAX_SEQUENCE` bytes, pastes
-//!   [`MAX_PASTE`].
+//! * Nothing grows with the input: sequences keep `MAX_SEQUENCE` bytes, pastes [`MAX_PASTE`].
 //!
-//! Only what the keymap and the prompts can use has a meaning; every other sequence is read to
-//! its end and dropped: function keys, focus, answers to questions that somebody else asked.
+//! Only what the keymap and the prompts can use has a meaning; every other sequence is read to its
+//! end and dropped: function keys, focus, answers to queries that others sent.
 
 use memchr::memmem;
 
 use crate::view::action::{Key, Pasted, Step};
 
-/// Bytes of a sequence's parameters that are looked at.
+/// Bytes of a sequence's parameters that are kept.
 const MAX_SEQUENCE: usize = 32;
 /// Bytes of a paste that are kept; no prompt takes more.
 pub const MAX_PASTE: usize = 4096;
-/// Begins and ends a paste.
+/// Start and end of a paste.
 const PASTE: &[u8] = b"\x1b[200~";
 const PASTE_END: &[u8] = b"\x1b[201~";
 /// No key sends more bytes than this.
@@ -41,27 +40,27 @@ pub enum Input {
     Paste(Pasted),
 }
 
-/// Where in a sequence the next byte stands.
+/// The position of the next byte in a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     /// In none.
     #[default]
     Ground,
-    /// Behind ESC.
+    /// After ESC.
     Escape,
-    /// Behind ESC `[`.
+    /// After ESC `[`.
     Csi,
-    /// Behind ESC `O`.
+    /// After ESC `O`.
     Ss3,
-    /// Behind ESC `[[`, a function key of the Linux console.
+    /// After ESC `[[`, a function key of the Linux console.
     Console,
-    /// Behind ESC `[M`: three bytes of a mouse that knows no other way.
+    /// After ESC `[M`: three bytes of the oldest mouse protocol.
     OldMouse,
     /// In an answer (OSC, DCS, APC, PM, SOS), which ends with BEL or ESC `\`.
     Answer,
-    /// Behind an ESC in one.
+    /// After an ESC in one.
     AnswerEscape,
-    /// In a character that takes so many bytes.
+    /// In a character of this many bytes.
     Character(u8),
     /// Between the brackets of a paste.
     Paste,
@@ -76,16 +75,16 @@ pub struct Decoder {
     /// The paste so far.
     text: Vec<u8>,
     lines: Lines,
-    /// Bytes of [`PASTE_END`] that the paste ends with.
+    /// Number of bytes of [`PASTE_END`] that the paste ends with.
     matched: usize,
     /// The paste has stopped without its end.
     stalled: bool,
-    /// The last paste was broken off: what comes may be the rest of it.
+    /// The last paste was broken off: what comes next may be the rest of it.
     broken_off: bool,
 }
 
 impl Decoder {
-    /// Takes what was read at once.
+    /// Takes what one read returned.
     pub fn feed(&mut self, bytes: &[u8], out: &mut impl FnMut(Input)) {
         if self.stalled && self.is_typed(bytes) {
             self.end_paste(out);
@@ -102,14 +101,15 @@ impl Decoder {
         }
     }
 
-    /// Nothing has come for a while: what was begun is all there is.
+    /// Nothing has come for a while: what was begun is complete.
     pub fn idle(&mut self, out: &mut impl FnMut(Input)) {
         match self.state {
             State::Paste if self.matched == 1 => {
                 self.end_paste(out);
                 out(Input::Key(Key::Esc));
             }
-            // The link may be slow: keys would be carried out, so it waits for what looks typed.
+            // The link may be slow, and the rest would act as keys: wait for something that looks
+            // typed.
             State::Paste => self.stalled = true,
             _ => self.abandon(out),
         }
@@ -144,7 +144,7 @@ impl Decoder {
         match (self.state, b) {
             (State::Answer, ESC) => self.state = State::AnswerEscape,
             (State::AnswerEscape, b'\\') | (State::Answer, 0x07) => self.abandon(out),
-            // Alt and backspace: what shells take for a word.
+            // Alt and backspace: shells delete a word.
             (State::Escape, 0x08 | 0x7f) => {
                 self.state = State::Ground;
                 out(Input::Key(Key::Ctrl('w')));
@@ -180,7 +180,7 @@ impl Decoder {
                     self.abandon(out);
                 }
             }
-            // A character is cut short. Behind ESC: Alt and a key, to which nothing is bound, or
+            // A character is cut short. After ESC: Alt and a key, to which nothing is bound, or
             // Escape and a key in one packet.
             (State::Escape | State::Character(_), _) | (_, 0x80..) => {
                 self.abandon(out);
@@ -236,12 +236,12 @@ impl Decoder {
                 csi(&p, end, out);
             }
         }
-        // Its memory serves the next one.
+        // Its memory is reused for the next one.
         self.sequence = sequence;
         self.sequence.clear();
     }
 
-    /// A byte of a paste, and what was read behind it.
+    /// A byte of a paste, and what was read after it.
     fn paste(&mut self, b: u8, rest: &[u8], out: &mut impl FnMut(Input)) {
         if PASTE_END.get(self.matched) == Some(&b) {
             self.matched += 1;
@@ -249,15 +249,15 @@ impl Decoder {
                 return;
             }
             self.matched = 0;
-            // A terminal that lets this through from the pasted text must not have the rest of
-            // it taken for keys: what was read at once ends with the last one.
+            // If a terminal lets this through from the pasted text, the rest must not be taken for
+            // keys: what one read returned ends with the last one.
             let next = memmem::find(rest, PASTE_END).map(|end| &rest[..end]);
             if next.is_none_or(|more| memmem::find(more, PASTE).is_some()) {
                 self.end_paste(out);
             }
             return;
         }
-        // What looked like the end was none.
+        // What looked like the end was not.
         for b in PASTE_END.iter().take(std::mem::take(&mut self.matched)) {
             self.keep(*b);
         }
@@ -294,8 +294,8 @@ impl Decoder {
         self.sequence = sequence;
     }
 
-    /// Whether this, behind a paste that stopped without its end, is a key: one alone, for a
-    /// paste that goes on comes in bursts.
+    /// Whether this, after a paste that stopped without its end, is a key: a single one, because a
+    /// paste that continues comes in bursts.
     fn is_typed(&self, bytes: &[u8]) -> bool {
         let end = PASTE_END.get(self.matched..).unwrap_or_default();
         if end.starts_with(bytes) || bytes.starts_with(end) {
@@ -316,7 +316,7 @@ fn is_one(s: &str) -> bool {
 #[derive(Debug, Default)]
 struct Lines {
     ended: usize,
-    /// Something stands behind the last end.
+    /// There is something after the last end.
     open: bool,
     /// The last byte.
     last: u8,
@@ -341,7 +341,7 @@ impl Lines {
 
 /// Numbers between ESC `[` and the last byte.
 struct Parameters<'a> {
-    /// Marks a meaning of its own: `<`, `=`, `>` or `?`.
+    /// Marks a private sequence: `<`, `=`, `>` or `?`.
     private: Option<u8>,
     rest: &'a [u8],
 }
@@ -402,7 +402,7 @@ fn csi(p: &Parameters<'_>, end: u8, out: &mut impl FnMut(Input)) {
     }
 }
 
-/// The last byte of a key that has a name of its own, behind ESC `[` and behind ESC `O`.
+/// The last byte of a key that has a name of its own, after ESC `[` and after ESC `O`.
 fn arrow(end: u8) -> Option<Key> {
     Some(match end {
         b'A' => Key::Up,
@@ -416,7 +416,7 @@ fn arrow(end: u8) -> Option<Key> {
     })
 }
 
-/// A key by its code, with what is held beside it: 1 and 1 for shift, 2 for Alt, 4 for control.
+/// A key by its code, with its modifiers: 1 plus 1 for shift, 2 for Alt, 4 for control.
 fn named(code: u32, held: u32, out: &mut impl FnMut(Input)) {
     let held = held.saturating_sub(1);
     let (shift, alt, ctrl) = (held & 1 != 0, held & 2 != 0, held & 4 != 0);

@@ -1,8 +1,8 @@
-//! The event loop: signals, keys and ticks on one thread. Whatever is waiting is taken in, then
-//! one frame is drawn, and none when nothing changed.
+//! The event loop: signals, keys and ticks on one thread. Everything that is waiting is processed,
+//! then one frame is drawn, or none if nothing changed.
 //!
-//! When a frame takes long to leave (a slow link), frames become rarer: keys are still taken at
-//! once, ticks are folded in as they come, only the drawing waits.
+//! When a frame takes long to leave (a slow link), frames become rarer: keys and ticks are still
+//! processed as they come, only the drawing waits.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,10 +33,10 @@ use crate::view::build::build;
 use crate::view::state::{Flow, Link, ViewState};
 use crate::view::{click, update};
 
-/// How long keys are carried out before ticks and the screen get a turn.
+/// How long keys are processed before ticks and the screen get a turn.
 const TURN: Duration = Duration::from_millis(30);
 
-/// What the kernel tells us. What was ignored when we started stays so.
+/// Signals. One that was ignored when we started stays ignored.
 pub(super) struct Signals {
     term: Option<Signal>,
     int: Option<Signal>,
@@ -48,7 +48,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// To be called on a runtime.
+    /// Must be called on a runtime.
     pub(super) fn watch() -> io::Result<Self> {
         let unless_ignored = |n: Number| {
             let kind = SignalKind::from_raw(n.as_raw());
@@ -78,7 +78,7 @@ impl Signals {
     }
 }
 
-/// The next signal of a kind; of one that is ignored, none ever.
+/// The next signal of a kind; never returns for one that is ignored.
 async fn next(s: &mut Option<Signal>) {
     match s {
         Some(s) => _ = s.recv().await,
@@ -94,7 +94,7 @@ enum Wake {
     Resized,
     /// A signal asks for a mark.
     Mark,
-    /// The user has done something, or the terminal is gone.
+    /// The user did something, or the terminal is gone.
     Keys(io::Result<()>),
     Feed(Option<Event>),
     /// No tick for a while.
@@ -103,11 +103,11 @@ enum Wake {
     Frame,
     /// A frame has left.
     Sent,
-    /// A moment of what is past is due.
+    /// A moment of the past is due.
     Play,
     /// The recording's player has an answer.
     Answer(Option<Answer>),
-    /// A pane was written, or could not be.
+    /// A pane was saved, or could not be.
     Saved(String),
 }
 
@@ -127,7 +127,7 @@ pub(super) struct Console {
     done: Option<ExitReason>,
 }
 
-/// What the console looks at.
+/// What the console shows.
 pub(super) enum Input {
     /// The running kernel.
     Live(Feed),
@@ -135,13 +135,13 @@ pub(super) enum Input {
     Tape(Box<Player>),
 }
 
-/// The ends of the console towards its user.
+/// The console's connections to its user.
 pub(super) struct Ends {
     /// Signals.
     pub signals: Signals,
-    /// What comes from the terminal.
+    /// Input from the terminal.
     pub keys: Inlet,
-    /// What goes to it.
+    /// Output to it.
     pub terminal: Terminal,
 }
 
@@ -205,7 +205,7 @@ pub(super) async fn run(
             answers = None;
         }
         c.take(wake);
-        // Whatever else is waiting belongs to the same frame.
+        // Everything else that is waiting belongs to the same frame.
         if keys.read().is_err() {
             c.done = c.done.or(Some(ExitReason::Hangup));
         }
@@ -215,7 +215,7 @@ pub(super) async fn run(
         }
     }
     keys.swallow();
-    // Nothing more can be said to a terminal that does not read.
+    // Nothing more can be written to a terminal that does not read.
     let reason = if leave() { c.done.unwrap_or(ExitReason::Quit) } else { ExitReason::Hangup };
     let mut lines = summary(c.session.run(), &c.settings.tz);
     lines.extend(c.saver.finish().await);
@@ -228,7 +228,7 @@ pub(super) async fn run(
     })
 }
 
-/// The next answer of the player; without one, none ever.
+/// The next answer of the player; never returns without a player.
 async fn answer(from: &mut Option<tokio::sync::mpsc::UnboundedReceiver<Answer>>) -> Option<Answer> {
     match from {
         Some(f) => f.recv().await,
@@ -245,12 +245,12 @@ impl Console {
             }
             Wake::Suspend => self.suspend(),
             Wake::Continued => {
-                // Somebody else stopped us: the shell has put the terminal into its own mode.
+                // Somebody else stopped us: the shell has set the terminal to its own mode.
                 leave();
                 self.reenter();
             }
             Wake::Resized => self.resized(),
-            // Carried out with what else is waiting.
+            // Processed with everything else that is waiting.
             Wake::Keys(Ok(())) | Wake::Frame | Wake::Answer(None) => {}
             Wake::Mark => {
                 let size = self.terminal.canvas.size();
@@ -271,7 +271,7 @@ impl Console {
                 self.view.flow = Flow::Silent(clock::mono().since(self.ticked));
                 self.dirty = true;
             }
-            // The terminal is gone, and with it whoever looked at it.
+            // The terminal is gone, and so is its user.
             Wake::Keys(Err(_)) => self.done = Some(ExitReason::Hangup),
             Wake::Feed(Some(Event::Tick(tick))) => {
                 self.ticked = clock::mono();
@@ -293,9 +293,9 @@ impl Console {
         }
     }
 
-    /// Carries out what the user did, for a while: ticks and the screen get their turn, too.
+    /// Processes input, but only for a while: ticks and the screen get their turn too.
     fn obey(&mut self, presses: &mut VecDeque<Press>) {
-        // Whatever it stands behind.
+        // Whatever is queued before it.
         if presses.contains(&Press::Key(Key::Ctrl('c'))) {
             self.done = self.done.or(Some(ExitReason::Quit));
         }
@@ -306,8 +306,8 @@ impl Console {
         }
     }
 
-    /// Carries out one thing, and with a step of the cursor all the same ones behind it: each
-    /// looks at all rows.
+    /// Processes one input. Equal cursor steps that follow are taken together, because each looks
+    /// at all rows.
     fn press(&mut self, press: &Press, behind: &mut VecDeque<Press>) {
         let size = self.terminal.canvas.size();
         let before = (self.view.play, self.view.when);
@@ -392,7 +392,7 @@ impl Console {
         self.reenter();
     }
 
-    /// Back from being stopped, by whatever means: the shell has set the terminal up its way.
+    /// Resumes after a stop of any kind: the shell has set up the terminal its own way.
     fn reenter(&mut self) {
         if self.terminal.enter().is_err() {
             self.done = Some(ExitReason::Hangup);
@@ -400,7 +400,7 @@ impl Console {
         self.dirty = true;
     }
 
-    /// A frame has left: how long it took says how often the next ones may come.
+    /// A frame has left: how long it took decides how often the next ones may come.
     fn sent(&mut self) {
         if self.terminal.line.has_failed() {
             self.done = Some(ExitReason::Hangup);
@@ -412,8 +412,8 @@ impl Console {
         self.view.link = link;
     }
 
-    /// Time until the next frame may be drawn, when one is waiting. While one is on its way,
-    /// its leaving wakes the loop.
+    /// Time until the next frame may be drawn, if one is waiting. While one is being written, its
+    /// end wakes the loop.
     fn frame_in(&self) -> Option<Duration> {
         if self.terminal.line.is_busy() {
             return None;
@@ -422,8 +422,8 @@ impl Console {
         self.dirty.then(|| self.pace.pause().saturating_sub(waited))
     }
 
-    /// Time until the absence of ticks is worth a word. Counted again from each frame, so that
-    /// the word is kept up to date.
+    /// Time until the absence of ticks is worth a message. Counted again from each frame, so that
+    /// the message stays up to date.
     fn silence_in(&self) -> Option<Duration> {
         if matches!(self.view.flow, Flow::Ended(_)) || self.player.is_some() {
             return None;

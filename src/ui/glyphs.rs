@@ -1,4 +1,4 @@
-//! Glyph sets: what bars, shades and lines are drawn with, down to plain ASCII.
+//! Glyph sets for bars, shades and lines, down to plain ASCII.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
@@ -91,8 +91,8 @@ impl GlyphSet {
         set.get(usize::from(level)).copied().unwrap_or(set[4])
     }
 
-    /// Stands for a grapheme of the view; `None` to draw it as it is. What ASCII cannot show
-    /// becomes `?`, once per column.
+    /// The replacement of a grapheme; `None` to draw it as it is. What ASCII cannot show becomes
+    /// `?`, once per column.
     #[must_use]
     pub fn replace(self, grapheme: &str) -> Option<char> {
         if self != Self::Ascii || grapheme.is_ascii() {

@@ -1,7 +1,7 @@
-//! What the terminal was like before it was ours, and the way back to it.
+//! The state of the terminal before the console took it over, and how to restore it.
 //!
-//! [`restore`] is fit for a signal handler: it calls the kernel and atomics, waits for nothing
-//! for long, be it a lock or a terminal that does not read.
+//! [`restore`] is fit for a signal handler: it uses only system calls and atomics, and does not
+//! wait long for a lock or for a terminal that does not read.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,7 @@ use rustix::termios::{OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcs
 /// paste, the mouse, the alternate screen; shows the cursor.
 const LEAVE: &[u8] = b"\x1b[?2026l\x1b[?2004l\x1b[?1006l\x1b[?1015l\x1b[?1003l\x1b[?1002l\
     \x1b[?1000l\x1b[0m\x1b[?1049l\x1b[?25h";
-/// How often a terminal that takes nothing is tried again, and after how long.
+/// How often, and after how long, writing to a terminal that takes nothing is retried.
 const TRIES: u32 = 30;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
@@ -27,15 +27,15 @@ static ENTERED: AtomicBool = AtomicBool::new(false);
 static DYING: AtomicBool = AtomicBool::new(false);
 static HELD: Mutex<Option<Held>> = Mutex::new(None);
 
-/// The terminal, and how it was.
+/// The terminal, and its former state.
 struct Held {
     input: OwnedFd,
     output: OwnedFd,
     modes: Termios,
 }
 
-/// Takes keys as they are pressed, from `input`; whatever comes next, `output` and `input` can
-/// be given back.
+/// Switches `input` to raw mode; from here on, whatever happens, `output` and `input` can be
+/// restored.
 pub(super) fn enter(input: impl AsFd, output: impl AsFd) -> io::Result<()> {
     let modes = tcgetattr(&input)?;
     let mut raw = modes.clone();
@@ -65,7 +65,7 @@ pub(super) fn is_dying() -> bool {
 }
 
 /// Restores the terminal, if it is ours. One that is known not to read only gets its modes back.
-/// Says whether that worked.
+/// Returns whether that worked.
 pub(super) fn leave(reads: bool) -> bool {
     if !is_entered() {
         return reads;
@@ -88,7 +88,7 @@ pub(super) fn restore() {
             }
             return;
         }
-        // Another thread is about it.
+        // Another thread is restoring it.
         let _ = poll(&mut [], Some(&PAUSE));
     }
 }
@@ -96,7 +96,7 @@ pub(super) fn restore() {
 impl Held {
     fn give_back(&self, reads: bool) -> bool {
         let left = reads && write(&self.output, LEAVE);
-        // Without waiting for what is on its way.
+        // Without waiting for pending output.
         tcsetattr(&self.input, OptionalActions::Now, &self.modes).is_ok() && left
     }
 }
@@ -122,8 +122,8 @@ fn write(to: &OwnedFd, mut bytes: &[u8]) -> bool {
     false
 }
 
-/// The terminal that keys come from: standard input, or the controlling one when a recording
-/// comes from there.
+/// The terminal that keys come from: standard input, or the controlling terminal if a recording is
+/// read from standard input.
 pub(super) fn keyboard() -> io::Result<OwnedFd> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
@@ -133,8 +133,8 @@ pub(super) fn keyboard() -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, "/dev/tty", flags, Mode::empty())?)
 }
 
-/// The same terminal once more, opened for us alone: that reading and writing do not wait must
-/// not become so for those who share `fd`.
+/// The same terminal, opened again for us alone: non-blocking mode must not affect those who share
+/// `fd`.
 fn of_our_own(fd: impl AsFd, access: OFlags) -> io::Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

@@ -1,7 +1,7 @@
-//! The way in from the terminal: reads all there is, before anything is drawn, and says when a
+//! Input from the terminal: reads everything there is before anything is drawn, and notices when a
 //! sequence stays a fragment.
 //!
-//! A thread of its own waits for input and reads nothing: what is typed for the shell while the
+//! A separate thread waits for input but reads nothing, so what is typed for the shell while the
 //! console ends is left there.
 
 use std::collections::VecDeque;
@@ -24,11 +24,11 @@ use crate::view::action::Key;
 
 /// How long the rest of a sequence may take.
 const FRAGMENT: Duration = Duration::from_millis(50);
-/// Bytes that are read, and inputs that wait, before some are carried out and a frame drawn.
+/// Limits on bytes read and inputs waiting before some are processed and a frame is drawn.
 const MOST: usize = 16 * 1024;
 /// How long the rest of a paste that was broken off is swallowed before the shell gets it.
 const SWALLOW: Duration = Duration::from_secs(1);
-/// Bytes of one read: what a terminal holds.
+/// Bytes per read: what a terminal buffers.
 const READ: usize = 4096;
 
 /// The reading end.
@@ -42,9 +42,9 @@ pub(super) struct Inlet {
     buffer: Box<[u8]>,
     decoder: Decoder,
     inputs: VecDeque<Input>,
-    /// When something was read last.
+    /// Time of the last read.
     last: MonoNs,
-    /// Not everything was read.
+    /// There is more to read.
     more: bool,
 }
 
@@ -71,7 +71,7 @@ impl Inlet {
         })
     }
 
-    /// Waits until the user has done something; [`Self::inputs`] says what. An error: the
+    /// Waits until the user does something; [`Self::inputs`] returns it. An error means that the
     /// terminal is gone.
     pub(super) async fn next(&mut self) -> io::Result<()> {
         while self.inputs.is_empty() {
@@ -102,7 +102,7 @@ impl Inlet {
         }
     }
 
-    /// Reads what there is, within reason. Says whether there was anything.
+    /// Reads what there is, up to the limit. Returns whether there was anything.
     pub(super) fn read(&mut self) -> io::Result<bool> {
         let mut all = 0;
         self.more = true;
@@ -114,7 +114,7 @@ impl Inlet {
             let n = match rustix::io::read(&self.tty, &mut self.buffer[..]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => n,
-                // Somebody else reads from the terminal, too.
+                // Somebody else reads from the terminal too.
                 Err(Errno::INTR | Errno::AGAIN) => continue,
                 Err(e) => return Err(e.into()),
             };
@@ -126,7 +126,7 @@ impl Inlet {
         Ok(all > 0)
     }
 
-    /// What the user has done and nobody has carried out.
+    /// Input that has not been processed.
     pub(super) fn inputs(&mut self) -> &mut VecDeque<Input> {
         &mut self.inputs
     }
@@ -145,14 +145,15 @@ impl Inlet {
     }
 }
 
-/// Of more than anybody types, only the end is wanted: it must not lie unread behind the rest.
+/// If there is more than anybody types, only the end matters: it must not stay unread after the
+/// rest.
 fn queue(inputs: &mut VecDeque<Input>, i: Input) {
     if inputs.len() < MOST || i == Input::Key(Key::Ctrl('c')) {
         inputs.push_back(i);
     }
 }
 
-/// Looks each time it is asked to, and tells when there is something.
+/// Waits for input each time it is asked to, and reports when there is some.
 fn wait(tty: &OwnedFd, asked: &Receiver<()>, tell: &Notify) {
     while asked.recv().is_ok() {
         while poll(&mut [PollFd::new(tty, PollFlags::IN)], None) == Err(Errno::INTR) {}
@@ -160,7 +161,7 @@ fn wait(tty: &OwnedFd, asked: &Receiver<()>, tell: &Notify) {
     }
 }
 
-/// A descriptor that we share with others waits when it is read: never without asking before.
+/// Reading a descriptor that we share with others may block: poll it first.
 fn is_readable(tty: &OwnedFd, patience: Duration) -> io::Result<bool> {
     let patience = Timespec { tv_sec: 0, tv_nsec: i64::from(patience.subsec_nanos()) };
     let mut fds = [PollFd::new(tty, PollFlags::IN)];

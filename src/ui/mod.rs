@@ -1,7 +1,7 @@
 //! The console: draws the view model on the terminal and turns keys into actions.
 //!
-//! [`run`] owns the terminal from entry to exit and gives it back on every way out. It judges
-//! nothing and computes nothing: that is done in `analysis` and `view`.
+//! [`run`] owns the terminal from entry to exit and restores it on every way out. It judges nothing
+//! and computes nothing: `analysis` and `view` do that.
 
 pub mod decode;
 mod event_loop;
@@ -49,7 +49,7 @@ pub enum MouseMode {
     On,
 }
 
-/// What the caller decides; the console does not look at the environment.
+/// Settings from the caller; the console does not read the environment.
 #[derive(Clone, Debug)]
 pub struct ConsoleSettings {
     /// Colours; see [`ColorMode::resolve`].
@@ -58,7 +58,7 @@ pub struct ConsoleSettings {
     pub glyphs: GlyphSet,
     /// Mouse.
     pub mouse: MouseMode,
-    /// For times of day.
+    /// Time zone for times of day.
     pub tz: TimeZone,
     /// Where `w` writes files.
     pub write_dir: PathBuf,
@@ -83,20 +83,20 @@ pub enum ExitReason {
     Quit,
     /// A signal asked for it.
     Terminated,
-    /// The terminal went away.
+    /// The terminal is gone.
     Hangup,
 }
 
-/// What is left when the console has ended.
+/// What remains when the console has ended.
 #[derive(Debug)]
 pub struct ExitSummary {
     /// Why it ended.
     pub reason: ExitReason,
     /// Findings in about ten lines, for the normal screen.
     pub lines: Vec<String>,
-    /// What other threads died of.
+    /// Panics of other threads.
     pub panics: Vec<String>,
-    /// The run, for whoever wants more of it.
+    /// The run, for further use.
     pub analysis: Box<Analysis>,
 }
 
@@ -113,8 +113,8 @@ pub enum UiError {
 
 /// The terminal, taken over, and the threads that serve it.
 ///
-/// Taken before the readers of the kernel start: they can do with fewer threads and files than
-/// they want, a console without its own cannot run.
+/// Taken before the collectors start: they can do with fewer threads and files, but the console
+/// cannot run without its own.
 pub struct Stage {
     runtime: tokio::runtime::Runtime,
     ends: event_loop::Ends,
@@ -122,10 +122,10 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Takes the terminal over; dropped unused, it gives it back.
+    /// Takes over the terminal; restores it if dropped unused.
     ///
     /// # Errors
-    /// [`UiError`] when standard output is no terminal or the system lacks threads or files.
+    /// [`UiError`] if standard output is not a terminal or the system is out of threads or files.
     pub fn open(settings: ConsoleSettings) -> Result<Self, UiError> {
         terminal::install_panic_hook(std::thread::current().id());
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -140,18 +140,18 @@ impl Stage {
         let keys = keyboard.try_clone().and_then(inlet::Inlet::start).map_err(UiError::Terminal)?;
         let terminal =
             terminal::Terminal::open(settings.mouse, keyboard).map_err(UiError::Terminal)?;
-        // The threads of keys and screen never hang but for the terminal.
+        // The threads for keys and screen hang only if the terminal does.
         signals::leave_to_others();
         drop(on);
         Ok(Self { runtime, ends: event_loop::Ends { signals, keys, terminal }, settings })
     }
 }
 
-/// Runs the console, and `recorder` beside it, until the user quits, a signal comes or the terminal goes away. Prints
-/// nothing on the normal screen.
+/// Runs the console, and `recorder` along with it, until the user quits, a signal comes or the
+/// terminal is gone. Prints nothing on the normal screen.
 ///
 /// # Errors
-/// [`UiError`] when signals cannot be watched.
+/// [`UiError`] if signals cannot be watched.
 pub fn run(
     stage: Stage,
     feed: Feed,
@@ -165,9 +165,9 @@ pub fn run(
 /// Where and how a replay begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Begin {
-    /// Within this time, the end exclusive, paused; from the first tick, playing, without one.
+    /// Paused within this time span (end exclusive); without one, playing from the first tick.
     pub at: Option<(WallNs, WallNs)>,
-    /// So many times as fast as it was.
+    /// Multiple of real time.
     pub speed: f64,
 }
 

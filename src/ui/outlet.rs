@@ -1,9 +1,9 @@
-//! The way out to the terminal: a thread of its own writes frames, one at a time.
+//! Output to the terminal: a separate thread writes frames, one at a time.
 //!
-//! A terminal may stop reading for minutes (a dead SSH link, Ctrl-S). Then `write(2)` blocks,
-//! and with it whoever called it. Here that is a thread that does nothing else: keys, signals
-//! and ticks go on, no further frame is drawn until the last one has left, and the program can
-//! still be ended.
+//! A terminal may stop reading for minutes (a dead SSH link, Ctrl-S). Then `write(2)` blocks, and
+//! so does its caller. Here that is a thread that does nothing else: keys, signals and ticks are
+//! still processed, no further frame is drawn until the last one has left, and the program can
+//! still be quit.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,15 +17,15 @@ use crate::rights::{self, Duty};
 
 #[derive(Debug, Default)]
 struct State {
-    /// Writes handed over and not done.
+    /// Writes that are pending.
     pending: usize,
     /// The terminal is gone.
     failed: bool,
-    /// How long the last write took, until somebody asks.
+    /// How long the last write took, until it is asked for.
     took: Option<Duration>,
 }
 
-/// What both ends know.
+/// State shared by both ends.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     state: Mutex<State>,
@@ -37,7 +37,7 @@ impl Line {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Something has not left yet.
+    /// Whether something has not left yet.
     pub(super) fn is_busy(&self) -> bool {
         self.state().pending > 0
     }
@@ -53,7 +53,7 @@ impl Line {
     pub(super) async fn done(&self) {
         self.done.notified().await;
     }
-    /// Waits until everything has left, but not longer than `patience`; says whether it has.
+    /// Waits until everything has left, but no longer than `patience`; returns whether it has.
     pub(super) fn settle(&self, patience: Duration) -> bool {
         let waiting = self.idle.wait_timeout_while(self.state(), patience, |s| s.pending > 0);
         waiting.map_or_else(|e| e.into_inner().0.pending == 0, |(s, _)| s.pending == 0)

@@ -1,4 +1,4 @@
-//! How often frames are drawn: at once, unless the link to the terminal is slow.
+//! How often frames are drawn: immediately, unless the link to the terminal is slow.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ const SLOW: Duration = Duration::from_millis(50);
 /// Bounds of the pause between frames on a slow link.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// The pause between two frames: none, or 100 ms to 2 s, doubled while frames leave slowly and
-/// halved while they do not.
+/// The pause between two frames: none, or 100 ms to 2 s; doubled while frames leave slowly,
+/// otherwise halved.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     pause: Duration,
 }
 
 impl Pace {
-    /// A frame took so long to leave.
+    /// A frame took this long to leave.
     pub(super) fn took(&mut self, d: Duration) {
         self.pause = if d > SLOW {
             (self.pause * 2).clamp(PAUSE.0, PAUSE.1)
@@ -25,7 +25,7 @@ impl Pace {
             Duration::ZERO
         };
     }
-    /// Least time between two frames.
+    /// Minimum time between two frames.
     pub(super) fn pause(self) -> Duration {
         self.pause
     }

@@ -1,5 +1,5 @@
-//! Playing: when the next moment of what is past is due, and what is asked of the recording's
-//! player. Live rewind and replay share all of it; a live run only has no more than its memory.
+//! Playback: when the next moment of the past is due, and what is asked of the recording's player.
+//! Live rewind and replay share all of it; a live run just has nothing beyond its memory.
 
 use std::time::Duration;
 
@@ -14,43 +14,44 @@ use crate::sample::time::{MonoNs, Seq};
 use crate::view::state::When;
 use crate::view::update;
 
-/// A hole in the recording is not waited for longer than this.
+/// A gap in the recording is shown no longer than this.
 const LONGEST: Duration = Duration::from_secs(3);
-/// How often the end of a recording that grows is looked at.
+/// How often the end of a growing recording is checked.
 const LOOK: Duration = Duration::from_millis(250);
-/// Moments that are shown in one go when the screen is behind.
+/// Moments that are shown at a time when the screen is behind.
 const BURST: usize = 64;
-/// Ticks that a run which arrives late is taken on by the console itself.
+/// Number of ticks by which the console itself advances a run that arrives late.
 const CATCH_UP: u64 = 120;
-/// How often a step asks for what is behind a hole before the thread is asked.
+/// How often a step looks past a gap itself before it asks the thread.
 const PATIENCE: usize = 8;
 
-/// Where playing stands.
+/// State of the playback.
 #[derive(Default)]
 pub(super) struct Playing {
     /// When the moment on the screen was due.
     since: MonoNs,
-    /// The question that is open: ticket and tick.
+    /// The open question: ticket and tick.
     asked: Option<(u64, u64)>,
     /// The newest ticket; older answers are of no use.
     ticket: u64,
 }
 
-/// What became of going on by one moment.
+/// The result of advancing by one moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Done,
-    /// There is more to pass over that cannot be read.
+    /// There is more to skip that cannot be read.
     Later,
     /// There is none, for now.
     End,
 }
 
-/// What a question that is dropped leaves behind.
+/// What remains of a question that is dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Left {
     Nothing,
-    /// The findings in memory rest on part of the recording, and nobody is asked for the rest.
+    /// The findings in memory are based on part of the recording, and the rest has not been asked
+    /// for.
     Unjudged,
 }
 
@@ -64,7 +65,7 @@ impl Console {
         Some(due.saturating_sub(clock::mono().since(self.playing.since)))
     }
 
-    /// How long the moment on the screen stays.
+    /// How long the moment shown stays.
     fn step_time(&mut self) -> Option<Duration> {
         let latest = self.session.run().latest()?;
         let here = self.session.run().at(self.view.shown(latest.tick.seq))?;
@@ -83,7 +84,7 @@ impl Console {
         Some(apart.div_f64(self.view.play.speed.max(0.01)))
     }
 
-    /// Shows what is due.
+    /// Shows the moment that is due.
     pub(super) fn play(&mut self) {
         for _ in 0..BURST {
             let Some(due) = self.step_time() else { return };
@@ -91,7 +92,7 @@ impl Console {
             if now.since(self.playing.since) < due {
                 return;
             }
-            // What was held up by a slow screen is not made up for.
+            // Delay from a slow screen is not made up for.
             let (before, on_time) = (self.playing.since, self.playing.since + due);
             let late = now.since(on_time) > LOOK;
             self.playing.since = if late { now } else { on_time };
@@ -112,7 +113,7 @@ impl Console {
         self.playing.since = clock::mono();
     }
 
-    /// One moment on, from memory or from the recording.
+    /// Advances by one moment, from memory or from the recording.
     fn forward(&mut self) -> Step {
         if update::advance(&mut self.view, self.session.run()) {
             return Step::Done;
@@ -126,7 +127,7 @@ impl Console {
         step
     }
 
-    /// There is no next moment: perhaps there is one by now.
+    /// There was no next moment; perhaps there is one by now.
     fn at_the_end(&mut self) {
         let Some(player) = &mut self.player else {
             self.view.play.on = false;
@@ -146,8 +147,8 @@ impl Console {
         self.view.timeline.set_len(len);
     }
 
-    /// Goes on with what has taken the place of the recording, at the same time of day: the
-    /// older ticks of a recording that was thinned are fewer, and all of them numbered anew.
+    /// Continues with the file that replaced the recording, at the same time of day: a downsampled
+    /// recording has fewer old ticks, and all of them are renumbered.
     fn reopen(&mut self) -> bool {
         let Some(here) = self.session.run().latest().map(|m| m.tick.wall) else { return false };
         let Some(player) = self.player.as_mut().filter(|_| self.playing.asked.is_none()) else {
@@ -186,7 +187,7 @@ impl Console {
         Step::Done
     }
 
-    /// Goes to a place of the recording.
+    /// Seeks to a position in the recording.
     pub(super) fn seek(&mut self, goal: Goal) {
         let Some(player) = &mut self.player else { return };
         let Some(tick) = player.resolve(goal) else { return };
@@ -207,18 +208,18 @@ impl Console {
         self.dirty = true;
     }
 
-    /// The moment on the screen.
+    /// The moment shown.
     pub(super) fn shown(&self) -> Option<Seq> {
         self.session.run().latest().map(|m| self.view.shown(m.tick.seq))
     }
 
-    /// A key led to another moment in memory.
+    /// A key moved to another moment in memory.
     pub(super) fn went_elsewhere(&mut self) {
         let left = self.drop_question();
         self.judge_whole_if(left);
     }
 
-    /// Has what is shown at first judged as if played from the beginning, where it is not.
+    /// Has the first moment shown judged as if played from the beginning, if it was not.
     pub(super) fn judge_whole(&mut self) {
         if let Some(here) = self.shown() {
             self.judge_whole_at(here.0);
@@ -238,14 +239,13 @@ impl Console {
         }
     }
 
-    /// [`Self::append`], over a hole of some length.
+    /// [`Self::append`], across a gap of limited length.
     fn append_beyond(&mut self) -> bool {
         let step = (0..PATIENCE).map(|_| self.append()).find(|s| *s != Step::Later);
         step == Some(Step::Done)
     }
 
-    /// The place that was asked for last is not wanted any more: an answer would lead away from
-    /// what is shown.
+    /// The last seek is no longer wanted: its answer would lead away from what is shown.
     fn drop_question(&mut self) -> Left {
         let open = self.playing.asked.take().is_some();
         self.view.timeline.set_seeking(false);
@@ -274,8 +274,8 @@ impl Console {
         self.dirty = true;
     }
 
-    /// Another run in memory: the one around the place that was asked for, or the same once
-    /// more with findings that rest on more.
+    /// Another run is in memory: the one around the target of the seek, or the same one with
+    /// findings based on more of the recording.
     fn adopt(&mut self, run: Analysis, judged: Judged) {
         let asked = self.playing.asked.take().map(|a| Seq(a.1));
         let Some(at) = asked.or_else(|| self.shown()) else { return };
@@ -293,9 +293,9 @@ impl Console {
         };
         let beyond = at.0.saturating_sub(head.0).checked_sub(CATCH_UP);
         if asked.is_none() && run.at(at).is_none() && (at < head || beyond.is_some()) {
-            // The user went to where this run was not judged: what is shown there rests on no
-            // more than before, and nothing else is on its way. While it plays on, the answer to
-            // what is shown now would come too late again.
+            // The user moved to a part of this run that was not judged: its findings are based on
+            // no more than before, and nothing else is on its way. While playback continues, an
+            // answer for what is shown now would again come too late.
             if judged == Judged::Whole {
                 self.judge_whole_at(at.0.saturating_add(beyond.unwrap_or(0)));
             }

@@ -1,5 +1,5 @@
-//! The recordings of a console: the one that runs, and those that are still being closed. The
-//! disk is waited for on the recorder's thread; here it is only looked at.
+//! The console's recordings: the one in progress, and those still being closed. Only the recorder's
+//! thread waits for the disk; nothing here does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,11 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Recordings {
     running: Option<Recorder>,
     closing: Vec<Recorder>,
-    /// First name of the second in which one was begun, and how many were in it.
+    /// First name in the second in which one was started, and how many there were in it.
     named: Option<(PathBuf, usize)>,
     /// Marks so far.
     marks: u64,
-    /// What goes wrong beside the writing, as the user was told.
+    /// Trouble other than with writing, as already shown to the user.
     trouble: Option<String>,
 }
 
@@ -63,14 +63,14 @@ impl Recordings {
             Ok(r) => {
                 self.trouble = None;
                 self.running = Some(r);
-                format!("recording to {}, the last {n} ticks first", path.display())
+                format!("recording to {}, starting with the last {n} ticks", path.display())
             }
             Err(e) => format!("cannot record: {e}"),
         }
     }
 
-    /// A name that none of ours has; whether a stranger has it is for the recorder's thread to
-    /// find out, for the directory may be on a disk that does not answer.
+    /// A name that we have not used; whether it exists already is for the recorder's thread to find
+    /// out, because the directory may be on a disk that does not answer.
     fn name(&mut self, dir: &Path, host: &str, now: WallNs) -> PathBuf {
         let first = named(dir, host, now, 1);
         let number = match &self.named {
@@ -81,14 +81,14 @@ impl Recordings {
         named(dir, host, now, number)
     }
 
-    /// Puts a mark of the user into the running one, with a name or with the next number: its
-    /// text, or why there is none.
+    /// Adds a mark to the recording in progress, with a name or the next number. Returns its text,
+    /// or why there is none.
     pub(super) fn mark(&mut self, name: Option<&str>) -> Result<String, String> {
         let Some(r) = &mut self.running else {
-            return Err("nothing is recorded: r starts a recording".to_owned());
+            return Err("no recording in progress: r starts one".to_owned());
         };
         match r.status().state {
-            State::Paused { why, .. } => Err(format!("no mark: the recording is paused, {why}")),
+            State::Paused { why, .. } => Err(format!("no mark: the recording is paused ({why})")),
             State::Ended(_) => Err("no mark: the recording has ended".to_owned()),
             State::Opening | State::Recording => {
                 let name = if let Some(name) = name {
@@ -103,7 +103,7 @@ impl Recordings {
         }
     }
 
-    /// How the running one does, and news of all.
+    /// State of the recording in progress, and news of all.
     pub(super) fn look(&mut self) -> (Option<Rec>, Vec<String>) {
         let mut news = Vec::new();
         if let Some(r) = &self.running
@@ -136,7 +136,9 @@ impl Recordings {
         all.map(|r| {
             let name = sanitize(&r.target().name()).into_owned();
             match r.finish(end.since(clock::mono())) {
-                None => format!("{name}: the disk does not answer; ends with its last whole block"),
+                None => format!(
+                    "{name}: the disk does not answer; the file ends with its last complete block"
+                ),
                 Some(s) => match &s.state {
                     State::Ended(end) => line(&name, &s, end),
                     _ => format!("{name}: not closed"),
@@ -154,7 +156,7 @@ fn told(r: &Recorder, end: &End) -> String {
 fn line(name: &str, s: &Status, end: &End) -> String {
     match end {
         End::Closed | End::ReaderGone => {
-            let lost = if s.lost > 0 { format!(", {} left out", s.lost) } else { String::new() };
+            let lost = if s.lost > 0 { format!(", {} dropped", s.lost) } else { String::new() };
             let trouble = s.trouble.as_ref().map_or_else(String::new, |t| format!("; {t}"));
             let size = units::bytes(s.size as f64);
             sanitize(&format!("recorded {} ticks{lost}, {size} in {name}{trouble}", s.ticks)).into()

@@ -1,5 +1,5 @@
-//! What `w` writes, each pane on a thread of its own: a disk that does not answer must not keep
-//! the console from its keys.
+//! Saves panes (`w`), each on a thread of its own: a disk that does not answer must not block the
+//! console.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::report::save::save;
 use crate::rights::writing;
 
-/// Panes that are being written at most.
+/// Maximum number of panes being written.
 const MOST: usize = 4;
 /// How long they may take when the console ends.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Writes panes, and tells what became of them.
+/// Writes panes and reports the results.
 pub(super) struct Saver {
     dir: PathBuf,
     tell: UnboundedSender<String>,
@@ -28,10 +28,10 @@ impl Saver {
         Self { dir, tell, told, waiting: 0 }
     }
 
-    /// Begins to write; what to tell the user already.
+    /// Starts to write. Returns a message if there is one already.
     pub(super) fn save(&mut self, name: String, stamp: String, text: String) -> Option<String> {
         if self.waiting >= MOST {
-            return Some(format!("{}: {MOST} panes are not written yet", self.dir.display()));
+            return Some(format!("{}: still writing {MOST} panes", self.dir.display()));
         }
         let (dir, tell) = (self.dir.clone(), self.tell.clone());
         let started = std::thread::Builder::new().name("save".into()).spawn(move || {
@@ -39,7 +39,7 @@ impl Saver {
                 Ok(path) => format!("written to {}", path.display()),
                 Err(e) => format!("cannot write to {}: {e}", dir.display()),
             };
-            // Nobody is there any more to hear it.
+            // Nobody is left to receive it.
             let _ = tell.send(says);
         });
         match started {
@@ -49,19 +49,19 @@ impl Saver {
         None
     }
 
-    /// The next word about one of them.
+    /// The next result.
     pub(super) async fn next(&mut self) -> String {
         match self.told.recv().await {
             Some(says) => {
                 self.waiting = self.waiting.saturating_sub(1);
                 says
             }
-            // Never: one of the sending ends is ours.
+            // Never happens: we hold one of the senders.
             None => std::future::pending().await,
         }
     }
 
-    /// What became of those that are still being written; a line for each.
+    /// Results of those that are still being written, one line each.
     pub(super) async fn finish(&mut self) -> Vec<String> {
         let mut out = Vec::new();
         let all = async {

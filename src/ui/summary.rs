@@ -11,7 +11,7 @@ use crate::view::{text, units};
 /// Lines at most.
 const LINES: usize = 10;
 
-/// Findings that were active at the end, then those that were over, one line each.
+/// Findings that were active at the end, then those that had ended, one line each.
 #[must_use]
 pub fn summary(a: &Analysis, tz: &TimeZone) -> Vec<String> {
     let host = a.host();
@@ -35,7 +35,7 @@ pub fn summary(a: &Analysis, tz: &TimeZone) -> Vec<String> {
     out.push(format!("stallscope {name} {kernel}: {found} at {until}, watched for {watched}"));
     let all: Vec<_> = last.findings.active.iter().chain(&last.findings.cleared).collect();
     if !blind.is_empty() {
-        out.push(format!("   not looked at: {}", blind::clause(&blind, blind::SHOWN)));
+        out.push(format!("   not checked: {}", blind::clause(&blind, blind::SHOWN)));
     }
     let room = LINES - out.len();
     let shown = if all.len() > room { room - 1 } else { all.len() };
@@ -43,7 +43,7 @@ pub fn summary(a: &Analysis, tz: &TimeZone) -> Vec<String> {
         let when = if f.active {
             format!("since {}", clock(f.first_seen, tz))
         } else {
-            format!("{} to {}, over", clock(f.first_seen, tz), clock(f.last_seen, tz))
+            format!("{} to {}, ended", clock(f.first_seen, tz), clock(f.last_seen, tz))
         };
         let summary = text::clean(&f.fire.summary).into_owned();
         out.push(format!("{:<2} {}: {summary} ({when})", last.findings.severity(f).mark(), f.rule));

@@ -1,7 +1,7 @@
-//! The terminal: entered and left as a whole, one write per frame, restored on every way out.
+//! The terminal: taken over and restored as a whole, one write per frame.
 //!
-//! Frames go through one buffer inside a synchronized update (DEC 2026), so that no terminal
-//! shows half of one. Nothing is ever asked of the terminal: it may be far away.
+//! Frames go through one buffer inside a synchronized update (DEC 2026), so that no terminal shows
+//! half of one. The terminal is never queried: it may be far away.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,21 +29,21 @@ use crate::view::vm::Size;
 
 /// A frame fits, so that it leaves in one write.
 const BUFFER: usize = 64 * 1024;
-/// When the terminal does not know its size.
+/// Used if the terminal does not know its size.
 const DEFAULT_SIZE: Size = Size::new(80, 24);
-/// Beyond this a size is a mistake and not a screen.
+/// A size beyond this is a mistake.
 const MAX_SIDE: u16 = 1000;
 
-/// The line to the terminal: whoever leaves must know whether anything is still on its way.
+/// The outlet to the terminal: whoever leaves must know whether output is pending.
 static LINE: Mutex<Option<Arc<Line>>> = Mutex::new(None);
 /// How long leaving waits for the last frame. A terminal that does not read is left as it is.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// Panics of other threads, told after the screen was left.
+/// Panics of other threads, reported after the screen was left.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// How many of them are kept.
 const MAX_PANICS: usize = 20;
 
-/// Cells on the way to a writer: what changed since the frame before, in one write.
+/// Cells to be written: what changed since the last frame, in one write.
 pub struct Canvas<W: Write> {
     backend: CrosstermBackend<BufWriter<W>>,
     shown: Buffer,
@@ -55,8 +55,8 @@ pub struct Canvas<W: Write> {
 impl<W: Write> Canvas<W> {
     /// A canvas of `size` that writes to `out`.
     pub fn new(out: W, size: Size) -> Self {
-        // Else crossterm drops resets under NO_COLOR and the selection vanishes; our theme
-        // alone decides about colours.
+        // Otherwise crossterm drops resets under NO_COLOR and the selection disappears; only our
+        // theme decides about colours.
         crossterm::style::force_color_output(true);
         let area = Rect::new(0, 0, size.w, size.h);
         Self {
@@ -163,7 +163,7 @@ impl Write for Tty {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             match rustix::io::write(&self.0, buf) {
-                // Somebody who shares the terminal set it to non-blocking: wait for room.
+                // Somebody who shares the terminal made it non-blocking: wait for space.
                 Err(rustix::io::Errno::AGAIN) => {
                     let mut fd = [PollFd::new(&self.0, PollFlags::OUT)];
                     poll(&mut fd, None)?;
@@ -181,14 +181,14 @@ impl Write for Tty {
 pub(super) struct Terminal {
     /// Cells.
     pub canvas: Canvas<Outlet>,
-    /// What is on its way to it.
+    /// Pending output.
     pub line: Arc<Line>,
     mouse: MouseMode,
     keyboard: OwnedFd,
 }
 
 impl Terminal {
-    /// Takes over the terminal on standard output, and the one with the keys.
+    /// Takes over the terminal on standard output and the one that keys come from.
     pub(super) fn open(mouse: MouseMode, keyboard: OwnedFd) -> io::Result<Self> {
         if !io::stdout().is_terminal() {
             return Err(io::Error::other("standard output is not a terminal"));
@@ -216,8 +216,8 @@ impl Drop for Terminal {
     }
 }
 
-/// Gives the terminal back; does nothing when it is not ours. Also called by the panic hook.
-/// Says whether the terminal took everything: one that does not read only gets its mode back.
+/// Restores the terminal; does nothing if it is not ours. Also called by the panic hook. Returns
+/// whether the terminal took everything: one that does not read only gets its mode back.
 pub(super) fn leave() -> bool {
     let line = LINE.lock().ok().and_then(|l| l.clone());
     let free = line.is_none_or(|l| l.settle(PATIENCE));
@@ -236,7 +236,7 @@ pub(super) fn window_size() -> Size {
 }
 
 /// Makes panics readable: the screen is left before the message is printed. A panic of another
-/// thread does not touch the screen; it is told at the end.
+/// thread does not touch the screen; it is reported at the end.
 pub(super) fn install_panic_hook(ui: ThreadId) {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -256,7 +256,7 @@ pub(super) fn install_panic_hook(ui: ThreadId) {
     }));
 }
 
-/// Panics of other threads so far; the list is emptied.
+/// Panics of other threads so far; empties the list.
 pub(super) fn take_panics() -> Vec<String> {
     PANICS.lock().map(|mut l| std::mem::take(&mut *l)).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Themes: what a tone looks like. The terminal's own colours with the sixteen named ones, 256
-//! colours, or none. Weight and the mark come first; colour only repeats what they say.
+//! Themes: what a tone looks like, with the terminal's sixteen named colours, 256 colours, or none.
+//! Weight and marks carry the meaning; colour only repeats it.
 
 use ratatui::style::{Color, Modifier, Style};
 
@@ -101,7 +101,7 @@ impl Theme {
         }
     }
 
-    /// What a whole line adds to its pieces.
+    /// What the style of a whole line adds to its pieces.
     #[must_use]
     pub fn line(self, s: LineStyle) -> Style {
         match s {

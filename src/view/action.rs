@@ -39,16 +39,16 @@ pub enum Key {
     Delete,
 }
 
-/// Text that was pasted, as it came.
+/// Pasted text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pasted {
-    /// Its beginning: as much as a prompt could take.
+    /// Its beginning, as much as a prompt can hold.
     pub text: String,
-    /// Lines of all of it.
+    /// Number of lines in all of it.
     pub lines: usize,
 }
 
-/// How far the cursor goes.
+/// How far the cursor moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// One row up.
@@ -69,26 +69,26 @@ pub enum Step {
     Last,
 }
 
-/// How far to go in time.
+/// How far to move in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeStep {
     /// One tick back.
     TickBack,
     /// One tick forward.
     TickForward,
-    /// So many seconds, negative for back.
+    /// This many seconds, negative for back.
     Seconds(i32),
-    /// To where the finding before began.
+    /// To the start of the previous finding.
     FindingBack,
-    /// To where the next finding began.
+    /// To the start of the next finding.
     FindingForward,
-    /// To the mark before.
+    /// To the previous mark.
     MarkBack,
     /// To the next mark.
     MarkForward,
-    /// To the first moment there is.
+    /// To the first tick.
     Start,
-    /// To the last moment there is.
+    /// To the last tick.
     End,
 }
 
@@ -101,11 +101,11 @@ pub enum Action {
     Back,
     /// Open what is under the cursor.
     Open,
-    /// One pane over the whole screen, or all of them.
+    /// Zoom the pane, or show all.
     Zoom,
     /// Focus the next part of the screen.
     FocusNext,
-    /// Focus the part before.
+    /// Focus the previous part of the screen.
     FocusPrevious,
     /// Focus the findings.
     FocusFindings,
@@ -115,7 +115,7 @@ pub enum Action {
     Move(Step),
     /// Sort by the next column.
     SortNext,
-    /// Turn the order around.
+    /// Reverse the sort order.
     SortReverse,
     /// Type a filter.
     Filter,
@@ -123,15 +123,15 @@ pub enum Action {
     Columns,
     /// Show or hide the column under the cursor.
     ToggleColumn,
-    /// Stop the screen, or go on; play or pause what is past.
+    /// Pause or resume the display; play or pause the past.
     Freeze,
-    /// Play what is past faster.
+    /// Play the past faster.
     Faster,
-    /// Play what is past slower.
+    /// Play the past slower.
     Slower,
     /// Type a time to go to.
     Goto,
-    /// Go through time.
+    /// Move in time.
     Time(TimeStep),
     /// Back to now.
     Live,
@@ -145,13 +145,13 @@ pub enum Action {
     Record,
     /// Put a mark into the recording.
     Mark,
-    /// Stop this program as the shell's Ctrl-Z does.
+    /// Suspend, as Ctrl-Z in a shell does.
     Suspend,
-    /// Draw everything anew.
+    /// Redraw.
     Repaint,
 }
 
-/// What an action asks of the world outside the view.
+/// What an action asks for outside the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Leave the program.
@@ -171,10 +171,10 @@ pub enum Effect {
     Record,
     /// Put a mark into the recording.
     Mark,
-    /// Stop this program.
+    /// Suspend.
     Suspend,
-    /// Draw everything anew.
+    /// Redraw.
     Repaint,
-    /// Go to a place of the recording that is not in memory.
+    /// Seek to a part of the recording that is not in memory.
     Seek(Goal),
 }

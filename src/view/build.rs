@@ -1,5 +1,5 @@
-//! `build`: from the run and what the user chose to the screen. Only what is visible is built:
-//! the cost does not depend on how the rest of 100k sockets look.
+//! `build` makes the screen from the run and what the user chose. Only what is visible is built, so
+//! the cost does not depend on the other 100k sockets.
 
 use std::borrow::Cow;
 
@@ -56,16 +56,16 @@ pub fn build(a: &Analysis, v: &ViewState, size: Size) -> Vm {
     vm
 }
 
-/// The moment that is shown, as panes look at it.
+/// The moment that is shown, as panes see it.
 #[must_use]
 pub fn shown<'a>(a: &'a Analysis, v: &'a ViewState) -> Option<Cx<'a>> {
     let latest = a.latest()?.tick.seq;
-    // A moment that fell out of memory: the oldest one is the nearest.
+    // It is no longer in memory: the oldest one is the nearest.
     let oldest = a.oldest()?.tick.seq;
     Cx::at(a, v.shown(latest).max(oldest), &v.tz)
 }
 
-/// The moment whose order is kept, while a pane's order stands still.
+/// The moment whose order is kept while a pane's order is held.
 #[must_use]
 pub fn held<'a>(a: &'a Analysis, v: &'a ViewState, st: &PaneState) -> Option<Cx<'a>> {
     let hold = st.hold?;

@@ -85,7 +85,7 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
     line.right(format!("{clock} "), Tone::Plain)
 }
 
-/// `REC 1.2M 3ms`: what the recording holds, and how long the disk takes for a tick.
+/// `REC 1.2M 3ms`: size of the recording, and how long the disk takes for a tick.
 fn rec_text(rec: &Rec) -> (String, Tone) {
     let size = units::bytes(rec.size as f64);
     let latency = units::duration(rec.latency);
@@ -99,7 +99,7 @@ fn rec_text(rec: &Rec) -> (String, Tone) {
     }
 }
 
-/// `LIVE 1s`, `FROZEN 12s behind`: which moment is shown.
+/// `LIVE 1s`, `FROZEN 12s behind`: which time is shown.
 fn mode_text(a: &Analysis, v: &ViewState) -> (String, Tone) {
     let behind = |seq: Seq| -> String {
         let shown = a.at(seq).map(|m| m.tick.mono);
@@ -144,7 +144,7 @@ const SPANS: [u64; 10] = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 86_4
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Slot {
-    /// No tick: before the start, or a hole.
+    /// No tick: before the start, or a gap.
     Gap,
     Quiet,
     Lasting(Severity),
@@ -155,7 +155,7 @@ pub(super) enum Slot {
     Mark,
 }
 
-/// The timeline: what was found when, and where we are.
+/// The timeline: findings over time, and the current position.
 pub(super) fn timeline(a: &Analysis, cx: &Cx<'_>, v: &ViewState, w: u16) -> Line {
     if let Some(line) = scrub::line(a, cx, v, w) {
         return line;
@@ -220,7 +220,7 @@ fn slots(a: &Analysis, cx: &Cx<'_>, b: &Buckets) -> Vec<Slot> {
             (old, None) => old,
         };
     }
-    // A bucket shorter than the distance of two ticks is not a hole.
+    // A bucket shorter than the sampling interval is not a gap.
     let interval = a.host().interval;
     if b.len < interval * 2 {
         for i in 1..slots.len() {
@@ -315,7 +315,7 @@ fn quiet_line(cx: &Cx<'_>, w: u16) -> Line {
     let coverage = crate::metrics::coverage::coverage(&cx.now.tick.health);
     let blind = blind::blind_spots(&coverage);
     let clear = match blind.len() {
-        // On a narrow screen first of all that something is left out.
+        // A narrow screen must say first that something is left out.
         n if n > 0 && w < 60 => {
             format!(" no findings, {n} unread: {}", blind::clause(&blind, blind::SHOWN))
         }
@@ -328,12 +328,12 @@ fn quiet_line(cx: &Cx<'_>, w: u16) -> Line {
     let seen = cx.analysis.history().first().map_or(cx.mono(), |m| m.tick.mono);
     let mut more = vec![format!("  watched for {}", units::age(cx.mono().since(seen)))];
     if let Some(last) = cx.now.findings.cleared.first() {
-        more.push(format!("  last: {} until {}", last.rule, cx.clock(last.last_seen)));
+        more.push(format!("  last: {}, ended {}", last.rule, cx.clock(last.last_seen)));
     }
     let rules = cx.now.findings.not_judged.iter().map(|n| n.rule);
     let n = rules.collect::<std::collections::BTreeSet<_>>().len();
     let right = format!("{n} rules lack an input ");
-    // What an all-clear leaves out takes the room that it needs from the rest.
+    // What an all-clear leaves out has priority over the rest of the line.
     for text in more {
         if blind.is_empty() || line.width() + text::width(&text) < usize::from(w) {
             line.add(text, Tone::Dim);
@@ -470,7 +470,7 @@ pub(super) fn footer(vm: &mut Vm, v: &ViewState, area: Area) {
     let width = |h: &[(String, &str)]| -> usize {
         line.width() + h.iter().map(|(k, w)| text::width(k) + w.len() + 3).sum::<usize>()
     };
-    // Whatever the size, the way out stays.
+    // The key to leave is shown at any size.
     while width(&hints) > usize::from(area.w) && hints.len() > 1 {
         let quit = hints.len() - 1;
         hints.remove(quit - usize::from(hints[quit].1 == "quit"));

@@ -1,4 +1,4 @@
-//! A click: selects the row, finding or pane under it; on what is selected already, opens it.
+//! A click selects the row, finding or pane under it, or opens it if it is already selected.
 
 use super::action::{Action, Effect};
 use super::build::{held, shown};

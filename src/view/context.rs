@@ -1,5 +1,5 @@
-//! `Cx`: one moment as panes look at it. A collector that is late leaves its last sample
-//! standing, with its age; what is off says why.
+//! `Cx`: one moment as panes see it. While a collector is late, its last sample stays, with its
+//! age; a collector that is off says why.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::sample::tick::HealthState;
 use crate::sample::time::{MonoNs, Seq, WallNs};
 use crate::sample::{CollectorId, Shared};
 
-/// How many ticks back a missing sample is looked for.
+/// How many ticks to look back for a missing sample.
 const LOOK_BACK: usize = 20;
 
 /// A value with the time that it stands for.
@@ -51,7 +51,7 @@ impl Marks {
             m.tasks.extend(f.fire.tasks.iter().map(|t| (*t, s)));
             match &f.subject {
                 Subject::Disk { dev, .. } => m.disks.push((*dev, s)),
-                // Who waits for a CPU is a thread; what the CPU does may be fine.
+                // It is a thread that waits for a CPU; what the CPU does may be fine.
                 Subject::Cpu { .. } if f.fire.aspect == Aspect::RunQueue => {}
                 Subject::Cpu { cpu } => m.cpus.push((*cpu, s)),
                 Subject::Task { task, .. } => m.tasks.push((*task, s)),
@@ -100,7 +100,7 @@ fn worst<T: PartialEq + Copy>(list: &[(T, Severity)], id: T) -> Option<Severity>
     list.iter().filter(|(i, _)| *i == id).map(|(_, s)| *s).max()
 }
 
-/// One moment as panes look at it.
+/// One moment as panes see it.
 pub struct Cx<'a> {
     /// The run.
     pub analysis: &'a Analysis,
@@ -128,9 +128,9 @@ pub struct Cx<'a> {
     pub net_bpf: Option<Dated<&'a NetFigures>>,
     /// Network events of the last minutes.
     pub events: Option<Dated<&'a [Arc<EventRow>]>>,
-    /// What findings point at.
+    /// Marks from findings.
     pub marks: Marks,
-    /// For times of day.
+    /// Time zone for times of day.
     pub tz: &'a TimeZone,
 }
 
@@ -152,8 +152,7 @@ impl<'a> Cx<'a> {
                 tables.push(t);
             }
         }
-        // The youngest figures; what their sample says about its time is gone with the sample
-        // in moments that were thinned.
+        // The latest figures. The time of their sample is gone with the sample in thinned moments.
         macro_rules! dated {
             ($sample:ident, $figures:ident, |$f:ident| $value:expr) => {
                 back().find_map(|m| {
@@ -190,7 +189,7 @@ impl<'a> Cx<'a> {
         self.now.tick.mono
     }
 
-    /// Why a collector gives nothing, for people; `None` when nothing is known against it.
+    /// Why a collector has no data, as text; `None` if there is no known reason.
     #[must_use]
     pub fn why_missing(&self, id: CollectorId) -> Option<String> {
         let h = self.now.tick.health.iter().find(|h| h.id == id)?;
@@ -205,8 +204,8 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// The same for a pane that has nothing to show. A recording by another version may hold
-    /// nothing of a collector at all.
+    /// The same for a pane that has nothing to show. A recording by another version may have no
+    /// data of a collector at all.
     #[must_use]
     pub fn why_empty(&self, id: CollectorId) -> String {
         let health = &self.now.tick.health;
@@ -216,7 +215,7 @@ impl<'a> Cx<'a> {
         self.why_missing(id).unwrap_or_else(|| "collecting".to_owned())
     }
 
-    /// `no eBPF: no CAP_BPF (run as root)`: why a better source is not there.
+    /// `no eBPF: no CAP_BPF (run as root)`: why a better source is missing.
     #[must_use]
     pub fn no_ebpf(&self, id: CollectorId) -> Option<String> {
         let why = self.why_missing(id)?;
@@ -242,7 +241,7 @@ impl<'a> Cx<'a> {
         (format!("{source}{state} {:.1}s", age.as_secs_f64().min(999.0)), stale)
     }
 
-    /// Path of a cgroup of the cpu controller's hierarchy, where a walk found it lately.
+    /// Path of a cgroup in the cpu controller's hierarchy, if a recent walk found it.
     #[must_use]
     pub fn cgroup_path(&self, id: CgroupId) -> Option<&'a str> {
         // The root of every hierarchy is number 1; walks leave it out.
@@ -251,7 +250,7 @@ impl<'a> Cx<'a> {
         }
         let back = self.analysis.history().back_from(self.now.tick.seq).take(LOOK_BACK);
         let groups = back.filter_map(|m| m.derived.cgroups.as_ref()).flat_map(|g| g.iter());
-        // Inodes of other v1 hierarchies may be the same number.
+        // In other v1 hierarchies the same inode number may be another cgroup.
         let mut same = groups.filter(|g| g.id == id && g.cpu.is_some());
         same.next().map(|g| &*g.path)
     }

@@ -23,7 +23,7 @@ enum Op {
 enum Test {
     /// Occurs in the row's text; lower case.
     Word(String),
-    /// A column compares so.
+    /// A comparison on a column.
     Field { column: usize, op: Op, text: String, number: Option<f64> },
 }
 
@@ -138,7 +138,7 @@ fn compare(v: &Value, op: Op, text: &str, number: Option<f64>) -> bool {
                 Op::Le => s.as_str() <= text,
             }
         }
-        // What is not known is neither above nor below anything.
+        // An unknown value is neither above nor below anything.
         Value::Unknown | Value::Empty => op == Op::Ne,
     }
 }
@@ -161,7 +161,7 @@ fn split(word: &str) -> Option<(&str, Op, &str)> {
     (!field.is_empty() && !value.is_empty()).then_some((field, *op, value))
 }
 
-/// `10.0.3.7:3306` and `::1` are text to look for, `foo:1` a field that does not exist.
+/// `10.0.3.7:3306` and `::1` are text to search for, `foo:1` is a field that does not exist.
 fn is_field(s: &str) -> bool {
     s.starts_with(|c: char| c.is_ascii_alphabetic())
         && s.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/' | '%'))

@@ -1,11 +1,11 @@
-//! Editing a line: the keys of a shell.
+//! Line editing with the keys of a shell.
 
 use super::action::Key;
 use super::state::Input;
 use crate::text::is_plain;
 
 impl Input {
-    /// A key was pressed; true when the line is another one now. Takes `max` characters.
+    /// Handles a key; true if the line changed. A line holds at most `max` characters.
     pub(super) fn edit(&mut self, key: Key, max: usize) -> bool {
         let before = self.text.len();
         match key {
@@ -34,8 +34,8 @@ impl Input {
         self.text.len() != before
     }
 
-    /// Puts in pasted text as one line, where the cursor is: what ends or indents a line becomes
-    /// a space, what a terminal would obey is left out. The line takes `max` characters.
+    /// Inserts pasted text at the cursor as one line: line ends and tabs become spaces, control
+    /// characters are left out. A line holds at most `max` characters.
     pub(super) fn paste(&mut self, text: &str, max: usize) {
         let lines = text.split(['\r', '\n', '\t']).map(str::trim).filter(|l| !l.is_empty());
         let line = lines.collect::<Vec<_>>().join(" ");

@@ -29,9 +29,9 @@ pub struct Binding {
     pub action: Action,
     /// Heading in the help.
     pub group: &'static str,
-    /// What it does, one line.
+    /// What it does, in one line.
     pub help: &'static str,
-    /// Word in the footer and its rank (0 comes first); rows in a row with the same word are
+    /// Word in the footer and its rank (0 comes first); adjacent rows with the same word are
     /// joined.
     pub hint: Option<(u8, &'static str)>,
     /// When the footer offers it.
@@ -129,7 +129,7 @@ pub const KEYMAP: &[Binding] = &[
     bind(&[Ctrl('u')], Action::Move(Step::HalfUp), "Cursor", "half a page up"),
     bind(&[PageDown, Ctrl('f')], Action::Move(Step::PageDown), "Cursor", "a page down"),
     bind(&[PageUp, Ctrl('b')], Action::Move(Step::PageUp), "Cursor", "a page up"),
-    bind(&[Char('g')], Action::Move(Step::First), "Cursor", "first row: follow the worst"),
+    bind(&[Char('g')], Action::Move(Step::First), "Cursor", "first row, and stay on the worst"),
     bind(&[Char('G')], Action::Move(Step::Last), "Cursor", "last row"),
     bind(&[Char('/')], Action::Filter, "Rows", "filter: words, and fields as in rto>1s dport:443")
         .hint(3, "filter")

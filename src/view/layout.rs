@@ -1,5 +1,5 @@
-//! Where things are: from the size of the terminal and what the user chose. `build` draws by
-//! it, `update` pages by it.
+//! The layout, from the size of the terminal and what the user chose. `build` draws by it, `update`
+//! pages by it.
 
 use super::panes::PANES;
 use super::state::{Focus, Layout, PaneId, ViewState};
@@ -43,7 +43,7 @@ pub struct Places {
 pub enum FindingsTitle {
     /// Yes.
     Line,
-    /// No room.
+    /// No space for it.
     #[default]
     None,
 }
@@ -103,7 +103,7 @@ pub fn places(size: Size, v: &ViewState, findings: usize) -> Places {
     out
 }
 
-/// The pane that keys go to, or went to last.
+/// The pane that has, or last had, the focus.
 #[must_use]
 pub fn focused_pane(v: &ViewState) -> PaneId {
     match v.focus {
@@ -115,7 +115,8 @@ pub fn focused_pane(v: &ViewState) -> PaneId {
 /// Panes that the overview shows together, in the order of the registry.
 const QUADRANTS: usize = 4;
 
-/// Whether a pane is part of the overview. The others take the screen while they have the focus.
+/// Whether a pane is part of the overview. The others take the whole screen while they have the
+/// focus.
 #[must_use]
 pub fn in_overview(id: PaneId) -> bool {
     PANES.iter().take(QUADRANTS).any(|p| p.id() == id)

@@ -1,4 +1,4 @@
-//! The screen as data: from a run and what the user chose to rectangles with lines. Pure: no
+//! The screen as data: turns a run and what the user chose into rectangles with lines. Pure: no
 //! terminal, no clock, no files, no environment.
 //!
 //! `update` turns keys into a new [`state::ViewState`]; [`build::build`] turns it into a

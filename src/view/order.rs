@@ -1,4 +1,4 @@
-//! Order of rows: only the rows that are shown are put in order, whatever the number of rows.
+//! Order of rows: only the rows that are shown are sorted, however many there are.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! What lies over the panes: the keys and the column chooser. Both derive from tables.
+//! Overlays: the keys and the column chooser. Both derive from tables.
 
 use super::keymap::{self, GROUPS, KEYMAP};
 use super::panes;
@@ -50,7 +50,7 @@ pub fn help_lines() -> Vec<Line> {
         ("!!", "critical: work is stuck or lost", Tone::Crit),
         ("!", "warning: work is slower than it should be", Tone::Warn),
         ("-", "worth knowing", Tone::Info),
-        ("n/a", "not measured here; 0 means measured, and zero", Tone::Dim),
+        ("n/a", "not measured; 0 means measured and zero", Tone::Dim),
         ("####", "the number does not fit", Tone::Dim),
     ] {
         out.push(Line::of(format!("   {mark:<16} "), tone).with(what, Tone::Plain));
@@ -61,7 +61,7 @@ pub fn help_lines() -> Vec<Line> {
 fn boxed(vm: &mut Vm, size: Size, title: &'static str, lines: Vec<Line>, scroll: usize, w: u16) {
     let w = w.min(size.w);
     let want = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
-    // The footer below says how to leave.
+    // The footer shows how to leave.
     let h = want.min(size.h.saturating_sub(1).max(1));
     let area = Area::new((size.w - w) / 2, (size.h - h) / 2, w, h);
     vm.nodes.push((area, Node::Clear));

@@ -1,5 +1,5 @@
-//! The timeline of a recording: all of it, with what was found, marked and lost, and where
-//! we are. Drawn from what the recording says about itself; no tick is read for it.
+//! The timeline of a whole recording: findings, marks, lost ticks, and the current position. Drawn
+//! from the recording's index; no tick is read for it.
 
 use super::chrome::Slot;
 use super::context::{Cx, clock_minutes};
@@ -88,7 +88,7 @@ fn slots(a: &Analysis, o: &Outline, scale: &Scale) -> Vec<Slot> {
             *s = f(*s);
         }
     };
-    // A pause between two groups that is longer than ticks are apart is a hole.
+    // A pause between two groups that is longer than the sampling interval is a gap.
     for (i, s) in o.stretches.iter().enumerate() {
         let apart = (s.to - s.from) / i64::try_from(s.ticks.max(2) - 1).unwrap_or(1);
         let apart = apart.max(s.step);
@@ -104,7 +104,7 @@ fn slots(a: &Analysis, o: &Outline, scale: &Scale) -> Vec<Slot> {
         set(from, to, &|old| lasting(old, severity));
     }
     for (seq, f) in a.findings() {
-        // What has no index yet was not noted.
+        // A part without an index yet has no entry.
         let noted = o.stretch(seq.0).is_some_and(|s| s.noted);
         if let (Some(worst), Some(at), false) = (f.worst(), place(seq.0), noted) {
             set(at, at, &|old| lasting(old, worst));

@@ -73,8 +73,8 @@ pub fn maxima(
     out
 }
 
-/// Eighths for a chart from 0 to `top`. What was measured is at least one eighth high: a
-/// measured zero is not a hole.
+/// Eighths for a chart from 0 to `top`. What was measured is at least one eighth high: a measured
+/// zero is not a gap.
 #[must_use]
 pub fn levels(values: &[Option<f64>], top: f64) -> Vec<Option<u8>> {
     let top = if top > 0.0 { top } else { 1.0 };
@@ -87,8 +87,8 @@ pub fn greatest(values: &[Option<f64>]) -> Option<f64> {
     values.iter().flatten().copied().reduce(f64::max)
 }
 
-/// A chart of one figure over the last minute or more, scaled to its own maximum but to `floor`
-/// at least, that noise does not look like a peak. Returns the levels and the real maximum.
+/// A chart of one figure over the last minute or more, scaled to its own maximum but to at least
+/// `floor`, so that noise does not look like a peak. Returns the levels and the real maximum.
 pub fn spark(
     cx: &Cx<'_>,
     n: usize,
@@ -128,7 +128,7 @@ pub fn fold_hist(h: &Hist, rows: &mut LatencyRows) {
     }
 }
 
-/// A shade for a part of a column: a single one among thousands shows too.
+/// A shade for a part of a column: even one among thousands shows.
 #[must_use]
 pub fn shade(part: u64, whole: u64) -> u8 {
     if part == 0 || whole == 0 {
@@ -142,8 +142,8 @@ pub fn shade(part: u64, whole: u64) -> u8 {
     }
 }
 
-/// Label and shades of each of the `rows` lines of a heat map, longest latency on top. What is
-/// longer than the lines reach does not exist; what is shorter is in the lowest.
+/// Label and shades of each of the `rows` lines of a heat map, longest latency on top. Nothing is
+/// longer than the top line covers; the lowest line includes everything shorter.
 #[must_use]
 pub fn heat(columns: &[LatencyRows], rows: usize) -> Vec<(String, Vec<u8>)> {
     if rows == 0 {
@@ -156,7 +156,7 @@ pub fn heat(columns: &[LatencyRows], rows: usize) -> Vec<(String, Vec<u8>)> {
     (bottom..=top)
         .rev()
         .map(|row| {
-            // The lowest row shown takes in all that is shorter.
+            // The lowest row shown includes everything shorter.
             let from = if row == bottom { 0 } else { row };
             let label = if row + 1 == WAIT_ROWS {
                 format!(">{}", units::secs(wait_row_top(row.saturating_sub(1))))
@@ -170,7 +170,7 @@ pub fn heat(columns: &[LatencyRows], rows: usize) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// Waits of one tick: how many began after a wait of which length.
+/// Waits of one tick, by length.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waits {
     /// By wait.
@@ -249,7 +249,7 @@ pub struct WaitLog {
 }
 
 impl WaitLog {
-    /// Takes in the newest moment; forgets those before `oldest`.
+    /// Adds the newest moment; drops those before `oldest`.
     pub fn push(&mut self, m: &MomentView<'_>, oldest: Option<Seq>) {
         if self.ticks.back().is_some_and(|t| t.0 >= m.tick.seq) {
             return;
@@ -261,7 +261,7 @@ impl WaitLog {
             self.ticks.pop_front();
         }
     }
-    /// Takes in all that is in memory, instead of what was.
+    /// Rebuilds from everything in memory.
     pub fn rebuild(&mut self, history: &History) {
         self.ticks.clear();
         for m in history.iter() {
@@ -270,7 +270,7 @@ impl WaitLog {
             }
         }
     }
-    /// Ticks up to `seq`, youngest first.
+    /// Ticks up to `seq`, newest first.
     pub fn back_from(&self, seq: Seq) -> impl Iterator<Item = (MonoNs, &Waits)> {
         self.ticks.iter().rev().skip_while(move |t| t.0 > seq).map(|t| (t.1, &t.2))
     }

@@ -30,7 +30,7 @@ pub enum PaneId {
 /// Identity of a row: the cursor follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RowKey {
-    /// A socket; the second part tells sockets without a cookie apart.
+    /// A socket; the second part distinguishes sockets without a cookie.
     Socket(SockId, u64),
     /// A disk.
     Disk(DiskId),
@@ -96,7 +96,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// Turned around?
+    /// Reversed?
     #[must_use]
     pub fn reversed(self) -> bool {
         match self {
@@ -105,7 +105,7 @@ impl Sort {
             | Self::Column { reverse, .. } => reverse,
         }
     }
-    /// Turned around.
+    /// Reversed.
     #[must_use]
     pub fn turned(self) -> Self {
         match self {
@@ -116,17 +116,17 @@ impl Sort {
     }
 }
 
-/// Where the cursor of a list stands.
+/// Position of a list's cursor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cursor {
-    /// On the first row, whichever that is.
+    /// On the first row, whatever it is.
     #[default]
     Top,
-    /// On this row, wherever it goes.
+    /// On this row, wherever it moves.
     On {
         /// The row.
         key: RowKey,
-        /// Its place when the cursor last moved, in case it vanishes.
+        /// Its position when the cursor last moved, in case it disappears.
         place: usize,
     },
 }
@@ -142,17 +142,17 @@ impl Cursor {
     }
 }
 
-/// The order stands still for a moment after the cursor moved, so that the next key press hits
-/// what the user saw.
+/// The order is held briefly after the cursor moved, so that the next key press hits what the user
+/// saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SortHold {
-    /// Rows stand in the order of this moment ...
+    /// Rows keep the order of this moment ...
     pub seq: Seq,
     /// ... until this time of the newest tick.
     pub until: MonoNs,
 }
 
-/// How long the order stands still.
+/// How long the order is held.
 pub const SORT_HOLD: Duration = Duration::from_secs(3);
 
 /// What the user chose for one pane.
@@ -166,16 +166,16 @@ pub struct PaneState {
     pub top: usize,
     /// Order.
     pub sort: Sort,
-    /// Order stands still.
+    /// The order is held.
     pub hold: Option<SortHold>,
     /// Which rows.
     pub filter: Filter,
-    /// Columns that were chosen or dropped by hand.
+    /// Columns that the user chose or dropped.
     pub columns: BTreeMap<&'static str, bool>,
 }
 
 impl PaneState {
-    /// A pane as it starts.
+    /// A pane in its initial state.
     #[must_use]
     pub fn new(id: PaneId) -> Self {
         let sort = match id {
@@ -278,12 +278,12 @@ pub enum Mode {
     },
 }
 
-/// How what is past is played.
+/// How the past is played.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Play {
     /// It runs.
     pub on: bool,
-    /// So many times as fast as it was.
+    /// Multiple of real time.
     pub speed: f64,
 }
 
@@ -299,14 +299,14 @@ impl Default for Play {
 /// How the link to the terminal does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Link {
-    /// Frames go out at once.
+    /// Frames go out immediately.
     #[default]
     Fast,
-    /// Frames took long; they are drawn more rarely.
+    /// Frames are slow to leave, so they are drawn less often.
     Slow,
 }
 
-/// What the source does.
+/// State of the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Flow {
     /// Ticks arrive.
@@ -327,14 +327,14 @@ pub struct Notice {
     pub until: MonoNs,
 }
 
-/// The recording that is being made, for the header.
+/// The recording in progress, for the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rec {
     /// Bytes of the file.
     pub size: u64,
-    /// How long the last tick took to write, or the one under way has taken so far.
+    /// How long the last tick took to write, or the current one has taken so far.
     pub latency: Duration,
-    /// How it does.
+    /// Its state.
     pub state: RecState,
 }
 
@@ -343,7 +343,7 @@ pub struct Rec {
 pub enum RecState {
     /// Writes.
     Ok,
-    /// The disk is slower than the ticks come: so many ticks were left out.
+    /// The disk is too slow: this many ticks were dropped.
     Behind(u64),
     /// Cannot write now, and why.
     Paused(String),
@@ -360,7 +360,7 @@ pub struct ViewState {
     pub layout: Layout,
     /// Which moment is shown.
     pub when: When,
-    /// How what is past is played.
+    /// How the past is played.
     pub play: Play,
     /// What there is beyond memory.
     pub timeline: Timeline,
@@ -378,7 +378,7 @@ pub struct ViewState {
     pub link: Link,
     /// Source.
     pub flow: Flow,
-    /// The recording that is being made.
+    /// The recording in progress.
     pub rec: Option<Rec>,
     /// For times of day.
     pub tz: TimeZone,
@@ -393,7 +393,7 @@ impl Default for ViewState {
 }
 
 impl ViewState {
-    /// As the program starts.
+    /// The initial state.
     #[must_use]
     pub fn new(tz: TimeZone) -> Self {
         Self {

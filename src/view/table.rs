@@ -20,7 +20,7 @@ pub enum Value {
     Text(Cow<'static, str>),
     /// Not measured.
     Unknown,
-    /// Makes no sense for this row.
+    /// Does not apply to this row.
     Empty,
 }
 
@@ -40,7 +40,7 @@ impl Value {
         Self::Text(Cow::Owned(text::clean(s).into_owned()))
     }
 
-    /// Unknown values stand behind known ones, cells without a meaning behind both.
+    /// Unknown values sort after known ones, cells that do not apply after both.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Self::Num(_) | Self::Text(_) => 0,
@@ -87,7 +87,7 @@ pub enum First {
 pub enum Cell {
     /// Text in a tone.
     Text(Cow<'static, str>, Tone),
-    /// A small chart: as many columns as the cell is wide, youngest at the right.
+    /// A small chart, as wide as the cell, newest at the right.
     Spark(Vec<Option<u8>>, Tone),
 }
 
@@ -95,7 +95,7 @@ pub enum Cell {
 pub struct Column<R> {
     /// Its name everywhere: head of the column, chooser, field of the filter.
     pub key: &'static str,
-    /// What a filter may call it as well: the name in `ss`.
+    /// Another name for filters: the one in `ss`.
     pub also: &'static str,
     /// One line of help.
     pub help: &'static str,
@@ -111,7 +111,7 @@ pub struct Column<R> {
     pub first: First,
     /// What it says.
     pub value: fn(&Cx<'_>, R) -> Value,
-    /// How it is written, when that differs from the unit's way. Gets the width.
+    /// How it is written, if not the way of its unit. Gets the width.
     pub cell: Option<fn(&Cx<'_>, R, u16) -> Cell>,
 }
 
@@ -182,7 +182,7 @@ impl<R> Column<R> {
     }
 }
 
-/// What the chooser, the sorting keys and the filter need to know of a column.
+/// What the chooser, the sorting keys and the filter need to know about a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnInfo {
     /// As in [`Column`].
@@ -224,15 +224,15 @@ pub trait Table: Sync {
     fn key(&self, cx: &Cx<'_>, row: Self::Row) -> RowKey;
     /// The mark that findings put on a row.
     fn mark(&self, cx: &Cx<'_>, row: Self::Row) -> Option<Severity>;
-    /// Score of the order `trouble`; more comes first.
+    /// Score of the order `trouble`; the highest comes first.
     fn trouble(&self, cx: &Cx<'_>, row: Self::Row) -> f64;
     /// Order of rows that are equal otherwise; `None` for the pane's own order. It must not
     /// change from tick to tick, or equal rows change places.
     fn tie(&self, _cx: &Cx<'_>, _row: Self::Row) -> Option<u64> {
         None
     }
-    /// Whether a column has anything to say in this moment: one that depends on a source that
-    /// is off gives its room to others.
+    /// Whether a column has anything to show now: one that depends on a source that is off gives
+    /// its space to others.
     fn offers(&self, _cx: &Cx<'_>, _column: &'static str) -> bool {
         true
     }
@@ -240,8 +240,8 @@ pub trait Table: Sync {
     fn search(&self, cx: &Cx<'_>, row: Self::Row, out: &mut String);
 }
 
-/// Which columns fit, and how wide each becomes. A column that nobody chose is left out unless
-/// `offers` it.
+/// Which columns fit, and how wide each is. A column that the user did not choose is left out
+/// unless the table `offers` it.
 #[must_use]
 pub fn fit<R>(
     columns: &[Column<R>],
@@ -285,7 +285,7 @@ pub fn fit<R>(
     shown.sort_unstable();
     let mut left = room.saturating_sub(need(&shown));
     let mut widths: Vec<(usize, u16)> = shown.iter().map(|i| (*i, columns[*i].width)).collect();
-    // What is left goes one by one to the columns that can use it.
+    // The rest goes one by one to the columns that can use it.
     while left > 0 {
         let before = left;
         for (i, w) in &mut widths {

@@ -1,8 +1,7 @@
-//! Text that fits: names from the kernel made harmless, measured in columns, cut between
-//! graphemes.
+//! Makes names from the kernel harmless, measures them in columns, cuts them between graphemes.
 //!
-//! A process may call itself `\x1b[2J`, a right-to-left override or two columns per letter.
-//! Nothing reaches a cell that did not pass [`clean`].
+//! A process may call itself `\x1b[2J`, contain a right-to-left override, or take two columns per
+//! letter. Nothing reaches a cell without passing [`clean`].
 
 use std::borrow::Cow;
 
@@ -11,9 +10,9 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::text::{REPLACEMENT, sanitize};
 
-/// Stands for what was cut off.
+/// Shown in place of what was cut off.
 pub const ELLIPSIS: char = '…';
-/// Longest name that is looked at, bytes: paths from the kernel are at most 4096.
+/// Longest name that is processed, bytes: paths from the kernel are at most 4096.
 const MAX_NAME: usize = 4096;
 /// Most code points of one grapheme; more is an attack on the terminal's renderer.
 const MAX_MARKS: usize = 8;

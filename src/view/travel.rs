@@ -31,7 +31,7 @@ pub(super) fn travel(v: &mut ViewState, a: &Analysis, step: TimeStep) -> Option<
             let ns = i64::from(s) * 1_000_000_000;
             let effect = away(v, a, (here, first, latest), ns);
             if s < 0 && effect.is_none() && here == first && first < latest {
-                notify(v, a, "oldest moment in memory");
+                notify(v, a, "start of memory");
             }
             effect
         }
@@ -50,7 +50,7 @@ pub(super) fn travel(v: &mut ViewState, a: &Analysis, step: TimeStep) -> Option<
     }
 }
 
-/// Shows a moment that is in memory.
+/// Shows a moment in memory.
 pub(super) fn show(v: &mut ViewState, a: &Analysis, seq: Seq) -> Option<Effect> {
     let latest = a.latest()?.tick.seq;
     v.when = if seq >= latest { When::Live } else { When::Rewound(seq) };
@@ -89,7 +89,7 @@ fn tick(
 fn seconds_away(a: &Analysis, here: Seq, first: Seq, ns: i64) -> Option<Seq> {
     let m = a.history().get(here)?;
     let want = MonoNs(m.tick.mono.0.saturating_add_signed(ns));
-    // The last one on this side of it, and the first beyond.
+    // The last one on this side of it, and the first one beyond.
     let mut side = None;
     let mut nearer = |m: &history::Moment, beyond: bool| {
         let off = m.tick.mono.0.abs_diff(want.0);
@@ -105,8 +105,8 @@ fn seconds_away(a: &Analysis, here: Seq, first: Seq, ns: i64) -> Option<Seq> {
     }
 }
 
-/// To where the nearest finding began: in memory as it is judged now, elsewhere as the recorder
-/// saw it.
+/// To the start of the nearest finding: in memory as judged now, elsewhere as the recorder noted
+/// it.
 fn to_finding(v: &mut ViewState, a: &Analysis, here: Seq, back: bool) -> Option<Effect> {
     let near = onset(a, here, back, v.timeline.reaches_back());
     let far = v.timeline.spell(here, back).filter(|s| {
@@ -143,7 +143,7 @@ fn select(v: &mut ViewState, key: FindingKey) {
     }
 }
 
-/// The finding for which the recorder's word was followed, if it is found there.
+/// The finding that the recorder noted, if it is found there.
 pub(super) fn wanted(v: &mut ViewState, a: &Analysis) {
     let Some((rule, subject)) = v.timeline.take_wanted() else { return };
     let Some(now) = a.latest().and_then(|l| a.at(v.shown(l.tick.seq))) else { return };
@@ -165,7 +165,7 @@ fn to_mark(v: &mut ViewState, a: &Analysis, here: Seq, back: bool) -> Option<Eff
     goal(v, a, Goal::Tick(tick))
 }
 
-/// To a time as it was typed.
+/// To a typed time.
 pub(super) fn to_time(
     v: &mut ViewState,
     a: &Analysis,
@@ -214,8 +214,8 @@ fn away(
     }
 }
 
-/// The first tick in memory from `from` on and before `to`; where there is none, the last one
-/// before. So that the clock shows what was typed.
+/// The first tick in memory from `from` on and before `to`; if there is none, the last one before.
+/// This way the clock shows what was typed.
 fn within(a: &Analysis, from: WallNs, to: WallNs) -> Option<Seq> {
     let mut before = None;
     for m in a.findings().filter_map(|(seq, _)| a.history().get(seq)) {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// What a number that was not measured looks like. Not `0`, and not `off`.
+/// Shown for a number that was not measured: neither `0` nor `off`.
 pub const UNKNOWN: &str = "n/a";
 
 /// A plain number: `0`, `3.4`, `41`, `999`, `16.8k`, `2.1M`.

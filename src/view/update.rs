@@ -1,5 +1,5 @@
-//! `update`: what keys and ticks do to the [`ViewState`]. Pure; what must happen outside comes
-//! back as an [`Effect`].
+//! `update`: what keys and ticks do to the [`ViewState`]. Pure; what must happen outside is
+//! returned as an [`Effect`].
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::{detail, keymap, overlay, text, travel};
 use crate::analysis::Analysis;
 use crate::sample::time::Seq;
 
-/// Detail views that can lie over each other.
+/// Maximum number of nested detail views.
 const MAX_DETAILS: usize = 8;
 /// Longest filter, characters.
 const MAX_FILTER: usize = 200;
@@ -46,7 +46,7 @@ pub fn key(v: &mut ViewState, a: &Analysis, size: Size, key: Key) -> Option<Effe
     None
 }
 
-/// The step of the cursor that a key asks for now, if it does.
+/// The cursor step that a key asks for, if any.
 #[must_use]
 pub fn step(v: &ViewState, key: Key) -> Option<Step> {
     match keymap::lookup(&v.mode, key) {
@@ -55,14 +55,14 @@ pub fn step(v: &ViewState, key: Key) -> Option<Step> {
     }
 }
 
-/// The cursor goes so many steps at once: a key that repeats, a wheel that spins.
+/// Moves the cursor by several steps: a key that repeats, a wheel that spins.
 pub fn steps(v: &mut ViewState, a: &Analysis, size: Size, step: Step, times: usize) {
     v.notice = None;
     move_cursor(v, a, size, step, times);
 }
 
-/// Text was pasted: it goes into an open prompt. Anywhere else it is refused, for its letters
-/// would be carried out as keys.
+/// Text was pasted: it goes into an open prompt. Anywhere else it is refused, because its letters
+/// would act as keys.
 pub fn paste(v: &mut ViewState, a: &Analysis, pasted: &Pasted) {
     v.notice = None;
     match &mut v.mode {
@@ -83,7 +83,7 @@ pub fn paste(v: &mut ViewState, a: &Analysis, pasted: &Pasted) {
     }
 }
 
-/// A tick was taken in by `a`.
+/// `a` has taken in a tick.
 pub fn tick(v: &mut ViewState, a: &Analysis) {
     v.flow = Flow::Ticking;
     let Some(latest) = a.latest() else { return };
@@ -98,7 +98,7 @@ pub fn tick(v: &mut ViewState, a: &Analysis) {
             p.hold = None;
         }
     }
-    // The moment on the screen fell out of memory: stay at the oldest one there is.
+    // The moment shown is no longer in memory: stay at the oldest one.
     if let (When::Frozen(s) | When::Rewound(s), Some(oldest)) = (v.when, oldest)
         && s < oldest
     {
@@ -111,11 +111,11 @@ pub fn notify(v: &mut ViewState, a: &Analysis, text: impl Into<String>) {
     v.notice = Some(Notice { text: text.into(), until: chrome::newest(a) + NOTICE });
 }
 
-/// A mark was put into the recording, behind the newest tick.
+/// A mark was added to the recording, after the newest tick.
 pub fn marked(v: &mut ViewState, a: &Analysis, name: &str) {
     let Some(latest) = a.latest() else { return };
     v.timeline.add_mark(latest.tick.seq, name);
-    let past = if v.when == When::Live { "" } else { ": the present, not the moment shown" };
+    let past = if v.when == When::Live { "" } else { ": the current time, not the time shown" };
     let text = format!("marked {} as {name}{past}", clock(latest.tick.wall, &v.tz));
     notify(v, a, text);
 }
@@ -128,7 +128,7 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
         Action::Repaint => return Some(Effect::Repaint),
         Action::Record => return Some(Effect::Record),
         Action::Mark if !v.timeline.has_present() => {
-            notify(v, a, "marks go into a live recording, not into a replayed one");
+            notify(v, a, "marks can be added only to a recording in progress");
         }
         Action::Mark => return Some(Effect::Mark),
         Action::Back => back(v),
@@ -164,7 +164,7 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
         Action::Slower => pace(v, a, 0.5),
         Action::Goto => v.mode = Mode::Goto { input: Input::default() },
         Action::Time(step) => {
-            // Whoever goes tick by tick looks closely: the picture stays until it plays again.
+            // A user who steps by ticks looks closely: the display stays until it plays again.
             if matches!(step, TimeStep::TickBack | TimeStep::TickForward) {
                 v.play.on = false;
             }
@@ -178,7 +178,7 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
     None
 }
 
-/// Stops or goes on. What is past plays from where it is; the present is frozen.
+/// Pauses or resumes. The past plays from where it is; the present is frozen.
 fn freeze(v: &mut ViewState, a: &Analysis) {
     if v.in_past() {
         v.play.on = !v.play.on;
@@ -196,7 +196,7 @@ fn pace(v: &mut ViewState, a: &Analysis, by: f64) {
     notify(v, a, text);
 }
 
-/// Plays one tick on, if it is in memory. At the newest one, live goes on.
+/// Plays the next tick, if it is in memory. At the newest one, live resumes.
 pub fn advance(v: &mut ViewState, a: &Analysis) -> bool {
     let Some(latest) = a.latest() else { return false };
     let Some(next) = a.history().after(v.shown(latest.tick.seq)) else { return false };
@@ -207,7 +207,7 @@ pub fn advance(v: &mut ViewState, a: &Analysis) -> bool {
     true
 }
 
-/// Another part of the recording is in memory now; `at` is to be shown.
+/// Another part of the recording is now in memory; shows `at`.
 pub fn arrived(v: &mut ViewState, a: &Analysis, at: Seq) {
     v.waits.rebuild(a.history());
     for p in &mut v.panes {
@@ -226,7 +226,7 @@ fn back(v: &mut ViewState) {
     }
 }
 
-/// Back to the panes of the overview from one that is not among them.
+/// Back to the overview from a pane that is not part of it.
 fn leave_alone(v: &mut ViewState) {
     if !in_overview(focused_pane(v))
         && let Some(first) = PANES.first()
@@ -285,7 +285,7 @@ fn open(v: &mut ViewState, a: &Analysis, size: Size) {
     let what = {
         let Some(cx) = shown(a, v) else { return };
         match v.details.last() {
-            // From a finding to the first thing that it names.
+            // From a finding to the first thing it names.
             Some(open) => detail::next(&cx, &open.what),
             None => under_cursor(v, &cx, size),
         }
@@ -358,7 +358,7 @@ fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step, times: u
                 st.cursor = cursor;
                 st.top = top;
                 st.hold = match cursor {
-                    // Following the worst row means that the order must move.
+                    // Following the worst row requires that the order can change.
                     Cursor::Top => None,
                     Cursor::On { .. } => Some(SortHold {
                         seq: st.hold.map_or(seq, |h| h.seq),
@@ -388,7 +388,7 @@ fn move_in_pane(
     let rows = pane.list_rows(&p, area.area.inside(area.frame).size());
     let at = match st.cursor {
         Cursor::Top => 0,
-        // A row that is gone leaves the cursor where it was.
+        // If the row is gone, the cursor stays where it was.
         Cursor::On { key, place } => pane.place(&p, key).unwrap_or(place).min(n - 1),
     };
     if step == Step::First {
@@ -400,7 +400,7 @@ fn move_in_pane(
     Some((Cursor::On { key, place }, top))
 }
 
-/// `at` after so many steps in a list of `n`, with pages of `page`.
+/// The position `at` after a step in a list of `n`, with pages of `page`.
 fn stepped(at: usize, step: Step, times: usize, page: usize, n: usize) -> usize {
     let last = n.saturating_sub(1);
     let by = |rows: usize| rows.max(1).saturating_mul(times);

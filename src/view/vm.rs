@@ -78,9 +78,9 @@ pub enum Tone {
     /// Ordinary.
     #[default]
     Plain,
-    /// Of less interest: labels, units, zeros, unknowns.
+    /// Less important: labels, units, zeros, unknowns.
     Dim,
-    /// Of more interest.
+    /// More important.
     Strong,
     /// Titles and what has the focus.
     Accent,
@@ -90,7 +90,7 @@ pub enum Tone {
     Info,
     /// Slower than it should be.
     Warn,
-    /// Stands still or is lost.
+    /// Work has stopped or is lost.
     Crit,
 }
 
@@ -129,7 +129,7 @@ pub enum LineStyle {
     Header,
 }
 
-/// A line: pieces from the left, pieces that stick to the right edge.
+/// A line: pieces from the left, and pieces at the right edge.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
     /// From the left.
@@ -178,8 +178,8 @@ impl Line {
     pub fn width(&self) -> usize {
         self.left.iter().map(Piece::width).sum()
     }
-    /// Leaves out the last parts of the left side until the rest fits into `w` columns: half a
-    /// number is a wrong number. What sticks to the right edge goes before the first part does.
+    /// Drops the last parts of the left side until the rest fits into `w` columns: half a number is
+    /// a wrong number. The right part goes before the first part does.
     #[must_use]
     pub fn whole(mut self, w: u16) -> Self {
         let w = usize::from(w);
@@ -250,9 +250,9 @@ pub struct Vm {
     pub size: Size,
     /// Drawn in this order.
     pub nodes: Vec<(Area, Node)>,
-    /// Where the text cursor stands, while text is typed.
+    /// Position of the text cursor while text is typed.
     pub cursor: Option<(u16, u16)>,
-    /// Sockets on the screen, with their inodes: their detail is worth reading.
+    /// Sockets on the screen, with their inodes, for which details should be read.
     pub visible: Vec<(SockId, u32)>,
 }
 

@@ -63,7 +63,7 @@ fn a_file_size_limit_is_told_by_record() {
     let out = limited("ulimit -f 8", dir.path(), args);
     let says = text(&out.stderr);
     assert_eq!(out.status.code(), Some(3), "{says}");
-    assert!(says.contains("file size limit reached (ulimit -f); the recording pauses"), "{says}");
+    assert!(says.contains("file size limit reached (ulimit -f); recording is paused"), "{says}");
 }
 
 /// It is one of each file: who lets the recorder begin new ones loses nothing.

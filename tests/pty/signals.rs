@@ -75,7 +75,7 @@ fn usr1_is_a_mark() {
     let mut s = Session::spawn(36, 160, &[], cmd);
     s.until("a sample", |s| s.text().contains("netlink"));
     s.signal(Signal::USR1);
-    s.shows("r starts a recording");
+    s.shows("no recording in progress");
     s.keys("r");
     s.shows("REC ");
     s.signal(Signal::USR1);

@@ -39,7 +39,7 @@ fn what_is_no_place_for_a_recording() {
         refused(Path::new("/proc/self/a.stall"), append, "a.stall: ");
     }
     refused(&dir.file("real"), false, "--append");
-    refused(&dir.file("real"), true, "not a recording");
+    refused(&dir.file("real"), true, "not a stallscope recording");
     assert!(!dir.file("victim").exists());
     assert_eq!(std::fs::read_to_string(dir.file("real")).unwrap(), "dear mother");
     refused(Path::new("/dev/full"), false, "No space left");

@@ -19,10 +19,10 @@ fn what_is_no_recording_is_named() {
     assert_eq!(e(b""), "is empty: nothing was recorded");
     assert_eq!(
         e(b"hello world, this is a text file of some length"),
-        "is not a recording of stallscope"
+        "is not a stallscope recording"
     );
-    assert_eq!(e(&[0; 5000]), "is not a recording of stallscope");
-    assert_eq!(e(&zip(b"only zstd")), "is not a recording of stallscope");
+    assert_eq!(e(&[0; 5000]), "is not a stallscope recording");
+    assert_eq!(e(&zip(b"only zstd")), "is not a stallscope recording");
     let (mut bytes, _) = recording(&script(), 1, false);
     assert!(e(&bytes[..70]).contains("nothing was recorded"));
     for b in 0..bytes.len() - 12 {
@@ -221,7 +221,7 @@ fn a_section_comes_once() {
         (key.at, key.features, key.raw) = (h.at, h.features, twice.len() as u32);
         let mut r = open([&bytes[..first], &key.to_bytes(), &zip(&twice)].concat()).unwrap();
         let e = r.tick(0).unwrap_err().to_string();
-        assert!(e.starts_with("a section that comes twice"), "{e}");
+        assert!(e.starts_with("a duplicate section"), "{e}");
     }
 }
 

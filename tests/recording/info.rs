@@ -152,7 +152,10 @@ fn a_pipe_tells_the_same_as_a_file() {
     let (good, _) = recording(&script(), 1, false);
     for (bytes, want) in [
         (&b""[..], "is empty"),
-        (b"#!/bin/sh\necho secret, and enough of it to look like something\n", "not a recording"),
+        (
+            b"#!/bin/sh\necho secret, and enough of it to look like something\n",
+            "not a stallscope recording",
+        ),
         (&good[..40], "ends before its first block"),
     ] {
         for command in ["info", "check"] {
@@ -194,10 +197,10 @@ fn bad_files_get_one_clear_line_and_exit_3() {
     let files = [file(b""), file(b"#!/bin/sh\necho secret\n"), file(&newer)];
     for (path, want) in [
         (files[0].path(), "is empty"),
-        (files[1].path(), "is not a recording"),
+        (files[1].path(), "is not a stallscope recording"),
         (files[2].path(), "has format version 7"),
         (dir.path(), "is a directory"),
-        (fifo.as_path(), "is no regular file"),
+        (fifo.as_path(), "is not a regular file"),
         (&dir.path().join("none"), "No such file"),
     ] {
         let out = info(&[], path);

@@ -156,13 +156,13 @@ fn what_is_no_recording_is_one_clear_line() {
         (write("empty", b""), "is empty"),
         (
             write("text", b"not a recording, but long enough to look like something"),
-            "is not a recording",
+            "is not a stallscope recording",
         ),
         (write("short", &made[..40]), "ends before its first block"),
         (write("newer", &newer), "has format version 9"),
         (dir.path().to_str().unwrap().to_owned(), "is a directory"),
         (dir.path().join("none").to_str().unwrap().to_owned(), "No such file"),
-        ("/dev/null".to_owned(), "is no regular file"),
+        ("/dev/null".to_owned(), "is not a regular file"),
     ];
     for (path, says) in &cases {
         for command in [&["check"][..], &["export", "-o", "/nonexistent/x"]] {

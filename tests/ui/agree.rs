@@ -116,7 +116,7 @@ fn the_path_marks_the_cause_and_not_what_follows_from_it() {
     let mut c = real(silent_peer, BIG, LONG);
     let t = c.keys("1<enter>").text();
     assert!(row(&t, " peer ").contains("!! no answer"), "{t}");
-    assert!(row(&t, "TCP timer").contains("15 fired, 1 seen: 1 segment left"), "{t}");
+    assert!(row(&t, "TCP timer").contains("15 fired, 1 seen: 1 segment sent"), "{t}");
     assert!(row(&t, "send buffer").contains("full: the application is blocked"), "{t}");
     for part in ["send buffer", "TCP timer", "route", "qdisc, NIC"] {
         assert!(!row(&t, part).contains(" ! "), "{part}:\n{t}");
@@ -231,7 +231,7 @@ fn a_row_is_as_bad_as_what_is_folded_under_it() {
     // Its own condition is what it is, for programs.
     assert_eq!(stallscope::report::json::finding(&report.findings[0])["severity"], "warn");
     let t = c.keys("f<enter>").text();
-    assert!(t.contains("what makes it crit: by itself it is warn"), "{t}");
+    assert!(t.contains("these raise it to crit; warn on its own"), "{t}");
 }
 
 /// Says that threads wait for cpu1, and that cpu2 has too much to do in softirqs.

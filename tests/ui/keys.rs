@@ -182,7 +182,7 @@ fn marks_of_the_user_are_stops_in_time_and_on_its_line() {
     c.keys("[");
     let second = at(&c);
     update::marked(&mut c.view, &c.analysis, "console 2");
-    assert!(c.text().contains("as console 2: the present, not the moment shown"));
+    assert!(c.text().contains("as console 2: the current time, not the time shown"));
     c.keys("0").ticks(10);
     let text = c.text();
     let line = text.lines().find(|l| l.starts_with(" 14:1") && l.contains('┃')).unwrap();
@@ -506,5 +506,5 @@ fn a_capped_disk_shows_its_limit() {
     assert!(text.contains("no burst: the load began at this rate"));
     // 1800 + 30 * 400 = 13800 is 22% below, 1800 + 50 * 400 = 21800 is 30% above: neither fits.
     assert!(text.contains("nearest tier: cloud SSD of 400 GiB, sold with 13.8k IOPS (+22%)"));
-    assert!(text.contains("each request more in the queue waits"));
+    assert!(text.contains("each extra request in the queue adds"));
 }

@@ -33,7 +33,7 @@ fn only_a_box_that_was_read_as_a_whole_says_no_findings() {
     assert_eq!(line(&part).trim(), says);
     let left = summary(&part.analysis, &TimeZone::UTC);
     assert!(left[0].contains("no findings in what is readable at "), "{left:?}");
-    assert_eq!(left[1], "   not looked at: block latency (eBPF) needs root");
+    assert_eq!(left[1], "   not checked: block latency (eBPF) needs root");
     assert!(part.text().contains("cov 6/7"), "{}", part.text());
 }
 

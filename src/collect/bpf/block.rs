@@ -78,7 +78,7 @@ impl Collector for BlockBpf {
         this.no_splits = if splits {
             extra("block_split", "block_split")
         } else {
-            Some("this kernel's bio tells no disk".to_owned())
+            Some("this kernel's bio does not identify its disk".to_owned())
         };
         this.loaded.attach(&kernel, "block_complete", Hook::Btf("block_rq_complete"))?;
         Ok(this)

@@ -118,7 +118,7 @@ fn enough_files(limit: Option<u64>) -> Result<(), Unavailable> {
     match limit.filter(|n| *n < FILES) {
         None => Ok(()),
         Some(n) => Err(Unavailable::new(
-            format!("only {n} open files allowed: too few for eBPF and all else"),
+            format!("only {n} open files allowed: not enough for eBPF as well"),
             format!("raise the limit of open files (ulimit -n, LimitNOFILE=) to {FILES} or more"),
         )),
     }

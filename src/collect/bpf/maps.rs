@@ -57,7 +57,7 @@ impl<const W: usize> Stripes<W> {
     pub(super) fn new(map: Map, count: usize, mapped: bool) -> io::Result<Self> {
         let source = if mapped {
             let Map::Array(data) = &map else {
-                return Err(io::Error::other("the map is no array"));
+                return Err(io::Error::other("the map is not an array"));
             };
             Source::Mapped { memory: map_words(data, count * W)?, _map: map }
         } else {

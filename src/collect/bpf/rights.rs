@@ -54,7 +54,7 @@ fn refusal(missing: &[&str], lockdown: &str, root: bool) -> Unavailable {
     }
     Unavailable::new(
         "the kernel refuses eBPF although we have the capabilities: seccomp, an LSM or a container",
-        format!("{AS_HOST_ROOT}, outside of the container"),
+        format!("{AS_HOST_ROOT}, outside the container"),
     )
 }
 

@@ -79,7 +79,7 @@ impl Collector for RunqBpf {
                 }
                 // The first tier's reason is the one to act on.
                 Err(b) => Err(Unavailable::new(
-                    format!("{}; nor by wakeups: {}", a.reason, b.reason),
+                    format!("{}; nor from wakeups: {}", a.reason, b.reason),
                     a.remedy,
                 )),
             },
@@ -307,7 +307,7 @@ impl RunqBpf {
             rights::fallback_possible(false);
             return;
         }
-        let why = "the scheduler keeps no stamps (CONFIG_SCHED_INFO is off)";
+        let why = "the scheduler keeps no timestamps (CONFIG_SCHED_INFO is off)";
         let opened = rights::raised(|| {
             load::kernel(&self.host, &self.opts)
                 .and_then(|k| Ok((tier_b()?.load(&k)?, k)))
@@ -324,7 +324,7 @@ impl RunqBpf {
                 self.tier = RunqTier::Wakeup;
                 self.why = Some(why.to_owned());
             }
-            Err(b) => self.why = Some(format!("{why}; nor by wakeups: {}", b.reason)),
+            Err(b) => self.why = Some(format!("{why}; nor from wakeups: {}", b.reason)),
         }
     }
 

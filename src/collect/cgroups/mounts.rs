@@ -49,7 +49,7 @@ impl Hierarchy {
 pub(super) fn hierarchies(host: &HostFs) -> Result<Vec<Hierarchy>, Unavailable> {
     let mounts = host
         .read("proc/self/mountinfo")
-        .map_err(|e| Unavailable::because("/proc/self/mountinfo", &e, "mount /proc of the host"))?;
+        .map_err(|e| Unavailable::because("/proc/self/mountinfo", &e, "mount the host's /proc"))?;
     let own = parse_mountinfo(&mounts);
     if !own.is_empty() {
         return Ok(own);

@@ -96,7 +96,7 @@ impl Collector for DisksCollector {
         let mut stats = HotFile::new(host, DISKSTATS);
         stats
             .read()
-            .map_err(|e| Unavailable::because("/proc/diskstats", &e, "mount /proc of the host"))?;
+            .map_err(|e| Unavailable::because("/proc/diskstats", &e, "mount the host's /proc"))?;
         Ok(Self { host: host.clone(), stats, devices: Vec::new(), bad_rows: 0 })
     }
 
@@ -156,7 +156,7 @@ impl Collector for DisksCollector {
             Signal::ok("disk queue attributes", "sysfs")
         } else {
             let reason = format!("{} of {all} devices have no readable sysfs entry", all - have);
-            let (name, remedy) = ("disk queue attributes", "mount /sys of the host");
+            let (name, remedy) = ("disk queue attributes", "mount the host's /sys");
             if have == 0 {
                 Signal::missing(name, "sysfs", reason, remedy)
             } else {
@@ -170,13 +170,13 @@ impl Collector for DisksCollector {
 impl DisksCollector {
     /// A file without a disk is either that of a box without disks, or covered by another one.
     fn counters(&self) -> Signal {
-        const MOUNT: &str = "mount /proc of the host";
+        const MOUNT: &str = "mount the host's /proc";
         let (name, source) = ("disk counters", "diskstats");
         match (self.devices.is_empty(), self.bad_rows) {
             (false, 0) => Signal::ok(name, source),
             (false, n) => Signal::degraded(name, source, bad_lines(n), MOUNT)
                 .unseen("disk", Extent::AtLeast(1)),
-            (true, 0) => Signal::degraded(name, source, "/proc/diskstats names no disk", MOUNT)
+            (true, 0) => Signal::degraded(name, source, "/proc/diskstats lists no disk", MOUNT)
                 .unseen("disks", Extent::Whole),
             (true, n) => {
                 Signal::degraded(name, source, bad_lines(n), MOUNT).unseen("disks", Extent::Whole)
@@ -187,7 +187,7 @@ impl DisksCollector {
 
 fn bad_lines(n: u32) -> String {
     let s = if n == 1 { "" } else { "s" };
-    format!("{n} line{s} of /proc/diskstats cannot be understood")
+    format!("{n} line{s} of /proc/diskstats cannot be parsed")
 }
 
 /// Makes `devices[place]` the device of `line`: it is there already in nearly every tick;

@@ -191,7 +191,7 @@ fn a_file_without_a_readable_disk_degrades_the_signal() {
     std::fs::create_dir_all(dir.path().join("proc")).unwrap();
     let good = " 254 0 vda 1 0 8 1 0 0 0 0 0 1 1\n";
     for (text, works, says) in [
-        (String::new(), false, "names no disk"),
+        (String::new(), false, "lists no disk"),
         ("\0\0garbage\n".to_owned(), false, "1 line of"),
         ("x\ny\n".to_owned(), false, "2 lines of"),
         (format!("{good}x\n"), false, "1 line of"),

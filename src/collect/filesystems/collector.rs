@@ -58,7 +58,7 @@ impl Collector for FilesystemsCollector {
         if cx.at >= self.due {
             self.list(cx.at)?;
             let asked = asked.and_then(|()| self.asker.ask(self.mounts.iter()));
-            self.trouble = asked.err().map(|e| format!("the system refuses a thread: {e}"));
+            self.trouble = asked.err().map(|e| format!("cannot start a thread: {e}"));
         }
         self.refresh();
         Ok(self.sample.clone())
@@ -75,11 +75,11 @@ impl Collector for FilesystemsCollector {
                 1 => String::new(),
                 n => format!(", and {} more", n - 1),
             };
-            let why = format!("{} does not answer for {} s{more}", first.mount, waits.as_secs());
-            Signal::degraded(NAME, SOURCE, why, "see to its server, or unmount it: umount -l")
+            let why = format!("{} has not answered for {} s{more}", first.mount, waits.as_secs());
+            Signal::degraded(NAME, SOURCE, why, "check its server, or unmount it (umount -l)")
                 .unseen("file system", Extent::Exactly(hang.len() as u32))
         } else if self.left_out > 0 {
-            let why = format!("{} more file systems are not asked", self.left_out);
+            let why = format!("{} more file systems are not queried", self.left_out);
             Signal::degraded(NAME, SOURCE, why, "")
                 .unseen("file system", Extent::Exactly(self.left_out))
         } else {
@@ -91,7 +91,7 @@ impl Collector for FilesystemsCollector {
 impl FilesystemsCollector {
     fn with(host: &HostFs, probe: Probe) -> Result<Self, Unavailable> {
         host.read("proc/self/mountinfo").map_err(|e| {
-            Unavailable::because("/proc/self/mountinfo", &e, "mount /proc of the host")
+            Unavailable::because("/proc/self/mountinfo", &e, "mount the host's /proc")
         })?;
         Ok(Self {
             host: host.clone(),
@@ -254,7 +254,7 @@ mod tests {
         let mut signals = Vec::new();
         c.signals(&mut signals);
         let SignalStatus::Degraded { reason, .. } = &signals[0].status else { panic!() };
-        assert!(reason.starts_with("/hangs does not answer for "), "{reason}");
+        assert!(reason.starts_with("/hangs has not answered for "), "{reason}");
         assert!(reason.ends_with(" s, and 1 more"), "{reason}");
 
         release.send(()).unwrap();

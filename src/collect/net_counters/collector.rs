@@ -97,9 +97,9 @@ impl Collector for NetCountersCollector {
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let mut own_files = FILES.map(|f| HotFile::record(host, format!("proc/net/{f}")));
         let [netstat, ..] = &mut own_files;
-        netstat.read().map_err(|e| {
-            Unavailable::because("/proc/net/netstat", &e, "mount /proc of the host")
-        })?;
+        netstat
+            .read()
+            .map_err(|e| Unavailable::because("/proc/net/netstat", &e, "mount the host's /proc"))?;
         Ok(Self {
             host: host.clone(),
             own: namespaces::own(host).unwrap_or_default(),
@@ -146,7 +146,7 @@ impl Collector for NetCountersCollector {
         let blind = self.foreign.refused.len();
         out.push(if self.own_is_empty {
             let why = "/proc/net/netstat or /proc/net/snmp lacks its counters";
-            Signal::degraded(NAME, SOURCE, why, "mount /proc of the host")
+            Signal::degraded(NAME, SOURCE, why, "mount the host's /proc")
                 .unseen("protocol counters", Extent::Whole)
         } else if blind == 0 {
             Signal::ok(NAME, SOURCE)
@@ -155,7 +155,7 @@ impl Collector for NetCountersCollector {
             Signal::degraded(
                 NAME,
                 SOURCE,
-                format!("namespaces that only a mount holds are not read: {blind}{}", r.why),
+                format!("namespaces held only by a mount are not read: {blind}{}", r.why),
                 r.remedy,
             )
             .unseen("network namespace", Extent::Exactly(blind as u32))

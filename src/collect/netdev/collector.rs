@@ -104,7 +104,7 @@ impl Collector for NetdevCollector {
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         if !host.is_live() {
-            return Err(Unavailable::new("captured files hold no network devices", ""));
+            return Err(Unavailable::new("captured files have no network devices", ""));
         }
         NlSocket::open(netlink::ROUTE)
             .map_err(|e| Unavailable::because("no NETLINK_ROUTE socket", &e, ""))?;
@@ -168,7 +168,7 @@ impl Collector for NetdevCollector {
             (Some(why), _) => Signal::missing(NAME, SOURCE, why.clone(), "restart"),
             (None, Some(why)) => {
                 let n = self.refused.len();
-                let why = format!("namespaces that are not read: {n} ({why})");
+                let why = format!("namespaces not read: {n} ({why})");
                 let refusal = permission::refusal(&self.host, Right::Admin);
                 Signal::degraded(NAME, SOURCE, why, refusal.remedy)
                     .unseen("network namespace", Extent::Exactly(n as u32))

@@ -85,7 +85,7 @@ impl DriverStats {
             return None;
         }
         Some(if self.command.is_empty() {
-            let why = "ethtool is not installed: limits of the provider are not seen";
+            let why = "ethtool is not installed: provider limits cannot be seen";
             Signal::missing(NAME, "ethtool -S", why, "install ethtool")
         } else if self.nics.iter().all(|n| self.found.contains_key(n)) {
             Signal::ok(NAME, "ethtool -S")

@@ -60,7 +60,7 @@ impl Collector for SchedCollector {
         let mut loadavg = HotFile::record(host, "proc/loadavg");
         loadavg
             .read()
-            .map_err(|e| Unavailable::because("/proc/loadavg", &e, "mount /proc of the host"))?;
+            .map_err(|e| Unavailable::because("/proc/loadavg", &e, "mount the host's /proc"))?;
         let mut schedstat = HotFile::new(host, "proc/schedstat");
         let has_cpus = schedstat.read().is_ok_and(|b| !parse::parse_schedstat_cpus(b).is_empty());
         Ok(Self {
@@ -119,7 +119,7 @@ impl Collector for SchedCollector {
             return;
         }
         out.push(if self.scan.is_behind() {
-            let why = format!("{} threads read in turn", self.unread);
+            let why = format!("{} threads are read in rotation", self.unread);
             Signal::degraded(NAME, SOURCE, why, "")
         } else {
             Signal::ok(NAME, SOURCE)

@@ -63,7 +63,7 @@ impl Collector for HostSockets {
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         if !host.is_live() {
-            return Err(Unavailable::new("captured files hold no sockets", ""));
+            return Err(Unavailable::new("captured files have no sockets", ""));
         }
         let own = namespaces::own(host);
         if let NetnsScope::Path(path) = &opts.netns {

@@ -119,7 +119,7 @@ impl NlSocket {
             rx.reserve(RECV);
             match self.socket.recv(rx, MSG_TRUNC) {
                 Ok(len) if len > rx.len() => {
-                    return Err(io::Error::other("netlink datagram was cut"));
+                    return Err(io::Error::other("netlink datagram was truncated"));
                 }
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => return Ok(()),

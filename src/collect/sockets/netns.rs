@@ -78,7 +78,7 @@ impl Collector for NetnsSocketsCollector {
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         if !host.is_live() {
-            return Err(Unavailable::new("captured files hold no sockets", ""));
+            return Err(Unavailable::new("captured files have no sockets", ""));
         }
         let own = namespaces::own(host);
         let scope = match &opts.netns {
@@ -89,8 +89,8 @@ impl Collector for NetnsSocketsCollector {
             NetnsScope::Path(path) => match namespaces::of_path(path) {
                 None => {
                     return Err(Unavailable::new(
-                        format!("{} is no network namespace", path.display()),
-                        "name a file such as /run/netns/NAME or /proc/PID/ns/net",
+                        format!("{} is not a network namespace", path.display()),
+                        "give a file such as /run/netns/NAME or /proc/PID/ns/net",
                     ));
                 }
                 id if id == own => {
@@ -205,7 +205,7 @@ impl NetnsSocketsCollector {
         }
         if waiting > 0 {
             let (due, remedy) = if all > MAX_SPACES {
-                (format!("only {MAX_SPACES} are read"), "name one by --netns")
+                (format!("only {MAX_SPACES} are read"), "choose one with --netns")
             } else {
                 ("CPU budget".to_owned(), LOOK_AGAIN)
             };
@@ -232,14 +232,14 @@ impl NetnsSocketsCollector {
         let mut why = Vec::new();
         match closed {
             0 => {}
-            1 => why.push("processes of another one may not be looked into".to_owned()),
-            n => why.push(format!("processes of {n} others may not be looked into")),
+            1 => why.push("processes of another one cannot be inspected".to_owned()),
+            n => why.push(format!("processes of {n} others cannot be inspected")),
         }
         match (self.hidden, self.unreadable) {
-            (true, _) => why.push("/proc shows our own processes only (hidepid)".to_owned()),
+            (true, _) => why.push("/proc shows only our own processes (hidepid)".to_owned()),
             (_, 0) => {}
-            (_, 1) => why.push("the namespace of one process cannot be told".to_owned()),
-            (_, n) => why.push(format!("the namespaces of {n} processes cannot be told")),
+            (_, 1) => why.push("the namespace of one process is unknown".to_owned()),
+            (_, n) => why.push(format!("the namespaces of {n} processes are unknown")),
         }
         why.join("; ")
     }
@@ -341,7 +341,7 @@ impl NetnsSocketsCollector {
                 (None, None) if n >= MAX_SPACES => {
                     format!("only {MAX_SPACES} namespaces are read")
                 }
-                (None, None) => "its turn has not come yet: CPU budget".to_owned(),
+                (None, None) => "not read yet: CPU budget".to_owned(),
             };
             out.unread.push(UnreadNetns { netns: space.id, label: space.label.clone(), reason });
         }

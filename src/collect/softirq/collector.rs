@@ -66,7 +66,7 @@ impl Collector for SoftirqCollector {
         let mut softirqs = HotFile::record(host, "proc/softirqs");
         let mut softnet = HotFile::new(host, "proc/net/softnet_stat");
         if let (Err(e), Err(_)) = (softirqs.read(), softnet.read()) {
-            return Err(Unavailable::because("/proc/softirqs", &e, "mount /proc of the host"));
+            return Err(Unavailable::because("/proc/softirqs", &e, "mount the host's /proc"));
         }
         let interrupts = Interrupts {
             file: HotFile::new(host, "proc/interrupts"),
@@ -114,7 +114,7 @@ impl Collector for SoftirqCollector {
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
-        const MOUNT: &str = "mount /proc of the host";
+        const MOUNT: &str = "mount the host's /proc";
         out.push(if self.have_vectors {
             Signal::ok("softirq counts", "/proc/softirqs")
         } else {
@@ -133,10 +133,12 @@ impl Collector for SoftirqCollector {
         out.push(match (self.interrupts.readable, self.interrupts.every) {
             (false, _) => Signal::missing(name, source, "not readable", MOUNT),
             (true, 1) => Signal::ok(name, source),
-            (true, n) => Signal::degraded(name, source, format!("costly: every {n} ticks"), ""),
+            (true, n) => {
+                Signal::degraded(name, source, format!("expensive: read every {n} ticks"), "")
+            }
         });
         out.push(if self.nics.is_empty() {
-            Signal::missing("NIC queues", "sysfs", "no /sys/class/net", "mount /sys of the host")
+            Signal::missing("NIC queues", "sysfs", "no /sys/class/net", "mount the host's /sys")
         } else {
             Signal::ok("NIC queues", "sysfs")
         });

@@ -18,7 +18,7 @@ use crate::view::units;
 
 /// Findings that are counted.
 const MAX_FINDINGS: usize = 10_000;
-/// A disk that is full on and off says so this often.
+/// A disk that is full on and off is reported at most this often.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// One line on a terminal, errors everywhere.
@@ -30,7 +30,7 @@ pub(super) struct Progress {
     /// Times and bytes of the last minute.
     recent: VecDeque<(MonoNs, u64)>,
     begun: Option<MonoNs>,
-    /// The pause that was told, and when something was told last.
+    /// The pause that was reported, and the time of the last report.
     told: bool,
     told_at: Option<MonoNs>,
     trouble: Option<String>,
@@ -86,17 +86,17 @@ impl Progress {
         Self::draw(&self.line(tick.mono, status));
     }
 
-    /// Once per trouble, and not more than once a minute.
+    /// Once per trouble, and at most once a minute.
     fn warn(&mut self, now: MonoNs, status: &Status) {
         let due = self.told_at.is_none_or(|t| now.since(t) >= QUIET);
         let says = match &status.state {
             State::Paused { why, .. } if !self.told && due => {
                 self.told = true;
-                format!("{}: {why}; the recording pauses until it can go on", self.name)
+                format!("{}: {why}; recording is paused until it can continue", self.name)
             }
             State::Recording if self.told => {
                 self.told = false;
-                format!("{}: the recording goes on; {} ticks are missing", self.name, status.lost)
+                format!("{}: recording resumed; {} ticks are missing", self.name, status.lost)
             }
             _ if status.trouble != self.trouble && due => {
                 self.trouble.clone_from(&status.trouble);
@@ -138,7 +138,7 @@ impl Progress {
                 line = format!("PAUSED {}: {why}  {line}", units::age(now.since(*since)));
             }
             _ if s.delay(now) > Duration::from_secs(1) => {
-                line = format!("the disk takes {}  {line}", units::duration(s.delay(now)));
+                line = format!("disk takes {}  {line}", units::duration(s.delay(now)));
             }
             _ => {}
         }
@@ -148,7 +148,7 @@ impl Progress {
         line
     }
 
-    /// Over the line before. A terminal that takes nothing (Ctrl-S) must not hold up ticks.
+    /// Overwrites the line. A terminal that takes nothing (Ctrl-S) must not delay ticks.
     fn draw(line: &str) {
         let err = std::io::stderr();
         let mut fds = [PollFd::new(&err, PollFlags::OUT)];
@@ -171,7 +171,7 @@ impl Progress {
             let size = units::bytes(s.size as f64);
             let name = sanitize(&self.name);
             let blind = blind::clause(&self.blind, blind::SHOWN);
-            let blind = if blind.is_empty() { blind } else { format!("; not looked at: {blind}") };
+            let blind = if blind.is_empty() { blind } else { format!("; not checked: {blind}") };
             let _ = writeln!(std::io::stderr(), "{} ticks, {size} in {name}{blind}", s.ticks);
         }
     }

@@ -1,4 +1,4 @@
-//! What must be there before anything is read: `/proc`, open files and room for memory. Said in
+//! What must be there before anything is read: `/proc`, open files and address space. Reported in
 //! one line at the start; later it would be a dozen lines that blame the kernel, or a panic of a
 //! library.
 
@@ -10,10 +10,10 @@ use crate::view::units;
 
 /// Open files that the readers without eBPF, the event loop and a recorder use, and some more.
 const FILES: u64 = 96;
-/// What the soft limit is raised to where the hard one allows it: the default of a login.
+/// The soft limit is raised to this if the hard one allows it: the default of a login.
 const USUAL_FILES: u64 = 1024;
-/// Address space with some to spare: below 260 MiB allocations began to fail, which ends any
-/// program. Most of it is not memory: each thread has 64 MiB set aside by the allocator.
+/// Address space, with some to spare: below 260 MiB allocations began to fail, which ends any
+/// program. Most of it is not memory: the allocator reserves 64 MiB per thread.
 const ADDRESS_SPACE: u64 = 512 << 20;
 
 /// Before a command reads the running kernel.
@@ -21,8 +21,8 @@ pub(crate) fn ready_to_read() -> anyhow::Result<()> {
     let host = HostFs::live();
     if !["proc/self/stat", "proc/stat"].iter().any(|p| host.path(p).exists()) {
         return Err(Stop::cannot(
-            "/proc is not mounted, and nearly everything is read from it; \
-             `mount -t proc proc /proc`",
+            "/proc is not mounted, but nearly everything is read from it; `mount -t proc proc \
+             /proc`",
         ));
     }
     room()
@@ -33,19 +33,19 @@ pub(crate) fn room() -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let raised = wanted(limit);
     if raised != limit {
-        // Where even this is refused, what is there counts.
+        // If even this is refused, the current limit counts.
         let _ = setrlimit(Resource::Nofile, raised);
     }
     if let Some(n) = getrlimit(Resource::Nofile).current.filter(|n| *n < FILES) {
         return Err(Stop::cannot(format!(
-            "only {n} open files allowed, {FILES} are needed; `ulimit -n 1024`, or LimitNOFILE= \
-             of the service"
+            "only {n} open files allowed, {FILES} needed; `ulimit -n 1024`, or LimitNOFILE= of the \
+             service"
         )));
     }
     if let Some(n) = getrlimit(Resource::As).current.filter(|n| *n < ADDRESS_SPACE) {
         return Err(Stop::cannot(format!(
-            "only {} of address space allowed, {} are needed; `ulimit -v unlimited`, or LimitAS= \
-             of the service",
+            "only {} of address space allowed, {} needed; `ulimit -v unlimited`, or LimitAS= of \
+             the service",
             units::bytes(n as f64),
             units::bytes(ADDRESS_SPACE as f64)
         )));
@@ -53,7 +53,7 @@ pub(crate) fn room() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The soft limit of open files may be raised up to the hard one by anybody.
+/// Any process may raise its soft limit of open files up to the hard one.
 fn wanted(limit: Rlimit) -> Rlimit {
     let most = limit.maximum.map_or(USUAL_FILES, |m| m.min(USUAL_FILES));
     Rlimit { current: limit.current.map(|c| c.max(most)), ..limit }

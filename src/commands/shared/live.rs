@@ -28,7 +28,7 @@ impl Live {
         live::host_info(&HostFs::live(), self.interval)
     }
 
-    /// Starts the readers. The calling thread keeps the rights that its own `duty` needs.
+    /// Starts the readers. The calling thread keeps the capabilities that its own `duty` needs.
     pub(crate) fn feed(&self, duty: Duty) -> anyhow::Result<Feed> {
         self.reach.feed(self.interval, duty)
     }
@@ -50,12 +50,12 @@ impl Reach {
     pub(crate) fn feed(&self, interval: Duration, duty: Duty) -> anyhow::Result<Feed> {
         if let NetnsScope::Path(p) = &self.netns {
             std::fs::metadata(p).map_err(|e| {
-                Stop::cannot(format!("--netns {}: {e}; `ip netns list` names them", p.display()))
+                Stop::cannot(format!("--netns {}: {e}; `ip netns list` shows them", p.display()))
             })?;
-            // Reading on without it would end in "No findings", a false all-clear.
+            // Continuing without it would end in "No findings", a false all-clear.
             if namespaces::of_path(p).is_none() {
                 return Err(Stop::cannot(format!(
-                    "--netns {}: no network namespace; name a file such as /run/netns/NAME or \
+                    "--netns {}: not a network namespace; give a file such as /run/netns/NAME or \
                      /proc/PID/ns/net",
                     p.display()
                 )));

@@ -39,7 +39,7 @@ impl Output {
     }
 }
 
-/// Writes to stdout; a reader that went away is no error.
+/// Writes to stdout; a reader that went away is not an error.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -31,7 +31,7 @@ impl Beside {
     pub(crate) fn open(&self, host: &HostInfo) -> anyhow::Result<Option<Recorder>> {
         let Some(path) = &self.record else { return Ok(None) };
         if path == Path::new("-") {
-            return Err(Stop::usage("--record - : the output is taken; name a file"));
+            return Err(Stop::usage("--record -: standard output is taken; give a file"));
         }
         let options = Options { existing: existing(self.append), ..Options::default() };
         open(Target::File(path.clone()), host, options).map(Some)
@@ -51,13 +51,13 @@ pub(crate) fn open(target: Target, host: &HostInfo, options: Options) -> anyhow:
     Ok(recorder)
 }
 
-/// Ends a recorder and says in an error what the file lacks.
+/// Ends a recorder; an error says what the file lacks.
 pub(crate) fn close(recorder: Recorder) -> anyhow::Result<Status> {
     let name = recorder.target().name();
     let before = recorder.status();
     let Some(status) = recorder.finish(PATIENCE) else {
         return Err(Stop::cannot(format!(
-            "{name}: the disk does not answer; the recording ends with its last whole block"
+            "{name}: the disk does not answer; the recording ends with its last complete block"
         )));
     };
     match (&status.state, &before.state) {
@@ -70,7 +70,7 @@ pub(crate) fn close(recorder: Recorder) -> anyhow::Result<Status> {
     }
 }
 
-/// [`close`] for who shows nothing of it before: also says what went wrong beside the writing.
+/// [`close`] for callers that showed nothing before: also reports trouble other than with writing.
 pub(crate) fn close_and_tell(recorder: Recorder) -> anyhow::Result<Status> {
     let name = recorder.target().name();
     let status = close(recorder)?;

@@ -13,7 +13,7 @@ use crate::recording::file::SEARCH;
 use crate::recording::{ReadAt as _, ReadError, Reader, Spool};
 use crate::sample::time::WallNs;
 
-/// How often a pipe is looked at until there is a first block.
+/// How often a pipe is checked until there is a first block.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// Why it cannot be read.
@@ -36,7 +36,7 @@ pub(crate) fn open_begun(file: &Path) -> anyhow::Result<(Origin, Reader)> {
     open(file, |_| true)
 }
 
-/// Opens a recording; of a pipe, waits for as much as `enough` wants.
+/// Opens a recording; on a pipe, waits for as much as `enough` asks for.
 fn open(file: &Path, enough: impl Fn(&Spool) -> bool) -> anyhow::Result<(Origin, Reader)> {
     if file != Path::new("-") {
         let origin = Origin::File(file.to_owned());
@@ -44,16 +44,18 @@ fn open(file: &Path, enough: impl Fn(&Spool) -> bool) -> anyhow::Result<(Origin,
         return Ok((origin, reader));
     }
     if std::io::stdin().is_terminal() {
-        return Err(Stop::usage("- reads a recording from a pipe, and this is a terminal"));
+        return Err(Stop::usage(
+            "- reads a recording from a pipe, but standard input is a terminal",
+        ));
     }
     let spool = Spool::start(std::io::stdin()).map_err(|e| wrong(file, &e.into()))?;
     let spool = Arc::new(spool);
     let mut looked = false;
     loop {
-        // Looked at first: what comes between the two looks counts.
+        // Checked first, so that what comes between the two checks counts.
         let open = spool.may_grow();
         let is_enough = !open || enough(&spool);
-        // Whoever waits for the end must not keep a pipe without one that is no recording.
+        // Waiting for the end must not keep an endless pipe that is not a recording.
         let is_suspect = !looked && spool.size().is_ok_and(|n| n >= SEARCH);
         if is_enough || is_suspect {
             looked |= is_suspect;
@@ -78,7 +80,7 @@ pub(crate) fn range(reader: &Reader) -> Option<(WallNs, WallNs)> {
     Some((times().min()?, times().max()?))
 }
 
-/// What a relative time on the command line counts from: +5m from the start, -5m from the end.
+/// The base of a relative time on the command line: +5m from the start, -5m from the end.
 pub(crate) fn anchor(at: Moment, range: (WallNs, WallNs)) -> WallNs {
     if matches!(at, Moment::Relative(ns) if ns < 0) { range.1 } else { range.0 }
 }

@@ -51,7 +51,7 @@ impl Signals {
     }
 }
 
-/// The next signal of a kind; of one that is not watched, none ever.
+/// The next signal of a kind; never returns for one that is not watched.
 async fn next(s: &mut Option<Signal>) {
     match s {
         Some(s) => _ = s.recv().await,

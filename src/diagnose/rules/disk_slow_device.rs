@@ -130,7 +130,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures, s: &Slow) -> Fire {
         }
         (Some(_), None) => f.ruled_out.push(RuledOut::new("fs-flush-bound", "no flush")),
         (None, _) => {
-            f.missing.push("whether flushes slow it down (counted since Linux 5.5)".to_owned())
+            f.missing.push("whether flushes slow it down (counted since Linux 5.5)".to_owned());
         }
     }
     match w.derived.cpu.as_ref().and_then(|c| c.total).map(|t| t.steal) {

@@ -84,7 +84,7 @@ fn group(w: &Window<'_>, g: &CgroupFigures, p: CgroupPids, max: u64, refused: f6
             f.ruled_out.push(RuledOut::new("host-task-limit", text));
         }
         None => {
-            f.ruled_out.push(RuledOut::new("RLIMIT_NPROC", "the cgroup's own limit is reached"))
+            f.ruled_out.push(RuledOut::new("RLIMIT_NPROC", "the cgroup's own limit is reached"));
         }
     }
     f.next.push(format!("grep . {} {}", file(g, "pids.max"), file(g, "pids.events")));

@@ -1,7 +1,7 @@
-//! The kernel's log: `dmesg` with any time stamp or none, `journalctl -k`, syslog.
+//! The kernel log: `dmesg` with any timestamp or none, `journalctl -k`, syslog.
 //!
-//! A line with a time stamp of the kernel is the log's whatever it says. Without one only lines
-//! that are recognised are, and what follows them (traces, task lists of the OOM killer).
+//! A line with a kernel timestamp belongs to the log, whatever it says. Without one, only
+//! recognised lines do, and what follows them (traces, task lists of the OOM killer).
 
 mod prefix;
 mod trouble;
@@ -20,12 +20,12 @@ const MAX_TEXT: usize = 160;
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
     pub(super) log: Log,
-    /// What the OOM killer printed so far of the kill that it is about to announce.
+    /// What the OOM killer has printed so far about the kill it is about to announce.
     oom: Oom,
     group: String,
     /// Process and cgroup of the line `Kill process`: the line `Killed process` is the same kill.
     announced: Option<(u32, String)>,
-    /// The last line of the log had no time stamp: more of these may follow.
+    /// The last line of the log had no timestamp: more of these may follow.
     bare: bool,
 }
 
@@ -50,7 +50,7 @@ impl Kernel {
         Took::Yes
     }
 
-    /// A line that no format wants: it may belong to a trace printed without time stamps.
+    /// A line that no format claims: it may belong to a trace printed without timestamps.
     pub(super) fn rest(&mut self) -> bool {
         if self.bare {
             self.log.lines += 1;
@@ -58,7 +58,7 @@ impl Kernel {
         self.bare
     }
 
-    /// Takes in what a message says. Does it say anything known?
+    /// Takes in a message. Returns whether it was recognised.
     fn message(&mut self, text: &str, stamp: Option<&Stamp>) -> bool {
         if self.oom_line(text, stamp) {
             return true;
@@ -142,7 +142,7 @@ impl Kernel {
         }
     }
 
-    /// Kernels before 5.4 announce a kill in a line of its own: both lines are one kill.
+    /// Kernels before 5.4 announce a kill on a separate line: both lines are one kill.
     fn killed(&mut self, text: &str, stamp: Option<&Stamp>) -> bool {
         let Some(kmsg::Killed { of_group, pid, comm, rss_kb: rss, .. }) = kmsg::killed(text) else {
             return false;
@@ -182,7 +182,7 @@ fn suppressed(text: &str) -> Option<u64> {
     n.parse().ok()
 }
 
-/// What stands behind `mark`.
+/// What comes after `mark`.
 fn after<'a>(text: &'a str, mark: &str) -> Option<&'a str> {
     text.split_once(mark).map(|(_, rest)| rest)
 }

@@ -1,4 +1,4 @@
-//! What stands in front of a message of the kernel: levels, time stamps, host and program.
+//! The prefix of a kernel message: levels, timestamps, host and program.
 
 use crate::sample::told::Stamp;
 
@@ -11,7 +11,7 @@ pub(super) struct Prefix<'a> {
     pub(super) sure: bool,
 }
 
-/// Takes the parts off in the order in which they stand.
+/// Strips the parts in the order in which they appear.
 pub(super) fn split(text: &str) -> Prefix<'_> {
     let (leveled, rest) = level(text);
     if let Some((stamp, rest)) = bracket(rest) {
@@ -123,8 +123,8 @@ fn calendar(text: &str) -> Option<(Stamp, &str)> {
         .then(|| (Stamp { text: format!("{name} {day} {time}"), secs: None }, rest.trim_start()))
 }
 
-/// What the kernel of a host said, `db7 kernel: message`; of other programs, `db7 sshd[12]: ...`,
-/// nothing.
+/// A message from a host's kernel, `db7 kernel: message`; nothing for other programs, `db7
+/// sshd[12]: ...`.
 fn program(text: &str) -> Option<&str> {
     let (host, rest) = text.split_once([' ', '\t'])?;
     let (program, message) = rest.split_once(": ")?;

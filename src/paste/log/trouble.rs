@@ -16,7 +16,7 @@ fn found(kind: Trouble, subject: &str) -> Found<'_> {
     Found { kind, subject: subject.get(..end).unwrap_or(subject), value: None }
 }
 
-/// Words that stand for one kind and name nobody.
+/// Texts that mean one kind of trouble and name no subject.
 const PLAIN: [(&str, Trouble); 17] = [
     ("TCP: out of memory -- consider tuning tcp_mem", Trouble::TcpMemory),
     ("TCP: too many orphaned sockets", Trouble::TcpMemory),
@@ -51,7 +51,7 @@ pub(super) fn find(text: &str) -> Option<Found<'_>> {
         .or_else(plain)
 }
 
-/// Tasks and CPUs that do not go on.
+/// Tasks and CPUs that are stuck.
 fn stuck(text: &str) -> Option<Found<'_>> {
     if let Some(rest) = text.strip_prefix("INFO: task ")
         && let Some((who, time)) = rest.split_once(" blocked for more than ")
@@ -150,7 +150,7 @@ fn network(text: &str) -> Option<Found<'_>> {
 }
 
 /// `e1000e 0000:00:1f.6 eno1: NIC Link is Down`, `bond0: (slave eth0): link status definitely
-/// down`. Ports of SATA controllers and PCI slots have links as well, and most are empty.
+/// down`. Ports of SATA controllers and PCI slots have links too, and most are empty.
 fn link(text: &str) -> Option<Found<'_>> {
     const WORDS: [(&str, Trouble); 10] = [
         ("NIC Link is Down", Trouble::LinkDown),

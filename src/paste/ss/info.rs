@@ -1,15 +1,15 @@
 //! `tcp_info` from the words of `ss -i`.
 //!
-//! ss prints a field only when it is not zero. A field that is not there is zero if this ss and
-//! this kernel know it, else unknown. They know it when any socket of the same run shows it or
-//! a younger one: fields were appended to the structure, never put in between.
+//! ss prints a field only if it is not zero. A missing field is zero if this ss and this kernel
+//! know it, otherwise unknown. They know it if any socket of the same run shows it or a newer one:
+//! fields were always appended to the structure, never inserted.
 
 use super::super::number::{bps, float, uint};
 use crate::sample::sockets::TcpInfo;
 
 /// Bytes kept: up to `total_rto_time`, which ss does not print, so never all of them.
 const LEN: usize = 240;
-/// Lengths of the structure in kernel releases; the youngest field rounds up to one of them.
+/// Lengths of the structure in kernel releases; the newest field rounds up to one of them.
 const LENGTHS: [usize; 10] = [104, 120, 136, 144, 160, 168, 192, 200, 224, 240];
 /// Up to `snd_wnd`, from 5.4 on; what 6.2 added came with an ss that prints both.
 const WITH_SND_WND: usize = 232;
@@ -18,7 +18,7 @@ const WITH_SND_WND: usize = 232;
 #[derive(Clone)]
 pub(super) struct Info {
     raw: [u8; LEN],
-    /// End of the youngest field that was printed.
+    /// End of the newest field that was printed.
     pub(super) top: usize,
     rto: bool,
     minrtt: bool,
@@ -162,7 +162,7 @@ fn layout(key: &str) -> Option<(usize, usize)> {
 }
 
 impl Info {
-    /// Takes in `key:value`; false when it is not about `tcp_info` or makes no sense.
+    /// Takes in `key:value`; false if it is not about `tcp_info` or not valid.
     pub(super) fn pair(&mut self, key: &str, value: &str) -> bool {
         let taken = self.try_pair(key, value).is_some();
         self.any |= taken;
@@ -293,7 +293,7 @@ impl Info {
         TcpInfo::from_bytes(raw.get(..known).unwrap_or(&raw))
     }
 
-    /// The length of the structure that holds the youngest printed field. A window that is not
+    /// The length of the structure that holds the newest printed field. A window that is not
     /// printed next to fields that are always there is a closed one: see [`Self::closed`].
     pub(super) fn known(top: usize) -> usize {
         if top > 228 && top <= WITH_SND_WND {

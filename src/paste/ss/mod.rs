@@ -1,9 +1,8 @@
-//! `ss` in any of its option sets, and `netstat -tan`: logical lines out of physical ones,
-//! snapshots out of lines, tables out of snapshots.
+//! `ss` with any options, and `netstat -tan`: turns physical lines into logical ones, lines into
+//! snapshots, snapshots into tables.
 //!
-//! One socket may take one line, two (ss breaks before the details), or several (a terminal
-//! wrapped them, in the middle of a word or not). A socket that is seen again begins the next
-//! snapshot.
+//! One socket may take one line, two (ss breaks before the details), or several (a terminal wrapped
+//! them, in the middle of a word or not). A socket that appears again begins the next snapshot.
 
 mod info;
 mod socket;
@@ -19,15 +18,15 @@ use crate::sample::time::MonoNs;
 use info::{RATES, is_flag, is_pair};
 use socket::{Parsed, Socket};
 
-/// Sockets kept in all; further ones are counted only.
+/// Sockets kept in total; further ones are only counted.
 pub(super) const MAX_SOCKETS: usize = 200_000;
-/// `tcp_info` blocks kept in all, for sockets with a timer or bytes in a queue.
+/// `tcp_info` blocks kept in total, for sockets with a timer or bytes in a queue.
 pub(super) const MAX_INFOS: usize = 50_000;
 /// Snapshots kept; the oldest go.
 pub(super) const MAX_SNAPSHOTS: usize = 60;
 /// A logical line beyond this is cut.
 const MAX_LOGICAL: usize = 16 * 1024;
-/// From this length on a line may have been wrapped by a terminal.
+/// A line of this length or more may have been wrapped by a terminal.
 const WRAP: usize = 60;
 
 /// The sockets of one moment.
@@ -130,7 +129,7 @@ impl Ss {
         }
         let indented = text.starts_with([' ', '\t']);
         let (mut pairs, mut flags, mut others) = (0_usize, 0_usize, 0_usize);
-        // As long as the line before: its last word may go on in the next one.
+        // As long as the line before: its last word may continue on the next one.
         let full = self.width >= WRAP && text.len() >= self.width;
         let mut words = text.split_ascii_whitespace().peekable();
         while let Some(word) = words.next() {
@@ -144,7 +143,7 @@ impl Ss {
         }
         let last = self.pending.rsplit([' ', '\t']).next().unwrap_or("");
         let first = text.split_ascii_whitespace().next().unwrap_or("");
-        // A terminal breaks words in two: what is no word by itself is the rest of one.
+        // A terminal breaks words in two: what is not a word by itself is the rest of one.
         let wrapped = self.width >= WRAP && !indented;
         let whole = is_pair(first) || is_flag(first) || RATES.contains(&last);
         let halves = wrapped && !whole && (last.len() + first.len() < 200) && {
@@ -232,8 +231,8 @@ impl Ss {
         self.snapshots.len()
     }
 
-    /// Time from the snapshot before to snapshot `i`. Where nothing was sent or received in
-    /// between, the age of the last one grew by it, and no age grows by more.
+    /// Time from the snapshot before to snapshot `i`. If nothing was sent or received in between,
+    /// the age of the last packet grew by that time, and no age grows by more.
     pub(super) fn elapsed(&self, i: usize) -> Option<Duration> {
         let (old, new) = (self.snapshots.get(i.checked_sub(1)?)?, self.snapshots.get(i)?);
         let ages = |s: &Socket| Some((key(s)?, s.info.as_ref()?.ages()));
@@ -250,19 +249,19 @@ impl Ss {
 
     /// Snapshot `i` as the collector would have read it at `at`.
     pub(super) fn table(&self, i: usize, at: MonoNs) -> Option<NetnsTable> {
-        // What one socket of a run shows, its ss knows for all.
+        // What one socket of a run shows, ss knows for all of them.
         let top = self.snapshots.iter().flat_map(|n| &n.rows);
         let top = top.filter_map(|r| r.info.as_ref()).map(|i| i.top).max().unwrap_or(0);
         Some(table::build(&self.snapshots.get(i)?.rows, top, at))
     }
 }
 
-/// A number that may stand behind `send`.
+/// A number that may follow `send`.
 fn is_rate(word: &str) -> bool {
     super::number::bps(word).is_some()
 }
 
-/// What a connection is known by. Listeners of one port may be many (SO_REUSEPORT).
+/// What identifies a connection. A port may have many listeners (SO_REUSEPORT).
 fn key(s: &Socket) -> Option<u64> {
     (s.state != SockState::LISTEN && s.state != SockState::CLOSE).then(|| {
         let mut h = DefaultHasher::new();

@@ -1,4 +1,4 @@
-//! One socket out of its logical line: `ss` with any of its options, or `netstat -tan`.
+//! Parses one socket from its logical line: `ss` with any options, or `netstat -tan`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,7 +6,7 @@ use super::super::number::{timer_ms, uint};
 use super::info::{Info, RATES};
 use crate::sample::sockets::{Proto, SockState, SockTimer};
 
-/// What a line says of a socket. `None` is what it does not say.
+/// What a line says about a socket. `None`: not printed.
 #[derive(Clone, Debug)]
 pub(super) struct Socket {
     pub(super) proto: Proto,
@@ -17,11 +17,11 @@ pub(super) struct Socket {
     pub(super) remote: [u8; 16],
     pub(super) lport: u16,
     pub(super) rport: u16,
-    /// Which timer, ms to its firing, and the count behind it.
+    /// Which timer, ms until it fires, and the count after it.
     pub(super) timer: Option<(SockTimer, u32, u8)>,
     pub(super) uid: Option<u32>,
     pub(super) inode: Option<u32>,
-    /// `sk:`, 0 when it is not there.
+    /// `sk:`, 0 if missing.
     pub(super) cookie: u64,
     pub(super) skmem: [u32; 9],
     pub(super) skmem_words: u8,
@@ -37,7 +37,7 @@ pub(super) struct Socket {
 pub(super) enum Parsed {
     /// A TCP, MPTCP or UDP socket.
     Inet(Box<Socket>),
-    /// A socket of a family that no rule looks at here.
+    /// A socket of a family that no rule here uses.
     Other,
 }
 
@@ -95,7 +95,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
             return None;
         }
         let end = if rest.starts_with("users:((") {
-            // Names may hold anything; the end is the only `))` in front of a blank.
+            // Names may contain anything; the end is the only `))` before a blank.
             rest.match_indices("))")
                 .map(|(i, _)| i + 2)
                 .find(|i| rest.get(*i..).is_none_or(|r| r.is_empty() || r.starts_with([' ', '\t'])))
@@ -282,7 +282,7 @@ impl Socket {
         for part in inside.split(',') {
             let at = part.find(|c: char| c.is_ascii_digit()).unwrap_or(part.len());
             let (name, number) = part.split_at_checked(at).unwrap_or((part, ""));
-            // Forward allocation is signed in spirit; old ss printed it as a huge number.
+            // Forward allocation may be negative; old ss printed that as a huge number.
             let (Some(i), Some(n)) = (ORDER.iter().position(|o| *o == name), uint(number)) else {
                 return;
             };
@@ -292,7 +292,7 @@ impl Socket {
             self.skmem[i] = n.min(u64::from(u32::MAX)) as u32;
             words += 1;
         }
-        // A line cut in the middle of a number must not give a word.
+        // A line cut in the middle of a number must not yield a word.
         if value.ends_with(')') && words >= 7 {
             self.skmem_words = words;
         }
@@ -311,17 +311,17 @@ fn timer(value: &str) -> Option<(SockTimer, u32, u8)> {
         "delack" => SockTimer::DELACK,
         _ => return None,
     };
-    // The time may hold a decimal comma: the count is behind the last one.
+    // The time may contain a decimal comma: the count comes after the last one.
     let (time, times) = rest.rsplit_once(',')?;
     // A timer that is due prints an empty time.
     let ms = if time.is_empty() { 0 } else { timer_ms(time)? };
     Some((kind, ms, small(uint(times)?)))
 }
 
-/// `(("java",pid=2214,fd=9),...)`, before 2014 `(("java",2214,9))`. The first holder.
+/// `(("java",pid=2214,fd=9),...)`, before 2014 `(("java",2214,9))`. The first owner.
 fn owner(value: &str) -> Option<(u32, String)> {
     let rest = value.strip_prefix("((\"")?;
-    // Names may hold quotes: the end is the first quote in front of a number.
+    // Names may contain quotes: the end is the first quote before a number.
     let (name, tail) = rest
         .match_indices("\",")
         .map(|(i, m)| (rest.get(..i), rest.get(i + m.len()..)))
@@ -360,7 +360,7 @@ fn mapped(a: Ipv4Addr) -> [u8; 16] {
     crate::sample::sockets::map_v4(a.octets())
 }
 
-/// Without `-n` ss names ports by /etc/services of its host; the usual ones are known here,
+/// Without `-n` ss prints port names from its host's /etc/services; the usual ones are known here,
 /// any other name counts as unknown: 0.
 fn port_number(word: &str) -> Option<u16> {
     if let Some(n) = uint(word) {

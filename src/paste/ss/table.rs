@@ -1,8 +1,8 @@
 //! A snapshot as the collector would have read it.
 //!
-//! What `ss` was not asked for is told from what it did print, where the kernel leaves no other
-//! reading: without `-o` a connection that backs off with data in flight runs its
-//! retransmission timer, one that backs off with nothing in flight probes a window.
+//! What `ss` was not asked for is inferred from what it did print, if the kernel leaves only one
+//! possibility: without `-o`, a connection that backs off with data in flight runs its
+//! retransmission timer, and one that backs off with nothing in flight probes a window.
 
 use std::collections::HashSet;
 
@@ -14,15 +14,15 @@ use crate::sample::time::{MonoNs, Span};
 
 /// uid of sockets whose owner was not printed; the kernel never gives this one.
 const NO_UID: u32 = u32::MAX;
-/// Inodes are made up from here on where none was printed, for 0 means "orphan".
+/// Where no inode was printed, one is made up from here on, because 0 means "orphan".
 const MADE_UP: u32 = 0x8000_0000;
 
-/// The rows as columns. `top`: end of the youngest field of `tcp_info` that any of them shows.
+/// The rows as columns. `top`: end of the newest field of `tcp_info` that any of them shows.
 pub(super) fn build(sockets: &[Socket], top: usize, at: MonoNs) -> NetnsTable {
     let mut rows = InetRows::default();
     rows.reserve(sockets.len());
     let mut owners = Vec::new();
-    // Commands with -o: no timer is printed where none runs.
+    // Commands with -o: no printed timer means that none runs.
     let timers: HashSet<u32> =
         sockets.iter().filter(|s| s.timer.is_some()).map(|s| s.run).collect();
     let known = Info::known(top);
@@ -50,7 +50,7 @@ pub(super) fn build(sockets: &[Socket], top: usize, at: MonoNs) -> NetnsTable {
         rows.lport.push(s.lport);
         rows.rport.push(s.rport);
         rows.ifindex.push(0);
-        // ss leaves out uid 0 where it prints inodes.
+        // ss leaves out uid 0 if it prints inodes.
         rows.uid.push(s.uid.unwrap_or(if s.inode.is_some() { 0 } else { NO_UID }));
         rows.inode.push(inode);
         rows.cgroup.push(0);
@@ -85,8 +85,8 @@ fn block(
         SockTimer::PERSIST => (0, times),
         _ => (0, 0),
     };
-    // Probes are answered (their count stays 0 while they back off) and nothing is in flight:
-    // the peer lives and takes nothing. ss prints `snd_wnd` only above 0.
+    // Probes are answered (their count stays 0 while they back off) and nothing is in flight: the
+    // peer is alive and takes nothing. ss prints `snd_wnd` only above 0.
     let answered = timer == SockTimer::PERSIST && times == 0 && info.backoff() >= 2;
     let closed = answered && info.unacked() == 0;
     let known = Info::closed(known).filter(|_| closed).unwrap_or(known);
@@ -101,10 +101,10 @@ fn told(s: &Socket) -> (SockTimer, u32, u8) {
     }
     match (i.backoff(), i.unacked()) {
         (0, _) => (SockTimer::OFF, 0, 0),
-        // Each RTO on end doubles; only thin streams and SYNs do not. If something was sent
-        // since the timer was set, it was by its last firing.
+        // Each consecutive RTO doubles; only those of thin streams and SYNs do not. If something
+        // was sent since the timer was set, it was by its last firing.
         (n, 1..) => (SockTimer::ON, i.rto_ms().saturating_sub(i.last_sent_ms()), n),
-        // A probe that meets an open window ends the probing, unless none gets out.
+        // A probe that finds an open window ends the probing, unless no probe gets out.
         (n, 0) if s.wqueue > 0 => (SockTimer::PERSIST, 0, if i.snd_wnd() > 0 { n } else { 0 }),
         _ => (SockTimer::OFF, 0, 0),
     }

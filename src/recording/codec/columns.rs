@@ -1,5 +1,5 @@
-//! The columns of a sample as differences from those before: columns, and numbers of a row, that
-//! did not change are passed over. In this order:
+//! The columns of a sample as differences from the previous ones: columns, and numbers of a row,
+//! that did not change are skipped. In this order:
 //!
 //! - of each table its rows: 0 when they are as before, else 1 and the runs
 //! - how many columns changed; of each its distance from the one before it, then
@@ -19,7 +19,7 @@ use super::rows::{Run, align, align_keys, is_unmoved, put_runs, read_runs, rows,
 use super::sparse::{add_sparse, difference, each_sparse, put_difference, put_sparse};
 use super::wire::{CodecError, Input, put_varint};
 
-/// Up to so many rows are not worth a common amount.
+/// Up to this many rows are not worth a common amount.
 const FEW_ROWS: usize = 4;
 /// Widest row.
 const MAX_WIDTH: usize = 1 << 12;
@@ -131,15 +131,15 @@ fn fill(all: &mut [TableRows], t: &TableOf, runs: Vec<Run>) {
     }
 }
 
-/// Takes what a number of all rows turned out to be more than its rows told, as a writer counts
-/// it: by the numbers alone.
+/// Takes what a number of all rows needs beyond what its rows suggested, as a writer counts it: by
+/// the numbers alone.
 fn settle(budget: &mut Budget, part: &mut Part, rows: usize) -> Result<(), CodecError> {
     part.narrow_again();
     budget.take(part.units(rows).saturating_sub(rows))
 }
 
-/// One number of all rows: as it is now and was before, and what makes the one of the other.
-/// Kept from column to column, so that each need not take memory of its own.
+/// One number of all rows: its current and previous values, and how to get from one to the other.
+/// Reused for each column, to save allocations.
 #[derive(Debug, Default)]
 struct Room {
     now: Vec<u64>,
@@ -169,7 +169,7 @@ impl Room {
         let (start, mut changed, mut last) = (out.len(), 0, 0);
         for (c, n) in new.parts().iter().enumerate() {
             let p = old.and_then(|o| Some((o, o.parts().get(c)?)));
-            // Mostly the case, and quickly seen.
+            // The usual case, and fast to check.
             let is_same = is_listed && in_place && p.is_some_and(|(_, p)| p == n);
             if is_same || !self.moved(n, p, new.rows(), &runs) && is_listed {
                 continue;
@@ -238,7 +238,7 @@ impl Room {
     }
 }
 
-/// By what most cells moved, if more of them moved by that than stood still.
+/// The amount by which most cells moved, if more moved by it than stayed the same.
 fn bias(diffs: &[u64]) -> u64 {
     let (mut candidate, mut votes) = (0, 0u32);
     for d in diffs {
@@ -279,7 +279,7 @@ impl Room {
         };
         let rows = rows(&runs);
         if rows == 0 && width > 0 {
-            // It would take memory and no bytes.
+            // It would take memory but no bytes.
             return input.torn();
         }
         budget.take_rows(rows, width)?;
@@ -309,7 +309,7 @@ impl Room {
         Ok(Column::from_parts(rows, parts))
     }
 
-    /// One number of all rows, some of which are not where they were.
+    /// One number of all rows, some of which have moved.
     fn read_part(
         &mut self,
         old: Option<(&Column, &Part)>,
@@ -388,7 +388,7 @@ impl Changed {
     }
 }
 
-/// Adds the differences of rows that are all where they were.
+/// Adds the differences of rows that have not moved.
 fn add_in_place(part: &mut Part, rows: usize, input: &mut Input<'_>) -> Result<(), CodecError> {
     if rows <= FEW_ROWS {
         for row in 0..rows {

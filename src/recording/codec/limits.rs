@@ -1,5 +1,5 @@
-//! How large the samples of a tick may be, so that a small file stays a small job. The numbers,
-//! and where they come from, are in the specification of the format under *Limits*.
+//! How large the samples of a tick may be, so that a small file remains little work. The numbers
+//! and their origin are in the specification of the format under *Limits*.
 //!
 //! Sizes are in *units*, about one number each: zeros take no bytes, and a list of a million like
 //! rows takes three, so the length of a payload bounds nothing.
@@ -17,7 +17,7 @@ pub(super) const MAX_ROWS: usize = 1 << 23;
 /// Steps and bytes that it takes to make the samples of a tick, per unit.
 const WORK_PER_UNIT: usize = 16;
 
-/// Units that the ticks of a group may hold when so many bytes of it have been read.
+/// Units that the ticks of a group may hold after this many bytes of it have been read.
 pub(super) fn units(stored: usize) -> usize {
     stored.saturating_mul(PER_BYTE).saturating_add(SMALL_GROUP).min(MAX_UNITS)
 }
@@ -27,7 +27,7 @@ pub(super) fn work(stored: usize) -> usize {
     units(stored).saturating_mul(WORK_PER_UNIT)
 }
 
-/// Bytes that the frames of a group must have for a tick of so many units.
+/// Bytes that the frames of a group must have for a tick of this many units.
 pub(crate) fn least_group(units: usize) -> usize {
     units.saturating_sub(SMALL_GROUP).div_ceil(PER_BYTE)
 }
@@ -48,7 +48,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes `rows` of `width` numbers before they are made. An empty column takes memory, too.
+    /// Takes `rows` of `width` numbers before they are made. An empty column takes memory too.
     pub(super) fn take_rows(&mut self, rows: usize, width: usize) -> Result<(), CodecError> {
         if rows > MAX_ROWS {
             return too_large();

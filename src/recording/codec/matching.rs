@@ -1,9 +1,9 @@
-//! Which number, text and column of a sample stands where another one had it, although their
-//! shapes differ: lists of rows with texts get longer and shorter, options come and go.
+//! Matches the numbers, texts and columns of two samples whose shapes differ: lists of rows with
+//! texts grow and shrink, optional values come and go.
 //!
-//! Both shapes are walked side by side. Elements of a list are matched by their first two
-//! leaves (a process and its thread, an inode and its owner), then by the first alone, then by
-//! place; the writer says how, the reader follows.
+//! Both shapes are walked side by side. Elements of a list are matched by their first two leaves (a
+//! process and its thread, an inode and its owner), then by the first one, then by position; the
+//! writer decides, the reader follows.
 
 use std::collections::HashMap;
 
@@ -65,7 +65,7 @@ pub(super) fn map(
     let mut at = At::default();
     skip(now, &mut at, 0)?;
     if at.shape != now.len() {
-        return Err(CodecError("a shape with something behind it".to_owned()));
+        return Err(CodecError("a shape followed by something else".to_owned()));
     }
     if at.num > most {
         return too_large();
@@ -88,26 +88,26 @@ struct Walk<'a> {
     left: usize,
 }
 
-/// Bytes of shapes that are walked over at most, and more per byte of the shapes: what is nested
-/// is walked over once for each level, and many rows may be like a long one from before.
+/// Most bytes of shapes that may be walked, plus some per byte of the shapes: nested parts are
+/// walked once per level, and many rows may be like one long earlier row.
 const STEPS: usize = 1 << 20;
 const STEPS_PER_BYTE: usize = 64;
 
 impl Walk<'_> {
     fn spend(&mut self, from: usize, to: usize) -> Result<(), CodecError> {
         let left = self.left.checked_sub(to.saturating_sub(from));
-        self.left = left.ok_or_else(|| CodecError("shapes that are too unlike".to_owned()))?;
+        self.left = left.ok_or_else(|| CodecError("shapes that differ too much".to_owned()))?;
         Ok(())
     }
 
-    /// Two values at the same place; both places move behind them.
+    /// Two values at the same position; moves both positions past them.
     fn pair(&mut self, p: &mut At, n: &mut At, depth: u32) -> Result<(), CodecError> {
         let (before, start) = (*p, *n);
         skip(self.prev, p, depth)?;
         skip(self.now, n, depth)?;
         self.spend(before.shape, p.shape)?;
         self.spend(start.shape, n.shape)?;
-        // Both are there: `skip` went over them.
+        // Both exist: `skip` passed them.
         let (a, b) = (self.prev.get(before.shape), self.now.get(start.shape));
         let Some(b) = b.filter(|b| Some(*b) == a) else { return Ok(()) };
         let (mut p, mut n) = (before, start);
@@ -170,9 +170,9 @@ fn set(map: &mut [Option<usize>], now: usize, prev: usize) {
     }
 }
 
-/// Bytes that are looked for as one.
+/// Bytes that are searched for together.
 const WORD: usize = 6;
-/// Bytes that go on as before so far are not looked for elsewhere.
+/// If this many bytes continue as before, no other match is searched for.
 const LONG: usize = 48;
 
 /// A shape as pieces of the one before and literals: literal length, literals, piece's begin
@@ -185,8 +185,8 @@ pub(super) fn put_shape(prev: &[u8], now: &[u8], out: &mut Vec<u8>) {
     };
     let (mut at, mut literal, mut next) = (0, 0, 0);
     while at < now.len() {
-        // Going on behind the last piece keeps lists of like rows in step; behind it may stand
-        // another number, such as the length of a list.
+        // Continuing after the last piece keeps lists of like rows in step; another number, such as
+        // the length of a list, may come in between.
         let skipped = next + (at - literal);
         let ahead = [next, skipped, skipped + 1].map(|p| (equal(p, at), p));
         let mut best = ahead.into_iter().max();
@@ -224,7 +224,7 @@ fn put_piece(literal: &[u8], from: usize, len: usize, out: &mut Vec<u8>) {
 /// Longest shape made of an earlier one: lists of rows with texts are capped at some thousands.
 const MAX_SHAPE: usize = 1 << 22;
 
-/// Reads a shape that is at most so long.
+/// Reads a shape of at most this length.
 pub(super) fn read_shape(
     prev: &[u8],
     most: usize,

@@ -1,23 +1,23 @@
-//! What a series of samples has shown lately: the last sample, whose lists also hold the rows
-//! that are gone from it.
+//! What a series of samples has shown recently: the last sample, whose lists also keep rows that
+//! are gone from it.
 //!
-//! A sample may hold only what moved, such as the threads that ran. A row that comes back is then
-//! a small difference from what it was, with its name and all. Lists are fields of the sample
-//! itself whose rows have texts; rows are the same by their first two leaves. Writer and reader
-//! build the memory by the same steps.
+//! A sample may hold only what moved, such as the threads that ran. A row that comes back is then a
+//! small difference from what it was, including its name. Lists are fields of the sample itself
+//! whose rows have texts; rows are the same by their first two leaves. Writer and reader build the
+//! memory by the same steps.
 
 use std::collections::HashMap;
 
 use super::flat::{At, Column, Flat, elements, key_hashes, shape_number, skip, token};
 use super::wire::{CodecError, put_varint};
 
-/// Larger samples are not remembered: their lists are in order, and they change in place.
+/// Larger samples are not remembered: their lists are ordered, and they are changed in place.
 const MAX_SHAPE: usize = 1 << 14;
 /// Numbers of a sample that is remembered.
 const MAX_CELLS: usize = 1 << 14;
 /// Bytes of its texts.
 const MAX_TEXT: usize = 1 << 16;
-/// The memory may hold so many times as much as a sample.
+/// The memory may hold this many times as much as a sample.
 const MORE: usize = 4;
 /// Rows of one list.
 const MAX_ROWS: usize = 1024;

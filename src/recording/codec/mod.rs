@@ -1,6 +1,6 @@
-//! A tick as bytes, and the bytes as a tick again. Lossless: a replay sees what the live run saw
-//! to the last bit. Each step is a file with its two directions side by side; writing goes down,
-//! reading goes up.
+//! Encodes a tick as bytes and decodes it again. Lossless: a replay sees what the live run saw, to
+//! the last bit. Each step is a file with both directions side by side; writing goes down, reading
+//! goes up.
 //!
 //! ```text
 //!      Tick
@@ -11,7 +11,7 @@
 //!       |            becomes a column, columns with a key become a table
 //!      Flat
 //!       |  recent    picks the earlier sample that it is a difference from
-//!       |  memory    which may be the rows that were there lately
+//!       |  memory    which may be the recently seen rows
 //!       |  sample    new pieces of the shape, numbers and texts that changed, tables
 //!       |  matching  which leaf of another shape is which, by the keys of rows
 //!       |  columns   which columns moved, and by how much most of their rows did
@@ -21,11 +21,11 @@
 //!    payload         one zstd frame in the file
 //! ```
 //!
-//! Why it is small: two samples mostly have the same shape, most numbers stand still, and those
-//! that move mostly move by the same amount as the rest of their column (ages, steady counters).
+//! Why it is small: two samples usually have the same shape, most numbers do not change, and those
+//! that do usually change by the same amount as the rest of their column (ages, steady counters).
 //!
 //! Writer and reader remember the same samples within a group of ticks (see `recent`); a keyframe
-//! begins without any. The reader trusts nothing: `limits` bounds what may be made of how many
+//! begins without any. The reader trusts nothing: `limits` bounds what may be built from how many
 //! bytes.
 
 mod columns;

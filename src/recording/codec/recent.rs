@@ -2,8 +2,9 @@
 //! that both the writer and the reader remember.
 //!
 //! A sample is written as the difference from the last one of the same shape (of the last four),
-//! from the last one whatever its shape, or from what the last ones had together: a row that was
-//! gone for a while is a difference from what it was. The first one of a group is written whole.
+//! from the last one of any shape, or from the rows of the last ones together, so that a row that
+//! was gone for a while is a difference from what it was. The first one of a group is written
+//! whole.
 
 use super::flat::Flat;
 use super::limits::MAX_UNITS;
@@ -17,13 +18,13 @@ use super::wire::{CodecError, Input, put_varint, too_large};
 #[derive(Clone, Debug, Default)]
 pub struct Recent {
     samples: Vec<Flat>,
-    /// The rows of lists that were seen lately, of small samples.
+    /// The recently seen rows of lists, for small samples.
     memory: Option<Flat>,
 }
 
 /// Shapes that are remembered: a collector that reads in turns has several.
 const SHAPES: usize = 4;
-/// A difference of up to so many bytes is not worth to look for another one.
+/// A difference of up to this many bytes is not worth searching for a smaller one.
 const WORTH: usize = 16;
 /// Numbers that the older ones of them may hold together.
 const OLDER_CELLS: usize = 1 << 16;
@@ -80,13 +81,13 @@ impl Recent {
         self.decode_within(MAX_UNITS, input)
     }
 
-    /// The same of a sample that has at most so many [`Flat::units`].
+    /// The same for a sample of at most this many [`Flat::units`].
     pub fn decode_within(
         &mut self,
         most: usize,
         input: &mut Input<'_>,
     ) -> Result<&Flat, CodecError> {
-        let lacking = || CodecError("a difference without its sample".to_owned());
+        let lacking = || CodecError("a delta without its sample".to_owned());
         let (now, same) = match input.number()? {
             from::NOTHING => (read_other_shape(&Flat::default(), most, input)?, None),
             from::LAST => {

@@ -1,12 +1,11 @@
-//! Which row is which: the rows of a list or a column as runs of rows of the one before, and of
-//! new ones.
+//! Matches rows: the rows of a list or column as runs of rows of the previous one and of new rows.
 
 use std::collections::HashMap;
 
 use super::flat::Column;
 use super::wire::{CodecError, Input, put_varint, zigzag};
 
-/// Rows in a row: copies of rows of the sample before, or new ones.
+/// A run of rows: copies from the previous sample, or new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     /// First row there; `None` for new rows.
@@ -44,7 +43,7 @@ pub(super) fn read_runs(before: usize, input: &mut Input<'_>) -> Result<Vec<Run>
             expected = from.wrapping_add(len as u64);
             let from = usize::try_from(from).unwrap_or(usize::MAX);
             if from.checked_add(len).is_none_or(|end| end > before) {
-                return Err(CodecError("rows of a sample that has them not".to_owned()));
+                return Err(CodecError("rows for a sample that has none".to_owned()));
             }
             Some(from)
         };
@@ -94,7 +93,7 @@ pub(super) fn align_keys(prev: &[u64], now: &[u64]) -> Vec<Run> {
     let mut places: Option<HashMap<u64, usize>> = None;
     let (mut runs, mut next) = (Vec::new(), 0usize);
     for key in now {
-        // Mostly the next one, or one that is a little further because others went.
+        // Usually the next one, or one a little further on because others are gone.
         let near = (next..next.saturating_add(4)).find(|i| prev.get(*i) == Some(key));
         let from = near.or_else(|| {
             let all = prev.iter().enumerate().map(|(i, k)| (*k, i));
@@ -123,7 +122,7 @@ pub(super) fn align(prev: &Column, now: &Column) -> Vec<Run> {
     if now.width() > 1
         && let (Some(old), Some(new)) = (ascending(prev), ascending(now))
     {
-        // Buckets of a histogram, rows by CPU: the first number says which.
+        // Buckets of a histogram, rows per CPU: the first number identifies the row.
         return align_keys(&old, &new);
     }
     let mut runs = unmoved(before.min(rows));

@@ -1,6 +1,6 @@
 //! The payload of a tick: names of fields that are new in its group, then sections, one per
 //! collector that has a sample and some of our own. Sections that a reader does not know are
-//! passed over by their length.
+//! skipped by their length.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) struct RawSection<'p> {
     pub(crate) bytes: &'p [u8],
 }
 
-/// Puts the new names of fields in front of the sections.
+/// Puts the new names of fields before the sections.
 pub(super) fn put_names(names: &[String], payload: &mut Vec<u8>) {
     let mut head = Vec::new();
     put_varint(&mut head, names.len() as u64);
@@ -32,7 +32,7 @@ pub(super) fn put_names(names: &[String], payload: &mut Vec<u8>) {
     payload.splice(0..0, head);
 }
 
-/// Begins a section: by its number where the group has it, else by its name. Where it begins.
+/// Begins a section: by its number if the group has it, else by its name. Returns where it begins.
 pub(super) fn open(name: Result<usize, &str>, is_sample: bool, out: &mut Vec<u8>) -> usize {
     let number = name.map_or(0, |n| n as u64 + 1);
     put_varint(out, number << 1 | u64::from(is_sample));

@@ -1,4 +1,4 @@
-//! Numbers of which most are zero, and differences that are small or whole microseconds.
+//! Encodes numbers that are mostly zero, and differences that are small or whole microseconds.
 //!
 //! Differences are zigzag. Those that are whole thousands (ns in us) are written as thousands:
 //! the first byte of a number holds six bits, then the flag of thousands, then whether LEB128 of
@@ -6,8 +6,8 @@
 
 use super::wire::{CodecError, Input, put_varint, unzigzag, zigzag};
 
-/// Up to so many numbers are written place by place; more, all places first: that compresses
-/// better.
+/// Up to this many numbers are written one by one with their positions; for more, all positions
+/// come first, which compresses better.
 const FEW: usize = 256;
 /// Ns in us.
 const WHOLE: u64 = 1000;

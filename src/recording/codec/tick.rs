@@ -1,4 +1,4 @@
-//! The payload of a tick: what writer and reader both remember within a group.
+//! The payload of a tick, and what writer and reader remember within a group.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Stamp {
     }
 }
 
-/// What does not change until the next segment. Each keyframe holds it, too.
+/// What does not change until the next segment. Each keyframe holds it too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Segment {
@@ -39,14 +39,14 @@ pub struct Segment {
     pub host: HostInfo,
 }
 
-/// Sections that are no collector's.
+/// Sections that do not belong to a collector.
 const HOST: &str = "host";
 const HEALTH: &str = "health";
 const SIGNALS: &str = "signals";
 /// Bytes of memory that wait for the next payload at most.
 pub(crate) const SPARE: usize = 256 << 10;
 
-/// State and gap of a tick. Collectors by name: a reader passes over those that it lacks.
+/// State and gap of a tick. Collectors by name: a reader skips those that it does not have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Health {
@@ -106,7 +106,7 @@ fn hash(sections: &[Section], tick: u64) -> StateHash {
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
     names: Names,
-    /// Names that the group has been told.
+    /// Names known in the group.
     told: usize,
     sections: Vec<Section>,
     tick: u64,
@@ -117,7 +117,7 @@ pub(crate) struct Encoder {
     last_end: u64,
     /// Units of the samples of this tick so far.
     room: usize,
-    /// Collectors whose sample has no room, in this tick and in the one before.
+    /// Collectors whose sample did not fit, in this tick and in the previous one.
     oversized: Vec<CollectorId>,
     left_out: Vec<CollectorId>,
 }
@@ -127,8 +127,8 @@ impl Encoder {
         *self = Self { out: std::mem::take(&mut self.out), ..Self::default() };
     }
 
-    /// Takes a payload back, to write the next one into its memory. That of a keyframe of many
-    /// sockets is given up: none of its size comes for a minute.
+    /// Takes a payload back to reuse its memory for the next one. That of a keyframe with many
+    /// sockets is freed: the next one of its size is a minute away.
     pub(crate) fn recycle(&mut self, payload: Vec<u8>) {
         if payload.capacity() <= SPARE {
             self.out = payload;
@@ -214,7 +214,7 @@ impl Encoder {
     }
 }
 
-/// What a tick of a recording may hold: the writer keeps to what a reader takes.
+/// What a tick of a recording may hold: the writer keeps to what a reader accepts.
 impl Encoder {
     /// Units of the last tick, as a reader counts them: on the way from the tick before, each
     /// section may be as large then or as now.
@@ -229,12 +229,12 @@ impl Encoder {
         sum.min(MAX_UNITS)
     }
 
-    /// Collectors whose sample is not in the last tick: no reader would take it.
+    /// Collectors whose sample is not in the last tick, because no reader would accept it.
     pub(crate) fn oversized(&self) -> &[CollectorId] {
         &self.oversized
     }
 
-    /// Takes the room that a sample needs; false: there is none.
+    /// Reserves the space that a sample needs; false if there is none.
     fn has_room(&mut self, flat: &Flat) -> bool {
         let sum = self.room.saturating_add(flat.units());
         let fits = sum <= MAX_UNITS && flat.columns.iter().all(|c| c.rows() <= MAX_ROWS);
@@ -321,7 +321,7 @@ impl Decoder {
                 Ok(i) => i,
                 Err(name) => {
                     if self.sections.iter().any(|s| s.name == name) {
-                        return Err(CodecError("a section that comes twice".to_owned()));
+                        return Err(CodecError("a duplicate section".to_owned()));
                     }
                     self.sections.push(Section { name: name.to_owned(), ..Section::default() });
                     self.sections.len() - 1
@@ -331,7 +331,7 @@ impl Decoder {
                 return Err(CodecError("a section without a name".to_owned()));
             };
             if s.present == self.tick {
-                return Err(CodecError("a section that comes twice".to_owned()));
+                return Err(CodecError("a duplicate section".to_owned()));
             }
             s.present = self.tick;
             if raw.bytes.is_empty() {
@@ -351,7 +351,7 @@ impl Decoder {
                     Ok(now) => s.units = now.units(),
                     Err(e) => {
                         s.error = Some(e.to_string());
-                        // Nothing of it is asked for again.
+                        // It is not needed again.
                         (s.recent, s.units) = (Recent::default(), 0);
                     }
                 }

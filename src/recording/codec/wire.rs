@@ -1,5 +1,5 @@
-//! Numbers and byte strings as a payload holds them. Reading trusts nothing: what a length
-//! promises is compared with what is there before memory is taken.
+//! Encoding of numbers and byte strings in a payload. Reading trusts nothing: a length is compared
+//! with what is left before memory is allocated.
 
 /// A value that cannot be encoded, or bytes that are not of one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +18,7 @@ impl serde::de::Error for CodecError {
 }
 
 pub(super) fn too_large<T>() -> Result<T, CodecError> {
-    Err(CodecError("a sample that is larger than its bytes can tell".to_owned()))
+    Err(CodecError("a sample larger than its bytes can describe".to_owned()))
 }
 
 /// Appends a LEB128 number.
@@ -77,7 +77,7 @@ pub(super) fn unzigzag(z: u64) -> u64 {
 pub struct Input<'b> {
     bytes: &'b [u8],
     at: usize,
-    /// What ends too early when there are no more.
+    /// The name to use in the error if there are no more.
     what: &'static str,
 }
 

@@ -1,9 +1,8 @@
-//! Decodes the next tick before it is asked for, on a thread of its own: whoever steps through a
-//! recording at the pace of a key finds it made. A tick with many sockets takes megabytes of
-//! fresh memory, the first one of a group its keyframe, and one step back the whole group up to
-//! there; each takes several milliseconds.
-//! One tick is made in advance, never more, and with the same decoder as without: what is read
-//! does not depend on whether it was ready.
+//! Decodes the next tick in advance, on a separate thread, so that it is ready when a user steps
+//! through a recording with a held key. A tick with many sockets takes megabytes of fresh memory,
+//! the first one of a group needs its keyframe, and a step back needs the whole group up to there;
+//! each takes several milliseconds. Only one tick is decoded in advance, with the same decoder as
+//! otherwise, so the result does not depend on whether it was ready.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,7 +17,7 @@ use crate::sample::tick::Tick;
 struct Job {
     place: Place,
     index: Arc<GroupIndex>,
-    /// Where decoding stands: anywhere.
+    /// The position of decoding: anywhere.
     cursor: Cursor,
 }
 
@@ -40,7 +39,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Starts the thread; `None`: there is none to be had.
+    /// Starts the thread; `None` if that is not possible.
     pub(super) fn start(src: Arc<dyn ReadAt>) -> Option<Self> {
         let mut zip = zstd::bulk::Decompressor::new().ok()?;
         let (jobs, inbox) = channel::<Job>();
@@ -61,13 +60,13 @@ impl Ahead {
 
     /// Has a tick made, of the group that `index` is of.
     pub(super) fn begin(&mut self, place: Place, index: Arc<GroupIndex>, cursor: Cursor) {
-        // What nobody came for.
+        // Discards a result that nobody took.
         while self.made.try_recv().is_ok() {}
         self.pending = self.jobs.send(Job { place, index, cursor }).ok().map(|()| place);
     }
 
-    /// The tick that was made in advance, waited for where it is being made just now. `None`: it
-    /// was another one, or it is damaged; whoever asks finds out how.
+    /// The tick that was decoded in advance; waits if it is still being decoded. `None`: it was
+    /// another one, or it is damaged; the caller finds out how.
     pub(super) fn take(&mut self, place: Place) -> Option<Made> {
         self.pending.take().filter(|p| *p == place)?;
         loop {

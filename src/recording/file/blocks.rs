@@ -1,5 +1,5 @@
-//! Access to the blocks of a file: a header at a place, a payload behind checks, the next or last
-//! place where a block begins.
+//! Access to the blocks of a file: reads the header at an offset, checks and reads a payload, finds
+//! the next or last offset where a block begins.
 
 use super::damage::{Damage, ReadError};
 use super::format::{
@@ -10,7 +10,7 @@ use super::limits;
 use super::source::ReadAt;
 use crate::recording::codec::tick::Stored;
 
-/// Bytes that are scanned at a time, and at first: mostly a block begins near by.
+/// Bytes that are scanned at a time, and at first: usually a block begins nearby.
 pub(super) const WINDOW: usize = 1 << 20;
 const FIRST_WINDOW: usize = 1 << 12;
 /// Bytes that are searched backwards for an index: there is one every 60 ticks.
@@ -39,7 +39,7 @@ impl Blocks<'_> {
         }
         let from = offset.saturating_add(u64::from(h.size));
         if !limits::fits(h) {
-            return Err(hurt("a block that would unpack to more than its kind can hold"));
+            return Err(hurt("a block that unpacks to more than its kind allows"));
         }
         if h.stored as usize > MAX_FRAME
             || from.saturating_add(u64::from(h.stored)) > self.src.size()?
@@ -163,7 +163,7 @@ fn places<'b>(b: &'b [u8], marker: &'b [u8; 12]) -> impl Iterator<Item = usize> 
     b.iter().skip(11).enumerate().filter(move |(_, c)| **c == rare).map(|(i, _)| i).filter(here)
 }
 
-/// Ticks that can be: within the group, offsets and numbers ascending.
+/// Plausible ticks: within the group, with ascending offsets and numbers.
 fn ordered(ticks: &[TickRef], back: u32) -> bool {
     ticks.len() <= GROUP_TICKS as usize
         && ticks.first().is_some_and(|t| t.offset == 0)

@@ -1,6 +1,6 @@
-//! Decoding stands somewhere in a group: the next tick costs one difference, any other one its
-//! group from the keyframe on. Who goes back tick by tick would pay that each time: on the way
-//! there, what decoding knew at some places is kept.
+//! The position of decoding within a group: the next tick costs one difference, any other one its
+//! whole group from the keyframe on. Stepping back tick by tick would pay that each time, so the
+//! decoder's state at some positions is kept on the way.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::index::{GroupIndex, TickRef};
 use crate::recording::codec::tick::Decoder;
 use crate::sample::tick::Tick;
 
-/// A group, by where it begins, and a place in it.
+/// A group, by its start, and a position in it.
 pub(super) type Place = (u64, usize);
 
 pub(super) struct Cursor {
@@ -19,7 +19,7 @@ pub(super) struct Cursor {
     /// Ticks that have been taken in.
     pub(super) done: usize,
     decoder: Decoder,
-    /// It goes back: what was known at these places is wanted again, oldest first.
+    /// Stepping back: the state at these positions is needed again, oldest first.
     kept: Option<Vec<(usize, Decoder)>>,
 }
 
@@ -33,8 +33,7 @@ impl Cursor {
         Self { group, done: 0, decoder: Decoder::default(), kept: None }
     }
 
-    /// The one at hand, if it stands before that tick in its group or was there; else the
-    /// group's begin.
+    /// The current one, if it is at or before that tick in its group; else the start of the group.
     pub(super) fn towards((group, place): Place, at_hand: Option<Self>) -> Self {
         let Some(mut c) = at_hand else { return Self::at(group) };
         if c.group == group && c.done <= place {
@@ -63,7 +62,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Keeps this place, if one of before `place` is going to be asked for.
+    /// Keeps this position, if one before `place` will be asked for.
     fn keep(&mut self, place: usize) {
         let Some(kept) = &mut self.kept else { return };
         let is_due = self.done % STRIDE == 1 && self.done <= place;
@@ -85,7 +84,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Makes the tick that was taken in last; what of it cannot be decoded, by section.
+    /// Builds the last tick taken in; returns what cannot be decoded, by section.
     pub(super) fn make(&mut self) -> (Arc<Tick>, Vec<String>) {
         let tick = Arc::new(self.decoder.make());
         let broken = self.decoder.errors().map(|(name, why)| format!("{name}: {why}"));

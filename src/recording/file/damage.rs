@@ -1,4 +1,4 @@
-//! What can be wrong with a file.
+//! Damage and other reasons why a file cannot be read.
 
 use std::io;
 
@@ -14,14 +14,14 @@ pub enum ReadError {
     Io(#[from] io::Error),
     #[error("is empty: nothing was recorded")]
     Empty,
-    #[error("is not a recording of stallscope")]
+    #[error("is not a stallscope recording")]
     NotARecording,
     /// Cut off inside its first block.
-    #[error("ends before its first block is whole: nothing was recorded")]
+    #[error("ends before its first block is complete: nothing was recorded")]
     Truncated,
     #[error("has format version {0}; this program reads up to {VERSION}")]
     Version(u8),
-    /// This tick, or everything behind it in its group, is lost.
+    /// This tick, or everything after it in its group, is lost.
     #[error("{0}")]
     Damaged(Damage),
     #[error("has no such tick")]
@@ -49,5 +49,5 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// Damaged places that are remembered.
+/// Maximum number of damaged places that are remembered.
 pub(super) const MAX_DAMAGE: usize = 10_000;

@@ -1,7 +1,7 @@
 //! The recording format, version 1: specification, block headers, limits.
 //!
 //! A recording is a series of blocks. Each block is a zstd *skippable frame* with a header of
-//! [`HEADER`] bytes and, right behind it, one zstd frame with the payload: the whole file is a
+//! [`HEADER`] bytes, followed directly by one zstd frame with the payload: the whole file is a
 //! legal zstd stream, and `zstd -dc FILE` prints its payloads. All integers are little endian.
 //!
 //! ```text
@@ -25,7 +25,7 @@
 //!
 //! | kind | payload |
 //! |---|---|
-//! | 1 segment | JSON [`Segment`](crate::recording::codec::Segment): host, boot, kernel, tool, clock anchors. First block of a file, and again where a recorder goes on with it |
+//! | 1 segment | JSON [`Segment`](crate::recording::codec::Segment): host, boot, kernel, tool, clock anchors. First block of a file, and again where a recorder continues it |
 //! | 2 keyframe | a tick, whole |
 //! | 3 delta | a tick, as the difference from the one before |
 //! | 4 index | JSON [`GroupIndex`](super::index::GroupIndex): places and times of the ticks, figures per pane, findings, remarks, state hash |
@@ -34,12 +34,12 @@
 //!
 //! No block of this version needs a feature.
 //!
-//! A *group* is a keyframe, up to 59 deltas, the remarks between them, and its index. It stands
-//! for itself: the keyframe holds the host, so that a group can be copied into another file as
-//! it is, and a flipped bit costs at most the rest of its group. Behind the trailer is the
-//! *end*: a skippable frame of 24 bytes (same magic and marker, kind 7), then the offset of the
-//! trailer as u64 from the start of the file and a CRC-32 of all before it. A file that goes on
-//! after its trailer keeps it; only the last one counts.
+//! A *group* is a keyframe, up to 59 deltas, the remarks between them, and its index. It is
+//! self-contained: the keyframe holds the host, so that a group can be copied to another file as it
+//! is, and a flipped bit costs at most the rest of its group. After the trailer comes the *end*: a
+//! skippable frame of 24 bytes (same magic and marker, kind 7), then the offset of the trailer as
+//! u64 from the start of the file and a CRC-32 of all before it. A file that continues after its
+//! trailer keeps it; only the last one counts.
 //!
 //! # Ticks
 //!
@@ -62,14 +62,14 @@
 //!
 //! # Limits
 //!
-//! zstd makes 8 KB of 256 MB of zeros, and a column of a million zeros takes three bytes: what a
-//! block takes in the file bounds what it may become, before anything is unpacked or made.
+//! zstd makes 8 KB of 256 MB of zeros, and a column of a million zeros takes three bytes: the size
+//! of a block in the file bounds what it may become, before anything is unpacked or built.
 //!
-//! | what | at most | where that comes from |
+//! | what | at most | reason |
 //! |---|---|---|
 //! | segment | 16 KiB | names of a host: the kernel's are 64 bytes |
 //! | remark | 64 KiB | its texts are cut at 1,000 characters |
-//! | index | 4 MiB; 60 ticks, 16,384 findings and as many remarks, 1,024 figures and as many hashes | 60 ticks of 1,000 findings, most of which go on |
+//! | index | 4 MiB; 60 ticks, 16,384 findings and as many remarks, 1,024 figures and as many hashes | 60 ticks of 1,000 findings, most of which last |
 //! | trailer | 64 MiB | 300,000 groups; a longer one is not read, and the indexes are |
 //! | any of these | 16 KiB, and 64 times its frame | JSON shrinks to a fifth, and one whose remarks are all the same to a fortieth |
 //! | tick | 256 MiB | 200,000 sockets with `tcp_info`: 28 million numbers of up to 9 bytes |
@@ -86,10 +86,10 @@
 //!
 //! # Reading
 //!
-//! Nothing is trusted: lengths are bounded before memory is taken, decompression ends at the
-//! stated length, CRCs come before both. A reader finds the trailer by the end, or hops from
-//! index to index backwards, or from header to header; where a header is bad it scans for the
-//! next marker, and the hole is a [`Damage`](super::damage::Damage), never a refusal.
+//! Nothing is trusted: lengths are bounded before memory is taken, decompression ends at the stated
+//! length, CRCs come before both. A reader finds the trailer by the end, or hops from index to
+//! index backwards, or from header to header; where a header is bad it scans for the next marker,
+//! and the gap is a [`Damage`](super::damage::Damage), never a refusal.
 
 use crate::recording::codec::Stamp;
 use crate::sample::time::{MonoNs, Seq, WallNs};
@@ -98,7 +98,7 @@ use crate::sample::time::{MonoNs, Seq, WallNs};
 pub const VERSION: u8 = 1;
 /// Bytes of a block header.
 pub const HEADER: usize = 64;
-/// Bytes of the end behind a trailer.
+/// Bytes of the end after a trailer.
 pub const END: usize = 28;
 pub const MAX_PAYLOAD: usize = 256 << 20;
 /// Largest frame: zstd adds little to what it cannot compress.
@@ -186,7 +186,7 @@ pub struct BlockHeader {
     pub size: u32,
 }
 
-/// Why some bytes are no header.
+/// Why some bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     #[error("no block begins here")]

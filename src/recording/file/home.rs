@@ -1,14 +1,14 @@
-//! Where a recording lives: its directory, held open, and its name in there.
+//! The location of a recording: its directory, held open, and its name in it.
 //!
 //! Others may write to that directory too, `/tmp` above all, and then a name can lead to another
 //! file at any moment. So nothing is renamed, replaced or deleted by its path, but by its name in
 //! the open directory, and only while that name leads to the file that we hold open: the same
 //! device, the same inode.
 //!
-//! Linux cannot rename or unlink "the file behind this descriptor", so an instant remains between
-//! the look and the deed. A rename is looked at once more afterwards and taken back if it hit
-//! another file; `RENAME_NOREPLACE` and `RENAME_EXCHANGE` make sure that nothing is lost on the
-//! way. Three instants remain in which another file could be hit for good:
+//! Linux cannot rename or unlink "the file of this descriptor", so a moment remains between the
+//! check and the act. A rename is checked again afterwards and undone if it hit another file;
+//! `RENAME_NOREPLACE` and `RENAME_EXCHANGE` make sure that nothing is lost on the way. Three
+//! moments remain in which another file could be hit for good:
 //! - before an `unlinkat` ([`Home::remove`], and the last step of [`Home::replace`]);
 //! - before the `renameat` of [`Home::replace`] where the file system cannot exchange (NFS);
 //! - before the `renameat` of a new name where it knows no `RENAME_NOREPLACE`: an empty file of
@@ -52,17 +52,17 @@ pub(crate) struct Home {
     dir: OwnedFd,
     name: OsString,
     means: Cell<Means>,
-    /// What others do between a look and the deed behind it.
+    /// What others do between a check and the act that follows (for tests).
     #[cfg(test)]
     meanwhile: tests::Meanwhile,
 }
 
-/// What the file system offers.
+/// Which features of the file system are used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Means {
-    /// Whatever it says it can: files without a name, renames with flags.
+    /// All that it supports: files without a name, renames with flags.
     Modern,
-    /// What every one of them can.
+    /// Only what every file system supports.
     Plain,
 }
 
@@ -107,7 +107,7 @@ impl Home {
         };
         let name = name.unwrap_or_default();
         if matches!(name, b"" | b"." | b"..") {
-            let what = "is a directory; name a file in it";
+            let what = "is a directory; give a file in it";
             return Err(io::Error::new(io::ErrorKind::IsADirectory, what));
         }
         let path = PathBuf::from(OsStr::from_bytes(parent));
@@ -158,7 +158,7 @@ impl Home {
         statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// Opens what a name leads to, unless it is a symbolic link. Waits for nobody.
+    /// Opens what a name leads to, unless it is a symbolic link. Never blocks.
     pub(crate) fn look_into(&self, name: &OsStr, access: OFlags) -> Result<File, Errno> {
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         openat(&self.dir, name, flags, Mode::empty()).map(File::from)
@@ -174,13 +174,13 @@ impl Home {
         let fits = |s: Stat| {
             s.st_uid == owner && FileType::from_raw_mode(s.st_mode) == FileType::RegularFile
         };
-        // Looked at first: opening alone may set something off in a device or a FIFO.
+        // Checked first: merely opening a device or a FIFO may have an effect.
         self.stat(name).ok().filter(|s| fits(*s))?;
         let file = self.look_into(name, OFlags::RDONLY).ok()?;
         fstat(&file).is_ok_and(fits).then_some(file)
     }
 
-    /// Makes a new file for us alone, never over another one.
+    /// Creates a new private file; never overwrites one.
     pub(crate) fn create(&self, name: &OsStr) -> io::Result<File> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -334,7 +334,8 @@ impl Home {
     /// `.NAME.`, 32 random digits, `.thinning`.
     fn side_name(&self) -> io::Result<OsString> {
         let mut random = [0; DIGITS / 2];
-        // Nobody knows them, and they never wait: a name that is taken is an error, no harm.
+        // They cannot be guessed and never block: a name that is taken is an error, and does no
+        // harm.
         getrandom(&mut random[..], GetRandomFlags::NONBLOCK)?;
         let mut digits = String::new();
         for b in random {

@@ -1,4 +1,4 @@
-//! What a recording tells without decoding its ticks: the payloads of index, trailer and remark
+//! What a recording says without decoding its ticks: the payloads of index, trailer and remark
 //! blocks.
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use super::limits::{MAX_GROUPS, MAX_NAMED, MAX_NOTED, clip};
 use crate::recording::codec::Stamp;
 use crate::sample::time::{MonoNs, Seq, WallNs};
 
-/// What the recorder knows of a tick beside the tick: for timelines.
+/// What the recorder knows about a tick besides its data, for timelines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Note {
     /// One figure per line of the timeline, by a stable name such as `runq.p99-us`.
@@ -32,7 +32,7 @@ pub struct FindingNote {
     pub severity: String,
 }
 
-/// Something that is no tick and belongs on the timeline.
+/// Something other than a tick that belongs on the timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "remark", rename_all = "kebab-case")]
 pub enum Remark {
@@ -49,7 +49,7 @@ pub enum Remark {
         /// By how much, ns.
         by_ns: i64,
     },
-    /// A collector failed, and did not in the tick before.
+    /// A collector failed that had not failed in the previous tick.
     CollectorError {
         collector: String,
         error: String,
@@ -63,7 +63,7 @@ pub enum Remark {
 }
 
 impl Remark {
-    /// Ticks that are missing by it.
+    /// Ticks that are missing because of it.
     pub fn missing(&self) -> u64 {
         match self {
             Self::Gap { ticks } => u64::from(*ticks),
@@ -173,7 +173,7 @@ impl GroupIndex {
     pub fn note(&mut self, tick: TickRef, note: &Note) {
         self.ticks.push(tick);
         for (name, v) in &note.figures {
-            // JSON has no infinities; a figure that is none says nothing on a timeline either.
+            // JSON has no infinities, and they say nothing on a timeline either.
             if v.is_finite() {
                 self.figure(name, *v);
             }
@@ -206,7 +206,7 @@ pub struct GroupEntry {
     pub offset: u64,
     /// Offset of its index; `None` for a group that was cut off.
     pub index: Option<u64>,
-    /// Offset behind its last block.
+    /// Offset after its last block.
     pub end: u64,
     pub ticks: u32,
     pub first: Stamp,
@@ -258,7 +258,7 @@ fn get_ticks<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<TickRef>, D::Error> 
         .collect())
 }
 
-/// A list of at most so many: what is written in a few bytes may take a hundred in memory.
+/// A list of limited length: what is written in a few bytes may take a hundred in memory.
 fn few<'de, D, T, const MOST: usize>(d: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,5 +1,5 @@
-//! How much a block may unpack to, so that a small file stays a small job. The numbers, and where
-//! they come from, are in [`super::format`] under *Limits*; those of samples are the codec's.
+//! How much a block may unpack to, so that a small file remains little work. The numbers and their
+//! origin are in [`super::format`] under *Limits*; those of samples belong to the codec.
 
 use super::format::{BlockHeader, Kind, MAX_PAYLOAD};
 
@@ -24,10 +24,10 @@ pub(super) const MAX_GROUPS: usize = 1 << 20;
 /// Characters of a text in a remark.
 const MAX_TEXT: usize = 1000;
 
-/// A small block may be larger than its frame by so much, whatever the frame.
+/// A small block may be larger than its frame by this much, whatever the frame.
 const SMALL_JSON: usize = 16 << 10;
 const SMALL_TICK: usize = 64 << 10;
-/// Beyond that, so many times the frame.
+/// Beyond that, this many times the frame.
 const JSON_PER_BYTE: usize = 64;
 const TICK_PER_BYTE: usize = 256;
 
@@ -71,8 +71,8 @@ pub(super) fn opened(size: u64) -> u64 {
     size.saturating_mul(OPENED_PER_BYTE).saturating_add(SMALL_FILE)
 }
 
-/// Memory of a list that is gathered from all groups, such as that of all remarks: each index
-/// may tell thousands, and a small file may have thousands of indexes.
+/// Memory for a list that is gathered from all groups, such as all remarks: each index may have
+/// thousands, and a small file may have thousands of indexes.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     room: usize,
@@ -87,7 +87,7 @@ impl Default for Gathered {
 }
 
 impl Gathered {
-    /// Is there room for one more that takes so many bytes?
+    /// Is there space for one more of this many bytes?
     pub(crate) fn has_room(&mut self, bytes: usize) -> bool {
         let left = self.room.checked_sub(bytes);
         match left {
@@ -98,7 +98,7 @@ impl Gathered {
     }
 }
 
-/// A text of a remark, no longer than a reader takes it.
+/// A text of a remark, no longer than a reader accepts.
 pub(super) fn clip(text: &mut String) {
     if let Some((at, _)) = text.char_indices().nth(MAX_TEXT) {
         text.truncate(at);

@@ -1,4 +1,4 @@
-//! Blocks in a file: how they are written, found again and read.
+//! Blocks in a file: writing, finding and reading them.
 //!
 //! ```text
 //! writer   ticks and remarks become blocks; groups get their index, a closed file its trailer

@@ -1,5 +1,5 @@
-//! Reads a recording: what is in it without decoding, and any tick. Memory is bounded whatever
-//! the file says; damage is reported, never a reason to stop.
+//! Reads a recording: its contents without decoding, and any tick. Memory is bounded whatever the
+//! file says; damage is reported, but is never a reason to stop.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -22,8 +22,8 @@ use crate::sample::time::{MonoNs, WallNs};
 /// Indexes that are kept in memory, and bytes that they take: those of days.
 const CACHE: usize = 4096;
 const CACHE_BYTES: usize = 32 << 20;
-/// Groups that are looked at for something that can be read: the host where no segment knows it,
-/// a tick near damaged ones.
+/// Groups that are searched for something readable: the host if no segment has it, a tick near
+/// damaged ones.
 const ASKED: usize = 64;
 
 pub struct Reader {
@@ -36,15 +36,15 @@ pub struct Reader {
     indexes: HashMap<u64, Arc<GroupIndex>>,
     /// Bytes that they take.
     index_bytes: usize,
-    /// Where decoding stands; none while the next tick is made ahead of time.
+    /// The position of decoding; none while the next tick is decoded in advance.
     cursor: Option<Cursor>,
     last: Option<Last>,
     ahead: Option<Ahead>,
     damage: Vec<Damage>,
     /// Their places.
     hurt: HashSet<u64>,
-    /// The damage that was met last: whoever asks for the next tick of the group need not decode
-    /// up to there again.
+    /// The last damage found, so that asking for the next tick of the group does not decode up to
+    /// there again.
     broken: Option<(Place, Damage)>,
 }
 
@@ -105,7 +105,7 @@ impl Reader {
         })
     }
 
-    /// A file whose segment headers are all damaged: the keyframes know the host, too.
+    /// A file whose segment headers are all damaged: the keyframes have the host too.
     fn adopt_host(&mut self) -> Result<(), ReadError> {
         if !self.layout.segments.is_empty() {
             return Ok(());
@@ -159,11 +159,11 @@ impl Reader {
     pub fn size(&self) -> Result<u64, ReadError> {
         Ok(self.src.size()?)
     }
-    /// Is damage so long that what is behind it was not looked for?
+    /// Is there damage so long that nothing after it was searched for?
     pub fn gave_up(&self) -> bool {
         self.layout.gave_up
     }
-    /// Blocks of later versions that were passed over.
+    /// Blocks of newer versions that were skipped.
     pub fn unknown_blocks(&self) -> u64 {
         self.layout.unknown
     }
@@ -179,7 +179,7 @@ impl Reader {
         &self.layout.remarks
     }
 
-    /// Takes in what was written since; true when there was something.
+    /// Reads what has been written since; true if there was something.
     pub fn refresh(&mut self) -> Result<bool, ReadError> {
         let mut b = Blocks { src: &*self.src, zip: &mut self.zip };
         let more =
@@ -191,7 +191,7 @@ impl Reader {
         Ok(more)
     }
 
-    /// What a writer needs to go on with this file.
+    /// What a writer needs to continue this file.
     pub fn resume(&self) -> Resume {
         Resume {
             offset: self.layout.end,
@@ -200,7 +200,7 @@ impl Reader {
         }
     }
 
-    /// What a group tells without its ticks. Of a group without an index: its ticks only.
+    /// What a group says without its ticks. A group without an index: only its ticks.
     pub fn index(&mut self, group: usize) -> Result<Arc<GroupIndex>, ReadError> {
         let g = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
         let Some(offset) = g.index else {
@@ -321,8 +321,7 @@ impl Reader {
         Ok(made.tick)
     }
 
-    /// A tick near this one that can be read: the end of what is before it, else the start of what
-    /// is behind it.
+    /// A readable tick near this one: the last before it, else the first after it.
     pub fn near(&mut self, tick: u64) -> Option<u64> {
         let (group, _) = self.locate(tick)?;
         let before = (0..=group).rev().take(ASKED);
@@ -359,8 +358,7 @@ impl Reader {
         Ok(Made { cursor, tick, broken })
     }
 
-    /// From now on a thread has the next tick ready for whoever goes on tick by tick, in either
-    /// direction.
+    /// From now on a thread prepares the next tick for stepping in either direction.
     pub fn read_ahead(&mut self) {
         self.ahead = Ahead::start(self.src.clone());
     }
@@ -408,8 +406,7 @@ impl Reader {
     }
 }
 
-/// A group, some of it at a time: what a trailer claims may be a hole in the file, and as large as
-/// it likes.
+/// A group, read piece by piece: what a trailer claims may be a hole in the file, of any size.
 pub struct RawGroup<'r> {
     src: &'r dyn ReadAt,
     at: u64,

@@ -1,5 +1,5 @@
 //! Finds the groups of a recording: by its trailer, by the chain of its indexes, by hopping from
-//! header to header, and behind damage by scanning for the next marker.
+//! header to header, and after damage by scanning for the next marker.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,9 +10,9 @@ use super::index::{GroupEntry, GroupIndex, RemarkAt, TickRef, Trailer};
 use super::limits::{self, MAX_GROUPS, MAX_LOOSE};
 use crate::recording::codec::{Segment, Stamp};
 
-/// How far a file is searched for a first block before it is no recording.
+/// How far a file is searched for a first block before it is rejected.
 pub const SEARCH: u64 = 64 << 20;
-/// Bytes that are searched for blocks behind damage: a file may be a hole of any size.
+/// Bytes that are searched for blocks after damage: a file may be a hole of any size.
 const MAX_SCAN: u64 = 2 << 30;
 /// Chains of indexes that are followed: each costs a window.
 const CHAINS: usize = 64;
@@ -36,11 +36,11 @@ pub(super) struct Layout {
     before_group: usize,
     /// Where the last trailer begins and ends.
     trailer: Option<(u64, u64)>,
-    /// Before this place no block begins behind the end.
+    /// No block begins between the end and this offset.
     searched: u64,
     /// Bytes that were searched for a block.
     scanned: u64,
-    /// Not everything was: there may be more than what was found.
+    /// Not everything was searched: there may be more than was found.
     pub(super) gave_up: bool,
     /// Bytes of JSON that were unpacked to get here.
     unpacked: u64,
@@ -74,7 +74,7 @@ impl Layout {
         Ok(out)
     }
 
-    /// Takes in what was written since.
+    /// Reads what has been written since.
     pub(super) fn refresh(&mut self, b: &mut Blocks<'_>) -> Result<bool, ReadError> {
         let (size, before) = (b.src.size()?, self.end);
         if size > self.end {
@@ -83,7 +83,7 @@ impl Layout {
         Ok(self.end > before)
     }
 
-    /// Takes the room that the payload of such a block needs; false: more of the file would be
+    /// Reserves the space that the payload of such a block needs; false: more of the file would be
     /// unpacked before it is used than a recording ever needs.
     fn afford(&mut self, b: &Blocks<'_>, h: &BlockHeader) -> Result<bool, ReadError> {
         let sum = self.unpacked.saturating_add(u64::from(h.raw));
@@ -156,8 +156,8 @@ impl Layout {
         Ok(())
     }
 
-    /// The next block in `from..to`. What was searched before is not searched again: an end that
-    /// was torn off is looked at each time somebody asks whether there is more.
+    /// The next block in `from..to`. What was searched before is not searched again: a torn end is
+    /// checked each time somebody asks whether there is more.
     fn search(&mut self, b: &Blocks<'_>, from: u64, to: u64) -> Result<Option<u64>, ReadError> {
         let from = from.max(self.searched);
         let room = MAX_SCAN.saturating_sub(self.scanned);
@@ -166,7 +166,7 @@ impl Layout {
         self.scanned += found.unwrap_or(until).saturating_sub(from);
         self.gave_up |= found.is_none() && until < to;
         if found.is_none() {
-            // A header may be there in part.
+            // A header may be there only in part.
             self.searched = from.max(until.saturating_sub(HEADER as u64));
         }
         Ok(found)
@@ -191,7 +191,7 @@ impl Layout {
             }
             Kind::Keyframe if self.groups.len() >= MAX_GROUPS => {
                 self.open = false;
-                self.hurt(at, end, "more groups than a recording holds");
+                self.hurt(at, end, "more groups than a recording can hold");
             }
             Kind::Keyframe => {
                 self.open = true;
@@ -213,11 +213,11 @@ impl Layout {
             Kind::Delta => self.hurt(at, end, "a tick whose keyframe is lost"),
             Kind::Index => self.hurt(at, end, "an index whose keyframe is lost"),
             Kind::Remark if self.remarks.len() >= MAX_LOOSE => {
-                self.hurt(at, end, "more remarks than a recording holds");
+                self.hurt(at, end, "more events than a recording can hold");
             }
             Kind::Remark => match self.json(b, at, h)? {
                 Some(r) => self.remarks.push(r),
-                None => self.hurt(at, end, "a damaged remark"),
+                None => self.hurt(at, end, "a damaged event"),
             },
             Kind::Trailer => self.trailer = Some((at, end)),
             Kind::Unknown(_) => {}
@@ -253,7 +253,7 @@ impl Layout {
         self.remarks.extend(own.into_iter().filter(|r| !known.contains(r)));
     }
 
-    /// The groups by the trailer, when the file ends with one that makes sense.
+    /// The groups from the trailer, if the file ends with a plausible one.
     fn by_trailer(
         &mut self,
         b: &mut Blocks<'_>,
@@ -275,7 +275,8 @@ impl Layout {
             }
             last = g.end;
         }
-        // Groups without an index are hopped over: their ticks are nowhere else.
+        // Groups without an index are scanned header by header: their ticks are recorded nowhere
+        // else.
         if trailer.groups.len() > MAX_GROUPS {
             return Ok(None);
         }

@@ -1,5 +1,5 @@
-//! Where the bytes of a recording are: a file, memory, or a pipe that is kept in an unlinked
-//! file while it is read, so that one reader with random access serves all three.
+//! The source of a recording's bytes: a file, memory, or a pipe that is copied to an unlinked file
+//! as it is read, so that one reader with random access serves all three.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -64,8 +64,8 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// Opens a recording for reading. Refuses what is no regular file with one clear line; waits
-/// for nobody (a FIFO without a writer opens at once and is refused).
+/// Opens a recording for reading. Refuses anything but a regular file with one clear line, and
+/// never blocks (a FIFO without a writer opens immediately and is refused).
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -76,7 +76,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     if !kind.is_file() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "is no regular file; pipe a recording into `-`",
+            "is not a regular file; pipe a recording into `-`",
         ));
     }
     Ok(file)
@@ -90,12 +90,12 @@ pub fn inode(file: &File) -> io::Result<Inode> {
     file.metadata().map(|m| (m.dev(), m.ino()))
 }
 
-/// Of the file that a path means now; none where there is none.
+/// Of the file that a path currently leads to, if any.
 pub fn inode_at(path: &Path) -> Option<Inode> {
     std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
-/// A pipe, kept in an unlinked temporary file: what came so far can be read again.
+/// A pipe, copied to an unlinked temporary file: what has arrived can be read again.
 pub struct Spool {
     file: File,
     have: Arc<AtomicU64>,
@@ -103,7 +103,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Starts to read `input` on a thread of its own.
+    /// Starts to read `input` on a separate thread.
     pub fn start(mut input: impl Read + Send + 'static) -> io::Result<Self> {
         let file = temporary()?;
         let (have, open) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
@@ -187,7 +187,7 @@ mod tests {
             0,
         )
         .unwrap();
-        assert!(open(&fifo).unwrap_err().to_string().contains("no regular file"));
+        assert!(open(&fifo).unwrap_err().to_string().contains("not a regular file"));
         assert!(open(dir.path()).unwrap_err().to_string().contains("directory"));
         assert!(open(&dir.path().join("none")).is_err());
     }

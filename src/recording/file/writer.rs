@@ -1,10 +1,10 @@
-//! Turns ticks into blocks and writes them. Knows nothing of files: syncing, rotation, full
-//! disks and queues are the recorder's.
+//! Turns ticks into blocks and writes them. Knows nothing about files: syncing, rotation, full
+//! disks and queues are the recorder's job.
 //!
-//! A block goes out in one `write_all`, so that a kill tears at most the last one. After a
-//! failed write [`Writer::offset`] still is the end of the last whole block: truncate the file
-//! to it, seek there, and go on; the next tick begins a new group, and the ticks of the broken
-//! one that did get through are indexed first.
+//! A block goes out in one `write_all`, so that a kill tears at most the last one. After a failed
+//! write [`Writer::offset`] is still the end of the last complete block: truncate the file to it,
+//! seek there, and continue; the next tick begins a new group, and the ticks of the broken one that
+//! were written are indexed first.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -27,12 +27,12 @@ use crate::sample::time::Seq;
 const CLOCK_STEP_NS: i64 = 100_000_000;
 /// A group ends when it is this long: offsets within it are 32 bits.
 const MAX_GROUP: u64 = 1 << 30;
-/// Magic of a skippable frame that is no block.
+/// Magic of a skippable frame that is not a block.
 const PADDING: u32 = 0x184D_2A50;
 /// zstd level: beyond 3 costs more CPU than it saves bytes.
 const LEVEL: i32 = 3;
 
-/// What a file holds before a writer goes on with it; from [`super::reader::Reader::resume`].
+/// What a file holds before a writer continues it; from [`super::reader::Reader::resume`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
     /// End of the last whole block: truncate to it and write on from there.
@@ -90,7 +90,7 @@ impl<W: Write> Writer<W> {
         Self::resume(out, host, Resume::default())
     }
 
-    /// Goes on with one: `out` writes at `resume.offset`. Another boot is another segment.
+    /// Continues one: `out` writes at `resume.offset`. Another boot is another segment.
     pub fn resume(out: W, host: &HostInfo, resume: Resume) -> io::Result<Self> {
         let mut w = Self {
             out,
@@ -141,9 +141,8 @@ impl<W: Write> Writer<W> {
         &mut self.out
     }
 
-    /// Writes a tick. Gaps, clock steps and collector errors that follow from it get their
-    /// remarks.
-    /// How to go on after an error is in the module head.
+    /// Writes a tick. Writes remarks for gaps, clock steps and collector errors that follow from
+    /// it. See the module head for how to continue after an error.
     pub fn tick(&mut self, tick: &Tick, note: &Note) -> io::Result<Written> {
         let at = Stamp::of(tick);
         let from = self.offset;
@@ -204,12 +203,12 @@ impl<W: Write> Writer<W> {
         });
         g.stored += block.len() - HEADER;
         g.index.note(TickRef { at, offset: back }, note);
-        // Differences that do not pay: a fresh start is as cheap, and quicker to seek to.
+        // The differences do not pay off: a new keyframe is as small, and faster to seek to.
         g.closed |= !keyframe && stored > g.keyframe / 2 && stored > 64 << 10;
         Ok(())
     }
 
-    /// What the tick says of itself that the timeline should show.
+    /// What the tick itself says that the timeline should show.
     fn remarks(&mut self, tick: &Tick, at: Stamp) -> Vec<Remark> {
         let mut out = Vec::new();
         if let Some(gap) = tick.gap {
@@ -234,12 +233,12 @@ impl<W: Write> Writer<W> {
         out
     }
 
-    /// Says which samples are too large for a recording, once.
+    /// Reports once which samples are too large for a recording.
     fn tell_oversized(&mut self, at: Stamp) -> io::Result<()> {
         let now = self.encoder.oversized().to_vec();
         let before = std::mem::replace(&mut self.oversized, now.clone());
         for id in now.iter().filter(|id| !before.contains(id)) {
-            let error = "its sample is larger than a recording holds, and is left out".to_owned();
+            let error = "its sample is too large to record and was left out".to_owned();
             let collector = id.name().to_owned();
             self.remark(at, Remark::CollectorError { collector, error })?;
         }
@@ -298,8 +297,8 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the recording: index, trailer, end. A file without them is as good, but opens a
-    /// little slower.
+    /// Ends the recording: index, trailer, end. A file without them is just as good, but opens a
+    /// little more slowly.
     pub fn seal(mut self) -> io::Result<W> {
         self.end_group()?;
         let json = json_line(&self.trailer)?;
@@ -330,7 +329,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Goes on behind the last tick of another writer, whose recording this one is a copy of.
+    /// Continues after the last tick of another writer, whose recording this one is a copy of.
     pub fn follow<V: Write>(&mut self, other: &Writer<V>) {
         self.last = other.last;
         self.failed.clone_from(&other.failed);
@@ -380,7 +379,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// A block whose frame has at least so many bytes.
+    /// A block whose frame has at least this many bytes.
     fn block(
         &mut self,
         kind: Kind,
@@ -441,9 +440,9 @@ fn json_line(v: &impl serde::Serialize) -> io::Result<Vec<u8>> {
     Ok(json)
 }
 
-/// Makes a frame as long as a reader wants it to be for what is in it: zeros in a skippable
-/// frame behind it, which every zstd passes over. No host has such ticks; sockets that a program
-/// makes all alike come near.
+/// Pads a frame to the length that a reader requires for its contents: zeros in a skippable frame
+/// after it, which every zstd skips. No real host has such ticks; a program that opens identical
+/// sockets comes close.
 fn pad(frame: &mut Vec<u8>, least: usize) {
     let Some(lacks) = least.checked_sub(frame.len()).filter(|n| *n > 0) else { return };
     let zeros = u32::try_from(lacks).unwrap_or(0);

@@ -1,10 +1,10 @@
-//! The recorder: takes ticks and writes them on a thread of its own. Whatever the disk does, a
-//! tick is never held up: [`Recorder::push`] puts it into a bounded queue and returns. When the
-//! queue is full, the tick is left out of the recording only, and the recording says so.
+//! The recorder: takes ticks and writes them on a separate thread. Whatever the disk does, a tick
+//! is never delayed: [`Recorder::push`] puts it into a bounded queue and returns. If the queue is
+//! full, the tick is dropped from the recording only, and the recording says so.
 //!
-//! A full disk pauses the recording at its last whole block; it goes on with the first tick for
-//! which there is room. A recorder of a file ends only when it is told to; one of a pipe also
-//! when the reader goes away.
+//! A full disk pauses the recording at its last complete block; it resumes with the first tick for
+//! which there is space. A recorder of a file ends only when told to; one of a pipe also when the
+//! reader goes away.
 
 mod parts;
 mod target;
@@ -37,11 +37,11 @@ use crate::sample::time::{MonoNs, WallNs};
 pub use target::{Existing, Target};
 use worker::Worker;
 
-/// Ticks that wait for the disk at most.
+/// Maximum number of ticks that wait for the disk.
 const QUEUE: usize = 120;
 /// Bytes that they hold at most; one tick is let through whatever its size.
 const QUEUE_BYTES: usize = 64 << 20;
-/// How long opening may take before somebody who waits for it is told.
+/// How long opening may take before a caller who waits for it gets an error.
 const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// When written data are forced to the disk. Without it a crash of the machine (not of the
@@ -49,7 +49,7 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
     Tick,
-    /// After the first tick that comes so long after the last time.
+    /// After the first tick that comes this long after the last time.
     Every(Duration),
     Off,
 }
@@ -124,8 +124,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Size at which FILE is set aside. A limit of the whole needs parts that are small
-    /// against it, for only whole parts are deleted.
+    /// Size at which FILE is set aside. A limit on the total needs parts that are small in
+    /// comparison, because only whole parts are deleted.
     fn part_size(&self) -> Option<u64> {
         let by_size = match self.rotate {
             Some(Rotate::Size(s)) => Some(s),
@@ -146,7 +146,7 @@ impl Options {
     pub fn rotates(&self) -> bool {
         self.part_size().is_some() || self.part_age().is_some()
     }
-    /// May parts be deleted? Only a user who set a limit said so.
+    /// May parts be deleted? Only if the user set a limit.
     fn may_delete(&self) -> bool {
         self.max_size.is_some() || self.max_age.is_some()
     }
@@ -157,7 +157,7 @@ pub enum State {
     #[default]
     Opening,
     Recording,
-    /// Cannot write now; tries again with each tick.
+    /// Cannot write now; retries with each tick.
     Paused {
         why: String,
         since: MonoNs,
@@ -175,7 +175,7 @@ pub enum End {
     Failed(String),
 }
 
-/// How the recorder does, as of [`Recorder::status`].
+/// State of the recorder; see [`Recorder::status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     pub state: State,
@@ -189,15 +189,14 @@ pub struct Status {
     /// How long the last tick took to write, syncing included.
     pub latency: Duration,
     pub worst: Duration,
-    /// A write that has not come back yet began then.
+    /// Start of a write that has not returned yet.
     pub writing_since: Option<MonoNs>,
-    /// What went wrong beside the writing: syncing, rotating. The recording goes on.
+    /// Trouble other than with writing, such as syncing or rotating. The recording continues.
     pub trouble: Option<String>,
 }
 
 impl Status {
-    /// How long the disk has kept the recorder waiting: the write that is under way, or the
-    /// last one.
+    /// How long the recorder has been waiting for the disk: the current write, or the last one.
     pub fn delay(&self, now: MonoNs) -> Duration {
         self.writing_since.map_or(self.latency, |s| now.since(s).max(self.latency))
     }
@@ -208,7 +207,7 @@ impl Status {
 
 struct Item {
     what: What,
-    /// Ticks that were left out before this one.
+    /// Ticks that were dropped before this one.
     skipped: u64,
     bytes: usize,
 }
@@ -224,7 +223,7 @@ pub struct Recorder {
     queue: Option<SyncSender<Item>>,
     /// Bytes in the queue.
     held: Arc<AtomicUsize>,
-    /// Left out since the last tick that got into the queue.
+    /// Dropped since the last tick that got into the queue.
     skipped: u64,
     /// The same for the thread, to be said at the end.
     skipped_last: Arc<AtomicU64>,
@@ -267,7 +266,7 @@ impl Recorder {
                 Err(End::Failed(why)) => {
                     let _ = open_tx.send(Err(why));
                 }
-                // Nobody wants it any more, which is no error.
+                // Nobody wants it any more, which is not an error.
                 Err(End::ReaderGone | End::Closed) => {
                     let _ = open_tx.send(Ok(()));
                 }
@@ -296,11 +295,13 @@ impl Recorder {
             Ok(Ok(())) => Ok(()),
             Ok(Err(why)) => Err(format!("{name}: {why}")),
             Err(RecvTimeoutError::Timeout) => Err(format!("{name}: opening it takes too long")),
-            Err(RecvTimeoutError::Disconnected) => Err(format!("{name}: the recorder died")),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(format!("{name}: the recorder's thread died"))
+            }
         }
     }
 
-    /// Hands a tick over. Returns at once.
+    /// Hands over a tick. Returns immediately.
     pub fn push(&mut self, tick: &Arc<Tick>, note: Note) {
         self.last = Stamp::of(tick);
         for (at, text) in std::mem::take(&mut self.marks) {
@@ -365,7 +366,7 @@ impl Recorder {
         &self.target
     }
 
-    /// Takes no more ticks; what waits is written and the file closed, in the background.
+    /// Takes no more ticks; what is queued is written and the file closed, in the background.
     pub fn stop(&mut self) {
         for (at, text) in std::mem::take(&mut self.marks) {
             self.send_mark(at, text);
@@ -373,8 +374,8 @@ impl Recorder {
         self.queue = None;
     }
 
-    /// [`Self::stop`], and waits for the end at most so long; `None`: the disk does not answer,
-    /// and the file ends with its last whole block.
+    /// [`Self::stop`], then waits for the end, but no longer than this; `None`: the disk does not
+    /// answer, and the file ends with its last complete block.
     pub fn finish(mut self, patience: Duration) -> Option<Status> {
         self.stop();
         match self.done.recv_timeout(patience) {
@@ -384,8 +385,7 @@ impl Recorder {
     }
 }
 
-/// `stallscope-HOST-YYYYMMDDTHHMMSSZ.stall` in `dir`; the second one of a second and further ones
-/// with their number behind it.
+/// `stallscope-HOST-YYYYMMDDTHHMMSSZ.stall` in `dir`; further ones in the same second get a number.
 pub fn named(dir: &Path, hostname: &str, now: WallNs, number: usize) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' };
     let host: String = hostname.chars().take(64).map(plain).collect();

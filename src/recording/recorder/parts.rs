@@ -1,7 +1,7 @@
-//! The files of one recording: FILE, which is being written, and its parts, which were FILE
-//! before a rotation and are named `STEM.YYYYMMDDTHHMMSSZ.EXT` after their first tick. Counts and
-//! deletes only what carries such a name, is a regular file that belongs to FILE's owner, begins
-//! with a block of ours, and is not locked by another recorder.
+//! The files of one recording: FILE, which is being written, and its parts, which were FILE before
+//! a rotation and are named `STEM.YYYYMMDDTHHMMSSZ.EXT` after their first tick. Counts and deletes
+//! only regular files that have such a name, belong to FILE's owner, begin with a stallscope block,
+//! and are not locked by another recorder.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,7 +20,7 @@ const TRIES: u32 = 1000;
 /// Length of `YYYYMMDDTHHMMSSZ`.
 const STAMP: usize = 16;
 
-/// A file that was FILE once.
+/// A file that was once FILE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     name: OsString,
@@ -39,8 +39,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Those that lie beside FILE, also from earlier runs, and belong to `owner`. What others
-    /// put there must not count: it would push out what is ours.
+    /// Those in FILE's directory that belong to `owner`, including those of earlier runs. Files of
+    /// others must not count: they would push out ours.
     pub(super) fn find(home: &Home, owner: u32) -> Self {
         let mut list = Vec::new();
         let order = |n: &[u8]| part_of(Path::new(home.name()), std::str::from_utf8(n).ok()?);

@@ -1,7 +1,7 @@
-//! Where a recording goes: a file of our own (0600, never through a link, locked), a pipe, or
+//! The target of a recording: a private file (0600, never through a link, locked), a pipe, or
 //! standard output. Opens, recovers for `--append`, and truncates after a write that failed.
-//! Refuses everything else with one line, also what somebody else put there for us to write
-//! into; never says what a file contains.
+//! Refuses everything else with one line, including files that somebody else put there for us to
+//! write to; never reveals what a file contains.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -91,7 +91,7 @@ impl Sink {
     pub(super) fn size(&self) -> Option<u64> {
         Some(self.file.metadata().ok()?.len().saturating_sub(self.base?))
     }
-    /// Cuts off everything behind `offset` and writes on from there.
+    /// Cuts off everything after `offset` and continues there.
     pub(super) fn rewind(&mut self, offset: u64) -> io::Result<()> {
         let Some(base) = self.base else { return Ok(()) };
         let at = base.saturating_add(offset);
@@ -105,7 +105,7 @@ impl Sink {
             None => Ok(()),
         }
     }
-    /// Bytes that are free for us on its file system; `None`: not known.
+    /// Bytes available to us on its file system; `None` if unknown.
     pub(super) fn free(&self) -> Option<u64> {
         self.base?;
         let v = rustix::fs::fstatvfs(&self.file).ok()?;
@@ -171,8 +171,8 @@ const BUSY: &str = "another recorder writes to it";
 
 fn open_existing(home: Home, existing: Existing) -> Result<Opened, String> {
     match home.kind().map_err(|e| e.to_string())? {
-        FileType::Symlink => Err("is a symbolic link; name the file itself".to_owned()),
-        FileType::Directory => Err("is a directory; name a file in it".to_owned()),
+        FileType::Symlink => Err("is a symbolic link; give the file itself".to_owned()),
+        FileType::Directory => Err("is a directory; give a file in it".to_owned()),
         FileType::CharacterDevice => stream(&home, "is a device that does not answer"),
         FileType::Fifo => stream(&home, "is a FIFO that nobody reads"),
         FileType::RegularFile if existing == Existing::Append => append(home),
@@ -186,10 +186,10 @@ fn exists(home: &Home) -> String {
         let free = rustix::fs::flock(&f, FlockOperation::NonBlockingLockShared);
         free == Err(Errno::WOULDBLOCK)
     });
-    if locked { BUSY.to_owned() } else { "exists already; --append goes on with it".to_owned() }
+    if locked { BUSY.to_owned() } else { "already exists; use --append".to_owned() }
 }
 
-/// Locks, finds the end of the last whole block, and drops what is torn behind it.
+/// Locks, finds the end of the last complete block, and drops what is torn after it.
 fn append(home: Home) -> Result<Opened, String> {
     let file = home.look_into(home.name(), OFlags::RDWR).map_err(text)?;
     let owner = is_ours(&home, &file)?;
@@ -198,17 +198,19 @@ fn append(home: Home) -> Result<Opened, String> {
         Err(Errno::WOULDBLOCK) => return Err(BUSY.to_owned()),
         Err(e) => return Err(format!("cannot lock: {}", text(e))),
     }
-    // Whoever had the lock until now may have set it aside, or put another one in its place.
+    // The previous holder of the lock may have renamed the file or replaced it.
     if home.holder(&file).map_err(|e| e.to_string())? != Holder::Us {
-        return Err("was replaced just now; try again".to_owned());
+        return Err("was just replaced; try again".to_owned());
     }
     let twin = file.try_clone().map_err(|e| e.to_string())?;
     let (resume, since, hosts) = match Reader::new(Arc::new(twin)) {
-        // Writing on would cut off what nobody has looked at.
+        // Continuing would cut off what nobody has examined.
         Ok(r) if r.gave_up() => {
-            return Err("is damaged over more than 2 GiB; record into a new file, and `export` \
-                        what can be read of this one"
-                .to_owned());
+            return Err(
+                "has more than 2 GiB of damage; record to a new file, and `export` what can \
+                 be read from this one"
+                    .to_owned(),
+            );
         }
         Ok(r) => {
             let hosts = r.segments().iter().map(|s| s.1.host.clone()).collect();
@@ -225,8 +227,8 @@ fn append(home: Home) -> Result<Opened, String> {
     Ok(Opened { sink, home: Some((home, owner)), resume, since, hosts })
 }
 
-/// The owner of an existing file, if that is us and nobody else gets at what we write into it:
-/// in a directory such as `/tmp` anybody can have put it there.
+/// The owner of an existing file, if that is us and nobody else can access what we write to it: in
+/// a directory such as `/tmp` anybody may have put it there.
 fn is_ours(home: &Home, file: &File) -> Result<u32, String> {
     let s = fstat(file).map_err(text)?;
     if FileType::from_raw_mode(s.st_mode) != FileType::RegularFile {
@@ -235,28 +237,28 @@ fn is_ours(home: &Home, file: &File) -> Result<u32, String> {
     let we = rustix::process::geteuid().as_raw();
     if s.st_uid != we && home.our_user().ok() != Some(s.st_uid) {
         return Err(format!(
-            "belongs to user {}, and you are user {we}; record into a new file, or as its owner",
+            "belongs to user {}, and you are user {we}; record to a new file, or as its owner",
             s.st_uid
         ));
     }
     if s.st_nlink > 1 {
         return Err(format!(
-            "has {} names (hard links), so it may be somebody else's file as well; append to a \
-             copy of it, or remove the other names",
+            "has {} names (hard links), so it may be somebody else's file too; append to a copy, \
+             or remove the other names",
             s.st_nlink
         ));
     }
     let mode = s.st_mode & 0o777;
     if mode & 0o022 != 0 {
         return Err(format!(
-            "can be written by others (mode {mode:04o}); if what is in it is yours, `chmod go-w` \
-             it and try again"
+            "can be written by others (mode {mode:04o}); if its contents are yours, run `chmod \
+             go-w` on it and try again"
         ));
     }
     Ok(s.st_uid)
 }
 
-/// Is what there is of the first block the beginning of one?
+/// Do the bytes present look like the beginning of a first block?
 fn begins_like_ours(file: &impl ReadAt) -> bool {
     let mut head = [0; 12];
     let Ok(n) = file.read_at(&mut head, 0) else { return false };
@@ -288,12 +290,12 @@ fn stream(home: &Home, nobody: &str) -> Result<Opened, String> {
         FileType::Fifo if s.st_uid == rustix::process::geteuid().as_raw() || s.st_uid == 0 => {}
         FileType::Fifo => {
             return Err(format!(
-                "is a FIFO of user {}, who can read all that goes through it; if that is meant, \
-                 use `-o - > FIFO`",
+                "is a FIFO of user {}, who can read everything in it; if that is intended, use `-o \
+                 - > FIFO`",
                 s.st_uid
             ));
         }
-        _ => return Err("was replaced just now; try again".to_owned()),
+        _ => return Err("was just replaced; try again".to_owned()),
     }
     refuse_terminal(&file)?;
     Ok(Opened::fresh(Sink { file, base: None }))
@@ -301,7 +303,7 @@ fn stream(home: &Home, nobody: &str) -> Result<Opened, String> {
 
 fn refuse_terminal(fd: &impl AsFd) -> Result<(), String> {
     if rustix::termios::isatty(fd) {
-        return Err("is a terminal; a recording is not text: name a file or pipe it".to_owned());
+        return Err("is a terminal; a recording is not text: give a file or use a pipe".to_owned());
     }
     Ok(())
 }

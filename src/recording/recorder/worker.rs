@@ -1,5 +1,5 @@
-//! The recorder's thread: writes, syncs, pauses on a full disk and goes on, begins new files
-//! and deletes old parts. The only place that waits for the disk.
+//! The recorder's thread: writes, syncs, pauses on a full disk and resumes, begins new files and
+//! deletes old parts. The only place that waits for the disk.
 
 mod name;
 mod thinning;
@@ -24,13 +24,13 @@ use crate::recording::file::writer::{Writer, Written};
 use crate::sample::tick::{HostInfo, Tick};
 use crate::sample::time::{MonoNs, WallNs};
 
-/// Why ticks are missing, for the recording.
+/// Why ticks are missing, as written to the recording.
 const TOO_SLOW: &str = "the disk was too slow";
 /// Free bytes that are worth a try, besides twice the last keyframe.
 const WORTH_A_TRY: u64 = 16 << 10;
 /// Longest pause between tries after an error that is not about space.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// How often it is looked whether FILE's name still leads to the file.
+/// How often to check that FILE's name still leads to the file.
 const LOOK: Duration = Duration::from_secs(5);
 
 pub(super) struct Worker {
@@ -54,13 +54,13 @@ pub(super) struct Worker {
     synced: MonoNs,
     unsynced: bool,
     looked: MonoNs,
-    /// What goes wrong beside the writing.
+    /// Trouble other than with writing.
     troubles: [Option<String>; TROUBLES],
     /// When FILE began: its age is the time since then and what it had before.
     begun: MonoNs,
     age_before: Duration,
     first: Option<WallNs>,
-    /// No rotation before this: the last try failed.
+    /// No rotation before this: the last attempt failed.
     no_rotation: MonoNs,
     ticks: u64,
     written: u64,
@@ -69,7 +69,7 @@ pub(super) struct Worker {
     /// The last tick ended its group.
     group_end: bool,
     thinning: Option<thinning::Job>,
-    /// No thinning before this: the last try failed.
+    /// No thinning before this: the last attempt failed.
     no_thinning: MonoNs,
 }
 
@@ -80,7 +80,7 @@ struct Pause {
     backoff: Duration,
 }
 
-/// What can go wrong beside the writing; each has one sentence at most.
+/// What can go wrong besides writing; each has at most one sentence.
 #[derive(Clone, Copy)]
 enum Trouble {
     Sync,
@@ -203,7 +203,7 @@ impl Worker {
             s.worst = s.worst.max(took);
             (s.size, s.ticks, s.written) = (size, ticks, written);
         });
-        // The tick is written: nobody waits for what comes now.
+        // The tick is written: nobody waits for what follows.
         self.thin();
     }
 
@@ -236,7 +236,7 @@ impl Worker {
                         self.rewind();
                         continue;
                     }
-                    // The limit is one of each file.
+                    // The limit applies to each file.
                     if is_size_limit(&e) && self.options.rotates() && !rotated {
                         rotated = true;
                         self.rewind();
@@ -262,7 +262,7 @@ impl Worker {
             self.missing = 0;
         }
         match w.tick(tick, note) {
-            // The tick got through, the index behind it did not.
+            // The tick was written, but the index after it was not.
             Err(e) if w.last() == Some(at) && w.get_ref().is_regular() => {
                 self.pause(&e);
                 Ok(Written { offset: self.offset(), ..Written::default() })
@@ -271,7 +271,7 @@ impl Worker {
         }
     }
 
-    /// Before a new try: back to the last whole block, or a new file if there is none.
+    /// Before another attempt: back to the last complete block, or a new file if there is none.
     fn reopen(&mut self) -> io::Result<()> {
         match &mut self.writer {
             Some(w) => {
@@ -328,7 +328,7 @@ impl Worker {
         self.tell.send_modify(|s| s.lost += 1);
     }
 
-    /// Stops writing at the last whole block.
+    /// Stops writing at the last complete block.
     fn pause(&mut self, e: &io::Error) {
         self.rewind();
         let now = clock::mono();
@@ -373,7 +373,7 @@ impl Worker {
         self.home.is_some()
     }
 
-    /// A pipe cannot be truncated: what is behind an error cannot be told apart.
+    /// A pipe cannot be truncated: what follows an error cannot be distinguished.
     fn broken_pipe(&mut self, e: &io::Error) {
         let end = broken(true, e);
         self.tell.send_modify(|s| s.state = State::Ended(end));
@@ -398,7 +398,7 @@ impl Worker {
         self.unsynced = false;
     }
 
-    /// Says what goes wrong, or that it does no longer.
+    /// Reports trouble, or its end.
     fn trouble(&mut self, what: Trouble, says: Option<String>) {
         let Some(slot) = self.troubles.get_mut(what as usize).filter(|s| **s != says) else {
             return;
@@ -429,7 +429,7 @@ impl Worker {
     /// Closes the file; its size, and what went wrong.
     fn seal(&mut self) -> (u64, io::Result<()>) {
         let Some(mut w) = self.writer.take() else { return (0, Ok(())) };
-        // Room for index and trailer was never promised: without them the file is as good.
+        // Space for index and trailer was never promised: the file is just as good without them.
         if w.end_group().is_err() {
             let end = w.offset();
             let _ = w.get_mut().rewind(end);
@@ -459,11 +459,11 @@ impl Worker {
             self.parts.drop_older(home, now, age);
         }
         let Some(limit) = self.options.max_size else { return };
-        // The next tick must fit, too.
+        // The next tick must fit too.
         let next = bytes.max(self.keyframe).saturating_add(WORTH_A_TRY);
         let over = |w: &Self| w.offset() + w.parts.bytes() + next > limit;
-        // What is too large by itself does not get smaller when others are deleted; a new file
-        // gets room by nothing else, but not at the price of the tick that was written just now.
+        // What is too large by itself does not get smaller when others are deleted. A new file can
+        // get space in no other way, but not at the cost of the tick that was just written.
         let is_new = |w: &Self| w.first.is_none();
         let room = |w: &Self| {
             if is_new(w) { w.parts.len() > 1 } else { w.offset() + next <= limit }
@@ -519,7 +519,7 @@ fn broken(stream: bool, e: &io::Error) -> End {
     }
 }
 
-/// Will it be over when somebody makes room?
+/// Will it end when somebody frees space?
 fn is_space(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

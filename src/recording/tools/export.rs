@@ -1,5 +1,5 @@
-//! A part of a recording as a recording of its own: groups as they are, or every tick written
-//! anew without what tells whose it is.
+//! Copies part of a recording to a new one: groups as they are, or every tick rewritten without
+//! anything that identifies the host.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -36,7 +36,7 @@ pub enum ExportError {
     Write(#[from] io::Error),
     #[error("{0}")]
     Redact(#[from] super::redact::RedactError),
-    #[error("has no tick in that time")]
+    #[error("has no ticks in that time")]
     Nothing,
     #[error("none of its {0} ticks in that time can be read")]
     Unreadable(u64),
@@ -48,7 +48,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Makes it: never over another one, readable by its owner alone.
+    /// Creates it: never overwrites a file, readable only by its owner.
     pub fn create(path: &Path) -> io::Result<Self> {
         let home = Home::open(path)?;
         let file = home.create(home.name())?;
@@ -63,7 +63,7 @@ impl Output {
     }
 }
 
-/// The groups that hold ticks of a time.
+/// The groups that have ticks in a time span.
 fn chosen(r: &Reader, from: WallNs, to: WallNs) -> Vec<(usize, GroupEntry)> {
     let all = r.groups().iter().copied().enumerate();
     all.filter(|(_, g)| g.last.wall >= from && g.first.wall <= to).collect()
@@ -74,7 +74,7 @@ fn host(r: &Reader, g: &GroupEntry) -> HostInfo {
     known.map_or_else(|| r.host(), |s| s.1.host.clone())
 }
 
-/// Copies the groups of a time as they are. Reads nothing but their bytes.
+/// Copies the groups of a time span as they are. Reads nothing but their bytes.
 pub fn copy<W: Write>(
     r: &Reader,
     out: W,
@@ -110,8 +110,8 @@ fn inside(m: &RemarkAt, from: WallNs, to: WallNs) -> bool {
     m.at.wall >= from && m.at.wall <= to
 }
 
-/// Writes the ticks of a time anew, redacted. `judge` gives the note of each, from the redacted
-/// tick: what is found names the pseudonyms.
+/// Rewrites the ticks of a time span, redacted. `judge` gives the note of each from the redacted
+/// tick, so that findings use the pseudonyms.
 pub fn redacted<W: Write>(
     r: &mut Reader,
     out: W,

@@ -1,4 +1,4 @@
-//! `stallscope info`: what is inside a recording, as text and as JSON.
+//! `stallscope info`: the contents of a recording, as text and as JSON.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub const SCHEMA: u32 = 1;
 /// Remarks and damaged places that the text lists.
 const LISTED: usize = 20;
 
-/// One line, whatever is in what it names.
+/// One line, whatever the names contain.
 macro_rules! line {
     ($to:expr, $($arg:tt)*) => {{
         $to.push_str(&sanitize(&format!($($arg)*)));
@@ -32,7 +32,7 @@ pub struct Info {
     pub file: String,
     pub format: u8,
     pub size: u64,
-    /// Bytes behind the last whole block: a torn end, or one that is being written.
+    /// Bytes after the last complete block: a torn end, or one that is being written.
     pub torn_bytes: u64,
     pub sealed: bool,
     pub segments: Vec<SegmentInfo>,
@@ -41,16 +41,16 @@ pub struct Info {
     pub first: Option<String>,
     /// Time of the last tick.
     pub last: Option<String>,
-    /// Ticks that are missing, by the remarks.
+    /// Ticks that are missing, according to the remarks.
     pub missing_ticks: u64,
     pub remarks: Vec<RemarkAt>,
-    /// Remarks beside these: of too many.
+    /// Number of further remarks, if there are too many.
     pub remarks_left_out: u64,
     /// Findings, by rule and subject, with their ticks.
     pub findings: Vec<FindingSpan>,
-    /// Mentions of other findings: of too many.
+    /// Mentions of other findings, if there are too many.
     pub findings_left_out: u64,
-    /// Blocks of a later version that were passed over.
+    /// Blocks of a newer version that were skipped.
     pub unknown_blocks: u64,
     pub content: Survey,
     pub damage: Vec<Damage>,
@@ -108,10 +108,11 @@ impl Info {
         })
     }
 
-    /// For people. Names of hosts and words of users are made safe to show.
+    /// As text. Host names and texts from users are made safe to show.
     pub fn text(&self) -> String {
         let mut o = String::new();
-        let state = if self.sealed { "closed" } else { "not closed (still written, or killed)" };
+        let state =
+            if self.sealed { "closed" } else { "not closed (still being written, or killed)" };
         line!(o, "{}: recording, format {}, {state}", self.file, self.format);
         let (first, last) = (self.first.as_deref(), self.last.as_deref());
         line!(o, "  time      {} to {}", first.unwrap_or("-"), last.unwrap_or("-"));
@@ -130,7 +131,8 @@ impl Info {
             let h = &s.host;
             line!(
                 o,
-                "  host      {}, kernel {}, {} CPUs, boot {}, by {}: {} ticks, each {:?}{}, from {}",
+                "  host      {}, kernel {}, {} CPUs, boot {}, by {}: {} ticks, each {:?}{}, from \
+                 {}",
                 h.hostname,
                 h.kernel,
                 h.cpus,
@@ -138,7 +140,7 @@ impl Info {
                 h.tool,
                 s.ticks,
                 h.interval,
-                h.thinned_from.map_or_else(String::new, |d| format!(" (thinned from {d:?})")),
+                h.thinned_from.map_or_else(String::new, |d| format!(" (downsampled from {d:?})")),
                 s.first.as_deref().unwrap_or("-")
             );
         }
@@ -159,11 +161,11 @@ impl Info {
         }
         more(o, self.findings.len(), self.findings_left_out);
         for r in self.remarks.iter().take(LISTED) {
-            line!(o, "  remark    {} {}", time(r.at.wall), words(&r.remark));
+            line!(o, "  event     {} {}", time(r.at.wall), words(&r.remark));
         }
         more(o, self.remarks.len(), self.remarks_left_out);
         if self.unknown_blocks > 0 {
-            line!(o, "  unknown   {} blocks of a later version", self.unknown_blocks);
+            line!(o, "  unknown   {} blocks of a newer version", self.unknown_blocks);
         }
         for d in self.damage.iter().take(LISTED) {
             let after = d.after.map_or_else(String::new, |a| format!(", after {}", time(a.wall)));
@@ -186,7 +188,7 @@ fn more(o: &mut String, have: usize, left_out: u64) {
 fn sections(c: &Survey, o: &mut String) {
     let (key, delta) = (c.keyframe_bytes, c.delta_bytes);
     let other = c.other_bytes;
-    line!(o, "  bytes     keyframes {key}, differences {delta}, all else {other}");
+    line!(o, "  bytes     keyframes {key}, deltas {delta}, other {other}");
     let checked = c.states_verified + c.states_wrong;
     line!(o, "  state     {} of {checked} groups verified", c.states_verified);
     let mut list: Vec<_> = c.sections.iter().collect();
@@ -198,7 +200,7 @@ fn sections(c: &Survey, o: &mut String) {
     }
 }
 
-/// Enough of the kernel's id to tell boots apart; a pseudonym is short as it is.
+/// Enough of the kernel's id to distinguish boots; a pseudonym is short enough.
 fn boot(id: &str) -> &str {
     match id.get(..8) {
         _ if id.is_empty() => "unknown",
@@ -210,14 +212,14 @@ fn boot(id: &str) -> &str {
 /// A remark as a sentence fragment.
 pub fn words(r: &Remark) -> String {
     match r {
-        Remark::Gap { ticks } => format!("gap: {ticks} ticks were not taken"),
+        Remark::Gap { ticks } => format!("gap: {ticks} ticks are missing"),
         Remark::Dropped { ticks, why } => format!("gap: {ticks} ticks were not recorded: {why}"),
         Remark::ClockStep { by_ns } => {
             format!("the wall clock was set by {:+.3} s", *by_ns as f64 / 1e9)
         }
         Remark::CollectorError { collector, error } => format!("{collector} failed: {error}"),
         Remark::Mark { text } => format!("mark: {text}"),
-        Remark::Unknown => "something that a later version knows".to_owned(),
+        Remark::Unknown => "an event of a newer version".to_owned(),
     }
 }
 

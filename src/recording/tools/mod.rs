@@ -1,4 +1,4 @@
-//! What can be done with a recording beside playing it.
+//! What can be done with a recording besides playing it.
 
 pub mod export;
 pub mod info;

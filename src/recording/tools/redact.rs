@@ -1,13 +1,13 @@
-//! Ticks without what tells whose they are: addresses, host name, names of processes, cgroups,
-//! namespaces, volumes and unusual network devices become others of the same kind. The same
-//! original gives the same pseudonym, so that a flow is still a flow and a cgroup still lies in
-//! its parent; pseudonyms are counted in the order in which originals come, so nothing of the
-//! original is in them.
+//! Removes what identifies the host from ticks: addresses, the host name, and the names of
+//! processes, cgroups, namespaces, volumes and unusual network devices are replaced by others of
+//! the same kind. The same original gives the same pseudonym, so a flow is still a flow and a
+//! cgroup is still in its parent; pseudonyms are numbered in order of appearance and contain
+//! nothing of the original.
 //!
 //! Kept: numbers (ports, process ids, counters, times), names that every Linux box has (`eth0`,
 //! `sda`, `system.slice`, `kworker/0:1`), versions, loopback and unspecified addresses. A text
-//! whose field is not known to be harmless is replaced: a collector that somebody adds later
-//! gives nothing away before somebody has thought about it.
+//! whose field is not known to be harmless is replaced, so a collector that is added later reveals
+//! nothing by default.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// Remembers which pseudonym stands for what.
+/// Maps originals to pseudonyms.
 #[derive(Debug, Default)]
 pub struct Redactor {
     names: HashMap<(Kind, String), String>,
@@ -444,7 +444,7 @@ fn octets(all: &[Value]) -> Option<[u8; 16]> {
     for (to, v) in out.iter_mut().zip(all) {
         *to = u8::try_from(v.as_u64()?).ok()?;
     }
-    // Sixteen small counters are no address.
+    // Sixteen small counters are not an address.
     let v4 = out.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
     (v4 || out.first().is_some_and(|b| (0x20..0x40).contains(b) || *b >= 0xfc)).then_some(out)
 }
@@ -500,7 +500,7 @@ fn is_common(kind: Kind, s: &str) -> bool {
     }
 }
 
-/// The n-th address in the place of one of the same kind.
+/// The n-th replacement address of the same kind.
 fn pseudo_v4(a: Ipv4Addr, n: u32) -> [u8; 4] {
     let [_, x, y, z] = n.to_be_bytes();
     let [first, second, ..] = a.octets();
@@ -508,7 +508,7 @@ fn pseudo_v4(a: Ipv4Addr, n: u32) -> [u8; 4] {
         (169, 254) => [169, 254, y, z],
         (224..=239, _) => [239, 0xC0 | (x & 0x3F), y, z],
         _ if a.is_private() => [10, 0x80 | x, y, z],
-        // 240/4 is nobody's: no box is accused of anything.
+        // 240/4 belongs to nobody, so no real machine is named.
         _ => [0xF0 | (x & 7), x, y, z],
     }
 }

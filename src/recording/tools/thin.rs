@@ -1,10 +1,10 @@
-//! Older groups in coarser steps: a recording is written anew, group by group, with its youngest
-//! groups as they are, of older ones one tick in so long, and the oldest left out.
+//! Downsamples older groups: rewrites a recording group by group, keeping the newest groups as they
+//! are, one tick per step of older ones, and dropping the oldest.
 //!
-//! What is thinned is what a recorder with a longer interval would have written, and stands in a
-//! segment that says so ([`HostInfo::interval`], [`HostInfo::thinned_from`]): rates and rules
-//! see the longer interval, and no tick that was left out is taken for a gap.
-//! What the groups' indexes told of all their ticks stays: figures, findings, remarks.
+//! The result is what a recorder with a longer interval would have written, in a segment that says
+//! so ([`HostInfo::interval`], [`HostInfo::thinned_from`]): rates and rules see the longer
+//! interval, and no tick that was left out is taken for a gap. What the groups' indexes say about
+//! all their ticks is kept: figures, findings, remarks.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -39,7 +39,7 @@ pub struct Tier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Keep,
-    /// One tick in so long stays.
+    /// One tick per this time is kept.
     Thin(Duration),
     Drop,
 }
@@ -178,8 +178,7 @@ impl<W: Write> Thinning<W> {
         self.reader.refresh().map(|_| ()).map_err(failed)
     }
 
-    /// Does one group.
-    /// After an error the new recording is of no use.
+    /// Does one group. After an error the new recording is unusable.
     pub fn step(&mut self) -> io::Result<()> {
         let Some(g) = self.reader.groups().get(self.done).copied() else { return Ok(()) };
         let host = host_of(&self.reader, g.segment, &self.here);
@@ -202,7 +201,7 @@ impl<W: Write> Thinning<W> {
         Ok(())
     }
 
-    /// The new recording, to be gone on with, and the hosts of its segments.
+    /// The new recording, to be continued, and the hosts of its segments.
     pub fn finish(mut self) -> io::Result<(Writer<W>, Vec<HostInfo>)> {
         self.flush()?;
         for r in self.reader.loose_remarks().get(self.remarks..).unwrap_or_default() {
@@ -215,10 +214,10 @@ impl<W: Write> Thinning<W> {
         Ok((self.out, self.hosts))
     }
 
-    /// Begins another segment, unless what comes goes on with the newest one.
+    /// Begins another segment, unless what comes continues the newest one.
     fn segment(&mut self, host: HostInfo, source: u32, first: Stamp) -> io::Result<()> {
         let same = self.hosts.last() == Some(&host);
-        // Thinned before, and now more of the same run. Another run begins to count anew.
+        // Thinned before, and more of the same run follows. Another run starts counting again.
         let joins = self.last.is_some_and(|l| first.seq > l.seq && first.mono > l.mono);
         if !same || self.source != source && !joins {
             self.flush()?;
@@ -230,7 +229,7 @@ impl<W: Write> Thinning<W> {
         Ok(())
     }
 
-    /// Writes the remarks that stand between groups, or passes over them.
+    /// Writes the remarks between groups, or skips them.
     fn remarks_before(&mut self, first: Stamp, drop: bool) -> io::Result<()> {
         while let Some(r) = self.reader.loose_remarks().get(self.remarks) {
             if r.at.wall > first.wall {

@@ -1,4 +1,4 @@
-//! Reads a recording from end to end: what takes the room, and whether everything is whole.
+//! Reads a recording from end to end: what takes up space, and whether everything is intact.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::recording::file::reader::Reader;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Survey {
     pub ticks: u64,
-    /// Ticks that are listed and lost.
+    /// Ticks that are listed but lost.
     pub lost: u64,
     /// Bytes of keyframes in the file.
     pub keyframe_bytes: u64,
@@ -34,12 +34,12 @@ pub struct Survey {
     pub damage: usize,
 }
 
-/// What a recording says beside its ticks.
+/// What a recording says besides its ticks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remarks {
     /// In the order of time within each segment.
     pub list: Vec<RemarkAt>,
-    /// How many there are beside these: a list of all of them would be too large.
+    /// Number of further ones: a list of all of them would be too large.
     pub left_out: u64,
     /// Ticks that are missing, by all of them.
     pub missing: u64,
@@ -105,7 +105,7 @@ impl Reader {
         }
         let state = decoder.hash();
         if !index.state.is_empty() {
-            // A section that this program does not know has no hash here.
+            // An unknown section has no hash here.
             let known = |name: &String| state.iter().find(|s| s.0 == *name).map(|s| s.1);
             let wrong = index.state.iter().any(|(name, h)| known(name).is_some_and(|k| k != *h));
             if wrong {

@@ -37,7 +37,7 @@ pub(in crate::ui) fn draw(f: &Frame, theme: Theme, r: Rect, buf: &mut Buffer) {
         return;
     }
     let (mut x, mut end) = (r.left() + 1, r.right() - 1);
-    // The note goes first when the title needs the room.
+    // The note is dropped first if the title needs the space.
     let note = text::width(&f.note.0) as u16;
     let first = f.title.first().map_or(0, |t| text::width(&t.0) as u16);
     if note > 0 && first + note + 6 < end - x {
@@ -47,7 +47,7 @@ pub(in crate::ui) fn draw(f: &Frame, theme: Theme, r: Rect, buf: &mut Buffer) {
     }
     for (i, (s, tone)) in f.title.iter().enumerate() {
         let w = text::width(s) as u16 + 2;
-        // Whole parts only; the first one is cut if it must.
+        // Whole parts only; the first one is cut if necessary.
         if i > 0 && x + w + 1 > end {
             break;
         }

@@ -8,7 +8,7 @@ use crate::ui::theme::Theme;
 use crate::view::text;
 use crate::view::vm::{Line, LineStyle, Piece};
 
-/// Columns of the left part that stay beside a right part.
+/// Columns of the left part that are kept beside a right part.
 const LEAST: usize = 12;
 
 /// Draws a line into a rectangle of one row.
@@ -16,8 +16,8 @@ pub(in crate::ui) fn draw(l: &Line, theme: Theme, row: Rect, buf: &mut Buffer) {
     let right: usize = l.right.iter().map(Piece::width).sum();
     let left: usize = l.left.iter().map(Piece::width).sum();
     let width = usize::from(row.width);
-    // The left part gives way, but not all of it: then the right part goes. What is cut does not
-    // run into what stands at the edge.
+    // The left part gives way, but only up to a point: then the right part is dropped. A cut left
+    // part does not run into the right one.
     let right = if right + left.min(LEAST) + 1 > width { 0 } else { right };
     let end = row.x + (width - right) as u16;
     let blank = matches!(l.right.first(), Some(Piece::Text(t, _)) if t.starts_with(' '));

@@ -1,4 +1,4 @@
-//! What the view model is made of, drawn into cells.
+//! Draws the parts of the view model into cells.
 
 pub(super) mod frame;
 pub(super) mod line;

@@ -1,4 +1,4 @@
-//! A CPU: where its time goes, its softirqs and interrupts, who waits for it.
+//! A CPU: where its time goes, its softirqs and interrupts, what waits for it.
 
 use std::fmt::Write as _;
 
@@ -90,7 +90,7 @@ fn vector_times(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
         out.push(field("time", format!("{name:<11} {}", run_text(&run))));
         if let Some(t) = timed {
             let part = units::pct(100.0 * t);
-            out.push(field("timed", format!("{name:<11} {part:>4}% of the runs stand for all")));
+            out.push(field("timed", format!("{name:<11} {part:>4}% of the runs, as a sample")));
         }
     }
     out

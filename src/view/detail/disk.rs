@@ -1,4 +1,4 @@
-//! A disk: its stack, its queue over time, its settings, who uses it.
+//! A disk: its stack, its queue over time, its settings, what uses it.
 
 use super::{chart, field, findings_on, gone, requests};
 use crate::metrics::disks::DiskFigures;
@@ -101,7 +101,7 @@ fn scatter(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     let mut last = None;
     for m in cx.analysis.history().back_from(cx.now.tick.seq) {
-        // A late collector leaves its old figures out; the same figures twice are one point.
+        // Old figures of a late collector are left out; the same figures twice are one point.
         let Some(d) = m.derived.disk(id).filter(|d| d.aqu_sz > 0.0) else { continue };
         let point = (d.aqu_sz, d.iops());
         if last.replace(point) != Some(point) {
@@ -179,19 +179,19 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
         line.add(format!("   await with a short queue {}", units::millis(b)), Tone::Plain);
     }
     if !d.stuck_for.is_zero() {
-        let text = format!("   !! nothing completes for {}", units::duration(d.stuck_for));
+        let text = format!("   !! nothing completed for {}", units::duration(d.stuck_for));
         line.add(text, Tone::Crit);
     }
     out.push(line);
     if d.unaccounted {
-        let text = "this kernel keeps no I/O times for this layer: util and await mean nothing";
+        let text = "this kernel keeps no I/O times for this layer: util and await are meaningless";
         out.push(field("note", text));
     }
     if d.queue_counters_disagree() {
         out.push(field(
             "note",
             format!(
-                "the kernel's weighted queue says {}, the request times say {}",
+                "the kernel's weighted queue gives {}, the request times {}",
                 units::count(d.aqu_sz_weighted),
                 units::count(d.aqu_sz)
             ),
@@ -204,7 +204,7 @@ fn figures(d: &DiskFigures) -> Vec<Line> {
 type Shown<'a> =
     (&'a Option<Plateau>, fn(f64) -> String, fn(f64) -> String, fn(u64, f64) -> Option<Tier>);
 
-/// What the disk behaves like under load, the data behind it, what it means for latency.
+/// The limit that the disk behaves like under load, the data behind it, the effect on latency.
 fn limits(d: &DiskFigures) -> Vec<Line> {
     let Some(cap) = &d.cap else { return Vec::new() };
     let size = d.attrs.size_sectors.filter(|_| d.attrs.class == DiskClass::Virtual);
@@ -260,7 +260,7 @@ fn limits(d: &DiskFigures) -> Vec<Line> {
         let at_32 = units::millis(32_000.0 / p.rate);
         out.push(field(
             "",
-            format!("each request more in the queue waits {each}; L 32 is {at_32}"),
+            format!("each extra request in the queue adds {each}; qlen 32 means {at_32}"),
         ));
     }
     out

@@ -1,5 +1,5 @@
-//! Network events of one kind on one connection, or drops for one reason at one place: how many,
-//! since when, what it means, what to look at next.
+//! Network events of one kind on one connection, or drops for one reason in one place: how many,
+//! since when, what they mean, what to check next.
 
 use super::{LABEL, field, findings_on, gone};
 use crate::diagnose::{Door, enter};
@@ -27,7 +27,7 @@ pub(super) fn lines(cx: &Cx<'_>, id: u64, w: u16) -> Vec<Line> {
         out.push(field(if i == 0 { "means" } else { "" }, part));
     }
     let rate = r.per_s.map_or(units::UNKNOWN.to_owned(), |v| format!("{}/s", units::count(v)));
-    out.push(field("how many", format!("{rate} now, {} in all", units::int(r.total))));
+    out.push(field("how many", format!("{rate} now, {} in total", units::int(r.total))));
     let ago =
         |at| format!("{} ({} ago)", cx.clock(cx.wall_of(at)), units::age(cx.mono().since(at)));
     out.push(field("first", ago(r.first)));
@@ -59,7 +59,7 @@ fn connection(cx: &Cx<'_>, r: &EventRow, kind: NetEventKind) -> Vec<Line> {
     let mut out = Vec::new();
     if let Some(state) = r.state {
         let cpu = r.cpu.map_or(String::new(), |c| format!("  on {c}"));
-        out.push(field("state", format!("{} at the last one{cpu}", SockState(state).name())));
+        out.push(field("state", format!("{} at the last event{cpu}", SockState(state).name())));
     }
     if let Some(detail) = r.detail {
         let what = match kind {
@@ -74,12 +74,16 @@ fn connection(cx: &Cx<'_>, r: &EventRow, kind: NetEventKind) -> Vec<Line> {
     let there = r.socket.is_some_and(|id| sockets::find(cx, id, 0).is_some());
     out.push(field(
         "socket",
-        if there { "still open: Enter shows where its packets are" } else { "closed, or not read" },
+        if there {
+            "still open: Enter shows where its packets are"
+        } else {
+            "closed, or not sampled"
+        },
     ));
     out
 }
 
-/// One sentence for people.
+/// What the event means, in one sentence.
 fn meaning(r: &EventRow) -> &'static str {
     match &r.key {
         EventKey::Drop { .. } => {
@@ -87,17 +91,19 @@ fn meaning(r: &EventRow) -> &'static str {
         }
         EventKey::Flow { kind, .. } => match kind {
             NetEventKind::Retransmit => {
-                "the peer did not acknowledge in time, or reported a hole: the segment was sent again"
+                "the peer did not acknowledge in time, or reported a hole: the segment was \
+                 retransmitted"
             }
             NetEventKind::RetransmitFailed => {
-                "a retransmission was due, but this host could not send it: no route, no memory, or a full queue"
+                "a retransmission was due, but this host could not send it: no route, no memory, \
+                 or a full queue"
             }
             NetEventKind::SendReset => {
                 "this host rejected a segment: no listener, or an unknown connection"
             }
-            NetEventKind::ReceiveReset => "the peer ended the connection at once",
+            NetEventKind::ReceiveReset => "the peer aborted the connection",
             NetEventKind::RcvqueueFull => {
-                "packets came faster than the program reads: its receive buffer is full"
+                "packets arrive faster than the program reads: its receive buffer is full"
             }
         },
     }
@@ -124,11 +130,11 @@ pub(super) fn next_command(cx: &Cx<'_>, id: u64) -> Option<String> {
     })
 }
 
-/// What goes in front of a command about a connection of this namespace. Its sockets may not be
-/// among those that are read; its devices may be. `None`: no way in is known.
+/// The prefix for a command about a connection in this namespace. Its devices may be read even if
+/// its sockets are not. `None`: no way to enter it is known.
 fn inside(cx: &Cx<'_>, netns: NetnsId) -> Option<String> {
     let host = cx.analysis.host();
-    // Older records do not say: then it is ours, or nobody knows.
+    // Older records do not say: then it is ours, or unknown.
     if netns.0 == 0 || host.netns == Some(netns) {
         return Some(String::new());
     }

@@ -1,5 +1,5 @@
-//! A finding: the sentence, since when, how sure, the numbers over time with their thresholds,
-//! what it is not, what to do.
+//! A finding: summary, start, confidence, evidence over time with thresholds, what was ruled out,
+//! related findings, next commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::view::table::tone_of;
 use crate::view::vm::{Line, Piece, Tone};
 use crate::view::{series, text, units};
 
-/// The finding as of the moment shown: active, else cleared.
+/// The finding at the time shown: active, else cleared.
 pub(super) fn find<'a>(cx: &Cx<'a>, key: &FindingKey) -> Option<&'a Arc<Finding>> {
     let f = cx.now.findings;
     f.all().chain(&f.notes).chain(&f.cleared).find(|f| is(f, key))
@@ -24,7 +24,7 @@ pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
     let Some(f) = find(cx, key) else {
         return vec![
             Line::of(format!(" {}", key.rule), Tone::Strong),
-            Line::of(" was not found at the moment shown", Tone::Dim),
+            Line::of(" does not exist at the time shown", Tone::Dim),
         ];
     };
     let wide = usize::from(w).saturating_sub(4).max(10);
@@ -88,7 +88,7 @@ fn story(cx: &Cx<'_>, f: &Finding, out: &mut Vec<Line>) {
         let (own, all) = (f.fire.severity, cx.now.findings.severity(f));
         out.push(if own < all {
             heading("explains").with(
-                format!("  what makes it {}: by itself it is {}", all.name(), own.name()),
+                format!("  these raise it to {}; {} on its own", all.name(), own.name()),
                 Tone::Dim,
             )
         } else {
@@ -113,7 +113,7 @@ fn since(cx: &Cx<'_>, f: &Finding) -> Line {
     let lasted = cx.mono().since(f.since);
     let mut s = format!("{}, for {}", cx.clock(f.first_seen), units::age(lasted));
     if !f.active {
-        s = format!("{} until {}: over", cx.clock(f.first_seen), cx.clock(f.last_seen));
+        s = format!("{} until {} (ended)", cx.clock(f.first_seen), cx.clock(f.last_seen));
     }
     field("since", s)
 }
@@ -125,7 +125,7 @@ fn confidence(f: &Finding) -> Line {
         (Confidence::Confirmed, true) => "confirmed: all inputs available".to_owned(),
         (Confidence::Confirmed, false) => format!("confirmed; cannot tell: {missing}"),
         (Confidence::Suspected, true) => "suspected".to_owned(),
-        (Confidence::Suspected, false) => format!("suspected; {missing}"),
+        (Confidence::Suspected, false) => format!("suspected; cannot tell: {missing}"),
     };
     field("confidence", s)
 }
@@ -168,7 +168,7 @@ fn evidence(
     }
 }
 
-/// A number of evidence with its unit, as people say it: `13.1s`, not `13.1k ms`.
+/// The value of evidence with its unit, as people write it: `13.1s`, not `13.1k ms`.
 fn quantity(v: f64, unit: &str) -> String {
     match unit {
         "" => units::count(v),
@@ -180,7 +180,7 @@ fn quantity(v: f64, unit: &str) -> String {
         "bytes" => units::bytes(v),
         "kB/s" => format!("{}/s", units::bytes(v * 1024.0)),
         "/s" => format!("{}/s", units::count(v)),
-        // The number of an error is a name.
+        // An errno is a name, not a quantity.
         "errno" => format!("errno {v:.0}"),
         other => format!("{} {other}", units::count(v)),
     }

@@ -88,7 +88,7 @@ pub fn copy_text(cx: &Cx<'_>, v: &ViewState, what: &Detail) -> Option<String> {
     (!all.trim().is_empty()).then_some(all)
 }
 
-/// What Enter opens from here: the thing that a finding or an event is about.
+/// What Enter opens from here: what a finding or an event is about.
 #[must_use]
 pub fn next(cx: &Cx<'_>, what: &Detail) -> Option<Detail> {
     if let Detail::Row(RowKey::Event(id)) = what {
@@ -107,7 +107,7 @@ pub fn next(cx: &Cx<'_>, what: &Detail) -> Option<Detail> {
     Some(Detail::Row(row))
 }
 
-/// Findings that point at a row.
+/// Findings about a row.
 pub(super) fn findings_on(cx: &Cx<'_>, row: RowKey) -> Vec<Line> {
     let mut out = Vec::new();
     for f in cx.now.findings.all().chain(&cx.now.findings.notes) {
@@ -160,7 +160,7 @@ pub(super) fn chart(
     line
 }
 
-/// The line that stands when the thing is not there any more.
+/// The line to show when the thing is gone.
 pub(super) fn gone(what: &str) -> Vec<Line> {
     vec![Line::of(format!(" this {what} does not exist at the time shown"), Tone::Dim)]
 }

@@ -1,5 +1,5 @@
-//! The requests of a disk as eBPF sees them: where they wait, how long each part takes, how
-//! large they are, what is split and given back.
+//! The requests of a disk as eBPF sees them: where they wait, how long each part takes, how large
+//! they are, what is split or requeued.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(super) fn lines(cx: &Cx<'_>, d: &DiskFigures, w: u16) -> Vec<Line> {
     out
 }
 
-/// Where the time goes, and what became of requests; on as many lines as that takes.
+/// Where the time goes and what became of requests, on as many lines as needed.
 fn head(
     r: &BlockDiskFigures,
     coverage: Option<f64>,

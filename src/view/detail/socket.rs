@@ -1,5 +1,4 @@
-//! A socket: where is the packet? The way down from the application to the peer, with the
-//! place where it is stuck.
+//! A socket: the path of its packets from the application to the peer, and where they are stuck.
 
 use std::fmt::Write as _;
 
@@ -15,7 +14,7 @@ use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
 
-/// How a rung of the ladder looks.
+/// The state of a step on that path.
 #[derive(Clone, Copy, PartialEq)]
 enum Rung {
     Fine,
@@ -33,7 +32,7 @@ struct Ladder {
     lines: Vec<Line>,
     /// Column of the verdicts.
     column: usize,
-    /// Where packets are stuck, if the numbers tell.
+    /// Where packets are stuck, if the numbers show it.
     place: Option<Place>,
     stuck: bool,
 }
@@ -46,7 +45,7 @@ impl Ladder {
         line.fit(self.column);
         let (mark, tone, says) = match state {
             Rung::Fine => ("   ", Tone::Dim, says),
-            // A consequence, like the full buffer above a closed window, is told and not flagged.
+            // A consequence, like the full buffer above a closed window, is stated, not flagged.
             Rung::Odd if self.place.is_some() => ("   ", Tone::Dim, says),
             Rung::Odd | Rung::Wrong => (" ! ", Tone::Warn, says),
             Rung::Stuck if says.is_empty() => (" !! ", Tone::Crit, "stuck here"),
@@ -57,7 +56,7 @@ impl Ladder {
         line.add(mark, tone);
         line.add(says.to_owned(), if state == Rung::Stuck { Tone::Crit } else { Tone::Plain });
         self.lines.push(line);
-        // What nothing is known to be wrong with is still worth seeing.
+        // What is not known to be wrong is still worth seeing.
         self.stuck |= state == Rung::Stuck && self.place != Some(Place::Timer);
     }
 }
@@ -93,29 +92,29 @@ pub(super) fn lines(cx: &Cx<'_>, id: SockId, alt: u64, w: u16) -> Vec<Line> {
 enum Place {
     /// The peer's window is closed.
     Window,
-    /// The timer fires and nothing leaves TCP; further down nothing is wrong that we know of.
+    /// The timer fires and nothing leaves TCP; no known problem further down.
     Timer,
     /// There is no route.
     Route,
     /// In the qdisc or the driver.
     Queue,
-    /// This host throws them away on their way out.
+    /// This host drops them on their way out.
     Refused,
     /// They leave, and the peer does not answer.
     Peer,
 }
 
-/// RTOs without an answer from which on the peer, or the path, counts as silent.
+/// From this many unanswered RTOs on, the peer or the path counts as silent.
 const SILENT: u8 = 3;
 
-/// Segments that left with the RTOs that were watched; `None`: none was watched.
+/// Segments sent by the RTOs that were observed; `None`: none was observed.
 fn left(s: &Suspect) -> Option<u32> {
     let rtos = s.events.iter().filter(|e| e.kind == TimerKind::Rto);
     rtos.map(|e| e.segs_out).reduce(|a, b| Some(a?.saturating_add(b?))).flatten()
 }
 
-/// Where packets are stuck, as far as the timers, counters and the route tell: the same ladder
-/// as the rules climb, for one socket and this moment.
+/// Where packets are stuck, judging by timers, counters and the route: the ladder that the rules
+/// use, for one socket and one moment.
 fn place(t: &NetnsTable, i: usize, info: Option<&TcpInfo>, s: Option<&Suspect>) -> Option<Place> {
     let r = &t.inet;
     if r.timer[i] == SockTimer::PERSIST {
@@ -148,7 +147,7 @@ fn place(t: &NetnsTable, i: usize, info: Option<&TcpInfo>, s: Option<&Suspect>) 
         }
         _ if r.retrans[i] < SILENT => None,
         (Some(n), _) if n > 0 => Some(Place::Peer),
-        // Not watched: the last one sent something when it fired.
+        // Not observed: the last one sent something when it fired.
         (None, _) => {
             let (rto, sent) = (info?.rto_us()? / 1000, info?.last_data_sent_ms()?);
             let all = info?.total_retrans()? >= r.retrans[i].into();
@@ -223,7 +222,7 @@ fn application(l: &mut Ladder, t: &NetnsTable, i: usize, info: Option<&TcpInfo>)
     let wrote = ago(info.and_then(TcpInfo::last_data_sent_ms));
     let unread = t.inet.rqueue[i];
     if unread > 0 {
-        let what = format!("sent {wrote}; {} received and not read", units::bytes(unread.into()));
+        let what = format!("sent {wrote}; {} received but not read", units::bytes(unread.into()));
         l.rung("application", what, Rung::Wrong, "it does not read");
     } else {
         l.rung("application", format!("sent {wrote}"), Rung::Fine, "ok");
@@ -266,7 +265,7 @@ fn window(l: &mut Ladder, t: &NetnsTable, i: usize, info: Option<&TcpInfo>) {
     let persist = t.inet.timer[i] == SockTimer::PERSIST;
     match wnd {
         Some(0) if persist => l.rung("window, cwnd", what, Rung::Stuck, ""),
-        _ if persist => l.rung("window, cwnd", what, Rung::Odd, "probes although not zero"),
+        _ if persist => l.rung("window, cwnd", what, Rung::Odd, "probes, although it is open"),
         Some(0) => l.rung("window, cwnd", what, Rung::Odd, "the peer's window is closed"),
         Some(_) => l.rung("window, cwnd", what, Rung::Fine, "not the peer's window"),
         None => l.rung("window, cwnd", what, Rung::Unknown, ""),
@@ -277,7 +276,7 @@ fn timer(l: &mut Ladder, t: &NetnsTable, i: usize, info: Option<&TcpInfo>, s: Op
     let kind = t.inet.timer[i];
     let n = t.inet.retrans[i];
     let mut what = match kind.name() {
-        "" => "none runs".to_owned(),
+        "" => "none".to_owned(),
         name => format!("{name}, fires in {}", units::millis(t.inet.expires_ms[i].into())),
     };
     if let Some(r) = info.and_then(Rto::of) {
@@ -294,9 +293,9 @@ fn timer(l: &mut Ladder, t: &NetnsTable, i: usize, info: Option<&TcpInfo>, s: Op
     let says = match s.and_then(left) {
         Some(sent) => {
             let segments = if sent == 1 { "segment" } else { "segments" };
-            // What left with those that fired before we looked is not known.
+            // What those that fired before we watched have sent is not known.
             let seen = if seen < rtos { format!("{seen} seen: ") } else { String::new() };
-            format!("{rtos} fired, {seen}{sent} {segments} left")
+            format!("{rtos} fired, {seen}{sent} {segments} sent")
         }
         None => format!("{rtos} fired"),
     };
@@ -321,12 +320,14 @@ fn route(l: &mut Ladder, s: Option<&Suspect>, t: &NetnsTable, i: usize) {
         }
         Some(RouteOutcome::Via { dev, hop: Some(hop), .. }) if hop.is_unresolved() => {
             let what = format!("via {} on {}", unmap(hop.addr), text::clean(dev));
-            l.rung("route", what, Rung::Stuck, "no such neighbour on the link");
+            l.rung("route", what, Rung::Stuck, "the next hop does not answer");
         }
         Some(RouteOutcome::Via { dev, .. }) => {
             l.rung("route", format!("via {}", text::clean(dev)), Rung::Fine, "ok");
         }
-        None => l.rung("route", "not looked up".to_owned(), Rung::Fine, "looked up on retransmits"),
+        None => {
+            l.rung("route", "not looked up".to_owned(), Rung::Fine, "looked up on retransmission");
+        }
     }
 }
 
@@ -340,7 +341,7 @@ fn queue(l: &mut Ladder, t: &NetnsTable, i: usize) {
     let retrans = t.inet.retrans[i] > 0;
     match (l.place, held) {
         (Some(Place::Refused), _) => {
-            l.rung("qdisc, NIC", what, Rung::Stuck, "this host refuses it");
+            l.rung("qdisc, NIC", what, Rung::Stuck, "refused by this host");
         }
         (Some(Place::Queue), _) => {
             l.rung("qdisc, NIC", what, Rung::Stuck, "waits in qdisc or driver");
@@ -424,7 +425,7 @@ fn numbers(row: SockRow, cx: &Cx<'_>, t: &NetnsTable, i: usize) -> Vec<Line> {
     let mut out = Vec::new();
     out.push(field(
         "skmem",
-        if skmem.is_empty() { "not sent by this source".to_owned() } else { skmem },
+        if skmem.is_empty() { "not available from this source".to_owned() } else { skmem },
     ));
     let Some(info) = row.info(cx) else { return out };
     let n = |v: Option<u64>| v.map_or(units::UNKNOWN.to_owned(), |v| v.to_string());
@@ -486,7 +487,7 @@ pub(super) fn next_command(cx: &Cx<'_>, id: SockId, alt: u64) -> Option<String> 
     Some(format!("{enter}ss {family} -{kind}inpoma sport = :{}", l.port))
 }
 
-/// What goes in front of a command that has to run in the namespace of a table.
+/// The prefix for a command that must run in the namespace of a table.
 pub(super) fn enter(cx: &Cx<'_>, t: &NetnsTable) -> String {
     crate::diagnose::enter(cx.analysis.host(), t.into()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A thread: how long it waits for a CPU, and what may hold it.
+//! A thread: how long it waits for a CPU, and what may hold it back.
 
 use super::{chart, field, findings_on, gone};
 use crate::metrics::bpf::runq::TaskWaits;
@@ -70,7 +70,7 @@ fn long_waits(w: &TaskWaits) -> Line {
     field(
         "long waits",
         format!(
-            "{} of 1 ms and more, {} together, longest {} on {} (eBPF)",
+            "{} of 1 ms or more, {} in total, longest {} on {} (eBPF)",
             units::int(w.count),
             secs(w.sum_ns),
             secs(w.max_ns),
@@ -79,7 +79,7 @@ fn long_waits(w: &TaskWaits) -> Line {
     )
 }
 
-/// A thread that ended before anything but its waits was read.
+/// A thread that ended before anything but its waits could be read.
 fn only_waits(cx: &Cx<'_>, id: TaskId) -> Vec<Line> {
     let Some(w) = runq::find_waits(cx, id.tid) else { return gone("thread") };
     let mut out = vec![Line::of(format!(" {}", runq::waiter_title(w)), Tone::Strong)];

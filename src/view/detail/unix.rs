@@ -1,4 +1,4 @@
-//! A UNIX socket: name, owner, who is at the other end, and what waits.
+//! A UNIX socket: name, owner, peer, and what is queued.
 
 use super::{field, socket};
 use crate::sample::sockets::{NetnsTable, SockState};
@@ -62,21 +62,21 @@ fn queues(t: &NetnsTable, i: usize) -> Vec<Line> {
     if r.state[i] == SockState::LISTEN {
         let mut line = field("accept queue", format!("{len} of {limit}"));
         if len > 0 && len >= limit {
-            line.add("   !! full: connect() waits, or fails with EAGAIN", Tone::Crit);
+            line.add("   !! full: connect() blocks or fails with EAGAIN", Tone::Crit);
         }
         return vec![line];
     }
     let mut unread = field("unread", units::bytes(len.into()));
     if len > 0 {
-        unread.add("   !  received and not read yet", Tone::Warn);
+        unread.add("   !  received but not read yet", Tone::Warn);
     }
     vec![
         unread,
-        field("on its way", format!("{} not taken by the peer", units::bytes(limit.into()))),
+        field("on its way", format!("{} not read by the peer", units::bytes(limit.into()))),
     ]
 }
 
-/// What to type next: who holds it, and what `ss` says now.
+/// What to type next: which process owns it, and what `ss` shows now.
 pub(super) fn next_command(cx: &Cx<'_>, t: &NetnsTable, i: usize) -> String {
     format!("{}ss -xaep | grep -w {}", socket::enter(cx, t), t.unix.inode[i])
 }

@@ -39,7 +39,7 @@ pub fn find<'a>(cx: &Cx<'a>, id: DiskId) -> Option<&'a DiskFigures> {
     cx.disks?.value.iter().find(|d| d.id == id)
 }
 
-/// Devices without any I/O that nobody asked about: empty loop devices, RAM disks.
+/// Devices without any I/O that nobody asks about: empty loop devices, RAM disks.
 fn is_noise(d: &DiskFigures) -> bool {
     let empty_loop = d.name.starts_with("loop") && d.attrs.backing_file.is_none();
     (empty_loop || d.attrs.class == DiskClass::Memory || d.attrs.size_sectors == Some(0))
@@ -69,7 +69,7 @@ fn tree(disks: &[DiskFigures], cx: &Cx<'_>) -> Vec<DiskRef> {
     let mut out = Vec::new();
     let mut seen = HashSet::new();
     let mut stack: Vec<(usize, u8)> = roots.into_iter().rev().map(|i| (i, 0)).collect();
-    // A loop among the layers cannot exist; if the files say so, it still ends.
+    // Layers cannot form a cycle; if the files say so, this still ends.
     while let Some((i, depth)) = stack.pop() {
         let Some(d) = disks.get(i) else { continue };
         if !seen.insert(i) {
@@ -218,10 +218,10 @@ static COLUMNS: [Column<DiskRef>; 21] = [
         .about("% of the time with a request in flight"),
     Column::new("p99", 5, Unit::Time, p99_total)
         .prio(4)
-        .about("99 of 100 requests took less, queue included (eBPF)"),
+        .about("99th percentile of request time, queue included (eBPF)"),
     Column::new("dev99", 5, Unit::Time, p99_device)
         .prio(5)
-        .about("the same in the device alone (eBPF)"),
+        .about("99th percentile in the device alone (eBPF)"),
     Column::new("r_await", 7, Unit::Time, r_await).prio(6).about("await of reads"),
     Column::new("w_await", 7, Unit::Time, w_await).prio(6).about("await of writes"),
     Column::new("areq-sz", 7, Unit::Bytes, areq).prio(5).about("mean size of a request"),
@@ -233,7 +233,7 @@ static COLUMNS: [Column<DiskRef>; 21] = [
     Column::new("sched", 11, Unit::Text, scheduler).prio(11).about("I/O scheduler"),
     Column::new("split/s", 7, Unit::Number, splits)
         .prio(10)
-        .about("bios split as too large, per second (eBPF)"),
+        .about("bios split because too large, per second (eBPF)"),
     Column::new("label", 12, Unit::Text, on)
         .prio(HIDDEN)
         .grow(30)
@@ -272,22 +272,22 @@ impl Table for Disks {
     }
 }
 
-/// Charts below the list, when there is room.
+/// Charts below the list, if there is space.
 const CHARTS: u16 = 2;
 
 fn charts(inner: Size) -> u16 {
     if inner.h >= 8 { CHARTS } else { u16::from(inner.h >= 5) }
 }
 
-/// L and await of a disk over time with their greatest values, and the pressure. What they are
-/// now stands in the row.
+/// L and await of a disk over time with their greatest values, and the pressure. Their current
+/// values are in the row.
 fn chart_lines(cx: &Cx<'_>, id: DiskId, name: &str, inner: Size) -> Vec<Line> {
     let name = text::cut(name, 9);
     let other = text::width(&name) + 31;
     let n = (usize::from(inner.w).saturating_sub(other) / 2).clamp(2, 60);
     let (l, most_l) = series::spark(cx, n, 1.0, |d| d.disk(id).map(|d| d.aqu_sz));
     let (a, most_a) = series::spark(cx, n, 0.1, |d| d.disk(id).and_then(|d| d.await_ms));
-    // Without a request there is no await; that is not unknown.
+    // Without a request there is no await; that does not mean unknown.
     let show = |v: Option<f64>, write: fn(f64) -> String| v.map_or("-".to_owned(), write);
     let mut line =
         Line::of(format!(" {name} qlen max {:<4} ", show(most_l, units::count)), Tone::Dim);

@@ -1,5 +1,5 @@
-//! Network events of the last minutes: retransmits, resets, full receive queues, dropped packets
-//! by reason and place. From eBPF; there is no other source that says which connection.
+//! Network events of the last minutes: retransmits, resets, full receive queues, dropped packets by
+//! reason and place. From eBPF: no other source names the connection.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -70,13 +70,13 @@ pub fn ends(r: &EventRow) -> Option<(Endpoint, Endpoint)> {
     }
 }
 
-/// The process that holds the socket, or held it.
+/// The process that owns the socket, or owned it.
 #[must_use]
 pub fn owner<'a>(cx: &Cx<'a>, r: &'a EventRow) -> Option<&'a Owner> {
     near_owner(cx, r).or_else(|| sockets::find(cx, r.socket?, 0)?.owner(cx))
 }
 
-/// The same without a search through all sockets: for what is asked of every row.
+/// The same without a search through all sockets, for use on every row.
 fn near_owner<'a>(cx: &Cx<'a>, r: &'a EventRow) -> Option<&'a Owner> {
     r.owner.as_ref().or_else(|| cx.suspects.get(r.socket?)?.owner.as_ref())
 }
@@ -172,12 +172,12 @@ fn last_cell(cx: &Cx<'_>, r: EventRef, _w: u16) -> Cell {
 static COLUMNS: [Column<EventRef>; 16] = [
     Column::new("event", 11, Unit::Text, event).prio(0).about("what happened"),
     Column::new("n/s", 5, Unit::Number, rate).prio(0).about("per second, right now"),
-    Column::new("total", 5, Unit::Count, total).prio(1).about("how many since the first one"),
+    Column::new("total", 5, Unit::Count, total).prio(1).about("number since the first one"),
     Column::new("last", 5, Unit::Time, last)
         .prio(1)
         .write(last_cell)
         .first(First::Low)
-        .about("how long ago the last one was"),
+        .about("time since the last event"),
     Column::new("what", 34, Unit::Text, what)
         .prio(0)
         .grow(64)
@@ -186,11 +186,11 @@ static COLUMNS: [Column<EventRef>; 16] = [
     Column::new("owner", 12, Unit::Task, holder)
         .prio(2)
         .grow(24)
-        .about("process that holds the socket, or held it"),
-    Column::new("state", 10, Unit::Text, state).prio(4).about("TCP state at the last one"),
+        .about("process that owns the socket, or owned it"),
+    Column::new("state", 10, Unit::Text, state).prio(4).about("TCP state at the last event"),
     Column::new("netns", 10, Unit::Text, netns).prio(5).grow(20).about("network namespace"),
-    Column::new("first", 5, Unit::Time, first).prio(6).about("how long ago it began"),
-    Column::new("cpu", 4, Unit::Count, cpu).prio(7).about("CPU of the last one"),
+    Column::new("first", 5, Unit::Time, first).prio(6).about("time since the first event"),
+    Column::new("cpu", 4, Unit::Count, cpu).prio(7).about("CPU of the last event"),
     Column::new("local", 21, Unit::Endpoint, local).prio(HIDDEN).about("local end"),
     Column::new("remote", 21, Unit::Endpoint, remote).prio(HIDDEN).about("remote end"),
     Column::new("sport", 5, Unit::Count, sport).prio(HIDDEN).about("local port"),
@@ -220,7 +220,7 @@ impl Table for Events {
     fn mark(&self, cx: &Cx<'_>, r: EventRef) -> Option<Severity> {
         cx.marks.socket(r.get(cx)?.socket?)
     }
-    /// What goes on now, most first; then what happened in the last minute; drops behind both,
+    /// What is happening now, most first; then what happened in the last minute; drops after both,
     /// because some happen on every healthy host; then the rest.
     fn trouble(&self, cx: &Cx<'_>, r: EventRef) -> f64 {
         let Some(e) = r.get(cx) else { return 0.0 };
@@ -239,7 +239,7 @@ impl Table for Events {
     }
 }
 
-/// Connections to one peer from which on they are told together.
+/// From this many connections to one peer on, they are reported together.
 const MANY: u32 = 8;
 
 /// Lines above the list.
@@ -262,7 +262,7 @@ fn rates_line(f: &NetFigures) -> Line {
         ("rcvq full", f.rcvqueue_full_s),
         ("drops", f.drops_s),
     ] {
-        // Most kernels do not tell it (6.17), and it is rare.
+        // Most kernels do not report it (since 6.17), and it is rare.
         if name == "failed" && v.is_none_or(|v| v == 0.0) {
             continue;
         }
@@ -276,10 +276,10 @@ fn rates_line(f: &NetFigures) -> Line {
     line
 }
 
-/// What the protocol counters of our namespace say, where no event is seen.
+/// The protocol counters of our namespace, for when events cannot be seen.
 fn sums_line(cx: &Cx<'_>) -> Option<Line> {
     let n = cx.now.derived.net(cx.analysis.host().netns?)?;
-    let mut line = Line::of(" of this namespace, by /proc/net/snmp: ", Tone::Dim);
+    let mut line = Line::of(" this namespace, from /proc/net/snmp: ", Tone::Dim);
     for (name, counter) in [
         ("retransmits", "TcpRetransSegs"),
         ("resets out", "TcpOutRsts"),
@@ -292,7 +292,7 @@ fn sums_line(cx: &Cx<'_>) -> Option<Line> {
     Some(line)
 }
 
-/// What else is to say: drops by reason, what is missing.
+/// What else there is to say: drops by reason, what is missing.
 fn notes_line(cx: &Cx<'_>, f: &NetFigures) -> Line {
     let mut line = Line::new();
     if let Some(share) = f.coverage.share().filter(|s| *s < 0.999) {
@@ -372,13 +372,13 @@ impl ListPane for Events {
             let since = cx.analysis.history().first().map_or(cx.mono(), |m| m.tick.mono);
             let watched = units::age(cx.mono().since(since).min(KEEP));
             let text = format!(
-                " no event in the last {watched}: nothing was sent again, reset or dropped"
+                " no event in the last {watched}: nothing was retransmitted, reset or dropped"
             );
             vm.lines.push(Line::of(text, Tone::Strong));
             return vm;
         }
         super::add_table(&mut vm, self, p, &win, inner.w);
-        // Who holds a socket is read only for those that are looked at.
+        // The owner of a socket is read only for those on the screen.
         vm.visible = win
             .rows
             .iter()

@@ -30,7 +30,7 @@ pub fn pane(id: PaneId) -> &'static dyn Pane {
 pub struct PaneCx<'a> {
     /// The moment shown.
     pub cx: &'a Cx<'a>,
-    /// The moment whose order is kept, while the order stands still.
+    /// The moment whose order is kept while the order is held.
     pub held: Option<&'a Cx<'a>>,
     /// What the user chose for this pane.
     pub st: &'a PaneState,
@@ -69,9 +69,9 @@ pub trait Pane: Sync {
     fn columns(&self) -> Vec<ColumnInfo>;
     /// Number of rows that pass the filter.
     fn count(&self, p: &PaneCx<'_>) -> usize;
-    /// Place of a row in the order.
+    /// Position of a row in the order.
     fn place(&self, p: &PaneCx<'_>, key: RowKey) -> Option<usize>;
-    /// The row at a place in the order.
+    /// The row at a position in the order.
     fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey>;
     /// Rows of the list that fit into a pane of this inner size.
     fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize;
@@ -137,7 +137,7 @@ pub(super) struct Window<R> {
     pub total: usize,
 }
 
-/// The context whose order counts.
+/// The context that sets the order.
 fn order_cx<'a>(p: &'a PaneCx<'_>) -> &'a Cx<'a> {
     p.held.unwrap_or(p.cx)
 }
@@ -146,7 +146,7 @@ fn ordered<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>) -> Ordered<T::Row> {
     Ordered::new(t, order_cx(p), p.st.sort, &p.st.filter)
 }
 
-/// The `n` rows to show: around the cursor, near the place where the list stood before.
+/// The `n` rows to show: around the cursor, near the previous scroll position.
 pub(super) fn window<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>, n: usize) -> Window<T::Row> {
     let cx = order_cx(p);
     let mut list = ordered(t, p);
@@ -172,7 +172,7 @@ pub(super) fn window<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>, n: usize) -> Wind
     Window { rows, selected, passed, total }
 }
 
-/// The same rows as they are now; rows that are gone are left out.
+/// The same rows with their current values; rows that are gone are left out.
 fn join<T: Table + ?Sized>(
     t: &T,
     now: &Cx<'_>,

@@ -60,7 +60,7 @@ impl ThreadRef {
     }
 }
 
-/// ms per second in waits of 1 ms and more.
+/// ms per second in waits of 1 ms or more.
 fn long_ms_s(cx: &Cx<'_>, t: &TaskWaits) -> Option<f64> {
     per_second(t.sum_ns as f64 / 1e6, cx.runq_bpf?.value.dt)
 }
@@ -139,7 +139,7 @@ pub fn title(t: &ThreadWait) -> String {
     format!("{}/{}", text::clean(&t.thread.comm), t.thread.task.tid)
 }
 
-/// `java/2214`; `?` for a name that was gone already.
+/// `java/2214`; `?` if the name was already gone.
 #[must_use]
 pub fn waiter_title(w: &TaskWaits) -> String {
     format!("{}/{}", text::clean(w.comm.as_deref().unwrap_or("?")), w.tid)
@@ -159,7 +159,7 @@ static COLUMNS: [Column<ThreadRef>; 13] = [
         .about("time spent runnable but not running, per second"),
     Column::new("max", 5, Unit::Time, longest)
         .prio(1)
-        .about("longest single wait of 1 ms and more (eBPF)"),
+        .about("longest single wait of 1 ms or more (eBPF)"),
     Column::new("slice", 6, Unit::Time, per_slice)
         .prio(1)
         .about("mean wait before each time slice"),
@@ -168,7 +168,7 @@ static COLUMNS: [Column<ThreadRef>; 13] = [
         .about("wait as a share of the runnable time"),
     Column::new("run%", 5, Unit::Percent, run).prio(3).about("CPU used, % of a core"),
     Column::new("cpu", 4, Unit::Count, cpu).prio(4).about("CPU it last ran on"),
-    Column::new("slices/s", 8, Unit::Number, slices).prio(6).about("time slices per s"),
+    Column::new("slices/s", 8, Unit::Number, slices).prio(6).about("time slices per second"),
     Column::new("cgroup", 10, Unit::Path, cgroup)
         .prio(5)
         .grow(40)
@@ -180,7 +180,7 @@ static COLUMNS: [Column<ThreadRef>; 13] = [
     Column::new("nice", 4, Unit::Number, nice).prio(8).write(nice_cell).about("nice value"),
     Column::new("long/s", 6, Unit::Number, long_s)
         .prio(HIDDEN)
-        .about("waits of 1 ms and more, per second (eBPF)"),
+        .about("waits of 1 ms or more, per second (eBPF)"),
     Column::new("pid", 7, Unit::Count, pid).prio(HIDDEN).about("process id"),
 ];
 
@@ -255,7 +255,7 @@ fn heat_lines(p: &PaneCx<'_>, inner: Size, rows: u16) -> Vec<Line> {
     }
     let cx = p.cx;
     let interval = cx.analysis.host().interval;
-    // Two seconds a column at least: a map that shifts every second is dear on a slow link.
+    // At least two seconds per column: a map that shifts every second is expensive on a slow link.
     let span = Duration::from_secs(60).max(Duration::from_secs(2) * u32::try_from(n).unwrap_or(1));
     let b = Buckets::new(cx.mono(), span, interval, n);
     let mut columns = vec![LatencyRows::default(); n];
@@ -310,7 +310,7 @@ fn summary_line(p: &PaneCx<'_>, inner: Size) -> Line {
     line
 }
 
-/// cgroups whose tasks wait long; without eBPF, why it is not there.
+/// cgroups whose tasks wait long; without eBPF, why it is missing.
 fn cgroup_line(cx: &Cx<'_>, inner: Size) -> Option<Line> {
     let Some(b) = cx.runq_bpf else {
         let why = cx.no_ebpf(CollectorId::RunqBpf)?;

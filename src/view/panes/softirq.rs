@@ -23,14 +23,14 @@ fn share(cx: &Cx<'_>, cpu: CpuId) -> Option<CpuShare> {
 fn softnet<'a>(cx: &Cx<'a>, cpu: CpuId) -> Option<&'a SoftnetFigures> {
     cx.softirq?.value.softnet(cpu)
 }
-/// % of the core where that is measured, else runs per second.
+/// % of the core if that is measured, else runs per second.
 fn vector(cx: &Cx<'_>, cpu: CpuId, name: &str) -> Value {
     match timed(cx) {
         Some(b) => Value::num(b.vector_pct(cpu, name)),
         None => Value::num(cx.softirq.and_then(|s| s.value.rate(cpu, name))),
     }
 }
-/// eBPF's figures, when they have the time of softirqs.
+/// eBPF's figures, if they include the time of softirqs.
 fn timed<'a>(cx: &Cx<'a>) -> Option<&'a IrqFigures> {
     cx.irq_bpf.map(|b| b.value).filter(|b| b.softirqs)
 }
@@ -162,7 +162,7 @@ static COLUMNS: [Column<CpuId>; 23] = [
     Column::new("us%", 5, Unit::Percent, user).prio(10).about("user"),
     Column::new("sy%", 5, Unit::Percent, system).prio(10).about("kernel"),
     Column::new("wa%", 5, Unit::Percent, iowait).prio(11).about("idle, I/O pending"),
-    Column::new("st%", 5, Unit::Percent, steal).prio(11).about("taken by hypervisor"),
+    Column::new("st%", 5, Unit::Percent, steal).prio(11).about("taken by the hypervisor"),
     Column::new("hi%", 5, Unit::Percent, hi)
         .prio(8)
         .about("share of the core spent in hardware interrupt handlers"),
@@ -217,7 +217,7 @@ impl Table for Softirq {
     fn mark(&self, cx: &Cx<'_>, r: CpuId) -> Option<Severity> {
         cx.marks.cpu(r)
     }
-    /// In steps of five percent: idle CPUs do not dance.
+    /// In steps of five percent, so that idle CPUs do not change places.
     fn trouble(&self, cx: &Cx<'_>, r: CpuId) -> f64 {
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
         mark + soft_pct(cx, r).map_or(0.0, |s| ((s - 5.0) / 10.0).round().max(0.0))

@@ -1,5 +1,5 @@
-//! The numbers of like elements, as narrow as they are: writer and reader hold whole tables of
-//! sockets in this form, and most of their numbers are small, or the same in every row.
+//! The numbers of like elements, stored as narrowly as possible: writer and reader hold whole
+//! tables of sockets in this form, and most numbers are small, or the same in every row.
 
 use crate::sample::packed::Form;
 
@@ -46,7 +46,7 @@ impl Part {
         }
     }
 
-    /// The number of an element; whoever asks knows how many there are.
+    /// The number of an element; the caller knows how many there are.
     pub fn get(&self, row: usize) -> Option<u64> {
         each!(self, n => Some(*n), all => all.get(row).map(|n| u64::from(*n)))
     }
@@ -71,7 +71,7 @@ impl Part {
         true
     }
 
-    /// False: the number needs more room.
+    /// False: the number needs more space.
     fn set(&mut self, row: usize, new: u64) -> bool {
         if let Self::Same(n) = self {
             return *n == new;
@@ -100,8 +100,8 @@ impl Part {
         }
     }
 
-    /// Gives back what it does not need any more: how wide the numbers are depends on them alone,
-    /// not on what they were before.
+    /// Frees what is no longer needed: the width depends only on the current numbers, not on
+    /// earlier ones.
     pub fn narrow_again(&mut self) {
         let (first, bits, other) = match self {
             Self::Same(_) | Self::B1(_) | Self::B2(_) => return,
@@ -132,7 +132,7 @@ impl Part {
         half.max(rows)
     }
 
-    /// Does every number fit into so many bytes?
+    /// Does every number fit into this many bytes?
     fn fits(&self, bytes: usize) -> bool {
         let most = u64::MAX >> (64 - 8 * bytes.clamp(1, 8));
         match self {
@@ -178,7 +178,7 @@ fn sum_up<N: Copy + Into<u64>>(all: &[N]) -> (u64, u64, u64) {
     (first, bits, other)
 }
 
-/// Is every number, moved by so much, still one of its width?
+/// Does every number, moved by this much, still fit its width?
 fn stay<N: Copy + Into<u64> + TryFrom<u64>>(all: &[N], by: u64) -> bool {
     all.iter().all(|n| N::try_from((*n).into().wrapping_add(by)).is_ok())
 }
@@ -199,7 +199,7 @@ pub struct Column {
 const BLOCK: usize = 64;
 
 impl Column {
-    /// `width` numbers per element (0: there is none), all numbers of an element behind each
+    /// `width` numbers per element (0: there is none), all numbers of an element one after the
     /// other.
     pub fn of(width: usize, data: &[u64]) -> Self {
         let rows = data.len().checked_div(width).unwrap_or(0);
@@ -237,7 +237,7 @@ impl Column {
     pub fn cells(&self) -> usize {
         self.rows.saturating_mul(self.parts.len())
     }
-    /// Its size, for limits: that of its parts. An empty one takes memory, too.
+    /// Its size, for limits: that of its parts. An empty one takes memory too.
     pub fn units(&self) -> usize {
         if self.rows == 0 {
             return self.parts.len().max(1);
@@ -272,8 +272,7 @@ impl Column {
         (0..self.rows).flat_map(row)
     }
 
-    /// The bytes of all elements, as whoever asks for `form` expects them. `None`: they are of
-    /// another kind.
+    /// The bytes of all elements in `form`. `None`: they are of another kind.
     pub fn bytes(&self, form: Form, len: usize) -> Option<Vec<u8>> {
         let (word, width) = match form {
             Form::Words { word, width } => (word, width),

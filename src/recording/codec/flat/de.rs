@@ -1,4 +1,4 @@
-//! Putting a value together again. Trusts nothing: shapes come from files.
+//! Rebuilds a value. Trusts nothing: shapes come from files.
 
 use std::ops::Range;
 
@@ -14,9 +14,9 @@ pub fn from_flat<T: de::DeserializeOwned>(flat: &Flat, names: &Names) -> Result<
     from_flat_within(flat, names, &mut { usize::MAX })
 }
 
-/// Puts a value together that may take so much work: about the bytes that it takes in memory, and
-/// `STEP` for each token on the way. A row of a few numbers may be a large struct, and a small
-/// shape is walked over again for each row. What was not needed is left.
+/// Rebuilds a value within a budget of work: about its bytes in memory, plus `STEP` for each token
+/// on the way. A row of a few numbers may be a large struct, and a small shape is walked again for
+/// each row. Leaves what was not needed.
 pub fn from_flat_within<T: de::DeserializeOwned>(
     flat: &Flat,
     names: &Names,
@@ -131,7 +131,7 @@ impl<'f> De<'f> {
     ) -> Result<T, CodecError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(CodecError("nested too deep".to_owned()));
+            return Err(CodecError("nested too deeply".to_owned()));
         }
         let out = inner(self);
         self.depth -= 1;
@@ -199,7 +199,7 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
                 self.at.shape += 1;
                 self.nested(|d| v.visit_some(d))
             }
-            // A field that used to be there always.
+            // A field that used to be always present.
             _ => self.nested(|d| v.visit_some(d)),
         }
     }
@@ -225,7 +225,7 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
         }
         self.nested(|d| v.visit_newtype_struct(d))
     }
-    /// What a later version stores: over it, without a look at the rows of columns.
+    /// Data of a newer version: skips it without looking at the rows of columns.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
         if self.row.is_some() {
             return self.deserialize_any(v);
@@ -414,7 +414,7 @@ impl<'de, 'f> de::EnumAccess<'de> for Variant<'_, 'f> {
 impl<'de> de::VariantAccess<'de> for Variant<'_, '_> {
     type Error = CodecError;
     fn unit_variant(self) -> Result<(), CodecError> {
-        Err(CodecError("a variant with a value where none has one".to_owned()))
+        Err(CodecError("a variant with a value where none is expected".to_owned()))
     }
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(
         self,

@@ -1,10 +1,10 @@
-//! Any sample as columns: its structure apart from its numbers and texts.
+//! Any sample as columns: its structure separate from its numbers and texts.
 //!
-//! A sample is serialised once into a [`Flat`]: `shape` says what it looks like (with the names
-//! of fields, so that readers of another version can skip what they do not know and default
-//! what they miss), `nums` and `texts` hold the leaves, and every sequence whose elements are
-//! alike and purely numeric becomes a [`Column`]. Two readings of a collector mostly have the
-//! same shape, so that the second is a few changed numbers.
+//! A sample is serialised once into a [`Flat`]: `shape` says what it looks like (with the names of
+//! fields, so that readers of another version can skip what they do not know and default what they
+//! miss), `nums` and `texts` hold the leaves, and every sequence whose elements are alike and
+//! purely numeric becomes a [`Column`]. Two readings of a collector usually have the same shape, so
+//! that the second one is a few changed numbers.
 //!
 //! [`to_flat`] is in `ser`, [`from_flat`] in `de`: they are serde's two halves.
 

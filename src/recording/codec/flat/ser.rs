@@ -1,4 +1,4 @@
-//! Taking a value apart.
+//! Takes a value apart.
 
 use serde::ser::{self, Serialize};
 
@@ -11,7 +11,7 @@ use crate::recording::codec::wire::{CodecError, put_varint};
 /// Deeper values are refused.
 const MAX_DEPTH: u32 = 64;
 
-/// Takes `value` apart; fails for 128-bit integers and values too deep.
+/// Takes `value` apart; fails for 128-bit integers and values nested too deeply.
 pub fn to_flat<T: Serialize + ?Sized>(value: &T, names: &mut Names) -> Result<Flat, CodecError> {
     let mut out = Ser { flat: Flat::default(), names, depth: 0 };
     value.serialize(&mut out)?;
@@ -60,7 +60,7 @@ impl Ser<'_> {
     }
     fn enter(&mut self) -> Result<(), CodecError> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH { Err(ser::Error::custom("nested too deep")) } else { Ok(()) }
+        if self.depth > MAX_DEPTH { Err(ser::Error::custom("nested too deeply")) } else { Ok(()) }
     }
 }
 
@@ -245,7 +245,7 @@ impl Seq<'_, '_> {
     fn is_like_first(&self, last: usize) -> bool {
         let shape = &self.ser.flat.shape;
         match (shape.get(self.start.shape..self.first), shape.get(last..)) {
-            // Mostly a single token, not worth a call.
+            // Usually a single token, not worth a call.
             (Some([a]), Some([b])) => a == b,
             (a, b) => a == b,
         }
@@ -362,7 +362,7 @@ struct Map<'a, 'n> {
     ser: &'a mut Ser<'n>,
     /// Where its shape begins.
     start: usize,
-    /// Its length was not told (flattened structs): the head is written at the end.
+    /// Its length is not known (flattened structs): the head is written at the end.
     open: bool,
     len: usize,
 }

@@ -92,7 +92,7 @@ pub(crate) fn elements(shape: &[u8], at: &mut At, depth: u32) -> Result<Vec<At>,
 /// Moves over one value. Each takes at least a byte of the shape, so that hostile lengths end.
 pub(crate) fn skip(shape: &[u8], at: &mut At, depth: u32) -> Result<(), CodecError> {
     if depth > MAX_DEPTH {
-        return Err(CodecError("nested too deep".to_owned()));
+        return Err(CodecError("nested too deeply".to_owned()));
     }
     let Some(t) = shape.get(at.shape) else { return torn() };
     at.shape += 1;
@@ -137,7 +137,7 @@ pub(crate) fn key_hashes(f: &Flat, at: At) -> (u64, u64) {
     let mut hash = DefaultHasher::new();
     let (mut a, mut leaves) = (0, 0);
     let (mut num, mut text, mut shape) = (at.num, at.text, at.shape);
-    // A row without leaves must not be looked for them in all rows behind it.
+    // A row without leaves must not search all later rows for them.
     let mut tokens = 0;
     while leaves < 2 && tokens < KEY_TOKENS {
         tokens += 1;
@@ -168,7 +168,7 @@ pub(crate) fn key_hashes(f: &Flat, at: At) -> (u64, u64) {
         if leaves == 1 {
             a = hash.finish();
         }
-        // Behind a leaf of a struct is the name of the next field; of a tuple there is none.
+        // A leaf of a struct is followed by the name of the next field; a leaf of a tuple is not.
         // Names that are taken for leaves only make the key less useful.
         let _ = varint(&f.shape, &mut shape);
     }

@@ -235,7 +235,7 @@ fn rows_that_are_all_like_one_long_one_are_not_compared_with_it_for_ever() {
     recent.encode(long.clone(), &mut Vec::new());
     let short = list(n, &list(0, &[]));
     let e = recent.decode(&mut Input::new(&all_are_the_first(n, &short))).unwrap_err();
-    assert_eq!(e.0, "shapes that are too unlike");
+    assert_eq!(e.0, "shapes that differ too much");
     // A few of them are fine; and a writer that meets such a pair writes the sample whole.
     let mut recent = Recent::default();
     recent.encode(long.clone(), &mut Vec::new());

@@ -120,7 +120,7 @@ fn a_deleted_file_whose_name_is_taken_is_begun_under_another() {
     let made = parts(dir.path());
     assert_eq!((made.len(), end.lost), (1, 0), "{made:?}");
     let name = made[0].file_name().unwrap().to_str().unwrap();
-    let says = "the file was deleted and another one has its name; recording goes on in";
+    let says = "the file was deleted and another one has its name; recording continues in";
     assert_eq!(end.trouble.unwrap(), format!("{says} {name}"));
     assert_eq!(seqs(&made[0]), (n..n + 10).collect::<Vec<_>>());
 }

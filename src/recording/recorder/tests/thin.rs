@@ -140,7 +140,7 @@ fn findings_and_marks_outlive_their_ticks() {
     assert_eq!(marks.len(), 1);
     assert_eq!(marks[0].at.seq.0, 3099);
     let text = info.text();
-    for step in ["each 60s (thinned from 1s),", "each 10s (thinned from 1s),", "each 1s,"] {
+    for step in ["each 60s (downsampled from 1s),", "each 10s (downsampled from 1s),", "each 1s,"] {
         assert!(text.contains(step), "{step} in\n{text}");
     }
 }

@@ -1,6 +1,6 @@
-//! The name of FILE, which the file that we write may lose to somebody else at any moment: new
-//! files under it, old ones away from it, and what to do when it leads elsewhere. Our own file is
-//! written in any case; another one that has the name is left alone.
+//! The name of FILE: gives it to new files, takes it from old ones, and handles the case that it
+//! leads elsewhere, because others may rename files at any time. Our own file is always written;
+//! another one that has the name is left alone.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,19 +13,19 @@ use crate::recording::file::writer::Writer;
 use crate::recording::recorder::Existing;
 use crate::recording::recorder::parts::{Parts, free_name};
 
-/// After a rotation that failed the next one is tried after so long.
+/// After a failed rotation, the next attempt is made after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Worker {
-    /// FILE begins anew. What was written becomes a part; if somebody moved it away, it stays
-    /// where it is.
+    /// Starts FILE anew. What was written becomes a part; if somebody moved it away, it stays where
+    /// it is.
     pub(super) fn rotate(&mut self) {
         if self.is_deleted() {
             return self.after_deletion();
         }
         match self.try_rotate() {
             Ok(Change::Made) => self.trouble(Trouble::Rotate, None),
-            // A limit of the whole is kept with small files, whoever has the name.
+            // A limit on the total needs small files, whoever has the name.
             Ok(Change::NotOurs) if self.options.may_delete() && self.go_on_aside().is_ok() => {}
             Ok(Change::NotOurs) => {
                 self.no_rotation = clock::mono() + PATIENCE;
@@ -52,7 +52,7 @@ impl Worker {
                 }
             }
         }
-        // Only now, with a new file at hand, is the old one closed: at no moment is there none.
+        // The old file is closed only now, when there is a new one: there is always one.
         let fresh = match self.begin(home.name()) {
             Ok(fresh) => fresh,
             Err(e) => {
@@ -76,7 +76,7 @@ impl Worker {
         Ok(Change::Made)
     }
 
-    /// Another file has the name: closes ours where it is, and goes on under the name of a part.
+    /// Another file has the name: closes ours where it is, and continues under the name of a part.
     fn go_on_aside(&mut self) -> io::Result<()> {
         let Some(home) = &self.home else { return Err(io::ErrorKind::NotFound.into()) };
         let part = |n: &OsStr| self.begin(n).map(|w| (w, n.to_owned()));
@@ -96,7 +96,7 @@ impl Worker {
         let sink = target::create(home, name)?;
         let twin = sink.twin()?;
         Writer::new(sink, &self.host).inspect_err(|_| {
-            // Or it would be in the way of the next try.
+            // Otherwise it would be in the way of the next attempt.
             let _ = home.remove(name, twin.file());
         })
     }
@@ -108,7 +108,7 @@ impl Worker {
         (self.age_before, self.first) = (Duration::ZERO, None);
     }
 
-    /// Once in a while, behind a tick.
+    /// From time to time, after a tick.
     pub(super) fn look_after_name(&mut self) {
         let now = clock::mono();
         if now.since(self.looked) < LOOK {
@@ -135,7 +135,7 @@ impl Worker {
         }
     }
 
-    /// Begins it anew; where another one has its name, under the name of a part.
+    /// Starts it anew; if another file has its name, under the name of a part.
     pub(super) fn begin_after_deletion(&mut self) -> io::Result<()> {
         let followed = self.home.as_mut().map_or(Ok(()), Home::follow);
         let Some(home) = &self.home else { return Ok(()) };
@@ -149,9 +149,9 @@ impl Worker {
         let (fresh, aside) = begun
             .map_err(|e| io::Error::new(e.kind(), format!("the file was deleted, and: {e}")))?;
         let says = match &aside {
-            None => "the file was deleted; recording goes on in a new one".to_owned(),
+            None => "the file was deleted; recording continues in a new one".to_owned(),
             Some(name) => format!(
-                "the file was deleted and another one has its name; recording goes on in {}",
+                "the file was deleted and another one has its name; recording continues in {}",
                 name.display()
             ),
         };
@@ -162,7 +162,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Whose is the name? Says so when it is not ours.
+    /// Who has the name? Reports it if we do not.
     pub(super) fn look_at_name(&mut self) {
         let (Some(home), Some(w)) = (&self.home, &self.writer) else { return };
         let on = |old: &str| match &self.aside {
@@ -171,7 +171,7 @@ impl Worker {
         };
         let says = match home.holder(w.get_ref().file()) {
             _ if self.is_deleted() => {
-                Some("the file was deleted, and what was recorded in it is lost".to_owned())
+                Some("the file was deleted, and everything recorded in it is lost".to_owned())
             }
             Ok(Holder::Us) => None,
             // It was deleted before, and that has been said.
@@ -180,7 +180,7 @@ impl Worker {
                 Some(format!("another file has this name now; {}", on("the old one")))
             }
             Ok(Holder::Nobody) => Some(format!("the file was moved away; {}", on("it"))),
-            Err(e) => Some(format!("cannot look at the file's name: {e}")),
+            Err(e) => Some(format!("cannot check the file's name: {e}")),
         };
         self.trouble(Trouble::Moved, says);
     }

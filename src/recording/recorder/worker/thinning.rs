@@ -1,7 +1,7 @@
-//! Older ticks in coarser steps, while it records: behind each tick one group of the file goes
-//! into a new file, which takes the old one's name when it has all of them. Until then the old
-//! file is whole and goes on, and the new one has no name: a kill leaves nothing behind. Where
-//! the file system has no files without a name, the next recorder of the file removes it.
+//! Downsamples older ticks while recording: after each tick one group of the file is copied to a
+//! new file, which takes the old one's name when it is complete. Until then the old file stays
+//! intact and in use, and the new one has no name, so that a kill leaves nothing behind. If the
+//! file system does not support files without a name, the next recorder of the file removes it.
 
 use std::fs::File;
 use std::io;
@@ -17,14 +17,14 @@ use crate::recording::file::reader::Reader;
 use crate::recording::recorder::SyncPolicy;
 use crate::recording::tools::thin::{Fate, Thinning};
 
-/// The file is written anew when this part of it is too old for its step: what it costs stays
-/// below so many times what is recorded.
+/// The file is rewritten when this fraction of it is too old for its step, which bounds the cost
+/// relative to what is recorded.
 const SHARE: u64 = 8;
-/// Groups that may be left for the moment in which the files change places.
+/// Groups that may be left for the moment when the files are swapped.
 const AT_ONCE: usize = 2;
 /// What is taken over of a file's mode: who may read it.
 const READABLE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::ROTH);
-/// After an error it is not tried again for so long.
+/// Pause after an error before it is tried again.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(super) struct Job {
@@ -33,7 +33,7 @@ pub(super) struct Job {
 }
 
 impl Worker {
-    /// Does a little of it, behind a tick.
+    /// Does a little of it, after a tick.
     pub(super) fn thin(&mut self) {
         let group_end = std::mem::take(&mut self.group_end);
         if self.options.thin.is_none() || self.pause.is_some() || !self.is_file() {
@@ -142,7 +142,7 @@ fn same_readers(old: &File, new: &File) {
 
 enum Step {
     More,
-    /// All but a little is in the new file, and nothing is open in the old one.
+    /// Nearly everything is in the new file, and no group is open in the old one.
     Last,
 }
 

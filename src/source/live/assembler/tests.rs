@@ -79,7 +79,7 @@ fn a_role_without_a_thread_is_off_and_nobody_waits_for_it() {
         a.take(opened(r, &[]));
     }
     a.take(opened(Role::Files, &[CollectorId::Psi]));
-    let (reason, remedy) = ("the system refuses its thread".to_owned(), MORE_THREADS);
+    let (reason, remedy) = ("cannot start its thread".to_owned(), MORE_THREADS);
     a.take(Report::Gone { role: Role::Bpf, reason, remedy });
     a.take(read(Role::Files, &[]));
     assert!(a.waiting_for().is_empty());

@@ -1,5 +1,5 @@
-//! Sockets, worst first. From `sock_diag` dumps; `tcp_info` only for rows on the screen and
-//! sockets in trouble. UNIX sockets (`unix`) stand behind the others.
+//! Sockets, worst first. From `sock_diag` dumps; `tcp_info` only for rows on the screen and sockets
+//! in trouble. UNIX sockets (`unix`) come after the others.
 
 mod unix;
 
@@ -19,7 +19,7 @@ use crate::view::{text, units};
 
 pub use unix::{has_queues as unix_has_queues, name as unix_name, unnamed as unix_unnamed};
 
-/// A row: table of the context, index in the table. UNIX rows are counted on behind the others.
+/// A row: table of the context, index in the table. UNIX rows are numbered after the others.
 #[derive(Clone, Copy, Debug)]
 pub struct SockRow {
     /// Index into `Cx::tables`.
@@ -29,7 +29,7 @@ pub struct SockRow {
 }
 
 impl SockRow {
-    /// The table and the index of its row, which exists and is no UNIX socket.
+    /// The table and the index of its row, which exists and is not a UNIX socket.
     #[must_use]
     pub fn get<'a>(self, cx: &Cx<'a>) -> Option<(&'a NetnsTable, usize)> {
         let t = *cx.tables.get(usize::from(self.table))?;
@@ -43,7 +43,7 @@ impl SockRow {
         let i = (self.row as usize).checked_sub(t.inet.len())?;
         (i < t.unix.len()).then_some((t, i))
     }
-    /// What to ask the collector for while the row is looked at: `tcp_info` by the id (UNIX
+    /// What to ask the collector for while the row is on the screen: `tcp_info` by the id (UNIX
     /// sockets have none), the owner by the inode.
     #[must_use]
     pub fn asked(self, cx: &Cx<'_>) -> Option<(SockId, u32)> {
@@ -58,13 +58,13 @@ impl SockRow {
         let (t, i) = self.get(cx)?;
         t.inet.tcp_info(i).copied().or_else(|| self.suspect(cx)?.info)
     }
-    /// What is known when the socket is followed.
+    /// What is known if the socket is tracked.
     #[must_use]
     pub fn suspect<'a>(self, cx: &Cx<'a>) -> Option<&'a Suspect> {
         let (t, i) = self.get(cx)?;
         cx.suspects.get(t.id(i)).map(|s| &**s)
     }
-    /// The process that holds it.
+    /// The process that owns it.
     #[must_use]
     pub fn owner<'a>(self, cx: &Cx<'a>) -> Option<&'a Owner> {
         if let Some((t, i)) = self.unix(cx) {
@@ -75,7 +75,7 @@ impl SockRow {
     }
 }
 
-/// Identity of a row. Rows without a cookie (`/proc/net`) are told apart by what they connect.
+/// Identity of a row. Rows without a cookie (`/proc/net`) are distinguished by what they connect.
 #[must_use]
 pub fn key_of(t: &NetnsTable, i: usize) -> RowKey {
     let id = t.id(i);
@@ -110,7 +110,7 @@ pub fn find(cx: &Cx<'_>, id: SockId, alt: u64) -> Option<SockRow> {
     Some(SockRow { table: ti as u16, row: row as u32 })
 }
 
-/// Columns that UNIX sockets fill in their own way return it here.
+/// Columns that UNIX sockets fill in their own way get it from here.
 macro_rules! unix {
     ($cx:ident, $r:ident, $f:path) => {
         if let Some((t, i)) = $r.unix($cx) {
@@ -175,7 +175,7 @@ fn local(cx: &Cx<'_>, r: SockRow) -> Value {
     unix!(cx, r, unix::local);
     at!(cx, r, |t, i| Value::Text(t.inet.local_endpoint(i).to_string().into()))
 }
-/// The end of a path says more than its beginning; of an endpoint both ends count.
+/// The end of a path says more than its beginning; of an endpoint, both ends count.
 fn local_cell(cx: &Cx<'_>, r: SockRow, w: u16) -> Cell {
     let v = local(cx, r);
     match (v, r.unix(cx)) {
@@ -316,7 +316,7 @@ fn skmem_t(cx: &Cx<'_>, r: SockRow) -> Value {
 fn drops(cx: &Cx<'_>, r: SockRow) -> Value {
     at!(cx, r, |t, i| Value::int(t.inet.skmem(i).d()))
 }
-/// For how long nothing has moved although something waits.
+/// How long nothing has moved although something waits.
 fn stall(cx: &Cx<'_>, r: SockRow) -> Value {
     let since = r.suspect(cx).and_then(Suspect::stalled_since);
     since.map_or(Value::Empty, |at| Value::Num(cx.mono().since(at).as_secs_f64()))
@@ -354,7 +354,7 @@ static COLUMNS: [Column<SockRow>; 28] = [
         .prio(0)
         .grow(47)
         .about("remote end; UNIX: * and the peer's inode"),
-    Column::new("owner", 12, Unit::Task, owner).prio(7).grow(24).about("process that holds it"),
+    Column::new("owner", 12, Unit::Task, owner).prio(7).grow(24).about("process that owns it"),
     Column::new("rto", 5, Unit::Time, rto).prio(2).about("retransmission timeout"),
     Column::new("backoff", 7, Unit::Count, backoff)
         .prio(6)
@@ -372,15 +372,15 @@ static COLUMNS: [Column<SockRow>; 28] = [
         .about("receive buffer against its limit"),
     Column::new("stall", 5, Unit::Time, stall)
         .prio(5)
-        .about("nothing acknowledged, or read, for so long"),
-    Column::new("timer", 9, Unit::Text, timer).prio(8).about("timer that runs"),
+        .about("time since data was last acknowledged or read"),
+    Column::new("timer", 9, Unit::Text, timer).prio(8).about("running timer"),
     Column::new("netns", 10, Unit::Text, netns).prio(9).grow(16).about("network namespace"),
     Column::new("rtt", 5, Unit::Time, rtt).prio(10).about("smoothed round-trip time"),
     Column::new("cwnd", 5, Unit::Count, cwnd).prio(11).about("congestion window, segments"),
     Column::new("proto", 5, Unit::Text, proto).prio(HIDDEN).about("tcp, mptcp, udp or unix"),
     Column::new("dport", 5, Unit::Count, dport).prio(HIDDEN).about("remote port"),
     Column::new("sport", 5, Unit::Count, sport).prio(HIDDEN).about("local port"),
-    Column::new("comm", 12, Unit::Text, owner).prio(HIDDEN).about("process that holds it"),
+    Column::new("comm", 12, Unit::Text, owner).prio(HIDDEN).about("process that owns it"),
     Column::new("pid", 7, Unit::Count, pid).prio(HIDDEN).about("its process id"),
     Column::new("uid", 6, Unit::Count, uid).prio(HIDDEN).about("its user id"),
     Column::new("w", 5, Unit::Bytes, skmem_w).prio(HIDDEN).about("skmem: write queue"),

@@ -1,5 +1,5 @@
-//! UNIX sockets among the rows of the sockets pane: what their columns say. From `unix_diag`
-//! (since 3.3), or `/proc/net/unix`, which knows neither queues nor peers.
+//! UNIX sockets among the rows of the sockets pane: what their columns say. From `unix_diag` (since
+//! 3.3), or `/proc/net/unix`, which has neither queues nor peers.
 
 use std::fmt::Write as _;
 
@@ -27,13 +27,13 @@ pub(super) fn is_key(alt: u64) -> bool {
     alt & UNIX != 0
 }
 
-/// A name as people write it: the path, or `@` and the abstract name, whose other NULs are `@`
-/// too. Empty for a socket that was never bound.
+/// A name as usually written: the path, or `@` and the abstract name, whose other NULs are `@` too.
+/// Empty for a socket that was never bound.
 #[must_use]
 pub fn name(raw: &[u8]) -> String {
     match raw.split_first() {
         None => String::new(),
-        // Who binds with the length of the whole struct leaves NULs behind the name.
+        // A program that binds with the length of the whole struct leaves NULs after the name.
         Some((0, rest)) => {
             let end = rest.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
             let rest: Vec<u8> =
@@ -50,14 +50,14 @@ pub fn unnamed(inode: u32) -> String {
     format!("* {inode}")
 }
 
-/// Only `unix_diag` tells queues and peers.
+/// Only `unix_diag` reports queues and peers.
 #[must_use]
 pub fn has_queues(t: &NetnsTable) -> bool {
     t.source == SocketSource::Netlink && !t.holes.iter().any(|h| h.starts_with("unix:"))
 }
 
-/// How much a row deserves to be looked at, on the scale of the others. Below zero when it is
-/// healthy: then it stands behind all that are not UNIX sockets.
+/// How much attention a row deserves, on the scale of the others. Below zero if it is healthy, so
+/// that it sorts after everything that is not a UNIX socket.
 pub(super) fn trouble(t: &NetnsTable, i: usize) -> f64 {
     let (len, limit) = (t.unix.rqueue[i], t.unix.wqueue[i]);
     if len == 0 {
