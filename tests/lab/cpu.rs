@@ -102,7 +102,7 @@ fn k14_real_time_loop_on_one_cpu() {
         let f = report.the("runq-latency-idle-elsewhere", about_cpu);
         assert_eq!(f.cause(), Some("cpu-hog-realtime"), "{}", f.text());
         let f = report.the("cpu-hog-realtime", about_cpu);
-        let name = format!("/{} holds cpu0 as SCHED_FIFO", all[0].pid());
+        let name = format!("/{} hogs cpu0 as SCHED_FIFO", all[0].pid());
         assert!(f.text().contains(&name), "{}", f.text());
     });
 }

@@ -149,7 +149,7 @@ fn a_full_disk_pauses_and_two_ticks_later_it_goes_on() {
         let freed = clock::mono();
         std::fs::remove_file(filler).unwrap();
         r.wait_for(before + 3);
-        wait_for("a word", secs(20), || r.says().contains("goes on").then_some(()));
+        wait_for("a word", secs(20), || r.says().contains("recording resumed").then_some(()));
         let says = r.says();
         let (code, ticks, dropped) = r.end();
         assert_eq!(code, Some(0));
