@@ -1,7 +1,7 @@
 //! `cpu-saturation`: more threads are runnable than there are CPUs.
 
 use super::common::lasting::lasting;
-use super::common::tasks::{self, is_niced};
+use super::common::tasks::{self, Spare, is_niced};
 use super::common::text::time;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::Derived;
@@ -49,7 +49,7 @@ pub(super) static RULE: Rule =
     Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Cpu], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-    let Some(idle) = tasks::spare(w, w.derived) else { return };
+    let Some(spare) = Spare::of(w, w.derived) else { return };
     let psi = w.recent(3).find_map(|d| d.psi?.cpu_some);
     // PSI includes niced threads.
     let asleep = asleep(w);
@@ -64,9 +64,9 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
             return out.cannot_judge("no /proc/pressure and no procs_running in /proc/stat");
         }
     };
-    if want >= 1.0 && idle <= IDLE {
-        out.fire(Subject::Host, fire(w, idle, psi, queue));
-    } else if want >= CLEAR && idle <= IDLE_CLEAR {
+    if want >= 1.0 && spare.total() <= IDLE {
+        out.fire(Subject::Host, fire(w, spare, psi, queue));
+    } else if want >= CLEAR && spare.total() <= IDLE_CLEAR {
         out.linger(Subject::Host);
     }
 }
@@ -117,7 +117,7 @@ fn ordinary(w: &Window<'_>, d: &Derived, psi: f64, asleep: f64) -> Option<f64> {
     (nice > 0.0).then(|| (all - nice - asleep).max(0.0) / 10.0 / cpus)
 }
 
-fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) -> Fire {
+fn fire(w: &Window<'_>, spare: Spare, psi: Option<Pressure>, queue: Option<f64>) -> Fire {
     // Which threads may have slept is known only for the last tick.
     let (bad, _) = lasting(w, CRIT_OF, |d| {
         let psi = d.psi.and_then(|p| p.cpu_some);
@@ -125,9 +125,7 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) ->
     });
     let crit = bad >= CRIT_FOR && psi.is_some_and(|p| p.counted >= WAITING_CRIT);
     let severity = if crit { Severity::Crit } else { Severity::Warn };
-    let busy = 100.0 - idle;
-    let total = w.derived.cpu.as_ref().and_then(|c| c.total);
-    let niced = idle - total.map_or(idle, |t| t.idle + t.iowait);
+    let busy = 100.0 - spare.idle;
     let mut f = match psi {
         Some(p) => Fire::new(
             severity,
@@ -162,19 +160,14 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) ->
         }
         None => f.missing.push("how long tasks wait (no /proc/pressure)".to_owned()),
     }
-    let text = if niced >= 1.0 {
-        format!("idle {:.0}%, niced threads use {niced:.0}%", idle - niced)
-    } else {
-        format!("idle {idle:.0}%")
-    };
-    f.evidence.push(Evidence::new("idle", idle, "%", text).over(IDLE));
+    f.evidence.push(Evidence::new("idle", spare.total(), "%", spare.text()).over(IDLE));
     if let Some(n) = queue {
         let text = format!("{n:.0} runnable tasks on {} CPUs", w.host.cpus);
         f.evidence.push(Evidence::new("procs_running", n, "", text));
     }
     f.evidence.extend(tasks::waiting(w));
     f.examples = tasks::waiters(w).into_iter().map(tasks::name).collect();
-    if let Some(steal) = total.map(|t| t.steal) {
+    if let Some(steal) = w.derived.cpu.as_ref().and_then(|c| c.total).map(|t| t.steal) {
         let text = format!("steal {steal:.0}%");
         if steal < STOLEN {
             f.ruled_out.push(RuledOut::new("cpu-steal", text));
@@ -183,7 +176,7 @@ fn fire(w: &Window<'_>, idle: f64, psi: Option<Pressure>, queue: Option<f64>) ->
             f.evidence.push(Evidence::new("steal", steal, "%", text).over(STOLEN));
         }
     }
-    let because = format!("{idle:.0}% idle over all CPUs");
+    let because = format!("{:.0}% idle over all CPUs", spare.idle);
     f.ruled_out.push(RuledOut::new("runq-latency-idle-elsewhere", because));
     let throttled: f64 = w
         .derived

@@ -1,6 +1,6 @@
 //! `ctx-switch-storm`: the CPUs spend their time on context switches.
 
-use super::common::tasks;
+use super::common::tasks::{self, Spare};
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::median;
@@ -87,7 +87,7 @@ fn usual(w: &Window<'_>) -> Option<f64> {
 fn idle(w: &Window<'_>) -> Option<f64> {
     let now = w.tick.mono;
     let recent = w.recent(usize::MAX).take_while(|d| now.since(d.mono) <= SKIP);
-    median(&mut recent.filter_map(|d| tasks::spare(w, d)).collect::<Vec<_>>())
+    median(&mut recent.filter_map(|d| Some(Spare::of(w, d)?.total())).collect::<Vec<_>>())
 }
 
 fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<f64>) -> Fire {
@@ -95,7 +95,8 @@ fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<f64>) -> Fire {
     let total = w.derived.cpu.as_ref().and_then(|c| c.total);
     let spare = idle(w).filter(|idle| *idle >= SPARE);
     let sure = lost >= PLAIN || usual.is_some_and(|u| ctxt >= TIMES * u);
-    let niced = if total.is_some_and(|t| t.nice >= 1.0) { " or niced" } else { "" };
+    let niced = Spare::of(w, w.derived).is_some_and(|s| s.niced >= 1.0);
+    let niced = if niced { " or niced" } else { "" };
     let mut f = Fire::new(
         if spare.is_none() && sure { Severity::Warn } else { Severity::Info },
         format!(

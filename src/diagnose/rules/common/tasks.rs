@@ -27,17 +27,43 @@ pub(crate) fn is_niced(t: &ThreadWait) -> bool {
     t.thread.nice.is_some_and(|n| n >= NICE) || t.thread.policy == Some(SCHED_IDLE)
 }
 
-/// CPU time that is available to any thread, % of all CPUs: idle, or used by niced threads.
-pub(crate) fn spare(w: &Window<'_>, d: &Derived) -> Option<f64> {
-    let t = d.cpu.as_ref()?.total?;
-    let percent = |ms_s: f64| ms_s / 10.0 / f64::from(w.host.cpus.max(1));
-    let threads = d.sched.as_ref().map_or(&[][..], |s| &s.threads);
-    let run = |which: fn(&&ThreadWait) -> bool| {
-        percent(threads.iter().filter(which).filter_map(run_ms_s).fold(0.0, |sum, ms| sum + ms))
-    };
-    // `nice` of /proc/stat counts user time, including that of threads that live for milliseconds.
-    let slightly = run(|t| !is_niced(t) && t.thread.nice.is_some_and(|n| n > 0));
-    Some(t.idle + t.iowait + run(|t| is_niced(t)).max(t.nice - slightly))
+/// CPU time that is available to any thread, % of all CPUs.
+#[derive(Clone, Copy)]
+pub(crate) struct Spare {
+    /// Idle, including iowait. Steal is not idle time.
+    pub idle: f64,
+    /// Used by niced threads.
+    pub niced: f64,
+}
+
+impl Spare {
+    pub(crate) fn of(w: &Window<'_>, d: &Derived) -> Option<Self> {
+        let t = d.cpu.as_ref()?.total?;
+        let percent = |ms_s: f64| ms_s / 10.0 / f64::from(w.host.cpus.max(1));
+        let threads = d.sched.as_ref().map_or(&[][..], |s| &s.threads);
+        let run = |which: fn(&&ThreadWait) -> bool| {
+            percent(threads.iter().filter(which).filter_map(run_ms_s).fold(0.0, |sum, ms| sum + ms))
+        };
+        // `nice` of /proc/stat counts user time, including that of threads that live for
+        // milliseconds.
+        let slightly = run(|t| !is_niced(t) && t.thread.nice.is_some_and(|n| n > 0));
+        let niced = run(|t| is_niced(t)).max(t.nice - slightly);
+        // Threads are read at other times than /proc/stat.
+        let niced = niced.min(t.user + t.nice + t.system);
+        Some(Self { idle: t.idle + t.iowait, niced })
+    }
+
+    /// %.
+    pub(crate) fn total(self) -> f64 {
+        self.idle + self.niced
+    }
+
+    pub(crate) fn text(self) -> String {
+        if self.niced < 1.0 {
+            return format!("idle {:.0}%", self.idle);
+        }
+        format!("idle {:.0}%, niced threads use {:.0}%", self.idle, self.niced)
+    }
 }
 
 /// CPU time of a thread, ms/s.
