@@ -214,6 +214,7 @@ fn unmet(e: &Expect, findings: &Findings) -> Option<String> {
         wrong.push(format!("cause {:?} wanted, not {cause:?}", e.cause));
     }
     wrong.extend(e.says.iter().filter(|s| !all.contains(*s)).map(|s| format!("says no {s:?}")));
+    wrong.extend(e.says_not.iter().filter(|s| all.contains(*s)).map(|s| format!("says {s:?}")));
     (!wrong.is_empty())
         .then(|| format!("{} at {} s: {}\n    {all}", e.rule, e.at, wrong.join(", ")))
 }

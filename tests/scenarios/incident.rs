@@ -154,6 +154,9 @@ pub(crate) struct Expect {
     /// Parts of summary, evidence, look-alikes, next commands, missing inputs.
     #[serde(default)]
     pub(crate) says: Vec<String>,
+    /// What none of them may say.
+    #[serde(default)]
+    pub(crate) says_not: Vec<String>,
 }
 
 impl Expect {

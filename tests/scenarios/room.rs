@@ -88,7 +88,7 @@ pub(crate) struct Killed {
     pub(crate) rss_kb: Option<u64>,
 }
 
-pub(crate) fn kmsg(i: &Incident, t: f64, mono: MonoNs) -> KmsgSample {
+pub(crate) fn kmsg(i: &Incident, v: View<'_>, t: f64, mono: MonoNs) -> KmsgSample {
     let row = |k: &Killed| OomKilled {
         at: MonoNs(mono.0 - ((t - k.at) * 1e9).round() as u64),
         pid: k.pid,
@@ -97,7 +97,7 @@ pub(crate) fn kmsg(i: &Incident, t: f64, mono: MonoNs) -> KmsgSample {
         rss_kb: k.rss_kb,
     };
     let past = i.killed.iter().filter(|k| k.at <= t);
-    KmsgSample { readable: !i.no_kmsg, kills: past.map(row).collect(), lost: 0 }
+    KmsgSample { readable: !i.no_kmsg, kills: past.map(row).collect(), lost: v.n("kmsg.lost") }
 }
 
 pub(crate) fn filesystems(i: &Incident, v: View<'_>, t: f64, mono: MonoNs) -> FilesystemsSample {

@@ -76,7 +76,7 @@ pub(crate) fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) 
         cgroups: stamp(mono, at("cgroups"), cgroups(i, v, t)),
         processes: stamp(mono, at("processes"), processes(i, t)),
         limits: stamp(mono, at("limits"), room::limits(i, v)),
-        kmsg: stamp(mono, at("kmsg"), room::kmsg(i, t, mono)),
+        kmsg: stamp(mono, at("kmsg"), room::kmsg(i, v, t, mono)),
         filesystems: stamp(mono, at("filesystems"), room::filesystems(i, v, t, mono)),
         memory: memory(v).and_then(|m| stamp(mono, at("memory"), m)),
         runq_bpf: stamp(mono, bpf("runq-bpf"), bpf::runq(i, before, v, mono)),

@@ -179,8 +179,7 @@ fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> 
     let fresh = |k: &&OomKilled| w.tick.mono.since(k.at) <= SPAN;
     let kills: Vec<&OomKilled> = log.kills.iter().rev().filter(fresh).filter(own).collect();
     if kills.is_empty() {
-        if log.lost > 0 {
-            let n = log.lost;
+        if let Some(n) = overwritten(w) {
             f.missing
                 .push(format!("which process: {n} records of the kernel log were overwritten"));
         }
@@ -199,4 +198,13 @@ fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> 
     f.evidence.push(Evidence::text("killed", format!("kernel log: {}", text.join(", "))));
     f.examples = kills.iter().take(NAMED).map(|k| format!("{}/{}", k.comm, k.pid)).collect();
     true
+}
+
+/// Records of the kernel log that were overwritten before they were read, while kills are counted.
+fn overwritten(w: &Window<'_>) -> Option<u64> {
+    let past = w.history.back_from(w.tick.seq);
+    let past = past.take_while(|m| w.tick.mono.since(m.tick.mono) <= SPAN);
+    let before = past.filter_map(|m| m.tick.samples.kmsg.as_ref()).last()?;
+    let now = w.tick.samples.kmsg.as_ref()?;
+    now.data.lost.checked_sub(before.data.lost).filter(|n| *n > 0)
 }
