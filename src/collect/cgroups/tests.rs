@@ -170,6 +170,25 @@ fn groups_appear_move_and_go() {
     assert_eq!(s.groups[0].io[0].wbytes, None);
 }
 
+/// What somebody types in the middle of an incident is read in the next tick, five seconds before
+/// the group's turn comes.
+#[test]
+fn a_limit_that_is_set_and_a_group_that_is_made_are_read_at_once() {
+    let dir = v2_root();
+    put(dir.path(), "a/memory.current", "1\n");
+    put(dir.path(), "b/memory.current", "1\n");
+    let mut c = open(&HostFs::at(dir.path()));
+    sample(&mut c, 0);
+    assert!(sample(&mut c, 1).groups.is_empty(), "not their turn");
+    put(dir.path(), "a/cpu.max", "10000 100000\n");
+    put(dir.path(), "a/cpu.stat", "usage_usec 1\nnr_periods 1\nnr_throttled 1\nthrottled_usec 9\n");
+    let s = sample(&mut c, 2);
+    assert_eq!(paths(&s), ["/sys/fs/cgroup:/a"]);
+    assert_eq!(s.groups[0].cpu.unwrap().quota_us, Some(10_000));
+    put(dir.path(), "b/new/memory.current", "1\n");
+    assert!(paths(&sample(&mut c, 3)).contains(&"/sys/fs/cgroup:/b/new".to_owned()));
+}
+
 #[test]
 fn a_wide_tree_is_read_in_turn_and_the_rest_is_counted() {
     let dir = v2_root();
