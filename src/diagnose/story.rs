@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::{Finding, Kind, Rule, RuleId};
 use crate::metrics::history::Window;
+use crate::metrics::sockets::Suspect;
 use crate::sample::sockets::{NetnsTable, SockState, map_v4};
 use crate::sample::subject::{Endpoint, NetnsId, Subject, is_within};
 
@@ -203,14 +204,23 @@ impl<'a> Ends<'a> {
     fn leads(&self, cause: &Finding, f: &Finding) -> bool {
         let w = self.w;
         match (&cause.subject, &f.subject) {
-            (Subject::Listener { .. } | Subject::Netns { .. }, Subject::Peer { remote, netns }) => {
-                self.reaches(cause, *remote, *netns)
+            (
+                Subject::Listener { .. } | Subject::Netns { .. },
+                Subject::Peer { remote, netns: from },
+            ) => {
+                let known = || f.fire.sockets.iter().filter_map(|id| w.derived.sockets.get(*id));
+                self.reaches(cause, *remote, *from)
+                    && known().find_map(|s| far_end(w, s)).is_none_or(|n| Some(n) == netns(cause))
             }
             // Of a whole namespace: all connections that it names.
             (Subject::Listener { .. } | Subject::Netns { .. }, Subject::Netns { .. }) => {
                 let named = f.fire.sockets.iter();
                 let mut known = named.filter_map(|id| w.derived.sockets.get(*id)).peekable();
-                known.peek().is_some() && known.all(|s| self.reaches(cause, s.remote, s.id.netns))
+                known.peek().is_some()
+                    && known.all(|s| {
+                        self.reaches(cause, s.remote, s.id.netns)
+                            && far_end(w, s).is_none_or(|n| Some(n) == netns(cause))
+                    })
             }
             // The client is at fault: it has no listener.
             (Subject::Peer { .. }, Subject::Peer { .. }) => joined(w, cause, f),
@@ -269,6 +279,20 @@ fn listeners(w: &Window<'_>) -> HashMap<(NetnsId, u16), Vec<Endpoint>> {
         }
     }
     out
+}
+
+/// The namespace of the other end of a connection, if that is on this host. Many namespaces may use
+/// the same addresses, as containers do; the ports of both ends tell them apart.
+fn far_end(w: &Window<'_>, s: &Suspect) -> Option<NetnsId> {
+    let ports = (s.remote.port, s.local.port);
+    let found = tables(w).find(|t| {
+        let rows = t.inet.lport.iter().zip(&t.inet.rport).enumerate();
+        let mut alike = rows.filter(|(_, (l, r))| (**l, **r) == ports);
+        alike.any(|(i, _)| {
+            t.inet.local_endpoint(i) == s.remote && t.inet.remote_endpoint(i) == s.local
+        })
+    });
+    found.map(|t| t.netns)
 }
 
 /// Does a socket of the namespace have this address as its own?
