@@ -157,7 +157,7 @@ fn fire(
     if let Some(h) = hit.or(victim) {
         f.next.push(memory::files(h.now));
         let dir = sh(&format!("{}{}/cgroup.procs", h.now.mount, h.now.path));
-        f.next.push(format!("ps -o pid,rss,comm --sort=-rss -p $(paste -sd, {dir})"));
+        f.next.push(format!("xargs -r ps -o pid,rss,comm --sort=-rss -p < {dir}"));
     } else {
         f.next.push("ps -eo pid,rss,oom_score_adj,comm --sort=-rss | head".to_owned());
     }

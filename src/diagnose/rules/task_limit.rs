@@ -89,7 +89,7 @@ fn group(w: &Window<'_>, g: &CgroupFigures, p: CgroupPids, max: u64, refused: f6
     }
     f.next.push(format!("grep . {} {}", file(g, "pids.max"), file(g, "pids.events")));
     f.next.push(format!(
-        "ps -o stat,nlwp,comm -p $(paste -sd, {}) | sort | uniq -c | sort -rn | head",
+        "xargs -r ps -o stat,nlwp,comm -p < {} | sort | uniq -c | sort -rn | head",
         file(g, "cgroup.procs")
     ));
     f.next.push(format!("echo {} > {}", max.saturating_mul(2), file(g, "pids.max")));
