@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside, lab};
 use crate::kit::net::Pair;
 use crate::kit::sh::Held;
 use crate::kit::{secs, wait_for};
@@ -132,7 +132,7 @@ fn namespaces_out_of_reach_are_counted() {
 /// A file that is there and holds nothing of what it should, and no `/proc` at all.
 #[test]
 fn files_that_hold_nothing_are_no_health() {
-    lab(&["unshare", "mount"], || {
+    beside(Place::Anywhere, &["unshare", "mount"], || {
         let public = Public::new();
         let garbage = public.path("garbage");
         std::fs::write(&garbage, "\0\0garbage\n").unwrap();
@@ -166,7 +166,7 @@ fn files_that_hold_nothing_are_no_health() {
 /// From no thread at all to enough of them: what has none is named, and everything ends.
 #[test]
 fn threads_that_the_system_refuses_are_degraded_signals() {
-    lab(&["timeout"], || {
+    beside(Place::Anywhere, &["timeout"], || {
         let group = Path::new("/sys/fs/cgroup/pids/stlab-threads");
         if let Err(e) = std::fs::create_dir(group) {
             eprintln!("SKIPPED: no pids controller of cgroup v1 here: {e}");

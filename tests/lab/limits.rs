@@ -2,7 +2,7 @@
 
 use crate::kit::block::Dir;
 use crate::kit::cgroup::Cgroup;
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside};
 use crate::kit::product::{Found, check};
 use crate::kit::sh::{Held, run};
 use crate::kit::{secs, wait_for};
@@ -27,7 +27,7 @@ fn io_some() -> u64 {
 /// A process that never stops to allocate, in a group of 50 MB: killed, and started again.
 #[test]
 fn a_process_that_is_killed_at_its_limit() {
-    lab(&["tail", "setpriv"], || {
+    beside(Place::Anywhere, &["tail", "setpriv"], || {
         let group = Cgroup::new("memory", "oom");
         group.set("memory.limit_in_bytes", "50M");
         let eat = group.enter_and("tail /dev/zero");
@@ -53,7 +53,7 @@ fn a_process_that_is_killed_at_its_limit() {
 /// again, and memory pressure stays low.
 #[test]
 fn a_file_larger_than_the_limit() {
-    lab(&["dd", "cat", "setpriv"], || {
+    beside(Place::Disk, &["dd", "cat", "setpriv"], || {
         let dir = Dir::new();
         let file = dir.path.join("big").display().to_string();
         // Past the page cache: what others have read counts as theirs.
@@ -85,7 +85,7 @@ fn a_file_larger_than_the_limit() {
 /// A shell that has all its descriptors open.
 #[test]
 fn a_process_without_descriptors() {
-    lab(&["bash", "setpriv"], || {
+    beside(Place::Anywhere, &["bash", "setpriv"], || {
         let script = "ulimit -Sn 64; i=3; while eval \"exec $i</dev/null\" 2>/dev/null; do \
             i=$((i+1)); done; kill -STOP $$";
         let mut shell = Held::start(&["bash", "-c", script]);
@@ -104,7 +104,7 @@ fn a_process_without_descriptors() {
 /// A group of 20 tasks, one of which tries to start another.
 #[test]
 fn a_cgroup_that_may_start_no_more_tasks() {
-    lab(&["perl", "setpriv"], || {
+    beside(Place::Anywhere, &["perl", "setpriv"], || {
         let group = Cgroup::new("pids", "full");
         group.set("pids.max", "20");
         let script = "for (1..19) { my $p = fork; if (defined $p && !$p) { sleep 600; exit } } \

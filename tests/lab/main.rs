@@ -28,7 +28,6 @@ mod quiet;
 mod recording;
 mod rights;
 mod servers;
-mod soak;
 mod sockets;
 mod tcp;
 mod tcp_limits;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside, lab};
 use crate::kit::net::{A, B, Ns, Pair};
 use crate::kit::product::{Found, Report, check};
 use crate::kit::undo::Undo;
@@ -109,7 +109,7 @@ fn n20_shaped_ingress() {
 /// A shaper with ten times the rate that is asked of it: overlimits may grow, nothing waits.
 #[test]
 fn shaper_with_room() {
-    lab(&["ip", "tc"], || {
+    beside(Place::Network, &["ip", "tc"], || {
         let net = Pair::new();
         tc(&net.a, "qdisc add dev v0 root tbf rate 80mbit burst 32k latency 50ms");
         let (mut tx, rx) = net.connect(5001);

@@ -14,7 +14,7 @@ use stallscope::sample::time::{MonoNs, Seq, WallNs};
 
 use crate::kit::block::Dir;
 use crate::kit::console::Console;
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside, lab};
 use crate::kit::sh::run;
 use crate::kit::undo::Undo;
 use crate::kit::{secs, wait_for};
@@ -167,7 +167,7 @@ fn a_full_disk_pauses_and_two_ticks_later_it_goes_on() {
 
 #[test]
 fn a_disk_that_is_full_on_and_off_fills_no_log() {
-    lab(&["mount", "umount"], || {
+    beside(Place::Anywhere, &["mount", "umount"], || {
         let dir = Dir::new();
         let (mnt, _mount) = tmpfs(&dir, "1m");
         let mut r = Recording::start(mnt.join("a.stall"), dir.path.join("err"));
@@ -192,7 +192,7 @@ fn a_disk_that_is_full_on_and_off_fills_no_log() {
 /// No room even for the first block, and at the end of the run.
 #[test]
 fn a_disk_that_is_full_from_the_start_or_at_the_end() {
-    lab(&["mount", "umount"], || {
+    beside(Place::Anywhere, &["mount", "umount"], || {
         let dir = Dir::new();
         let (mnt, _mount) = tmpfs(&dir, "1m");
         let filler = fill(&mnt);
@@ -217,7 +217,7 @@ fn a_disk_that_is_full_from_the_start_or_at_the_end() {
 /// With a limit set, parts of our own make room.
 #[test]
 fn old_parts_make_room_on_a_full_disk() {
-    lab(&["mount", "umount"], || {
+    beside(Place::Anywhere, &["mount", "umount"], || {
         let dir = Dir::new();
         let (mnt, _mount) = tmpfs(&dir, "200k");
         let options = Options {
@@ -257,7 +257,7 @@ fn old_parts_make_room_on_a_full_disk() {
 /// The disk that is recorded to is the incident: it takes nothing for three seconds.
 #[test]
 fn a_frozen_disk_delays_no_tick() {
-    lab(&["losetup", "mkfs.ext4", "mount", "fsfreeze"], || {
+    beside(Place::Anywhere, &["losetup", "mkfs.ext4", "mount", "fsfreeze"], || {
         let dir = Dir::new();
         let (mnt, _mount) = ext4(&dir);
         let mut r = Recording::start(mnt.join("a.stall"), dir.path.join("err"));
@@ -282,7 +282,7 @@ fn a_frozen_disk_delays_no_tick() {
 /// is begun there: the console goes on, and obeys.
 #[test]
 fn a_console_on_a_frozen_disk_obeys() {
-    lab(&["losetup", "mkfs.ext4", "mount", "fsfreeze"], || {
+    beside(Place::Anywhere, &["losetup", "mkfs.ext4", "mount", "fsfreeze"], || {
         let dir = Dir::new();
         let (mnt, _mount) = ext4(&dir);
         let mut console = Console::start(&["--netns", "self", "--no-bpf"], &mnt);

@@ -18,7 +18,7 @@ use stallscope::sample::Samples;
 use stallscope::sample::sockets::Proto;
 use stallscope::sample::subject::NetnsId;
 
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside};
 use crate::kit::net::{Pair, fill};
 use crate::kit::sh::run;
 use crate::kit::{secs, wait_for};
@@ -48,7 +48,7 @@ fn recorded() -> Vec<Arc<stallscope::sample::tick::Tick>> {
 /// measures.
 #[test]
 fn what_root_may_read_is_still_read() {
-    lab(&["ip", "nft", "tc", "setpriv", "ss"], || {
+    beside(Place::Network, &["ip", "nft", "tc", "setpriv", "ss"], || {
         let net = Pair::new();
         for ns in [&net.a, &net.b] {
             ns.exec(&["nft", "add table inet t"]);
@@ -135,7 +135,7 @@ fn tells_marks() -> bool {
 /// route would be told to have none.
 #[test]
 fn marks_of_sockets_are_told() {
-    lab(&["ip"], || {
+    beside(Place::Network, &["ip"], || {
         let net = Pair::new();
         let _both = net.connect(PORT);
         let handle = format!("/run/netns/{}", net.a.name);

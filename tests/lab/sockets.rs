@@ -198,7 +198,7 @@ fn sockets_that_nobody_closes() {
 /// `listen(1)` on a UNIX socket and three clients, and nobody who accepts.
 #[test]
 fn unix_backlog() {
-    lab(&[], || {
+    beside(Place::Anywhere, &[], || {
         let unix = || {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()

@@ -7,7 +7,7 @@
 use std::net::TcpStream;
 
 use crate::clients::{Askers, Restless, client};
-use crate::kit::block::Dir;
+use crate::kit::block::{Dir, Loop, writer};
 use crate::kit::net::Pair;
 use crate::kit::pause;
 use crate::kit::sh::{Held, run};
@@ -30,6 +30,8 @@ pub struct Running {
     pub askers: Vec<Askers>,
     pub servers: Vec<Server>,
     pub net: Option<Pair>,
+    #[allow(dead_code, reason = "held until the load ends")]
+    pub disk: Option<Loop>,
     pub dir: Option<Dir>,
 }
 
@@ -181,6 +183,17 @@ pub const LOADS: &[Load] = &[
         },
     },
     Load {
+        name: "small-buffers",
+        tools: || names(&["iperf3"]),
+        short: false,
+        start: || {
+            // As fast as the reader takes it: the queue holds more than twice the buffer nearly
+            // always.
+            let argv = ["iperf3", "-c", HOST, "-t", "36000", "-w", "4K"];
+            servers_and_clients(|home| vec![servers::iperf(home)], &[&argv])
+        },
+    },
+    Load {
         name: "shaped-link",
         tools: || names(&["iperf3", "tc"]),
         short: false,
@@ -199,6 +212,41 @@ pub const LOADS: &[Load] = &[
         short: true,
         start: || {
             shell("while :; do tar -C /usr -cf - include share lib | gzip -1 > DIR/t.gz; done")
+        },
+    },
+    Load {
+        name: "fsync-log",
+        tools: || names(&["fio"]),
+        short: false,
+        start: || {
+            // A database's log: small appends, each made durable.
+            shell(
+                "cd DIR && exec fio --name=log --filename=log --rw=write --bs=4k --size=16m \
+                 --fsync=1 --time_based --runtime=36000 --thread --eta=never",
+            )
+        },
+    },
+    Load {
+        name: "fast-disk",
+        tools: || names(&["fio", "losetup", "dd"]),
+        short: false,
+        start: || {
+            let dir = Dir::new();
+            let disk = Loop::new(&dir.image("disk.img", 256), true);
+            let clients = vec![writer(&disk.dev, 8, |fio| format!("exec {fio}"))];
+            Running { clients, disk: Some(disk), dir: Some(dir), ..Running::default() }
+        },
+    },
+    Load {
+        name: "cron",
+        tools: || names(&["sha256sum"]),
+        short: false,
+        start: || {
+            // A dozen processes at once, every few seconds.
+            shell(
+                "while :; do for i in 1 2 3 4 5 6 7 8 9 10 11 12; do \
+                 head -c 4000000 /dev/zero | sha256sum > /dev/null & done; wait; sleep 3; done",
+            )
         },
     },
     Load {

@@ -7,8 +7,8 @@ use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 /// Faults disturb each other (a pinned spinner slows a sender), so tests take turns, but for those
 /// that stay in their place.
 static TURN: RwLock<()> = RwLock::new(());
-/// Places for tests that run beside others: of the network, of disks. Most of a test is waiting.
-static PLACES: (Mutex<[u8; 2]>, Condvar) = (Mutex::new([4, 1]), Condvar::new());
+/// Room for tests that run beside others, by [`Place`]. Most of a test is waiting.
+static PLACES: (Mutex<[u8; 3]>, Condvar) = (Mutex::new([4, 1, 4]), Condvar::new());
 
 /// Where a test breaks things, and nowhere else.
 #[derive(Clone, Copy)]
@@ -18,6 +18,8 @@ pub enum Place {
     Network = 0,
     /// On a loop device of its own.
     Disk = 1,
+    /// Where it neither disturbs others nor minds them: few processes, little work.
+    Anywhere = 2,
 }
 
 /// A place that is taken.
@@ -56,7 +58,7 @@ pub fn suite(variable: &str, tools: &[&str], test: impl FnOnce()) {
     }
 }
 
-/// As [`lab`], beside tests of other places: four of the network, one of disks.
+/// As [`lab`], beside other tests.
 #[allow(dead_code, reason = "not every suite has such tests")]
 pub fn beside(place: Place, tools: &[&str], test: impl FnOnce()) {
     if asked_for("STALLSCOPE_LAB") && may_run(by_root(tools)) {
