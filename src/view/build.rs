@@ -29,7 +29,7 @@ pub fn build(a: &Analysis, v: &ViewState, size: Size) -> Vm {
     chrome::findings(&mut vm, cx.as_ref(), v, &p);
     if let Some(cx) = &cx {
         if let Some(open) = v.details.last() {
-            detail::draw(&mut vm, cx, v, open, p.body);
+            detail::draw(&mut vm, cx, open, p.body);
         }
         for place in &p.panes {
             draw_pane(&mut vm, cx, v, *place);
@@ -38,7 +38,7 @@ pub fn build(a: &Analysis, v: &ViewState, size: Size) -> Vm {
         for place in &p.panes {
             let number = number_of(place.id);
             let title = vec![(
-                Cow::Owned(format!("{number} {}", panes::pane(place.id).title())),
+                Cow::Owned(format!("{number} {}", panes::pane(place.id).heading())),
                 Tone::Dim,
             )];
             let frame =
@@ -76,7 +76,7 @@ pub fn held<'a>(a: &'a Analysis, v: &'a ViewState, st: &PaneState) -> Option<Cx<
 
 /// Number of a pane, from 1.
 #[must_use]
-pub fn number_of(id: super::state::PaneId) -> usize {
+pub fn number_of(id: panes::PaneId) -> usize {
     panes::PANES.iter().position(|p| p.id() == id).map_or(0, |i| i + 1)
 }
 
@@ -89,12 +89,12 @@ fn draw_pane(vm: &mut Vm, cx: &Cx<'_>, v: &ViewState, place: PaneArea) {
     let inside = place.area.inside(place.frame);
     let built: PaneVm = pane.build(&p, inside.size());
     let mut title: Vec<(Cow<'static, str>, Tone)> =
-        vec![(format!("{} {}", number_of(place.id), pane.title()).into(), Tone::Strong)];
+        vec![(format!("{} {}", number_of(place.id), pane.heading()).into(), Tone::Strong)];
     title.extend(built.title);
     if place.frame == FrameKind::Rule {
         // In a single pane the title also says which others there are.
         for other in panes::PANES.iter().filter(|o| o.id() != place.id) {
-            let text = format!("{} {}", number_of(other.id()), other.title());
+            let text = format!("{} {}", number_of(other.id()), other.heading());
             title.push((text.into(), Tone::Dim));
         }
     }

@@ -2,8 +2,11 @@
 //! derive from it, so that no hint can disagree with what a key does.
 
 use super::action::{Action, Key, Step, TimeStep};
+use std::sync::LazyLock;
+
 use super::layout::{focused_pane, in_overview};
-use super::state::{Detail, Focus, Layout, Mode, RowKey, ViewState, When};
+use super::panes::{self, PANES};
+use super::state::{Detail, Focus, Layout, Mode, ViewState, When};
 
 /// Where a binding holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +72,10 @@ fn in_detail(v: &ViewState) -> bool {
     !v.details.is_empty()
 }
 fn can_open(v: &ViewState) -> bool {
-    let goes_on = |d: &Detail| matches!(d, Detail::Finding(_) | Detail::Row(RowKey::Event(_)));
+    let goes_on = |d: &Detail| match d {
+        Detail::Finding(_) => true,
+        Detail::Row(key) => panes::pane(key.pane()).leads_on(),
+    };
     v.details.last().is_none_or(|d| goes_on(&d.what))
 }
 fn can_go_back(v: &ViewState) -> bool {
@@ -98,14 +104,28 @@ use Key::{
     BackTab, Char, Ctrl, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up,
 };
 
-/// Every key.
-pub const KEYMAP: &[Binding] = &[
+/// Every key: those of the panes, by number, then the others.
+pub static KEYMAP: LazyLock<Vec<Binding>> = LazyLock::new(|| {
+    let panes = PANES.iter().zip(NUMBERS).zip(1..);
+    let panes = panes.map(|((p, keys), n)| bind(keys, Action::FocusPane(n), "Panes", p.key_help()));
+    panes.chain(FIXED.iter().copied()).collect()
+});
+
+/// Keys that go to a pane.
+const NUMBERS: [&[Key]; 9] = [
+    &[Char('1')],
+    &[Char('2')],
+    &[Char('3')],
+    &[Char('4')],
+    &[Char('5')],
+    &[Char('6')],
+    &[Char('7')],
+    &[Char('8')],
+    &[Char('9')],
+];
+
+const FIXED: &[Binding] = &[
     bind(&[Char('?')], Action::Help, "Program", "show or hide the keys").hint(0, "help"),
-    bind(&[Char('1')], Action::FocusPane(1), "Panes", "go to the sockets; again: zoom"),
-    bind(&[Char('2')], Action::FocusPane(2), "Panes", "go to the disks; again: zoom"),
-    bind(&[Char('3')], Action::FocusPane(3), "Panes", "go to the softirqs; again: zoom"),
-    bind(&[Char('4')], Action::FocusPane(4), "Panes", "go to the run queue; again: zoom"),
-    bind(&[Char('5')], Action::FocusPane(5), "Panes", "go to the network events"),
     bind(&[Tab], Action::FocusNext, "Panes", "next pane").hint(1, "pane").when(outside_detail),
     bind(&[BackTab], Action::FocusPrevious, "Panes", "previous pane"),
     bind(&[Char('f')], Action::FocusFindings, "Panes", "go to the findings")
@@ -316,8 +336,8 @@ mod tests {
 
     #[test]
     fn no_key_means_two_things() {
-        for a in KEYMAP {
-            for b in KEYMAP {
+        for a in KEYMAP.iter() {
+            for b in KEYMAP.iter() {
                 let overlap = a.context == b.context
                     || a.context == Context::Always
                     || b.context == Context::Always;
@@ -332,7 +352,7 @@ mod tests {
 
     #[test]
     fn every_row_is_documented_under_a_known_heading() {
-        for b in KEYMAP {
+        for b in KEYMAP.iter() {
             assert!(GROUPS.contains(&b.group), "{}", b.group);
             assert!(!b.help.is_empty() && !b.keys.is_empty());
         }

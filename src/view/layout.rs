@@ -1,8 +1,8 @@
 //! The layout, from the size of the terminal and what the user chose. `build` draws by it, `update`
 //! pages by it.
 
-use super::panes::PANES;
-use super::state::{Focus, Layout, PaneId, ViewState};
+use super::panes::{PANES, PaneId};
+use super::state::{Focus, Layout, ViewState};
 use super::vm::{Area, FrameKind, Size};
 
 /// Smallest size at which all panes are shown together.

@@ -14,6 +14,7 @@ pub mod filter;
 mod input;
 pub mod keymap;
 pub mod layout;
+mod lines;
 pub mod order;
 pub mod overlay;
 pub mod panes;

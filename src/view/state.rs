@@ -6,26 +6,12 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use super::filter::Filter;
+use super::panes::PaneId;
 use super::series::WaitLog;
 use crate::diagnose::RuleId;
 use crate::playback::timeline::Timeline;
 use crate::sample::subject::{CpuId, DiskId, SockId, Subject, TaskId};
 use crate::sample::time::{MonoNs, Seq};
-
-/// Names a pane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PaneId {
-    /// Sockets.
-    Sockets,
-    /// Disks.
-    Disks,
-    /// SoftIRQs per CPU.
-    Softirq,
-    /// Waiting for a CPU.
-    RunQueue,
-    /// Retransmits, resets, drops.
-    Events,
-}
 
 /// Identity of a row: the cursor follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,8 +24,22 @@ pub enum RowKey {
     Cpu(CpuId),
     /// A thread.
     Task(TaskId),
-    /// Network events of one kind, by the number of their row.
-    Event(u64),
+    /// What has no name outside of its pane, by a number of the pane's own.
+    Numbered(PaneId, u64),
+}
+
+impl RowKey {
+    /// The pane that knows what such a row opens into.
+    #[must_use]
+    pub fn pane(self) -> PaneId {
+        match self {
+            Self::Socket(..) => PaneId::Sockets,
+            Self::Disk(_) => PaneId::Disks,
+            Self::Cpu(_) => PaneId::Softirq,
+            Self::Task(_) => PaneId::RunQueue,
+            Self::Numbered(pane, _) => pane,
+        }
+    }
 }
 
 /// Where keys go.
@@ -178,15 +178,11 @@ impl PaneState {
     /// A pane in its initial state.
     #[must_use]
     pub fn new(id: PaneId) -> Self {
-        let sort = match id {
-            PaneId::Disks => Sort::Natural { reverse: false },
-            _ => Sort::Trouble { reverse: false },
-        };
         Self {
             id,
             cursor: Cursor::Top,
             top: 0,
-            sort,
+            sort: super::panes::pane(id).first_sort(),
             hold: None,
             filter: Filter::default(),
             columns: BTreeMap::new(),

@@ -10,10 +10,10 @@ use super::chrome;
 use super::context::{Cx, clock};
 use super::filter::Filter;
 use super::layout::{PaneArea, focused_pane, in_overview, places};
-use super::panes::{self, PANES, PaneCx};
+use super::panes::{self, PANES, PaneCx, PaneId};
 use super::state::{
-    Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, PaneId,
-    SORT_HOLD, SPEEDS, Sort, SortHold, ViewState, When,
+    Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, SORT_HOLD,
+    SPEEDS, Sort, SortHold, ViewState, When,
 };
 use super::table::HIDDEN;
 use super::vm::{FrameKind, Size, to_text};
@@ -332,7 +332,7 @@ fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step, times: u
     let place = places(size, v, cx.now.findings.active.len());
     if let Some(open) = v.details.last() {
         let page = usize::from(place.body.h).max(1);
-        let lines = detail::lines(&cx, v, &open.what, place.body.w).len();
+        let lines = detail::lines(&cx, &open.what, place.body.w).len();
         let last = lines.saturating_sub(page);
         let scroll = stepped(open.scroll.min(last), step, times, page, last + 1);
         if let Some(open) = v.details.last_mut() {
@@ -508,7 +508,7 @@ fn copy(v: &mut ViewState, a: &Analysis, size: Size) -> Option<Effect> {
             Some(open) => Some(open.what.clone()),
             None => under_cursor(v, &cx, size),
         };
-        what.and_then(|w| detail::copy_text(&cx, v, &w))
+        what.and_then(|w| detail::copy_text(&cx, &w))
     };
     let Some(text) = text else {
         notify(v, a, "nothing to copy here");
@@ -521,7 +521,7 @@ fn copy(v: &mut ViewState, a: &Analysis, size: Size) -> Option<Effect> {
 fn save(v: &ViewState, a: &Analysis) -> Option<Effect> {
     let cx = shown(a, v)?;
     let (name, lines) = if let Some(open) = v.details.last() {
-        ("detail".to_owned(), detail::lines(&cx, v, &open.what, SAVED.w))
+        ("detail".to_owned(), detail::lines(&cx, &open.what, SAVED.w))
     } else {
         let id = focused_pane(v);
         let st = v.pane(id)?;

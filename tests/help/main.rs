@@ -136,7 +136,7 @@ fn pages_fit_a_terminal_of_80_columns() {
 #[test]
 fn every_key_is_listed_once() {
     let page = said(&["help", "keys"]);
-    for b in KEYMAP {
+    for b in KEYMAP.iter() {
         let row = format!("{} {}", key_names(b), b.help);
         assert!(unwrapped(&page).contains(&row), "{row}\n{page}");
     }

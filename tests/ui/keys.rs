@@ -6,9 +6,9 @@ use stallscope::sample::time::Seq;
 use stallscope::view::action::Effect;
 use stallscope::view::click::click;
 use stallscope::view::layout::OVERVIEW;
-use stallscope::view::panes::PANES;
+use stallscope::view::panes::{PANES, PaneId};
 use stallscope::view::state::{
-    Cursor, Detail, Flow, Focus, Layout, Mode, PaneId, Rec, RecState, RowKey, Sort, When,
+    Cursor, Detail, Flow, Focus, Layout, Mode, Rec, RecState, RowKey, Sort, When,
 };
 use stallscope::view::vm::{LineStyle, Node, Size};
 use stallscope::view::{overlay, update};

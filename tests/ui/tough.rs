@@ -21,7 +21,7 @@ fn every_pane_renders_at_every_size_zoomed_or_not() {
             c.keys("z");
             let t = c.text();
             if w >= 40 {
-                assert!(t.contains(p.title()), "{} at {w}x{h}:\n{t}", p.title());
+                assert!(t.contains(p.heading()), "{} at {w}x{h}:\n{t}", p.heading());
             }
             c.keys("<enter>");
             let _ = c.text();

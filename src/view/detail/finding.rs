@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::field;
 use crate::diagnose::{Confidence, Evidence, Finding};
 use crate::view::chrome::is;
 use crate::view::context::Cx;
+use crate::view::lines::field;
 use crate::view::series::Buckets;
 use crate::view::state::FindingKey;
 use crate::view::table::tone_of;

@@ -1,24 +1,38 @@
-//! Panes: one file each, one line in [`PANES`] each.
-
-pub mod disks;
-pub mod events;
-pub mod runq;
-pub mod sockets;
-pub mod softirq;
+//! Panes: a folder each with the table, what a row opens into, and the text of the key; one line
+//! in [`PANES`] each.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::context::Cx;
 use super::order::Ordered;
-use super::state::{Cursor, PaneId, PaneState, RowKey, Sort, ViewState};
+use super::state::{Cursor, PaneState, RowKey, Sort, ViewState};
 use super::table::{self, ColumnInfo, Table};
 use super::vm::{Line, LineStyle, Size, Tone};
 use crate::sample::subject::SockId;
 
-/// Every pane, in the order of their numbers.
-pub const PANES: &[&dyn Pane] =
-    &[&sockets::Sockets, &disks::Disks, &softirq::Softirq, &runq::RunQueue, &events::Events];
+/// Makes of the list of panes their modules, their ids and the registry.
+macro_rules! panes {
+    ($($module:ident: $id:ident),* $(,)?) => {
+        $(pub mod $module;)*
+
+        /// Names a pane.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs, reason = "the pane says what it is")]
+        pub enum PaneId { $($id),* }
+
+        /// Every pane, in the order of their numbers. The overview shows the first four.
+        pub const PANES: &[&dyn Pane] = &[$(&$module::$id),*];
+    };
+}
+
+panes! {
+    sockets: Sockets,
+    disks: Disks,
+    softirq: Softirq,
+    runq: RunQueue,
+    events: Events,
+}
 
 /// The pane with this id.
 #[must_use]
@@ -57,14 +71,42 @@ pub struct PaneVm {
     pub visible: Vec<(SockId, u32)>,
 }
 
+/// What a row opens into. A pane is asked for the rows whose key names it; see [`RowKey::pane`].
+pub trait RowDetail: Sync {
+    /// Title.
+    fn title(&self, cx: &Cx<'_>, key: RowKey) -> &'static str;
+    /// All its lines.
+    fn lines(&self, cx: &Cx<'_>, key: RowKey, w: u16) -> Vec<Line>;
+    /// What to type next.
+    fn next_command(&self, _cx: &Cx<'_>, _key: RowKey) -> Option<String> {
+        None
+    }
+    /// Whether Enter may open another row from here.
+    fn leads_on(&self) -> bool {
+        false
+    }
+    /// The row that it opens.
+    fn leads_to(&self, _cx: &Cx<'_>, _key: RowKey) -> Option<RowKey> {
+        None
+    }
+    /// The socket that it shows, to be read whole, with its inode.
+    fn asks(&self, _cx: &Cx<'_>, _key: RowKey) -> Option<(SockId, u32)> {
+        None
+    }
+}
+
 /// A pane.
-pub trait Pane: Sync {
+pub trait Pane: RowDetail {
     /// Its id.
     fn id(&self) -> PaneId;
     /// Stable name, kebab-case: file names, tests.
     fn name(&self) -> &'static str;
     /// Title.
-    fn title(&self) -> &'static str;
+    fn heading(&self) -> &'static str;
+    /// What its key does.
+    fn key_help(&self) -> &'static str;
+    /// The order of its rows at the start.
+    fn first_sort(&self) -> Sort;
     /// Its columns.
     fn columns(&self) -> Vec<ColumnInfo>;
     /// Number of rows that pass the filter.
@@ -80,13 +122,17 @@ pub trait Pane: Sync {
 }
 
 /// A pane that is a list: the rest of what a [`Pane`] says follows from its [`Table`].
-trait ListPane: Table {
+trait ListPane: Table + RowDetail {
     /// Its id.
     const ID: PaneId;
     /// Stable name, kebab-case: file names, tests.
     const NAME: &'static str;
     /// Title.
     const TITLE: &'static str;
+    /// What its key does.
+    const HELP: &'static str;
+    /// The order of its rows at the start.
+    const SORT: Sort = Sort::Trouble { reverse: false };
     /// Rows of the list that fit into a pane of this inner size.
     fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize;
     /// Draws it into an inner size.
@@ -100,8 +146,14 @@ impl<T: ListPane> Pane for T {
     fn name(&self) -> &'static str {
         T::NAME
     }
-    fn title(&self) -> &'static str {
+    fn heading(&self) -> &'static str {
         T::TITLE
+    }
+    fn key_help(&self) -> &'static str {
+        T::HELP
+    }
+    fn first_sort(&self) -> Sort {
+        T::SORT
     }
     fn columns(&self) -> Vec<ColumnInfo> {
         Table::columns(self).iter().map(ColumnInfo::from).collect()

@@ -1,17 +1,29 @@
 //! A disk: its stack, its queue over time, its settings, what uses it.
 
-use super::{chart, field, findings_on, gone, requests};
+use super::requests;
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::disks::caps::{Plateau, Tier};
 use crate::sample::disks::DiskClass;
 use crate::sample::subject::DiskId;
 use crate::view::context::Cx;
-use crate::view::panes::disks::{class_name, find, label};
+use crate::view::lines::{chart, field, findings_on, gone};
+use crate::view::panes::RowDetail;
+use crate::view::panes::disks::{Disks, class_name, find, label};
 use crate::view::state::RowKey;
 use crate::view::vm::{Line, Piece, Tone};
 use crate::view::{text, units};
 
-pub(super) fn lines(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
+impl RowDetail for Disks {
+    fn title(&self, _cx: &Cx<'_>, _key: RowKey) -> &'static str {
+        "Disk"
+    }
+    fn lines(&self, cx: &Cx<'_>, key: RowKey, w: u16) -> Vec<Line> {
+        let RowKey::Disk(id) = key else { return Vec::new() };
+        lines(cx, id, w)
+    }
+}
+
+fn lines(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
     let Some(d) = find(cx, id) else { return gone("disk") };
     let mut head = Line::of(format!(" {} ", text::clean(&d.name)), Tone::Strong);
     head.add(format!("{id}  {}  {}", class_name(d.attrs.class), label(d)), Tone::Plain);

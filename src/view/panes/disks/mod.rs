@@ -1,10 +1,13 @@
 //! Disks as a stack: what sits on what, with queue, latency and use of each layer. From
 //! `/proc/diskstats` and `/sys/block`; where requests wait, from eBPF.
 
+mod detail;
+mod requests;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::{ListPane, PaneCx, PaneVm};
+use super::{ListPane, PaneCx, PaneId, PaneVm};
 use crate::diagnose::Severity;
 use crate::metrics::bpf::block::{BlockDiskFigures, Stage};
 use crate::metrics::disks::DiskFigures;
@@ -13,7 +16,7 @@ use crate::sample::disks::DiskClass;
 use crate::sample::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::series;
-use crate::view::state::{Cursor, PaneId, RowKey};
+use crate::view::state::{Cursor, RowKey, Sort};
 use crate::view::table::{self, Cell, Column, HIDDEN, Table, Unit, Value};
 use crate::view::vm::{Line, Piece, Size, Tone};
 use crate::view::{text, units};
@@ -309,6 +312,8 @@ impl ListPane for Disks {
     const ID: PaneId = PaneId::Disks;
     const NAME: &'static str = "disks";
     const TITLE: &'static str = "Disks";
+    const HELP: &'static str = "go to the disks; again: zoom";
+    const SORT: Sort = Sort::Natural { reverse: false };
 
     fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1 + charts(inner))).max(1)

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use super::{LABEL, field};
 use crate::metrics::bpf::block::{BlockDiskFigures, BlockOpFigures, Stage};
 use crate::metrics::disks::DiskFigures;
 use crate::sample::CollectorId;
@@ -11,6 +10,7 @@ use crate::sample::bpf::block::BlockOpKind;
 use crate::sample::disks::DiskClass;
 use crate::sample::subject::DiskId;
 use crate::view::context::Cx;
+use crate::view::lines::{LABEL, field};
 use crate::view::panes::disks::requests;
 use crate::view::series::{Buckets, LatencyRows, fold_hist, heat};
 use crate::view::vm::{Line, Piece, Tone};

@@ -1,19 +1,44 @@
 //! Network events of one kind on one connection, or drops for one reason in one place: how many,
 //! since when, what they mean, what to check next.
 
-use super::{LABEL, field, findings_on, gone};
 use crate::diagnose::{Door, enter};
 use crate::metrics::bpf::{EventKey, EventRow};
 use crate::sample::bpf::net::NetEventKind;
 use crate::sample::sockets::SockState;
 use crate::sample::subject::NetnsId;
 use crate::view::context::Cx;
-use crate::view::panes::{events, sockets};
+use crate::view::lines::{LABEL, field, findings_on, gone};
+use crate::view::panes::events::Events;
+use crate::view::panes::{RowDetail, events, sockets};
 use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
 
-pub(super) fn lines(cx: &Cx<'_>, id: u64, w: u16) -> Vec<Line> {
+impl RowDetail for Events {
+    fn title(&self, _cx: &Cx<'_>, _key: RowKey) -> &'static str {
+        "Network event"
+    }
+    fn lines(&self, cx: &Cx<'_>, key: RowKey, w: u16) -> Vec<Line> {
+        let RowKey::Numbered(_, id) = key else { return Vec::new() };
+        lines(cx, id, w)
+    }
+    fn next_command(&self, cx: &Cx<'_>, key: RowKey) -> Option<String> {
+        let RowKey::Numbered(_, id) = key else { return None };
+        next_command(cx, id)
+    }
+    fn leads_on(&self) -> bool {
+        true
+    }
+    /// To the socket that the event is about.
+    fn leads_to(&self, cx: &Cx<'_>, key: RowKey) -> Option<RowKey> {
+        let RowKey::Numbered(_, id) = key else { return None };
+        let socket = events::find(cx, id)?.socket?;
+        sockets::find(cx, socket, 0)?;
+        Some(RowKey::Socket(socket, 0))
+    }
+}
+
+fn lines(cx: &Cx<'_>, id: u64, w: u16) -> Vec<Line> {
     let Some(r) = events::find(cx, id) else { return gone("event") };
     let mut head = Line::of(format!(" {} ", events::kind_name(&r.key)), Tone::Strong);
     head.add(format!(" {}", events::subject(r, usize::MAX)), Tone::Plain);
@@ -110,7 +135,7 @@ fn meaning(r: &EventRow) -> &'static str {
 }
 
 /// What to type next.
-pub(super) fn next_command(cx: &Cx<'_>, id: u64) -> Option<String> {
+fn next_command(cx: &Cx<'_>, id: u64) -> Option<String> {
     let r = events::find(cx, id)?;
     Some(match &r.key {
         EventKey::Drop { .. } => "nstat -asz | grep -iE 'drop|discard|err|overflow'".to_owned(),

@@ -1,11 +1,13 @@
 //! Network events of the last minutes: retransmits, resets, full receive queues, dropped packets by
 //! reason and place. From eBPF: no other source names the connection.
 
+mod detail;
+
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{ListPane, PaneCx, PaneVm, sockets};
+use super::{ListPane, PaneCx, PaneId, PaneVm, sockets};
 use crate::diagnose::Severity;
 use crate::metrics::bpf::events::KEEP;
 use crate::metrics::bpf::{EventKey, EventRow, NetFigures};
@@ -14,7 +16,7 @@ use crate::sample::sockets::{Owner, SockState};
 use crate::sample::subject::Endpoint;
 use crate::sample::{CollectorId, SignalStatus};
 use crate::view::context::Cx;
-use crate::view::state::{PaneId, RowKey};
+use crate::view::state::RowKey;
 use crate::view::table::{Cell, Column, First, HIDDEN, Table, Unit, Value};
 use crate::view::vm::{Line, Size, Tone};
 use crate::view::{text, units};
@@ -214,7 +216,7 @@ impl Table for Events {
         (0..cx.events.map_or(0, |e| e.value.len()) as u32).map(EventRef).collect()
     }
     fn key(&self, cx: &Cx<'_>, r: EventRef) -> RowKey {
-        RowKey::Event(r.get(cx).map_or(0, |r| r.id))
+        RowKey::Numbered(PaneId::Events, r.get(cx).map_or(0, |r| r.id))
     }
     /// The mark of the socket, if a finding names it.
     fn mark(&self, cx: &Cx<'_>, r: EventRef) -> Option<Severity> {
@@ -344,6 +346,7 @@ impl ListPane for Events {
     const ID: PaneId = PaneId::Events;
     const NAME: &'static str = "events";
     const TITLE: &'static str = "Events";
+    const HELP: &'static str = "go to the network events";
 
     fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(summary_rows(inner) + 1)).max(1)

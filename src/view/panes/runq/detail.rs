@@ -1,16 +1,27 @@
 //! A thread: how long it waits for a CPU, and what may hold it back.
 
-use super::{chart, field, findings_on, gone};
 use crate::metrics::bpf::runq::TaskWaits;
 use crate::metrics::cpu::ThreadWait;
 use crate::sample::subject::TaskId;
 use crate::view::context::Cx;
-use crate::view::panes::runq;
-use crate::view::state::{RowKey, ViewState};
+use crate::view::lines::{chart, field, findings_on, gone};
+use crate::view::panes::runq::RunQueue;
+use crate::view::panes::{RowDetail, runq};
+use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
 
-pub(super) fn lines(cx: &Cx<'_>, _v: &ViewState, id: TaskId, w: u16) -> Vec<Line> {
+impl RowDetail for RunQueue {
+    fn title(&self, _cx: &Cx<'_>, _key: RowKey) -> &'static str {
+        "Thread"
+    }
+    fn lines(&self, cx: &Cx<'_>, key: RowKey, w: u16) -> Vec<Line> {
+        let RowKey::Task(id) = key else { return Vec::new() };
+        lines(cx, id, w)
+    }
+}
+
+fn lines(cx: &Cx<'_>, id: TaskId, w: u16) -> Vec<Line> {
     let Some(t) = runq::find(cx, id) else { return only_waits(cx, id) };
     let mut out = vec![Line::of(format!(" {}", runq::title(t)), Tone::Strong)];
     out.extend(findings_on(cx, RowKey::Task(id)));

@@ -2,11 +2,13 @@
 //! which sees every wait; else from `/proc/PID/task/TID/schedstat`, where the kernel gives sums
 //! per thread, so that the map shows means. The list of threads joins both.
 
+mod detail;
+
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{ListPane, PaneCx, PaneVm};
+use super::{ListPane, PaneCx, PaneId, PaneVm};
 use crate::diagnose::Severity;
 use crate::metrics::bpf::runq::TaskWaits;
 use crate::metrics::cpu::ThreadWait;
@@ -16,7 +18,7 @@ use crate::sample::bpf::runq::RunqTier;
 use crate::sample::subject::TaskId;
 use crate::view::context::Cx;
 use crate::view::series::{self, Buckets, LatencyRows, WAIT_ROWS, Waits};
-use crate::view::state::{PaneId, RowKey};
+use crate::view::state::RowKey;
 use crate::view::table::{Cell, Column, HIDDEN, Table, Unit, Value};
 use crate::view::vm::{Line, Piece, Size, Tone};
 use crate::view::{text, units};
@@ -333,6 +335,7 @@ impl ListPane for RunQueue {
     const ID: PaneId = PaneId::RunQueue;
     const NAME: &'static str = "run-queue";
     const TITLE: &'static str = "Run queue";
+    const HELP: &'static str = "go to the run queue; again: zoom";
 
     fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
         let other = heat_rows(inner) + summary_rows(p.cx, inner) + 1;

@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
-use super::{chart, field, findings_on, gone};
 use crate::metrics::sockets::{Rto, Suspect, TimerKind};
 use crate::sample::sockets::{
     NetnsTable, Proto, RouteOutcome, SockState, SockTimer, TcpInfo, unmap,
 };
 use crate::sample::subject::SockId;
 use crate::view::context::Cx;
-use crate::view::panes::sockets::{SockRow, find};
+use crate::view::lines::{chart, field, findings_on, gone};
+use crate::view::panes::RowDetail;
+use crate::view::panes::sockets::{SockRow, Sockets, find};
 use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
@@ -61,10 +62,34 @@ impl Ladder {
     }
 }
 
-pub(super) fn lines(cx: &Cx<'_>, id: SockId, alt: u64, w: u16) -> Vec<Line> {
+impl RowDetail for Sockets {
+    fn title(&self, cx: &Cx<'_>, key: RowKey) -> &'static str {
+        match key {
+            RowKey::Socket(id, alt) if find(cx, id, alt).is_some_and(|r| r.unix(cx).is_some()) => {
+                "UNIX socket"
+            }
+            _ => "Socket: where is the packet?",
+        }
+    }
+    fn lines(&self, cx: &Cx<'_>, key: RowKey, w: u16) -> Vec<Line> {
+        let RowKey::Socket(id, alt) = key else { return Vec::new() };
+        lines(cx, id, alt, w)
+    }
+    fn next_command(&self, cx: &Cx<'_>, key: RowKey) -> Option<String> {
+        let RowKey::Socket(id, alt) = key else { return None };
+        next_command(cx, id, alt)
+    }
+    /// A row that is gone keeps its question: it may come back.
+    fn asks(&self, cx: &Cx<'_>, key: RowKey) -> Option<(SockId, u32)> {
+        let RowKey::Socket(id, alt) = key else { return None };
+        Some(find(cx, id, alt).and_then(|r| r.asked(cx)).unwrap_or((id, 0)))
+    }
+}
+
+fn lines(cx: &Cx<'_>, id: SockId, alt: u64, w: u16) -> Vec<Line> {
     let Some(row) = find(cx, id, alt) else { return gone("socket") };
     if let Some((t, i)) = row.unix(cx) {
-        return super::unix::lines(cx, row, t, i);
+        return super::detail_unix::lines(cx, row, t, i);
     }
     let Some((t, i)) = row.get(cx) else { return gone("socket") };
     let mut out = vec![head(cx, row, t, i)];
@@ -470,10 +495,10 @@ fn numbers(row: SockRow, cx: &Cx<'_>, t: &NetnsTable, i: usize) -> Vec<Line> {
 }
 
 /// What to type next: ask the kernel for the route while it retransmits, else look closer.
-pub(super) fn next_command(cx: &Cx<'_>, id: SockId, alt: u64) -> Option<String> {
+fn next_command(cx: &Cx<'_>, id: SockId, alt: u64) -> Option<String> {
     let row = find(cx, id, alt)?;
     if let Some((t, i)) = row.unix(cx) {
-        return Some(super::unix::next_command(cx, t, i));
+        return Some(super::detail_unix::next_command(cx, t, i));
     }
     let (t, i) = row.get(cx)?;
     let r = &t.inet;

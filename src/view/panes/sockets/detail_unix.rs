@@ -1,8 +1,9 @@
 //! A UNIX socket: name, owner, peer, and what is queued.
 
-use super::{field, socket};
+use super::detail;
 use crate::sample::sockets::{NetnsTable, SockState};
 use crate::view::context::Cx;
+use crate::view::lines::field;
 use crate::view::panes::sockets::{SockRow, unix_has_queues, unix_name, unix_unnamed};
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
@@ -78,5 +79,5 @@ fn queues(t: &NetnsTable, i: usize) -> Vec<Line> {
 
 /// What to type next: which process owns it, and what `ss` shows now.
 pub(super) fn next_command(cx: &Cx<'_>, t: &NetnsTable, i: usize) -> String {
-    format!("{}ss -xaep | grep -w {}", socket::enter(cx, t), t.unix.inode[i])
+    format!("{}ss -xaep | grep -w {}", detail::enter(cx, t), t.unix.inode[i])
 }

@@ -1,18 +1,20 @@
 //! Sockets, worst first. From `sock_diag` dumps; `tcp_info` only for rows on the screen and sockets
 //! in trouble. UNIX sockets (`unix`) come after the others.
 
+mod detail;
+mod detail_unix;
 mod unix;
 
 use std::fmt::Write as _;
 
-use super::{ListPane, PaneCx, PaneVm};
+use super::{ListPane, PaneCx, PaneId, PaneVm};
 use crate::diagnose::Severity;
 use crate::metrics::sockets::{Suspect, trouble};
 use crate::sample::CollectorId;
 use crate::sample::sockets::{NetnsTable, Owner, Proto, SockState, SocketSource, TcpInfo};
 use crate::sample::subject::SockId;
 use crate::view::context::Cx;
-use crate::view::state::{PaneId, RowKey};
+use crate::view::state::RowKey;
 use crate::view::table::{Cell, Column, HIDDEN, Table, Unit, Value, format_value};
 use crate::view::vm::{Size, Tone};
 use crate::view::{text, units};
@@ -463,6 +465,7 @@ impl ListPane for Sockets {
     const ID: PaneId = PaneId::Sockets;
     const NAME: &'static str = "sockets";
     const TITLE: &'static str = "Sockets";
+    const HELP: &'static str = "go to the sockets; again: zoom";
 
     fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1)).max(1)

@@ -2,18 +2,29 @@
 
 use std::fmt::Write as _;
 
-use super::{chart, field, findings_on, gone};
 use crate::metrics::bpf::irq::RunFigures;
 use crate::metrics::rate::per_second;
 use crate::sample::CollectorId;
 use crate::sample::subject::CpuId;
 use crate::view::context::Cx;
-use crate::view::panes::{runq, softirq};
+use crate::view::lines::{chart, field, findings_on, gone};
+use crate::view::panes::softirq::Softirq;
+use crate::view::panes::{RowDetail, runq, softirq};
 use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
 
-pub(super) fn lines(cx: &Cx<'_>, cpu: CpuId, w: u16) -> Vec<Line> {
+impl RowDetail for Softirq {
+    fn title(&self, _cx: &Cx<'_>, _key: RowKey) -> &'static str {
+        "CPU"
+    }
+    fn lines(&self, cx: &Cx<'_>, key: RowKey, w: u16) -> Vec<Line> {
+        let RowKey::Cpu(cpu) = key else { return Vec::new() };
+        lines(cx, cpu, w)
+    }
+}
+
+fn lines(cx: &Cx<'_>, cpu: CpuId, w: u16) -> Vec<Line> {
     let mut out = vec![Line::of(format!(" {cpu}"), Tone::Strong)];
     out.extend(findings_on(cx, RowKey::Cpu(cpu)));
     out.push(Line::new());

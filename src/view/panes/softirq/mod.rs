@@ -2,9 +2,11 @@
 //! which measures time; else the share from `/proc/stat` and how often from `/proc/softirqs`.
 //! Drops and squeezes are from `softnet_stat`.
 
+mod detail;
+
 use std::fmt::Write as _;
 
-use super::{ListPane, PaneCx, PaneVm};
+use super::{ListPane, PaneCx, PaneId, PaneVm};
 use crate::diagnose::Severity;
 use crate::metrics::bpf::IrqFigures;
 use crate::metrics::cpu::{CpuShare, SoftnetFigures};
@@ -12,7 +14,7 @@ use crate::sample::CollectorId;
 use crate::sample::subject::CpuId;
 use crate::view::context::Cx;
 use crate::view::series::{self, Buckets};
-use crate::view::state::{PaneId, RowKey};
+use crate::view::state::RowKey;
 use crate::view::table::{self, Cell, Column, HIDDEN, Table, Unit, Value};
 use crate::view::vm::{Line, Size, Tone};
 use crate::view::{text, units};
@@ -303,6 +305,7 @@ impl ListPane for Softirq {
     const ID: PaneId = PaneId::Softirq;
     const NAME: &'static str = "softirq";
     const TITLE: &'static str = "SoftIRQ";
+    const HELP: &'static str = "go to the softirqs; again: zoom";
 
     fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1 + footer(p.cx, inner))).max(1)

@@ -1,0 +1,67 @@
+//! Lines that the detail views share: a name and its value, a figure over the last minute, the
+//! findings about a row.
+
+use super::context::Cx;
+use super::state::RowKey;
+use super::vm::{Line, Piece, Tone};
+use super::{series, table, text, units};
+use crate::metrics::Derived;
+use crate::sample::subject::Subject;
+
+/// Findings about a row.
+pub(super) fn findings_on(cx: &Cx<'_>, row: RowKey) -> Vec<Line> {
+    let mut out = Vec::new();
+    for f in cx.now.findings.all().chain(&cx.now.findings.notes) {
+        let hit = match (row, &f.subject) {
+            (RowKey::Socket(id, _), _) if f.fire.sockets.contains(&id) => true,
+            (RowKey::Task(id), _) if f.fire.tasks.contains(&id) => true,
+            (RowKey::Disk(id), Subject::Disk { dev, .. }) => *dev == id,
+            (RowKey::Cpu(id), Subject::Cpu { cpu }) => *cpu == id,
+            (RowKey::Task(id), Subject::Task { task, .. }) => *task == id,
+            _ => false,
+        };
+        if hit {
+            let s = cx.now.findings.severity(f);
+            let mut line = Line::of(format!(" {:<2} ", s.mark()), table::tone_of(s));
+            line.add(format!("{}  ", f.rule), Tone::Strong);
+            line.add(text::clean(&f.fire.summary).into_owned(), Tone::Plain);
+            out.push(line.right(format!("  since {} ", cx.clock(f.first_seen)), Tone::Dim));
+        }
+    }
+    out
+}
+
+/// Width of the names on the left.
+pub(super) const LABEL: usize = 14;
+
+/// ` name          text`.
+pub(super) fn field(name: &'static str, value: impl Into<String>) -> Line {
+    let mut line = Line::of(format!(" {name:<LABEL$}"), Tone::Dim);
+    line.add(value.into(), Tone::Plain);
+    line
+}
+
+/// ` name          ▁▂▃  max 5`: a figure over the last minute.
+pub(super) fn chart(
+    cx: &Cx<'_>,
+    name: &'static str,
+    w: u16,
+    floor: f64,
+    write: fn(f64) -> String,
+    f: impl Fn(&Derived) -> Option<f64>,
+) -> Line {
+    let n = usize::from(w).saturating_sub(LABEL + 26).clamp(4, 60);
+    let now = f(cx.now.derived);
+    let (levels, top) = series::spark(cx, n, floor, f);
+    let mut line = Line::of(format!(" {name:<LABEL$}"), Tone::Dim);
+    line.push(Piece::Spark(levels, Tone::Plain));
+    let show = |v: Option<f64>| v.map_or_else(|| units::UNKNOWN.to_owned(), write);
+    line.add(format!(" {:>6}", show(now)), Tone::Plain);
+    line.add(format!("  max {}", show(top)), Tone::Dim);
+    line
+}
+
+/// The line to show when the thing is gone.
+pub(super) fn gone(what: &str) -> Vec<Line> {
+    vec![Line::of(format!(" this {what} does not exist at the time shown"), Tone::Dim)]
+}
