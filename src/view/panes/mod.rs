@@ -32,6 +32,7 @@ panes! {
     softirq: Softirq,
     runq: RunQueue,
     events: Events,
+    filesystems: Filesystems,
 }
 
 /// The pane with this id.
