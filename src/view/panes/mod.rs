@@ -32,7 +32,6 @@ panes! {
     softirq: Softirq,
     runq: RunQueue,
     events: Events,
-    filesystems: Filesystems,
 }
 
 /// The pane with this id.
