@@ -122,6 +122,7 @@ impl Redactor {
             net_counters: _,
             netdev: _,
             psi: _,
+            entropy: _,
             memory: _,
             cgroups: _,
             processes: _,
