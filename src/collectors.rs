@@ -46,8 +46,6 @@ macro_rules! for_each_collector {
             BlockBpf, block_bpf, "block-bpf", Bpf: bpf::block::BlockBpfSample => bpf::block::BlockBpf;
             /// TCP events and dropped packets, by eBPF.
             NetBpf, net_bpf, "net-bpf", Bpf: bpf::net::NetBpfSample => bpf::net::NetBpf;
-            /// `/proc/sys/kernel/random`.
-            Entropy, entropy, "entropy", Files: entropy::EntropySample => entropy::EntropyCollector;
             /// What this program itself costs.
             Own, own, "self", Files: own::OwnSample => own::OwnCollector;
         }

@@ -9,7 +9,6 @@ pub mod cgroups;
 pub mod cpu;
 pub mod disks;
 pub mod enter;
-pub mod entropy;
 pub mod filesystems;
 pub mod host;
 pub mod hot;

@@ -8,7 +8,6 @@ pub mod bpf;
 pub mod cgroups;
 pub mod cpu;
 pub mod disks;
-pub mod entropy;
 pub mod filesystems;
 pub mod heap;
 mod interest;

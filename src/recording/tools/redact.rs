@@ -122,7 +122,6 @@ impl Redactor {
             net_counters: _,
             netdev: _,
             psi: _,
-            entropy: _,
             memory: _,
             cgroups: _,
             processes: _,
