@@ -183,17 +183,17 @@ fn walk(host: &HostFs) -> (Vec<Namespace>, Vec<u32>) {
 /// The container of a process, or its `comm`.
 fn name_of_member(host: &HostFs, pid: u32) -> String {
     let cgroups = host.read(format!("proc/{pid}/cgroup")).unwrap_or_default();
-    container(&String::from_utf8_lossy(&cgroups))
+    container(&cgroups)
         .unwrap_or_else(|| host.read_trimmed(format!("proc/{pid}/comm")).unwrap_or_default())
 }
 
 /// The container that a cgroup path names, as the usual engines lay them out: a 64-digit id,
 /// shown by its first twelve digits as their own tools do, or the name of an LXC container.
-fn container(cgroups: &str) -> Option<String> {
+fn container(cgroups: &[u8]) -> Option<String> {
     const ENGINES: [&str; 5] = ["docker", "cri-containerd", "containerd", "crio", "libpod"];
-    for path in cgroups.lines().filter_map(|l| l.splitn(3, ':').nth(2)) {
+    for group in parse::cgroups(cgroups) {
         let mut before = "";
-        for part in path.split('/') {
+        for part in group.pathname.split('/') {
             let name = part.strip_suffix(".scope").unwrap_or(part);
             let (engine, id) = name.rsplit_once('-').unwrap_or(("", name));
             let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
@@ -255,7 +255,8 @@ mod tests {
             ("0::/\n1:cpu:/".to_owned(), None),
             ("garbage".to_owned(), None),
         ] {
-            assert_eq!(container(&path).as_deref(), want, "{path}");
+            let text = format!("{path}\n");
+            assert_eq!(container(text.as_bytes()).as_deref(), want, "{path}");
         }
     }
 

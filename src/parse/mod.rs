@@ -6,6 +6,8 @@ pub mod disks;
 pub mod kmsg;
 pub mod softnet;
 
+use procfs_core::{FromBufRead as _, ProcessCGroup, ProcessCGroups};
+
 /// The lines of a file without their `\n`; a missing final newline is fine.
 pub fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty())
@@ -80,6 +82,13 @@ pub fn unescape(field: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The lines of `/proc/PID/cgroup`. One by one: the crate gives up a whole file for a line that it
+/// cannot read, and for a name that is not UTF-8.
+pub fn cgroups(bytes: &[u8]) -> impl Iterator<Item = ProcessCGroup> {
+    let one = |line| ProcessCGroups::from_buf_read(String::from_utf8_lossy(line).as_bytes()).ok();
+    lines(whole_lines(bytes)).filter_map(one).flatten()
+}
+
 /// A kernel list such as `0-3,8,10-11`, as numbers. Absurd ranges are cut at 8192 members.
 #[must_use]
 pub fn cpu_list(text: &[u8]) -> Vec<u32> {
@@ -121,6 +130,14 @@ mod tests {
         assert_eq!(whole_lines(b"a 1\nb 2"), b"a 1\n");
         assert_eq!(whole_lines(b"a 1"), b"");
         assert_eq!(whole_lines(b""), b"");
+    }
+
+    #[test]
+    fn a_cgroup_that_cannot_be_read_is_left_out_alone() {
+        let text = b"x:cpu:/bad\n3:cpu,cpuacct:/a:b\nno colons\n1:name=systemd:/\xff\n0::/\n0::/to";
+        let found = cgroups(text).map(|g| (g.hierarchy, g.controllers.join(","), g.pathname));
+        let want = [(3, "cpu,cpuacct", "/a:b"), (1, "name=systemd", "/\u{fffd}"), (0, "", "/")];
+        assert!(found.eq(want.map(|(id, names, path)| (id, names.to_owned(), path.to_owned()))));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! `/proc/loadavg`, `/proc/schedstat`, and two lines of a thread's files.
 
-use crate::parse::{fields, lines, number, whole_lines};
+use procfs_core::{FromRead as _, LoadAverage, ProcessCGroup};
+
+use crate::parse::{cgroups, fields, lines, number, whole_lines};
 use crate::sample::sched::CpuSchedstat;
 use crate::sample::subject::CpuId;
 
@@ -10,16 +12,10 @@ pub type Load = ([f64; 3], (u32, u32));
 /// Parses `/proc/loadavg`.
 #[must_use]
 pub fn parse_loadavg(bytes: &[u8]) -> Option<Load> {
-    let mut f = fields(whole_lines(bytes));
-    let mut load = || {
-        let n: f64 = std::str::from_utf8(f.next()?).ok()?.parse().ok()?;
-        (n.is_finite() && n >= 0.0).then_some(n)
-    };
-    let loads = [load()?, load()?, load()?];
-    let tasks = f.next()?;
-    let slash = tasks.iter().position(|b| *b == b'/')?;
-    let small = |b: &[u8]| u32::try_from(number(b)?).ok();
-    Some((loads, (small(tasks.get(..slash)?)?, small(tasks.get(slash + 1..)?)?)))
+    let l = LoadAverage::from_read(whole_lines(bytes)).ok()?;
+    // The kernel prints hundredths and the crate keeps an f32, which tells them apart up to 131072.
+    let loads = [l.one, l.five, l.fifteen].map(|n| (f64::from(n) * 100.0).round() / 100.0);
+    loads.iter().all(|n| n.is_finite() && *n >= 0.0).then_some((loads, (l.cur, l.max)))
 }
 
 /// The `cpuN` lines of `/proc/schedstat`, version 15 and later.
@@ -46,22 +42,10 @@ pub fn parse_cpus_allowed(status: &[u8]) -> Option<String> {
 /// unified one.
 #[must_use]
 pub fn parse_task_cgroup(cgroup: &[u8]) -> Option<String> {
-    let mut unified = None;
-    for line in lines(whole_lines(cgroup)) {
-        // ID:controllers:path, and the path may hold colons.
-        let mut parts = line.splitn(3, |b| *b == b':');
-        let (Some(id), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
-        else {
-            continue;
-        };
-        if controllers.split(|b| *b == b',').any(|c| c == b"cpu") {
-            return Some(String::from_utf8_lossy(path).into_owned());
-        }
-        if id == b"0" && controllers.is_empty() {
-            unified = Some(path);
-        }
-    }
-    unified.map(|p| String::from_utf8_lossy(p).into_owned())
+    let v1 = |g: &ProcessCGroup| g.controllers.iter().any(|c| c == "cpu");
+    let unified = |g: &ProcessCGroup| g.hierarchy == 0 && g.controllers.is_empty();
+    let found = cgroups(cgroup).find(v1).or_else(|| cgroups(cgroup).find(unified));
+    Some(found?.pathname)
 }
 
 #[cfg(test)]
@@ -75,6 +59,7 @@ mod tests {
         let l = parse_loadavg(b"0.00 0.03 12.34 1/83 6902\n").unwrap();
         assert_eq!(l, ([0.0, 0.03, 12.34], (1, 83)));
         assert_eq!(parse_loadavg(b"nan 0 0 1/2 3\n"), None);
+        assert_eq!(parse_loadavg(b"0 -1 0 1/2 3\n"), None);
         assert_eq!(parse_loadavg(b"0 0 0 1/2 3"), None);
     }
 
@@ -114,6 +99,13 @@ mod tests {
             let _ = parse_schedstat_cpus(&bytes);
             let _ = parse_cpus_allowed(&bytes);
             let _ = parse_task_cgroup(&bytes);
+        }
+
+        #[test]
+        fn a_load_is_what_the_kernel_printed(load in 0u32..13_107_200) {
+            let printed = format!("{}.{:02}", load / 100, load % 100);
+            let (loads, _) = parse_loadavg(format!("0.00 {printed} 0.00 1/2 3\n").as_bytes()).unwrap();
+            prop_assert_eq!(loads[1], printed.parse::<f64>().unwrap());
         }
 
         #[test]
