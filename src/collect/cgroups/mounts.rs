@@ -1,8 +1,11 @@
 //! The mounted hierarchies, from `/proc/self/mountinfo`.
 
 use std::iter;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+use procfs_core::process::MountInfo;
 
 use crate::collect::{HostFs, Unavailable};
 use crate::parse::{fields, lines, number, unescape, whole_lines};
@@ -93,29 +96,27 @@ pub(super) fn parse_mountinfo(bytes: &[u8]) -> Vec<Hierarchy> {
     out
 }
 
-/// `ID PARENT MAJ:MIN ROOT MOUNT OPTS [TAGS] - TYPE SOURCE SUPER_OPTS`.
-fn parse_line(line: &[u8]) -> Option<(&[u8], Hierarchy)> {
-    let mut f = line.split(|b| *b == b' ');
-    let dev = f.nth(2)?;
-    let mount = String::from_utf8_lossy(&unescape(f.nth(1)?)).into_owned();
-    let fstype = f.by_ref().skip_while(|t| *t != b"-").nth(1)?;
-    let options = f.nth(1)?;
-    let has = |name: &[u8]| options.split(|b| *b == b',').any(|o| o == name);
-    let v2 = fstype == b"cgroup2";
+/// A hierarchy with its device number. The crate leaves escapes as they are.
+fn parse_line(line: &[u8]) -> Option<(String, Hierarchy)> {
+    let info = MountInfo::from_line(&String::from_utf8_lossy(line)).ok()?;
+    let path = unescape(info.mount_point.as_os_str().as_bytes());
+    let mount = String::from_utf8_lossy(&path).into_owned();
+    let has = |name: &str| info.super_options.contains_key(name);
+    let v2 = info.fs_type == "cgroup2";
     let v1 = Controllers {
-        cpu: has(b"cpu"),
-        cpuacct: has(b"cpuacct"),
-        blkio: has(b"blkio"),
-        memory: has(b"memory"),
-        pids: has(b"pids"),
+        cpu: has("cpu"),
+        cpuacct: has("cpuacct"),
+        blkio: has("blkio"),
+        memory: has("memory"),
+        pids: has("pids"),
     };
-    if !(v2 || (fstype == b"cgroup" && v1 != Controllers::default())) {
+    if !(v2 || (info.fs_type == "cgroup" && v1 != Controllers::default())) {
         return None;
     }
     let v1 = if v2 { Controllers::default() } else { v1 };
     let dir = PathBuf::from(mount.trim_start_matches('/'));
     let v2_offers = Controllers { cpu: v2, cpuacct: false, blkio: v2, memory: v2, pids: v2 };
-    Some((dev, Hierarchy { mount: mount.into(), dir, v2, v1, v2_offers }))
+    Some((info.majmin, Hierarchy { mount: mount.into(), dir, v2, v1, v2_offers }))
 }
 
 /// Parses `cgroup.controllers`: those that v1 does not hold.
@@ -144,6 +145,7 @@ mod tests {
             34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
             38 31 0:35 / /sys/fs/cgroup/blk\\040io rw - cgroup cgroup rw,blkio\n\
             41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n\
+            60 31 0:40 / /torn rw master: - cgroup2 cgroup2 rw\n\
             50 31 0:38 / /run/again rw - cgroup2 cgroup2 rw\n";
         let found = parse_mountinfo(text);
         let mounts: Vec<&str> = found.iter().map(|h| &*h.mount).collect();
