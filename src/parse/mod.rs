@@ -1,6 +1,11 @@
 //! The kernel's text as numbers and rows: pure functions of bytes, which accept any. Here
 //! what all of them share: fields, numbers, lines, without an allocation; below it the formats
 //! that a collector reads and that people paste as well.
+//!
+//! What is read rarely is left to `procfs-core` where that loses nothing. It wants every field of
+//! `limits` and `meminfo` or gives none, and panics on some bytes of both; it forgets the order of
+//! mount options and the timers of sockets. There, and in what is read in every tick, we read
+//! ourselves, and `tests/differential/procfs` compares the two.
 
 pub mod disks;
 pub mod kmsg;

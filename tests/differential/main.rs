@@ -1,5 +1,5 @@
 //! Our collectors against the tools that people trust: `ss`, `iostat -x`, `nstat`, and the raw
-//! files.
+//! files; our parsers against those of the `procfs` crate.
 //!
 //! The kernel moves between two readings, so every comparison reads the other tool *before and
 //! after* ours. What did not change between its two readings must be equal in ours, to the
@@ -12,6 +12,7 @@ mod disks;
 #[path = "../lab/kit/mod.rs"]
 #[allow(dead_code, reason = "the lab uses all of it")]
 mod kit;
+mod procfs;
 mod sockets;
 
 use std::time::Duration;
