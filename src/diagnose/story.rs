@@ -336,5 +336,4 @@ fn below(w: &Window<'_>, high: &str, low: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "story_tests.rs"]
 mod tests;

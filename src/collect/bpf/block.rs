@@ -263,5 +263,4 @@ fn table(rows: impl Iterator<Item = DiskId>) -> [u64; l::SLOTS] {
 }
 
 #[cfg(test)]
-#[path = "block_tests.rs"]
 mod tests;

@@ -307,5 +307,4 @@ fn read_u32(from: &[u8], at: usize) -> Option<u32> {
 }
 
 #[cfg(test)]
-#[path = "btf_tests.rs"]
 mod tests;

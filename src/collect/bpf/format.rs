@@ -88,8 +88,4 @@ fn parse_field(line: &str) -> Option<Field> {
 }
 
 #[cfg(test)]
-#[path = "history_tests.rs"]
-mod history;
-#[cfg(test)]
-#[path = "format_tests.rs"]
 mod tests;

@@ -444,5 +444,4 @@ fn verifier_line(e: &(dyn Error + 'static)) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "load_tests.rs"]
 mod tests;

@@ -318,5 +318,4 @@ fn reason_names(values: Vec<(u32, String)>) -> Vec<(u32, Arc<str>)> {
 }
 
 #[cfg(test)]
-#[path = "net_tests.rs"]
 mod tests;

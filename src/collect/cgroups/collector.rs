@@ -309,5 +309,4 @@ fn row(group: &Group, hierarchies: &[Hierarchy], contents: Contents) -> CgroupRo
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-#[path = "tests.rs"]
 mod tests;

@@ -326,5 +326,4 @@ impl Tier {
 }
 
 #[cfg(test)]
-#[path = "caps_tests.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 use std::path::{Path, PathBuf};
 
-use super::*;
+use super::super::*;
 use crate::collect::bpf::offsets;
 
 const KERNELS: [&str; 5] = ["5.5", "5.18", "6.1", "6.12", "6.18"];

@@ -1,12 +1,15 @@
 //! Records of tracefs, of captured kernels and torn ones.
 #![allow(clippy::unwrap_used)]
+
+mod history;
+
 use super::*;
 use crate::collect::bpf::offsets;
 use proptest::prelude::*;
 
-const SWITCH: &str = include_str!("../../../tests/fixtures/format/6.18/sched_switch");
-const WAKEUP: &str = include_str!("../../../tests/fixtures/format/6.18/sched_wakeup");
-const COMPLETE: &str = include_str!("../../../tests/fixtures/format/6.18/block_rq_complete");
+const SWITCH: &str = include_str!("../../../../tests/fixtures/format/6.18/sched_switch");
+const WAKEUP: &str = include_str!("../../../../tests/fixtures/format/6.18/sched_wakeup");
+const COMPLETE: &str = include_str!("../../../../tests/fixtures/format/6.18/block_rq_complete");
 
 #[test]
 fn fields_of_6_18() {

@@ -170,7 +170,7 @@ fn torn_objects_never_panic() {
 #[test]
 fn torn_types_never_panic() {
     use proptest::prelude::*;
-    const BLOB: &[u8] = include_bytes!("../../../tests/fixtures/btf/6.18.btf");
+    const BLOB: &[u8] = include_bytes!("../../../../tests/fixtures/btf/6.18.btf");
     assert!(types_of(BLOB.to_vec()).is_ok());
     for rubbish in [&b""[..], b"\x7fELF", &[0; 4096], &[0xff; 4096], &BLOB[..BLOB.len() / 2]] {
         assert!(!types_of(rubbish.to_vec()).err().unwrap().is_empty());

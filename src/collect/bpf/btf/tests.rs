@@ -4,9 +4,9 @@ use super::*;
 use crate::collect::bpf::offsets::{self, Averages};
 use proptest::prelude::*;
 
-const K6_1: &[u8] = include_bytes!("../../../tests/fixtures/btf/6.1.btf");
-const K6_12: &[u8] = include_bytes!("../../../tests/fixtures/btf/6.12.btf");
-const K6_18: &[u8] = include_bytes!("../../../tests/fixtures/btf/6.18.btf");
+const K6_1: &[u8] = include_bytes!("../../../../tests/fixtures/btf/6.1.btf");
+const K6_12: &[u8] = include_bytes!("../../../../tests/fixtures/btf/6.12.btf");
+const K6_18: &[u8] = include_bytes!("../../../../tests/fixtures/btf/6.18.btf");
 
 /// Builds BTF for kernels of which no image is at hand.
 #[derive(Default)]
