@@ -5,8 +5,8 @@
 //! did not change. It counts once, where it came first. How much is in the history decides what
 //! rules can look back at, so live and replay must count the same: contents count, never what a
 //! list happens to have reserved, and what is the same is known by its contents. That the memory
-//! is no more than that is the work of [`Heap::settle`]. `tests/heap.rs` compares the sums with
-//! what an allocator counts.
+//! is no more than that is the work of [`Heap::settle`]. `tests/memory/heap.rs` compares the sums
+//! with what an allocator counts.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

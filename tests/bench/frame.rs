@@ -3,7 +3,7 @@
 //! `cargo bench --bench frame`. Prints the median of many frames in us; asserts nothing.
 #![allow(missing_docs, dead_code, unreachable_pub, clippy::unwrap_used, clippy::disallowed_methods)]
 
-#[path = "../ui/support/mod.rs"]
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::hint::black_box;
@@ -15,7 +15,8 @@ use stallscope::ui::{ColorMode, GlyphSet};
 use stallscope::view::build::build;
 use stallscope::view::vm::Size;
 
-use support::{Console, Script, theme};
+use support::console::{Console, theme};
+use support::script::Script;
 
 fn median(n: usize, mut f: impl FnMut()) -> f64 {
     let mut us: Vec<f64> = (0..n)

@@ -3,24 +3,19 @@
 //!
 //! `cargo bench --bench rules`. Prints medians in ms and what ten times the host costs; asserts
 //! nothing. Goal: 20 ms for all rules on 100,000 sockets, 500 disks and 256 CPUs.
-#![allow(missing_docs, dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
+#![allow(missing_docs, dead_code, unreachable_pub, clippy::unwrap_used, clippy::disallowed_methods)]
 
-#[path = "../scenarios/incident.rs"]
-mod incident;
-#[path = "../scenarios/links.rs"]
-mod links;
-#[path = "../scenarios/room.rs"]
-mod room;
-#[path = "../scenarios/ticks.rs"]
-mod ticks;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use incident::{Disk, Incident, Step, play};
 use stallscope::diagnose::Engine;
 use stallscope::metrics::Deriver;
 use stallscope::metrics::history::{History, Window};
+
+use support::incident::{Disk, Incident, Rate, State, Step, play, ticks};
 
 /// Ticks per run; the first ten are not counted.
 const TICKS: f64 = 40.0;
@@ -126,7 +121,7 @@ fn cgroup(i: &mut Incident, n: u32, sick: bool) {
     );
     let mut step = step();
     step.rate = [("nr_periods", 10.0), ("nr_throttled", if sick { 9.0 } else { 0.0 })]
-        .map(|(k, v)| (format!("cgroup.c{n}.{k}"), incident::Rate::Steady(v)))
+        .map(|(k, v)| (format!("cgroup.c{n}.{k}"), Rate::Steady(v)))
         .into();
     i.steps.push(step);
 }
@@ -151,7 +146,7 @@ fn fall_ill(i: &mut Incident) {
     let mut step = step();
     step.from = Some(5.0);
     step.rate = ["ListenOverflows", "ListenDrops"]
-        .map(|k| (format!("net.1.{k}"), incident::Rate::Steady(50.0)))
+        .map(|k| (format!("net.1.{k}"), Rate::Steady(50.0)))
         .into();
     i.steps.push(step);
 }
@@ -172,7 +167,7 @@ fn cost(i: &Incident) -> Cost {
     let mut history = History::new(256 << 20);
     let (mut deriver, mut engine) = (Deriver::default(), Engine::default());
     let (mut derive, mut rules, mut findings) = (Vec::new(), Vec::new(), 0);
-    let mut before = incident::State::new();
+    let mut before = State::new();
     for (seq, (t, state)) in play(i, 1.0).into_iter().enumerate() {
         let tick = Arc::new(ticks::tick(i, seq, t, &before, &state));
         before = state;

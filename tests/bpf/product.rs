@@ -210,7 +210,7 @@ const PERFMON: u64 = 1 << 38;
 const BPF: u64 = 1 << 39;
 
 /// Once attached, the loader's thread has no right left in force that loads anything; of the
-/// others, those that enter namespaces keep theirs. `tests/pty.rs` looks at all rights.
+/// others, those that enter namespaces keep theirs. `tests/suite/pty` looks at all rights.
 #[test]
 fn the_loader_gives_up_its_rights() {
     lab(&[], || {

@@ -1,5 +1,5 @@
 //! What the product's threads give up is nothing that they read with. Which capabilities they
-//! keep is asserted by `tests/pty.rs`; here is what for.
+//! keep is asserted by `tests/suite/pty`; here is what for.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;

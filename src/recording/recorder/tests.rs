@@ -1,5 +1,5 @@
 //! The recorder against slow readers, limits and deleted files, with ticks made here. What needs
-//! the real program or a full disk is in `tests/record` and the lab.
+//! the real program or a full disk is in `tests/suite/record` and the lab.
 #![allow(clippy::unwrap_used)]
 
 mod name;

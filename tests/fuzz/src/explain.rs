@@ -1,12 +1,11 @@
 //! Pasted text, as far as the report.
 
-#[allow(dead_code, reason = "shared with the tests of `explain`")]
-#[path = "../../explain/support.rs"]
-mod support;
+#[path = "../../support/paste.rs"]
+pub mod paste;
 
 /// Any text, as text and as JSON. Nothing that a terminal obeys comes out.
 pub fn text(data: &[u8]) {
-    let out = support::explain(data);
+    let out = paste::explain(data);
     for text in [out.text(), out.json()] {
         let bad = text.chars().find(|c| *c != '\n' && !stallscope::text::is_plain(*c));
         assert_eq!(bad, None, "{text:?}");

@@ -1,6 +1,6 @@
 //! What reads bytes that others made, as functions over bytes: each must come back from
 //! anything, without a panic, without memory that the input only promises. `cargo fuzz` calls
-//! them with what it invents, `tests/bytes.rs` with real inputs that were changed a little.
+//! them with what it invents, `tests/suite/bytes.rs` with real inputs that were changed a little.
 //!
 //! ```text
 //! cargo +nightly fuzz run --fuzz-dir tests/fuzz netlink tests/fuzz/corpus/netlink \
@@ -46,7 +46,11 @@ pub const TARGETS: &[Target] = &[
             "tests/fixtures/tasks/proc/100/task/100",
         ],
     ),
-    ("explain", explain::text, &["tests/explain/vectors", "tests/explain/captured"]),
+    (
+        "explain",
+        explain::text,
+        &["tests/fixtures/pastes/vectors", "tests/fixtures/pastes/captured"],
+    ),
     ("btf", btf::image, &["tests/fixtures/btf"]),
     ("terminal", terminal::bytes, &[]),
 ];

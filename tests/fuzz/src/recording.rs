@@ -14,7 +14,7 @@ use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
 use stallscope::sample::{AnySample, CollectorId, SampleMaker, Samples, Shared, Stamped};
 
 /// A recording to begin with.
-pub const GOOD: &[u8] = include_bytes!("../../recording/golden/v1.stall");
+pub const GOOD: &[u8] = include_bytes!("../../fixtures/golden/v1.stall");
 
 /// Reads all that can be read.
 pub fn exercise(bytes: Vec<u8>) {

@@ -1,0 +1,7 @@
+//! Recordings of the scripted box: written, read back, cut, hurt, and gone on with.
+
+mod damage;
+mod golden;
+mod hostile;
+mod info;
+mod roundtrip;

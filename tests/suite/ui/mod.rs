@@ -1,0 +1,8 @@
+//! The console without a terminal: scripted ticks, keys, frames.
+
+mod agree;
+mod bpf;
+mod bytes;
+mod keys;
+mod screens;
+mod tough;

@@ -1,0 +1,158 @@
+//! From the state of an incident to the samples of the kernel programs.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use stallscope::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOp};
+use stallscope::sample::bpf::irq::{IrqBpfSample, IrqCpu, VECTOR_NAMES, VectorTime};
+use stallscope::sample::bpf::layout::runq::LONG_NS;
+use stallscope::sample::bpf::net::{FlowEvents, NetBpfSample, NetEventKind};
+use stallscope::sample::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu};
+use stallscope::sample::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId};
+use stallscope::sample::time::MonoNs;
+
+use super::ticks::{View, namespaces};
+use super::{Incident, State, Thread};
+use crate::support::samples::hist;
+
+/// How many, by how long: `prefix4000000`.
+fn lengths(v: View<'_>, prefix: &str) -> Vec<(u64, u64)> {
+    v.under(prefix).into_iter().filter_map(|(ns, n)| Some((ns.parse().ok()?, n))).collect()
+}
+
+fn cgroup(i: &Incident, t: &Thread) -> Option<CgroupId> {
+    let n = i.cgroups.iter().position(|c| Some(&c.path) == t.cgroup.as_ref())?;
+    Some(CgroupId(n as u64 + 1))
+}
+
+pub(super) fn runq(i: &Incident, before: &State, v: View<'_>, at: MonoNs) -> RunqBpfSample {
+    let mut out = RunqBpfSample::default();
+    for c in 0..i.cpus {
+        let mut waits = lengths(v, &format!("wait.cpu{c}."));
+        for t in i.threads.iter().filter(|t| t.cpu == c) {
+            waits.extend(lengths(v, &format!("wait.{}.", t.name)));
+        }
+        let sum = |f: fn(u64, u64) -> u64| {
+            waits.iter().fold(0_u64, |sum, (ns, n)| sum.saturating_add(f(*ns, *n)))
+        };
+        out.cpus.push(RunqCpu {
+            cpu: CpuId(c),
+            switches: sum(|_, n| n),
+            wait_ns: sum(u64::saturating_mul),
+            waits: hist(&waits),
+            long: sum(|ns, n| if ns >= LONG_NS { n } else { 0 }),
+            ..RunqCpu::default()
+        });
+    }
+    for t in &i.threads {
+        let (prefix, id) = (format!("wait.{}.", t.name), cgroup(i, t));
+        let old = View(before).under(&prefix);
+        for (ns, n) in lengths(v, &prefix).into_iter().filter(|(ns, _)| *ns >= LONG_NS) {
+            let new = n.saturating_sub(old.get(&ns.to_string()).copied().unwrap_or(0));
+            for _ in 0..new.min(31) {
+                out.long_waits.push(LongWait {
+                    at,
+                    cpu: CpuId(t.cpu),
+                    wait_ns: ns,
+                    pid: t.tid,
+                    tid: t.tid,
+                    comm: Some(t.comm.clone()),
+                    cgroup: id,
+                });
+            }
+            if let Some(id) = id {
+                let wait_ns = ns.saturating_mul(n);
+                match out.cgroups.iter_mut().find(|c| c.id == id) {
+                    Some(c) => {
+                        c.count = c.count.saturating_add(n);
+                        c.wait_ns = c.wait_ns.saturating_add(wait_ns);
+                    }
+                    None => out.cgroups.push(CgroupWaits { id, count: n, wait_ns }),
+                }
+            }
+        }
+    }
+    out
+}
+
+pub(super) fn irq(i: &Incident, v: View<'_>) -> IrqBpfSample {
+    let vectors = |c: u32| {
+        let of = |(number, name): (usize, &&str)| {
+            let timed = lengths(v, &format!("softrun.{name}.{c}."));
+            let ns = v.get(&format!("soft.{name}.{c}"));
+            let ns = ns.or_else(|| (!timed.is_empty()).then_some(0))?;
+            let sum =
+                timed.iter().fold(ns, |sum, (ns, n)| sum.saturating_add(ns.saturating_mul(*n)));
+            let runs = timed.iter().fold(0_u64, |sum, (_, n)| sum.saturating_add(*n));
+            Some(VectorTime {
+                vector: number as u8,
+                count: v.n(&format!("softirq.{name}.{c}")).saturating_add(runs),
+                ns: sum,
+                max_ns: timed.iter().filter(|(_, n)| *n > 0).map(|(ns, _)| *ns).max().unwrap_or(0),
+                hist: hist(&timed),
+                ..VectorTime::default()
+            })
+        };
+        VECTOR_NAMES.iter().enumerate().filter_map(of).collect()
+    };
+    let cpus = (0..i.cpus)
+        .map(|c| IrqCpu { cpu: CpuId(c), vectors: vectors(c), ..IrqCpu::default() })
+        .collect();
+    IrqBpfSample { cpus, softirqs: true, hardirqs: false, missed: None }
+}
+
+pub(super) fn block(i: &Incident, v: View<'_>) -> BlockBpfSample {
+    let disks = i.disks.iter().enumerate().map(|(n, d)| {
+        let device = lengths(v, &format!("blk.{}.device.", d.name));
+        let op = BlockOp {
+            count: device.iter().fold(0_u64, |sum, (_, n)| sum.saturating_add(*n)),
+            device: hist(&device),
+            queued: hist(&lengths(v, &format!("blk.{}.queued.", d.name))),
+            ..BlockOp::default()
+        };
+        BlockDisk {
+            id: DiskId { major: 252, minor: 16 * n as u32 },
+            ops: vec![op],
+            splits: v.n(&format!("blk.{}.splits", d.name)),
+            ..BlockDisk::default()
+        }
+    });
+    BlockBpfSample { disks: disks.collect(), splits: true, ..BlockBpfSample::default() }
+}
+
+/// Connects that were refused, by who refused: `refuse.1.10.0.0.9:8080`. None, no sample.
+pub(super) fn net(i: &Incident, before: &State, v: View<'_>, at: MonoNs) -> Option<NetBpfSample> {
+    let mut out = NetBpfSample { retransmits: Some(0), resets_sent: Some(0), ..Default::default() };
+    let (mut sum, mut any) = (0_u64, false);
+    for ns in namespaces(i) {
+        let prefix = format!("refuse.{ns}.");
+        let old = View(before).under(&prefix);
+        for (remote, n) in v.under(&prefix) {
+            any = true;
+            sum = sum.saturating_add(n);
+            let new = n.saturating_sub(old.get(&remote).copied().unwrap_or(0));
+            let remote: std::net::SocketAddr = remote.parse().unwrap();
+            let here = match remote.ip() {
+                IpAddr::V4(_) => IpAddr::from([10, 9, 0, 1]),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            };
+            for port in 0..new.min(200) as u16 {
+                let local = Endpoint { addr: here, port: 33_000 + port };
+                let remote = Endpoint { addr: remote.ip(), port: remote.port() };
+                out.flows.push(FlowEvents {
+                    kind: NetEventKind::ReceiveReset,
+                    ends: Some((local, remote)),
+                    netns: NetnsId(ns.into()),
+                    cookie: 0,
+                    state: 2,
+                    detail: 0,
+                    count: 1,
+                    last: at,
+                    cpu: CpuId(0),
+                });
+            }
+            out.unlisted = out.unlisted.saturating_add(new.saturating_sub(200));
+        }
+    }
+    out.resets_received = Some(sum);
+    any.then_some(out)
+}

@@ -1,0 +1,130 @@
+//! What has limits in an incident: open files of processes (`files.NAME.open`, `.soft`), whom the
+//! log names as killed for want of memory, and file systems: what is mounted, and how full it is (`fs.NAME.avail`, in blocks
+//! of 4 KiB; `fs.NAME.files_free`).
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use stallscope::sample::filesystems::{FilesystemRow, FilesystemsSample, Space};
+use stallscope::sample::kmsg::{KmsgSample, OomKilled};
+use stallscope::sample::limits::{LimitsSample, OpenFiles};
+use stallscope::sample::subject::DiskId;
+use stallscope::sample::time::MonoNs;
+
+use super::Incident;
+use super::ticks::View;
+
+/// Bytes per block.
+const BLOCK: u64 = 4096;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filesystem {
+    pub name: String,
+    pub mount: String,
+    pub kind: String,
+    pub source: String,
+    /// Has no block device of its own.
+    #[serde(default)]
+    pub virtual_device: bool,
+    #[serde(default = "rw")]
+    pub mount_options: String,
+    #[serde(default = "rw")]
+    pub options: String,
+    /// Options that it turns to, and when, s.
+    pub turns: Option<Turn>,
+    /// It answers no more from then on, s.
+    pub hangs_from: Option<f64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Turn {
+    pub at: f64,
+    pub to: f64,
+    #[serde(default = "rw")]
+    pub mount_options: String,
+    pub options: String,
+}
+
+fn rw() -> String {
+    "rw".to_owned()
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Process {
+    pub name: String,
+    pub comm: String,
+    pub pid: u32,
+    pub hard: Option<u64>,
+}
+
+pub fn limits(i: &Incident, v: View<'_>) -> LimitsSample {
+    let row = |p: &Process| OpenFiles {
+        pid: p.pid,
+        comm: p.comm.clone(),
+        open: v.n(&format!("files.{}.open", p.name)),
+        soft: v.n(&format!("files.{}.soft", p.name)),
+        hard: p.hard,
+    };
+    LimitsSample {
+        pid_max: i.pid_max,
+        threads_max: i.threads_max,
+        counts_files: !i.no_file_counts,
+        processes: i.processes.iter().map(row).collect(),
+    }
+}
+
+/// A line of the kernel's log.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Killed {
+    /// When, s.
+    pub at: f64,
+    pub pid: u32,
+    pub comm: String,
+    pub cgroup: Option<String>,
+    pub rss_kb: Option<u64>,
+}
+
+pub fn kmsg(i: &Incident, v: View<'_>, t: f64, mono: MonoNs) -> KmsgSample {
+    let row = |k: &Killed| OomKilled {
+        at: MonoNs(mono.0 - ((t - k.at) * 1e9).round() as u64),
+        pid: k.pid,
+        comm: k.comm.clone(),
+        cgroup: k.cgroup.clone(),
+        rss_kb: k.rss_kb,
+    };
+    let past = i.killed.iter().filter(|k| k.at <= t);
+    KmsgSample { readable: !i.no_kmsg, kills: past.map(row).collect(), lost: v.n("kmsg.lost") }
+}
+
+pub fn filesystems(i: &Incident, v: View<'_>, t: f64, mono: MonoNs) -> FilesystemsSample {
+    let row = |(n, f): (usize, &Filesystem)| {
+        let get = |key: &str| v.get(&format!("fs.{}.{key}", f.name));
+        let turn = f.turns.as_ref().filter(|x| t >= x.at && t < x.to);
+        let hangs = f.hangs_from.filter(|from| t >= from + 2.0);
+        let since = |from: f64| MonoNs(mono.0 - ((t - from) * 1e9).round() as u64);
+        FilesystemRow {
+            mount: f.mount.as_str().into(),
+            dev: DiskId { major: if f.virtual_device { 0 } else { 252 }, minor: n as u32 * 16 },
+            kind: f.kind.as_str().into(),
+            source: f.source.as_str().into(),
+            mount_options: turn.map_or(&*f.mount_options, |x| &*x.mount_options).into(),
+            options: turn.map_or(&*f.options, |x| &*x.options).into(),
+            space: get("blocks").map(|blocks| Space {
+                block: BLOCK,
+                blocks,
+                free: get("free").or(get("avail")).unwrap_or(0),
+                avail: get("avail").unwrap_or(0),
+                files: get("files").unwrap_or(0),
+                files_free: get("files_free").unwrap_or(0),
+            }),
+            errno: None,
+            waits_since: hangs.map(since),
+        }
+    };
+    let all = i.filesystems.iter().enumerate().map(row).collect();
+    FilesystemsSample { filesystems: Arc::new(all), left_out: 0 }
+}

@@ -1,0 +1,146 @@
+//! A long run of all incidents, recordings of runs, and what is compared.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stallscope::analysis::Analysis;
+use stallscope::diagnose::{Engine, Findings};
+use stallscope::recording::{Reader, Writer};
+use stallscope::report::json::finding;
+use stallscope::sample::Samples;
+use stallscope::sample::tick::{HostInfo, Tick};
+use stallscope::sample::time::{MonoNs, Seq, WallNs};
+
+use super::incident::{incidents, run_of, ticks};
+
+/// Budget of the history, as the console has it.
+pub const BUDGET: usize = 64 << 20;
+
+/// The long run and its recording.
+pub fn long() -> &'static (Recorded, Vec<Arc<Tick>>) {
+    static LONG: OnceLock<(Recorded, Vec<Arc<Tick>>)> = OnceLock::new();
+    LONG.get_or_init(|| {
+        let (host, ticks) = long_run();
+        (record(&host, &ticks), ticks)
+    })
+}
+
+/// All scenarios one after the other as one run: long enough that checkpoints
+/// and the reach of the rules matter. A carried-over reading here and there, and ticks that
+/// came late.
+fn long_run() -> (HostInfo, Vec<Arc<Tick>>) {
+    let all = incidents();
+    let mut out: Vec<Arc<Tick>> = Vec::new();
+    let mut at = 5_000_000_000_000_u64;
+    for (n, (_, i)) in all.iter().enumerate() {
+        let (_, ticks) = run_of(i, 1.0);
+        let first = ticks[0].mono.0;
+        for t in &ticks {
+            let mut t = (**t).clone();
+            let by = at.wrapping_sub(first);
+            t.seq = Seq(out.len() as u64);
+            t.samples = moved(&t.samples, by);
+            t.mono = MonoNs(t.mono.0.wrapping_add(by));
+            t.wall = WallNs(1_700_000_000_000_000_000 + t.mono.0 as i64);
+            if out.len() % 37 == 5
+                && let Some(last) = out.last()
+            {
+                t.samples.netns_sockets.clone_from(&last.samples.netns_sockets);
+                t.samples.sched = None;
+            }
+            out.push(Arc::new(t));
+        }
+        // A pause of the source now and then: longer than three intervals is a hole.
+        at = out.last().unwrap().mono.0 + [1, 1, 1, 9, 1, 1, 660][n % 7] * 1_000_000_000;
+    }
+    let host = HostInfo {
+        hostname: "long".into(),
+        kernel: "6.12.0".into(),
+        boot_id: "b1".into(),
+        cpus: 4,
+        interval: Duration::from_secs(1),
+        ..ticks::host(&all[0].1, 1.0)
+    };
+    (host, out)
+}
+
+/// The same samples, read later.
+fn moved(s: &Samples, by: u64) -> Samples {
+    let mut v = serde_json::to_value(s).unwrap();
+    shift(&mut v, by);
+    serde_json::from_value(v).unwrap()
+}
+
+fn shift(v: &mut Value, by: u64) {
+    match v {
+        Value::Object(map) => {
+            for (k, v) in map.iter_mut() {
+                if k == "span" {
+                    for end in ["start", "end"] {
+                        let at = v[end].as_u64().unwrap();
+                        v[end] = json!(at.wrapping_add(by));
+                    }
+                } else {
+                    shift(v, by);
+                }
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(|v| shift(v, by)),
+        _ => {}
+    }
+}
+
+/// A run, judged live and recorded.
+pub struct Recorded {
+    pub host: HostInfo,
+    /// Everything that was found, at every tick.
+    pub said: Vec<String>,
+    pub bytes: Vec<u8>,
+}
+
+pub fn record(host: &HostInfo, ticks: &[Arc<Tick>]) -> Recorded {
+    let mut live = Analysis::new(host.clone(), Engine::default(), BUDGET);
+    let mut w = Writer::new(Vec::new(), host).unwrap();
+    let mut said = Vec::new();
+    for t in ticks {
+        live.push(t.clone());
+        let now = live.latest().unwrap();
+        w.tick(t, &now.note()).unwrap();
+        said.push(all(now.findings));
+    }
+    Recorded { host: host.clone(), said, bytes: w.seal().unwrap() }
+}
+
+/// Everything that is found at one moment, as JSON.
+pub fn all(f: &Findings) -> String {
+    let list = |l: &[Arc<stallscope::diagnose::Finding>]| -> Vec<Value> {
+        l.iter().map(|f| finding(f)).collect()
+    };
+    json!({
+        "active": list(&f.active),
+        "folded": list(&f.folded),
+        "notes": list(&f.notes),
+        "cleared": list(&f.cleared),
+        "not_judged": f.not_judged,
+    })
+    .to_string()
+}
+
+pub fn reader(bytes: &[u8]) -> Reader {
+    Reader::new(Arc::new(bytes.to_vec())).unwrap()
+}
+
+/// Two texts, and where they part.
+#[track_caller]
+pub fn same(have: &str, want: &str, what: &str) {
+    if have == want {
+        return;
+    }
+    let at = have.bytes().zip(want.bytes()).take_while(|(a, b)| a == b).count();
+    let part = |s: &str| {
+        String::from_utf8_lossy(&s.as_bytes()[at.saturating_sub(300)..s.len().min(at + 200)])
+            .into_owned()
+    };
+    panic!("{what}\n have {}\n want {}", part(have), part(want));
+}
