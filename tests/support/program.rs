@@ -1,6 +1,7 @@
 //! The built program, run to its end.
 
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
@@ -70,4 +71,19 @@ pub fn refused(o: &Output, code: i32, says: &str) {
         err.bytes().all(|b| b == b'\n' || (b >= 0x20 && b != 0x7f)),
         "control bytes reach the terminal: {err:?}"
     );
+}
+
+/// What a user sees of these commands: each as it was typed, what it printed, how it ended.
+pub fn transcript(commands: &[&[&str]]) -> String {
+    let mut out = String::new();
+    for args in commands {
+        let o = run(*args);
+        let plain = |a: &str| !a.is_empty() && !a.contains(' ');
+        let typed = args.iter().map(|a| if plain(a) { format!(" {a}") } else { format!(" '{a}'") });
+        writeln!(out, "$ stallscope{}", typed.collect::<String>()).unwrap();
+        out += &stdout(&o);
+        out.extend(stderr(&o).lines().map(|l| format!("stderr: {l}\n")));
+        writeln!(out, "[{}]\n", o.status).unwrap();
+    }
+    out
 }

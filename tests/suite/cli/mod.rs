@@ -1,6 +1,8 @@
 //! The command line of the built program: help, errors, exit codes, closed pipes, hostile
 //! arguments. Needs no root.
 
+mod outputs;
+
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -10,69 +12,9 @@ use crate::support::files::Dir;
 use crate::support::program::{after, fed, json, program, refused, run, stderr, stdout};
 
 #[test]
-fn help_names_the_commands_and_the_exit_codes() {
-    let o = run(["--help"]);
-    assert_eq!(o.status.code(), Some(0));
-    let text = stdout(&o);
-    for word in [
-        "check",
-        "record",
-        "explain",
-        "doctor",
-        "rules",
-        "Exit codes:",
-        "--netns",
-        "findings at warn or worse",
-    ] {
-        assert!(text.contains(word), "{word} is missing in:\n{text}");
-    }
-    assert!(stderr(&o).is_empty());
-    // A command's own help must not run it.
-    for command in ["check", "record", "explain", "doctor", "rules"] {
-        let o = run([command, "--help"]);
-        assert_eq!(o.status.code(), Some(0), "{command}");
-        assert!(stdout(&o).contains("Usage: stallscope"), "{command}");
-    }
-}
-
-#[test]
 fn version_is_that_of_the_package() {
     let o = run(["--version"]);
     assert_eq!(stdout(&o).trim(), concat!("stallscope ", env!("CARGO_PKG_VERSION")));
-}
-
-#[test]
-fn usage_errors_are_code_2() {
-    for (args, says) in [
-        (&["check", "--frobnicate"][..], "--frobnicate"),
-        (&["bogus"], "bogus"),
-        (&["check", "one", "two"], "two"),
-        (&["check", "box.stall", "--duration", "5s"], "--duration"),
-        (&["replay"], "FILE"),
-        (&["replay", "x", "--speed", "100"], "0.25 to 64"),
-        (&["replay", "x", "--at", "noon"], "is not a time"),
-        (&["export", "x"], "--output"),
-        (&["check", "--format", "xml"], "json"),
-        (&["check", "--duration"], "--duration"),
-        (&["check", "--duration", "5"], "expected a duration"),
-        (&["check", "--duration", ""], "--duration"),
-        (&["check", "--duration", "-3s"], "-3"),
-        (&["check", "--duration", "0s"], "1s to 24h"),
-        (&["check", "--duration", "25h"], "1s to 24h"),
-        (&["check", "--duration", "10 parsecs"], "expected a duration"),
-        (&["check", "--duration", "99999999999999999999s"], "expected a duration"),
-        (&["check", "--interval", "1ms"], "100ms to 60s"),
-        (&["check", "--interval", "NaNs"], "expected a duration"),
-        (&["check", "--interval", "10s", "--duration", "1s"], "shorter than --interval"),
-        (&["check", "--interval", "60s"], "shorter than --interval"),
-        (&["rules", "no-such-rule"], "no-such-rule"),
-        (&["help", "recordin"], "a similar value exists: 'recording'"),
-        (&["help", "chekc"], "a similar value exists: 'check'"),
-        (&["help", "check", "rules"], "'rules'"),
-        (&["--color", "blue"], "blue"),
-    ] {
-        refused(&run(args), 2, says);
-    }
 }
 
 /// `info *` in a directory where others may make files.
@@ -100,16 +42,6 @@ fn the_console_without_a_terminal_names_the_way_out() {
     let o = run::<&str>([]);
     refused(&o, 2, "stallscope check");
     assert_eq!(stderr(&o).lines().count(), 1, "one line: {}", stderr(&o));
-}
-
-#[test]
-fn a_namespace_that_is_none_is_code_3() {
-    refused(&run(["check", "--duration", "1s", "--netns", "/nonexistent"]), 3, "/nonexistent");
-    refused(&run(["check", "--duration", "1s", "--netns", ""]), 3, "--netns");
-    // These exist. "No findings" about them would be a false all-clear.
-    for path in ["/etc/passwd", "/tmp", "/dev/null"] {
-        refused(&run(["check", "--duration", "1s", "--netns", path]), 3, path);
-    }
 }
 
 #[test]
