@@ -4,12 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::Serialize;
+use serde::ser::{SerializeTuple as _, Serializer};
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::Engine;
 use stallscope::metrics::history::DEFAULT_BUDGET;
-use stallscope::recording::codec::flat::{Column, Flat, Part, token};
 use stallscope::recording::codec::wire::{Input, put_varint};
-use stallscope::recording::codec::{Recent, Stamp};
+use stallscope::recording::codec::{Names, Series, Stamp, from_tree, to_tree};
 use stallscope::recording::file::format::{BlockHeader, END, HEADER, Kind};
 use stallscope::recording::file::index::{GroupEntry, Trailer};
 use stallscope::recording::{ReadAt, ReadError, Reader};
@@ -146,30 +147,43 @@ fn what_is_small_enough_by_itself_is_limited_by_the_size_of_the_file() {
     }
 }
 
-/// A tick with one section, of a collector.
-fn tick(name: &str, names: &[&str], flat: Flat) -> Vec<u8> {
-    let mut section = vec![1, 0, 0, 0];
-    Recent::default().encode(flat, &mut section);
-    let mut out = Vec::new();
-    put_varint(&mut out, names.len() as u64);
-    for n in names {
-        put_varint(&mut out, n.len() as u64);
-        out.extend_from_slice(n.as_bytes());
+/// A sample with one list, of `rows` structs with nothing but a number, which is 0.
+#[derive(Serialize)]
+struct Rows {
+    threads: Alike<Tid>,
+}
+#[derive(Clone, Copy, Serialize)]
+struct Tid {
+    tid: u32,
+}
+/// A list of so many times the same, without the list.
+struct Alike<T>(usize, T);
+impl<T: Serialize> Serialize for Alike<T> {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_seq(std::iter::repeat_n((), self.0).map(|()| &self.1))
     }
-    out.extend([1, name.len() as u8]);
-    out.extend_from_slice(name.as_bytes());
-    put_varint(&mut out, section.len() as u64);
-    out.extend(section);
+}
+
+/// A section of `sched`.
+fn section<T: Serialize>(sample: &T, series: &mut Series, names: &mut Names) -> Vec<u8> {
+    let mut out = vec![1, 0, 0, 0];
+    let tree = to_tree(sample, &mut series.schema, names).unwrap();
+    series.encode(tree, &mut out).unwrap();
     out
 }
 
-/// A sample with one list, the field of name 0, of `rows` structs with nothing but the field of
-/// name 1, which is 0.
-fn rows(rows: usize) -> Flat {
-    let element = [token::STRUCT, 1, 1, token::U32];
-    let shape = [&[token::STRUCT, 1, 0, token::COLUMN], &element[..]].concat();
-    let columns = vec![Column::from_parts(rows, vec![Part::Same(0)])];
-    Flat { shape, columns, ..Flat::default() }
+/// The payload of a tick with nothing but that; the first of its group has its texts.
+fn payload(section: &[u8], names: Option<&Names>) -> Vec<u8> {
+    let (mut out, list) = (Vec::new(), names.map(Names::list).unwrap_or_default());
+    put_varint(&mut out, list.len() as u64);
+    for n in list {
+        put_varint(&mut out, n.len() as u64);
+        out.extend_from_slice(n.as_bytes());
+    }
+    out.extend_from_slice(if names.is_some() { b"\x01\x05sched" } else { b"\x03" });
+    put_varint(&mut out, section.len() as u64);
+    out.extend_from_slice(section);
+    out
 }
 
 /// Millions of rows that are all alike take a few bytes.
@@ -177,8 +191,11 @@ fn rows(rows: usize) -> Flat {
 fn a_keyframe_of_like_rows_takes_memory_by_its_bytes() {
     let (front, first) = good();
     let mut file = front[..first].to_vec();
+    let (mut series, mut names) = (Series::default(), Names::default());
+    let threads = Alike(4 << 20, Tid { tid: 0 });
+    let section = section(&Rows { threads }, &mut series, &mut names);
     for n in 0..50u64 {
-        let payload = tick("sched", &["threads", "tid"], rows(4 << 20));
+        let payload = payload(&section, Some(&names));
         let at = Stamp { seq: stallscope::sample::time::Seq(n), ..Stamp::default() };
         let b = stamped(Kind::Keyframe, 0, payload.len() as u32, &zip(&payload), 0, 0, at);
         file.extend(b);
@@ -199,21 +216,12 @@ fn a_keyframe_of_like_rows_takes_memory_by_its_bytes() {
 }
 
 /// A group of ticks of one collector, its keyframe padded to so many bytes.
-fn group(padded: usize, samples: &[Flat]) -> Vec<u8> {
-    let mut recent = Recent::default();
+fn group<T: Serialize>(padded: usize, samples: &[T]) -> Vec<u8> {
+    let (mut series, mut names) = (Series::default(), Names::default());
     let (mut file, mut back) = (Vec::new(), 0);
-    for (n, flat) in samples.iter().enumerate() {
-        let mut section = vec![1, 0, 0, 0];
-        recent.encode(flat.clone(), &mut section);
-        let mut payload = Vec::new();
-        if n == 0 {
-            payload.extend(b"\x01\x01x");
-            payload.extend(b"\x01\x05sched");
-        } else {
-            payload.extend([0, 3]);
-        }
-        put_varint(&mut payload, section.len() as u64);
-        payload.extend(section);
+    for (n, sample) in samples.iter().enumerate() {
+        let section = section(sample, &mut series, &mut names);
+        let payload = payload(&section, (n == 0).then_some(&names));
         let mut frame = zip(&payload);
         if n == 0 && frame.len() < padded {
             let zeros = padded - frame.len() - 8;
@@ -231,15 +239,40 @@ fn group(padded: usize, samples: &[Flat]) -> Vec<u8> {
     file
 }
 
-/// A list whose elements have so many numbers, each of which is `value` in one row and else 0.
-fn wide(rows: usize, width: usize, value: u64, add: u64) -> Flat {
-    let field = |n: usize| vec![token::TUPLE, n as u8];
-    let element = [field(width), vec![token::U64; width]].concat();
-    let shape = [&[token::STRUCT, 1, 0, token::COLUMN], &element[..]].concat();
-    let mut data = vec![add; rows];
-    data[rows / 2] = value.wrapping_add(add);
-    let column = Column::from_parts(rows, vec![Part::of(&data); width]);
-    Flat { shape, columns: vec![column], ..Flat::default() }
+/// A list whose elements have so many numbers, each of which is `value` in one row and else 0, and
+/// `add` more.
+#[derive(Clone, Copy)]
+struct Wide {
+    rows: usize,
+    width: usize,
+    value: u64,
+    add: u64,
+}
+impl Serialize for Wide {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let row = |i: usize| {
+            let value = if i == self.rows / 2 { self.value } else { 0 };
+            WideRow(self.width, value.wrapping_add(self.add))
+        };
+        s.collect_seq((0..self.rows).map(row))
+    }
+}
+struct WideRow(usize, u64);
+impl Serialize for WideRow {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut row = s.serialize_tuple(self.0)?;
+        (0..self.0).try_for_each(|_| row.serialize_element(&self.1))?;
+        row.end()
+    }
+}
+/// The field of a sample that no reader knows.
+#[derive(Serialize)]
+struct Unknown {
+    x: Wide,
+}
+
+fn wide(rows: usize, width: usize, value: u64, add: u64) -> Unknown {
+    Unknown { x: Wide { rows, width, value, add } }
 }
 
 /// A MB of padding pays for the memory of no more than the sockets that take a MB.
@@ -303,7 +336,7 @@ fn remarks_and_findings_of_all_groups_are_a_list_of_limited_size() {
 #[test]
 fn columns_that_move_as_a_whole_are_moved_in_place() {
     let (front, first) = good();
-    let samples: Vec<Flat> = (0..20).map(|n| wide(1 << 20, 15, 9, n)).collect();
+    let samples: Vec<Unknown> = (0..20).map(|n| wide(1 << 20, 15, 9, n)).collect();
     let file = [&front[..first], &group(MB, &samples)[..]].concat();
     drop(samples);
     let (read, peak, total) = taken(|| {
@@ -316,30 +349,30 @@ fn columns_that_move_as_a_whole_are_moved_in_place() {
 
 #[test]
 fn wide_columns_are_not_free() {
-    // Columns of 4096 numbers each, without rows and with one: a few bytes, and 128 kB of memory
-    // if the numbers of a row took none.
-    for rows in [0, 1] {
-        let n = 20_000u32;
-        let shape =
-            [vec![token::TUPLE], leb(n), [token::COLUMN, token::U8].repeat(n as usize)].concat();
-        // Whole, with this shape; no numbers, no texts, no tables.
-        let mut bytes = [vec![0], leb(shape.len() as u32), shape, vec![0, 1, 0, 0]].concat();
-        bytes.extend(leb(n));
-        for i in 0..n {
-            bytes.extend(leb(u32::from(i > 0)));
-            bytes.extend(leb(4096 + 1));
-            // No runs, or one of a new row.
-            bytes.extend(if rows == 0 { vec![0] } else { vec![1, 3] });
-            bytes.extend([1; 4096].repeat(rows));
-            if bytes.len() > 100_000 {
-                break;
-            }
+    // A million rows of many numbers, in three bytes per number: kinds and how far back they
+    // belong.
+    for numbers in [10_000u32, 20_000] {
+        let mut bytes = [leb(numbers + 2), vec![LIST, 1, 0, TUPLE, 1, 0]].concat();
+        for i in 0..numbers {
+            bytes.push(UNSIGNED);
+            bytes.extend(leb(i + 1));
+            bytes.push(0);
         }
-        let mut recent = Recent::default();
-        let (_, peak, _) = taken(|| recent.decode(&mut Input::new(&bytes)).is_err());
+        // Whole; the list has so many elements, known by their place.
+        bytes.extend([0, 1, 3, 0, 0x80]);
+        bytes.extend(leb(1 << 15));
+        bytes.extend([0, 0]);
+        let mut series = Series::default();
+        let ((), peak, _) =
+            taken(|| assert!(series.decode(1 << 20, &mut Input::new(&bytes)).is_err()));
         assert!(peak < 16 * MB, "{} MB", peak / MB);
     }
 }
+
+/// Numbers of kinds of nodes.
+const UNSIGNED: u8 = 2;
+const TUPLE: u8 = 8;
+const LIST: u8 = 12;
 
 fn leb(n: u32) -> Vec<u8> {
     let mut out = Vec::new();
@@ -533,26 +566,17 @@ fn like_sockets_are_written_so_that_they_can_be_read() {
 
 #[test]
 fn texts_are_not_copied_into_rows_without_end() {
-    // A list of one long text, then of thousands that are all the one from before.
-    let list = |n: u32| [vec![token::SEQ], leb(n), vec![token::STR; n as usize]].concat();
-    let mut recent = Recent::default();
-    let mut texts = Flat { shape: list(1), ..Flat::default() };
-    texts.texts.push(&vec![b'x'; 60_000]);
-    let mut bytes = Vec::new();
-    Recent::default().encode(texts, &mut bytes);
-    recent.decode_within(1 << 20, &mut Input::new(&bytes)).unwrap();
-    let n = 30_000u32;
-    let shape = list(n);
-    let mut bytes = vec![1];
-    bytes.extend(leb(shape.len() as u32));
-    bytes.extend(shape);
-    bytes.extend([0]);
-    bytes.extend(leb(n));
-    // One row from row 0; the expected one is then row 1: back by one.
-    bytes.extend([2, 0]);
-    bytes.extend([2, 1].repeat(n as usize - 1));
-    bytes.extend([0; 8]);
-    let (out, peak, _) = taken(|| recent.decode_within(1 << 20, &mut Input::new(&bytes)).is_err());
+    // A list of thousands of texts that are all the same long one.
+    let text = "x".repeat(60_000);
+    let (mut series, mut names) = (Series::default(), Names::default());
+    let section = section(&Alike(30_000, &text), &mut series, &mut names);
+    assert!(section.len() < 100);
+    let mut told = Series::default();
+    told.decode(1 << 20, &mut Input::new(&section[4..])).unwrap();
+    let (out, peak, _) = taken(|| {
+        let tree = told.last().unwrap();
+        from_tree::<Vec<String>>(tree, &told.schema, &names, &mut (8 * MB)).is_err()
+    });
     assert!(out && peak < 16 * MB, "{} MB", peak / MB);
 }
 

@@ -1,4 +1,4 @@
-//! The payload of a tick: names of fields that are new in its group, then sections, one per
+//! The payload of a tick: texts that are new in its group, then sections, one per
 //! collector that has a sample and some of our own. Sections that a reader does not know are
 //! skipped by their length.
 
@@ -9,8 +9,9 @@ use crate::sample::time::{MonoNs, Span};
 
 /// Sections of one group: there are some twenty.
 pub(super) const MAX_SECTIONS: usize = 1024;
-/// Names of fields in one group: there are some hundreds.
-pub(super) const MAX_NAMES: usize = 1 << 16;
+
+/// New texts of one tick.
+const MAX_NAMES: usize = 1 << 18;
 
 /// A part of a payload that has not been decoded.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +53,7 @@ pub(super) fn close(start: usize, out: &mut Vec<u8>) {
 /// Cuts a payload: new names of fields, sections.
 pub(crate) fn cut(payload: &[u8]) -> Result<(Vec<&str>, Vec<RawSection<'_>>), CodecError> {
     let mut input = Input::of("the tick", payload);
-    let count = input.place()?;
+    let count = input.count(0)?;
     if count > MAX_NAMES {
         return Err(CodecError("too many names".to_owned()));
     }

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::flat::{Flat, Names, from_flat_within, to_flat};
+use super::de::from_tree;
 use super::limits::{self, MAX_ROWS, MAX_UNITS};
-use super::recent::Recent;
-use super::section::{self, MAX_NAMES, MAX_SECTIONS, cut, put_names, put_stamps, read_stamps};
+use super::names::Names;
+use super::schema::Tree;
+use super::section::{self, MAX_SECTIONS, cut, put_names, put_stamps, read_stamps};
+use super::ser::to_tree;
+use super::series::Series;
 use super::wire::{CodecError, Input};
 use crate::sample::tick::{CollectorHealth, Gap, HealthState, HostInfo, Tick};
 use crate::sample::time::{MonoNs, Seq, Span, WallNs};
@@ -39,10 +42,12 @@ pub struct Segment {
     pub host: HostInfo,
 }
 
-/// Sections that do not belong to a collector.
+/// Sections that do not belong to a collector: JSON.
 const HOST: &str = "host";
 const HEALTH: &str = "health";
 const SIGNALS: &str = "signals";
+/// Longest of them: there are some twenty collectors.
+const MAX_JSON: usize = 1 << 20;
 /// Bytes of memory that wait for the next payload at most.
 pub(crate) const SPARE: usize = 256 << 10;
 
@@ -80,7 +85,7 @@ fn put_together(health: &Health, signals: &Signals) -> Vec<CollectorHealth> {
 #[derive(Clone, Debug, Default)]
 struct Section {
     name: String,
-    recent: Recent,
+    series: Series,
     /// Number of the last tick that has it.
     present: u64,
     /// Number of the last tick that changed it.
@@ -91,6 +96,8 @@ struct Section {
     span: Span,
     cpu: Duration,
     units: usize,
+    /// Writer: units that it takes to read the sample besides it.
+    extra: usize,
     /// Reader: damaged since.
     error: Option<String>,
 }
@@ -100,13 +107,13 @@ pub(crate) type StateHash = Vec<(String, u32)>;
 
 fn hash(sections: &[Section], tick: u64) -> StateHash {
     let here = sections.iter().filter(|s| s.present == tick && s.error.is_none());
-    here.filter_map(|s| Some((s.name.clone(), s.recent.current()?.hash()))).collect()
+    here.filter_map(|s| Some((s.name.clone(), s.series.last()?.hash()))).collect()
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
     names: Names,
-    /// Names known in the group.
+    /// Texts that the group has.
     told: usize,
     sections: Vec<Section>,
     tick: u64,
@@ -147,22 +154,14 @@ impl Encoder {
         self.left_out = std::mem::take(&mut self.oversized);
         self.last_end = tick.mono.0;
         if let Some(segment) = host {
-            let json = serde_json::to_vec(segment).map_err(|e| CodecError(e.to_string()))?;
-            let (_, start) = self.open(HOST, false);
-            self.out.extend_from_slice(&json);
-            section::close(start, &mut self.out);
+            self.json(HOST, segment, true)?;
         }
         let (health, signals) = taken_apart(tick);
-        if self.tick > 1 && health == self.health.0 {
-            self.same(HEALTH, false);
-        } else {
-            self.value(HEALTH, &health)?;
-        }
-        if self.tick > 1 && signals == self.health.1 {
-            self.same(SIGNALS, false);
-        } else {
-            self.value(SIGNALS, &signals)?;
-        }
+        self.json(HEALTH, &health, self.tick == 1 || health != self.health.0)?;
+        // Only those of collectors that offer something else now.
+        let is_new = |s: &&(String, Vec<Signal>)| self.tick == 1 || !self.health.1.contains(s);
+        let changed: Vec<_> = signals.iter().filter(is_new).collect();
+        self.json(SIGNALS, &changed, !changed.is_empty())?;
         self.health = (health, signals);
         let before = std::mem::take(&mut self.before);
         tick.samples.visit(&before, self)?;
@@ -199,18 +198,14 @@ impl Encoder {
         section::close(start, &mut self.out);
     }
 
-    fn value<T: Serialize>(&mut self, name: &str, v: &T) -> Result<(), CodecError> {
-        let flat = to_flat(v, &mut self.names)?;
-        let (i, start) = self.open(name, false);
-        self.encode(i, flat);
+    fn json<T: Serialize>(&mut self, name: &str, v: &T, is_new: bool) -> Result<(), CodecError> {
+        let (_, start) = self.open(name, false);
+        if is_new {
+            let json = serde_json::to_vec(v).map_err(|e| CodecError(e.to_string()))?;
+            self.out.extend_from_slice(&json);
+        }
         section::close(start, &mut self.out);
         Ok(())
-    }
-
-    fn encode(&mut self, section: usize, flat: Flat) {
-        if let Some(s) = self.sections.get_mut(section) {
-            s.recent.encode(flat, &mut self.out);
-        }
     }
 }
 
@@ -221,12 +216,11 @@ impl Encoder {
     pub(crate) fn units(&mut self) -> usize {
         let mut sum = 0usize;
         for s in &mut self.sections {
-            let Some(flat) = s.recent.current() else { continue };
-            let units = flat.units();
+            let units = s.series.units().saturating_add(s.extra);
             sum = sum.saturating_add(units.max(s.units));
             s.units = units;
         }
-        sum.min(MAX_UNITS)
+        sum.max(self.names.units()).min(MAX_UNITS)
     }
 
     /// Collectors whose sample is not in the last tick, because no reader would accept it.
@@ -235,9 +229,9 @@ impl Encoder {
     }
 
     /// Reserves the space that a sample needs; false if there is none.
-    fn has_room(&mut self, flat: &Flat) -> bool {
-        let sum = self.room.saturating_add(flat.units());
-        let fits = sum <= MAX_UNITS && flat.columns.iter().all(|c| c.rows() <= MAX_ROWS);
+    fn has_room(&mut self, tree: &Tree) -> bool {
+        let sum = self.room.saturating_add(tree.units());
+        let fits = sum <= MAX_UNITS && tree.columns.iter().all(|c| c.rows() <= MAX_ROWS);
         if fits {
             self.room = sum;
         }
@@ -263,15 +257,26 @@ impl SampleVisitor for Encoder {
             self.same(id.name(), true);
             return Ok(());
         }
-        let flat = to_flat(&sample.data, &mut self.names)?;
-        if !self.has_room(&flat) {
+        let known = self.sections.iter_mut().find(|s| s.name == id.name());
+        let mut series = known.map_or_else(Series::default, |s| std::mem::take(&mut s.series));
+        let tree = to_tree(&sample.data, &mut series.schema, &mut self.names)?;
+        let has_room = self.has_room(&tree);
+        if !has_room {
             self.oversized.push(id);
+        }
+        if !has_room && !self.sections.iter().any(|s| s.name == id.name()) {
             return Ok(());
         }
-        let (section, start) = self.open(id.name(), true);
-        put_stamps(sample.span, sample.cpu, &mut self.last_end, &mut self.out);
-        self.encode(section, flat);
-        section::close(start, &mut self.out);
+        let mut extra = 0;
+        if has_room {
+            let (_, start) = self.open(id.name(), true);
+            put_stamps(sample.span, sample.cpu, &mut self.last_end, &mut self.out);
+            extra = series.encode(tree, &mut self.out)?;
+            section::close(start, &mut self.out);
+        }
+        if let Some(s) = self.sections.iter_mut().find(|s| s.name == id.name()) {
+            (s.series, s.extra) = (series, extra);
+        }
         Ok(())
     }
 }
@@ -309,11 +314,11 @@ impl Decoder {
         self.work = limits::work(self.stored);
         let most = limits::units(self.stored);
         let (names, sections) = cut(&stored.payload)?;
-        if self.names.list().len() + names.len() > MAX_NAMES {
-            return Err(CodecError("too many names".to_owned()));
-        }
         for name in names {
             self.names.append(name.to_owned());
+            if self.names.units() > most {
+                return Err(CodecError("too many names".to_owned()));
+            }
         }
         let mut last_end = at.mono.0;
         for raw in sections {
@@ -342,17 +347,28 @@ impl Decoder {
             if raw.is_sample {
                 (s.span, s.cpu) = read_stamps(&mut last_end, &mut input)?;
             }
-            if s.name == HOST {
-                self.segment = serde_json::from_slice(raw.bytes).ok();
-            } else if s.error.is_none() && s.is_known() {
+            match s.name.as_str() {
+                HOST | HEALTH | SIGNALS if raw.bytes.len() > MAX_JSON => {}
+                HOST => self.segment = serde_json::from_slice(raw.bytes).ok(),
+                HEALTH => self.health.0 = serde_json::from_slice(raw.bytes).unwrap_or_default(),
+                SIGNALS => {
+                    let mut changed: Signals =
+                        serde_json::from_slice(raw.bytes).unwrap_or_default();
+                    changed.retain(|s| CollectorId::named(&s.0).is_some());
+                    self.health.1.retain(|old| changed.iter().all(|new| new.0 != old.0));
+                    self.health.1.extend(changed);
+                }
+                _ => {}
+            }
+            if s.error.is_none() && CollectorId::named(&s.name).is_some() {
                 self.units = self.units.saturating_sub(s.units);
                 let most = most.saturating_sub(self.units);
-                match s.recent.decode_within(most, &mut input) {
+                match s.series.decode(most, &mut input) {
                     Ok(now) => s.units = now.units(),
                     Err(e) => {
                         s.error = Some(e.to_string());
                         // It is not needed again.
-                        (s.recent, s.units) = (Recent::default(), 0);
+                        (s.series, s.units) = (Series::default(), 0);
                     }
                 }
                 self.units = self.units.saturating_add(s.units);
@@ -363,7 +379,7 @@ impl Decoder {
 
     /// Numbers that it remembers.
     pub(crate) fn cells(&self) -> usize {
-        self.sections.iter().map(|s| s.recent.cells()).sum()
+        self.sections.iter().filter_map(|s| Some(s.series.last()?.cells())).sum()
     }
 
     /// The tick that was taken in last.
@@ -371,29 +387,9 @@ impl Decoder {
         let before = std::mem::take(&mut self.made);
         let samples = Samples::make(&before, self).unwrap_or_default();
         self.made = samples.clone();
-        self.heal();
         let Stamp { seq, mono, wall } = self.at;
         let health = put_together(&self.health.0, &self.health.1);
         Tick { seq, mono, wall, samples, health, gap: self.health.0.gap }
-    }
-
-    /// Brings health and signals up to date.
-    fn heal(&mut self) {
-        let (names, tick) = (&self.names, self.tick);
-        let mut changed = |name: &str| {
-            let s = self.sections.iter_mut().find(|s| s.name == name)?;
-            if s.made >= s.changed || s.present != tick {
-                return None;
-            }
-            s.made = s.changed;
-            Some((s.recent.current()?.clone(), names))
-        };
-        if let Some((flat, names)) = changed(HEALTH) {
-            self.health.0 = from_flat_within(&flat, names, &mut self.work).unwrap_or_default();
-        }
-        if let Some((flat, names)) = changed(SIGNALS) {
-            self.health.1 = from_flat_within(&flat, names, &mut self.work).unwrap_or_default();
-        }
     }
 
     pub(crate) fn segment(&self) -> Option<&Segment> {
@@ -409,12 +405,6 @@ impl Decoder {
     /// Sections that could not be decoded, and why.
     pub(crate) fn errors(&self) -> impl Iterator<Item = (&str, &str)> {
         self.sections.iter().filter_map(|s| Some((s.name.as_str(), s.error.as_deref()?)))
-    }
-}
-
-impl Section {
-    fn is_known(&self) -> bool {
-        self.name == HEALTH || self.name == SIGNALS || CollectorId::named(&self.name).is_some()
     }
 }
 
@@ -435,8 +425,8 @@ impl SampleMaker for Decoder {
         {
             return Ok(Some(before.clone()));
         }
-        let Some(flat) = s.recent.current() else { return Ok(None) };
-        match from_flat_within::<S>(flat, names, &mut self.work) {
+        let Some(tree) = s.series.last() else { return Ok(None) };
+        match from_tree::<S>(tree, &s.series.schema, names, &mut self.work) {
             Ok(mut data) => {
                 // Names and tables that the tick before has are in memory once, as when live.
                 data.settle(before.map(|b| &b.data));

@@ -43,18 +43,18 @@
 //!
 //! # Ticks
 //!
-//! The payload of a tick: the field names that are new in this group (count; length and text of
+//! The payload of a tick: the texts that are new in this group (count; length and text of
 //! each), then sections to the end: number of the section's name plus 1 (0: a new name follows,
 //! as length and text), times 2, plus 1 for a collector's; length, bytes. Numbers are LEB128.
-//! Sections are `host` (keyframes: JSON of the host), `health`, `signals`, and one per collector
-//! that has a sample, by its stable name. No section: no sample. A section of no bytes: the same
-//! as in the tick before. A collector's section begins with its stamps: 1 when all three are in
-//! steps of 10 us, 0 when they are in ns; start of the reading as distance from the end of the one
-//! in the section before it (the first: from the tick's `mono`; rounded down to a step), its
-//! length, and its CPU time, all zigzag. Then the sample as a difference, the layout of which is
-//! in [`codec`](crate::recording::codec) step by step. Gaps of the source are in `health`. Unknown
-//! sections are skipped by their length; unknown fields by their shape, missing ones take their
-//! defaults.
+//! Sections are `host` (keyframes), `health`, `signals` (of the collectors that offer something
+//! else now), all three JSON, and one per collector that has a sample, by its stable name. No
+//! section: no sample. A section of no bytes: the same as in the tick before. A collector's section
+//! begins with its stamps: 1 when all three are in steps of 10 us, 0 when they are in ns; start of
+//! the reading as distance from the end of the one in the section before it (the first: from the
+//! tick's `mono`; rounded down to a step), its length, and its CPU time, all zigzag. Then the
+//! sample, the layout of which is in [`codec`](crate::recording::codec) step by step. Gaps of the
+//! source are in `health`. Unknown sections are skipped by their length; unknown fields with their
+//! columns, missing ones take their defaults.
 //!
 //! Everything is stored exactly. Ages that all moved by the same amount cost one number for the
 //! column; the few that did not cost theirs, so that nothing has to be rounded, and a replay
@@ -74,7 +74,9 @@
 //! | any of these | 16 KiB, and 64 times its frame | JSON shrinks to a fifth, and one whose remarks are all the same to a fortieth |
 //! | tick | 256 MiB | 200,000 sockets with `tcp_info`: 28 million numbers of up to 9 bytes |
 //! | the same | 64 KiB, and 256 times its frame | like sockets shrink to a twentieth |
-//! | samples of a tick | 2^26 units: numbers, half of the bytes that a column takes where that is more, bytes of shapes and of texts | 400,000 sockets |
+//! | samples of a tick | 2^26 units: numbers, half of the bytes that a column takes where that is more, 8 per node | 400,000 sockets |
+//! | texts of a group | as many units: 8 each, and their bytes | they are kept beside the samples |
+//! | nodes of a collector | 2^14, 64 levels deep | there are some hundreds, some ten deep |
 //! | rows of a list | 2^23 | names of UNIX sockets are a list of bytes: 270,000 of 30 bytes each |
 //! | the same | 2^18 units, and 64 times the frames of the group so far | a socket has 140 numbers, and its cookie, port and inode take 3 bytes in the file |
 //! | steps and bytes to make a tick of them | 16 per unit that there may be | a number is 8 bytes at most, and passes through one copy |

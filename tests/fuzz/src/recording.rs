@@ -6,9 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use stallscope::recording::Reader;
-use stallscope::recording::codec::flat::{Flat, Names, from_flat_within};
 use stallscope::recording::codec::wire::{Input as Bytes, varint};
-use stallscope::recording::codec::{Recent, Stamp};
+use stallscope::recording::codec::{Names, Series, Stamp, from_tree};
 use stallscope::recording::file::format::{BlockHeader, HEADER, Kind, end, marker};
 use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
 use stallscope::sample::{AnySample, CollectorId, SampleMaker, Samples, Shared, Stamped};
@@ -164,17 +163,20 @@ pub fn sample(data: &[u8]) {
     let mut input = Input(data);
     let Some(which) = input.byte() else { return };
     let which = CollectorId::ALL[usize::from(which) % CollectorId::ALL.len()];
-    let (mut recent, mut made) = (Recent::default(), Samples::default());
+    let (mut series, mut made) = (Series::default(), Samples::default());
     while let Some(part) = input.part() {
         let most = part.len().saturating_mul(64) + (1 << 16);
-        let Ok(flat) = recent.decode_within(most, &mut Bytes::new(part)) else { return };
-        made = Samples::make(&made, &mut Maker { which, flat, work: most * 16 }).unwrap();
+        if series.decode(most, &mut Bytes::new(part)).is_err() {
+            return;
+        }
+        let maker = &mut Maker { which, series: &series, work: most * 16 };
+        made = Samples::make(&made, maker).unwrap();
     }
 }
 
-struct Maker<'f> {
+struct Maker<'s> {
     which: CollectorId,
-    flat: &'f Flat,
+    series: &'s Series,
     work: usize,
 }
 
@@ -188,23 +190,28 @@ impl SampleMaker for Maker<'_> {
         if id != self.which {
             return Ok(None);
         }
-        let data = from_flat_within::<S>(self.flat, names(), &mut self.work).ok();
+        let tree = self.series.last().unwrap();
+        let data = from_tree::<S>(tree, &self.series.schema, names(), &mut self.work).ok();
         let stamped =
             |data| Arc::new(Stamped { span: Span::default(), cpu: Duration::default(), data });
         Ok(data.map(stamped))
     }
 }
 
-/// Names of fields, as the first group of a recording has them.
+/// Texts, as the first group of a recording has them.
 fn names() -> &'static Names {
     static NAMES: OnceLock<Names> = OnceLock::new();
-    NAMES.get_or_init(|| Names::of(Parts::of(&payloads(GOOD, 2)[0]).names))
+    NAMES.get_or_init(|| {
+        let mut out = Names::default();
+        Parts::of(&payloads(GOOD, 2)[0]).names.into_iter().for_each(|n| out.append(n));
+        out
+    })
 }
 
 /// A payload, taken apart: see the format.
 #[derive(Debug, Default)]
 pub struct Parts {
-    /// New names of fields.
+    /// New texts.
     pub names: Vec<String>,
     /// Sections: number and kind, new name, bytes.
     pub sections: Vec<(u64, Option<String>, Vec<u8>)>,
