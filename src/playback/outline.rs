@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::timeline::{Outline, Post, Sign, Spell, Stretch, Weight};
+use super::timeline::{FindingSpan, Marker, Outline, Sign, TickRun, Weight};
 use crate::recording::file::index::{GroupFinding, GroupIndex, RemarkAt};
 use crate::recording::{Gathered, Reader, Remark, Stamp};
 use crate::sample::time::Seq;
@@ -35,7 +35,7 @@ pub fn outline(reader: &mut Reader) -> Outline {
         }
         let Some(base) = &base else { continue };
         let host = reader.segments().get(entry.segment as usize).map(|s| &s.1.host);
-        let stretch = Stretch {
+        let stretch = TickRun {
             step: host.map_or(0, |h| i64::try_from(h.interval.as_nanos()).unwrap_or(0)),
             tick: first,
             ticks: u64::from(entry.ticks),
@@ -73,7 +73,7 @@ struct Room {
 
 impl Room {
     /// What there was no room for, at the end of the line.
-    fn left_out(&self, out: &Outline) -> Option<Post> {
+    fn left_out(&self, out: &Outline) -> Option<Marker> {
         let (findings, remarks) = (self.spells.left_out, self.posts.left_out);
         let text = match (findings, remarks) {
             (0, 0) => return None,
@@ -84,14 +84,14 @@ impl Room {
             ),
         };
         let at = out.stretches.last().map_or(0, |s| s.to);
-        Some(Post { tick: out.ticks.saturating_sub(1), at, sign: Sign::Note, text })
+        Some(Marker { tick: out.ticks.saturating_sub(1), at, sign: Sign::Note, text })
     }
 }
 
 /// Remarks that are in no index, and damage.
 fn rest(out: &mut Outline, reader: &Reader, last: Option<&Base>) {
     let find = |out: &Outline, at: Stamp| {
-        let same = |s: &&Stretch| s.mono <= at.mono && at.wall.0.abs_diff(s.wall.0) < DAY;
+        let same = |s: &&TickRun| s.mono <= at.mono && at.wall.0.abs_diff(s.wall.0) < DAY;
         let i = out.stretches.iter().rposition(|s| same(&s));
         i.and_then(|i| out.stretches.get(i).copied())
     };
@@ -108,13 +108,13 @@ fn rest(out: &mut Outline, reader: &Reader, last: Option<&Base>) {
         let (tick, at) = s.map_or((0, out.span().map_or(0, |s| s.0)), |(s, a)| {
             (nearest(&s, a) + 1, place(&Base { segment: 0, mono: s.mono.0, place: s.from }, a))
         });
-        out.posts.push(Post { tick, at, sign: Sign::Hole, text: d.to_string() });
+        out.posts.push(Marker { tick, at, sign: Sign::Hole, text: d.to_string() });
     }
 }
 
 const DAY: u64 = 86_400_000_000_000;
 
-fn nearest(s: &Stretch, at: Stamp) -> u64 {
+fn nearest(s: &TickRun, at: Stamp) -> u64 {
     let span = (s.to - s.from).max(1) as f64;
     let share = at.mono.0.saturating_sub(s.mono.0) as f64 / span;
     s.tick + ((s.ticks.saturating_sub(1)) as f64 * share.clamp(0.0, 1.0)) as u64
@@ -165,8 +165,8 @@ fn spells(
     still
 }
 
-fn spell(f: &GroupFinding, first: u64) -> Spell {
-    Spell {
+fn spell(f: &GroupFinding, first: u64) -> FindingSpan {
+    FindingSpan {
         rule: f.note.rule.clone(),
         subject: f.note.subject.clone(),
         weight: weight(&f.note.severity),
@@ -183,7 +183,7 @@ fn weight(severity: &str) -> Weight {
     }
 }
 
-fn post(base: &Base, r: &RemarkAt, tick: u64) -> Option<Post> {
+fn post(base: &Base, r: &RemarkAt, tick: u64) -> Option<Marker> {
     let (sign, text) = match &r.remark {
         Remark::Mark { text } => (Sign::Mark, text.clone()),
         Remark::Gap { ticks } => (Sign::Hole, format!("{ticks} ticks are missing")),
@@ -198,5 +198,5 @@ fn post(base: &Base, r: &RemarkAt, tick: u64) -> Option<Post> {
         }
         Remark::Unknown => return None,
     };
-    Some(Post { tick, at: place(base, r.at), sign, text })
+    Some(Marker { tick, at: place(base, r.at), sign, text })
 }

@@ -5,7 +5,7 @@
 //! beginning would have found there. Nothing of it is stored in the recording, so that an old
 //! recording gains every new rule; it holds by construction instead:
 //!
-//! - The memory is in two places: the fold ([`Checkpoint`]: trackers and engine), and the
+//! - The memory is in two places: the fold ([`analysis::Checkpoint`]: trackers and engine), and the
 //!   history that rules look back at, by [`REACH`] and [`REACH_SAMPLES`] at most (`Window`
 //!   enforces the latter, and the budget of the history is the same everywhere).
 //! - A pass through the recording leaves checkpoints behind ([`Judge::advance`]), fewer the
@@ -23,7 +23,7 @@
 use std::sync::Arc;
 
 use super::tape::{Played, Tape};
-use crate::analysis::{Analysis, Checkpoint};
+use crate::analysis::{self, Analysis};
 use crate::diagnose::Engine;
 use crate::metrics::MIN_SPAN;
 use crate::metrics::history::{DEFAULT_BUDGET, REACH, REACH_SAMPLES};
@@ -40,20 +40,20 @@ const MAX_BYTES: usize = 128 << 20;
 const SLACK: usize = 8;
 
 /// What a pass has left behind at a tick.
-struct Stone {
+struct Checkpoint {
     /// The tick that comes next.
     tick: u64,
     /// Whoever judges from here on must have seen the ticks from this one on.
     reach: u64,
-    state: Checkpoint,
+    state: analysis::Checkpoint,
 }
 
 /// Where a seek begins.
 struct Plan<'j> {
     /// First tick to read, with the state there; `None`: the start of a run.
-    from: (u64, Option<&'j Checkpoint>),
+    from: (u64, Option<&'j analysis::Checkpoint>),
     /// First tick to judge, with the state there.
-    judge: (u64, Option<&'j Checkpoint>),
+    judge: (u64, Option<&'j analysis::Checkpoint>),
 }
 
 /// Goes through a recording and to any place of it.
@@ -64,7 +64,7 @@ pub struct Judge {
     /// The pass: what it knows, and how far it is.
     pass: Option<Session>,
     at: u64,
-    stones: Vec<Stone>,
+    checkpoints: Vec<Checkpoint>,
     stride: u64,
 }
 
@@ -78,7 +78,7 @@ impl Judge {
             budget: DEFAULT_BUDGET,
             pass: None,
             at: 0,
-            stones: Vec::new(),
+            checkpoints: Vec::new(),
             stride: STRIDE,
         }
     }
@@ -133,12 +133,14 @@ impl Judge {
         }
         let state = pass.run().checkpoint();
         let reach = self.reach(tick);
-        self.stones.push(Stone { tick, reach, state });
-        let bytes: usize = self.stones.iter().map(|s| s.state.bytes()).sum();
-        if self.stones.len() > MAX_CHECKPOINTS || (bytes > MAX_BYTES && self.stones.len() > 4) {
+        self.checkpoints.push(Checkpoint { tick, reach, state });
+        let bytes: usize = self.checkpoints.iter().map(|s| s.state.bytes()).sum();
+        if self.checkpoints.len() > MAX_CHECKPOINTS
+            || (bytes > MAX_BYTES && self.checkpoints.len() > 4)
+        {
             self.stride *= 2;
             let stride = self.stride;
-            self.stones.retain(|s| s.tick.is_multiple_of(stride));
+            self.checkpoints.retain(|s| s.tick.is_multiple_of(stride));
         }
     }
 
@@ -162,8 +164,8 @@ impl Judge {
 
     fn plan(&self, tick: u64) -> Plan<'_> {
         let start = self.tape.start(tick);
-        let last = |to: u64| self.stones.iter().rfind(|s| s.tick <= to && s.tick > start);
-        let known = |s: Option<&'_ Stone>| s.map(|s| s.tick);
+        let last = |to: u64| self.checkpoints.iter().rfind(|s| s.tick <= to && s.tick > start);
+        let known = |s: Option<&'_ Checkpoint>| s.map(|s| s.tick);
         let Some(judge) = last(tick) else {
             return Plan { from: (start, None), judge: (start, None) };
         };

@@ -152,7 +152,7 @@ impl Timeline {
 
     /// The nearest finding that began before or after a tick, as the recorder saw it.
     #[must_use]
-    pub fn spell(&self, here: Seq, back: bool) -> Option<&Spell> {
+    pub fn spell(&self, here: Seq, back: bool) -> Option<&FindingSpan> {
         self.outline()?.spell(here.0, back)
     }
 }
@@ -254,7 +254,7 @@ impl Timeline {
 
 /// A run of ticks without a break between them that matters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stretch {
+pub struct TickRun {
     /// Number of its first tick.
     pub tick: u64,
     /// Ticks.
@@ -311,7 +311,7 @@ pub enum Weight {
 
 /// A finding, as the recorder saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spell {
+pub struct FindingSpan {
     /// The rule.
     pub rule: String,
     /// What it is about.
@@ -337,7 +337,7 @@ pub enum Sign {
 
 /// Something on the line that is no tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Post {
+pub struct Marker {
     /// The tick at or behind it.
     pub tick: u64,
     /// Its place, ns.
@@ -354,17 +354,17 @@ pub struct Outline {
     /// Number of ticks.
     pub ticks: u64,
     /// Runs of ticks, in order.
-    pub stretches: Vec<Stretch>,
+    pub stretches: Vec<TickRun>,
     /// Findings, by first tick.
-    pub spells: Vec<Spell>,
+    pub spells: Vec<FindingSpan>,
     /// Marks, holes, notes, by place.
-    pub posts: Vec<Post>,
+    pub posts: Vec<Marker>,
 }
 
 impl Outline {
     /// The stretch of a tick.
     #[must_use]
-    pub fn stretch(&self, tick: u64) -> Option<&Stretch> {
+    pub fn stretch(&self, tick: u64) -> Option<&TickRun> {
         let i = self.stretches.partition_point(|s| s.tick <= tick).checked_sub(1)?;
         self.stretches.get(i)
     }
@@ -386,7 +386,7 @@ impl Outline {
     }
     /// The nearest finding that began before or after a tick.
     #[must_use]
-    pub fn spell(&self, here: u64, back: bool) -> Option<&Spell> {
+    pub fn spell(&self, here: u64, back: bool) -> Option<&FindingSpan> {
         if back {
             self.spells.iter().rfind(|s| s.first < here)
         } else {
@@ -395,7 +395,7 @@ impl Outline {
     }
     /// The nearest mark before or after a tick.
     #[must_use]
-    pub fn mark(&self, here: u64, back: bool) -> Option<&Post> {
+    pub fn mark(&self, here: u64, back: bool) -> Option<&Marker> {
         let mut marks = self.posts.iter().filter(|p| p.sign == Sign::Mark);
         if back { marks.rfind(|p| p.tick < here) } else { marks.find(|p| p.tick > here) }
     }
@@ -430,7 +430,7 @@ mod tests {
         let mut tape = Timeline::of_tape(10, Judged::Whole);
         tape.set_outline(Arc::new(Outline {
             ticks: 12,
-            posts: vec![Post { tick: 11, at: 0, sign: Sign::Mark, text: "told".into() }],
+            posts: vec![Marker { tick: 11, at: 0, sign: Sign::Mark, text: "told".into() }],
             ..Outline::default()
         }));
         assert_eq!(tape.mark(Seq(3), false, |_| false), Some((11, "told")), "memory or not");
