@@ -3,7 +3,7 @@
 //! Console, `check`, replay and reports push ticks in and look at moments; none of them
 //! computes anything of its own. Pure: time comes from the ticks.
 
-mod note;
+mod summary;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Checkpoint {
 
 /// One moment with everything that is known about it.
 #[derive(Clone, Copy)]
-pub struct MomentView<'a> {
+pub struct TickView<'a> {
     /// The raw sample.
     pub tick: &'a Tick,
     /// The figures.
@@ -175,20 +175,20 @@ impl Analysis {
     }
     /// The newest moment.
     #[must_use]
-    pub fn latest(&self) -> Option<MomentView<'_>> {
+    pub fn latest(&self) -> Option<TickView<'_>> {
         self.at(self.history.last()?.tick.seq)
     }
     /// The oldest moment that was judged.
     #[must_use]
-    pub fn oldest(&self) -> Option<MomentView<'_>> {
+    pub fn oldest(&self) -> Option<TickView<'_>> {
         self.at(self.findings.front()?.0)
     }
     /// The moment with this number, if it is still in memory and was judged.
     #[must_use]
-    pub fn at(&self, seq: Seq) -> Option<MomentView<'_>> {
+    pub fn at(&self, seq: Seq) -> Option<TickView<'_>> {
         let m = self.history.get(seq)?;
         let i = self.findings.binary_search_by_key(&seq, |f| f.0).ok()?;
-        Some(MomentView { tick: &m.tick, derived: &m.derived, findings: &self.findings[i].1 })
+        Some(TickView { tick: &m.tick, derived: &m.derived, findings: &self.findings[i].1 })
     }
     /// The window of rules and panes at `seq`.
     #[must_use]

@@ -33,7 +33,7 @@
 //! | [`commands`] | a file per command: its arguments, and source, analysis and outlet wired up | judge |
 //! | [`help`] | what `stallscope help TOPIC` prints | anything else |
 //! | [`amount`] | lengths of time and sizes as people type them | anything else |
-//! | [`moment`] | times as people type them | ask what time it is |
+//! | [`time_spec`] | times as people type them | ask what time it is |
 //! | [`text`] | untrusted text made safe to show | anything else |
 //! | [`rights`] | which thread keeps which capability | anything else |
 //! | [`signals`] | those that kill, and those that must not | anything else |
@@ -60,7 +60,6 @@ pub mod diagnose;
 pub mod exit;
 pub mod help;
 pub mod metrics;
-pub mod moment;
 pub mod parse;
 pub mod paste;
 pub mod playback;
@@ -72,5 +71,6 @@ pub mod session;
 pub mod signals;
 pub mod source;
 pub mod text;
+pub mod time_spec;
 pub mod ui;
 pub mod view;

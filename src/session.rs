@@ -1,4 +1,4 @@
-//! A session: the one place where a tick is taken in. It is folded, noted for what records it,
+//! A session: the one place where a tick is taken in. It is folded, given to what records it,
 //! and the collectors are told which rows deserve detail from now on.
 //!
 //! Console, `check`, `record`, replay and `explain` differ in where their ticks come from and in
@@ -9,39 +9,39 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::analysis::Analysis;
-use crate::recording::{Note, Recorder};
+use crate::recording::{Recorder, TickSummary};
 use crate::sample::Interest;
 use crate::sample::subject::SockId;
 use crate::sample::tick::Tick;
 
-/// Who takes down ticks, with what a timeline shows of each.
-pub trait Notes {
-    /// Takes one down. Whoever does not need the note does not ask for it: it costs something.
-    fn take_down(&mut self, tick: &Arc<Tick>, note: impl FnOnce() -> Note);
+/// Takes every tick, with what a timeline shows of it.
+pub trait TickSink {
+    /// Takes one. Ask for the summary only if it is needed: it costs something.
+    fn keep(&mut self, tick: &Arc<Tick>, summary: impl FnOnce() -> TickSummary);
 }
 
-/// Nobody does.
-impl Notes for () {
-    fn take_down(&mut self, _: &Arc<Tick>, _: impl FnOnce() -> Note) {}
+/// Takes nothing.
+impl TickSink for () {
+    fn keep(&mut self, _: &Arc<Tick>, _: impl FnOnce() -> TickSummary) {}
 }
 
-/// The note of the newest tick.
-impl Notes for Note {
-    fn take_down(&mut self, _: &Arc<Tick>, note: impl FnOnce() -> Note) {
-        *self = note();
+/// The summary of the newest tick.
+impl TickSink for TickSummary {
+    fn keep(&mut self, _: &Arc<Tick>, summary: impl FnOnce() -> TickSummary) {
+        *self = summary();
     }
 }
 
-impl Notes for Recorder {
-    fn take_down(&mut self, tick: &Arc<Tick>, note: impl FnOnce() -> Note) {
-        self.push(tick, note());
+impl TickSink for Recorder {
+    fn keep(&mut self, tick: &Arc<Tick>, summary: impl FnOnce() -> TickSummary) {
+        self.push(tick, summary());
     }
 }
 
-impl<N: Notes> Notes for Option<N> {
-    fn take_down(&mut self, tick: &Arc<Tick>, note: impl FnOnce() -> Note) {
+impl<N: TickSink> TickSink for Option<N> {
+    fn keep(&mut self, tick: &Arc<Tick>, summary: impl FnOnce() -> TickSummary) {
         if let Some(n) = self {
-            n.take_down(tick, note);
+            n.keep(tick, summary);
         }
     }
 }
@@ -50,8 +50,8 @@ impl<N: Notes> Notes for Option<N> {
 #[derive(Debug)]
 pub struct Session<N = ()> {
     run: Analysis,
-    /// Who takes down its ticks.
-    pub notes: N,
+    /// Where its ticks go.
+    pub sink: N,
     /// The collectors, where there are any.
     collectors: Option<watch::Sender<Arc<Interest>>>,
     /// What is on the screen.
@@ -62,15 +62,15 @@ impl Session {
     /// A run to which nobody listens.
     #[must_use]
     pub fn new(run: Analysis) -> Self {
-        Self { run, notes: (), collectors: None, screen: Interest::default() }
+        Self { run, sink: (), collectors: None, screen: Interest::default() }
     }
 }
 
-impl<N: Notes> Session<N> {
-    /// With somebody who takes down its ticks.
+impl<N: TickSink> Session<N> {
+    /// With a sink for its ticks.
     #[must_use]
-    pub fn noted_by<M>(self, notes: M) -> Session<M> {
-        Session { run: self.run, notes, collectors: self.collectors, screen: self.screen }
+    pub fn with_sink<M>(self, sink: M) -> Session<M> {
+        Session { run: self.run, sink, collectors: self.collectors, screen: self.screen }
     }
 
     /// With collectors that read detail where it is wanted.
@@ -83,7 +83,7 @@ impl<N: Notes> Session<N> {
     pub fn push(&mut self, tick: Arc<Tick>) {
         self.run.push(tick.clone());
         let run = &self.run;
-        self.notes.take_down(&tick, || run.latest().map(|m| m.note()).unwrap_or_default());
+        self.sink.keep(&tick, || run.latest().map(|m| m.summary()).unwrap_or_default());
         self.publish();
     }
 
@@ -128,9 +128,9 @@ impl<N: Notes> Session<N> {
         &self.run
     }
 
-    /// The same, and who takes it down.
+    /// The same, and where it goes.
     pub fn parts(&mut self) -> (&Analysis, &mut N) {
-        (&self.run, &mut self.notes)
+        (&self.run, &mut self.sink)
     }
 
     /// The run alone, when nobody listens any more.
@@ -153,18 +153,18 @@ mod tests {
     /// Counts what it is told.
     struct Counter(usize);
 
-    impl Notes for Counter {
-        fn take_down(&mut self, _: &Arc<Tick>, _: impl FnOnce() -> Note) {
+    impl TickSink for Counter {
+        fn keep(&mut self, _: &Arc<Tick>, _: impl FnOnce() -> TickSummary) {
             self.0 += 1;
         }
     }
 
     #[test]
     fn a_tick_is_folded_and_taken_down() {
-        let mut session = Session::new(run()).noted_by(Some(Counter(0)));
+        let mut session = Session::new(run()).with_sink(Some(Counter(0)));
         session.push(Arc::new(Tick::default()));
         assert!(session.run().latest().is_some());
-        assert_eq!(session.notes.map(|n| n.0), Some(1));
+        assert_eq!(session.sink.map(|n| n.0), Some(1));
     }
 
     #[test]

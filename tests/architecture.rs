@@ -48,19 +48,19 @@ const LAYERS: &[(&str, &str)] = &[
     ("sample", "collectors"),
     ("clock", "sample::time"),
     ("signals", "sample::time clock"),
-    ("moment", "sample::time"),
+    ("time_spec", "sample::time"),
     ("parse", "sample"),
     ("metrics", "sample"),
     ("diagnose", "sample metrics text"),
     ("recording", "amount sample text clock rights"),
     // What a timeline shows of a moment is the recording's type.
-    ("analysis", "sample metrics diagnose recording::Note recording::FindingNote"),
+    ("analysis", "sample metrics diagnose recording::TickSummary recording::ActiveFinding"),
     ("paste", "sample parse text"),
     // Whoever takes in ticks does it by this, wherever they come from.
     ("session", "sample metrics analysis recording"),
     ("playback", "sample metrics diagnose analysis recording rights session"),
     // The timeline says what there is beyond memory; it reads nothing.
-    ("view", "sample metrics diagnose analysis playback::timeline moment text"),
+    ("view", "sample metrics diagnose analysis playback::timeline time_spec text"),
     // `paste::understood` is what it says of a paste.
     ("report", "sample metrics diagnose analysis paste::understood rights text"),
     ("collect", "sample collectors parse clock rights"),
@@ -76,7 +76,7 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "commands",
         "amount sample metrics diagnose analysis view report collect source recording playback session \
-         paste ui help exit clock moment rights signals text",
+         paste ui help exit clock time_spec rights signals text",
     ),
     ("main", "commands exit text allocator"),
     ("lib", ""),
@@ -94,7 +94,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 
 /// Pure layers: a function of ticks, nothing else. Not even the names of clock types.
 const PURE: &[&str] =
-    &["text", "sample", "moment", "parse", "metrics", "diagnose", "analysis", "view"];
+    &["text", "sample", "time_spec", "parse", "metrics", "diagnose", "analysis", "view"];
 
 const IO_WORDS: &[&str] = &[
     "std::fs",

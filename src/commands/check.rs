@@ -81,9 +81,9 @@ impl Check {
         let runtime = runtime()?;
         let Feed { host, events, interest } = self.live.feed(Duty::Figures)?;
         let run = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
-        let mut session = Session::new(run).noted_by(recorder).read_by(interest);
+        let mut session = Session::new(run).with_sink(recorder).read_by(interest);
         let observed = runtime.block_on(self.watch(events, &mut session));
-        let recorded = session.notes.take().map(close_and_tell).transpose();
+        let recorded = session.sink.take().map(close_and_tell).transpose();
         let exit = self.tell(&CheckReport::new(session.run(), "live", observed?))?;
         recorded?;
         Ok(exit)
@@ -98,7 +98,7 @@ impl Check {
         let (duration, interval) = (self.duration, self.live.interval);
         let mut seen = Observed { interval, ..Observed::default() };
         let mut first = None;
-        let mut signals = Signals::watch(session.notes.is_some())?;
+        let mut signals = Signals::watch(session.sink.is_some())?;
         // Ticks end the run; the timer only catches a source that stops delivering.
         let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
         tokio::pin!(patience);
@@ -108,7 +108,7 @@ impl Check {
                 asked = signals.next() => match asked {
                     Asked::End => return if_any(seen, "stopped before the first reading"),
                     Asked::Mark => {
-                        if let Some(r) = &mut session.notes {
+                        if let Some(r) = &mut session.sink {
                             r.mark("SIGUSR1");
                         }
                         continue;

@@ -13,13 +13,13 @@ use crate::analysis::Analysis;
 use crate::diagnose::Engine;
 use crate::exit::{Exit, Stop};
 use crate::metrics::history::DEFAULT_BUDGET;
-use crate::moment::Moment;
 use crate::recording::tools::export::{self, ExportError, Exported, Output};
-use crate::recording::{Note, Reader};
+use crate::recording::{Reader, TickSummary};
 use crate::sample::tick::{HostInfo, Tick};
 use crate::sample::time::WallNs;
 use crate::session::Session;
 use crate::text::sanitize;
+use crate::time_spec::TimeSpec;
 use crate::view;
 
 /// Copy part of a recording into a new one, to share it.
@@ -33,11 +33,11 @@ pub(super) struct Export {
     file: PathBuf,
     /// First moment: 14:03:20, '2026-05-01 14:03', +5m from the start or -5m from the end. By
     /// default the start.
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
-    from: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
+    from: Option<TimeSpec>,
     /// Last moment, likewise. By default the end.
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
-    to: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
+    to: Option<TimeSpec>,
     /// New file to write, readable only by you.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
@@ -93,7 +93,7 @@ enum OutOfSpan {
 impl Export {
     /// What `--from` and `--to` mean.
     fn span(&self, range: (WallNs, WallNs), tz: &TimeZone) -> Result<(WallNs, WallNs), OutOfSpan> {
-        let resolve = |m: Moment| m.resolve(anchor(m, range), range, tz);
+        let resolve = |m: TimeSpec| m.resolve(anchor(m, range), range, tz);
         // Up to 14:03:20 includes all of that second.
         let to = self.to.map(|m| resolve(m).max(WallNs(m.end(resolve(m)).0 - 1)));
         match (self.from.map(resolve), to) {
@@ -138,16 +138,16 @@ fn dated(w: WallNs, tz: &TimeZone) -> String {
 
 /// Judges what is rewritten, so that its timeline shows findings.
 #[derive(Default)]
-struct Judgement(Option<Session<Note>>);
+struct Judgement(Option<Session<TickSummary>>);
 
 impl Judgement {
-    fn note(&mut self, host: Option<&HostInfo>, tick: &Tick) -> Note {
+    fn note(&mut self, host: Option<&HostInfo>, tick: &Tick) -> TickSummary {
         if let Some(h) = host {
             let run = Analysis::new(h.clone(), Engine::default(), DEFAULT_BUDGET);
-            self.0 = Some(Session::new(run).noted_by(Note::default()));
+            self.0 = Some(Session::new(run).with_sink(TickSummary::default()));
         }
-        let Some(session) = &mut self.0 else { return Note::default() };
+        let Some(session) = &mut self.0 else { return TickSummary::default() };
         session.push(Arc::new(tick.clone()));
-        std::mem::take(&mut session.notes)
+        std::mem::take(&mut session.sink)
     }
 }

@@ -144,7 +144,7 @@ impl Record {
         let mut ended = recorder.watch();
         let mut progress = Progress::new(recorder.target().name());
         let run = Analysis::lean(host, Engine::default(), BUDGET);
-        let mut session = Session::new(run).noted_by(recorder).read_by(interest);
+        let mut session = Session::new(run).with_sink(recorder).read_by(interest);
         let mut start = None;
         let first = tokio::time::sleep(interval * 3 + Duration::from_secs(10));
         tokio::pin!(first);
@@ -154,7 +154,7 @@ impl Record {
                 asked = signals.next() => match asked {
                     Asked::End => break,
                     Asked::Mark => {
-                        session.notes.mark("SIGUSR1");
+                        session.sink.mark("SIGUSR1");
                         continue;
                     }
                 },
@@ -163,7 +163,7 @@ impl Record {
             };
             let Some(Event::Tick(tick)) = event else {
                 let seen = start.is_some();
-                close(session.notes)?;
+                close(session.sink)?;
                 return Err(Stop::cannot(if seen {
                     "the sampler stopped; the recording is closed"
                 } else {
@@ -172,12 +172,12 @@ impl Record {
             };
             let begun = *start.get_or_insert(tick.mono);
             session.push(tick.clone());
-            progress.tick(&tick, session.run(), &session.notes.status());
+            progress.tick(&tick, session.run(), &session.sink.status());
             if self.duration.is_some_and(|d| tick.mono.since(begun) + interval / 2 >= d) {
                 break;
             }
         }
-        finish(session.notes, &progress)
+        finish(session.sink, &progress)
     }
 }
 

@@ -11,8 +11,8 @@ use super::shared::limits;
 use super::shared::recording::{anchor, named, open_begun, range, wrong};
 use super::shared::screen::{Screen, leave};
 use crate::exit::{Exit, Stop};
-use crate::moment::Moment;
 use crate::playback::player::{Origin, Player};
+use crate::time_spec::TimeSpec;
 use crate::ui;
 
 /// Open a recording in the console.
@@ -30,8 +30,8 @@ pub(super) struct Replay {
     file: PathBuf,
     /// Start paused at this time: 14:03:20, '2026-05-01 14:03', +5m from the start or -5m from the
     /// end.
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
-    at: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
+    at: Option<TimeSpec>,
     /// Playback speed, 0.25 to 64.
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
     speed: f64,

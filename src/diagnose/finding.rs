@@ -231,7 +231,7 @@ pub struct Findings {
     /// Active findings that one of those explains, worst first.
     pub folded: Vec<std::sync::Arc<Finding>>,
     /// Findings of annotation rules.
-    pub notes: Vec<std::sync::Arc<Finding>>,
+    pub annotations: Vec<std::sync::Arc<Finding>>,
     /// Cleared in the last hour, most recent first.
     pub cleared: Vec<std::sync::Arc<Finding>>,
     /// Rules that could not judge anything, and why.

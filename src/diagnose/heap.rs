@@ -31,10 +31,10 @@ impl Heap for Finding {
 
 impl Heap for Findings {
     fn heap(&self, before: Option<&Self>) -> usize {
-        let Self { active, folded, notes, cleared, not_judged } = self;
+        let Self { active, folded, annotations, cleared, not_judged } = self;
         active.heap(before.map(|b| &b.active))
             + folded.heap(before.map(|b| &b.folded))
-            + notes.heap(before.map(|b| &b.notes))
+            + annotations.heap(before.map(|b| &b.annotations))
             + over(cleared, before.map_or(&[], |b| &b.cleared))
             + not_judged.heap(None)
     }

@@ -77,13 +77,13 @@ impl Scope {
 pub(super) struct Sorted {
     pub(super) causes: Vec<Arc<Finding>>,
     pub(super) folded: Vec<Arc<Finding>>,
-    pub(super) notes: Vec<Arc<Finding>>,
+    pub(super) annotations: Vec<Arc<Finding>>,
 }
 
 /// Sorts findings, given worst first. A cause takes the place of its worst consequence.
 pub(super) fn sort(rules: &[&'static Rule], w: &Window<'_>, all: Vec<Arc<Finding>>) -> Sorted {
     let rule = |f: &Finding| rules.iter().find(|r| r.id() == f.rule);
-    let (notes, all): (Vec<_>, Vec<_>) =
+    let (annotations, all): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|f| rule(f).is_some_and(|r| r.kind == Kind::Annotation));
     // Of each finding.
     let links: Vec<&[Explains]> =
@@ -110,7 +110,7 @@ pub(super) fn sort(rules: &[&'static Rule], w: &Window<'_>, all: Vec<Arc<Finding
         }
         i
     };
-    let mut out = Sorted { notes, ..Sorted::default() };
+    let mut out = Sorted { annotations, ..Sorted::default() };
     let mut placed = vec![false; all.len()];
     for (i, f) in all.iter().enumerate() {
         let r = root(i);

@@ -16,7 +16,7 @@ use crate::sample::{CollectorId, Samples, Shared};
 
 /// A tick with what follows from it.
 #[derive(Clone, Debug)]
-pub struct Moment {
+pub struct Snapshot {
     /// The raw sample.
     pub tick: Arc<Tick>,
     /// The figures.
@@ -28,7 +28,7 @@ pub struct Moment {
 /// Moments, oldest first.
 #[derive(Debug)]
 pub struct History {
-    moments: VecDeque<Moment>,
+    snapshots: VecDeque<Snapshot>,
     bytes: usize,
     budget: usize,
     /// Of past ticks only what rules look at.
@@ -46,7 +46,7 @@ pub const REACH_SAMPLES: usize = 300;
 pub const REACH: Duration = Duration::from_secs(700);
 /// Figures of a namespace's devices stand for so long.
 const NETDEV_AGE: Duration = Duration::from_secs(15);
-/// The youngest moments are always whole: what the screen shows, and what it compares with.
+/// The youngest snapshots are always whole: what the screen shows, and what it compares with.
 const WHOLE: usize = 3;
 
 impl Default for History {
@@ -59,7 +59,7 @@ impl History {
     /// An empty history that holds about `budget` bytes.
     #[must_use]
     pub fn new(budget: usize) -> Self {
-        Self { moments: VecDeque::new(), bytes: 0, budget, lean: false }
+        Self { snapshots: VecDeque::new(), bytes: 0, budget, lean: false }
     }
 
     /// One that nobody looks back in but rules: past ticks are without what is large in them.
@@ -72,36 +72,36 @@ impl History {
     /// used by something else.
     pub fn push(&mut self, tick: Arc<Tick>, derived: Arc<Derived>, taken: usize) {
         if self.lean
-            && let Some(past) = self.moments.back_mut()
+            && let Some(past) = self.snapshots.back_mut()
         {
             past.forget();
-            self.charge(self.moments.len() - 1);
+            self.charge(self.snapshots.len() - 1);
         }
-        self.moments.push_back(Moment { tick, derived, bytes: 0 });
-        self.charge(self.moments.len() - 1);
+        self.snapshots.push_back(Snapshot { tick, derived, bytes: 0 });
+        self.charge(self.snapshots.len() - 1);
         self.fit(self.budget.saturating_sub(taken));
     }
 
     fn fit(&mut self, budget: usize) {
         // Kernel histograms go first: their figures stay, and nothing else looks back at them.
-        self.thin(budget, Moment::drop_raw);
-        while self.bytes > budget && self.moments.len() > MIN_MOMENTS {
-            if let Some(old) = self.moments.pop_front() {
+        self.thin(budget, Snapshot::drop_raw);
+        while self.bytes > budget && self.snapshots.len() > MIN_MOMENTS {
+            if let Some(old) = self.snapshots.pop_front() {
                 self.bytes -= old.bytes;
                 // What the two shared is the next one's now.
                 self.charge(0);
             }
         }
-        self.thin(budget, Moment::drop_sockets);
+        self.thin(budget, Snapshot::drop_sockets);
     }
 
-    /// Takes something out of the oldest moments until the rest fits.
-    fn thin(&mut self, budget: usize, out: fn(&mut Moment) -> bool) {
-        for i in 0..self.moments.len().saturating_sub(WHOLE) {
+    /// Takes something out of the oldest snapshots until the rest fits.
+    fn thin(&mut self, budget: usize, out: fn(&mut Snapshot) -> bool) {
+        for i in 0..self.snapshots.len().saturating_sub(WHOLE) {
             if self.bytes <= budget {
                 return;
             }
-            if self.moments.get_mut(i).is_some_and(out) {
+            if self.snapshots.get_mut(i).is_some_and(out) {
                 self.charge(i);
                 self.charge(i + 1);
             }
@@ -110,23 +110,23 @@ impl History {
 
     /// Counts moment `i` anew, after it or the one before it has changed.
     fn charge(&mut self, i: usize) {
-        let before = i.checked_sub(1).and_then(|b| self.moments.get(b));
-        let Some(bytes) = self.moments.get(i).map(|m| m.measure(before)) else { return };
-        if let Some(m) = self.moments.get_mut(i) {
+        let before = i.checked_sub(1).and_then(|b| self.snapshots.get(b));
+        let Some(bytes) = self.snapshots.get(i).map(|m| m.measure(before)) else { return };
+        if let Some(m) = self.snapshots.get_mut(i) {
             self.bytes = self.bytes - m.bytes + bytes;
             m.bytes = bytes;
         }
     }
 
-    /// Number of moments.
+    /// Number of snapshots.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.moments.len()
+        self.snapshots.len()
     }
     /// None yet?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.moments.is_empty()
+        self.snapshots.is_empty()
     }
     /// Bytes held.
     #[must_use]
@@ -135,42 +135,42 @@ impl History {
     }
     /// The newest.
     #[must_use]
-    pub fn last(&self) -> Option<&Moment> {
-        self.moments.back()
+    pub fn last(&self) -> Option<&Snapshot> {
+        self.snapshots.back()
     }
     /// The oldest.
     #[must_use]
-    pub fn first(&self) -> Option<&Moment> {
-        self.moments.front()
+    pub fn first(&self) -> Option<&Snapshot> {
+        self.snapshots.front()
     }
     /// The moment with this number, if it is still here.
     #[must_use]
-    pub fn get(&self, seq: Seq) -> Option<&Moment> {
+    pub fn get(&self, seq: Seq) -> Option<&Snapshot> {
         // Numbers grow, but not by one where a recording lost ticks.
-        let i = self.moments.binary_search_by_key(&seq, |m| m.tick.seq).ok()?;
-        self.moments.get(i)
+        let i = self.snapshots.binary_search_by_key(&seq, |m| m.tick.seq).ok()?;
+        self.snapshots.get(i)
     }
     /// The first moment behind `seq`.
     #[must_use]
-    pub fn after(&self, seq: Seq) -> Option<&Moment> {
-        self.moments.get(self.moments.partition_point(|m| m.tick.seq <= seq))
+    pub fn after(&self, seq: Seq) -> Option<&Snapshot> {
+        self.snapshots.get(self.snapshots.partition_point(|m| m.tick.seq <= seq))
     }
     /// The last moment before `seq`.
     #[must_use]
-    pub fn before(&self, seq: Seq) -> Option<&Moment> {
-        self.moments.get(self.moments.partition_point(|m| m.tick.seq < seq).checked_sub(1)?)
+    pub fn before(&self, seq: Seq) -> Option<&Snapshot> {
+        self.snapshots.get(self.snapshots.partition_point(|m| m.tick.seq < seq).checked_sub(1)?)
     }
     /// Moments up to and including `seq`, newest first.
-    pub fn back_from(&self, seq: Seq) -> impl Iterator<Item = &Moment> {
-        self.moments.iter().rev().skip_while(move |m| m.tick.seq > seq)
+    pub fn back_from(&self, seq: Seq) -> impl Iterator<Item = &Snapshot> {
+        self.snapshots.iter().rev().skip_while(move |m| m.tick.seq > seq)
     }
     /// All, oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Moment> {
-        self.moments.iter()
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Snapshot> {
+        self.snapshots.iter()
     }
 }
 
-impl Moment {
+impl Snapshot {
     /// Bytes beside what it shares with the moment before.
     fn measure(&self, before: Option<&Self>) -> usize {
         let figures = self.derived.heap(before.map(|b| &b.derived));
@@ -242,7 +242,7 @@ pub struct Window<'a> {
     pub tick: &'a Tick,
     /// Its figures.
     pub derived: &'a Derived,
-    /// It and the moments before.
+    /// It and the snapshots before.
     pub history: &'a History,
     /// What does not change.
     pub host: &'a crate::sample::tick::HostInfo,
@@ -397,7 +397,7 @@ mod tests {
         }
         assert_eq!(h.len(), MIN_MOMENTS, "rules still look back this far");
         assert!(h.bytes() <= DEFAULT_BUDGET, "{}", h.bytes());
-        let whole = |m: &&Moment| m.tick.samples.sockets.is_some();
+        let whole = |m: &&Snapshot| m.tick.samples.sockets.is_some();
         assert!(h.iter().rev().take(WHOLE).all(|m| whole(&m)));
         let bytes: usize = h.iter().map(|m| m.bytes).sum();
         assert_eq!(bytes, h.bytes());
@@ -415,7 +415,7 @@ mod tests {
             h.push(tick, derived, 0);
         }
         assert_eq!(h.len(), 60);
-        let whole = |m: &&Moment| m.tick.samples.sockets.is_some();
+        let whole = |m: &&Snapshot| m.tick.samples.sockets.is_some();
         assert_eq!(h.iter().filter(whole).map(|m| m.tick.seq).collect::<Vec<_>>(), [Seq(59)]);
         assert_eq!(h.iter().map(|m| m.bytes).sum::<usize>(), h.bytes());
         assert!(h.bytes() < 2 << 20, "{}", h.bytes());

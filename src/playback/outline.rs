@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::timeline::{FindingSpan, Marker, Outline, Sign, TickRun, Weight};
-use crate::recording::file::index::{GroupFinding, GroupIndex, RemarkAt};
-use crate::recording::{Gathered, Reader, Remark, Stamp};
+use crate::recording::file::index::{EventAt, GroupFinding, GroupIndex};
+use crate::recording::{Event, Gathered, Reader, Stamp};
 use crate::sample::time::Seq;
 
 /// The start of a run on the line.
@@ -52,7 +52,7 @@ pub fn outline(reader: &mut Reader) -> Outline {
             continue;
         };
         open = spells(&mut out, &index, first, &open, &mut room.spells);
-        for r in index.remarks.iter().filter(|r| room.posts.has_room(r.bytes())) {
+        for r in index.events.iter().filter(|r| room.posts.has_room(r.bytes())) {
             out.posts.extend(post(base, r, numbered(&index, first, r.at.seq)));
         }
     }
@@ -74,28 +74,28 @@ struct Room {
 impl Room {
     /// What there was no room for, at the end of the line.
     fn left_out(&self, out: &Outline) -> Option<Marker> {
-        let (findings, remarks) = (self.spells.left_out, self.posts.left_out);
-        let text = match (findings, remarks) {
+        let (findings, events) = (self.spells.left_out, self.posts.left_out);
+        let text = match (findings, events) {
             (0, 0) => return None,
             (_, 0) => format!("{findings} more findings are not on the timeline"),
-            (0, _) => format!("{remarks} more events are not on the timeline"),
-            _ => format!(
-                "{findings} more findings and {remarks} more events are not on the timeline"
-            ),
+            (0, _) => format!("{events} more events are not on the timeline"),
+            _ => {
+                format!("{findings} more findings and {events} more events are not on the timeline")
+            }
         };
         let at = out.stretches.last().map_or(0, |s| s.to);
         Some(Marker { tick: out.ticks.saturating_sub(1), at, sign: Sign::Note, text })
     }
 }
 
-/// Remarks that are in no index, and damage.
+/// Events that are in no index, and damage.
 fn rest(out: &mut Outline, reader: &Reader, last: Option<&Base>) {
     let find = |out: &Outline, at: Stamp| {
         let same = |s: &&TickRun| s.mono <= at.mono && at.wall.0.abs_diff(s.wall.0) < DAY;
         let i = out.stretches.iter().rposition(|s| same(&s));
         i.and_then(|i| out.stretches.get(i).copied())
     };
-    for r in reader.loose_remarks() {
+    for r in reader.loose_events() {
         let s = find(out, r.at);
         let base = s.map(|s| Base { segment: s.segment, mono: s.mono.0, place: s.from });
         let tick = s.map_or(0, |s| nearest(&s, r.at));
@@ -183,20 +183,18 @@ fn weight(severity: &str) -> Weight {
     }
 }
 
-fn post(base: &Base, r: &RemarkAt, tick: u64) -> Option<Marker> {
-    let (sign, text) = match &r.remark {
-        Remark::Mark { text } => (Sign::Mark, text.clone()),
-        Remark::Gap { ticks } => (Sign::Hole, format!("{ticks} ticks are missing")),
-        Remark::Dropped { ticks, why } => {
+fn post(base: &Base, r: &EventAt, tick: u64) -> Option<Marker> {
+    let (sign, text) = match &r.event {
+        Event::Mark { text } => (Sign::Mark, text.clone()),
+        Event::Gap { ticks } => (Sign::Hole, format!("{ticks} ticks are missing")),
+        Event::Dropped { ticks, why } => {
             (Sign::Hole, format!("{ticks} ticks were not recorded: {why}"))
         }
-        Remark::ClockStep { by_ns } => {
+        Event::ClockStep { by_ns } => {
             (Sign::Note, format!("the clock was set by {:+.1} s", *by_ns as f64 / 1e9))
         }
-        Remark::CollectorError { collector, error } => {
-            (Sign::Note, format!("{collector}: {error}"))
-        }
-        Remark::Unknown => return None,
+        Event::CollectorError { collector, error } => (Sign::Note, format!("{collector}: {error}")),
+        Event::Unknown => return None,
     };
     Some(Marker { tick, at: place(base, r.at), sign, text })
 }

@@ -8,7 +8,7 @@
 //! - [`recorder`]: the thread that writes one
 //!
 //! None of them knows about rules or screens: what a timeline shows about a tick is passed in as a
-//! [`Note`].
+//! [`TickSummary`].
 
 #![allow(missing_docs, reason = "most names need no explanation")]
 
@@ -19,10 +19,10 @@ pub mod tools;
 
 pub use codec::{Segment, Stamp};
 pub use file::damage::ReadError;
-pub use file::index::{FindingNote, Note, Remark};
+pub use file::index::{ActiveFinding, Event, TickSummary};
 pub(crate) use file::limits::Gathered;
 pub use file::reader::Reader;
 pub use file::source::{ReadAt, Spool};
 pub use file::writer::{Resume, Writer};
 pub use recorder::Recorder;
-pub use tools::verify::{Remarks, Survey};
+pub use tools::verify::{Events, Survey};

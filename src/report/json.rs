@@ -28,7 +28,7 @@ pub fn render(r: &CheckReport) -> Value {
         "ticks": r.ticks,
         "coverage": r.coverage,
         "findings": r.findings.iter().map(|f| finding(f)).collect::<Vec<_>>(),
-        "notes": r.notes.iter().map(|f| finding(f)).collect::<Vec<_>>(),
+        "annotations": r.annotations.iter().map(|f| finding(f)).collect::<Vec<_>>(),
         "not_judged": r.not_judged,
         "verdict": super::text::verdict(r, usize::MAX),
         "blind_spots": r.blind,

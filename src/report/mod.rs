@@ -38,7 +38,7 @@ pub struct CheckReport {
     /// ended.
     pub findings: Vec<Arc<Finding>>,
     /// Annotations, which are not findings.
-    pub notes: Vec<Arc<Finding>>,
+    pub annotations: Vec<Arc<Finding>>,
     /// Rules that could not judge, or needed more time.
     pub not_judged: Vec<NotJudged>,
     /// What was not checked, most important first: a fault there was not found.
@@ -110,7 +110,7 @@ impl CheckReport {
             blind: blind_spots(&coverage),
             coverage,
             findings: findings.map(|f| told(f)).unwrap_or_default(),
-            notes: findings.map(|f| f.notes.clone()).unwrap_or_default(),
+            annotations: findings.map(|f| f.annotations.clone()).unwrap_or_default(),
             not_judged: findings.map(|f| f.not_judged.clone()).unwrap_or_default(),
             unread: None,
         }

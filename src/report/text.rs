@@ -30,7 +30,7 @@ pub fn render(r: &CheckReport) -> String {
             finding(&mut out, f, r.severity(f));
         }
     }
-    for n in &r.notes {
+    for n in &r.annotations {
         let _ = writeln!(out, "-  {:<21} {}", n.rule.0, sanitize(&n.fire.summary));
     }
     if let Some([first, rest @ ..]) = r.unread.as_deref() {

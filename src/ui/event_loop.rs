@@ -155,7 +155,7 @@ pub(super) async fn run(
 ) -> Result<ExitSummary, UiError> {
     let Ends { mut signals, mut keys, terminal } = ends;
     // A recording has no feed: its channel is closed and never asked.
-    let session = Session::new(analysis).noted_by(Recordings::new(recorder));
+    let session = Session::new(analysis).with_sink(Recordings::new(recorder));
     let (mut events, session, mut player) = match input {
         Input::Live(Feed { events, interest, host: _ }) => {
             (events, session.read_by(interest), None)
@@ -219,7 +219,7 @@ pub(super) async fn run(
     let reason = if leave() { c.done.unwrap_or(ExitReason::Quit) } else { ExitReason::Hangup };
     let mut lines = summary(c.session.run(), &c.settings.tz);
     lines.extend(c.saver.finish().await);
-    lines.extend(c.session.notes.finish());
+    lines.extend(c.session.sink.finish());
     Ok(ExitSummary {
         reason,
         lines,
@@ -367,14 +367,14 @@ impl Console {
     }
 
     fn mark(&mut self, name: Option<&str>) {
-        match self.session.notes.mark(name) {
+        match self.session.sink.mark(name) {
             Ok(name) => update::marked(&mut self.view, self.session.run(), &name),
             Err(why) => update::notify(&mut self.view, self.session.run(), why),
         }
     }
 
     fn look_at_recordings(&mut self) {
-        let (rec, news) = self.session.notes.look();
+        let (rec, news) = self.session.sink.look();
         self.view.rec = rec;
         for says in news {
             update::notify(&mut self.view, self.session.run(), says);

@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::analysis::Analysis;
 use crate::clock;
 use crate::recording::recorder::{End, Options, State, Status, Target, named};
-use crate::recording::{Note, Recorder};
+use crate::recording::{Recorder, TickSummary};
 use crate::sample::tick::Tick;
 use crate::sample::time::WallNs;
-use crate::session::Notes;
+use crate::session::TickSink;
 use crate::text::sanitize;
 use crate::view::state::{Rec, RecState};
 use crate::view::units;
@@ -32,9 +32,9 @@ pub(super) struct Recordings {
     trouble: Option<String>,
 }
 
-impl Notes for Recordings {
-    fn take_down(&mut self, tick: &Arc<Tick>, note: impl FnOnce() -> Note) {
-        self.running.take_down(tick, note);
+impl TickSink for Recordings {
+    fn keep(&mut self, tick: &Arc<Tick>, summary: impl FnOnce() -> TickSummary) {
+        self.running.keep(tick, summary);
     }
 }
 
@@ -53,7 +53,7 @@ impl Recordings {
         }
         let path = self.name(dir, &a.host().hostname, clock::wall());
         let seen = a.history().iter().filter_map(|m| {
-            let note = a.at(m.tick.seq)?.note();
+            let note = a.at(m.tick.seq)?.summary();
             Some((m.tick.clone(), note))
         });
         let backlog: Vec<_> = seen.collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use crate::analysis::{Analysis, MomentView};
+use crate::analysis::{Analysis, TickView};
 use crate::diagnose::{Aspect, Findings, Severity};
 use crate::metrics::bpf::{BlockFigures, EventRow, IrqFigures, NetFigures, RunqFigures};
 use crate::metrics::cpu::{CpuFigures, SchedFigures, SoftirqFigures};
@@ -105,7 +105,7 @@ pub struct Cx<'a> {
     /// The run.
     pub analysis: &'a Analysis,
     /// The moment.
-    pub now: MomentView<'a>,
+    pub now: TickView<'a>,
     /// Socket tables of all namespaces.
     pub tables: Vec<&'a NetnsTable>,
     /// Followed sockets.

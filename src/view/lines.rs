@@ -11,7 +11,7 @@ use crate::sample::subject::Subject;
 /// Findings about a row.
 pub(super) fn findings_on(cx: &Cx<'_>, row: RowKey) -> Vec<Line> {
     let mut out = Vec::new();
-    for f in cx.now.findings.all().chain(&cx.now.findings.notes) {
+    for f in cx.now.findings.all().chain(&cx.now.findings.annotations) {
         let hit = match (row, &f.subject) {
             (RowKey::Socket(id, _), _) if f.fire.sockets.contains(&id) => true,
             (RowKey::Task(id), _) if f.fire.tasks.contains(&id) => true,

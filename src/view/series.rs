@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::context::Cx;
 use super::units;
-use crate::analysis::MomentView;
+use crate::analysis::TickView;
 use crate::metrics::Derived;
 use crate::metrics::bpf::RunqFigures;
-use crate::metrics::history::{History, Moment};
+use crate::metrics::history::{History, Snapshot};
 use crate::sample::bpf::Hist;
 use crate::sample::bpf::layout::{HIST_MAX_NS, bucket_range};
 use crate::sample::time::{MonoNs, Seq};
@@ -58,7 +58,7 @@ impl Buckets {
 pub fn maxima(
     cx: &Cx<'_>,
     b: Buckets,
-    mut f: impl FnMut(&Moment) -> Option<f64>,
+    mut f: impl FnMut(&Snapshot) -> Option<f64>,
 ) -> Vec<Option<f64>> {
     let mut out = vec![None; b.n];
     for m in cx.analysis.history().back_from(cx.now.tick.seq) {
@@ -250,7 +250,7 @@ pub struct WaitLog {
 
 impl WaitLog {
     /// Adds the newest moment; drops those before `oldest`.
-    pub fn push(&mut self, m: &MomentView<'_>, oldest: Option<Seq>) {
+    pub fn push(&mut self, m: &TickView<'_>, oldest: Option<Seq>) {
         if self.ticks.back().is_some_and(|t| t.0 >= m.tick.seq) {
             return;
         }

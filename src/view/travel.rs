@@ -9,9 +9,9 @@ use super::state::{FindingKey, Focus, ViewState, When};
 use super::update::{focus, notify};
 use crate::analysis::Analysis;
 use crate::metrics::history;
-use crate::moment::Moment;
 use crate::playback::timeline::Goal;
 use crate::sample::time::{MonoNs, Seq, WallNs};
+use crate::time_spec::TimeSpec;
 
 /// Goes to another moment.
 pub(super) fn travel(v: &mut ViewState, a: &Analysis, step: TimeStep) -> Option<Effect> {
@@ -71,7 +71,7 @@ fn goal(v: &mut ViewState, a: &Analysis, goal: Goal) -> Option<Effect> {
 fn tick(
     v: &mut ViewState,
     a: &Analysis,
-    near: Option<&history::Moment>,
+    near: Option<&history::Snapshot>,
     far: Result<Goal, Option<&'static str>>,
 ) -> Option<Effect> {
     if let Some(m) = near {
@@ -91,7 +91,7 @@ fn seconds_away(a: &Analysis, here: Seq, first: Seq, ns: i64) -> Option<Seq> {
     let want = MonoNs(m.tick.mono.0.saturating_add_signed(ns));
     // The last one on this side of it, and the first one beyond.
     let mut side = None;
-    let mut nearer = |m: &history::Moment, beyond: bool| {
+    let mut nearer = |m: &history::Snapshot, beyond: bool| {
         let off = m.tick.mono.0.abs_diff(want.0);
         let before = side.replace((off, m.tick.seq));
         beyond.then(|| before.filter(|b| b.0 < off).map_or(m.tick.seq, |b| b.1))
@@ -172,7 +172,7 @@ pub(super) fn to_time(
     typed: &str,
     tz: &TimeZone,
 ) -> Option<Effect> {
-    let to = match Moment::parse(typed) {
+    let to = match TimeSpec::parse(typed) {
         Ok(to) => to,
         Err(why) => {
             notify(v, a, why);
@@ -181,7 +181,7 @@ pub(super) fn to_time(
     };
     let (latest, first) = (a.latest()?, a.oldest()?);
     let here = a.at(v.shown(latest.tick.seq)).unwrap_or(latest);
-    if let Moment::Relative(ns) = to {
+    if let TimeSpec::Relative(ns) = to {
         return away(v, a, (here.tick.seq, first.tick.seq, latest.tick.seq), ns);
     }
     let memory = (first.tick.wall, latest.tick.wall);

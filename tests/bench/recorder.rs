@@ -18,7 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use stallscope::clock;
-use stallscope::recording::{Reader, Remark};
+use stallscope::recording::{Event, Reader};
 
 const CHILD: &str = "STALLSCOPE_BENCH_CHILD";
 const INSIDE: &str = "STALLSCOPE_BENCH_INSIDE";
@@ -131,10 +131,10 @@ fn missed(file: &Path) -> String {
     let Ok(mut r) = Reader::file(file) else { return "?".to_owned() };
     let mut n = 0;
     for g in 0..r.groups().len() {
-        for x in &r.index(g).unwrap().remarks {
-            n += match x.remark {
-                Remark::Gap { ticks } => u64::from(ticks),
-                Remark::Dropped { ticks, .. } => ticks,
+        for x in &r.index(g).unwrap().events {
+            n += match x.event {
+                Event::Gap { ticks } => u64::from(ticks),
+                Event::Dropped { ticks, .. } => ticks,
                 _ => 0,
             };
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use stallscope::clock;
 use stallscope::collect::{CollectOptions, HostFs};
-use stallscope::recording::{Note, Reader, Writer};
+use stallscope::recording::{Reader, TickSummary, Writer};
 use stallscope::source::{Event, live};
 
 const INSIDE: &str = "STALLSCOPE_BENCH_INSIDE";
@@ -90,7 +90,7 @@ fn record(between: &mut Box<impl FnMut()>, ticks: usize, sockets: usize) {
             continue;
         }
         let begun = clock::thread_cpu();
-        let written = w.tick(&tick, &Note::default()).unwrap();
+        let written = w.tick(&tick, &TickSummary::default()).unwrap();
         let took = clock::thread_cpu().saturating_sub(begun);
         cpu += took;
         worst = worst.max(took);

@@ -21,7 +21,7 @@ use stallscope::playback::player::{Origin, Player};
 use stallscope::playback::seek::Judge;
 use stallscope::playback::tape::Tape;
 use stallscope::recording::tools::export::copy;
-use stallscope::recording::{FindingNote, Note, Reader, Writer};
+use stallscope::recording::{ActiveFinding, Reader, TickSummary, Writer};
 use stallscope::sample::cpu::{CpuSample, CpuTimes};
 use stallscope::sample::sockets::{
     InetRows, NetnsTable, Proto, SockState, SockTimer, SocketsSample, TcpInfo, map_v4,
@@ -263,13 +263,13 @@ fn make(path: &Path, host: &HostInfo, sockets: u64, from: u64, to: u64) {
         let tick = tick(t, inet);
         tables.extend(tick.samples.sockets.iter().flat_map(|s| s.data.spaces.iter().cloned()));
         let on = t % 1800 > 1500;
-        let f = FindingNote {
+        let f = ActiveFinding {
             rule: "tcp-silent-rto".into(),
             subject: "x".into(),
             severity: "crit".into(),
         };
         let figures = vec![("sockets.tcp".into(), sockets as f64)];
-        let note = Note { figures, findings: if on { vec![f] } else { Vec::new() } };
+        let note = TickSummary { figures, findings: if on { vec![f] } else { Vec::new() } };
         w.tick(&tick, &note).unwrap();
     }
     w.seal().unwrap();

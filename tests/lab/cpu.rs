@@ -126,7 +126,7 @@ fn k15_weight_that_starves() {
         let report = check("k15", "9s", &[]);
         heavy.iter_mut().for_each(Held::assert_running);
         light.assert_running();
-        // A small weight is a remark by itself; it is why the CPUs are short.
+        // A small weight is an annotation by itself; it is why the CPUs are short.
         report.exactly(about_cpu, &["cpu-saturation"], &[]);
         let f = report.the("weight-starved", about_cpu);
         let path = f.subject()["path"].as_str().unwrap();

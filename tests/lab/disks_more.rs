@@ -47,7 +47,7 @@ fn k8_one_synchronous_writer() {
         one.assert_running();
         let disk = |f: Found<'_>| f.disk() == Some(dev.name());
         report.exactly(disk, &[], &[]);
-        report.remarks("disk-qd1-bound", disk);
+        report.annotates("disk-qd1-bound", disk);
     });
 }
 
@@ -70,7 +70,7 @@ fn k8_flush_after_each_write() {
         commits.assert_running();
         let disk = |f: Found<'_>| f.disk() == Some(dev.name());
         report.exactly(disk, &[], &[]);
-        report.remarks("fs-flush-bound", disk);
+        report.annotates("fs-flush-bound", disk);
     });
 }
 
@@ -237,7 +237,7 @@ fn max_sectors_cuts_large_writes() {
         let report = check("max-sectors", "10s", &[]);
         large.assert_running();
         let disk = |f: Found<'_>| f.disk() == Some(dev.name());
-        // A remark at info or a warning, as the pieces wait.
+        // An annotation at info or a warning, as the pieces wait.
         report.exactly(disk, &[], &["disk-request-split"]);
         let f = report.the("disk-request-split", disk);
         assert!(f.text().contains("max_sectors_kb 128"), "{}", f.text());

@@ -137,7 +137,7 @@ fn shaper_with_room() {
     });
 }
 
-/// A queue that has no room for a packet of this size. A remark, no alarm: there is no shaper.
+/// A queue that has no room for a packet of this size. An annotation, no alarm: there is no shaper.
 #[test]
 fn n21_short_queue() {
     lab(&["ip", "tc"], || {
@@ -148,9 +148,9 @@ fn n21_short_queue() {
             check("n21", "8s", &[])
         });
         report.exactly(links(&net), &[], &[]);
-        let notes: Vec<Found<'_>> = report.notes();
+        let notes: Vec<Found<'_>> = report.annotations();
         let note = notes.iter().find(|f| f.rule() == "qdisc-drop-or-requeue" && links(&net)(**f));
-        let note = note.unwrap_or_else(|| panic!("no remark: {}", report.json));
+        let note = note.unwrap_or_else(|| panic!("no annotation: {}", report.json));
         assert_eq!((note.severity(), note.subject()["dev"].as_str()), ("info", Some("v0")));
         assert!(note.number("drops") > 10.0, "{}", note.text());
     });

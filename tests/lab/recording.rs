@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use stallscope::clock;
 use stallscope::recording::recorder::{Options, Recorder, Rotate, State, Target};
-use stallscope::recording::{Note, Reader, Remark};
+use stallscope::recording::{Event, Reader, TickSummary};
 use stallscope::sample::tick::{HostInfo, Tick};
 use stallscope::sample::time::{MonoNs, Seq, WallNs};
 
@@ -105,12 +105,12 @@ fn contents(file: &Path) -> (Vec<(Seq, MonoNs)>, u64) {
         .map(|i| r.tick(i).unwrap_or_else(|e| panic!("tick {i}: {e}")))
         .map(|t| (t.seq, t.mono))
         .collect();
-    let mut remarks: Vec<Remark> = r.loose_remarks().iter().map(|x| x.remark.clone()).collect();
+    let mut events: Vec<Event> = r.loose_events().iter().map(|x| x.event.clone()).collect();
     for g in 0..r.groups().len() {
-        remarks.extend(r.index(g).unwrap().remarks.iter().map(|x| x.remark.clone()));
+        events.extend(r.index(g).unwrap().events.iter().map(|x| x.event.clone()));
     }
-    let dropped = remarks.iter().map(|r| match r {
-        Remark::Dropped { ticks, why } => {
+    let dropped = events.iter().map(|r| match r {
+        Event::Dropped { ticks, why } => {
             assert_eq!(why, "no space left");
             *ticks
         }
@@ -234,7 +234,7 @@ fn old_parts_make_room_on_a_full_disk() {
             let mono = MonoNs(n * 1_000_000_000);
             let wall = WallNs(1_700_000_000_000_000_000 + mono.0 as i64);
             let tick = Tick { seq: Seq(n), mono, wall, ..Tick::default() };
-            r.push(&Arc::new(tick), Note::default());
+            r.push(&Arc::new(tick), TickSummary::default());
             // Fewer than wait in the queue at most.
             if n % 100 == 99 {
                 wait_for("the ticks", secs(10), || (r.status().ticks > n).then_some(()));

@@ -46,7 +46,7 @@ pub(crate) fn check(boot: &Boot, name: &str) {
     println!("{name}: exit code {code}, findings {rules:?}");
 }
 
-/// `check` found these rules about these cgroups, and of no other cgroup anything but a remark.
+/// `check` found these rules about these cgroups, and of no other cgroup anything but an annotation.
 pub(crate) fn finds(boot: &Boot, name: &str, wanted: &[(&str, &str)]) -> Value {
     check(boot, name);
     let report: Value = serde_json::from_str(&boot.result(name).1).unwrap();

@@ -90,8 +90,8 @@ fn read(r: &mut Reader) -> u64 {
 fn a_thousand_bombs_of_each_kind_cost_what_they_take_in_the_file() {
     let (good, first) = good();
     for (kind, byte) in [
-        (Kind::Remark, 0),
-        (Kind::Remark, b' '),
+        (Kind::Event, 0),
+        (Kind::Event, b' '),
         (Kind::Segment, b' '),
         (Kind::Index, b' '),
         (Kind::Trailer, b' '),
@@ -128,8 +128,8 @@ fn what_is_small_enough_by_itself_is_limited_by_the_size_of_the_file() {
     let (good, _) = good();
     // Legal, one by one: JSON and a lot of space.
     let text = "x".repeat(16_000);
-    let json = format!(r#"{{"at":{{"seq":1,"mono":1,"wall":1}},"remark":"mark","text":"{text}"}}"#);
-    let mark = block(Kind::Remark, json.len() as u32, &zip(json.as_bytes()), 0, 0);
+    let json = format!(r#"{{"at":{{"seq":1,"mono":1,"wall":1}},"event":"mark","text":"{text}"}}"#);
+    let mark = block(Kind::Event, json.len() as u32, &zip(json.as_bytes()), 0, 0);
     let mut host = br#"{"host":{"hostname":"h"}}"#.to_vec();
     host.resize(16_000, b' ');
     let segment = block(Kind::Segment, host.len() as u32, &zip(&host), 0, 0);
@@ -294,37 +294,38 @@ fn padding_pays_for_no_more_than_a_tick_of_its_size() {
 
 /// What is told of a whole recording is no larger than a list that somebody can use.
 #[test]
-fn remarks_and_findings_of_all_groups_are_a_list_of_limited_size() {
+fn events_and_findings_of_all_groups_are_a_list_of_limited_size() {
     use stallscope::recording::tools::info::Info;
-    use stallscope::recording::{FindingNote, Note, Remark, Writer};
+    use stallscope::recording::{ActiveFinding, Event, TickSummary, Writer};
     use stallscope::sample::tick::{HostInfo, Tick};
     use stallscope::sample::time::Seq;
     let mut w = Writer::new(Vec::new(), &HostInfo::default()).unwrap();
-    let (mut remarks, mut findings) = (0, 0);
+    let (mut events, mut findings) = (0, 0);
     for group in 0..20u64 {
         let at = Stamp { seq: Seq(group), ..Stamp::default() };
-        let finding = |n: u64| FindingNote {
+        let finding = |n: u64| ActiveFinding {
             rule: "tcp-peer-gone".into(),
             subject: format!("{:>100}", group * 8_000 + n),
             severity: "warn".into(),
         };
-        let note = Note { findings: (0..8_000).map(finding).collect(), ..Note::default() };
+        let note =
+            TickSummary { findings: (0..8_000).map(finding).collect(), ..TickSummary::default() };
         w.tick(&Tick { seq: Seq(group), ..Tick::default() }, &note).unwrap();
         for n in 0..8_000u64 {
-            w.remark(at, Remark::Mark { text: format!("{:>100}", group * 8_000 + n) }).unwrap();
+            w.event(at, Event::Mark { text: format!("{:>100}", group * 8_000 + n) }).unwrap();
         }
         w.end_group().unwrap();
-        (remarks, findings) = (remarks + 8_000, findings + 8_000);
+        (events, findings) = (events + 8_000, findings + 8_000);
     }
     let bytes = w.seal().unwrap();
     let (info, peak, _) = taken(|| {
         let mut r = open(bytes.clone());
         Info::gather(&mut r, "many").unwrap()
     });
-    assert!(info.remarks.len() > 50_000 && info.findings.len() > 10_000);
-    assert_eq!(info.remarks.len() as u64 + info.remarks_left_out, remarks);
+    assert!(info.events.len() > 50_000 && info.findings.len() > 10_000);
+    assert_eq!(info.events.len() as u64 + info.events_left_out, events);
     assert_eq!(info.findings.len() as u64 + info.findings_left_out, findings);
-    assert!(info.text().contains(&format!("and {} more", remarks - 20)), "{}", info.text());
+    assert!(info.text().contains(&format!("and {} more", events - 20)), "{}", info.text());
     assert!(peak < 128 * MB, "info: {} MB at a time", peak / MB);
     drop(info);
     let (outline, peak, _) = taken(|| stallscope::playback::outline::outline(&mut open(bytes)));
@@ -384,9 +385,9 @@ fn leb(n: u32) -> Vec<u8> {
 fn noise_between_blocks_is_not_read_a_thousand_times() {
     let (good, first) = good();
     let key = BlockHeader::parse(&good[first..]).unwrap().total() as usize;
-    let remark = br#"{"at":{"seq":1,"mono":1,"wall":1},"remark":"mark","text":"x"}"#;
-    let remark = block(Kind::Remark, remark.len() as u32, &zip(remark), 0, 0);
-    let noisy = [&remark[..], b"?"].concat();
+    let event = br#"{"at":{"seq":1,"mono":1,"wall":1},"event":"mark","text":"x"}"#;
+    let event = block(Kind::Event, event.len() as u32, &zip(event), 0, 0);
+    let noisy = [&event[..], b"?"].concat();
     let src = Counted::new([&good[..first + key], b"?", &noisy.repeat(5000)].concat());
     let r = Reader::new(src.clone()).unwrap();
     assert!(r.len() == 1 && r.damage().count() > 4000);
@@ -487,7 +488,7 @@ fn a_tick_that_is_lost_is_not_decoded_up_to_for_each_behind_it() {
 /// host makes it.
 #[test]
 fn like_sockets_are_written_so_that_they_can_be_read() {
-    use stallscope::recording::{Note, Writer};
+    use stallscope::recording::{TickSummary, Writer};
     use stallscope::sample::sockets::{
         InetRows, NetnsTable, SockState, SocketsSample, TcpInfo, UnixRows,
     };
@@ -545,7 +546,7 @@ fn like_sockets_are_written_so_that_they_can_be_read() {
         .collect();
     let mut w = Writer::new(Vec::new(), &HostInfo::default()).unwrap();
     for t in &ticks {
-        w.tick(t, &Note::default()).unwrap();
+        w.tick(t, &TickSummary::default()).unwrap();
     }
     let bytes = w.seal().unwrap();
     // Two fifths of a MB of numbers are a few kB: without padding they would be refused.
@@ -583,7 +584,7 @@ fn texts_are_not_copied_into_rows_without_end() {
 /// What no reader would take is left out and named; everything else of the tick is there.
 #[test]
 fn a_sample_that_is_too_large_costs_no_other_one() {
-    use stallscope::recording::{Note, Remark, Writer};
+    use stallscope::recording::{Event, TickSummary, Writer};
     use stallscope::sample::disks::DisksSample;
     use stallscope::sample::sockets::{NetnsTable, SocketsSample, UnixRows};
     use stallscope::sample::tick::{HostInfo, Tick};
@@ -603,15 +604,16 @@ fn a_sample_that_is_too_large_costs_no_other_one() {
         let (sockets, disks) = (Some(sockets.clone()), Some(disks.clone()));
         let samples = Samples { sockets, disks, ..Samples::default() };
         let tick = Tick { seq: Seq(n as u64), samples, ..Tick::default() };
-        w.tick(&tick, &Note::default()).unwrap();
+        w.tick(&tick, &TickSummary::default()).unwrap();
     }
     let mut r = open(w.seal().unwrap());
     for (n, there) in [true, false, false, true, true].into_iter().enumerate() {
         let s = &r.tick(n as u64).unwrap().samples;
         assert_eq!((s.sockets.is_some(), s.disks.is_some()), (there, true), "tick {n}");
     }
-    let said = r.remarks().unwrap().list;
-    let told = |m: &Remark| matches!(m, Remark::CollectorError { collector, .. } if collector == "sockets");
-    assert!(said.len() == 1 && told(&said[0].remark) && said[0].at.seq == Seq(1), "{said:?}");
+    let said = r.events().unwrap().list;
+    let told =
+        |m: &Event| matches!(m, Event::CollectorError { collector, .. } if collector == "sockets");
+    assert!(said.len() == 1 && told(&said[0].event) && said[0].at.seq == Seq(1), "{said:?}");
     assert_eq!(r.survey().unwrap().damage, 0);
 }

@@ -106,7 +106,7 @@ pub fn record(host: &HostInfo, ticks: &[Arc<Tick>]) -> Recorded {
     for t in ticks {
         live.push(t.clone());
         let now = live.latest().unwrap();
-        w.tick(t, &now.note()).unwrap();
+        w.tick(t, &now.summary()).unwrap();
         said.push(all(now.findings));
     }
     Recorded { host: host.clone(), said, bytes: w.seal().unwrap() }
@@ -120,7 +120,7 @@ pub fn all(f: &Findings) -> String {
     json!({
         "active": list(&f.active),
         "folded": list(&f.folded),
-        "notes": list(&f.notes),
+        "annotations": list(&f.annotations),
         "cleared": list(&f.cleared),
         "not_judged": f.not_judged,
     })

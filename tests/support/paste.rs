@@ -37,7 +37,7 @@ pub fn explain(text: &[u8]) -> Explained {
 impl Explained {
     /// Rules that fired, remarks among them, sorted.
     pub fn fired(&self) -> Vec<&'static str> {
-        let all = self.report.findings.iter().chain(&self.report.notes);
+        let all = self.report.findings.iter().chain(&self.report.annotations);
         let mut out: Vec<&str> = all.map(|f| f.rule.0).collect();
         out.sort_unstable();
         out.dedup();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use stallscope::clock;
-use stallscope::recording::{Reader, Remark, Stamp};
+use stallscope::recording::{Event, Reader, Stamp};
 
 use super::program::{PROGRAM, program, stderr};
 
@@ -24,7 +24,7 @@ pub fn pause(d: Duration) {
 /// What is in a recording.
 pub struct Seen {
     pub ticks: Vec<Stamp>,
-    pub remarks: Vec<Remark>,
+    pub events: Vec<Event>,
     pub segments: usize,
     pub sealed: bool,
     pub damage: usize,
@@ -40,9 +40,9 @@ impl Seen {
     /// that is too busy for some of them says how many. A tick stands for the last deadline
     /// before it, so two of them lie less than one interval closer or further apart.
     pub fn every_beat_is_accounted_for(&self, interval: Duration) {
-        let gaps = self.remarks.iter().map(|r| match r {
-            Remark::Gap { ticks } => u64::from(*ticks),
-            Remark::Dropped { ticks, .. } => *ticks,
+        let gaps = self.events.iter().map(|r| match r {
+            Event::Gap { ticks } => u64::from(*ticks),
+            Event::Dropped { ticks, .. } => *ticks,
             _ => 0,
         });
         let beats = (self.ticks.len() as u64 - 1 + gaps.sum::<u64>()) as i128;
@@ -51,7 +51,7 @@ impl Seen {
         assert!(
             off.unsigned_abs() < interval.as_nanos(),
             "{n} ticks, {beats} beats and {span:?} from the first to the last: {:?}",
-            self.remarks,
+            self.events,
         );
     }
 }
@@ -59,9 +59,9 @@ impl Seen {
 /// Reads all of it; every tick must decode.
 pub fn read(path: &Path) -> Seen {
     let mut r = Reader::file(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let mut remarks: Vec<Remark> = r.loose_remarks().iter().map(|x| x.remark.clone()).collect();
+    let mut events: Vec<Event> = r.loose_events().iter().map(|x| x.event.clone()).collect();
     for g in 0..r.groups().len() {
-        remarks.extend(r.index(g).unwrap().remarks.iter().map(|x| x.remark.clone()));
+        events.extend(r.index(g).unwrap().events.iter().map(|x| x.event.clone()));
     }
     let mut ticks = Vec::new();
     for i in 0..r.len() {
@@ -70,7 +70,7 @@ pub fn read(path: &Path) -> Seen {
         ticks.push(Stamp { seq: t.seq, mono: t.mono, wall: t.wall });
     }
     let (segments, sealed) = (r.segments().len(), r.is_sealed());
-    Seen { ticks, remarks, segments, sealed, damage: r.damage().count() }
+    Seen { ticks, events, segments, sealed, damage: r.damage().count() }
 }
 
 /// A recorder that is killed when dropped.

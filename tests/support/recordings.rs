@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stallscope::recording::{FindingNote, Note, ReadError, Reader, Remark, Stamp, Writer};
+use stallscope::recording::{ActiveFinding, Event, ReadError, Reader, Stamp, TickSummary, Writer};
 use stallscope::sample::tick::Tick;
 
 use super::long;
@@ -21,13 +21,13 @@ pub fn stamp(t: &Tick) -> Stamp {
     Stamp { seq: t.seq, mono: t.mono, wall: t.wall }
 }
 
-pub fn note(n: u64) -> Note {
-    let finding = FindingNote {
+pub fn note(n: u64) -> TickSummary {
+    let finding = ActiveFinding {
         rule: "tcp-rto-storm".into(),
         subject: "peer 10.0.0.2:3306".into(),
         severity: "crit".into(),
     };
-    Note {
+    TickSummary {
         figures: vec![("disks.util".into(), (n % 7) as f64), ("runq.p99-us".into(), n as f64)],
         findings: if n % 100 > 20 { vec![finding] } else { Vec::new() },
     }
@@ -41,7 +41,7 @@ pub fn recording(script: &Script, ticks: u64, seal: bool) -> (Vec<u8>, Vec<Tick>
         let tick = script.tick(n);
         w.tick(&tick, &note(n)).unwrap();
         if n == 9 {
-            w.remark(stamp(&tick), Remark::Mark { text: "here".into() }).unwrap();
+            w.event(stamp(&tick), Event::Mark { text: "here".into() }).unwrap();
         }
         all.push(tick);
     }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::exit::Stop;
-use crate::moment::Moment;
 use crate::playback::player::Origin;
 use crate::recording::file::SEARCH;
 use crate::recording::{ReadAt as _, ReadError, Reader, Spool};
 use crate::sample::time::WallNs;
+use crate::time_spec::TimeSpec;
 
 /// How often a pipe is checked until there is a first block.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -81,6 +81,6 @@ pub(crate) fn range(reader: &Reader) -> Option<(WallNs, WallNs)> {
 }
 
 /// The base of a relative time on the command line: +5m from the start, -5m from the end.
-pub(crate) fn anchor(at: Moment, range: (WallNs, WallNs)) -> WallNs {
-    if matches!(at, Moment::Relative(ns) if ns < 0) { range.1 } else { range.0 }
+pub(crate) fn anchor(at: TimeSpec, range: (WallNs, WallNs)) -> WallNs {
+    if matches!(at, TimeSpec::Relative(ns) if ns < 0) { range.1 } else { range.0 }
 }

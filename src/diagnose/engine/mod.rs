@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use track::{Moment, Track};
+use track::{Now, Track};
 
 use super::{
     Confidence, Finding, Findings, Kind, NotJudged, RULES, Rule, RuleId, Severity, Thresholds,
@@ -122,7 +122,7 @@ impl Engine {
             let blind = !v.unknown.is_empty();
             not_judged.extend(unknown(rule.id(), &v.list));
             not_judged.extend(v.unknown.drain(..).map(|why| NotJudged { rule: rule.id(), why }));
-            let moment = Moment {
+            let moment = Now {
                 mono: now,
                 wall: w.tick.wall,
                 nominal,
@@ -181,8 +181,8 @@ impl Engine {
             ))
         });
         let cleared = self.cleared.iter().rev().map(|c| c.1.clone()).collect();
-        let story::Sorted { causes, folded, notes } = story::sort(self.rules, w, active);
-        Findings { active: causes, folded, notes, cleared, not_judged }
+        let story::Sorted { causes, folded, annotations } = story::sort(self.rules, w, active);
+        Findings { active: causes, folded, annotations, cleared, not_judged }
     }
 }
 
@@ -193,7 +193,7 @@ impl State {
         &mut self,
         rule: &Rule,
         verdicts: Vec<(Subject, Verdict)>,
-        now: &Moment,
+        now: &Now,
         blind: bool,
     ) -> Vec<Arc<Finding>> {
         let mut said: BTreeMap<Subject, Verdict> = BTreeMap::new();

@@ -480,7 +480,7 @@ proptest! {
         };
         let judge = |list: &[(u32, Say)]| {
             let mut state = State::default();
-            let now = Moment {
+            let now = Now {
                 mono: MonoNs(1), wall: WallNs(1), nominal: Duration::from_secs(1),
                 longest: Duration::from_secs(3), hole: None, alone: false,
             };

@@ -12,7 +12,7 @@ use crate::sample::time::{MonoNs, WallNs};
 const LONG: Duration = Duration::from_secs(6);
 
 /// The point in time being evaluated.
-pub(super) struct Moment {
+pub(super) struct Now {
     pub(super) mono: MonoNs,
     pub(super) wall: WallNs,
     /// Nominal sampling interval.
@@ -25,7 +25,7 @@ pub(super) struct Moment {
     pub(super) alone: bool,
 }
 
-impl Moment {
+impl Now {
     /// The time that a verdict covers, given when the previous verdict was made.
     fn credit(&self, before: Option<MonoNs>) -> Duration {
         match before {
@@ -69,7 +69,7 @@ impl Track {
         rule: &Rule,
         subject: &Subject,
         verdict: Verdict,
-        now: &Moment,
+        now: &Now,
     ) -> Option<Arc<Finding>> {
         let hold = rule.doc.hold;
         let credit = now.credit(self.judged_at);
@@ -149,7 +149,7 @@ impl Track {
         subject: &Subject,
         mut fire: Fire,
         begun: (MonoNs, WallNs),
-        now: &Moment,
+        now: &Now,
     ) -> Finding {
         let hold = rule.doc.hold;
         if let Some(old) = &self.finding {
@@ -176,7 +176,7 @@ impl Track {
     }
 
     /// When the condition began: as given by the rule, or when it first fired.
-    fn begin(&mut self, fire: &Fire, now: &Moment) -> (MonoNs, WallNs) {
+    fn begin(&mut self, fire: &Fire, now: &Now) -> (MonoNs, WallNs) {
         let since = fire.since.unwrap_or(now.mono).min(now.mono);
         let ago = i64::try_from(now.mono.since(since).as_nanos()).unwrap_or(i64::MAX);
         let fresh = (since, WallNs(now.wall.0.saturating_sub(ago)));

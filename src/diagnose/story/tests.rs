@@ -96,7 +96,7 @@ fn told(all: Vec<Arc<Finding>>) -> (Vec<String>, Vec<String>, Vec<String>) {
     (
         s.causes.iter().map(name).collect(),
         s.folded.iter().map(why).collect(),
-        s.notes.iter().map(name).collect(),
+        s.annotations.iter().map(name).collect(),
     )
 }
 

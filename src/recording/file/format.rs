@@ -28,13 +28,13 @@
 //! | 1 segment | JSON [`Segment`](crate::recording::codec::Segment): host, boot, kernel, tool, clock anchors. First block of a file, and again where a recorder continues it |
 //! | 2 keyframe | a tick, whole |
 //! | 3 delta | a tick, as the difference from the one before |
-//! | 4 index | JSON [`GroupIndex`](super::index::GroupIndex): places and times of the ticks, figures per pane, findings, remarks, state hash |
+//! | 4 index | JSON [`GroupIndex`](super::index::GroupIndex): places and times of the ticks, figures per pane, findings, events, state hash |
 //! | 5 trailer | JSON [`Trailer`](super::index::Trailer): all groups. Only in a file that was closed; never needed |
-//! | 6 remark | JSON [`Remark`](super::index::Remark): gap, clock step, dropped ticks, collector error, mark of the user |
+//! | 6 event | JSON [`Event`](super::index::Event): gap, clock step, dropped ticks, collector error, mark of the user |
 //!
 //! No block of this version needs a feature.
 //!
-//! A *group* is a keyframe, up to 59 deltas, the remarks between them, and its index. It is
+//! A *group* is a keyframe, up to 59 deltas, the events between them, and its index. It is
 //! self-contained: the keyframe holds the host, so that a group can be copied to another file as it
 //! is, and a flipped bit costs at most the rest of its group. After the trailer comes the *end*: a
 //! skippable frame of 24 bytes (same magic and marker, kind 7), then the offset of the trailer as
@@ -68,10 +68,10 @@
 //! | what | at most | reason |
 //! |---|---|---|
 //! | segment | 16 KiB | names of a host: the kernel's are 64 bytes |
-//! | remark | 64 KiB | its texts are cut at 1,000 characters |
-//! | index | 4 MiB; 60 ticks, 16,384 findings and as many remarks, 1,024 figures and as many hashes | 60 ticks of 1,000 findings, most of which last |
+//! | event | 64 KiB | its texts are cut at 1,000 characters |
+//! | index | 4 MiB; 60 ticks, 16,384 findings and as many events, 1,024 figures and as many hashes | 60 ticks of 1,000 findings, most of which last |
 //! | trailer | 64 MiB | 300,000 groups; a longer one is not read, and the indexes are |
-//! | any of these | 16 KiB, and 64 times its frame | JSON shrinks to a fifth, and one whose remarks are all the same to a fortieth |
+//! | any of these | 16 KiB, and 64 times its frame | JSON shrinks to a fifth, and one whose events are all the same to a fortieth |
 //! | tick | 256 MiB | 200,000 sockets with `tcp_info`: 28 million numbers of up to 9 bytes |
 //! | the same | 64 KiB, and 256 times its frame | like sockets shrink to a twentieth |
 //! | samples of a tick | 2^26 units: numbers, half of the bytes that a column takes where that is more, 8 per node | 400,000 sockets |
@@ -81,7 +81,7 @@
 //! | the same | 2^18 units, and 64 times the frames of the group so far | a socket has 140 numbers, and its cookie, port and inode take 3 bytes in the file |
 //! | steps and bytes to make a tick of them | 16 per unit that there may be | a number is 8 bytes at most, and passes through one copy |
 //! | JSON that is unpacked to open a file | 1 MiB, and 4 times the file | indexes are a tenth of a file; beyond it, they are left out and ticks are found by their headers |
-//! | remarks between groups; groups | 20,000; 2^20 | 72 days of ten ticks a second |
+//! | events between groups; groups | 20,000; 2^20 | 72 days of ten ticks a second |
 //!
 //! A writer keeps to them: where a tick should need a longer frame than zstd makes, a skippable
 //! frame of zeros follows the frame and counts as part of it.
@@ -133,7 +133,7 @@ pub enum Kind {
     Delta,
     Index,
     Trailer,
-    Remark,
+    Event,
     /// Of a later version.
     Unknown(u8),
 }
@@ -149,7 +149,7 @@ impl Kind {
             Self::Delta => 3,
             Self::Index => 4,
             Self::Trailer => 5,
-            Self::Remark => 6,
+            Self::Event => 6,
             Self::Unknown(n) => n,
         }
     }
@@ -160,7 +160,7 @@ impl Kind {
             3 => Self::Delta,
             4 => Self::Index,
             5 => Self::Trailer,
-            6 => Self::Remark,
+            6 => Self::Event,
             n => Self::Unknown(n),
         }
     }

@@ -1,4 +1,4 @@
-//! What a recording says without decoding its ticks: the payloads of index, trailer and remark
+//! What a recording says without decoding its ticks: the payloads of index, trailer and event
 //! blocks.
 
 use std::borrow::Cow;
@@ -16,16 +16,16 @@ use crate::sample::time::{MonoNs, Seq, WallNs};
 
 /// What the recorder knows about a tick besides its data, for timelines.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Note {
+pub struct TickSummary {
     /// One figure per line of the timeline, by a stable name such as `runq.p99-us`.
     pub figures: Vec<(Cow<'static, str>, f64)>,
     /// Findings that are active at this tick.
-    pub findings: Vec<FindingNote>,
+    pub findings: Vec<ActiveFinding>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct FindingNote {
+pub struct ActiveFinding {
     pub rule: String,
     pub subject: String,
     /// `info`, `warn` or `crit`.
@@ -34,8 +34,8 @@ pub struct FindingNote {
 
 /// Something other than a tick that belongs on the timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(tag = "remark", rename_all = "kebab-case")]
-pub enum Remark {
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
     /// Ticks that the source left out before this one: the consumer was too slow.
     Gap {
         ticks: u32,
@@ -62,7 +62,7 @@ pub enum Remark {
     Unknown,
 }
 
-impl Remark {
+impl Event {
     /// Ticks that are missing because of it.
     pub fn missing(&self) -> u64 {
         match self {
@@ -87,19 +87,19 @@ impl Remark {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct RemarkAt {
+pub struct EventAt {
     pub at: Stamp,
     #[serde(flatten)]
-    pub remark: Remark,
+    pub event: Event,
 }
 
-impl RemarkAt {
+impl EventAt {
     /// Bytes that it takes in memory.
     pub(crate) fn bytes(&self) -> usize {
-        let texts = match &self.remark {
-            Remark::Dropped { why: text, .. } | Remark::Mark { text } => text.len(),
-            Remark::CollectorError { collector, error } => collector.len() + error.len(),
-            Remark::Gap { .. } | Remark::ClockStep { .. } | Remark::Unknown => 0,
+        let texts = match &self.event {
+            Event::Dropped { why: text, .. } | Event::Mark { text } => text.len(),
+            Event::CollectorError { collector, error } => collector.len() + error.len(),
+            Event::Gap { .. } | Event::ClockStep { .. } | Event::Unknown => 0,
         };
         size_of::<Self>() + texts
     }
@@ -126,7 +126,7 @@ pub struct Figure {
 #[serde(default)]
 pub struct GroupFinding {
     #[serde(flatten)]
-    pub note: FindingNote,
+    pub note: ActiveFinding,
     /// First tick of the group in which it is active.
     pub first: Seq,
     /// Last tick of the group in which it is active.
@@ -143,15 +143,15 @@ pub struct GroupIndex {
     /// Findings in the order in which they came.
     #[serde(deserialize_with = "few::<_, _, MAX_NOTED>")]
     pub findings: Vec<GroupFinding>,
-    /// Remarks in the order in which they came.
+    /// Events in the order in which they came.
     #[serde(deserialize_with = "few::<_, _, MAX_NOTED>")]
-    pub remarks: Vec<RemarkAt>,
+    pub events: Vec<EventAt>,
     /// Hashes of the last tick's sections, to verify what was rebuilt from differences.
     #[serde(deserialize_with = "few::<_, _, MAX_NAMED>")]
     pub state: Vec<(String, u32)>,
 }
 
-impl FindingNote {
+impl ActiveFinding {
     /// Bytes that it takes in memory, with what a list of all findings says of it.
     pub(crate) fn bytes(&self) -> usize {
         // A name for it in the list, and one to find it again.
@@ -166,11 +166,11 @@ impl GroupIndex {
         json + self.ticks.len() * size_of::<TickRef>()
             + self.figures.len() * 2 * size_of::<(String, Figure)>()
             + self.findings.len() * size_of::<GroupFinding>()
-            + self.remarks.len() * size_of::<RemarkAt>()
+            + self.events.len() * size_of::<EventAt>()
             + self.state.len() * size_of::<(String, u32)>()
     }
     /// Takes in what is known of a tick.
-    pub fn note(&mut self, tick: TickRef, note: &Note) {
+    pub fn note(&mut self, tick: TickRef, note: &TickSummary) {
         self.ticks.push(tick);
         for (name, v) in &note.figures {
             // JSON has no infinities, and they say nothing on a timeline either.
@@ -327,13 +327,14 @@ mod tests {
                 mono: MonoNs(n * 1_000_000_007),
                 wall: WallNs(1_700_000_000_000_000_000 + n as i64 * 999_999_999),
             };
-            let f = FindingNote { rule: "r".into(), subject: "s".into(), severity: "warn".into() };
-            let note = Note {
+            let f =
+                ActiveFinding { rule: "r".into(), subject: "s".into(), severity: "warn".into() };
+            let note = TickSummary {
                 figures: vec![("a".into(), n as f64 - 1.0), ("nan".into(), f64::NAN)],
                 findings: if n % 2 == 1 { vec![f] } else { Vec::new() },
             };
             index.note(TickRef { at, offset: n as u32 * 100 }, &note);
-            index.remarks.push(RemarkAt { at, remark: Remark::Gap { ticks: 3 } });
+            index.events.push(EventAt { at, event: Event::Gap { ticks: 3 } });
         }
         let text = serde_json::to_string(&index).unwrap();
         assert_eq!(serde_json::from_str::<GroupIndex>(&text).unwrap(), index);
@@ -356,8 +357,8 @@ mod tests {
     }
 
     #[test]
-    fn remarks_of_later_versions_are_no_error() {
-        let r: Remark = serde_json::from_str(r#"{"remark":"eclipse","of":"the sun"}"#).unwrap();
-        assert_eq!(r, Remark::Unknown);
+    fn events_of_later_versions_are_no_error() {
+        let r: Event = serde_json::from_str(r#"{"event":"eclipse","of":"the sun"}"#).unwrap();
+        assert_eq!(r, Event::Unknown);
     }
 }

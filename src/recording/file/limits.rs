@@ -3,11 +3,11 @@
 
 use super::format::{BlockHeader, Kind, MAX_PAYLOAD};
 
-/// JSON of a remark.
-pub(super) const MAX_REMARK: usize = 64 << 10;
+/// JSON of an event.
+pub(super) const MAX_EVENT: usize = 64 << 10;
 /// JSON of an index.
 pub(super) const MAX_INDEX: usize = 4 << 20;
-/// Findings, and remarks, of an index.
+/// Findings, and events, of an index.
 pub(super) const MAX_NOTED: usize = 1 << 14;
 /// Figures, and hashes, of an index.
 pub(super) const MAX_NAMED: usize = 1 << 10;
@@ -15,13 +15,13 @@ pub(super) const MAX_NAMED: usize = 1 << 10;
 const MAX_SEGMENT: usize = 16 << 10;
 /// JSON of a trailer: 300,000 groups.
 const MAX_TRAILER: usize = 64 << 20;
-/// Remarks outside of groups.
+/// Events outside of groups.
 pub(super) const MAX_LOOSE: usize = 20_000;
-/// Bytes of memory of all remarks together, and of all findings: 100,000 short ones.
+/// Bytes of memory of all events together, and of all findings: 100,000 short ones.
 const MAX_GATHERED: usize = 16 << 20;
 /// Groups: 72 days of ten ticks a second.
 pub(super) const MAX_GROUPS: usize = 1 << 20;
-/// Characters of a text in a remark.
+/// Characters of a text in an event.
 const MAX_TEXT: usize = 1000;
 
 /// A small block may be larger than its frame by this much, whatever the frame.
@@ -40,7 +40,7 @@ pub(super) fn most_raw(kind: Kind, stored: usize) -> usize {
     let json = stored.saturating_mul(JSON_PER_BYTE).saturating_add(SMALL_JSON);
     match kind {
         Kind::Segment => json.min(MAX_SEGMENT),
-        Kind::Remark => json.min(MAX_REMARK),
+        Kind::Event => json.min(MAX_EVENT),
         Kind::Index => json.min(MAX_INDEX),
         Kind::Trailer => json.min(MAX_TRAILER),
         Kind::Keyframe | Kind::Delta => most_tick(stored),
@@ -71,7 +71,7 @@ pub(super) fn opened(size: u64) -> u64 {
     size.saturating_mul(OPENED_PER_BYTE).saturating_add(SMALL_FILE)
 }
 
-/// Memory for a list that is gathered from all groups, such as all remarks: each index may have
+/// Memory for a list that is gathered from all groups, such as all events: each index may have
 /// thousands, and a small file may have thousands of indexes.
 #[derive(Debug)]
 pub(crate) struct Gathered {
@@ -98,7 +98,7 @@ impl Gathered {
     }
 }
 
-/// A text of a remark, no longer than a reader accepts.
+/// A text of an event, no longer than a reader accepts.
 pub(super) fn clip(text: &mut String) {
     if let Some((at, _)) = text.char_indices().nth(MAX_TEXT) {
         text.truncate(at);

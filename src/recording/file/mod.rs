@@ -1,9 +1,9 @@
 //! Blocks in a file: writing, finding and reading them.
 //!
 //! ```text
-//! writer   ticks and remarks become blocks; groups get their index, a closed file its trailer
+//! writer   ticks and events become blocks; groups get their index, a closed file its trailer
 //! format   headers of blocks; the specification
-//! index    what a group, a trailer and a remark say: JSON
+//! index    what a group, a trailer and an event say: JSON
 //! limits   how much a block may unpack to
 //!
 //! reader   what is in a file, and any tick

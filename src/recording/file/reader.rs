@@ -10,7 +10,7 @@ use super::ahead::{Ahead, Made};
 use super::blocks::Blocks;
 use super::cursor::{Cursor, Place};
 use super::damage::{Damage, MAX_DAMAGE, ReadError};
-use super::index::{GroupEntry, GroupIndex, RemarkAt, TickRef};
+use super::index::{EventAt, GroupEntry, GroupIndex, TickRef};
 use super::scan::Layout;
 use super::source::{ReadAt, open};
 use super::writer::Resume;
@@ -174,9 +174,9 @@ impl Reader {
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
         self.layout.damage.iter().chain(&self.damage)
     }
-    /// Remarks that no index holds: of the group that is being written, and between groups.
-    pub fn loose_remarks(&self) -> &[RemarkAt] {
-        &self.layout.remarks
+    /// Events that no index holds: of the group that is being written, and between groups.
+    pub fn loose_events(&self) -> &[EventAt] {
+        &self.layout.events
     }
 
     /// Reads what has been written since; true if there was something.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::blocks::{Blocks, WINDOW};
 use super::damage::{Damage, MAX_DAMAGE, ReadError};
 use super::format::{BlockHeader, END, GROUP_TICKS, HEADER, HeaderError, Kind};
-use super::index::{GroupEntry, GroupIndex, RemarkAt, TickRef, Trailer};
+use super::index::{EventAt, GroupEntry, GroupIndex, TickRef, Trailer};
 use super::limits::{self, MAX_GROUPS, MAX_LOOSE};
 use crate::recording::codec::{Segment, Stamp};
 
@@ -23,8 +23,8 @@ pub(super) struct Layout {
     /// Ticks of groups without an index, by the group's offset.
     pub(super) loose: BTreeMap<u64, Vec<TickRef>>,
     pub(super) segments: Vec<(u64, Segment)>,
-    /// Remarks that no index holds.
-    pub(super) remarks: Vec<RemarkAt>,
+    /// Events that no index holds.
+    pub(super) events: Vec<EventAt>,
     pub(super) damage: Vec<Damage>,
     /// End of the last whole block.
     pub(super) end: u64,
@@ -32,7 +32,7 @@ pub(super) struct Layout {
     pub(super) sealed: bool,
     /// The last group has no index yet: more deltas may come.
     open: bool,
-    /// Remarks that came before that group.
+    /// Events that came before that group.
     before_group: usize,
     /// Where the last trailer begins and ends.
     trailer: Option<(u64, u64)>,
@@ -195,7 +195,7 @@ impl Layout {
             }
             Kind::Keyframe => {
                 self.open = true;
-                self.before_group = self.remarks.len();
+                self.before_group = self.events.len();
                 let (first, last) = (h.at, h.at);
                 let g = GroupEntry { offset: at, end, ticks: 1, first, last, ..Default::default() };
                 self.add(g);
@@ -212,11 +212,11 @@ impl Layout {
             }
             Kind::Delta => self.hurt(at, end, "a tick whose keyframe is lost"),
             Kind::Index => self.hurt(at, end, "an index whose keyframe is lost"),
-            Kind::Remark if self.remarks.len() >= MAX_LOOSE => {
+            Kind::Event if self.events.len() >= MAX_LOOSE => {
                 self.hurt(at, end, "more events than a recording can hold");
             }
-            Kind::Remark => match self.json(b, at, h)? {
-                Some(r) => self.remarks.push(r),
+            Kind::Event => match self.json(b, at, h)? {
+                Some(r) => self.events.push(r),
                 None => self.hurt(at, end, "a damaged event"),
             },
             Kind::Trailer => self.trailer = Some((at, end)),
@@ -248,9 +248,9 @@ impl Layout {
         g.last = index.ticks.last().map_or(g.last, |t| t.at);
         self.loose.remove(&g.offset);
         // They are in the index; those before the group are not.
-        let known: HashSet<&RemarkAt> = index.remarks.iter().collect();
-        let own = self.remarks.split_off(self.before_group.min(self.remarks.len()));
-        self.remarks.extend(own.into_iter().filter(|r| !known.contains(r)));
+        let known: HashSet<&EventAt> = index.events.iter().collect();
+        let own = self.events.split_off(self.before_group.min(self.events.len()));
+        self.events.extend(own.into_iter().filter(|r| !known.contains(r)));
     }
 
     /// The groups from the trailer, if the file ends with a plausible one.

@@ -11,7 +11,8 @@ use std::io::{self, Read, Write};
 
 use super::format::{BlockHeader, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, end};
 use super::index::{
-    Figure, GroupEntry, GroupFinding, GroupIndex, Note, Remark, RemarkAt, TickRef, Trailer, drift,
+    Event, EventAt, Figure, GroupEntry, GroupFinding, GroupIndex, TickRef, TickSummary, Trailer,
+    drift,
 };
 use super::limits::{self, MAX_INDEX, MAX_NOTED};
 use crate::recording::codec::limits::least_group;
@@ -141,16 +142,16 @@ impl<W: Write> Writer<W> {
         &mut self.out
     }
 
-    /// Writes a tick. Writes remarks for gaps, clock steps and collector errors that follow from
+    /// Writes a tick. Writes events for gaps, clock steps and collector errors that follow from
     /// it. See the module head for how to continue after an error.
-    pub fn tick(&mut self, tick: &Tick, note: &Note) -> io::Result<Written> {
+    pub fn tick(&mut self, tick: &Tick, note: &TickSummary) -> io::Result<Written> {
         let at = Stamp::of(tick);
         let from = self.offset;
         if self.group.as_ref().is_some_and(|g| g.closed) {
             self.end_group()?;
         }
-        for remark in self.remarks(tick, at) {
-            self.remark(at, remark)?;
+        for event in self.events(tick, at) {
+            self.event(at, event)?;
         }
         let keyframe = self.group.is_none();
         if let Err(e) = self.tick_block(tick, at, note, keyframe) {
@@ -171,7 +172,7 @@ impl<W: Write> Writer<W> {
         &mut self,
         tick: &Tick,
         at: Stamp,
-        note: &Note,
+        note: &TickSummary,
         keyframe: bool,
     ) -> io::Result<()> {
         if keyframe {
@@ -209,14 +210,14 @@ impl<W: Write> Writer<W> {
     }
 
     /// What the tick itself says that the timeline should show.
-    fn remarks(&mut self, tick: &Tick, at: Stamp) -> Vec<Remark> {
+    fn events(&mut self, tick: &Tick, at: Stamp) -> Vec<Event> {
         let mut out = Vec::new();
         if let Some(gap) = tick.gap {
-            out.push(Remark::Gap { ticks: gap.ticks });
+            out.push(Event::Gap { ticks: gap.ticks });
         }
         let step = self.last.map_or(0, |l| drift(at).wrapping_sub(drift(l)));
         if step.unsigned_abs() >= CLOCK_STEP_NS.unsigned_abs() {
-            out.push(Remark::ClockStep { by_ns: step });
+            out.push(Event::ClockStep { by_ns: step });
         }
         let mut failed = Vec::new();
         for h in &tick.health {
@@ -224,7 +225,7 @@ impl<W: Write> Writer<W> {
                 let collector = h.id.name().to_owned();
                 if !self.failed.contains(&collector) {
                     let collector = collector.clone();
-                    out.push(Remark::CollectorError { collector, error: error.clone() });
+                    out.push(Event::CollectorError { collector, error: error.clone() });
                 }
                 failed.push(collector);
             }
@@ -240,25 +241,25 @@ impl<W: Write> Writer<W> {
         for id in now.iter().filter(|id| !before.contains(id)) {
             let error = "its sample is too large to record and was left out".to_owned();
             let collector = id.name().to_owned();
-            self.remark(at, Remark::CollectorError { collector, error })?;
+            self.event(at, Event::CollectorError { collector, error })?;
         }
         Ok(())
     }
 
-    /// Writes a remark: a mark of the user, dropped ticks.
-    pub fn remark(&mut self, at: Stamp, remark: Remark) -> io::Result<Written> {
+    /// Writes an event: a mark of the user, dropped ticks.
+    pub fn event(&mut self, at: Stamp, event: Event) -> io::Result<Written> {
         let from = self.offset;
-        let at = RemarkAt { at, remark: remark.clipped() };
+        let at = EventAt { at, event: event.clipped() };
         let json = json_line(&at)?;
         let back = self.group.as_ref().map_or(0, |g| (self.offset - g.offset) as u32);
-        let block = self.block(Kind::Remark, at.at, (back, 0), &json, 0)?;
+        let block = self.block(Kind::Event, at.at, (back, 0), &json, 0)?;
         if let Err(e) = self.write(&block) {
             self.broken();
             return Err(e);
         }
         // Between groups no index holds it: the block itself is found.
         if let Some(g) = &mut self.group {
-            g.index.remarks.push(at);
+            g.index.events.push(at);
         }
         Ok(Written { offset: from, bytes: self.offset - from, ..Written::default() })
     }
@@ -340,11 +341,11 @@ impl<W: Write> Writer<W> {
         self.group.as_ref().map_or(0, |g| g.index.ticks.len())
     }
 
-    /// Writes a tick of another recording that is thinned: the remarks that follow from it were
+    /// Writes a tick of another recording that is thinned: the events that follow from it were
     /// written there.
     pub fn coarse_tick(&mut self, tick: &Tick) -> io::Result<()> {
         let at = Stamp::of(tick);
-        self.tick_block(tick, at, &Note::default(), self.group.is_none())?;
+        self.tick_block(tick, at, &TickSummary::default(), self.group.is_none())?;
         self.last = Some(at);
         Ok(())
     }
@@ -421,15 +422,15 @@ impl<W: Write> Writer<W> {
 /// later half: a group has so much to say only where everything fails in every tick.
 fn index_json(index: &mut GroupIndex) -> io::Result<Vec<u8>> {
     index.findings.truncate(MAX_NOTED);
-    index.remarks.truncate(MAX_NOTED);
+    index.events.truncate(MAX_NOTED);
     loop {
         let json = json_line(index)?;
-        let (findings, remarks) = (index.findings.len(), index.remarks.len());
-        if json.len() <= MAX_INDEX || findings + remarks == 0 {
+        let (findings, events) = (index.findings.len(), index.events.len());
+        if json.len() <= MAX_INDEX || findings + events == 0 {
             return Ok(json);
         }
         index.findings.truncate(findings / 2);
-        index.remarks.truncate(remarks / 2);
+        index.events.truncate(events / 2);
     }
 }
 

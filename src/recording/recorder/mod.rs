@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use crate::amount;
 use crate::clock;
 use crate::recording::codec::Stamp;
-use crate::recording::file::index::Note;
+use crate::recording::file::index::TickSummary;
 use crate::recording::tools::thin::Tiers;
 use crate::rights::{self, Duty};
 use crate::sample::heap::tick_bytes;
@@ -213,7 +213,7 @@ struct Item {
 }
 
 enum What {
-    Tick(Arc<Tick>, Note),
+    Tick(Arc<Tick>, TickSummary),
     Mark(Stamp, String),
 }
 
@@ -243,7 +243,7 @@ impl Recorder {
         target: Target,
         host: &HostInfo,
         options: Options,
-        backlog: Vec<(Arc<Tick>, Note)>,
+        backlog: Vec<(Arc<Tick>, TickSummary)>,
     ) -> std::io::Result<Self> {
         let (queue, inbox) = sync_channel(QUEUE);
         let (open_tx, opened) = channel();
@@ -302,7 +302,7 @@ impl Recorder {
     }
 
     /// Hands over a tick. Returns immediately.
-    pub fn push(&mut self, tick: &Arc<Tick>, note: Note) {
+    pub fn push(&mut self, tick: &Arc<Tick>, note: TickSummary) {
         self.last = Stamp::of(tick);
         for (at, text) in std::mem::take(&mut self.marks) {
             self.send_mark(at, text);

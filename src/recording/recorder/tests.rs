@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::fs::{CWD, FileType, Mode};
 
 use super::*;
-use crate::recording::{ReadError, Reader, Remark};
+use crate::recording::{Event, ReadError, Reader};
 use crate::sample::CollectorId;
 use crate::sample::tick::{CollectorHealth, HealthState};
 use crate::sample::time::Seq;
@@ -49,7 +49,7 @@ fn a_limit_of_little_more_than_a_tick_is_kept() {
     let mut worst = 0;
     for n in 0..30 {
         let before = r.status().ticks;
-        r.push(&large(n, 110_000), Note::default());
+        r.push(&large(n, 110_000), TickSummary::default());
         until("it is written", || r.status().ticks > before);
         let all = files(dir.path());
         worst = worst.max(all.iter().map(|p| p.metadata().map_or(0, |m| m.len())).sum());
@@ -98,7 +98,7 @@ pub(super) fn until(what: &str, mut look: impl FnMut() -> bool) {
 /// Pushes and waits until it is written: no tick may be left out for lack of time.
 pub(super) fn push(r: &mut Recorder, seq: u64) {
     let before = r.status().ticks;
-    r.push(&tick(seq), Note::default());
+    r.push(&tick(seq), TickSummary::default());
     until("the tick is written", || r.status().ticks > before);
 }
 
@@ -107,11 +107,11 @@ pub(super) fn seqs(path: &Path) -> Vec<u64> {
     (0..r.len()).map(|i| r.tick(i).unwrap().seq.0).collect()
 }
 
-fn remarks(path: &Path) -> Vec<Remark> {
+fn events(path: &Path) -> Vec<Event> {
     let mut r = Reader::file(path).unwrap();
-    let mut out: Vec<Remark> = r.loose_remarks().iter().map(|x| x.remark.clone()).collect();
+    let mut out: Vec<Event> = r.loose_events().iter().map(|x| x.event.clone()).collect();
     for g in 0..r.groups().len() {
-        out.extend(r.index(g).unwrap().remarks.iter().map(|x| x.remark.clone()));
+        out.extend(r.index(g).unwrap().events.iter().map(|x| x.event.clone()));
     }
     out
 }
@@ -126,7 +126,7 @@ fn write_ours(path: &Path, bytes: &[u8]) {
 fn what_is_pushed_is_in_the_file_and_only_we_may_read_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.stall");
-    let backlog = (0..3).map(|n| (tick(n), Note::default())).collect();
+    let backlog = (0..3).map(|n| (tick(n), TickSummary::default())).collect();
     let target = Target::File(path.clone());
     let mut r = Recorder::start(target, &host("a"), Options::default(), backlog).unwrap();
     r.ready().unwrap();
@@ -137,7 +137,7 @@ fn what_is_pushed_is_in_the_file_and_only_we_may_read_it() {
     let end = r.finish(WAIT).unwrap();
     assert_eq!((end.state, end.ticks, end.lost), (State::Ended(End::Closed), 200, 0));
     assert_eq!(seqs(&path), (0..200).collect::<Vec<_>>());
-    assert!(remarks(&path).contains(&Remark::Mark { text: "here".into() }));
+    assert!(events(&path).contains(&Event::Mark { text: "here".into() }));
     let meta = path.metadata().unwrap();
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);
     assert_eq!((end.size, end.written), (meta.len(), meta.len() - first_block(&path)));
@@ -162,7 +162,7 @@ fn a_reader_that_stands_still_holds_up_nobody() {
     let mut r = start(&fifo, Options::default());
     let (begun, total) = (clock::mono(), 1000u64);
     for n in 0..total - 1 {
-        r.push(&tick(n), Note::default());
+        r.push(&tick(n), TickSummary::default());
     }
     let took = clock::mono().since(begun);
     assert!(took < Duration::from_secs(2), "pushing took {took:?}");
@@ -193,10 +193,10 @@ fn a_reader_that_stands_still_holds_up_nobody() {
     assert_eq!(all.len() as u64, total - lost);
     let holes: Vec<u64> =
         all.windows(2).map(|w| w[1] - w[0] - 1).filter(|missing| *missing > 0).collect();
-    let told: Vec<u64> = remarks(&path)
+    let told: Vec<u64> = events(&path)
         .into_iter()
         .filter_map(|r| match r {
-            Remark::Dropped { ticks, .. } => Some(ticks),
+            Event::Dropped { ticks, .. } => Some(ticks),
             _ => None,
         })
         .collect();
@@ -213,10 +213,10 @@ fn a_reader_that_goes_away_ends_the_recording() {
     let mut r = start(&fifo, Options::default());
     push(&mut r, 0);
     drop(pipe);
-    r.push(&tick(1), Note::default());
+    r.push(&tick(1), TickSummary::default());
     until("it ends", || !r.status().is_alive());
     assert_eq!(r.status().state, State::Ended(End::ReaderGone));
-    r.push(&tick(2), Note::default());
+    r.push(&tick(2), TickSummary::default());
     assert_eq!(r.finish(WAIT).unwrap().lost, 0, "nobody wanted those");
 }
 
@@ -359,7 +359,7 @@ fn old_parts_go_by_age() {
     let late = Tick { wall: clock::wall(), ..(*tick(200)).clone() };
     let late = Tick { wall: WallNs(late.wall.0 + 31_536_000_000_000_000), ..late };
     let ticks = r.status().ticks;
-    r.push(&Arc::new(late), Note::default());
+    r.push(&Arc::new(late), TickSummary::default());
     until("it is written", || r.status().ticks > ticks);
     r.finish(WAIT).unwrap();
     let after = files(dir.path());

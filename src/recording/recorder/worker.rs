@@ -19,7 +19,7 @@ use super::{End, Item, Options, State, Status, SyncPolicy, What};
 use crate::clock;
 use crate::recording::codec::Stamp;
 use crate::recording::file::home::Home;
-use crate::recording::file::index::{Note, Remark};
+use crate::recording::file::index::{Event, TickSummary};
 use crate::recording::file::writer::{Writer, Written};
 use crate::sample::tick::{HostInfo, Tick};
 use crate::sample::time::{MonoNs, WallNs};
@@ -150,7 +150,7 @@ impl Worker {
     /// Until the queue is closed, or the pipe.
     pub(super) fn run(
         &mut self,
-        backlog: Vec<(Arc<Tick>, Note)>,
+        backlog: Vec<(Arc<Tick>, TickSummary)>,
         inbox: &Receiver<Item>,
         held: &AtomicUsize,
         skipped: &AtomicU64,
@@ -218,7 +218,7 @@ impl Worker {
         }
     }
 
-    fn tick(&mut self, tick: &Tick, note: &Note) {
+    fn tick(&mut self, tick: &Tick, note: &TickSummary) {
         let mut rotated = false;
         loop {
             if !self.may_try() {
@@ -251,14 +251,14 @@ impl Worker {
     }
 
     /// Writes what is missing, then the tick.
-    fn put(&mut self, tick: &Tick, note: &Note) -> io::Result<Written> {
+    fn put(&mut self, tick: &Tick, note: &TickSummary) -> io::Result<Written> {
         let at = Stamp::of(tick);
         if self.pause.is_some() {
             self.reopen()?;
         }
         let Some(w) = &mut self.writer else { return Err(io::ErrorKind::NotFound.into()) };
         if self.missing > 0 {
-            w.remark(at, Remark::Dropped { ticks: self.missing, why: self.why.clone() })?;
+            w.event(at, Event::Dropped { ticks: self.missing, why: self.why.clone() })?;
             self.missing = 0;
         }
         match w.tick(tick, note) {
@@ -311,7 +311,7 @@ impl Worker {
 
     fn mark(&mut self, at: Stamp, text: &str) {
         let Some(w) = self.writer.as_mut().filter(|_| self.pause.is_none()) else { return };
-        let result = w.remark(at, Remark::Mark { text: text.to_owned() });
+        let result = w.event(at, Event::Mark { text: text.to_owned() });
         match result {
             Ok(w) => self.written += w.bytes,
             Err(e) if self.is_stream() => self.broken_pipe(&e),
@@ -491,7 +491,7 @@ impl Worker {
             let why = std::mem::take(&mut self.why);
             let end = w.offset();
             let rewound = self.pause.is_none() || w.get_mut().rewind(end).is_ok();
-            if rewound && w.remark(at, Remark::Dropped { ticks: self.missing, why }).is_err() {
+            if rewound && w.event(at, Event::Dropped { ticks: self.missing, why }).is_err() {
                 let _ = w.get_mut().rewind(end);
             }
         }

@@ -9,7 +9,7 @@ use super::redact::Redactor;
 use crate::recording::codec::Stamp;
 use crate::recording::file::damage::ReadError;
 use crate::recording::file::home::Home;
-use crate::recording::file::index::{GroupEntry, Note, RemarkAt};
+use crate::recording::file::index::{EventAt, GroupEntry, TickSummary};
 use crate::recording::file::reader::Reader;
 use crate::recording::file::writer::Writer;
 use crate::sample::tick::{HostInfo, Tick};
@@ -86,27 +86,27 @@ pub fn copy<W: Write>(
     let mut w = Writer::new(out, &host(r, &first.1))?;
     let mut done = Exported::default();
     let mut segment = first.1.segment;
-    let mut remarks = r.loose_remarks().iter().filter(|m| inside(m, from, to)).peekable();
+    let mut events = r.loose_events().iter().filter(|m| inside(m, from, to)).peekable();
     for (i, g) in &groups {
         if g.segment != segment {
             segment = g.segment;
             w.segment(&host(r, g))?;
         }
-        while let Some(m) = remarks.next_if(|m| m.at.wall <= g.first.wall) {
-            w.remark(m.at, m.remark.clone())?;
+        while let Some(m) = events.next_if(|m| m.at.wall <= g.first.wall) {
+            w.event(m.at, m.event.clone())?;
         }
         w.copy_group(r.raw_group(*i)?, g)?;
         done.groups += 1;
         done.ticks += u64::from(g.ticks);
         done.span = Some((done.span.map_or(g.first, |s| s.0), g.last));
     }
-    for m in remarks {
-        w.remark(m.at, m.remark.clone())?;
+    for m in events {
+        w.event(m.at, m.event.clone())?;
     }
     Ok((w.seal()?, done))
 }
 
-fn inside(m: &RemarkAt, from: WallNs, to: WallNs) -> bool {
+fn inside(m: &EventAt, from: WallNs, to: WallNs) -> bool {
     m.at.wall >= from && m.at.wall <= to
 }
 
@@ -117,7 +117,7 @@ pub fn redacted<W: Write>(
     out: W,
     from: WallNs,
     to: WallNs,
-    mut judge: impl FnMut(Option<&HostInfo>, &Tick) -> Note,
+    mut judge: impl FnMut(Option<&HostInfo>, &Tick) -> TickSummary,
 ) -> Result<(W, Exported), ExportError> {
     let groups = chosen(r, from, to);
     let first = groups.first().ok_or(ExportError::Nothing)?.1;
@@ -133,8 +133,8 @@ pub fn redacted<W: Write>(
             w.segment(&h)?;
             fresh = Some(h);
         }
-        let remarks = r.index(*i).map(|x| x.remarks.clone()).unwrap_or_default();
-        let mut remarks = remarks.iter().peekable();
+        let events = r.index(*i).map(|x| x.events.clone()).unwrap_or_default();
+        let mut events = events.iter().peekable();
         let begin = r.first_of(*i).unwrap_or(0);
         for n in begin..begin + u64::from(g.ticks) {
             let Ok(raw) = r.tick(n) else {
@@ -142,9 +142,9 @@ pub fn redacted<W: Write>(
                 continue;
             };
             let tick = redactor.tick(&raw)?;
-            while let Some(m) = remarks.next_if(|m| m.at.mono <= tick.mono) {
-                if let Some(m) = redactor.remark(m) {
-                    w.remark(m.at, m.remark)?;
+            while let Some(m) = events.next_if(|m| m.at.mono <= tick.mono) {
+                if let Some(m) = redactor.event(m) {
+                    w.event(m.at, m.event)?;
                 }
             }
             let note = judge(fresh.take().as_ref(), &tick);
@@ -153,9 +153,9 @@ pub fn redacted<W: Write>(
             let at = Stamp::of(&tick);
             done.span = Some((done.span.map_or(at, |s| s.0), at));
         }
-        for m in remarks {
-            if let Some(m) = redactor.remark(m) {
-                w.remark(m.at, m.remark)?;
+        for m in events {
+            if let Some(m) = redactor.event(m) {
+                w.event(m.at, m.event)?;
             }
         }
         w.end_group()?;
@@ -164,9 +164,9 @@ pub fn redacted<W: Write>(
     if done.ticks == 0 {
         return Err(ExportError::Unreadable(done.lost));
     }
-    for m in r.loose_remarks().iter().filter(|m| inside(m, from, to)) {
-        if let Some(m) = redactor.remark(m) {
-            w.remark(m.at, m.remark)?;
+    for m in r.loose_events().iter().filter(|m| inside(m, from, to)) {
+        if let Some(m) = redactor.event(m) {
+            w.event(m.at, m.event)?;
         }
     }
     Ok((w.seal()?, done))

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::verify::Survey;
 use crate::recording::file::damage::{Damage, ReadError};
-use crate::recording::file::index::{GroupFinding, Remark, RemarkAt};
+use crate::recording::file::index::{Event, EventAt, GroupFinding};
 use crate::recording::file::limits::Gathered;
 use crate::recording::file::reader::Reader;
 use crate::sample::tick::HostInfo;
@@ -15,7 +15,7 @@ use crate::text::sanitize;
 
 /// Version of the JSON; fields may be added.
 pub const SCHEMA: u32 = 1;
-/// Remarks and damaged places that the text lists.
+/// Events and damaged places that the text lists.
 const LISTED: usize = 20;
 
 /// One line, whatever the names contain.
@@ -41,11 +41,11 @@ pub struct Info {
     pub first: Option<String>,
     /// Time of the last tick.
     pub last: Option<String>,
-    /// Ticks that are missing, according to the remarks.
+    /// Ticks that are missing, according to the events.
     pub missing_ticks: u64,
-    pub remarks: Vec<RemarkAt>,
-    /// Number of further remarks, if there are too many.
-    pub remarks_left_out: u64,
+    pub events: Vec<EventAt>,
+    /// Number of further events, if there are too many.
+    pub events_left_out: u64,
     /// Findings, by rule and subject, with their ticks.
     pub findings: Vec<FindingSpan>,
     /// Mentions of other findings, if there are too many.
@@ -83,7 +83,7 @@ impl Info {
     pub fn gather(r: &mut Reader, file: &str) -> Result<Self, ReadError> {
         let content = r.survey()?;
         let size = r.size()?;
-        let said = r.remarks()?;
+        let said = r.events()?;
         let (findings, findings_left_out) = findings(r);
         let groups = r.groups();
         Ok(Self {
@@ -98,8 +98,8 @@ impl Info {
             first: groups.first().map(|g| time(g.first.wall)),
             last: groups.last().map(|g| time(g.last.wall)),
             missing_ticks: said.missing,
-            remarks: said.list,
-            remarks_left_out: said.left_out,
+            events: said.list,
+            events_left_out: said.left_out,
             findings,
             findings_left_out,
             unknown_blocks: r.unknown_blocks(),
@@ -160,10 +160,10 @@ impl Info {
             line!(o, "  finding   {at} {} {rule}: {subject}, {ticks} ticks", f.severity);
         }
         more(o, self.findings.len(), self.findings_left_out);
-        for r in self.remarks.iter().take(LISTED) {
-            line!(o, "  event     {} {}", time(r.at.wall), words(&r.remark));
+        for r in self.events.iter().take(LISTED) {
+            line!(o, "  event     {} {}", time(r.at.wall), words(&r.event));
         }
-        more(o, self.remarks.len(), self.remarks_left_out);
+        more(o, self.events.len(), self.events_left_out);
         if self.unknown_blocks > 0 {
             line!(o, "  unknown   {} blocks of a newer version", self.unknown_blocks);
         }
@@ -209,17 +209,17 @@ fn boot(id: &str) -> &str {
     }
 }
 
-/// A remark as a sentence fragment.
-pub fn words(r: &Remark) -> String {
+/// An event as a sentence fragment.
+pub fn words(r: &Event) -> String {
     match r {
-        Remark::Gap { ticks } => format!("gap: {ticks} ticks are missing"),
-        Remark::Dropped { ticks, why } => format!("gap: {ticks} ticks were not recorded: {why}"),
-        Remark::ClockStep { by_ns } => {
+        Event::Gap { ticks } => format!("gap: {ticks} ticks are missing"),
+        Event::Dropped { ticks, why } => format!("gap: {ticks} ticks were not recorded: {why}"),
+        Event::ClockStep { by_ns } => {
             format!("the wall clock was set by {:+.3} s", *by_ns as f64 / 1e9)
         }
-        Remark::CollectorError { collector, error } => format!("{collector} failed: {error}"),
-        Remark::Mark { text } => format!("mark: {text}"),
-        Remark::Unknown => "an event of a newer version".to_owned(),
+        Event::CollectorError { collector, error } => format!("{collector} failed: {error}"),
+        Event::Mark { text } => format!("mark: {text}"),
+        Event::Unknown => "an event of a newer version".to_owned(),
     }
 }
 

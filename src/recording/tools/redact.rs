@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::recording::file::index::{Remark, RemarkAt};
+use crate::recording::file::index::{Event, EventAt};
 use crate::sample::sockets::{
     InetRows, NetnsTable, NextHop, Owner, RouteAnswer, RouteOutcome, SocketsSample, UnixRows,
     UnreadNetns, map_v4,
@@ -85,19 +85,19 @@ impl Redactor {
         }
     }
 
-    /// A remark; `None` for one that is written by itself from the ticks.
-    pub fn remark(&mut self, r: &RemarkAt) -> Option<RemarkAt> {
-        let remark = match &r.remark {
-            Remark::Mark { .. } => {
+    /// An event; `None` for one that is written by itself from the ticks.
+    pub fn event(&mut self, r: &EventAt) -> Option<EventAt> {
+        let event = match &r.event {
+            Event::Mark { .. } => {
                 self.marks += 1;
-                Remark::Mark { text: format!("mark {}", self.marks) }
+                Event::Mark { text: format!("mark {}", self.marks) }
             }
-            Remark::Dropped { ticks, .. } => {
-                Remark::Dropped { ticks: *ticks, why: "not recorded".to_owned() }
+            Event::Dropped { ticks, .. } => {
+                Event::Dropped { ticks: *ticks, why: "not recorded".to_owned() }
             }
             _ => return None,
         };
-        Some(RemarkAt { at: r.at, remark })
+        Some(EventAt { at: r.at, event })
     }
 
     /// A tick.

@@ -4,7 +4,7 @@
 //! The result is what a recorder with a longer interval would have written, in a segment that says
 //! so ([`HostInfo::interval`], [`HostInfo::thinned_from`]): rates and rules see the longer
 //! interval, and no tick that was left out is taken for a gap. What the groups' indexes say about
-//! all their ticks is kept: figures, findings, remarks.
+//! all their ticks is kept: figures, findings, events.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -117,8 +117,8 @@ pub struct Thinning<W: Write> {
     now: Stamp,
     here: HostInfo,
     done: usize,
-    /// Remarks outside of groups that are done.
-    remarks: usize,
+    /// Events outside of groups that are done.
+    events: usize,
     hosts: Vec<HostInfo>,
     /// Segment of the old recording that the newest segment is of.
     source: u32,
@@ -157,7 +157,7 @@ impl<W: Write> Thinning<W> {
             now,
             here: here.clone(),
             done: 0,
-            remarks: 0,
+            events: 0,
             hosts: vec![host],
             source,
             last: None,
@@ -186,7 +186,7 @@ impl<W: Write> Thinning<W> {
         if fate != Fate::Drop {
             self.segment(coarse(fate, host), g.segment, g.first)?;
         }
-        self.remarks_before(g.first, fate == Fate::Drop)?;
+        self.events_before(g.first, fate == Fate::Drop)?;
         match fate {
             Fate::Keep => {
                 self.flush()?;
@@ -204,8 +204,8 @@ impl<W: Write> Thinning<W> {
     /// The new recording, to be continued, and the hosts of its segments.
     pub fn finish(mut self) -> io::Result<(Writer<W>, Vec<HostInfo>)> {
         self.flush()?;
-        for r in self.reader.loose_remarks().get(self.remarks..).unwrap_or_default() {
-            self.out.remark(r.at, r.remark.clone())?;
+        for r in self.reader.loose_events().get(self.events..).unwrap_or_default() {
+            self.out.event(r.at, r.event.clone())?;
         }
         if self.hosts.last() != Some(&self.here) {
             self.out.segment(&self.here)?;
@@ -229,16 +229,16 @@ impl<W: Write> Thinning<W> {
         Ok(())
     }
 
-    /// Writes the remarks between groups, or skips them.
-    fn remarks_before(&mut self, first: Stamp, drop: bool) -> io::Result<()> {
-        while let Some(r) = self.reader.loose_remarks().get(self.remarks) {
+    /// Writes the events between groups, or skips them.
+    fn events_before(&mut self, first: Stamp, drop: bool) -> io::Result<()> {
+        while let Some(r) = self.reader.loose_events().get(self.events) {
             if r.at.wall > first.wall {
                 break;
             }
             if !drop {
-                self.out.remark(r.at, r.remark.clone())?;
+                self.out.event(r.at, r.event.clone())?;
             }
-            self.remarks += 1;
+            self.events += 1;
         }
         Ok(())
     }
@@ -284,8 +284,8 @@ impl<W: Write> Thinning<W> {
                 None => self.findings.push(f.clone()),
             }
         }
-        for r in &index.remarks {
-            self.out.remark(r.at, r.remark.clone())?;
+        for r in &index.events {
+            self.out.event(r.at, r.event.clone())?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::recording::codec::section::cut;
 use crate::recording::codec::tick::Decoder;
 use crate::recording::file::damage::{Damage, ReadError};
 use crate::recording::file::format::{BlockHeader, HEADER};
-use crate::recording::file::index::{GroupEntry, RemarkAt};
+use crate::recording::file::index::{EventAt, GroupEntry};
 use crate::recording::file::limits::Gathered;
 use crate::recording::file::reader::Reader;
 
@@ -21,7 +21,7 @@ pub struct Survey {
     pub keyframe_bytes: u64,
     /// Bytes of deltas in the file.
     pub delta_bytes: u64,
-    /// Bytes of all else: headers of segments, indexes, remarks, trailers.
+    /// Bytes of all else: headers of segments, indexes, events, trailers.
     pub other_bytes: u64,
     /// Bytes of each section before compression, all ticks together.
     pub sections: BTreeMap<String, u64>,
@@ -36,18 +36,18 @@ pub struct Survey {
 
 /// What a recording says besides its ticks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remarks {
+pub struct Events {
     /// In the order of time within each segment.
-    pub list: Vec<RemarkAt>,
+    pub list: Vec<EventAt>,
     /// Number of further ones: a list of all of them would be too large.
     pub left_out: u64,
     /// Ticks that are missing, by all of them.
     pub missing: u64,
 }
 
-impl Remarks {
-    fn add(&mut self, r: &RemarkAt, all: &mut Gathered) {
-        self.missing = self.missing.saturating_add(r.remark.missing());
+impl Events {
+    fn add(&mut self, r: &EventAt, all: &mut Gathered) {
+        self.missing = self.missing.saturating_add(r.event.missing());
         if all.has_room(r.bytes()) {
             self.list.push(r.clone());
         }
@@ -131,17 +131,17 @@ impl Reader {
         header.map_or(entry.end, |h| offset + h.total())
     }
 
-    /// All remarks.
-    pub fn remarks(&mut self) -> Result<Remarks, ReadError> {
-        let (mut out, mut all) = (Remarks::default(), Gathered::default());
+    /// All events.
+    pub fn events(&mut self) -> Result<Events, ReadError> {
+        let (mut out, mut all) = (Events::default(), Gathered::default());
         for g in 0..self.groups().len() {
             match self.index(g) {
-                Ok(index) => index.remarks.iter().for_each(|r| out.add(r, &mut all)),
+                Ok(index) => index.events.iter().for_each(|r| out.add(r, &mut all)),
                 Err(ReadError::Io(e)) => return Err(e.into()),
                 Err(_) => {}
             }
         }
-        self.loose_remarks().iter().for_each(|r| out.add(r, &mut all));
+        self.loose_events().iter().for_each(|r| out.add(r, &mut all));
         out.left_out = all.left_out;
         out.list.sort_by_key(|r| (r.at.wall, r.at.seq));
         Ok(out)

@@ -17,7 +17,7 @@ use crate::view::{series, text, units};
 /// The finding at the time shown: active, else cleared.
 pub(super) fn find<'a>(cx: &Cx<'a>, key: &FindingKey) -> Option<&'a Arc<Finding>> {
     let f = cx.now.findings;
-    f.all().chain(&f.notes).chain(&f.cleared).find(|f| is(f, key))
+    f.all().chain(&f.annotations).chain(&f.cleared).find(|f| is(f, key))
 }
 
 pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
@@ -195,7 +195,7 @@ fn over_time(
 ) -> Vec<Option<f64>> {
     series::maxima(cx, b, |m| {
         let then = cx.analysis.at(m.tick.seq)?;
-        let f = then.findings.all().chain(&then.findings.notes).find(|f| is(f, key))?;
+        let f = then.findings.all().chain(&then.findings.annotations).find(|f| is(f, key))?;
         let e = f.fire.evidence.get(index).filter(|e| e.field == field);
         e.or_else(|| f.fire.evidence.iter().find(|e| e.field == field))?.value
     })

@@ -26,7 +26,7 @@ pub fn exercise(bytes: Vec<u8>) {
         let _ = r.raw_group(g).map(|mut raw| std::io::copy(&mut raw, &mut std::io::sink()));
     }
     let _ = r.survey();
-    let _ = (r.host(), r.resume(), r.refresh(), r.at_wall(WallNs(0)), r.remarks());
+    let _ = (r.host(), r.resume(), r.refresh(), r.at_wall(WallNs(0)), r.events());
     let _ = r.damage().map(ToString::to_string).collect::<Vec<_>>();
 }
 
@@ -89,7 +89,7 @@ pub fn file(data: &[u8]) -> Vec<u8> {
             2 => Kind::Delta,
             3 => Kind::Index,
             4 => Kind::Trailer,
-            5 => Kind::Remark,
+            5 => Kind::Event,
             6 => Kind::Unknown(99),
             _ => {
                 out.extend(end(input.short().map_or(u64::MAX, u64::from)));

@@ -160,23 +160,23 @@ impl Report {
         self.json["findings"].as_array().unwrap().iter().map(Found).collect()
     }
 
-    /// Remarks, which never alarm.
-    pub fn notes(&self) -> Vec<Found<'_>> {
-        self.json["notes"].as_array().into_iter().flatten().map(Found).collect()
+    /// Annotations, which never alarm.
+    pub fn annotations(&self) -> Vec<Found<'_>> {
+        self.json["annotations"].as_array().into_iter().flatten().map(Found).collect()
     }
 
-    /// There is a remark of `rule` about an affected subject.
+    /// There is an annotation of `rule` about an affected subject.
     #[track_caller]
-    pub fn remarks(&self, rule: &str, affected: impl Fn(Found<'_>) -> bool) {
-        let all = self.notes();
+    pub fn annotates(&self, rule: &str, affected: impl Fn(Found<'_>) -> bool) {
+        let all = self.annotations();
         let found = all.iter().any(|f| f.rule() == rule && affected(*f));
         let json = serde_json::to_string_pretty(&self.json).unwrap_or_default();
-        assert!(found, "{}: no remark of {rule}\n{json}", self.name);
+        assert!(found, "{}: no annotation of {rule}\n{json}", self.name);
     }
 
     fn summarise(&self) {
         eprintln!("lab: {}: {} ticks", self.name, self.json["ticks"]);
-        for f in self.findings().into_iter().chain(self.notes()) {
+        for f in self.findings().into_iter().chain(self.annotations()) {
             let summary = f.0["summary"].as_str().unwrap_or("");
             eprintln!(
                 "lab: {}:   {} {} [{}]: {summary}",
@@ -201,7 +201,7 @@ impl Report {
         let stderr = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), self.code, "{}: {}: {stderr}", self.name, tape.display());
         let replayed: Value = serde_json::from_slice(&out.stdout).unwrap();
-        for part in ["findings", "notes", "coverage", "blind_spots", "verdict", "ticks"] {
+        for part in ["findings", "annotations", "coverage", "blind_spots", "verdict", "ticks"] {
             let (live, again) = (self.json[part].to_string(), replayed[part].to_string());
             assert_eq!(live, again, "{}: {part} of {}", self.name, tape.display());
         }

@@ -283,7 +283,7 @@ fn vectors_are_graded() {
         ("pidstat-io-wait", EITHER, "info", "dd waits for block I/O"),
     ] {
         let out = explain(&vector(file));
-        let all = out.report.findings.iter().chain(&out.report.notes);
+        let all = out.report.findings.iter().chain(&out.report.annotations);
         let found: Vec<_> = all.filter(|f| f.rule.0 == rule).collect();
         let worst = found.iter().map(|f| f.fire.severity).max().unwrap();
         assert_eq!(worst.name(), severity, "{file}: {rule}");

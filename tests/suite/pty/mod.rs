@@ -233,7 +233,7 @@ fn record_of_the_console_is_open_before_the_screen() {
 /// `m` marks what is being recorded; before and after it says how to record.
 #[test]
 fn m_marks_the_recording() {
-    use stallscope::recording::{Reader, Remark};
+    use stallscope::recording::{Event, Reader};
     let dir = Dir::new();
     let mut s = Session::within(dir.path(), 36, 160, &["--interval", "200ms", "--no-bpf"]);
     s.shows("watched for ");
@@ -258,8 +258,8 @@ fn m_marks_the_recording() {
     assert!(s.exit().success());
     let file = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
     let mut r = Reader::file(&file).unwrap();
-    let marks = r.remarks().unwrap().list.into_iter().filter_map(|m| match m.remark {
-        Remark::Mark { text } => Some((text, m.at)),
+    let marks = r.events().unwrap().list.into_iter().filter_map(|m| match m.event {
+        Event::Mark { text } => Some((text, m.at)),
         _ => None,
     });
     let marks: Vec<_> = marks.collect();

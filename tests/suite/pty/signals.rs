@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use rustix::termios::{LocalModes, tcgetattr};
-use stallscope::recording::{Reader, Remark};
+use stallscope::recording::{Event, Reader};
 
 use crate::support::files::Dir;
 use crate::support::terminal::{Session, shell};
@@ -104,10 +104,10 @@ fn usr1_is_a_mark_in_check() {
 }
 
 fn marks(file: &Path) -> Vec<String> {
-    let remarks = Reader::file(file).unwrap().remarks().unwrap().list;
+    let events = Reader::file(file).unwrap().events().unwrap().list;
     let mark = |r| match r {
-        Remark::Mark { text } => Some(text),
+        Event::Mark { text } => Some(text),
         _ => None,
     };
-    remarks.into_iter().filter_map(|m| mark(m.remark)).collect()
+    events.into_iter().filter_map(|m| mark(m.event)).collect()
 }

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::process::Stdio;
 
 use rustix::process::Signal;
-use stallscope::recording::Remark;
+use stallscope::recording::Event;
 
 use crate::support::files::Dir;
 use crate::support::program::{after, json, program, stderr};
@@ -29,7 +29,7 @@ fn signals_close_the_file_and_mark_it() {
         assert_eq!(r.end(), (Some(0), String::new()), "{signal:?}");
         let seen = read(&dir.file("a.stall"));
         assert!(seen.sealed, "{signal:?}");
-        let marks = seen.remarks.iter().filter(|r| matches!(r, Remark::Mark { .. })).count();
+        let marks = seen.events.iter().filter(|r| matches!(r, Event::Mark { .. })).count();
         assert_eq!(marks, 1);
     }
 }
@@ -138,8 +138,8 @@ fn a_stalled_write_delays_no_tick() {
     copy.flush().unwrap();
     assert_eq!(r.end(), (Some(0), String::new()));
     let seen = read(&dir.file("copy"));
-    let gaps_only = seen.remarks.iter().all(|r| matches!(r, Remark::Gap { .. }));
-    assert!(seen.sealed && gaps_only, "{:?}", seen.remarks);
+    let gaps_only = seen.events.iter().all(|r| matches!(r, Event::Gap { .. }));
+    assert!(seen.sealed && gaps_only, "{:?}", seen.events);
     assert!(seen.span() >= ms(3950), "{:?}", seen.span());
     seen.every_beat_is_accounted_for(ms(100));
     let steps = seen.ticks.windows(2).map(|w| w[1].mono.since(w[0].mono).as_millis());

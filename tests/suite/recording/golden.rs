@@ -60,7 +60,7 @@ fn golden_files_of_all_versions_open() {
             let tick = r.tick(old["seq"].as_u64().unwrap()).unwrap();
             keeps(&old, &serde_json::to_value(&*tick).unwrap(), version);
         }
-        assert_eq!(r.index(0).unwrap().remarks.len(), 1);
+        assert_eq!(r.index(0).unwrap().events.len(), 1);
         assert_eq!(r.index(1).unwrap().figures["runq.p99-us"].max, 63.0);
         let survey = r.survey().unwrap();
         assert_eq!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use stallscope::recording::file::format::{BlockHeader, END, HEADER, Kind, MAX_PAYLOAD, end};
-use stallscope::recording::{ReadError, Reader, Remark};
+use stallscope::recording::{Event, ReadError, Reader};
 
 use crate::support::files::Dir;
 use crate::support::fuzz::recording::{block, exercise, featured, zip};
@@ -45,7 +45,7 @@ fn bombs_are_refused() {
         let mut r = open([&bytes[..first], &bomb].concat()).unwrap();
         assert!(r.len() <= 1);
         assert!(matches!(r.tick(0), Err(ReadError::Damaged(_) | ReadError::NoSuchTick)));
-        for kind in [Kind::Segment, Kind::Index, Kind::Remark, Kind::Trailer] {
+        for kind in [Kind::Segment, Kind::Index, Kind::Event, Kind::Trailer] {
             exercise([&bytes[..first], &block(kind, raw, &zeros, 0, 0)].concat());
         }
     }
@@ -180,13 +180,13 @@ fn lists_of_an_index_are_as_long_as_groups_need_them() {
     for (list, n, fits) in [
         (r#""findings":[{}]"#, 16_384, true),
         (r#""findings":[{}]"#, 16_385, false),
-        (r#""remarks":[{}]"#, 16_385, false),
+        (r#""events":[{}]"#, 16_385, false),
         (r#""state":[["x",1]]"#, 1025, false),
     ] {
         let (open_at, close_at) = (list.find('[').unwrap() + 1, list.len() - 1);
         let item = &list[open_at..close_at];
-        let item = if list.contains("remarks") {
-            r#"{"at":{"seq":1,"mono":1,"wall":1},"remark":"gap","ticks":1}"#
+        let item = if list.contains("events") {
+            r#"{"at":{"seq":1,"mono":1,"wall":1},"event":"gap","ticks":1}"#
         } else {
             item
         };
@@ -224,20 +224,20 @@ fn a_section_comes_once() {
 
 /// What is said at length is cut where it is written, and a group that says too much says less.
 #[test]
-fn remarks_are_written_so_that_they_can_be_read() {
+fn events_are_written_so_that_they_can_be_read() {
     let script = script();
     let mut w = stallscope::recording::Writer::new(Vec::new(), &script.host()).unwrap();
     let first = script.tick(0);
     w.tick(&first, &note(0)).unwrap();
     for n in 0..20_000u64 {
         let text = if n == 0 { "\u{1}".repeat(100_000) } else { format!("{n}") };
-        w.remark(stamp(&first), Remark::Mark { text }).unwrap();
+        w.event(stamp(&first), Event::Mark { text }).unwrap();
     }
     let mut r = open(w.seal().unwrap()).unwrap();
     assert_eq!((r.len(), r.damage().count()), (1, 0));
     let index = r.index(0).unwrap();
-    assert_eq!(index.remarks.len(), 16_384);
-    let Remark::Mark { text } = &index.remarks[0].remark else { panic!() };
+    assert_eq!(index.events.len(), 16_384);
+    let Event::Mark { text } = &index.events[0].event else { panic!() };
     assert_eq!((text.chars().count(), text.ends_with('…')), (1001, true));
 }
 
@@ -286,7 +286,7 @@ proptest! {
     #[test]
     fn any_payload_is_survived(
         bytes in prop::collection::vec(any::<u8>(), 0..400),
-        kind in prop_oneof![Just(Kind::Segment), Just(Kind::Keyframe), Just(Kind::Index), Just(Kind::Remark)],
+        kind in prop_oneof![Just(Kind::Segment), Just(Kind::Keyframe), Just(Kind::Index), Just(Kind::Event)],
         places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
     ) {
         let (good, _) = recording(&script(), 2, false);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Output;
 
 use serde_json::Value;
-use stallscope::recording::{FindingNote, Note, Remark, Writer};
+use stallscope::recording::{ActiveFinding, Event, TickSummary, Writer};
 use stallscope::sample::tick::{CollectorHealth, HealthState, HostInfo};
 use stallscope::sample::{Signal, SignalStatus};
 use stallscope::text::is_plain;
@@ -35,7 +35,7 @@ fn it_tells_what_is_inside() {
     let f0 = &v["findings"][0];
     assert_eq!((&f0["rule"], &f0["severity"]), (&"tcp-rto-storm".into(), &"crit".into()));
     assert_eq!((&f0["first_tick"], &f0["last_tick"]), (&21.into(), &129.into()));
-    assert_eq!(v["remarks"][0]["text"], "here");
+    assert_eq!(v["events"][0]["text"], "here");
     assert_eq!((&v["torn_bytes"], &v["damage"]), (&0.into(), &Value::Array(Vec::new())));
     assert!(v["content"]["sections"]["sockets"].as_u64().unwrap() > 1000);
     let text = stdout(&info(&[], &file));
@@ -78,10 +78,10 @@ fn no_name_in_a_file_reaches_the_terminal_as_it_is() {
                 ..tick.health[0].clone()
             });
             let finding =
-                FindingNote { rule: name.into(), subject: name.into(), severity: name.into() };
-            w.tick(&tick, &Note { findings: vec![finding], ..note(n) }).unwrap();
+                ActiveFinding { rule: name.into(), subject: name.into(), severity: name.into() };
+            w.tick(&tick, &TickSummary { findings: vec![finding], ..note(n) }).unwrap();
         }
-        w.remark(stamp(&script.tick(2)), Remark::Mark { text: name.into() }).unwrap();
+        w.event(stamp(&script.tick(2)), Event::Mark { text: name.into() }).unwrap();
         w.seal().unwrap()
     };
     let dir = Dir::new();

@@ -5,7 +5,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stallscope::recording::{Note, ReadAt, Reader, Remark, Resume, Spool, Writer};
+use stallscope::recording::{Event, ReadAt, Reader, Resume, Spool, TickSummary, Writer};
 use stallscope::sample::CollectorId;
 use stallscope::sample::tick::{Gap, HealthState, Tick};
 use stallscope::sample::time::{Seq, WallNs};
@@ -124,7 +124,7 @@ fn zstd_decodes_the_whole_file() {
     let (bytes, _) = recording(&script(), 70, true);
     let out = zstd::stream::decode_all(&bytes[..]).unwrap();
     assert!(out.starts_with(br#"{"host":{"hostname":"db7""#));
-    assert!(String::from_utf8_lossy(&out).contains(r#""remark":"mark","text":"here""#));
+    assert!(String::from_utf8_lossy(&out).contains(r#""event":"mark","text":"here""#));
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn the_timeline_needs_no_ticks() {
     assert_eq!(f.sum, (60..120).sum::<u64>() as f64);
     // Active in ticks 21 to 99, and from 121 on.
     assert_eq!((index.findings[0].first, index.findings[0].last), (Seq(60), Seq(99)));
-    let marks = &r.index(0).unwrap().remarks;
-    assert_eq!(marks[0].remark, Remark::Mark { text: "here".into() });
+    let marks = &r.index(0).unwrap().events;
+    assert_eq!(marks[0].event, Event::Mark { text: "here".into() });
     assert_eq!(marks[0].at, stamp(&all[9]));
     assert_eq!(r.at_wall(all[77].wall), Some(77));
     assert_eq!(r.at_wall(WallNs(all[77].wall.0 - 1)), Some(76));
@@ -149,7 +149,7 @@ fn the_timeline_needs_no_ticks() {
 }
 
 #[test]
-fn health_gaps_steps_and_errors_are_kept_and_remarked() {
+fn health_gaps_steps_and_errors_are_kept_and_evented() {
     let s = script();
     let mut ticks: Vec<Tick> = (0..6).map(|n| s.tick(n)).collect();
     ticks[2].gap = Some(Gap { ticks: 4 });
@@ -162,21 +162,21 @@ fn health_gaps_steps_and_errors_are_kept_and_remarked() {
     }
     let mut w = Writer::new(Vec::new(), &s.host()).unwrap();
     for t in &ticks {
-        w.tick(t, &Note::default()).unwrap();
+        w.tick(t, &TickSummary::default()).unwrap();
     }
     let mut r = open(w.seal().unwrap()).unwrap();
     for (i, t) in ticks.iter().enumerate() {
         let got = r.tick(i as u64).unwrap();
         same(&r, &got, t);
     }
-    let remarks: Vec<_> = r.index(0).unwrap().remarks.iter().map(|r| r.remark.clone()).collect();
+    let events: Vec<_> = r.index(0).unwrap().events.iter().map(|r| r.event.clone()).collect();
     let collector = CollectorId::Disks.name().to_owned();
     assert_eq!(
-        remarks,
+        events,
         [
-            Remark::Gap { ticks: 4 },
-            Remark::CollectorError { collector, error: "EIO".into() },
-            Remark::ClockStep { by_ns: 3_600_000_000_000 },
+            Event::Gap { ticks: 4 },
+            Event::CollectorError { collector, error: "EIO".into() },
+            Event::ClockStep { by_ns: 3_600_000_000_000 },
         ]
     );
 }
@@ -187,8 +187,8 @@ fn a_sample_that_is_carried_over_is_shared_and_costs_nothing() {
     let (a, mut b) = (s.tick(0), s.tick(1));
     b.samples = a.samples.clone();
     let mut w = Writer::new(Vec::new(), &s.host()).unwrap();
-    w.tick(&a, &Note::default()).unwrap();
-    let cost = w.tick(&b, &Note::default()).unwrap();
+    w.tick(&a, &TickSummary::default()).unwrap();
+    let cost = w.tick(&b, &TickSummary::default()).unwrap();
     assert!(cost.bytes < 160, "{} bytes", cost.bytes);
     let mut r = open(w.seal().unwrap()).unwrap();
     let (x, y) = (r.tick(0).unwrap(), r.tick(1).unwrap());

@@ -12,7 +12,7 @@ use stallscope::playback::seek::Judge;
 use stallscope::playback::tape::{Played, Tape};
 use stallscope::recording::tools::export::{copy, redacted};
 use stallscope::recording::tools::info::Info;
-use stallscope::recording::{Note, ReadAt, Reader, Writer};
+use stallscope::recording::{ReadAt, Reader, TickSummary, Writer};
 use stallscope::sample::tick::{HostInfo, Tick};
 use stallscope::sample::time::WallNs;
 
@@ -208,7 +208,7 @@ fn nothing_of_the_original_is_left_after_redaction() {
         }
         let run = run.as_mut().unwrap();
         run.push(Arc::new(t.clone()));
-        run.latest().map_or_else(Note::default, |m| m.note())
+        run.latest().map_or_else(TickSummary::default, |m| m.summary())
     })
     .unwrap();
     assert_eq!((done.ticks, done.lost), (ticks.len() as u64, 0));
@@ -267,14 +267,14 @@ fn boots_stay_apart_under_redaction() {
             w.segment(&host(boot)).unwrap();
         }
         for t in &ticks[i * 10..i * 10 + 10] {
-            w.tick(t, &Note::default()).unwrap();
+            w.tick(t, &TickSummary::default()).unwrap();
         }
         w.end_group().unwrap();
     }
     let bytes = w.seal().unwrap();
     let mut r = reader(&bytes);
     let (from, to) = (WallNs(i64::MIN), WallNs(i64::MAX));
-    let (bytes, _) = redacted(&mut r, Vec::new(), from, to, |_, _| Note::default()).unwrap();
+    let (bytes, _) = redacted(&mut r, Vec::new(), from, to, |_, _| TickSummary::default()).unwrap();
     let mut again = reader(&bytes);
     let kept: Vec<_> = again.segments().iter().map(|s| s.1.host.boot_id.clone()).collect();
     assert_eq!(kept, ["boot-1", "boot-1", "boot-2", "boot-1"]);

@@ -141,7 +141,7 @@ impl Run {
 
 /// Causes, consequences and remarks: how they are sorted is no matter here.
 fn everything(f: &Findings) -> impl Iterator<Item = &Arc<Finding>> {
-    f.all().chain(&f.notes)
+    f.all().chain(&f.annotations)
 }
 
 /// Everything a finding says, one line each.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use super::{WAIT, host, of_another_user, until};
 use crate::recording::recorder::*;
 use crate::recording::tools::thin::Tier;
-use crate::recording::{FindingNote, Reader, Remark};
+use crate::recording::{ActiveFinding, Event, Reader};
 use crate::sample::time::Seq;
 
 /// Ticks that are pushed at a time; the queue holds a few more.
@@ -33,10 +33,10 @@ fn tick(from: u64, seq: u64) -> Arc<Tick> {
     Arc::new(Tick { seq: Seq(seq), mono, wall, ..Tick::default() })
 }
 
-fn note(seq: u64) -> Note {
-    let f = FindingNote { rule: "r".into(), subject: "s".into(), severity: "warn".into() };
+fn note(seq: u64) -> TickSummary {
+    let f = ActiveFinding { rule: "r".into(), subject: "s".into(), severity: "warn".into() };
     let findings = if (3003..=3147).contains(&seq) { vec![f] } else { Vec::new() };
-    Note { figures: vec![("n".into(), seq as f64)], findings }
+    TickSummary { figures: vec![("n".into(), seq as f64)], findings }
 }
 
 fn start(path: &Path, boot: &str, existing: Existing) -> Recorder {
@@ -116,8 +116,8 @@ fn older_ticks_become_rare_and_the_oldest_go() {
     assert_eq!(n, 9000 - first, "each tick once");
     assert_eq!(sum, (first..9000).sum::<u64>() as f64);
     // No tick that is gone is a gap.
-    let said = r.remarks().unwrap().list;
-    assert!(said.iter().all(|r| matches!(r.remark, Remark::Mark { .. })), "{said:?}");
+    let said = r.events().unwrap().list;
+    assert!(said.iter().all(|r| matches!(r.event, Event::Mark { .. })), "{said:?}");
     let survey = r.survey().unwrap();
     assert_eq!((survey.lost, survey.states_wrong), (0, 0));
 }
@@ -136,7 +136,7 @@ fn findings_and_marks_outlive_their_ticks() {
     assert!((2940..=3003).contains(&first.seq.0), "{:?}", first.seq);
     assert!((3080..=3147).contains(&last.seq.0), "{:?}", last.seq);
     let marks: Vec<_> =
-        info.remarks.iter().filter(|r| matches!(r.remark, Remark::Mark { .. })).collect();
+        info.events.iter().filter(|r| matches!(r.event, Event::Mark { .. })).collect();
     assert_eq!(marks.len(), 1);
     assert_eq!(marks[0].at.seq.0, 3099);
     let text = info.text();

@@ -99,7 +99,7 @@ fn files(put: &dyn Fn(&str, &str, &[u8])) {
     let key = Parts::of(&payloads(GOOD, 1)[0]);
     let small = some(&key, &|n| n == "host");
     let segment = key.sections[0].2.clone();
-    let remark = br#"{"at":{"seq":1,"mono":1000000000,"wall":1000000000},"remark":"mark","text":"here"}"#;
+    let event = br#"{"at":{"seq":1,"mono":1000000000,"wall":1000000000},"event":"mark","text":"here"}"#;
     let mut out = Vec::new();
     let block = |out: &mut Vec<u8>, n: u8, bytes: &[u8]| {
         out.push(n);
@@ -108,7 +108,7 @@ fn files(put: &dyn Fn(&str, &str, &[u8])) {
     block(&mut out, 0, &segment);
     block(&mut out, 1, &small);
     block(&mut out, 2, &[0, 2, 0]);
-    block(&mut out, 5, remark);
+    block(&mut out, 5, event);
     put("recording", "open", &out);
     let mut closed = out.clone();
     // Offsets of the blocks, once they are known.
@@ -122,9 +122,9 @@ fn files(put: &dyn Fn(&str, &str, &[u8])) {
     let of = |k: Kind| starts.iter().find(|s| s.0 == k).unwrap().1;
     let (first, second) = (of(Kind::Keyframe), of(Kind::Delta));
     let index = format!(
-        r#"{{"ticks":[[0,0,0,0],[{},1,1000000000,0]],"figures":{{"a":{{"min":0,"max":1,"sum":1,"n":2}}}},"findings":[{{"rule":"r","subject":"s","severity":"warn","first":0,"last":1}}],"remarks":[{}],"state":[["health",1]]}}"#,
+        r#"{{"ticks":[[0,0,0,0],[{},1,1000000000,0]],"figures":{{"a":{{"min":0,"max":1,"sum":1,"n":2}}}},"findings":[{{"rule":"r","subject":"s","severity":"warn","first":0,"last":1}}],"events":[{}],"state":[["health",1]]}}"#,
         second - first,
-        std::str::from_utf8(remark).unwrap()
+        std::str::from_utf8(event).unwrap()
     );
     block(&mut closed, 3, index.as_bytes());
     put("recording", "indexed", &closed);

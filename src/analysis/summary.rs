@@ -3,19 +3,19 @@
 
 use std::borrow::Cow;
 
-use super::MomentView;
-use crate::recording::{FindingNote, Note};
+use super::TickView;
+use crate::recording::{ActiveFinding, TickSummary};
 
-impl MomentView<'_> {
-    /// The note of this moment. A figure that was not measured is missing.
+impl TickView<'_> {
+    /// The summary of this tick. A figure that was not measured is missing.
     #[must_use]
-    pub fn note(&self) -> Note {
-        let findings = self.findings.all().map(|f| FindingNote {
+    pub fn summary(&self) -> TickSummary {
+        let findings = self.findings.all().map(|f| ActiveFinding {
             rule: f.rule.0.to_owned(),
             subject: f.subject.to_string(),
             severity: f.fire.severity.name().to_owned(),
         });
-        Note { figures: self.figures(), findings: findings.collect() }
+        TickSummary { figures: self.figures(), findings: findings.collect() }
     }
 
     fn figures(&self) -> Vec<(Cow<'static, str>, f64)> {

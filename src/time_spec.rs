@@ -13,7 +13,7 @@ use crate::sample::time::WallNs;
 /// A time as it was typed. What was typed has a length: `14:03:20` is all of that second, as a
 /// clock shows it, and `14:03` all of that minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum TimeSpec {
     /// On whatever day is nearest.
     Clock(civil::Time, Grain),
     /// On this day.
@@ -56,7 +56,7 @@ impl Grain {
     }
 }
 
-impl Moment {
+impl TimeSpec {
     /// Reads one.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ mod tests {
     fn a_time_of_day_is_the_nearest_one_that_there_is() {
         let range = (at("2026-05-01T20:00:00Z"), at("2026-05-02T04:00:00Z"));
         let go = |text: &str, here: &str| {
-            Moment::parse(text).unwrap().resolve(at(here), range, &TimeZone::UTC)
+            TimeSpec::parse(text).unwrap().resolve(at(here), range, &TimeZone::UTC)
         };
         assert_eq!(go("3:15", "2026-05-01T20:00:05Z"), at("2026-05-02T03:15:00Z"));
         assert_eq!(go("21:00", "2026-05-02T03:00:00Z"), at("2026-05-01T21:00:00Z"));
@@ -185,11 +185,11 @@ mod tests {
             ("1600-01-01T00:00:00Z", i64::MIN),
         ] {
             for tz in [&TimeZone::UTC, &eastern] {
-                let goes = Moment::parse(text).unwrap().resolve(range.0, range, tz);
+                let goes = TimeSpec::parse(text).unwrap().resolve(range.0, range, tz);
                 assert_eq!(goes, WallNs(want), "{text}");
             }
         }
-        let long = Moment::parse("+1752000h").unwrap();
+        let long = TimeSpec::parse("+1752000h").unwrap();
         assert_eq!(long.resolve(WallNs(i64::MAX - 5), range, &TimeZone::UTC), WallNs(i64::MAX));
     }
 
@@ -208,7 +208,7 @@ mod tests {
             ("2026-05-01T14:03:00.25Z", 1),
             ("-5m", 1),
         ] {
-            assert_eq!(Moment::parse(text).unwrap().end(from).0 - from.0, ns, "{text}");
+            assert_eq!(TimeSpec::parse(text).unwrap().end(from).0 - from.0, ns, "{text}");
         }
     }
 
@@ -217,7 +217,7 @@ mod tests {
         for bad in
             ["", "x", "25:00", "14", "5m", "-", "+x", "2026-13-01", "14:03 tomorrow", "-9e99y"]
         {
-            assert!(Moment::parse(bad).is_err(), "{bad}");
+            assert!(TimeSpec::parse(bad).is_err(), "{bad}");
         }
     }
 }
