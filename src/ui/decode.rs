@@ -77,6 +77,8 @@ pub struct Decoder {
     lines: Lines,
     /// Number of bytes of [`PASTE_END`] that the paste ends with.
     matched: usize,
+    /// The last read ended with the end of the paste, or with one that was pasted.
+    ended: bool,
     /// The paste has stopped without its end.
     stalled: bool,
     /// The last paste was broken off: what comes next may be the rest of it.
@@ -86,10 +88,11 @@ pub struct Decoder {
 impl Decoder {
     /// Takes what one read returned.
     pub fn feed(&mut self, bytes: &[u8], out: &mut impl FnMut(Input)) {
-        if self.stalled && self.is_typed(bytes) {
+        let ended = self.ended && !goes_on(bytes);
+        if ended || self.stalled && self.is_typed(bytes) {
             self.end_paste(out);
         }
-        self.stalled = false;
+        (self.ended, self.stalled) = (false, false);
         let mut rest = bytes;
         while let Some((&b, behind)) = rest.split_first() {
             rest = behind;
@@ -104,6 +107,7 @@ impl Decoder {
     /// Nothing has come for a while: what was begun is complete.
     pub fn idle(&mut self, out: &mut impl FnMut(Input)) {
         match self.state {
+            State::Paste if self.ended => self.end_paste(out),
             State::Paste if self.matched == 1 => {
                 self.end_paste(out);
                 out(Input::Key(Key::Esc));
@@ -250,9 +254,10 @@ impl Decoder {
             }
             self.matched = 0;
             // If a terminal lets this through from the pasted text, the rest must not be taken for
-            // keys: what one read returned ends with the last one.
-            let next = memmem::find(rest, PASTE_END).map(|end| &rest[..end]);
-            if next.is_none_or(|more| memmem::find(more, PASTE).is_some()) {
+            // keys: what comes without a pause ends with the last one.
+            if rest.is_empty() {
+                self.ended = true;
+            } else if !goes_on(rest) {
                 self.end_paste(out);
             }
             return;
@@ -306,6 +311,12 @@ impl Decoder {
             _ => bytes.len() <= 4 && std::str::from_utf8(bytes).is_ok_and(is_one),
         }
     }
+}
+
+/// Whether bytes behind the end of a paste are more of it: they end it once more.
+fn goes_on(bytes: &[u8]) -> bool {
+    let end = memmem::find(bytes, PASTE_END);
+    end.is_some_and(|end| memmem::find(&bytes[..end], PASTE).is_none())
 }
 
 fn is_one(s: &str) -> bool {

@@ -193,19 +193,26 @@ fn paste(text: &str, lines: usize) -> Input {
 
 #[test]
 fn a_paste_is_one_thing_whatever_is_in_it() {
-    assert_eq!(at_once(b"\x1b[200~w\rq\x1b[201~x"), [paste("w\rq", 2), char('x')]);
-    assert_eq!(at_once(b"\x1b[200~\x1b[201~"), [], "nothing was pasted");
-    assert_eq!(at_once(b"\x1b[200~a\r\nb\n\nc\r\x1b[201~"), [paste("a\r\nb\n\nc\r", 4)]);
-    assert_eq!(at_once(b"\x1b[200~\x1b[20\x1b[2 \x1b[201~"), [paste("\x1b[20\x1b[2 ", 1)]);
-    assert_eq!(at_once(b"\x1b[200~a\xffb\x1b[201~"), [paste("a\u{fffd}b", 1)]);
+    assert_eq!(with_silence(&[b"\x1b[200~w\rq\x1b[201~x"]), [paste("w\rq", 2), char('x')]);
+    assert_eq!(with_silence(&[b"\x1b[200~\x1b[201~"]), [], "nothing was pasted");
+    assert_eq!(with_silence(&[b"\x1b[200~a\r\nb\n\nc\r\x1b[201~"]), [paste("a\r\nb\n\nc\r", 4)]);
+    assert_eq!(with_silence(&[b"\x1b[200~\x1b[20\x1b[2 \x1b[201~"]), [paste("\x1b[20\x1b[2 ", 1)]);
+    assert_eq!(with_silence(&[b"\x1b[200~a\xffb\x1b[201~"]), [paste("a\u{fffd}b", 1)]);
     let two = b"\x1b[200~a\x1b[201~\x1b[200~b\x1b[201~";
-    assert_eq!(at_once(two), [paste("a", 1), paste("b", 1)]);
+    assert_eq!(with_silence(&[two]), [paste("a", 1), paste("b", 1)]);
 }
 
 /// A terminal that does not take the end out of what is pasted must not have us run the rest.
 #[test]
 fn the_end_of_a_paste_inside_of_it_does_not_end_it() {
-    assert_eq!(at_once(b"\x1b[200~a\x1b[201~w\x1b[201~"), [paste("aw", 1)]);
+    assert_eq!(with_silence(&[b"\x1b[200~a\x1b[201~w\x1b[201~"]), [paste("aw", 1)]);
+    let mut d = Decoder::default();
+    let mut out = Vec::new();
+    d.feed(b"\x1b[200~a\x1b[201~", &mut |i| out.push(i));
+    d.feed(b"q\r\x1b[201~", &mut |i| out.push(i));
+    assert_eq!(out, [], "a read that ends behind one is not the end");
+    d.feed(b"q", &mut |i| out.push(i));
+    assert_eq!(out, [paste("aq\r", 1), char('q')]);
 }
 
 #[test]
@@ -238,6 +245,7 @@ fn a_paste_of_any_length_takes_little_memory() {
         assert!(d.text.capacity() <= 2 * MAX_PASTE);
     }
     d.feed(PASTE_END, &mut |i| out.push(i));
+    d.idle(&mut |i| out.push(i));
     assert_eq!(out, [paste(&"w".repeat(MAX_PASTE), 1)]);
 }
 
