@@ -103,7 +103,8 @@ fn fire(
     };
     f.ruled_out.push(RuledOut::new("firewall-rule", because));
     let enter = links::enter(w, s);
-    f.next.push(format!("{enter}conntrack -S"));
+    f.next
+        .push(format!("{enter}cat /proc/net/stat/nf_conntrack  # drop, early_drop: hex, per CPU"));
     f.next.push(format!(
         "{enter}conntrack -L 2>/dev/null | grep -o -m 100000 'src=[^ ]*' | sort | uniq -c | sort -rn | head"
     ));

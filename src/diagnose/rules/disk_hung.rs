@@ -188,7 +188,7 @@ fn in_flight(f: &mut Fire, w: &Window<'_>, d: &DiskFigures) {
         Some((r, w)) => format!("{n} in flight ({r} reads, {w} writes)"),
         None => format!("{n} in flight"),
     };
-    f.evidence.push(Evidence::new("in_flight", n as f64, "", text).over(0.0));
+    f.evidence.push(Evidence::new("inflight", n as f64, "", text).over(0.0));
 }
 
 /// The last completed requests were discards: a single discard may take long.

@@ -136,7 +136,7 @@ fn fire(d: &DiskFigures, c: &Cut, latency: Option<&DiskLatency>, reference: Refe
     f.evidence.push(Evidence::new(field, kb, "kB", text).over(at * f64::from(most)));
     let merged = d.merged_pct().unwrap_or(0.0);
     let text = format!("{merged:.1}% merged");
-    f.evidence.push(Evidence::new("merged", merged, "%", text).over(MERGED));
+    f.evidence.push(Evidence::new("merge", merged, "%", text).over(MERGED));
     let text = format!("{:.1} pieces in the queue", d.aqu_sz);
     f.evidence.push(Evidence::new("aqu-sz", d.aqu_sz, "", text).over(QUEUE));
     f.evidence.push(Evidence::new("await", r, "ms", against(r, reference)));

@@ -90,7 +90,7 @@ fn fire(d: &DiskFigures, r: f64, below: &[&DiskFigures], b: &Below) -> Fire {
     let text = format!("queue {:.1} in the volume, {:.1} in the disks", d.aqu_sz, b.queue);
     f.evidence.push(Evidence::new("aqu-sz", above, "", text).over(ABOVE));
     let text = format!("{} IOPS; {:.0}% are merged below", rate(d.iops()), b.merged_pct);
-    f.evidence.push(Evidence::new("merged", b.merged_pct, "%", text));
+    f.evidence.push(Evidence::new("merge", b.merged_pct, "%", text));
     for s in below.iter().take(4) {
         let tags = s.attrs.nr_requests.map_or("?".to_owned(), |n| n.to_string());
         let scheduler = s.attrs.scheduler.as_deref().unwrap_or("?");

@@ -87,7 +87,7 @@ fn fire(w: &Window<'_>, p: &OpenFiles, used: f64) -> Fire {
     if waiting > 0 {
         let n = count(waiting as usize, "connection");
         let text = format!("{n} wait for it to accept them");
-        f.evidence.push(Evidence::new("Recv-Q", waiting as f64, "", text));
+        f.evidence.push(Evidence::new("recvq", waiting as f64, "", text));
     }
     let because = format!("its own limit is reached at {open}, whatever fs.file-max allows");
     f.ruled_out.push(RuledOut::new("ENFILE", because));

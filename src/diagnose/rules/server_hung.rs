@@ -82,7 +82,7 @@ fn fire(w: &Window<'_>, s: &Still, still: Duration) -> Fire {
     let suspects = s.unread.iter().filter_map(|id| w.derived.sockets.get(*id));
     f.examples = suspects.take(EXAMPLES).map(|x| example(x)).collect();
     let text = format!("{} unread on {n}, none of it read for {for_}", bytes(s.bytes));
-    f.evidence.push(Evidence::new("Recv-Q", s.bytes as f64, "bytes", text));
+    f.evidence.push(Evidence::new("recvq", s.bytes as f64, "bytes", text));
     if s.waiting > 0 {
         let text = format!("{} of these wait to be accepted", s.waiting);
         f.evidence.push(Evidence::new("waiting", s.waiting.into(), "", text));
@@ -93,7 +93,7 @@ fn fire(w: &Window<'_>, s: &Still, still: Duration) -> Fire {
     }
     if s.unsent > 0 {
         let text = format!("{} sent earlier, still not acknowledged", bytes(s.unsent));
-        f.evidence.push(Evidence::new("Send-Q", s.unsent as f64, "bytes", text));
+        f.evidence.push(Evidence::new("sendq", s.unsent as f64, "bytes", text));
     }
     let all = count(s.connections as usize, "connection");
     let because = format!("none of its {all} was read from, written to or accepted for {for_}");

@@ -188,7 +188,7 @@ fn fire(w: &Window<'_>, soft: &SoftirqFigures, hot: &Hot) -> Fire {
         f.evidence.push(Evidence::text("vectors", text));
     }
     let text = format!("{:.0}% of {of}, {}/s", 100.0 * hot.net_rx, rate(hot.net_rx_s));
-    f.evidence.push(Evidence::new("NET_RX", 100.0 * hot.net_rx, "%", text).over(100.0 * SHARE));
+    f.evidence.push(Evidence::new("net_rx", 100.0 * hot.net_rx, "%", text).over(100.0 * SHARE));
     let text = format!("{:.0}% idle", hot.idle);
     f.evidence.push(Evidence::new("idle", hot.idle, "%", text).over(NO_IDLE));
     match net {

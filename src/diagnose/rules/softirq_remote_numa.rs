@@ -96,7 +96,7 @@ fn fire(n: &NicQueues, x: &Spread) -> Fire {
         format!("{pct:.0}% of the packets of {} are received away from its node {}", n.dev, x.home),
     );
     let text = format!("{pct:.0}% of NET_RX on CPUs {} of other nodes", nics::cpu_list(&x.cpus));
-    f.evidence.push(Evidence::new("NET_RX", pct, "%", text).over(100.0 * REMOTE));
+    f.evidence.push(Evidence::new("net_rx", pct, "%", text).over(100.0 * REMOTE));
     let text = format!("{} packets/s", rate(x.pps));
     f.evidence.push(Evidence::new("packets", x.pps, "/s", text).over(PACKETS));
     let text = format!("{} is on node {}: CPUs {}", n.dev, x.home, nics::cpu_list(&x.near));

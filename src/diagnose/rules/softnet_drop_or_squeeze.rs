@@ -72,9 +72,9 @@ fn fire(n: &SoftnetFigures, share: Option<CpuShare>) -> Fire {
         rate(n.dropped_s),
         rate(n.processed_s + n.dropped_s)
     );
-    f.evidence.push(Evidence::new("dropped", n.dropped_s, "/s", text).over(DROPPED));
+    f.evidence.push(Evidence::new("drop", n.dropped_s, "/s", text).over(DROPPED));
     let text = format!("time_squeeze {}/s", rate(n.squeeze_s));
-    f.evidence.push(Evidence::new("time_squeeze", n.squeeze_s, "/s", text).over(SQUEEZED));
+    f.evidence.push(Evidence::new("squeeze", n.squeeze_s, "/s", text).over(SQUEEZED));
     if let Some(len) = n.backlog {
         let text = format!("{len} packets in the backlog now");
         f.evidence.push(Evidence::new("backlog", len.into(), "packets", text));

@@ -70,7 +70,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     f.evidence.push(Evidence::new("SYN-SENT", n as f64, "", text).over(SOCKETS as f64));
     let most = g.cases.iter().map(|c| c.socket.retransmits()).max().unwrap_or(RETRANS);
     let text = format!("up to {most} retransmitted SYNs on one of them");
-    f.evidence.push(Evidence::new("retransmits", most.into(), "", text).over(RETRANS.into()));
+    f.evidence.push(Evidence::new("retr", most.into(), "", text).over(RETRANS.into()));
     if let Some(us) = s.info.and_then(|i| i.rto_us()) {
         let gap = time(Duration::from_micros(us.into()));
         let text = format!("rto {gap}, next try in {} ms", s.expires_ms);

@@ -232,7 +232,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, whose: Whose<'_>) -> Fir
 fn listener(f: &mut Fire, w: &Window<'_>, l: &Full) {
     let s = &l.socket;
     let text = format!("accept queue {} of {} ({} at its longest)", s.rqueue, s.wqueue, l.longest);
-    f.evidence.push(Evidence::new("Recv-Q", s.rqueue.into(), "", text).over(s.wqueue.into()));
+    f.evidence.push(Evidence::new("recvq", s.rqueue.into(), "", text).over(s.wqueue.into()));
     owner(f, w, s.local, s.owner.as_ref());
     f.sockets.push(s.id);
 }

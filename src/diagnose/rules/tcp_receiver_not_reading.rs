@@ -148,7 +148,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     g.fill(&mut f, w);
     f.evidence.extend(full(w, s));
     let text = format!("Recv-Q {}, nothing read for {}", bytes(s.rqueue.into()), time(still));
-    f.evidence.push(Evidence::new("Recv-Q", s.rqueue.into(), "bytes", text));
+    f.evidence.push(Evidence::new("recvq", s.rqueue.into(), "bytes", text));
     if let Some(ms) = s.info.and_then(|i| i.last_data_recv_ms()) {
         let text = format!("last data arrived {} ago", time(Duration::from_millis(ms.into())));
         f.evidence.push(Evidence::new("lastrcv", ms.into(), "ms", text));

@@ -78,7 +78,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     };
     let text = format!("no progress for {} with snd_wnd 0", time(stalled));
     f.evidence
-        .push(Evidence::new("stalled", stalled.as_secs_f64(), "s", text).over(limit.as_secs_f64()));
+        .push(Evidence::new("stall", stalled.as_secs_f64(), "s", text).over(limit.as_secs_f64()));
     if let (Some(gap), Some(b)) = (s.probe_interval(), s.info.and_then(|i| i.backoff())) {
         let text = format!("persist timer, backoff {b}: probes up to {} apart", time(gap));
         f.evidence.push(Evidence::new("backoff", b.into(), "", text));

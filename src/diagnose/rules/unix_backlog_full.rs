@@ -60,7 +60,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, u: &UnixFull) -> Fire {
     );
     f.count = u.waiting.max(1);
     let text = format!("{} connections wait to be accepted", u.waiting);
-    f.evidence.push(Evidence::new("Recv-Q", u.waiting.into(), "", text).over(u.backlog.into()));
+    f.evidence.push(Evidence::new("recvq", u.waiting.into(), "", text).over(u.backlog.into()));
     match runs {
         Some(pct) => {
             let text = format!("processes of that name use {pct:.0}% of a core");

@@ -10,12 +10,13 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::Confidence::{Confirmed, Suspected};
 use stallscope::diagnose::{Confidence, Engine, Finding, Findings, Severity};
+use stallscope::view::panes::PANES;
 
 use super::files;
 use crate::support::incident::{Expect, Incident, State, play, run_of, ticks};
 
 /// Time and findings of each tick of a run.
-type Moments = Vec<(f64, Arc<Findings>)>;
+type Timeline = Vec<(f64, Arc<Findings>)>;
 
 /// The moments of a run, those ticks left out that `keep` refuses; it names the collectors that
 /// the others are without.
@@ -23,7 +24,7 @@ fn run(
     incident: &Incident,
     interval: f64,
     mut keep: impl FnMut(usize) -> Option<Vec<String>>,
-) -> Moments {
+) -> Timeline {
     let mut analysis = Analysis::new(ticks::host(incident, interval), Engine::default(), 64 << 20);
     let mut moments = Vec::new();
     let mut before = State::new();
@@ -40,13 +41,13 @@ fn run(
 }
 
 /// A tick a second and all of them.
-fn in_full(incident: &Incident) -> Moments {
+fn in_full(incident: &Incident) -> Timeline {
     run(incident, 1.0, |_| Some(Vec::new()))
 }
 
 /// The same of a file, which is what most of these tests compare with.
-fn whole(name: &str) -> &'static Moments {
-    static ALL: OnceLock<BTreeMap<&str, (&Incident, OnceLock<Moments>)>> = OnceLock::new();
+fn whole(name: &str) -> &'static Timeline {
+    static ALL: OnceLock<BTreeMap<&str, (&Incident, OnceLock<Timeline>)>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
         files().iter().map(|(name, i)| (name.as_str(), (i, OnceLock::new()))).collect()
     });
@@ -78,6 +79,29 @@ fn a_lean_history_changes_no_finding() {
             });
             assert_eq!(said[0], said[1], "{name}, tick {}", tick.seq.0);
         }
+    }
+}
+
+/// The same number has one name on the screen, in the filter and in JSON.
+#[test]
+fn evidence_is_named_like_the_column_that_shows_it() {
+    let plain = |s: &str| s.replace(['-', '_', '%', '/'], "").to_lowercase();
+    // JSON tells the unit in a field of its own.
+    let bare = |s: &str| s.trim_end_matches("/s").trim_end_matches('%').to_owned();
+    let columns = PANES.iter().flat_map(|p| p.columns()).map(|c| c.key);
+    let words: BTreeMap<_, _> = columns.map(|c| (plain(&bare(c)), bare(c))).collect();
+    let mut shared = BTreeSet::new();
+    for (name, _) in files() {
+        for f in whole(name).iter().flat_map(|(_, f)| f.all()) {
+            for field in f.fire.evidence.iter().map(|e| bare(&e.field)) {
+                let Some(word) = words.get(&plain(&field)) else { continue };
+                assert_eq!(field, *word, "{name}: {} against the column", f.rule);
+                shared.insert(word);
+            }
+        }
+    }
+    for word in ["util", "await", "recvq", "retr", "net_rx", "inflight"] {
+        assert!(shared.contains(&word.to_owned()), "{word} is in no finding: {shared:?}");
     }
 }
 

@@ -21,8 +21,7 @@ pub(crate) fn rto(s: &Suspect) -> Option<Evidence> {
 /// The number of RTOs, if `tcp_info` was not read.
 pub(crate) fn retransmits(s: &Suspect) -> Evidence {
     let n = s.retransmits();
-    Evidence::new("retransmits", n.into(), "", format!("{n} consecutive RTOs"))
-        .over(f64::from(STORM_RTOS))
+    Evidence::new("retr", n.into(), "", format!("{n} consecutive RTOs")).over(f64::from(STORM_RTOS))
 }
 
 /// What left the host with the timer events observed.

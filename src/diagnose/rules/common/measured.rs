@@ -141,6 +141,6 @@ impl DiskLatency {
             _ => String::new(),
         };
         let text = format!("eBPF: {} splits/s: requests are split{cut}{more}", rate(s));
-        Some(Evidence::new("splits", s, "/s", text))
+        Some(Evidence::new("split", s, "/s", text))
     }
 }
