@@ -41,13 +41,14 @@ fn k5_shrunk_buffer_before_a_black_hole() {
 }
 
 /// A queueing discipline that lets nearly nothing through: the RTO fires, TCP refuses to send
-/// a second copy while the first is still queued, so nothing leaves TCP.
+/// a second copy while the first is still queued, so nothing leaves TCP. A packet takes two minutes:
+/// with the first that is through, a retransmission would leave, and the silence be over.
 #[test]
 fn k7_stuck_qdisc() {
     beside(Place::Network, &["ip", "tc", "ss"], || {
         let net = Pair::new();
         let (mut tx, _rx) = net.connect(PORT);
-        let tbf = "qdisc add dev v0 root tbf rate 1kbit burst 1600 latency 600s";
+        let tbf = "qdisc add dev v0 root tbf rate 100bit burst 1600 limit 200000";
         net.a.exec(&[&["tc"], &tbf.split(' ').collect::<Vec<_>>()[..]].concat());
         fill(&mut tx);
         let seen = wait_for("backoff >= 2 with bytes in the qdisc", secs(20), || {

@@ -115,7 +115,9 @@ fn fire(d: &DiskFigures, fast: &str, severity: Severity, latency: Option<&DiskLa
     f.missing.push("whether cgroup weights are in use: they need bfq".to_owned());
     let name = sh(&d.name);
     f.next.push(format!("echo none > /sys/block/{name}/queue/scheduler"));
-    f.next.push("grep -r --include='*bfq.weight' . /sys/fs/cgroup | head".to_owned());
+    f.next.push(format!(
+        "cat /sys/block/{name}/queue/scheduler; grep -r --include='*bfq.weight' . /sys/fs/cgroup | head"
+    ));
     f.next.push(format!("iostat -x 1 {name}"));
     f
 }
