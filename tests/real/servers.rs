@@ -205,7 +205,14 @@ pub fn unbound(home: Home<'_>) -> Server {
 }
 
 pub fn iperf(home: Home<'_>) -> Server {
-    server(home, at(5201), &["iperf3", "-s", "-B", HOST])
+    // Asked by connecting, it takes the question for its one client and refuses the next.
+    let mut held = inside(home, &["iperf3", "-s", "-B", HOST]);
+    wait_for("iperf3 listens", secs(20), || {
+        held.assert_running();
+        let listening = home.ns.ss("state listening sport = :5201");
+        (!listening.is_empty()).then_some(())
+    });
+    Server { held, ask: None }
 }
 
 /// A program of postgres, which Debian keeps out of the way.
