@@ -50,7 +50,7 @@ pub(crate) fn check(boot: &Boot, name: &str) {
 pub(crate) fn finds(boot: &Boot, name: &str, wanted: &[(&str, &str)]) -> Value {
     check(boot, name);
     let report: Value = serde_json::from_str(&boot.result(name).1).unwrap();
-    let all = ["findings", "notes"].into_iter().flat_map(|k| report[k].as_array().unwrap());
+    let all = ["findings", "annotations"].into_iter().flat_map(|k| report[k].as_array().unwrap());
     let of_groups = all.filter(|f| f["subject"]["kind"] == "cgroup");
     let found: Vec<_> = of_groups
         .map(|f| (f["rule"].as_str().unwrap(), f["subject"]["path"].as_str().unwrap()))
