@@ -1,7 +1,7 @@
 //! `cgroup-mem-stall`: a cgroup thrashes at its memory limit on a host with enough memory.
 
 use super::super::NOT_YET;
-use super::common::cgroups::{of_v1, subject};
+use super::common::cgroups::{of_v1, subject, with_rows};
 use super::common::memory::{self, limit};
 use super::common::text::{bytes, rate};
 use super::common::vm;
@@ -53,15 +53,13 @@ pub(super) static RULE: Rule =
     Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Cgroups], explains: &[], check };
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-    let Some(now) = w.derived.cgroups.as_ref() else { return };
     if w.derived.psi.and_then(|p| p.memory_full).is_some_and(|full| full >= HOST) {
         // mem-stall names the group.
         return;
     }
     let mut thrashing: Vec<(&CgroupFigures, &CgroupRow)> = Vec::new();
     let mut lingering: Vec<Subject> = Vec::new();
-    for g in now.iter() {
-        let Some(row) = row(w, g) else { continue };
+    for (g, row) in with_rows(w) {
         match g.psi_memory_full {
             Some(full) if full >= FULL => out.fire(subject(g), stalled(w, g, row, full)),
             Some(full) if full >= CLEAR * FULL => out.linger(subject(g)),
@@ -91,11 +89,6 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
             out.linger(s);
         }
     }
-}
-
-fn row<'a>(w: &Window<'a>, g: &CgroupFigures) -> Option<&'a CgroupRow> {
-    let s = w.tick.samples.cgroups.as_ref()?;
-    s.data.groups.iter().find(|r| r.id == g.id && r.mount == g.mount)
 }
 
 fn is_at_limit(r: &CgroupRow) -> bool {

@@ -1,6 +1,6 @@
 //! `task-limit`: a limit on processes and threads is reached or close.
 
-use super::common::cgroups::{self, file, subject};
+use super::common::cgroups::{self, file, subject, with_rows};
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::CgroupFigures;
@@ -41,9 +41,8 @@ pub(super) static RULE: Rule =
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     host(w, out);
-    let now = w.derived.cgroups.as_deref().map_or(&[][..], |g| g);
-    for g in now {
-        let Some((p, max)) = pids(w, g) else { continue };
+    for (g, row) in with_rows(w) {
+        let Some((p, max)) = row.pids.and_then(|p| Some((p, p.max?))) else { continue };
         let Some(used) = ratio(100.0 * p.current as f64, max as f64) else { continue };
         let refused = g.pids_refused_s.unwrap_or(0.0);
         if (used >= GROUP && max > TINY) || refused > 0.0 {
@@ -53,13 +52,6 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         }
     }
     cgroups::unread(w, out, |g| g.pids_refused_s.is_some());
-}
-
-fn pids(w: &Window<'_>, g: &CgroupFigures) -> Option<(CgroupPids, u64)> {
-    let s = w.tick.samples.cgroups.as_ref()?;
-    let row = s.data.groups.iter().find(|r| r.id == g.id && r.mount == g.mount)?;
-    let p = row.pids?;
-    Some((p, p.max?))
 }
 
 fn group(w: &Window<'_>, g: &CgroupFigures, p: CgroupPids, max: u64, refused: f64) -> Fire {

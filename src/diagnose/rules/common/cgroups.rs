@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::super::super::{NOT_YET, Verdicts, Window};
 use super::text::sh;
 use crate::metrics::cgroups::CgroupFigures;
+use crate::sample::cgroups::CgroupRow;
 use crate::sample::subject::Subject;
 
 /// How long cgroups of interest are remembered.
@@ -26,6 +27,26 @@ pub(crate) fn file(g: &CgroupFigures, name: &str) -> String {
 /// `/sys/fs/cgroup/cpu,cpuacct`.
 pub(crate) fn of_v1(mount: &str, controller: &str) -> bool {
     mount.rsplit('/').next().is_some_and(|n| n.split(',').any(|c| c == controller))
+}
+
+/// The cgroups of this tick with the rows that their figures are of. Both have the same order, but
+/// a cgroup that was read for the first time has no figures: there may be thousands, so no row is
+/// searched for from the start.
+pub(crate) fn with_rows<'a>(
+    w: &Window<'a>,
+) -> impl Iterator<Item = (&'a CgroupFigures, &'a CgroupRow)> + use<'a> {
+    let figures = w.derived.cgroups.as_deref().map_or(&[][..], |g| g);
+    let rows = w.tick.samples.cgroups.as_ref().map_or(&[][..], |s| &s.data.groups[..]);
+    let mut next = 0;
+    figures.iter().filter_map(move |g| {
+        let (before, after) = rows.split_at_checked(next)?;
+        let same = |r: &&CgroupRow| r.id == g.id && r.mount == g.mount;
+        if let Some(n) = after.iter().position(|r| same(&r)) {
+            next += n + 1;
+            return after.get(n).map(|row| (g, row));
+        }
+        before.iter().find(same).map(|row| (g, row))
+    })
 }
 
 /// Marks recently seen cgroups that matter but were not read this time as unknown.
