@@ -85,21 +85,30 @@ pub(super) fn sort(rules: &[&'static Rule], w: &Window<'_>, all: Vec<Arc<Finding
     let rule = |f: &Finding| rules.iter().find(|r| r.id() == f.rule);
     let (annotations, all): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|f| rule(f).is_some_and(|r| r.kind == Kind::Annotation));
-    // Of each finding.
-    let links: Vec<&[Explains]> =
-        all.iter().map(|f| rule(f).map_or(&[][..], |r| r.explains)).collect();
+    // What may explain the findings of a rule, worst first: there may be hundreds of findings, and
+    // few rules explain another.
+    let mut causes: HashMap<RuleId, Vec<(usize, Scope)>> = HashMap::new();
+    for (i, f) in all.iter().enumerate() {
+        for l in rule(f).map_or(&[][..], |r| r.explains) {
+            causes.entry(l.rule).or_default().push((i, l.scope));
+        }
+    }
     let ends = Ends::new(w);
-    let explains = |c: usize, f: &Finding| {
-        let (Some(cause), Some(links)) = (all.get(c), links.get(c)) else { return false };
-        cause.since.0 <= f.since.0.saturating_add(SLACK.as_nanos() as u64)
-            && links.iter().filter(|l| l.rule == f.rule).any(|l| near(w, &ends, l.scope, cause, f))
+    let explains = |c: usize, scope: Scope, f: &Finding| {
+        all.get(c).is_some_and(|cause| {
+            cause.since.0 <= f.since.0.saturating_add(SLACK.as_nanos() as u64)
+                && near(w, &ends, scope, cause, f)
+        })
     };
     // The worst cause: they are sorted worst first. Links have no cycles (a test checks that),
     // so following them terminates.
     let direct: Vec<Option<usize>> = all
         .iter()
         .enumerate()
-        .map(|(i, f)| (0..all.len()).find(|c| *c != i && explains(*c, f)))
+        .map(|(i, f)| {
+            let mut of_its_rule = causes.get(&f.rule)?.iter().filter(|(c, _)| *c != i);
+            of_its_rule.find(|(c, scope)| explains(*c, *scope, f)).map(|(c, _)| *c)
+        })
         .collect();
     let root = |mut i: usize| {
         for _ in 0..all.len() {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Derived;
+use super::disks::DiskFigures;
 use super::netdev::SpaceFigures;
 use crate::sample::heap::{Heap, tick_heap};
 use crate::sample::net_counters::NetCountersSample;
-use crate::sample::subject::NetnsId;
+use crate::sample::subject::{DiskId, NetnsId};
 use crate::sample::tick::{HealthState, Tick};
 use crate::sample::time::{MonoNs, Seq};
 use crate::sample::{CollectorId, Samples, Shared};
@@ -281,6 +282,23 @@ impl<'a> Window<'a> {
                 far
             })
             .take(n.min(REACH_SAMPLES))
+    }
+
+    /// The figures of one disk in [`recent`](Self::recent) moments that have it. Disks keep their
+    /// order from one reading to the next, so that hundreds of them are not searched for each.
+    pub fn recent_disk(
+        &self,
+        id: DiskId,
+        n: usize,
+    ) -> impl Iterator<Item = &'a DiskFigures> + use<'a> {
+        let mut place = 0;
+        self.recent(n).filter_map(move |m| {
+            let disks = m.disks.as_ref()?;
+            if disks.get(place).is_none_or(|d| d.id != id) {
+                place = disks.iter().position(|d| d.id == id)?;
+            }
+            disks.get(place)
+        })
     }
 
     /// Growth of a protocol counter of `netns` over the last `span`. `None`: this kernel does

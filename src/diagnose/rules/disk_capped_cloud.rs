@@ -184,14 +184,14 @@ fn plateau(w: &Window<'_>, d: &DiskFigures, reference: Reference, single: bool) 
     let (of, mut need) = window(w);
     if single {
         // Half of the available samples: people paste runs at several depths in sequence.
-        let there = w.recent(of).filter(|m| m.disk(d.id).is_some()).count();
+        let there = w.recent_disk(d.id, of).count();
         need = there.div_ceil(2).max(2);
         if there < 2 {
             return one_sample(d);
         }
     }
     let samples: Vec<&DiskFigures> =
-        w.recent(of).filter_map(|m| m.disk(d.id)).filter(|p| loaded(p, reference)).collect();
+        w.recent_disk(d.id, of).filter(|p| loaded(p, reference)).collect();
     if samples.len() < need {
         return None;
     }
@@ -239,8 +239,7 @@ fn one_sample(d: &DiskFigures) -> Option<Plateau> {
 /// nothing.
 fn other_queue(w: &Window<'_>, d: &DiskFigures, p: &Plateau) -> Option<f64> {
     let same = |a: f64, b: f64, by: f64| b > 0.0 && ((a - b) / b).abs() <= by;
-    w.recent(300)
-        .filter_map(|m| m.disk(d.id))
+    w.recent_disk(d.id, 300)
         .filter(|o| o.aqu_sz >= 0.9 && o.util >= 90.0)
         .filter(|o| {
             if p.by_requests {
@@ -265,9 +264,8 @@ fn still_waiting(w: &Window<'_>, d: &DiskFigures, reference: Reference) -> bool 
     }
     let (of, _) = window(w);
     let mut before: Vec<f64> = w
-        .recent(of)
+        .recent_disk(d.id, of)
         .skip(1)
-        .filter_map(|m| m.disk(d.id))
         .filter(|p| loaded(p, reference))
         .map(DiskFigures::iops)
         .collect();

@@ -193,8 +193,7 @@ fn in_flight(f: &mut Fire, w: &Window<'_>, d: &DiskFigures) {
 
 /// The last completed requests were discards: a single discard may take long.
 fn discarded_before(w: &Window<'_>, d: &DiskFigures) -> bool {
-    w.recent(120)
-        .filter_map(|m| m.disk(d.id))
+    w.recent_disk(d.id, 120)
         .find(|p| p.completed > 0)
         .is_some_and(|p| p.d_s > 0.0 && p.d_s >= 0.5 * p.iops())
 }

@@ -80,12 +80,8 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64, reference: Reference) -> Fire {
     if let Some(l) = measured::disk(w, d) {
         f.evidence.extend(l.evidence(d));
     }
-    let mut rates: Vec<f64> = w
-        .recent(60)
-        .filter_map(|m| m.disk(d.id))
-        .filter(|p| p.util >= UTIL)
-        .map(DiskFigures::iops)
-        .collect();
+    let mut rates: Vec<f64> =
+        w.recent_disk(d.id, 60).filter(|p| p.util >= UTIL).map(DiskFigures::iops).collect();
     rates.sort_by(f64::total_cmp);
     if let (Some(least), Some(most)) = (rates.first(), rates.last())
         && *most >= 1.1 * *least

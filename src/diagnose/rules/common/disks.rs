@@ -114,9 +114,8 @@ pub(crate) fn lately<'a>(
     seconds: u32,
 ) -> impl Iterator<Item = &'a DiskFigures> + use<'a> {
     let step = w.host.interval.max(MIN_SPAN).as_secs_f64();
-    let id = d.id;
     let n = ((f64::from(seconds) / step).ceil() as usize).max(5);
-    w.recent(n).filter_map(move |m| m.disk(id))
+    w.recent_disk(d.id, n)
 }
 
 /// Coefficient of variation of IOPS over the samples of the last ten seconds with at least this

@@ -121,7 +121,9 @@ pub(crate) fn by_peer<'a>(cases: impl Iterator<Item = Case<'a>>, w: &Window<'_>)
 fn sort(groups: &mut [Group<'_>], w: &Window<'_>) {
     let now = w.tick.mono;
     for g in groups {
-        g.cases.sort_by_key(|c| (c.confidence == Confidence::Suspected, c.since(now), c.socket.id));
+        g.cases.sort_by_cached_key(|c| {
+            (c.confidence == Confidence::Suspected, c.since(now), c.socket.id)
+        });
     }
 }
 
