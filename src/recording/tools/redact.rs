@@ -16,10 +16,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::recording::file::index::{Event, EventAt};
-use crate::sample::sockets::{
-    InetRows, NetnsTable, NextHop, Owner, RouteAnswer, RouteOutcome, SocketsSample, UnixRows,
-    UnreadNetns, map_v4,
-};
+use crate::sample::sockets::{InetRows, NetnsTable, SocketsSample, UnixRows, UnreadNetns, map_v4};
 use crate::sample::tick::{HealthState, HostInfo, Tick};
 use crate::sample::{Samples, Shared, SignalStatus, Stamped};
 
@@ -104,36 +101,21 @@ impl Redactor {
     /// Fails when a sample holds a choice that this program does not know how to keep.
     pub fn tick(&mut self, t: &Tick) -> Result<Tick, RedactError> {
         let mut samples = t.samples.clone();
-        self.sockets(&mut samples.sockets);
-        self.sockets(&mut samples.netns_sockets);
-        macro_rules! walk {
-            ($($field:ident)+) => { $( self.sample(stringify!($field), &mut samples.$field)?; )+ };
+        self.sockets(&mut samples.sockets)?;
+        self.sockets(&mut samples.netns_sockets)?;
+        macro_rules! others {
+            (texts: $($text:ident)+; numbers: $($number:ident)+) => {
+                $( self.sample(stringify!($text), &mut samples.$text)?; )+
+                // Every collector by name: a new one must be put into one of the lists.
+                let Samples { sockets: _, netns_sockets: _, $($text: _,)+ $($number: _),+ } = &samples;
+            };
         }
-        walk!(disks softirq sched netdev cgroups processes filesystems limits kmsg runq_bpf irq_bpf
-            block_bpf net_bpf);
-        // These hold numbers and names of counters only.
-        let Samples {
-            sockets: _,
-            netns_sockets: _,
-            disks: _,
-            cpu: _,
-            softirq: _,
-            sched: _,
-            net_counters: _,
-            netdev: _,
-            psi: _,
-            memory: _,
-            cgroups: _,
-            processes: _,
-            filesystems: _,
-            limits: _,
-            kmsg: _,
-            runq_bpf: _,
-            irq_bpf: _,
-            block_bpf: _,
-            net_bpf: _,
-            own: _,
-        } = &samples;
+        others! {
+            texts: disks softirq sched netdev cgroups processes filesystems limits kmsg runq_bpf
+                irq_bpf block_bpf net_bpf;
+            // And names of counters.
+            numbers: cpu net_counters psi memory own
+        }
         let mut health = t.health.clone();
         for h in &mut health {
             match &mut h.state {
@@ -179,35 +161,30 @@ impl Redactor {
         if path.starts_with("/sys/fs/cgroup") || path.starts_with("/proc/") {
             return path.to_owned();
         }
-        let part = |p: &str, r: &mut Self| -> String {
+        by_part(path, "/", |p| {
             let suffix = [".service", ".scope", ".slice", ".mount", ".socket"];
             match suffix.iter().find_map(|s| Some((p.strip_suffix(s)?, s))) {
-                Some((stem, s)) if !is_common(kind, p) => format!("{}{s}", r.name(kind, stem)),
-                _ => r.name(kind, p),
+                Some((stem, s)) if !is_common(kind, p) => format!("{}{s}", self.name(kind, stem)),
+                _ => self.name(kind, p),
             }
-        };
-        path.split('/').map(|p| part(p, self)).collect::<Vec<_>>().join("/")
+        })
     }
 
     /// Words of ours, with names of theirs in between.
     fn text(&mut self, s: &str) -> String {
-        let word = |w: &str, r: &mut Self| -> String {
+        by_part(s, " ", |w| {
             let core = w.trim_matches([',', ';', ':', '(', ')', '\'', '"', '.']);
-            if core.is_empty() {
-                return w.to_owned();
-            }
             let new = if let Ok(ip) = core.parse::<IpAddr>() {
-                r.ip(ip).to_string()
+                self.ip(ip).to_string()
             } else if core.starts_with('/') {
-                r.path(Kind::Other, core)
-            } else if let Some(known) = r.words.get(core) {
+                self.path(Kind::Other, core)
+            } else if let Some(known) = self.words.get(core) {
                 known.clone()
             } else {
                 return w.to_owned();
             };
             w.replacen(core, &new, 1)
-        };
-        s.split(' ').map(|w| word(w, self)).collect::<Vec<_>>().join(" ")
+        })
     }
 
     fn ip(&mut self, ip: IpAddr) -> IpAddr {
@@ -239,11 +216,11 @@ impl Redactor {
         new
     }
 
-    fn sockets(&mut self, sample: &mut Option<Shared<SocketsSample>>) {
-        let Some(old) = sample.take() else { return };
+    fn sockets(&mut self, sample: &mut Option<Shared<SocketsSample>>) -> Result<(), RedactError> {
+        let Some(old) = sample.take() else { return Ok(()) };
         let SocketsSample { spaces, unread } = &old.data;
         let data = SocketsSample {
-            spaces: spaces.iter().map(|t| self.table(t)).collect(),
+            spaces: spaces.iter().map(|t| self.table(t)).collect::<Result<_, _>>()?,
             unread: unread
                 .iter()
                 .map(|u| UnreadNetns {
@@ -254,63 +231,27 @@ impl Redactor {
                 .collect(),
         };
         *sample = Some(Arc::new(Stamped { span: old.span, cpu: old.cpu, data }));
+        Ok(())
     }
 
-    fn table(&mut self, t: &Arc<NetnsTable>) -> Arc<NetnsTable> {
+    /// The columns by hand, since as JSON each of thousands of rows would be slow; all else by the
+    /// names of its fields.
+    fn table(&mut self, t: &Arc<NetnsTable>) -> Result<Arc<NetnsTable>, RedactError> {
         let key = Arc::as_ptr(t) as usize;
         if let Some((_, done)) = self.tables.get(&key) {
-            return done.clone();
+            return Ok(done.clone());
         }
-        // All fields by name: a new one must be thought about.
-        let NetnsTable {
-            netns,
-            label,
-            member,
-            span,
-            source,
-            inet,
-            unix,
-            owners,
-            cgroups,
-            routes,
-            holes,
-            bad_rows,
-            ports,
-        } = (**t).clone();
+        let mut rest = NetnsTable::clone(t);
+        let (inet, unix) = (std::mem::take(&mut rest.inet), std::mem::take(&mut rest.unix));
         let inet = InetRows {
             local: inet.local.iter().map(|a| self.address(*a)).collect(),
             remote: inet.remote.iter().map(|a| self.address(*a)).collect(),
             ..inet
         };
-        let owner = |o: Owner, r: &mut Self| Owner { comm: r.name(Kind::Process, &o.comm), ..o };
-        let route = |a: RouteAnswer, r: &mut Self| RouteAnswer {
-            outcome: match a.outcome {
-                RouteOutcome::Via { ifindex, dev, hop } => RouteOutcome::Via {
-                    ifindex,
-                    dev: r.name(Kind::Device, &dev),
-                    hop: hop.map(|h| NextHop { addr: r.address(h.addr), ..h }),
-                },
-                errno @ RouteOutcome::Errno(_) => errno,
-            },
-            ..a
-        };
-        let new = Arc::new(NetnsTable {
-            netns,
-            label: self.name(Kind::Netns, &label),
-            member,
-            span,
-            source,
-            inet,
-            unix: self.unix(unix),
-            owners: owners.into_iter().map(|o| owner(o, self)).collect(),
-            cgroups: cgroups.into_iter().map(|(n, p)| (n, self.path(Kind::Cgroup, &p))).collect(),
-            routes: routes.into_iter().map(|a| route(a, self)).collect(),
-            holes: holes.iter().map(|h| self.text(h)).collect(),
-            bad_rows,
-            ports,
-        });
+        let unix = self.unix(unix);
+        let new = Arc::new(NetnsTable { inet, unix, ..self.rewritten("sockets", &rest)? });
         self.tables.insert(key, (t.clone(), new.clone()));
-        new
+        Ok(new)
     }
 
     fn unix(&mut self, u: UnixRows) -> UnixRows {
@@ -344,12 +285,19 @@ impl Redactor {
         S: serde::Serialize + serde::de::DeserializeOwned,
     {
         let Some(old) = s.take() else { return Ok(()) };
-        let wrong = |e: serde_json::Error| RedactError(id, e.to_string());
-        let mut v = serde_json::to_value(&old.data).map_err(wrong)?;
-        self.walk(&mut v, id, "");
-        let data = serde_json::from_value(v).map_err(wrong)?;
+        let data = self.rewritten(id, &old.data)?;
         *s = Some(Arc::new(Stamped { span: old.span, cpu: old.cpu, data }));
         Ok(())
+    }
+
+    fn rewritten<S>(&mut self, id: &'static str, old: &S) -> Result<S, RedactError>
+    where
+        S: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        let wrong = |e: serde_json::Error| RedactError(id, e.to_string());
+        let mut v = serde_json::to_value(old).map_err(wrong)?;
+        self.walk(&mut v, id, "");
+        serde_json::from_value(v).map_err(wrong)
     }
 
     fn walk(&mut self, v: &mut Value, id: &str, key: &str) {
@@ -360,7 +308,7 @@ impl Redactor {
                 }
             }
             Value::Array(all) => {
-                if let Some(a) = octets(all) {
+                if let Some(a) = octets(all).filter(|a| key == "addr" || is_address(a)) {
                     let new = self.address(a);
                     *all = new.iter().map(|b| Value::from(*b)).collect();
                     return;
@@ -387,9 +335,9 @@ impl Redactor {
             "dm_kind" | "level" | "sync_action" | "irq" | "scheduler" | "write_cache" | "state"
             | "operstate" | "allowed" | "wchan" | "rps_cpus" | "kind" | "class" | "source"
             | "op" | "place" | "vectors" | "softirqs" | "reasons" | "tier" | "exceeded"
-            | "qdisc" | "line" | "lines" | "model" | "policy" | "unit" => s.to_owned(),
+            | "qdisc" | "line" | "lines" | "model" | "policy" | "unit" | "life" => s.to_owned(),
             "comm" => self.name(Kind::Process, s),
-            "path" | "mount" | "cgroup" => self.path(Kind::Cgroup, s),
+            "path" | "mount" | "cgroup" | "cgroups" => self.path(Kind::Cgroup, s),
             "dev" => self.name(Kind::Device, s),
             "addr" => match s.parse::<IpAddr>() {
                 Ok(ip) => self.ip(ip).to_string(),
@@ -403,23 +351,23 @@ impl Redactor {
         }
     }
 
-    /// An interrupt line: chip, number, and a device's name with
-    /// its queue.
+    /// An interrupt line: chip, number, and a device's name with its queue.
     fn handlers(&mut self, s: &str) -> String {
-        let word = |w: &str, r: &mut Self| -> String {
-            let harmless = |p: &str| {
-                p.chars().all(|c| c.is_ascii_digit() || c.is_ascii_uppercase() || c == '_')
-                    || is_common(Kind::Device, p)
-                    || is_common(Kind::Volume, p)
-                    || CHIPS.contains(&p.to_ascii_lowercase().as_str())
-            };
-            let parts = w
-                .split('-')
-                .map(|p| if harmless(p) { p.to_owned() } else { r.name(Kind::Device, p) });
-            parts.collect::<Vec<_>>().join("-")
+        let harmless = |p: &str| {
+            p.chars().all(|c| c.is_ascii_digit() || c.is_ascii_uppercase() || c == '_')
+                || is_common(Kind::Device, p)
+                || is_common(Kind::Volume, p)
+                || CHIPS.contains(&p.to_ascii_lowercase().as_str())
         };
-        s.split(' ').map(|w| word(w, self)).collect::<Vec<_>>().join(" ")
+        let mut part = |p: &str| {
+            if harmless(p) { p.to_owned() } else { self.name(Kind::Device, p) }
+        };
+        by_part(s, " ", |word| by_part(word, "-", &mut part))
     }
+}
+
+fn by_part(s: &str, between: &str, new: impl FnMut(&str) -> String) -> String {
+    s.split(between).map(new).collect::<Vec<_>>().join(between)
 }
 
 /// Parts of mount points and their sources that every box has.
@@ -444,28 +392,30 @@ fn octets(all: &[Value]) -> Option<[u8; 16]> {
     for (to, v) in out.iter_mut().zip(all) {
         *to = u8::try_from(v.as_u64()?).ok()?;
     }
-    // Sixteen small counters are not an address.
-    let v4 = out.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
-    (v4 || out.first().is_some_and(|b| (0x20..0x40).contains(b) || *b >= 0xfc)).then_some(out)
+    Some(out)
+}
+
+/// Sixteen small counters are not an address.
+fn is_address(a: &[u8; 16]) -> bool {
+    let v4 = a.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+    v4 || a.first().is_some_and(|b| (0x20..0x40).contains(b) || *b >= 0xfc)
 }
 
 /// A name that every box has.
 fn is_common(kind: Kind, s: &str) -> bool {
+    let follows = |stems: &[&str], fits: fn(&str) -> bool| {
+        stems.iter().any(|stem| s.strip_prefix(stem).is_some_and(fits))
+    };
     let numbered = |stems: &[&str]| {
-        stems.iter().any(|p| {
-            s.strip_prefix(p).is_some_and(|r| {
-                !r.is_empty()
-                    && r.len() <= 12
-                    && r.bytes().all(|b| b.is_ascii_digit() || b"npsf".contains(&b))
-            })
+        follows(stems, |rest| {
+            (1..=12).contains(&rest.len())
+                && rest.bytes().all(|b| b.is_ascii_digit() || b"npsf".contains(&b))
         })
     };
     let lettered = |stems: &[&str]| {
-        stems.iter().any(|p| {
-            s.strip_prefix(p).is_some_and(|r| {
-                (1..=4).contains(&r.len())
-                    && r.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-            })
+        follows(stems, |rest| {
+            (1..=4).contains(&rest.len())
+                && rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
         })
     };
     match kind {
@@ -474,19 +424,8 @@ fn is_common(kind: Kind, s: &str) -> bool {
             .iter()
             .any(|p| s.starts_with(p)),
         Kind::Cgroup => {
-            let known = [
-                "system.slice",
-                "user.slice",
-                "init.scope",
-                "machine.slice",
-                "kubepods.slice",
-                "kubepods",
-                "docker",
-                "..",
-                "sys",
-                "fs",
-            ];
-            known.contains(&s) || s == "cgroup"
+            ["system.slice", "user.slice", "machine.slice", "kubepods.slice"].contains(&s)
+                || ["init.scope", "kubepods", "docker", "cgroup", "sys", "fs", ".."].contains(&s)
         }
         Kind::Netns => s == "host",
         Kind::Device => {
@@ -520,14 +459,7 @@ fn pseudo_v6(a: Ipv6Addr, n: u32) -> [u8; 16] {
         [b, ..] if b & 0xfe == 0xfc => [0xfd, 0, 0x0d, 0xb8],
         _ => [0x20, 0x01, 0x0d, 0xb8],
     };
-    let mut out = [0; 16];
-    for (to, b) in out.iter_mut().zip(prefix) {
-        *to = b;
-    }
-    for (to, b) in out.iter_mut().skip(12).zip(n.to_be_bytes()) {
-        *to = b;
-    }
-    out
+    (u128::from(u32::from_be_bytes(prefix)) << 96 | u128::from(n)).to_be_bytes()
 }
 
 #[cfg(test)]
@@ -535,8 +467,32 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::sample::filesystems::{FilesystemRow, FilesystemsSample};
+    use crate::sample::sockets::{NeighState, NextHop, Owner, RouteAnswer, RouteOutcome};
     use crate::sample::time::{MonoNs, Span};
     use std::time::Duration;
+
+    /// An address of any range goes where its field says that it is one.
+    #[test]
+    fn what_is_beside_the_rows_of_a_table_is_told_by_nobody() {
+        let nat64 = "64:ff9b::c000:201".parse::<Ipv6Addr>().unwrap().octets();
+        let hop = Some(NextHop { addr: nat64, state: NeighState::Failed });
+        let outcome = RouteOutcome::Via { ifindex: 7, dev: "acme0".to_owned(), hop };
+        let table = NetnsTable {
+            label: "acme".to_owned(),
+            owners: vec![Owner::new(5, 6, "acmed")],
+            cgroups: vec![(8, "/acme.slice/db.service".to_owned())],
+            routes: vec![RouteAnswer { cookie: 9, outcome }],
+            holes: vec!["mptcp: no diag module".to_owned()],
+            ..NetnsTable::default()
+        };
+        let new = Redactor::default().table(&Arc::new(table)).unwrap();
+        assert_eq!((new.label.as_str(), &new.holes[0][..]), ("ns-1", "mptcp: no diag module"));
+        assert_eq!(new.owners, [Owner::new(5, 6, "proc-1")]);
+        assert_eq!(new.cgroups, [(8, "/group-1.slice/group-2.service".to_owned())]);
+        let hop = Some(NextHop { addr: pseudo_v6(nat64.into(), 1), state: NeighState::Failed });
+        let outcome = RouteOutcome::Via { ifindex: 7, dev: "if-1".to_owned(), hop };
+        assert_eq!(new.routes, [RouteAnswer { cookie: 9, outcome }]);
+    }
 
     #[test]
     fn mount_points_and_their_sources_are_told_by_nobody() {
