@@ -8,26 +8,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::blocks::Blocks;
-use super::cursor::{Cursor, Place};
+use super::cursor::{Cursor, Made, Place};
 use super::index::GroupIndex;
 use super::source::ReadAt;
 use crate::rights::{self, Duty};
-use crate::sample::tick::Tick;
 
 struct Job {
     place: Place,
     index: Arc<GroupIndex>,
     /// The position of decoding: anywhere.
     cursor: Cursor,
-}
-
-/// A tick that was made in advance.
-pub(super) struct Made {
-    /// Behind the tick.
-    pub(super) cursor: Cursor,
-    pub(super) tick: Arc<Tick>,
-    /// What of it cannot be decoded.
-    pub(super) broken: Vec<String>,
 }
 
 /// The thread's other end. The thread ends with it.
@@ -46,10 +36,10 @@ impl Ahead {
         let (out, made) = channel();
         let work = move || {
             rights::restrict(Duty::Figures);
-            for job in inbox {
-                let place = job.place;
-                let made = make(job, &mut Blocks { src: &*src, zip: &mut zip });
-                if out.send((place, made)).is_err() {
+            for Job { place, index, cursor } in inbox {
+                let mut blocks = Blocks { src: &*src, zip: &mut zip };
+                let made = Cursor::towards(place, Some(cursor)).make(&mut blocks, &index, place.1);
+                if out.send((place, made.ok())).is_err() {
                     return;
                 }
             }
@@ -76,11 +66,4 @@ impl Ahead {
             }
         }
     }
-}
-
-fn make(job: Job, b: &mut Blocks<'_>) -> Option<Made> {
-    let mut cursor = Cursor::towards(job.place, Some(job.cursor));
-    cursor.go(b, &job.index, job.place.1).ok()?;
-    let (tick, broken) = cursor.make();
-    Some(Made { cursor, tick, broken })
 }

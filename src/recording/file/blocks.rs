@@ -1,6 +1,8 @@
 //! Access to the blocks of a file: reads the header at an offset, checks and reads a payload, finds
 //! the next or last offset where a block begins.
 
+use memchr::memmem;
+
 use super::damage::{Damage, ReadError};
 use super::format::{
     BlockHeader, END, GROUP_TICKS, HEADER, HeaderError, Kind, MAX_FRAME, marker, parse_end,
@@ -8,7 +10,7 @@ use super::format::{
 use super::index::{GroupIndex, TickRef};
 use super::limits;
 use super::source::ReadAt;
-use crate::recording::codec::tick::Stored;
+use crate::recording::codec::tick::{Decoder, Stored};
 
 /// Bytes that are scanned at a time, and at first: usually a block begins nearby.
 pub(super) const WINDOW: usize = 1 << 20;
@@ -66,36 +68,32 @@ impl Blocks<'_> {
         serde_json::from_slice(&self.payload(offset, h).ok()?).ok()
     }
 
-    /// The index block at `offset`, if it is one and whole.
-    pub(super) fn index(
-        &mut self,
-        offset: u64,
-    ) -> Result<Option<(BlockHeader, GroupIndex)>, ReadError> {
-        let Ok(h) = self.header(offset)? else { return Ok(None) };
-        Ok(self.index_of(offset, &h).map(|i| (h, i)))
-    }
-
-    /// The same, of a block whose header is known.
-    pub(super) fn index_of(&mut self, offset: u64, h: &BlockHeader) -> Option<GroupIndex> {
+    /// What the block at `offset` says, if it is an index and whole.
+    pub(super) fn index(&mut self, offset: u64, h: &BlockHeader) -> Option<GroupIndex> {
         let index: Option<GroupIndex> =
             if h.kind == Kind::Index { self.json(offset, h) } else { None };
         index.filter(|i| ordered(&i.ticks, h.back))
     }
 
-    /// What is stored of a tick, for a decoder. It has this place in its group.
-    pub(super) fn tick(
+    /// Takes the next tick of a group into its decoder. It has this place in the group that begins
+    /// at `group`.
+    pub(super) fn take_in(
         &mut self,
-        offset: u64,
+        decoder: &mut Decoder,
+        group: u64,
         t: &TickRef,
         place: usize,
     ) -> Result<Stored, ReadError> {
+        let offset = group + u64::from(t.offset);
         let hurt = |what: &str| ReadError::Damaged(Damage::at(offset, 0, what));
         let h = self.header(offset)?.map_err(|e| hurt(&e.to_string()))?;
         let kind = if place == 0 { Kind::Keyframe } else { Kind::Delta };
         if h.kind != kind || h.link as usize != place || h.back != t.offset || h.at != t.at {
             return Err(hurt("not the tick that the index names"));
         }
-        Ok(Stored { len: h.stored as usize, payload: self.payload(offset, &h)? })
+        let stored = Stored { len: h.stored as usize, payload: self.payload(offset, &h)? };
+        decoder.apply(t.at, &stored).map_err(|e| hurt(&e.0))?;
+        Ok(stored)
     }
 
     /// The next offset in `from..to` where a block begins.
@@ -108,7 +106,7 @@ impl Blocks<'_> {
             window = (window * 2).min(WINDOW);
             let n = self.src.read_at(buf.get_mut(..want).unwrap_or_default(), from)?;
             let have = buf.get(..n).unwrap_or_default();
-            for at in places(have, &marker) {
+            for at in memmem::find_iter(have, &marker) {
                 if self.header(from + at as u64)?.is_ok() {
                     return Ok(Some(from + at as u64));
                 }
@@ -132,8 +130,7 @@ impl Blocks<'_> {
             let want = (to - from) as usize;
             buf.resize(want, 0);
             let n = self.src.read_at(buf.get_mut(..want).unwrap_or_default(), from)?;
-            let mut found: Vec<usize> = places(buf.get(..n).unwrap_or_default(), &marker).collect();
-            while let Some(at) = found.pop() {
+            for at in memmem::rfind_iter(buf.get(..n).unwrap_or_default(), &marker) {
                 let at = from + at as u64;
                 if self.header(at)?.is_ok_and(|h| h.kind == Kind::Index && at + h.total() <= size) {
                     return Ok(Some(at));
@@ -153,14 +150,6 @@ impl Blocks<'_> {
         let n = self.src.read_at(&mut buf, at)?;
         Ok(parse_end(buf.get(..n).unwrap_or_default()))
     }
-}
-
-/// Places of `marker` in `b`.
-fn places<'b>(b: &'b [u8], marker: &'b [u8; 12]) -> impl Iterator<Item = usize> + 'b {
-    // The mark is rarer than the magic and the length, which also are bytes of small numbers.
-    let rare = marker[11];
-    let here = move |i: &usize| b.get(*i..i + 12) == Some(&marker[..]);
-    b.iter().skip(11).enumerate().filter(move |(_, c)| **c == rare).map(|(i, _)| i).filter(here)
 }
 
 /// Plausible ticks: within the group, with ascending offsets and numbers.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::damage::{Damage, ReadError};
-use super::index::{GroupIndex, TickRef};
+use super::index::GroupIndex;
 use crate::recording::codec::tick::Decoder;
 use crate::sample::tick::Tick;
 
@@ -15,12 +15,21 @@ pub(super) type Place = (u64, usize);
 
 pub(super) struct Cursor {
     /// Where the group begins.
-    pub(super) group: u64,
+    group: u64,
     /// Ticks that have been taken in.
-    pub(super) done: usize,
+    done: usize,
     decoder: Decoder,
     /// Stepping back: the state at these positions is needed again, oldest first.
     kept: Option<Vec<(usize, Decoder)>>,
+}
+
+/// A tick that was made.
+pub(super) struct Made {
+    /// Behind the tick.
+    pub(super) cursor: Cursor,
+    pub(super) tick: Arc<Tick>,
+    /// What of it cannot be decoded, by section.
+    pub(super) broken: Vec<String>,
 }
 
 /// Places from one that is kept to the next.
@@ -29,13 +38,11 @@ const STRIDE: usize = 15;
 const KEPT_CELLS: usize = 1 << 22;
 
 impl Cursor {
-    pub(super) fn at(group: u64) -> Self {
-        Self { group, done: 0, decoder: Decoder::default(), kept: None }
-    }
-
     /// The current one, if it is at or before that tick in its group; else the start of the group.
     pub(super) fn towards((group, place): Place, at_hand: Option<Self>) -> Self {
-        let Some(mut c) = at_hand else { return Self::at(group) };
+        let Some(mut c) = at_hand else {
+            return Self { group, done: 0, decoder: Decoder::default(), kept: None };
+        };
         if c.group == group && c.done <= place {
             return c;
         }
@@ -47,19 +54,30 @@ impl Cursor {
         Self { group, done, decoder, kept: back.then_some(kept) }
     }
 
-    /// Takes in the ticks up to that place of the group.
-    pub(super) fn go(
-        &mut self,
+    /// Takes in the ticks up to that place of the group, and makes the last one. Of damage also the
+    /// place that it has in the group.
+    pub(super) fn make(
+        mut self,
         b: &mut Blocks<'_>,
         index: &GroupIndex,
         place: usize,
-    ) -> Result<(), ReadError> {
+    ) -> Result<Made, (ReadError, usize)> {
         while self.done <= place {
-            let t = index.ticks.get(self.done).ok_or(ReadError::NoSuchTick)?;
-            self.step(b, t).map_err(ReadError::Damaged)?;
+            let n = self.done;
+            let t = index.ticks.get(n).ok_or((ReadError::NoSuchTick, n))?;
+            b.take_in(&mut self.decoder, self.group, t, n).map_err(|e| match e {
+                ReadError::Damaged(_) => (e, n),
+                e => {
+                    let offset = self.group + u64::from(t.offset);
+                    (ReadError::Damaged(Damage::at(offset, 0, e.to_string())), n)
+                }
+            })?;
+            self.done += 1;
             self.keep(place);
         }
-        Ok(())
+        let tick = Arc::new(self.decoder.make());
+        let broken = self.decoder.errors().map(|(name, why)| format!("{name}: {why}")).collect();
+        Ok(Made { cursor: self, tick, broken })
     }
 
     /// Keeps this position, if one before `place` will be asked for.
@@ -69,25 +87,5 @@ impl Cursor {
         if is_due && self.decoder.cells() <= KEPT_CELLS {
             kept.push((self.done, self.decoder.clone()));
         }
-    }
-
-    /// Takes in one more tick of the group.
-    pub(super) fn step(&mut self, b: &mut Blocks<'_>, t: &TickRef) -> Result<(), Damage> {
-        let offset = self.group + u64::from(t.offset);
-        let hurt = |what: &str| Damage::at(offset, 0, what);
-        let stored = b.tick(offset, t, self.done).map_err(|e| match e {
-            ReadError::Damaged(d) => d,
-            e => hurt(&e.to_string()),
-        })?;
-        self.decoder.apply(t.at, &stored).map_err(|e| hurt(&e.0))?;
-        self.done += 1;
-        Ok(())
-    }
-
-    /// Builds the last tick taken in; returns what cannot be decoded, by section.
-    pub(super) fn make(&mut self) -> (Arc<Tick>, Vec<String>) {
-        let tick = Arc::new(self.decoder.make());
-        let broken = self.decoder.errors().map(|(name, why)| format!("{name}: {why}"));
-        (tick, broken.collect())
     }
 }

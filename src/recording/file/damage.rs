@@ -28,6 +28,24 @@ pub enum ReadError {
     NoSuchTick,
 }
 
+impl From<ReadError> for io::Error {
+    fn from(e: ReadError) -> Self {
+        match e {
+            ReadError::Io(e) => e,
+            e => Self::other(e.to_string()),
+        }
+    }
+}
+
+/// `None` for what is damaged; what the kernel refuses to read stays an error.
+pub(crate) fn intact<T>(found: Result<T, ReadError>) -> io::Result<Option<T>> {
+    match found {
+        Ok(v) => Ok(Some(v)),
+        Err(ReadError::Io(e)) => Err(e),
+        Err(_) => Ok(None),
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
     pub offset: u64,

@@ -172,29 +172,37 @@ impl GroupIndex {
     /// Takes in what is known of a tick.
     pub fn note(&mut self, tick: TickRef, note: &TickSummary) {
         self.ticks.push(tick);
-        for (name, v) in &note.figures {
-            // JSON has no infinities, and they say nothing on a timeline either.
-            if v.is_finite() {
-                self.figure(name, *v);
-            }
+        // JSON has no infinities, and they say nothing on a timeline either.
+        for (name, v) in note.figures.iter().filter(|f| f.1.is_finite()) {
+            self.figure(name, Figure { min: *v, max: *v, sum: *v, n: 1 });
         }
         for f in &note.findings {
-            let seq = tick.at.seq;
-            if let Some(known) = self.findings.iter_mut().find(|k| k.note == *f) {
-                known.last = seq;
-            } else {
-                self.findings.push(GroupFinding { note: f.clone(), first: seq, last: seq });
-            }
+            self.finding(f, tick.at.seq, tick.at.seq);
         }
     }
-    fn figure(&mut self, name: &str, v: f64) {
-        if let Some(f) = self.figures.get_mut(name) {
-            f.min = f.min.min(v);
-            f.max = f.max.max(v);
-            f.sum += v;
-            f.n += 1;
-        } else {
-            self.figures.insert(name.to_owned(), Figure { min: v, max: v, sum: v, n: 1 });
+    /// Takes in what another group says of all its ticks.
+    pub(crate) fn note_group(&mut self, other: &Self) {
+        for (name, f) in &other.figures {
+            self.figure(name, *f);
+        }
+        for f in &other.findings {
+            self.finding(&f.note, f.first, f.last);
+        }
+    }
+    fn figure(&mut self, name: &str, more: Figure) {
+        let Some(f) = self.figures.get_mut(name) else {
+            self.figures.insert(name.to_owned(), more);
+            return;
+        };
+        f.min = f.min.min(more.min);
+        f.max = f.max.max(more.max);
+        f.sum += more.sum;
+        f.n = f.n.saturating_add(more.n);
+    }
+    fn finding(&mut self, note: &ActiveFinding, first: Seq, last: Seq) {
+        match self.findings.iter_mut().find(|known| known.note == *note) {
+            Some(known) => known.last = last,
+            None => self.findings.push(GroupFinding { note: note.clone(), first, last }),
         }
     }
 }

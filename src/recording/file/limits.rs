@@ -35,21 +35,23 @@ const TICK_PER_BYTE: usize = 256;
 const SMALL_FILE: u64 = 1 << 20;
 const OPENED_PER_BYTE: u64 = 4;
 
-/// What a block may unpack to.
-pub(super) fn most_raw(kind: Kind, stored: usize) -> usize {
-    let json = stored.saturating_mul(JSON_PER_BYTE).saturating_add(SMALL_JSON);
-    match kind {
-        Kind::Segment => json.min(MAX_SEGMENT),
-        Kind::Event => json.min(MAX_EVENT),
-        Kind::Index => json.min(MAX_INDEX),
-        Kind::Trailer => json.min(MAX_TRAILER),
-        Kind::Keyframe | Kind::Delta => most_tick(stored),
-        Kind::Unknown(_) => 0,
-    }
+/// Bytes of a payload that need no frame, and those that each byte of a frame allows beyond them.
+fn allowed(kind: Kind) -> (usize, usize) {
+    if kind.is_tick() { (SMALL_TICK, TICK_PER_BYTE) } else { (SMALL_JSON, JSON_PER_BYTE) }
 }
 
-fn most_tick(stored: usize) -> usize {
-    stored.saturating_mul(TICK_PER_BYTE).saturating_add(SMALL_TICK).min(MAX_PAYLOAD)
+/// What a block may unpack to.
+fn most_raw(kind: Kind, stored: usize) -> usize {
+    let most = match kind {
+        Kind::Segment => MAX_SEGMENT,
+        Kind::Event => MAX_EVENT,
+        Kind::Index => MAX_INDEX,
+        Kind::Trailer => MAX_TRAILER,
+        Kind::Keyframe | Kind::Delta => MAX_PAYLOAD,
+        Kind::Unknown(_) => 0,
+    };
+    let (small, per) = allowed(kind);
+    stored.saturating_mul(per).saturating_add(small).min(most)
 }
 
 /// Does a block unpack to no more than its kind may?
@@ -59,10 +61,7 @@ pub(super) fn fits(h: &BlockHeader) -> bool {
 
 /// Bytes that the frame of a block must have for a payload of this length.
 pub(super) fn least_frame(kind: Kind, payload: usize) -> usize {
-    let (small, per) = match kind {
-        Kind::Keyframe | Kind::Delta => (SMALL_TICK, TICK_PER_BYTE),
-        _ => (SMALL_JSON, JSON_PER_BYTE),
-    };
+    let (small, per) = allowed(kind);
     payload.saturating_sub(small).div_ceil(per)
 }
 

@@ -6,10 +6,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::ahead::{Ahead, Made};
+use super::ahead::Ahead;
 use super::blocks::Blocks;
-use super::cursor::{Cursor, Place};
-use super::damage::{Damage, MAX_DAMAGE, ReadError};
+use super::cursor::{Cursor, Made, Place};
+use super::damage::{Damage, MAX_DAMAGE, ReadError, intact};
 use super::index::{EventAt, GroupEntry, GroupIndex, TickRef};
 use super::scan::Layout;
 use super::source::{ReadAt, open};
@@ -132,7 +132,11 @@ impl Reader {
 
     /// What does not change, of the first segment.
     pub fn host(&self) -> HostInfo {
-        self.layout.segments.first().map(|s| s.1.host.clone()).unwrap_or_default()
+        self.host_of(0).cloned().unwrap_or_default()
+    }
+    /// The same of another one.
+    pub fn host_of(&self, segment: u32) -> Option<&HostInfo> {
+        self.layout.segments.get(segment as usize).map(|s| &s.1.host)
     }
     /// Segments with their offsets: another boot or another run of the recorder each.
     pub fn segments(&self) -> &[(u64, Segment)] {
@@ -211,7 +215,8 @@ impl Reader {
             return Ok(known.clone());
         }
         let mut b = Blocks { src: &*self.src, zip: &mut self.zip };
-        let Some((h, index)) = b.index(offset)? else {
+        let header = b.header(offset)?.ok();
+        let Some((h, index)) = header.and_then(|h| Some((h, b.index(offset, &h)?))) else {
             let what = Damage::at(offset, 0, "a damaged index");
             return Err(self.hurt(Damage { after: Some(g.last), ..what }));
         };
@@ -242,9 +247,10 @@ impl Reader {
         }
     }
 
-    /// Raw bytes; none where the kernel refuses.
-    pub(crate) fn bytes_at(&self, buf: &mut [u8], offset: u64) -> usize {
-        self.src.read_at(buf, offset).unwrap_or(0)
+    /// End of the block at `offset`, if one can be read there.
+    pub(crate) fn end_of(&mut self, offset: u64) -> Option<u64> {
+        let blocks = Blocks { src: &*self.src, zip: &mut self.zip };
+        Some(offset + blocks.header(offset).ok()?.ok()?.total())
     }
 
     /// The group of a tick, and its place in it.
@@ -268,19 +274,16 @@ impl Reader {
 
     /// The last tick at or before a wall-clock time (the first one when all are later).
     pub fn at_wall(&mut self, wall: WallNs) -> Option<u64> {
-        self.search(|at| at.wall <= wall)
+        self.search(0, self.layout.groups.len(), |at| at.wall <= wall)
     }
     /// The last tick at or before a monotonic time within a segment's groups.
     pub fn at_mono(&mut self, segment: u32, mono: MonoNs) -> Option<u64> {
         let groups = &self.layout.groups;
         let from = groups.partition_point(|g| g.segment < segment);
         let to = groups.partition_point(|g| g.segment <= segment);
-        self.search_in(from, to, |at| at.mono <= mono)
+        self.search(from, to, |at| at.mono <= mono)
     }
-    fn search(&mut self, before: impl Fn(Stamp) -> bool) -> Option<u64> {
-        self.search_in(0, self.layout.groups.len(), before)
-    }
-    fn search_in(&mut self, from: usize, to: usize, before: impl Fn(Stamp) -> bool) -> Option<u64> {
+    fn search(&mut self, from: usize, to: usize, before: impl Fn(Stamp) -> bool) -> Option<u64> {
         let groups = self.layout.groups.get(from..to).filter(|g| !g.is_empty())?;
         let group = from + groups.partition_point(|g| before(g.first)).saturating_sub(1);
         let first = self.first_of(group)?;
@@ -343,19 +346,16 @@ impl Reader {
             }
             index => index?,
         };
-        let mut cursor = Cursor::towards((offset, place), self.cursor.take());
+        let cursor = Cursor::towards((offset, place), self.cursor.take());
         let mut blocks = Blocks { src: &*self.src, zip: &mut self.zip };
-        match cursor.go(&mut blocks, &index, place) {
-            Err(ReadError::Damaged(mut d)) => {
-                let last = cursor.done.checked_sub(1).and_then(|n| index.ticks.get(n));
-                d.after = last.map(|t| t.at);
-                self.broken = Some(((offset, cursor.done), d.clone()));
-                return Err(self.hurt(d));
+        cursor.make(&mut blocks, &index, place).map_err(|(e, n)| match e {
+            ReadError::Damaged(mut d) => {
+                d.after = n.checked_sub(1).and_then(|n| index.ticks.get(n)).map(|t| t.at);
+                self.broken = Some(((offset, n), d.clone()));
+                self.hurt(d)
             }
-            gone => gone?,
-        }
-        let (tick, broken) = cursor.make();
-        Ok(Made { cursor, tick, broken })
+            e => e,
+        })
     }
 
     /// From now on a thread prepares the next tick for stepping in either direction.
@@ -375,28 +375,25 @@ impl Reader {
         }
     }
 
-    /// What is stored of a tick, for [`Decoder::apply`].
-    pub(crate) fn tick_payload(
+    /// Takes a tick into the decoder of its group, which begins at `group`.
+    pub(crate) fn take_in(
         &mut self,
-        offset: u64,
+        decoder: &mut Decoder,
+        group: u64,
         t: &TickRef,
         place: usize,
     ) -> Result<Stored, ReadError> {
-        Blocks { src: &*self.src, zip: &mut self.zip }.tick(offset, t, place)
+        Blocks { src: &*self.src, zip: &mut self.zip }.take_in(decoder, group, t, place)
     }
 
     /// Host of a group, by its keyframe.
     /// Damage is `None`, not an error.
     pub fn segment_of(&mut self, group: usize) -> Result<Option<Segment>, ReadError> {
         let g = *self.layout.groups.get(group).ok_or(ReadError::NoSuchTick)?;
-        let t = TickRef { at: g.first, offset: 0 };
-        let stored = match self.tick_payload(g.offset, &t, 0) {
-            Ok(p) => p,
-            Err(ReadError::Io(e)) => return Err(e.into()),
-            Err(_) => return Ok(None),
-        };
-        let mut d = Decoder::default();
-        Ok(d.apply(g.first, &stored).ok().and_then(|()| d.segment().cloned()))
+        let keyframe = TickRef { at: g.first, offset: 0 };
+        let mut decoder = Decoder::default();
+        let read = intact(self.take_in(&mut decoder, g.offset, &keyframe, 0))?;
+        Ok(read.and_then(|_| decoder.segment().cloned()))
     }
 
     /// The bytes of a group as they are in the file, for [`super::writer::Writer::copy_group`].

@@ -52,7 +52,7 @@ impl Layout {
     pub(super) fn find(b: &mut Blocks<'_>) -> Result<Self, ReadError> {
         let size = b.src.size()?;
         let start = first_block(b, size)?;
-        let mut out = Self { end: 0, ..Self::default() };
+        let mut out = Self::default();
         let known = match out.by_trailer(b, size)? {
             Some(groups) => groups,
             None => out.by_chain(b, size)?,
@@ -204,7 +204,7 @@ impl Layout {
             Kind::Delta if mine => self.delta(h, end),
             Kind::Index if mine => {
                 self.open = false;
-                let found = if self.afford(b, h)? { b.index_of(at, h) } else { None };
+                let found = if self.afford(b, h)? { b.index(at, h) } else { None };
                 match found {
                     Some(index) => self.indexed(at, end, &index),
                     None => self.hurt(at, end, "a damaged index"),
@@ -277,9 +277,6 @@ impl Layout {
         }
         // Groups without an index are scanned header by header: their ticks are recorded nowhere
         // else.
-        if trailer.groups.len() > MAX_GROUPS {
-            return Ok(None);
-        }
         Ok(Some(trailer.groups.into_iter().filter(|g| g.index.is_some()).collect()))
     }
 
@@ -314,7 +311,7 @@ impl Layout {
             if out.len() >= MAX_GROUPS || !self.afford(b, &h)? {
                 break;
             }
-            let Some(index) = b.index_of(at, &h) else { break };
+            let Some(index) = b.index(at, &h) else { break };
             let Some(offset) = at.checked_sub(u64::from(h.back)) else { break };
             let start = b.header(offset)?;
             if !start.is_ok_and(|k| k.kind == Kind::Keyframe && h.back > 0) {

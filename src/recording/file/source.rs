@@ -52,12 +52,7 @@ impl ReadAt for File {
 impl ReadAt for Vec<u8> {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(self.len());
-        let have = self.get(from..).unwrap_or_default();
-        let n = have.len().min(buf.len());
-        if let (Some(to), Some(part)) = (buf.get_mut(..n), have.get(..n)) {
-            to.copy_from_slice(part);
-        }
-        Ok(n)
+        self.get(from..).unwrap_or_default().read(buf)
     }
     fn size(&self) -> io::Result<u64> {
         Ok(self.len() as u64)

@@ -6,13 +6,11 @@
 //! seek there, and continue; the next tick begins a new group, and the ticks of the broken one that
 //! were written are indexed first.
 
-use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use super::format::{BlockHeader, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, end};
 use super::index::{
-    Event, EventAt, Figure, GroupEntry, GroupFinding, GroupIndex, TickRef, TickSummary, Trailer,
-    drift,
+    Event, EventAt, GroupEntry, GroupFinding, GroupIndex, TickRef, TickSummary, Trailer, drift,
 };
 use super::limits::{self, MAX_INDEX, MAX_NOTED};
 use crate::recording::codec::limits::least_group;
@@ -45,8 +43,6 @@ pub struct Resume {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Offset of the first block.
-    pub offset: u64,
     /// Bytes, all blocks together.
     pub bytes: u64,
     /// It began a group.
@@ -67,7 +63,7 @@ pub struct Writer<W: Write> {
     /// Time of the last tick.
     last: Option<Stamp>,
     /// Collectors that failed in the last tick.
-    failed: Vec<String>,
+    failed: Vec<CollectorId>,
     /// Collectors whose sample was too large in the last tick.
     oversized: Vec<CollectorId>,
 }
@@ -154,40 +150,30 @@ impl<W: Write> Writer<W> {
             self.event(at, event)?;
         }
         let keyframe = self.group.is_none();
-        if let Err(e) = self.tick_block(tick, at, note, keyframe) {
-            self.broken();
-            return Err(e);
-        }
-        self.last = Some(at);
+        self.tick_block(tick, note).inspect_err(|_| self.broken())?;
         self.tell_oversized(at)?;
         let full = self.encoder.ticks() >= u64::from(GROUP_TICKS)
             || self.group.as_ref().is_some_and(|g| self.offset - g.offset > MAX_GROUP);
         if full {
             self.end_group()?;
         }
-        Ok(Written { offset: from, bytes: self.offset - from, keyframe, group_end: full })
+        Ok(Written { bytes: self.offset - from, keyframe, group_end: full })
     }
 
-    fn tick_block(
-        &mut self,
-        tick: &Tick,
-        at: Stamp,
-        note: &TickSummary,
-        keyframe: bool,
-    ) -> io::Result<()> {
+    fn tick_block(&mut self, tick: &Tick, note: &TickSummary) -> io::Result<()> {
+        let at = Stamp::of(tick);
+        let keyframe = self.group.is_none();
         if keyframe {
             self.encoder.restart();
         }
         let host = keyframe.then_some(&self.segment);
-        let payload = self.encoder.payload(tick, host).map_err(other)?;
+        let payload = self.encoder.payload(tick, host)?;
         let units = self.encoder.units();
-        let (start, place) = match &self.group {
-            Some(g) => (g.offset, self.encoder.ticks() as u32 - 1),
-            None => (self.offset, 0),
+        let (kind, start, place, stored) = match &self.group {
+            Some(g) => (Kind::Delta, g.offset, self.encoder.ticks() as u32 - 1, g.stored),
+            None => (Kind::Keyframe, self.offset, 0, 0),
         };
-        let kind = if keyframe { Kind::Keyframe } else { Kind::Delta };
         let back = (self.offset - start) as u32;
-        let stored = self.group.as_ref().map_or(0, |g| g.stored);
         let least = least_group(units).saturating_sub(stored);
         let block = self.block(kind, at, (back, place), &payload, least)?;
         if payload.len() > SPARE {
@@ -206,6 +192,7 @@ impl<W: Write> Writer<W> {
         g.index.note(TickRef { at, offset: back }, note);
         // The differences do not pay off: a new keyframe is as small, and faster to seek to.
         g.closed |= !keyframe && stored > g.keyframe / 2 && stored > 64 << 10;
+        self.last = Some(at);
         Ok(())
     }
 
@@ -221,14 +208,12 @@ impl<W: Write> Writer<W> {
         }
         let mut failed = Vec::new();
         for h in &tick.health {
-            if let HealthState::Failed { error } = &h.state {
+            let HealthState::Failed { error } = &h.state else { continue };
+            if !self.failed.contains(&h.id) {
                 let collector = h.id.name().to_owned();
-                if !self.failed.contains(&collector) {
-                    let collector = collector.clone();
-                    out.push(Event::CollectorError { collector, error: error.clone() });
-                }
-                failed.push(collector);
+                out.push(Event::CollectorError { collector, error: error.clone() });
             }
+            failed.push(h.id);
         }
         self.failed = failed;
         out
@@ -253,15 +238,12 @@ impl<W: Write> Writer<W> {
         let json = json_line(&at)?;
         let back = self.group.as_ref().map_or(0, |g| (self.offset - g.offset) as u32);
         let block = self.block(Kind::Event, at.at, (back, 0), &json, 0)?;
-        if let Err(e) = self.write(&block) {
-            self.broken();
-            return Err(e);
-        }
+        self.write(&block).inspect_err(|_| self.broken())?;
         // Between groups no index holds it: the block itself is found.
         if let Some(g) = &mut self.group {
             g.index.events.push(at);
         }
-        Ok(Written { offset: from, bytes: self.offset - from, ..Written::default() })
+        Ok(Written { bytes: self.offset - from, ..Written::default() })
     }
 
     /// Ends the open group early: before a rotation, or to have everything indexed.
@@ -275,26 +257,26 @@ impl<W: Write> Writer<W> {
         if !g.broken {
             g.index.state = self.encoder.hash();
         }
-        let entry = GroupEntry {
+        let at = self.offset;
+        let before = self.trailer.groups.iter().rev().find_map(|e| e.index);
+        let link = before.map_or(0, |b| u32::try_from(at - b).unwrap_or(0));
+        let json = index_json(&mut g.index)?;
+        let back = (at - g.offset) as u32;
+        let block = self.block(Kind::Index, first, (back, link), &json, 0)?;
+        if let Err(e) = self.write(&block) {
+            self.group = Some(g);
+            self.broken();
+            return Err(e);
+        }
+        self.trailer.groups.push(GroupEntry {
             offset: g.offset,
-            index: Some(self.offset),
-            end: 0,
+            index: Some(at),
+            end: self.offset,
             ticks: g.index.ticks.len() as u32,
             first,
             last,
-            segment: (self.trailer.segments.len() as u32).saturating_sub(1),
-        };
-        let before = self.trailer.groups.iter().rev().find_map(|e| e.index);
-        let link = before.map_or(0, |b| u32::try_from(self.offset - b).unwrap_or(0));
-        let json = index_json(&mut g.index)?;
-        let back = (self.offset - g.offset) as u32;
-        let block = self.block(Kind::Index, first, (back, link), &json, 0)?;
-        if let Err(e) = self.write(&block) {
-            (g.closed, g.broken) = (true, true);
-            self.group = Some(g);
-            return Err(e);
-        }
-        self.trailer.groups.push(GroupEntry { end: self.offset, ..entry });
+            segment: self.segment_number(),
+        });
         Ok(())
     }
 
@@ -323,11 +305,15 @@ impl<W: Write> Writer<W> {
             offset: at,
             index: entry.index.map(moved),
             end: self.offset,
-            segment: (self.trailer.segments.len() as u32).saturating_sub(1),
+            segment: self.segment_number(),
             ..*entry
         });
         self.last = Some(entry.last);
         Ok(())
+    }
+
+    fn segment_number(&self) -> u32 {
+        (self.trailer.segments.len() as u32).saturating_sub(1)
     }
 
     /// Continues after the last tick of another writer, whose recording this one is a copy of.
@@ -344,18 +330,12 @@ impl<W: Write> Writer<W> {
     /// Writes a tick of another recording that is thinned: the events that follow from it were
     /// written there.
     pub fn coarse_tick(&mut self, tick: &Tick) -> io::Result<()> {
-        let at = Stamp::of(tick);
-        self.tick_block(tick, at, &TickSummary::default(), self.group.is_none())?;
-        self.last = Some(at);
-        Ok(())
+        self.tick_block(tick, &TickSummary::default())
     }
 
-    /// Ends a group of such ticks, with what is known of all ticks that it stands for.
-    pub fn end_coarse(
-        &mut self,
-        figures: BTreeMap<String, Figure>,
-        findings: Vec<GroupFinding>,
-    ) -> io::Result<()> {
+    /// Ends a group of such ticks; `all` has the figures and findings of all ticks that it stands
+    /// for.
+    pub fn end_coarse(&mut self, all: GroupIndex) -> io::Result<()> {
         if let Some(g) = &mut self.group {
             let ticks = &g.index.ticks;
             // A finding began at a tick that is left, or behind one.
@@ -363,12 +343,12 @@ impl<W: Write> Writer<W> {
                 let i = ticks.partition_point(|t| t.at.seq <= seq).saturating_sub(1);
                 ticks.get(i).map_or(seq, |t| t.at.seq)
             };
-            let findings = findings.into_iter().map(|f| {
+            let findings = all.findings.into_iter().map(|f| {
                 let (first, last) = (left(f.first), left(f.last));
                 GroupFinding { first, last, ..f }
             });
             let findings: Vec<_> = findings.collect();
-            (g.index.figures, g.index.findings) = (figures, findings);
+            (g.index.figures, g.index.findings) = (all.figures, findings);
         }
         self.end_group()
     }
@@ -390,7 +370,7 @@ impl<W: Write> Writer<W> {
         least: usize,
     ) -> io::Result<Vec<u8>> {
         if payload.len() > MAX_PAYLOAD {
-            return Err(other("a tick that is too large to record"));
+            return Err(io::Error::other("a tick that is too large to record"));
         }
         let mut frame = self.zip.compress(payload)?;
         pad(&mut frame, least.max(limits::least_frame(kind, payload.len())));
@@ -456,10 +436,6 @@ fn compressor() -> io::Result<zstd::bulk::Compressor<'static>> {
     let mut zip = zstd::bulk::Compressor::new(LEVEL)?;
     zip.include_checksum(false)?;
     Ok(zip)
-}
-
-fn other(e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
-    io::Error::other(e)
 }
 
 impl From<CodecError> for io::Error {

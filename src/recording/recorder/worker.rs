@@ -265,7 +265,7 @@ impl Worker {
             // The tick was written, but the index after it was not.
             Err(e) if w.last() == Some(at) && w.get_ref().is_regular() => {
                 self.pause(&e);
-                Ok(Written { offset: self.offset(), ..Written::default() })
+                Ok(Written::default())
             }
             other => other,
         }

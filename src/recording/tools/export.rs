@@ -25,6 +25,13 @@ pub struct Exported {
     pub lost: u64,
 }
 
+impl Exported {
+    fn add(&mut self, ticks: u32, first: Stamp, last: Stamp) {
+        self.ticks += u64::from(ticks);
+        self.span = Some((self.span.map_or(first, |s| s.0), last));
+    }
+}
+
 /// Why it could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
@@ -70,8 +77,7 @@ fn chosen(r: &Reader, from: WallNs, to: WallNs) -> Vec<(usize, GroupEntry)> {
 }
 
 fn host(r: &Reader, g: &GroupEntry) -> HostInfo {
-    let known = r.segments().get(g.segment as usize);
-    known.map_or_else(|| r.host(), |s| s.1.host.clone())
+    r.host_of(g.segment).cloned().unwrap_or_else(|| r.host())
 }
 
 /// Copies the groups of a time span as they are. Reads nothing but their bytes.
@@ -97,8 +103,7 @@ pub fn copy<W: Write>(
         }
         w.copy_group(r.raw_group(*i)?, g)?;
         done.groups += 1;
-        done.ticks += u64::from(g.ticks);
-        done.span = Some((done.span.map_or(g.first, |s| s.0), g.last));
+        done.add(g.ticks, g.first, g.last);
     }
     for m in events {
         w.event(m.at, m.event.clone())?;
@@ -122,8 +127,9 @@ pub fn redacted<W: Write>(
     let groups = chosen(r, from, to);
     let first = groups.first().ok_or(ExportError::Nothing)?.1;
     let mut redactor = Redactor::default();
-    let mut fresh = Some(redactor.host(&host(r, &first)));
-    let mut w = Writer::new(out, &fresh.clone().unwrap_or_default())?;
+    let begins_on = redactor.host(&host(r, &first));
+    let mut w = Writer::new(out, &begins_on)?;
+    let mut fresh = Some(begins_on);
     let mut done = Exported::default();
     let mut segment = first.segment;
     for (i, g) in &groups {
@@ -133,8 +139,9 @@ pub fn redacted<W: Write>(
             w.segment(&h)?;
             fresh = Some(h);
         }
-        let events = r.index(*i).map(|x| x.events.clone()).unwrap_or_default();
-        let mut events = events.iter().peekable();
+        let index = r.index(*i).unwrap_or_default();
+        let events: Vec<_> = index.events.iter().filter_map(|m| redactor.event(m)).collect();
+        let mut events = events.into_iter().peekable();
         let begin = r.first_of(*i).unwrap_or(0);
         for n in begin..begin + u64::from(g.ticks) {
             let Ok(raw) = r.tick(n) else {
@@ -143,20 +150,14 @@ pub fn redacted<W: Write>(
             };
             let tick = redactor.tick(&raw)?;
             while let Some(m) = events.next_if(|m| m.at.mono <= tick.mono) {
-                if let Some(m) = redactor.event(m) {
-                    w.event(m.at, m.event)?;
-                }
+                w.event(m.at, m.event)?;
             }
             let note = judge(fresh.take().as_ref(), &tick);
             w.tick(&tick, &note)?;
-            done.ticks += 1;
-            let at = Stamp::of(&tick);
-            done.span = Some((done.span.map_or(at, |s| s.0), at));
+            done.add(1, Stamp::of(&tick), Stamp::of(&tick));
         }
         for m in events {
-            if let Some(m) = redactor.event(m) {
-                w.event(m.at, m.event)?;
-            }
+            w.event(m.at, m.event)?;
         }
         w.end_group()?;
         done.groups += 1;
@@ -164,10 +165,9 @@ pub fn redacted<W: Write>(
     if done.ticks == 0 {
         return Err(ExportError::Unreadable(done.lost));
     }
-    for m in r.loose_events().iter().filter(|m| inside(m, from, to)) {
-        if let Some(m) = redactor.event(m) {
-            w.event(m.at, m.event)?;
-        }
+    let loose = r.loose_events().iter().filter(|m| inside(m, from, to));
+    for m in loose.filter_map(|m| redactor.event(m)) {
+        w.event(m.at, m.event)?;
     }
     Ok((w.seal()?, done))
 }

@@ -6,7 +6,6 @@
 //! interval, and no tick that was left out is taken for a gap. What the groups' indexes say about
 //! all their ticks is kept: figures, findings, events.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,9 +13,9 @@ use std::time::Duration;
 
 use crate::amount;
 use crate::recording::codec::Stamp;
-use crate::recording::file::damage::ReadError;
+use crate::recording::file::damage::intact;
 use crate::recording::file::format::GROUP_TICKS;
-use crate::recording::file::index::{Figure, GroupEntry, GroupFinding};
+use crate::recording::file::index::{GroupEntry, GroupIndex};
 use crate::recording::file::reader::Reader;
 use crate::recording::file::writer::Writer;
 use crate::sample::tick::{HostInfo, Tick};
@@ -52,22 +51,8 @@ impl Tiers {
     /// Steps and ages must both ascend; `None` if they do not, or are too many.
     pub fn new(tiers: &[Tier]) -> Option<Self> {
         let ascend = tiers.windows(2).all(|w| w[0].step < w[1].step && w[0].until < w[1].until);
-        if !ascend || tiers.is_empty() || tiers.len() > MAX_TIERS {
-            return None;
-        }
-        let mut out = [None; MAX_TIERS];
-        for (to, t) in out.iter_mut().zip(tiers) {
-            *to = Some(*t);
-        }
-        Some(Self(out))
-    }
-
-    fn at_age(&self, age: Duration, interval: Duration) -> Fate {
-        match self.0.iter().flatten().find(|t| age < t.until) {
-            None => Fate::Drop,
-            Some(t) if t.step > interval => Fate::Thin(t.step),
-            Some(_) => Fate::Keep,
-        }
+        let fits = ascend && (1..=MAX_TIERS).contains(&tiers.len());
+        fits.then(|| Self(std::array::from_fn(|i| tiers.get(i).copied())))
     }
 
     /// What becomes of a group recorded on `host`, when the last tick is at `now` on `here`.
@@ -79,7 +64,11 @@ impl Tiers {
             let ns = now.wall.0.saturating_sub(g.last.wall.0);
             Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
         };
-        self.at_age(age, host.interval)
+        match self.0.iter().flatten().find(|t| age < t.until) {
+            None => Fate::Drop,
+            Some(t) if t.step > host.interval => Fate::Thin(t.step),
+            Some(_) => Fate::Keep,
+        }
     }
 }
 
@@ -124,8 +113,8 @@ pub struct Thinning<W: Write> {
     source: u32,
     /// Last tick of the newest segment.
     last: Option<Stamp>,
-    figures: BTreeMap<String, Figure>,
-    findings: Vec<GroupFinding>,
+    /// Figures and findings of all ticks that the open group stands for.
+    all: GroupIndex,
 }
 
 impl<W: Write> Thinning<W> {
@@ -140,15 +129,13 @@ impl<W: Write> Thinning<W> {
         let stays = |g: &&GroupEntry| {
             tiers.fate(g, &host_of(&reader, g.segment, here), now, here) != Fate::Drop
         };
-        let first = reader.groups().iter().find(stays);
-        let source = first.map_or(u32::MAX, |g| g.segment);
-        let host = first.map_or_else(
-            || here.clone(),
-            |g| {
+        let (source, host) = match reader.groups().iter().find(stays) {
+            Some(g) => {
                 let host = host_of(&reader, g.segment, here);
-                coarse(tiers.fate(g, &host, now, here), host)
-            },
-        );
+                (g.segment, coarse(tiers.fate(g, &host, now, here), host))
+            }
+            None => (u32::MAX, here.clone()),
+        };
         let out = Writer::new(out, &host)?;
         Ok(Self {
             reader,
@@ -161,8 +148,7 @@ impl<W: Write> Thinning<W> {
             hosts: vec![host],
             source,
             last: None,
-            figures: BTreeMap::new(),
-            findings: Vec::new(),
+            all: GroupIndex::default(),
         })
     }
 
@@ -175,7 +161,8 @@ impl<W: Write> Thinning<W> {
 
     /// Takes in what was recorded since.
     pub fn refresh(&mut self) -> io::Result<()> {
-        self.reader.refresh().map(|_| ()).map_err(failed)
+        self.reader.refresh()?;
+        Ok(())
     }
 
     /// Does one group. After an error the new recording is unusable.
@@ -190,7 +177,7 @@ impl<W: Write> Thinning<W> {
         match fate {
             Fate::Keep => {
                 self.flush()?;
-                let raw = self.reader.raw_group(self.done).map_err(failed)?;
+                let raw = self.reader.raw_group(self.done)?;
                 self.out.copy_group(raw, &g)?;
                 self.last = Some(g.last);
             }
@@ -247,43 +234,23 @@ impl<W: Write> Thinning<W> {
     fn thin(&mut self, g: &GroupEntry, step: Duration) -> io::Result<()> {
         let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
         // Without its index a group has its ticks only.
-        let index = match self.reader.index(self.done) {
-            Err(ReadError::Io(e)) => return Err(e),
-            other => other.unwrap_or_default(),
-        };
+        let index = intact(self.reader.index(self.done))?.unwrap_or_default();
         let first = self.reader.first_of(self.done).unwrap_or(0);
-        for n in 0..u64::from(g.ticks) {
-            let Some(at) = index.ticks.get(n as usize).map(|t| t.at) else { break };
+        for (n, at) in (first..).zip(index.ticks.iter().map(|t| t.at)).take(g.ticks as usize) {
             // Times, not distances: steps do not depend on where a group begins, and the ticks
             // of a coarser step are among those of a finer one.
             if self.last.is_some_and(|l| l.mono.0 / step == at.mono.0 / step) {
                 continue;
             }
-            let tick = match self.reader.tick(first + n) {
-                Ok(t) => t,
-                Err(ReadError::Io(e)) => return Err(e),
-                // The rest of the group is lost.
-                Err(_) => break,
-            };
+            // The rest of a damaged group is lost.
+            let Some(tick) = intact(self.reader.tick(n))? else { break };
             if self.out.open_ticks() >= GROUP_TICKS as usize {
                 self.flush()?;
             }
             self.out.coarse_tick(&lonely(tick))?;
             self.last = Some(at);
         }
-        for (name, f) in &index.figures {
-            let sum = self.figures.entry(name.clone()).or_insert(Figure { n: 0, sum: 0.0, ..*f });
-            sum.min = sum.min.min(f.min);
-            sum.max = sum.max.max(f.max);
-            sum.sum += f.sum;
-            sum.n = sum.n.saturating_add(f.n);
-        }
-        for f in &index.findings {
-            match self.findings.iter_mut().find(|k| k.note == f.note) {
-                Some(known) => known.last = f.last,
-                None => self.findings.push(f.clone()),
-            }
-        }
+        self.all.note_group(&index);
         for r in &index.events {
             self.out.event(r.at, r.event.clone())?;
         }
@@ -291,14 +258,12 @@ impl<W: Write> Thinning<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let figures = std::mem::take(&mut self.figures);
-        let findings = std::mem::take(&mut self.findings);
-        self.out.end_coarse(figures, findings)
+        self.out.end_coarse(std::mem::take(&mut self.all))
     }
 }
 
 fn host_of(r: &Reader, segment: u32, here: &HostInfo) -> HostInfo {
-    r.segments().get(segment as usize).map_or_else(|| here.clone(), |s| s.1.host.clone())
+    r.host_of(segment).unwrap_or(here).clone()
 }
 
 fn coarse(fate: Fate, host: HostInfo) -> HostInfo {
@@ -308,13 +273,6 @@ fn coarse(fate: Fate, host: HostInfo) -> HostInfo {
             HostInfo { interval, thinned_from: Some(before), ..host }
         }
         Fate::Keep | Fate::Drop => host,
-    }
-}
-
-fn failed(e: ReadError) -> io::Error {
-    match e {
-        ReadError::Io(e) => e,
-        e => io::Error::other(e.to_string()),
     }
 }
 

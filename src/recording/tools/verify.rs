@@ -6,9 +6,8 @@ use serde::Serialize;
 
 use crate::recording::codec::section::cut;
 use crate::recording::codec::tick::Decoder;
-use crate::recording::file::damage::{Damage, ReadError};
-use crate::recording::file::format::{BlockHeader, HEADER};
-use crate::recording::file::index::{EventAt, GroupEntry};
+use crate::recording::file::damage::{Damage, ReadError, intact};
+use crate::recording::file::index::EventAt;
 use crate::recording::file::limits::Gathered;
 use crate::recording::file::reader::Reader;
 
@@ -69,36 +68,28 @@ impl Reader {
 
     fn survey_group(&mut self, group: usize, out: &mut Survey) -> Result<(), ReadError> {
         let Some(&entry) = self.groups().get(group) else { return Ok(()) };
-        let index = match self.index(group) {
-            Ok(i) => i,
-            Err(ReadError::Io(e)) => return Err(e.into()),
-            Err(_) => {
-                out.lost += u64::from(entry.ticks);
-                return Ok(());
-            }
+        let Some(index) = intact(self.index(group))? else {
+            out.lost += u64::from(entry.ticks);
+            return Ok(());
         };
         let mut decoder = Decoder::default();
         for (n, t) in index.ticks.iter().enumerate() {
             let offset = entry.offset + u64::from(t.offset);
-            let stored = match self.tick_payload(offset, t, n) {
-                Ok(p) => p,
-                Err(ReadError::Io(e)) => return Err(e.into()),
+            let stored = match self.take_in(&mut decoder, entry.offset, t, n) {
+                Ok(stored) => stored,
                 Err(ReadError::Damaged(d)) => {
-                    self.lost(d, index.ticks.len() - n, out);
+                    self.note(d);
+                    out.lost += (index.ticks.len() - n) as u64;
                     return Ok(());
                 }
-                Err(_) => return Ok(()),
+                Err(e) => return Err(e),
             };
-            if let Err(e) = decoder.apply(t.at, &stored) {
-                self.lost(Damage::at(offset, 0, e.0), index.ticks.len() - n, out);
-                return Ok(());
-            }
             out.ticks += 1;
             out.raw_bytes += stored.payload.len() as u64;
-            let next = index.ticks.get(n + 1).map_or_else(
-                || self.behind(&entry, offset),
-                |next| entry.offset + u64::from(next.offset),
-            );
+            let next = match index.ticks.get(n + 1) {
+                Some(next) => entry.offset + u64::from(next.offset),
+                None => self.end_of(offset).unwrap_or(entry.end),
+            };
             let bytes = next.saturating_sub(offset);
             *if n == 0 { &mut out.keyframe_bytes } else { &mut out.delta_bytes } += bytes;
             sections(&stored.payload, &decoder, out);
@@ -118,28 +109,12 @@ impl Reader {
         Ok(())
     }
 
-    fn lost(&mut self, d: Damage, ticks: usize, out: &mut Survey) {
-        self.note(d);
-        out.lost += ticks as u64;
-    }
-
-    /// End of the block at `offset`, the last tick of its group.
-    fn behind(&self, entry: &GroupEntry, offset: u64) -> u64 {
-        let mut buf = [0; HEADER];
-        let n = self.bytes_at(&mut buf, offset);
-        let header = BlockHeader::parse(buf.get(..n).unwrap_or_default());
-        header.map_or(entry.end, |h| offset + h.total())
-    }
-
     /// All events.
     pub fn events(&mut self) -> Result<Events, ReadError> {
         let (mut out, mut all) = (Events::default(), Gathered::default());
         for g in 0..self.groups().len() {
-            match self.index(g) {
-                Ok(index) => index.events.iter().for_each(|r| out.add(r, &mut all)),
-                Err(ReadError::Io(e)) => return Err(e.into()),
-                Err(_) => {}
-            }
+            let index = intact(self.index(g))?.unwrap_or_default();
+            index.events.iter().for_each(|r| out.add(r, &mut all));
         }
         self.loose_events().iter().for_each(|r| out.add(r, &mut all));
         out.left_out = all.left_out;

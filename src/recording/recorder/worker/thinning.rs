@@ -65,7 +65,7 @@ impl Worker {
             return Ok(None);
         }
         let file = w.get_ref().file().try_clone()?;
-        let reader = Reader::new(Arc::new(file)).map_err(io::Error::other)?;
+        let reader = Reader::new(Arc::new(file))?;
         // In the same directory, or it could not take FILE's place.
         let side = home.side()?;
         let begun = target::Sink::of_side(&side)
