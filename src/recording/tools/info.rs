@@ -117,31 +117,21 @@ impl Info {
         let (first, last) = (self.first.as_deref(), self.last.as_deref());
         line!(o, "  time      {} to {}", first.unwrap_or("-"), last.unwrap_or("-"));
         let c = &self.content;
-        let gaps = self.missing_ticks;
-        line!(
-            o,
-            "  ticks     {} in {} groups; {gaps} missing, {} lost to damage",
-            c.ticks,
-            self.groups,
-            c.lost
-        );
+        let (groups, gaps) = (self.groups, self.missing_ticks);
+        let (ticks, lost) = (c.ticks, c.lost);
+        line!(o, "  ticks     {ticks} in {groups} groups; {gaps} missing, {lost} lost to damage");
         let per = (c.keyframe_bytes + c.delta_bytes).checked_div(c.ticks).unwrap_or(0);
         line!(o, "  size      {} bytes, {per} per tick", self.size);
         for s in &self.segments {
-            let h = &s.host;
+            let HostInfo { hostname, kernel, cpus, tool, interval, thinned_from, .. } = &s.host;
+            let (boot, ticks) = (boot(&s.host.boot_id), s.ticks);
+            let of =
+                thinned_from.map_or_else(String::new, |d| format!(" (downsampled from {d:?})"));
+            let from = s.first.as_deref().unwrap_or("-");
             line!(
                 o,
-                "  host      {}, kernel {}, {} CPUs, boot {}, by {}: {} ticks, each {:?}{}, from \
-                 {}",
-                h.hostname,
-                h.kernel,
-                h.cpus,
-                boot(&h.boot_id),
-                h.tool,
-                s.ticks,
-                h.interval,
-                h.thinned_from.map_or_else(String::new, |d| format!(" (downsampled from {d:?})")),
-                s.first.as_deref().unwrap_or("-")
+                "  host      {hostname}, kernel {kernel}, {cpus} CPUs, boot {boot}, by {tool}: \
+                 {ticks} ticks, each {interval:?}{of}, from {from}"
             );
         }
         self.lists(&mut o);
