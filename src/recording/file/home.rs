@@ -240,6 +240,21 @@ impl Home {
         Ok(Change::Made)
     }
 
+    /// Deletes a regular file of `owner` that `fits` and that nobody has locked; false if it was
+    /// not deleted.
+    pub(crate) fn remove_unused(
+        &self,
+        name: &OsStr,
+        owner: u32,
+        fits: impl Fn(&File) -> bool,
+    ) -> bool {
+        self.open_of(name, owner).is_some_and(|file| {
+            fits(&file)
+                && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+                && self.remove(name, &file).is_ok_and(|c| c == Change::Made)
+        })
+    }
+
     /// Makes a side file, locked.
     pub(crate) fn side(&self) -> io::Result<Side> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
@@ -357,14 +372,9 @@ impl Home {
             let digits = n.strip_prefix(&start[..]).and_then(|n| n.strip_suffix(SIDE));
             digits.is_some_and(|d| d.len() == DIGITS && d.iter().all(u8::is_ascii_hexdigit))
         });
+        let fits = |f: &File| fstat(f).is_ok_and(|s| s.st_nlink == 1) && fits(f);
         for name in left {
-            if let Some(file) = self.open_of(&name, owner)
-                && fstat(&file).is_ok_and(|s| s.st_nlink == 1)
-                && fits(&file)
-                && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-            {
-                let _ = self.remove(&name, &file);
-            }
+            self.remove_unused(&name, owner, fits);
         }
     }
 

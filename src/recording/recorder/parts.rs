@@ -3,13 +3,14 @@
 //! only regular files that have such a name, belong to FILE's owner, begin with a stallscope block,
 //! and are not locked by another recorder.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, fstat};
+use rustix::fs::fstat;
 
 use super::target::is_recording;
 use crate::recording::file::home::{Change, Home};
@@ -21,20 +22,17 @@ const TRIES: u32 = 1000;
 const STAMP: usize = 16;
 
 /// A file that was once FILE.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+struct Part {
     name: OsString,
     bytes: u64,
     /// When it was written last, seconds since 1970.
     last: i64,
-    /// Time in its name, and its number among those of that time.
-    order: (String, u32),
 }
 
 /// The parts of a recording, oldest first.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(super) struct Parts {
-    list: Vec<Part>,
+    list: VecDeque<Part>,
     owner: u32,
 }
 
@@ -42,18 +40,16 @@ impl Parts {
     /// Those in FILE's directory that belong to `owner`, including those of earlier runs. Files of
     /// others must not count: they would push out ours.
     pub(super) fn find(home: &Home, owner: u32) -> Self {
-        let mut list = Vec::new();
         let order = |n: &[u8]| part_of(Path::new(home.name()), std::str::from_utf8(n).ok()?);
-        for name in home.names(|n| order(n).is_some()) {
-            let file = home.open_of(&name, owner).filter(is_recording);
-            let meta = file.and_then(|f| fstat(&f).ok());
-            if let (Some(m), Some(order)) = (meta, order(name.as_encoded_bytes())) {
-                let bytes = u64::try_from(m.st_size).unwrap_or(0);
-                list.push(Part { name, bytes, last: m.st_mtime, order });
-            }
-        }
-        list.sort_by(|a, b| a.order.cmp(&b.order));
-        Self { list, owner }
+        let mut names = home.names(|n| order(n).is_some());
+        names.sort_by_cached_key(|n| order(n.as_encoded_bytes()));
+        let part = |name: OsString| {
+            let file = home.open_of(&name, owner).filter(is_recording)?;
+            let stat = fstat(&file).ok()?;
+            let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+            Some(Part { name, bytes, last: stat.st_mtime })
+        };
+        Self { list: names.into_iter().filter_map(part).collect(), owner }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -78,15 +74,13 @@ impl Parts {
 
     /// Takes in a part that has been closed.
     pub(super) fn add(&mut self, name: OsString, bytes: u64, now: WallNs) {
-        let last = now.0 / 1_000_000_000;
-        self.list.push(Part { name, bytes, last, order: Default::default() });
+        self.list.push_back(Part { name, bytes, last: now.0 / 1_000_000_000 });
     }
 
     /// Deletes the oldest one; false when there is none that we may delete.
     pub(super) fn drop_oldest(&mut self, home: &Home) -> bool {
-        while !self.list.is_empty() {
-            let part = self.list.remove(0);
-            if remove(home, &part.name, self.owner) {
+        while let Some(part) = self.list.pop_front() {
+            if home.remove_unused(&part.name, self.owner, is_recording) {
                 return true;
             }
         }
@@ -96,9 +90,8 @@ impl Parts {
     /// Deletes those that were written last before `now - age`.
     pub(super) fn drop_older(&mut self, home: &Home, now: WallNs, age: Duration) {
         let limit = (now.0 / 1_000_000_000).saturating_sub_unsigned(age.as_secs());
-        while self.list.first().is_some_and(|p| p.last < limit) {
-            let part = self.list.remove(0);
-            remove(home, &part.name, self.owner);
+        while let Some(part) = self.list.pop_front_if(|p| p.last < limit) {
+            home.remove_unused(&part.name, self.owner, is_recording);
         }
     }
 }
@@ -116,13 +109,6 @@ pub(super) fn free_name<T>(
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
-}
-
-fn remove(home: &Home, name: &OsStr, owner: u32) -> bool {
-    let Some(file) = home.open_of(name, owner) else { return false };
-    is_recording(&file)
-        && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-        && home.remove(name, &file).is_ok_and(|c| c == Change::Made)
 }
 
 /// `YYYYMMDDTHHMMSSZ`: sorts like time, in every zone.
