@@ -127,21 +127,19 @@ impl Options {
     /// Size at which FILE is set aside. A limit on the total needs parts that are small in
     /// comparison, because only whole parts are deleted.
     fn part_size(&self) -> Option<u64> {
-        let by_size = match self.rotate {
-            Some(Rotate::Size(s)) => Some(s),
-            _ => None,
-        };
         let by_limit = self.max_size.map(|m| m / 8);
-        by_size.into_iter().chain(by_limit).min()
+        match self.rotate {
+            Some(Rotate::Size(s)) => by_limit.into_iter().chain([s]).min(),
+            _ => by_limit,
+        }
     }
     /// Age at which FILE is set aside.
     fn part_age(&self) -> Option<Duration> {
-        let by_age = match self.rotate {
-            Some(Rotate::Age(a)) => Some(a),
-            _ => None,
-        };
         let by_limit = self.max_age.map(|m| m / 10);
-        by_age.into_iter().chain(by_limit).min()
+        match self.rotate {
+            Some(Rotate::Age(a)) => by_limit.into_iter().chain([a]).min(),
+            _ => by_limit,
+        }
     }
     pub fn rotates(&self) -> bool {
         self.part_size().is_some() || self.part_age().is_some()
@@ -217,16 +215,20 @@ enum What {
     Mark(Stamp, String),
 }
 
+/// What both sides of the queue count with.
+#[derive(Default)]
+struct Counts {
+    /// Bytes in the queue.
+    held: AtomicUsize,
+    /// Ticks dropped since the last one that got into the queue.
+    skipped: AtomicU64,
+}
+
 /// A recording under way. Dropping it closes the file in the background.
 pub struct Recorder {
     target: Target,
     queue: Option<SyncSender<Item>>,
-    /// Bytes in the queue.
-    held: Arc<AtomicUsize>,
-    /// Dropped since the last tick that got into the queue.
-    skipped: u64,
-    /// The same for the thread, to be said at the end.
-    skipped_last: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     lost: u64,
     /// Marks that found the queue full.
     marks: Vec<(Stamp, String)>,
@@ -249,11 +251,9 @@ impl Recorder {
         let (open_tx, opened) = channel();
         let (done_tx, done) = channel();
         let (tell, status) = watch::channel(Status::default());
-        let held = Arc::new(AtomicUsize::new(0));
-        let skipped_last = Arc::new(AtomicU64::new(0));
+        let counts = Arc::new(Counts::default());
         let last = backlog.last().map_or_else(Stamp::default, |(t, _)| Stamp::of(t));
-        let (to, host, taken) = (target.clone(), host.clone(), held.clone());
-        let left_out = skipped_last.clone();
+        let (to, host, its_counts) = (target.clone(), host.clone(), counts.clone());
         std::thread::Builder::new().name("recorder".into()).spawn(move || {
             rights::restrict(Duty::Recorder);
             // Last of all, whatever happens in between.
@@ -261,7 +261,7 @@ impl Recorder {
             match Worker::open(to, host, options, tell) {
                 Ok(mut w) => {
                     let _ = open_tx.send(Ok(()));
-                    w.run(backlog, &inbox, &taken, &left_out);
+                    w.run(backlog, &inbox, &its_counts);
                 }
                 Err(End::Failed(why)) => {
                     let _ = open_tx.send(Err(why));
@@ -275,9 +275,7 @@ impl Recorder {
         Ok(Self {
             target,
             queue: Some(queue),
-            held,
-            skipped: 0,
-            skipped_last,
+            counts,
             lost: 0,
             marks: Vec::new(),
             last,
@@ -308,16 +306,16 @@ impl Recorder {
             self.send_mark(at, text);
         }
         let bytes = tick_bytes(tick);
-        let held = self.held.load(Ordering::Acquire);
-        let item = Item { what: What::Tick(tick.clone(), note), skipped: self.skipped, bytes };
+        let held = self.counts.held.load(Ordering::Acquire);
+        let skipped = self.counts.skipped.load(Ordering::Acquire);
+        let item = Item { what: What::Tick(tick.clone(), note), skipped, bytes };
         let fits = held == 0 || held.saturating_add(bytes) <= QUEUE_BYTES;
         if fits && self.send(item).is_ok() {
-            self.skipped = 0;
+            self.counts.skipped.store(0, Ordering::Release);
         } else if self.queue.is_some() && self.is_alive() {
-            self.skipped += 1;
+            self.counts.skipped.fetch_add(1, Ordering::AcqRel);
             self.lost += 1;
         }
-        self.skipped_last.store(self.skipped, Ordering::Release);
     }
 
     /// Writes a mark of the user.
@@ -340,9 +338,9 @@ impl Recorder {
     fn send(&self, item: Item) -> Result<(), Option<Item>> {
         let queue = self.queue.as_ref().ok_or(None)?;
         let bytes = item.bytes;
-        self.held.fetch_add(bytes, Ordering::AcqRel);
+        self.counts.held.fetch_add(bytes, Ordering::AcqRel);
         queue.try_send(item).map_err(|e| {
-            self.held.fetch_sub(bytes, Ordering::AcqRel);
+            self.counts.held.fetch_sub(bytes, Ordering::AcqRel);
             match e {
                 TrySendError::Full(item) => Some(item),
                 TrySendError::Disconnected(_) => None,

@@ -100,10 +100,10 @@ impl Sink {
     }
     /// Waits until the data are on the disk.
     pub(super) fn sync(&self) -> io::Result<()> {
-        match self.base {
-            Some(_) => Ok(rustix::fs::fdatasync(&self.file)?),
-            None => Ok(()),
+        if self.is_regular() {
+            rustix::fs::fdatasync(&self.file)?;
         }
+        Ok(())
     }
     /// Bytes available to us on its file system; `None` if unknown.
     pub(super) fn free(&self) -> Option<u64> {
@@ -127,7 +127,7 @@ impl Write for Sink {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     let mut fds = [PollFd::new(&self.file, PollFlags::OUT)];
                     match poll(&mut fds, None) {
-                        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                        Ok(_) | Err(Errno::INTR) => {}
                         Err(e) => return Err(e.into()),
                     }
                 }
@@ -141,19 +141,19 @@ impl Write for Sink {
 }
 
 /// Opens a target. The error is one line without the target's name.
-pub(super) fn open(target: &Target, existing: Existing) -> Result<Opened, String> {
+pub(super) fn open(target: &Target, existing: Existing) -> io::Result<Opened> {
     let path = match target {
         Target::Stdout => return stdout(),
         Target::File(path) => path,
     };
-    let home = Home::open(path).map_err(|e| e.to_string())?;
+    let home = Home::open(path)?;
     match create(&home, home.name()) {
         Ok(sink) => {
-            let owner = fstat(sink.file()).map_err(text)?.st_uid;
+            let owner = fstat(sink.file())?.st_uid;
             Ok(Opened { home: Some((home, owner)), ..Opened::fresh(sink) })
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => open_existing(home, existing),
-        Err(e) => Err(e.to_string()),
+        Err(e) => Err(e),
     }
 }
 
@@ -163,53 +163,53 @@ pub(super) fn create(home: &Home, name: &OsStr) -> io::Result<Sink> {
     Ok(Sink::regular(file, 0))
 }
 
-fn text(e: Errno) -> String {
-    io::Error::from(e).to_string()
+/// Not for a recording, and why.
+fn refused<T>(why: impl Into<String>) -> io::Result<T> {
+    Err(io::Error::other(why.into()))
 }
 
 const BUSY: &str = "another recorder writes to it";
+const REPLACED: &str = "was just replaced; try again";
 
-fn open_existing(home: Home, existing: Existing) -> Result<Opened, String> {
-    match home.kind().map_err(|e| e.to_string())? {
-        FileType::Symlink => Err("is a symbolic link; give the file itself".to_owned()),
-        FileType::Directory => Err("is a directory; give a file in it".to_owned()),
+fn open_existing(home: Home, existing: Existing) -> io::Result<Opened> {
+    match home.kind()? {
+        FileType::Symlink => refused("is a symbolic link; give the file itself"),
+        FileType::Directory => refused("is a directory; give a file in it"),
         FileType::CharacterDevice => stream(&home, "is a device that does not answer"),
         FileType::Fifo => stream(&home, "is a FIFO that nobody reads"),
         FileType::RegularFile if existing == Existing::Append => append(home),
-        FileType::RegularFile => Err(exists(&home)),
-        _ => Err("is neither a file nor a pipe".to_owned()),
+        FileType::RegularFile if is_locked(&home) => refused(BUSY),
+        FileType::RegularFile => refused("already exists; use --append"),
+        _ => refused("is neither a file nor a pipe"),
     }
 }
 
-fn exists(home: &Home) -> String {
-    let locked = home.look_into(home.name(), OFlags::RDONLY).is_ok_and(|f| {
+fn is_locked(home: &Home) -> bool {
+    home.look_into(home.name(), OFlags::RDONLY).is_ok_and(|f| {
         let free = rustix::fs::flock(&f, FlockOperation::NonBlockingLockShared);
         free == Err(Errno::WOULDBLOCK)
-    });
-    if locked { BUSY.to_owned() } else { "already exists; use --append".to_owned() }
+    })
 }
 
 /// Locks, finds the end of the last complete block, and drops what is torn after it.
-fn append(home: Home) -> Result<Opened, String> {
-    let file = home.look_into(home.name(), OFlags::RDWR).map_err(text)?;
+fn append(home: Home) -> io::Result<Opened> {
+    let file = home.look_into(home.name(), OFlags::RDWR)?;
     let owner = is_ours(&home, &file)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Err(BUSY.to_owned()),
-        Err(e) => return Err(format!("cannot lock: {}", text(e))),
+        Err(Errno::WOULDBLOCK) => return refused(BUSY),
+        Err(e) => return refused(format!("cannot lock: {e}")),
     }
     // The previous holder of the lock may have renamed the file or replaced it.
-    if home.holder(&file).map_err(|e| e.to_string())? != Holder::Us {
-        return Err("was just replaced; try again".to_owned());
+    if home.holder(&file)? != Holder::Us {
+        return refused(REPLACED);
     }
-    let twin = file.try_clone().map_err(|e| e.to_string())?;
-    let (resume, since, hosts) = match Reader::new(Arc::new(twin)) {
+    let (resume, since, hosts) = match Reader::new(Arc::new(file.try_clone()?)) {
         // Continuing would cut off what nobody has examined.
         Ok(r) if r.gave_up() => {
-            return Err(
+            return refused(
                 "has more than 2 GiB of damage; record to a new file, and `export` what can \
-                 be read from this one"
-                    .to_owned(),
+                 be read from this one",
             );
         }
         Ok(r) => {
@@ -218,31 +218,31 @@ fn append(home: Home) -> Result<Opened, String> {
         }
         Err(ReadError::Empty) => Default::default(),
         // Killed within its first block: ours, and nothing in it.
-        Err(ReadError::Truncated) if begins_like_ours(&file) => Default::default(),
-        Err(ReadError::Truncated) => return Err(ReadError::NotARecording.to_string()),
-        Err(e) => return Err(e.to_string()),
+        Err(ReadError::Truncated) if is_unfinished(&file) => Default::default(),
+        Err(ReadError::Truncated) => return Err(ReadError::NotARecording.into()),
+        Err(e) => return Err(e.into()),
     };
     let mut sink = Sink::regular(file, 0);
-    sink.rewind(resume.offset).map_err(|e| e.to_string())?;
+    sink.rewind(resume.offset)?;
     Ok(Opened { sink, home: Some((home, owner)), resume, since, hosts })
 }
 
 /// The owner of an existing file, if that is us and nobody else can access what we write to it: in
 /// a directory such as `/tmp` anybody may have put it there.
-fn is_ours(home: &Home, file: &File) -> Result<u32, String> {
-    let s = fstat(file).map_err(text)?;
+fn is_ours(home: &Home, file: &File) -> io::Result<u32> {
+    let s = fstat(file)?;
     if FileType::from_raw_mode(s.st_mode) != FileType::RegularFile {
-        return Err("is not a regular file".to_owned());
+        return refused("is not a regular file");
     }
     let we = rustix::process::geteuid().as_raw();
     if s.st_uid != we && home.our_user().ok() != Some(s.st_uid) {
-        return Err(format!(
+        return refused(format!(
             "belongs to user {}, and you are user {we}; record to a new file, or as its owner",
             s.st_uid
         ));
     }
     if s.st_nlink > 1 {
-        return Err(format!(
+        return refused(format!(
             "has {} names (hard links), so it may be somebody else's file too; append to a copy, \
              or remove the other names",
             s.st_nlink
@@ -250,7 +250,7 @@ fn is_ours(home: &Home, file: &File) -> Result<u32, String> {
     }
     let mode = s.st_mode & 0o777;
     if mode & 0o022 != 0 {
-        return Err(format!(
+        return refused(format!(
             "can be written by others (mode {mode:04o}); if its contents are yours, run `chmod \
              go-w` on it and try again"
         ));
@@ -258,67 +258,63 @@ fn is_ours(home: &Home, file: &File) -> Result<u32, String> {
     Ok(s.st_uid)
 }
 
-/// Do the bytes present look like the beginning of a first block?
-fn begins_like_ours(file: &impl ReadAt) -> bool {
+/// How much of a block's marker a file begins with; `None` if it begins in another way.
+fn begun(file: &File) -> Option<usize> {
     let mut head = [0; 12];
-    let Ok(n) = file.read_at(&mut head, 0) else { return false };
-    n > 0 && head.get(..n) == marker().get(..n)
+    let n = ReadAt::read_at(file, &mut head, 0).ok()?;
+    (head.get(..n) == marker().get(..n)).then_some(n)
 }
 
 /// Is there nothing in it, or the beginning of a recording?
 pub(super) fn is_unfinished(file: &File) -> bool {
-    file.metadata().is_ok_and(|m| m.len() == 0) || begins_like_ours(file)
+    begun(file).is_some()
 }
 
 /// Does a file begin with a block of ours?
 pub(super) fn is_recording(file: &File) -> bool {
-    let mut head = [0; 12];
-    ReadAt::read_at(file, &mut head, 0).is_ok_and(|n| n == head.len()) && head == marker()
+    begun(file) == Some(marker().len())
 }
 
 /// A FIFO with a reader, or a device such as `/dev/null`.
-fn stream(home: &Home, nobody: &str) -> Result<Opened, String> {
+fn stream(home: &Home, nobody: &str) -> io::Result<Opened> {
     let file = match home.look_into(home.name(), OFlags::WRONLY) {
-        Ok(f) => f,
-        Err(Errno::NXIO) => return Err(nobody.to_owned()),
-        Err(e) => return Err(text(e)),
+        Err(Errno::NXIO) => return refused(nobody),
+        opened => opened?,
     };
-    let s = fstat(&file).map_err(text)?;
+    let s = fstat(&file)?;
     match FileType::from_raw_mode(s.st_mode) {
         FileType::CharacterDevice => {}
         // Anybody can make one where a recording is expected, and read what root writes.
         FileType::Fifo if s.st_uid == rustix::process::geteuid().as_raw() || s.st_uid == 0 => {}
         FileType::Fifo => {
-            return Err(format!(
+            return refused(format!(
                 "is a FIFO of user {}, who can read everything in it; if that is intended, use `-o \
                  - > FIFO`",
                 s.st_uid
             ));
         }
-        _ => return Err("was just replaced; try again".to_owned()),
+        _ => return refused(REPLACED),
     }
     refuse_terminal(&file)?;
     Ok(Opened::fresh(Sink { file, base: None }))
 }
 
-fn refuse_terminal(fd: &impl AsFd) -> Result<(), String> {
+fn refuse_terminal(fd: &impl AsFd) -> io::Result<()> {
     if rustix::termios::isatty(fd) {
-        return Err("is a terminal; a recording is not text: give a file or use a pipe".to_owned());
+        return refused("is a terminal; a recording is not text: give a file or use a pipe");
     }
     Ok(())
 }
 
-fn stdout() -> Result<Opened, String> {
+fn stdout() -> io::Result<Opened> {
     let out = std::io::stdout();
     refuse_terminal(&out)?;
-    let fd = out.as_fd().try_clone_to_owned().map_err(|e| e.to_string())?;
-    let mut file = File::from(fd);
-    let regular = file.metadata().map_err(|e| e.to_string())?.file_type().is_file();
-    let sink = if regular {
+    let mut file = File::from(out.as_fd().try_clone_to_owned()?);
+    let sink = if file.metadata()?.file_type().is_file() {
         // `>` begins at 0, `>>` at the end, `(cat; stallscope record -o -) > f` in between.
         let appends = rustix::fs::fcntl_getfl(&file).is_ok_and(|f| f.contains(OFlags::APPEND));
         let from = if appends { SeekFrom::End(0) } else { SeekFrom::Current(0) };
-        let base = file.seek(from).map_err(|e| e.to_string())?;
+        let base = file.seek(from)?;
         Sink::regular(file, base)
     } else {
         Sink { file, base: None }

@@ -4,10 +4,11 @@
 mod name;
 mod thinning;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 
 use super::parts::Parts;
 use super::target::{self, Opened, Sink, Target};
-use super::{End, Item, Options, State, Status, SyncPolicy, What};
+use super::{Counts, End, Item, Options, State, Status, SyncPolicy, What};
 use crate::clock;
 use crate::recording::codec::Stamp;
 use crate::recording::file::home::Home;
@@ -33,6 +34,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// How often to check that FILE's name still leads to the file.
 const LOOK: Duration = Duration::from_secs(5);
 
+#[derive(Default)]
 pub(super) struct Worker {
     /// Where FILE is, and its owner; `None` of a stream.
     home: Option<Home>,
@@ -55,7 +57,7 @@ pub(super) struct Worker {
     unsynced: bool,
     looked: MonoNs,
     /// Trouble other than with writing.
-    troubles: [Option<String>; TROUBLES],
+    troubles: BTreeMap<Trouble, String>,
     /// When FILE began: its age is the time since then and what it had before.
     begun: MonoNs,
     age_before: Duration,
@@ -80,8 +82,8 @@ struct Pause {
     backoff: Duration,
 }
 
-/// What can go wrong besides writing; each has at most one sentence.
-#[derive(Clone, Copy)]
+/// What can go wrong besides writing; each has at most one sentence, told in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
     Sync,
     Rotate,
@@ -89,7 +91,6 @@ enum Trouble {
     Deleted,
     Moved,
 }
-const TROUBLES: usize = 5;
 
 impl Worker {
     pub(super) fn open(
@@ -103,7 +104,7 @@ impl Worker {
             end
         };
         let Opened { sink, home, resume, since, mut hosts } =
-            target::open(&target, options.existing).map_err(|why| ended(End::Failed(why)))?;
+            target::open(&target, options.existing).map_err(|e| ended(broken(false, &e)))?;
         let stream = !sink.is_regular();
         let writer = Writer::resume(sink, &host, resume).map_err(|e| ended(broken(stream, &e)))?;
         hosts.push(host.clone());
@@ -117,30 +118,19 @@ impl Worker {
         let out = Self {
             home,
             owner,
-            aside: None,
             host,
             options,
             tell,
             writer: Some(writer),
             parts,
-            pause: None,
-            missing: 0,
-            why: String::new(),
-            keyframe: 0,
             synced: now,
             unsynced: true,
             looked: now,
-            troubles: Default::default(),
             begun: now,
             age_before: Duration::from_nanos(age as u64),
             first: since,
-            no_rotation: MonoNs(0),
-            ticks: 0,
-            written: 0,
             hosts,
-            group_end: false,
-            thinning: None,
-            no_thinning: MonoNs(0),
+            ..Self::default()
         };
         out.sweep();
         out.tell.send_modify(|s| s.state = State::Recording);
@@ -152,8 +142,7 @@ impl Worker {
         &mut self,
         backlog: Vec<(Arc<Tick>, TickSummary)>,
         inbox: &Receiver<Item>,
-        held: &AtomicUsize,
-        skipped: &AtomicU64,
+        counts: &Counts,
     ) {
         for (tick, note) in backlog {
             self.take(&What::Tick(tick, note), 0, 0);
@@ -161,13 +150,13 @@ impl Worker {
         while self.tell.borrow().is_alive() {
             match inbox.recv_timeout(self.idle()) {
                 Ok(item) => {
-                    self.take(&item.what, item.skipped, held.load(Ordering::Acquire));
+                    self.take(&item.what, item.skipped, counts.held.load(Ordering::Acquire));
                     drop(item.what);
-                    held.fetch_sub(item.bytes, Ordering::AcqRel);
+                    counts.held.fetch_sub(item.bytes, Ordering::AcqRel);
                 }
                 Err(RecvTimeoutError::Timeout) => self.sync_if_due(),
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.miss(skipped.load(Ordering::Acquire), TOO_SLOW);
+                    self.miss(counts.skipped.load(Ordering::Acquire), TOO_SLOW);
                     self.close();
                 }
             }
@@ -220,34 +209,28 @@ impl Worker {
 
     fn tick(&mut self, tick: &Tick, note: &TickSummary) {
         let mut rotated = false;
-        loop {
-            if !self.may_try() {
-                return self.leave_out();
-            }
-            match self.put(tick, note) {
+        while self.may_try() {
+            let e = match self.put(tick, note) {
                 Ok(w) => return self.wrote(tick, w),
                 Err(e) if self.is_stream() => return self.broken_pipe(&e),
-                Err(e) => {
-                    if is_space(&e) && self.stop_thinning() {
-                        self.rewind();
-                        continue;
-                    }
-                    if is_space(&e) && self.options.may_delete() && self.drop_oldest() {
-                        self.rewind();
-                        continue;
-                    }
-                    // The limit applies to each file.
-                    if is_size_limit(&e) && self.options.rotates() && !rotated {
-                        rotated = true;
-                        self.rewind();
-                        self.rotate();
-                        continue;
-                    }
-                    self.pause(&e);
-                    return self.leave_out();
-                }
+                Err(e) => e,
+            };
+            self.rewind();
+            // The limit applies to each file.
+            if is_size_limit(&e) && self.options.rotates() && !rotated {
+                rotated = true;
+                self.rotate();
+            } else if !is_space(&e) || !self.make_room() {
+                self.pause(&e);
+                break;
             }
         }
+        self.leave_out();
+    }
+
+    /// Frees space on the disk, if there is something to free.
+    fn make_room(&mut self) -> bool {
+        self.stop_thinning() || self.options.may_delete() && self.drop_oldest()
     }
 
     /// Writes what is missing, then the tick.
@@ -274,18 +257,14 @@ impl Worker {
     /// Before another attempt: back to the last complete block, or a new file if there is none.
     fn reopen(&mut self) -> io::Result<()> {
         match &mut self.writer {
-            Some(w) => {
-                let end = w.offset();
-                w.get_mut().rewind(end)
-            }
+            Some(w) => rewind(w),
             None => self.begin_after_deletion(),
         }
     }
 
     fn rewind(&mut self) {
         if let Some(w) = &mut self.writer {
-            let end = w.offset();
-            let _ = w.get_mut().rewind(end);
+            let _ = rewind(w);
         }
     }
 
@@ -357,13 +336,8 @@ impl Worker {
             return clock::mono() >= p.next;
         }
         let need = WORTH_A_TRY.saturating_add(self.keyframe.saturating_mul(2));
-        let free = self.writer_free();
+        let free = self.writer.as_ref().and_then(|w| w.get_ref().free());
         free.is_none_or(|f| f >= need)
-    }
-
-    fn writer_free(&self) -> Option<u64> {
-        // Not `get_mut`: asking changes nothing.
-        self.writer.as_ref()?.get_ref().free()
     }
 
     fn is_stream(&self) -> bool {
@@ -400,17 +374,15 @@ impl Worker {
 
     /// Reports trouble, or its end.
     fn trouble(&mut self, what: Trouble, says: Option<String>) {
-        let Some(slot) = self.troubles.get_mut(what as usize).filter(|s| **s != says) else {
-            return;
+        let before = match says.clone() {
+            Some(says) => self.troubles.insert(what, says),
+            None => self.troubles.remove(&what),
         };
-        *slot = says;
-        let all: Vec<&str> = self.troubles.iter().flatten().map(String::as_str).collect();
-        let says = (!all.is_empty()).then(|| all.join("; "));
-        self.tell.send_modify(|s| s.trouble = says);
-    }
-
-    fn has(&self, what: Trouble) -> bool {
-        self.troubles.get(what as usize).is_some_and(Option::is_some)
+        if before != says {
+            let all: Vec<&str> = self.troubles.values().map(String::as_str).collect();
+            let says = (!all.is_empty()).then(|| all.join("; "));
+            self.tell.send_modify(|s| s.trouble = says);
+        }
     }
 
     fn rotate_if_due(&mut self, group_end: bool) {
@@ -431,8 +403,7 @@ impl Worker {
         let Some(mut w) = self.writer.take() else { return (0, Ok(())) };
         // Space for index and trailer was never promised: the file is just as good without them.
         if w.end_group().is_err() {
-            let end = w.offset();
-            let _ = w.get_mut().rewind(end);
+            let _ = rewind(&mut w);
         }
         let end = w.offset();
         let twin = w.get_ref().twin();
@@ -489,10 +460,9 @@ impl Worker {
             && let Some(at) = w.last()
         {
             let why = std::mem::take(&mut self.why);
-            let end = w.offset();
-            let rewound = self.pause.is_none() || w.get_mut().rewind(end).is_ok();
+            let rewound = self.pause.is_none() || rewind(w).is_ok();
             if rewound && w.event(at, Event::Dropped { ticks: self.missing, why }).is_err() {
-                let _ = w.get_mut().rewind(end);
+                let _ = rewind(w);
             }
         }
         let stream = self.is_stream();
@@ -509,6 +479,12 @@ impl Worker {
             s.state = State::Ended(End::Closed);
         });
     }
+}
+
+/// Cuts off everything after the last complete block.
+fn rewind(w: &mut Writer<Sink>) -> io::Result<()> {
+    let end = w.offset();
+    w.get_mut().rewind(end)
 }
 
 fn broken(stream: bool, e: &io::Error) -> End {

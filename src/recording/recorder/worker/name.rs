@@ -2,7 +2,7 @@
 //! leads elsewhere, because others may rename files at any time. Our own file is always written;
 //! another one that has the name is left alone.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::time::Duration;
 
@@ -78,9 +78,7 @@ impl Worker {
 
     /// Another file has the name: closes ours where it is, and continues under the name of a part.
     fn go_on_aside(&mut self) -> io::Result<()> {
-        let Some(home) = &self.home else { return Err(io::ErrorKind::NotFound.into()) };
-        let part = |n: &OsStr| self.begin(n).map(|w| (w, n.to_owned()));
-        let (fresh, name) = free_name(home, clock::wall(), part)?;
+        let (fresh, name) = self.begin_aside()?;
         let (bytes, _) = self.seal();
         if let Some(part) = self.aside.replace(name) {
             self.parts.add(part, bytes, clock::wall());
@@ -94,11 +92,17 @@ impl Worker {
     fn begin(&self, name: &OsStr) -> io::Result<Writer<target::Sink>> {
         let Some(home) = &self.home else { return Err(io::ErrorKind::NotFound.into()) };
         let sink = target::create(home, name)?;
-        let twin = sink.twin()?;
+        let file = sink.file().try_clone()?;
         Writer::new(sink, &self.host).inspect_err(|_| {
             // Otherwise it would be in the way of the next attempt.
-            let _ = home.remove(name, twin.file());
+            let _ = home.remove(name, &file);
         })
+    }
+
+    /// The same under a name that a part may have.
+    fn begin_aside(&self) -> io::Result<(Writer<target::Sink>, OsString)> {
+        let Some(home) = &self.home else { return Err(io::ErrorKind::NotFound.into()) };
+        free_name(home, clock::wall(), |n| Ok((self.begin(n)?, n.to_owned())))
     }
 
     fn install(&mut self, fresh: Writer<target::Sink>) {
@@ -141,8 +145,7 @@ impl Worker {
         let Some(home) = &self.home else { return Ok(()) };
         let begun = followed.and_then(|()| match self.begin(home.name()) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                let part = |n: &OsStr| self.begin(n).map(|w| (w, Some(n.to_owned())));
-                free_name(home, clock::wall(), part)
+                self.begin_aside().map(|(w, name)| (w, Some(name)))
             }
             other => other.map(|w| (w, None)),
         });
@@ -175,7 +178,7 @@ impl Worker {
             }
             Ok(Holder::Us) => None,
             // It was deleted before, and that has been said.
-            Ok(_) if self.aside.is_some() && self.has(Trouble::Deleted) => None,
+            Ok(_) if self.aside.is_some() && self.troubles.contains_key(&Trouble::Deleted) => None,
             Ok(Holder::Stranger) => {
                 Some(format!("another file has this name now; {}", on("the old one")))
             }
