@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use super::column::Column;
 use super::limits::{Budget, MAX_ROWS};
-use super::runs::{Run, inside, is_unmoved, matched, put_runs, read_runs, rows};
+use super::runs::{Run, inside, is_unmoved, length, matched, put_runs, read_runs, rows};
 use super::schema::{Kind, NODE_UNITS, Node, ROOT, Schema, Tree};
 use super::sparse::{add_sparse, difference, each_sparse, put_difference, put_sparse};
 use super::wire::{CodecError, Input, put_varint, too_large};
@@ -153,10 +153,6 @@ fn read_elements(
         inside(runs, old, new, length)?
     };
     if rows(&elements) == len { Ok(elements.into()) } else { input.torn() }
-}
-
-fn length(n: u64) -> usize {
-    usize::try_from(n).unwrap_or(usize::MAX)
 }
 
 /// One list for all nodes whose values belong together.

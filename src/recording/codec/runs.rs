@@ -122,6 +122,11 @@ pub(super) fn inside(
     Ok(out)
 }
 
+/// The number of elements that a list says it has.
+pub(super) fn length(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
 /// Where what is inside of each value begins, and where that of the last one ends.
 fn starts(column: &Column, len: impl Fn(u64) -> usize) -> Vec<usize> {
     let mut end = 0usize;
@@ -155,7 +160,6 @@ pub(super) fn matched(
         first.into_iter().zip(second).collect()
     };
     let (old_keys, new_keys) = (keys(prev), keys(now));
-    let length = |n| usize::try_from(n).unwrap_or(usize::MAX);
     let (old_starts, new_starts) = (starts(old, length), starts(new, length));
     let (mut out, mut row) = (Vec::new(), 0);
     for r in runs {

@@ -27,48 +27,26 @@ pub(super) const NODE_UNITS: usize = 8;
 /// The node that is above all others.
 pub(super) const ROOT: usize = 0;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Unit,
-    Bool,
-    Unsigned,
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident),+) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Kind { $($(#[$doc])* $kind),+ }
+
+        /// By their numbers in a file.
+        const KINDS: &[Kind] = &[$(Kind::$kind),+];
+    };
+}
+kinds! {
+    Unit, Bool, Unsigned,
     /// Sign-extended to 64 bits.
     Signed,
     /// By its bits.
     F32,
-    F64,
-    Char,
-    Text,
-    Tuple,
-    Struct,
-    Variant,
-    Block,
-    List,
-    Map,
-    Option,
-    Enum,
-    Bytes,
+    F64, Char, Text,
+    Tuple, Struct, Variant, Block,
+    List, Map,
+    Option, Enum, Bytes
 }
-
-const KINDS: [Kind; 17] = [
-    Kind::Unit,
-    Kind::Bool,
-    Kind::Unsigned,
-    Kind::Signed,
-    Kind::F32,
-    Kind::F64,
-    Kind::Char,
-    Kind::Text,
-    Kind::Tuple,
-    Kind::Struct,
-    Kind::Variant,
-    Kind::Block,
-    Kind::List,
-    Kind::Map,
-    Kind::Option,
-    Kind::Enum,
-    Kind::Bytes,
-];
 
 impl Kind {
     /// Its children are as often as itself, and it has no numbers.

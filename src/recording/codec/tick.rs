@@ -180,26 +180,24 @@ impl Encoder {
         self.tick
     }
 
-    /// Begins a section; its number, and where its bytes begin.
-    fn open(&mut self, name: &str, is_sample: bool) -> (usize, usize) {
-        let known = self.sections.iter().position(|s| s.name == name);
-        let i = known.unwrap_or_else(|| {
-            self.sections.push(Section { name: name.to_owned(), ..Section::default() });
-            self.sections.len() - 1
-        });
-        if let Some(s) = self.sections.get_mut(i) {
-            s.present = self.tick;
+    /// Begins a section; where its bytes begin.
+    fn open(&mut self, name: &str, is_sample: bool) -> usize {
+        let (known, present) = (self.sections.iter().position(|s| s.name == name), self.tick);
+        if let Some(s) = known.and_then(|i| self.sections.get_mut(i)) {
+            s.present = present;
+        } else {
+            let name = name.to_owned();
+            self.sections.push(Section { name, present, ..Section::default() });
         }
-        (i, section::open(known.ok_or(name), is_sample, &mut self.out))
+        section::open(known.ok_or(name), is_sample, &mut self.out)
     }
 
-    fn same(&mut self, name: &str, is_sample: bool) {
-        let (_, start) = self.open(name, is_sample);
-        section::close(start, &mut self.out);
+    fn section(&mut self, of: CollectorId) -> Option<&mut Section> {
+        self.sections.iter_mut().find(|s| s.name == of.name())
     }
 
     fn json<T: Serialize>(&mut self, name: &str, v: &T, is_new: bool) -> Result<(), CodecError> {
-        let (_, start) = self.open(name, false);
+        let start = self.open(name, false);
         if is_new {
             let json = serde_json::to_vec(v).map_err(|e| CodecError(e.to_string()))?;
             self.out.extend_from_slice(&json);
@@ -252,29 +250,25 @@ impl SampleVisitor for Encoder {
                 self.oversized.push(id);
                 return Ok(());
             }
-            let known = self.sections.iter().find(|s| s.name == id.name());
-            self.room = self.room.saturating_add(known.map_or(0, |s| s.units));
-            self.same(id.name(), true);
+            let units = self.section(id).map_or(0, |s| s.units);
+            self.room = self.room.saturating_add(units);
+            let start = self.open(id.name(), true);
+            section::close(start, &mut self.out);
             return Ok(());
         }
-        let known = self.sections.iter_mut().find(|s| s.name == id.name());
-        let mut series = known.map_or_else(Series::default, |s| std::mem::take(&mut s.series));
+        let mut series =
+            self.section(id).map(|s| std::mem::take(&mut s.series)).unwrap_or_default();
         let tree = to_tree(&sample.data, &mut series.schema, &mut self.names)?;
-        let has_room = self.has_room(&tree);
-        if !has_room {
-            self.oversized.push(id);
-        }
-        if !has_room && !self.sections.iter().any(|s| s.name == id.name()) {
-            return Ok(());
-        }
         let mut extra = 0;
-        if has_room {
-            let (_, start) = self.open(id.name(), true);
+        if self.has_room(&tree) {
+            let start = self.open(id.name(), true);
             put_stamps(sample.span, sample.cpu, &mut self.last_end, &mut self.out);
             extra = series.encode(tree, &mut self.out)?;
             section::close(start, &mut self.out);
+        } else {
+            self.oversized.push(id);
         }
-        if let Some(s) = self.sections.iter_mut().find(|s| s.name == id.name()) {
+        if let Some(s) = self.section(id) {
             (s.series, s.extra) = (series, extra);
         }
         Ok(())
@@ -322,21 +316,19 @@ impl Decoder {
         }
         let mut last_end = at.mono.0;
         for raw in sections {
-            let i = match raw.name {
-                Ok(i) => i,
-                Err(name) => {
-                    if self.sections.iter().any(|s| s.name == name) {
-                        return Err(CodecError("a duplicate section".to_owned()));
-                    }
-                    self.sections.push(Section { name: name.to_owned(), ..Section::default() });
-                    self.sections.len() - 1
+            let i = raw.name.unwrap_or(self.sections.len());
+            let twice = || CodecError("a duplicate section".to_owned());
+            if let Err(name) = raw.name {
+                if self.sections.iter().any(|s| s.name == name) {
+                    return Err(twice());
                 }
-            };
+                self.sections.push(Section { name: name.to_owned(), ..Section::default() });
+            }
             let Some(s) = self.sections.get_mut(i).filter(|_| i < MAX_SECTIONS) else {
                 return Err(CodecError("a section without a name".to_owned()));
             };
             if s.present == self.tick {
-                return Err(CodecError("a duplicate section".to_owned()));
+                return Err(twice());
             }
             s.present = self.tick;
             if raw.bytes.is_empty() {
