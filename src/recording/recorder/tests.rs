@@ -9,10 +9,10 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
-use rustix::fs::{CWD, FileType, Mode};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 use super::*;
-use crate::recording::{Event, ReadError, Reader};
+use crate::recording::{Event, Reader};
 use crate::sample::CollectorId;
 use crate::sample::tick::{CollectorHealth, HealthState};
 use crate::sample::time::Seq;
@@ -64,14 +64,22 @@ fn a_limit_of_little_more_than_a_tick_is_kept() {
 }
 
 fn tick(seq: u64) -> Arc<Tick> {
-    let mono = MonoNs((seq + 1) * 1_000_000_000);
+    tick_of(0, seq)
+}
+
+/// Of a run that begins `from` seconds after boot.
+pub(super) fn tick_of(from: u64, seq: u64) -> Arc<Tick> {
+    let mono = MonoNs((from + seq + 1) * 1_000_000_000);
     let wall = WallNs(1_700_000_000_000_000_000 + mono.0 as i64);
     Arc::new(Tick { seq: Seq(seq), mono, wall, ..Tick::default() })
 }
 
 pub(super) fn start(path: &Path, options: Options) -> Recorder {
-    let target = Target::File(path.to_owned());
-    let mut r = Recorder::start(target, &host("a"), options, Vec::new()).unwrap();
+    start_on(&host("a"), path, options)
+}
+
+pub(super) fn start_on(host: &HostInfo, path: &Path, options: Options) -> Recorder {
+    let mut r = Recorder::start(Target::File(path.to_owned()), host, options, Vec::new()).unwrap();
     r.ready().unwrap();
     r
 }
@@ -108,12 +116,17 @@ pub(super) fn seqs(path: &Path) -> Vec<u64> {
 }
 
 fn events(path: &Path) -> Vec<Event> {
-    let mut r = Reader::file(path).unwrap();
-    let mut out: Vec<Event> = r.loose_events().iter().map(|x| x.event.clone()).collect();
-    for g in 0..r.groups().len() {
-        out.extend(r.index(g).unwrap().events.iter().map(|x| x.event.clone()));
-    }
-    out
+    let all = Reader::file(path).unwrap().events().unwrap().list;
+    all.into_iter().map(|e| e.event).collect()
+}
+
+/// A pipe with a name, and who reads it.
+fn fifo(dir: &Path) -> (PathBuf, File) {
+    let path = dir.join("fifo");
+    rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+    let pipe = File::from(rustix::fs::open(&path, flags, Mode::empty()).unwrap());
+    (path, pipe)
 }
 
 /// Under any umask nobody else may write to it.
@@ -154,10 +167,7 @@ fn first_block(path: &Path) -> u64 {
 #[test]
 fn a_reader_that_stands_still_holds_up_nobody() {
     let dir = tempfile::tempdir().unwrap();
-    let fifo = dir.path().join("fifo");
-    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
-    let pipe = File::from(rustix::fs::open(&fifo, flags, Mode::empty()).unwrap());
+    let (fifo, pipe) = fifo(dir.path());
     rustix::pipe::fcntl_setpipe_size(&pipe, 4096).unwrap();
     let mut r = start(&fifo, Options::default());
     let (begun, total) = (clock::mono(), 1000u64);
@@ -193,23 +203,14 @@ fn a_reader_that_stands_still_holds_up_nobody() {
     assert_eq!(all.len() as u64, total - lost);
     let holes: Vec<u64> =
         all.windows(2).map(|w| w[1] - w[0] - 1).filter(|missing| *missing > 0).collect();
-    let told: Vec<u64> = events(&path)
-        .into_iter()
-        .filter_map(|r| match r {
-            Event::Dropped { ticks, .. } => Some(ticks),
-            _ => None,
-        })
-        .collect();
+    let told: Vec<u64> = events(&path).iter().map(Event::missing).collect();
     assert_eq!(told, holes);
 }
 
 #[test]
 fn a_reader_that_goes_away_ends_the_recording() {
     let dir = tempfile::tempdir().unwrap();
-    let fifo = dir.path().join("fifo");
-    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
-    let pipe = rustix::fs::open(&fifo, flags, Mode::empty()).unwrap();
+    let (fifo, pipe) = fifo(dir.path());
     let mut r = start(&fifo, Options::default());
     push(&mut r, 0);
     drop(pipe);
@@ -227,9 +228,7 @@ fn append_goes_on_across_boots_and_torn_ends() {
     let append = Options { existing: Existing::Append, ..Options::default() };
     let mut all = Vec::new();
     for (run, boot) in ["a", "a", "b"].into_iter().enumerate() {
-        let target = Target::File(path.clone());
-        let mut r = Recorder::start(target, &host(boot), append, Vec::new()).unwrap();
-        r.ready().unwrap();
+        let mut r = start_on(&host(boot), &path, append);
         for n in 0..70 {
             push(&mut r, n);
             all.push(n);
@@ -262,25 +261,6 @@ fn append_begins_anew_where_nothing_was_recorded() {
         push(&mut r, 7);
         r.finish(WAIT).unwrap();
         assert_eq!(seqs(&path), [7], "cut at {cut}");
-    }
-}
-
-#[test]
-fn foreign_files_are_left_as_they_are() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("letter");
-    for text in ["x", "dear mother", &"long ".repeat(10_000)] {
-        write_ours(&path, text.as_bytes());
-        for existing in [Existing::Refuse, Existing::Append] {
-            let target = Target::File(path.clone());
-            let options = Options { existing, ..Options::default() };
-            let mut r = Recorder::start(target, &host("a"), options, Vec::new()).unwrap();
-            let e = r.ready().unwrap_err();
-            assert!(e.contains("letter") && !e.contains("mother"), "{e}");
-            let same = matches!(existing, Existing::Refuse);
-            assert_eq!(e.contains("--append"), same, "{e}");
-        }
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
 }
 
@@ -352,9 +332,7 @@ fn old_parts_go_by_age() {
         max_age: Some(Duration::from_secs(60)),
         ..Options::default()
     };
-    let target = Target::File(path.clone());
-    let mut r = Recorder::start(target, &host("a"), append, Vec::new()).unwrap();
-    r.ready().unwrap();
+    let mut r = start(&path, append);
     // The parts were written just now; this tick says that it is a year later.
     let late = Tick { wall: clock::wall(), ..(*tick(200)).clone() };
     let late = Tick { wall: WallNs(late.wall.0 + 31_536_000_000_000_000), ..late };
@@ -377,23 +355,6 @@ fn names_made_from_the_host_are_plain() {
         default_file(dir.path(), "../db 7\n", now)
             .ends_with("stallscope-___db_7_-20231114T221320Z-2.stall")
     );
-}
-
-#[test]
-fn a_second_recorder_is_told_so() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.stall");
-    let mut first = start(&path, Options::default());
-    for existing in [Existing::Refuse, Existing::Append] {
-        let options = Options { existing, ..Options::default() };
-        let target = Target::File(path.clone());
-        let mut r = Recorder::start(target, &host("a"), options, Vec::new()).unwrap();
-        assert!(r.ready().unwrap_err().contains("another recorder"));
-    }
-    push(&mut first, 0);
-    first.finish(WAIT).unwrap();
-    assert_eq!(seqs(&path), [0]);
-    assert!(matches!(Reader::file(&dir.path().join("none")), Err(ReadError::Io(_))));
 }
 
 #[test]

@@ -323,6 +323,7 @@ mod tests {
         let want = Tiers::new(&[tier(0, 3600), tier(10, 86_400), tier(60, 7 * 86_400)]).unwrap();
         assert_eq!("all:1h,10s:1d,60s:7d".parse(), Ok(want));
         assert_eq!("1s:1h".parse(), Ok(Tiers::new(&[tier(1, 3600)]).unwrap()));
+        assert!(Tiers::new(&[]).is_none());
         for bad in [
             "",
             "1s",

@@ -20,6 +20,7 @@ fn is_refused(path: &Path, append: bool, says: &str) {
     let o = c.output().unwrap();
     refused(&o, 3, says);
     assert_eq!(stderr(&o).lines().count(), 1, "{}", stderr(&o));
+    assert!(!stderr(&o).contains("mother"), "nothing of a file's contents is told");
 }
 
 #[test]

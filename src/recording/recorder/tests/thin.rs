@@ -3,34 +3,16 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use super::{WAIT, host, of_another_user, until};
+use super::{WAIT, host, of_another_user, start_on, tick_of as tick, until};
 use crate::recording::recorder::*;
-use crate::recording::tools::thin::Tier;
 use crate::recording::{ActiveFinding, Event, Reader};
-use crate::sample::time::Seq;
 
 /// Ticks that are pushed at a time; the queue holds a few more.
 const CHUNK: u64 = 100;
 
-fn tiers() -> Option<Tiers> {
-    let tier =
-        |step, until| Tier { step: Duration::from_secs(step), until: Duration::from_secs(until) };
-    Tiers::new(&[tier(0, 300), tier(10, 1200), tier(60, 3600)])
-}
-
 fn options(existing: Existing) -> Options {
-    Options { existing, thin: tiers(), sync: SyncPolicy::Off, ..Options::default() }
-}
-
-fn one_second(boot: &str) -> HostInfo {
-    HostInfo { interval: Duration::from_secs(1), ..host(boot) }
-}
-
-/// A run that begins `from` seconds after boot.
-fn tick(from: u64, seq: u64) -> Arc<Tick> {
-    let mono = MonoNs((from + seq + 1) * 1_000_000_000);
-    let wall = WallNs(1_700_000_000_000_000_000 + mono.0 as i64);
-    Arc::new(Tick { seq: Seq(seq), mono, wall, ..Tick::default() })
+    let thin = Some("all:5m,10s:20m,60s:1h".parse().unwrap());
+    Options { existing, thin, sync: SyncPolicy::Off, ..Options::default() }
 }
 
 fn note(seq: u64) -> TickSummary {
@@ -40,10 +22,8 @@ fn note(seq: u64) -> TickSummary {
 }
 
 fn start(path: &Path, boot: &str, existing: Existing) -> Recorder {
-    let target = Target::File(path.to_owned());
-    let mut r = Recorder::start(target, &one_second(boot), options(existing), Vec::new()).unwrap();
-    r.ready().unwrap();
-    r
+    let host = HostInfo { interval: Duration::from_secs(1), ..host(boot) };
+    start_on(&host, path, options(existing))
 }
 
 /// Pushes a chunk and waits for it; whatever moment this is, the file is whole.
@@ -229,17 +209,6 @@ fn the_new_file_replaces_no_other_one() {
     assert_eq!(names, ["a.stall", "moved"]);
     let all: Vec<u64> = segments(&mut Reader::file(&moved).unwrap()).remove(0).1;
     assert_eq!(all, (0..3000).collect::<Vec<_>>(), "every tick, as it was");
-}
-
-#[test]
-fn steps_and_ages_must_grow() {
-    let tier =
-        |step, until| Tier { step: Duration::from_secs(step), until: Duration::from_secs(until) };
-    assert!(Tiers::new(&[tier(0, 1), tier(1, 2)]).is_some());
-    assert!(Tiers::new(&[]).is_none());
-    assert!(Tiers::new(&[tier(1, 2), tier(1, 3)]).is_none());
-    assert!(Tiers::new(&[tier(1, 2), tier(2, 2)]).is_none());
-    assert!(Tiers::new(&[tier(1, 2); 7]).is_none());
 }
 
 /// The recorder's thread keeps the right to make files where root may not without it.
