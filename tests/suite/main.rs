@@ -14,6 +14,7 @@ mod help;
 mod pty;
 mod readme;
 mod record;
+mod recorder;
 mod recording;
 mod replay;
 mod scenarios;

@@ -141,28 +141,25 @@ pub enum Kind {
 /// Kind of the end: it has no payload of its own.
 const END_KIND: u8 = 7;
 
+/// Kinds by their numbers in a file.
+const KINDS: [(Kind, u8); 6] = [
+    (Kind::Segment, 1),
+    (Kind::Keyframe, 2),
+    (Kind::Delta, 3),
+    (Kind::Index, 4),
+    (Kind::Trailer, 5),
+    (Kind::Event, 6),
+];
+
 impl Kind {
     fn number(self) -> u8 {
-        match self {
-            Self::Segment => 1,
-            Self::Keyframe => 2,
-            Self::Delta => 3,
-            Self::Index => 4,
-            Self::Trailer => 5,
-            Self::Event => 6,
-            Self::Unknown(n) => n,
-        }
+        let Self::Unknown(n) = self else {
+            return KINDS.iter().find(|k| k.0 == self).map_or(0, |k| k.1);
+        };
+        n
     }
     fn of(n: u8) -> Self {
-        match n {
-            1 => Self::Segment,
-            2 => Self::Keyframe,
-            3 => Self::Delta,
-            4 => Self::Index,
-            5 => Self::Trailer,
-            6 => Self::Event,
-            n => Self::Unknown(n),
-        }
+        KINDS.iter().find(|k| k.1 == n).map_or(Self::Unknown(n), |k| k.0)
     }
     pub fn is_tick(self) -> bool {
         matches!(self, Self::Keyframe | Self::Delta)

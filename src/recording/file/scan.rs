@@ -230,9 +230,7 @@ impl Layout {
         let ticks = self.loose.entry(g.offset).or_default();
         g.end = end;
         if h.link as usize != ticks.len() || h.link >= GROUP_TICKS {
-            let from = end - h.total();
-            self.hurt(from, end, "a tick after a lost one");
-            return;
+            return self.hurt(end - h.total(), end, "a tick after a lost one");
         }
         ticks.push(TickRef { at: h.at, offset: h.back });
         g.ticks += 1;
@@ -269,8 +267,8 @@ impl Layout {
         let mut last = 0;
         for g in &trailer.groups {
             let sane = g.offset >= last && g.index.is_none_or(|i| i > g.offset && i < g.end);
-            let ticks = 1..=GROUP_TICKS;
-            if !sane || g.end <= g.offset || g.end > offset || !ticks.contains(&g.ticks) {
+            let fits = g.end > g.offset && g.end <= offset && (1..=GROUP_TICKS).contains(&g.ticks);
+            if !sane || !fits {
                 return Ok(None);
             }
             last = g.end;

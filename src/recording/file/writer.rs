@@ -210,8 +210,7 @@ impl<W: Write> Writer<W> {
         for h in &tick.health {
             let HealthState::Failed { error } = &h.state else { continue };
             if !self.failed.contains(&h.id) {
-                let collector = h.id.name().to_owned();
-                out.push(Event::CollectorError { collector, error: error.clone() });
+                out.push(lacking(h.id, error));
             }
             failed.push(h.id);
         }
@@ -224,9 +223,8 @@ impl<W: Write> Writer<W> {
         let now = self.encoder.oversized().to_vec();
         let before = std::mem::replace(&mut self.oversized, now.clone());
         for id in now.iter().filter(|id| !before.contains(id)) {
-            let error = "its sample is too large to record and was left out".to_owned();
-            let collector = id.name().to_owned();
-            self.event(at, Event::CollectorError { collector, error })?;
+            let error = "its sample is too large to record and was left out";
+            self.event(at, lacking(*id, error))?;
         }
         Ok(())
     }
@@ -430,6 +428,11 @@ fn pad(frame: &mut Vec<u8>, least: usize) {
     frame.extend_from_slice(&PADDING.to_le_bytes());
     frame.extend_from_slice(&zeros.to_le_bytes());
     frame.resize(frame.len() + zeros as usize, 0);
+}
+
+/// The sample of a collector is not in the tick.
+fn lacking(id: CollectorId, error: &str) -> Event {
+    Event::CollectorError { collector: id.name().to_owned(), error: error.to_owned() }
 }
 
 fn compressor() -> io::Result<zstd::bulk::Compressor<'static>> {

@@ -10,9 +10,6 @@ mod parts;
 mod target;
 mod worker;
 
-#[cfg(test)]
-mod tests;
-
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -127,19 +124,13 @@ impl Options {
     /// Size at which FILE is set aside. A limit on the total needs parts that are small in
     /// comparison, because only whole parts are deleted.
     fn part_size(&self) -> Option<u64> {
-        let by_limit = self.max_size.map(|m| m / 8);
-        match self.rotate {
-            Some(Rotate::Size(s)) => by_limit.into_iter().chain([s]).min(),
-            _ => by_limit,
-        }
+        let asked = if let Some(Rotate::Size(s)) = self.rotate { Some(s) } else { None };
+        asked.into_iter().chain(self.max_size.map(|m| m / 8)).min()
     }
     /// Age at which FILE is set aside.
     fn part_age(&self) -> Option<Duration> {
-        let by_limit = self.max_age.map(|m| m / 10);
-        match self.rotate {
-            Some(Rotate::Age(a)) => by_limit.into_iter().chain([a]).min(),
-            _ => by_limit,
-        }
+        let asked = if let Some(Rotate::Age(a)) = self.rotate { Some(a) } else { None };
+        asked.into_iter().chain(self.max_age.map(|m| m / 10)).min()
     }
     pub fn rotates(&self) -> bool {
         self.part_size().is_some() || self.part_age().is_some()
@@ -258,18 +249,15 @@ impl Recorder {
             rights::restrict(Duty::Recorder);
             // Last of all, whatever happens in between.
             let _done = done_tx;
-            match Worker::open(to, host, options, tell) {
-                Ok(mut w) => {
-                    let _ = open_tx.send(Ok(()));
-                    w.run(backlog, &inbox, &its_counts);
-                }
-                Err(End::Failed(why)) => {
-                    let _ = open_tx.send(Err(why));
-                }
+            let (worker, opened) = match Worker::open(to, host, options, tell) {
+                Ok(w) => (Some(w), Ok(())),
+                Err(End::Failed(why)) => (None, Err(why)),
                 // Nobody wants it any more, which is not an error.
-                Err(End::ReaderGone | End::Closed) => {
-                    let _ = open_tx.send(Ok(()));
-                }
+                Err(End::ReaderGone | End::Closed) => (None, Ok(())),
+            };
+            let _ = open_tx.send(opened);
+            if let Some(mut w) = worker {
+                w.run(backlog, &inbox, &its_counts);
             }
         })?;
         Ok(Self {
@@ -290,8 +278,7 @@ impl Recorder {
     pub fn ready(&mut self) -> Result<(), String> {
         let name = self.target.name();
         match self.opened.recv_timeout(OPEN_PATIENCE) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(why)) => Err(format!("{name}: {why}")),
+            Ok(opened) => opened.map_err(|why| format!("{name}: {why}")),
             Err(RecvTimeoutError::Timeout) => Err(format!("{name}: opening it takes too long")),
             Err(RecvTimeoutError::Disconnected) => {
                 Err(format!("{name}: the recorder's thread died"))

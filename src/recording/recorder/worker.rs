@@ -263,9 +263,7 @@ impl Worker {
     }
 
     fn rewind(&mut self) {
-        if let Some(w) = &mut self.writer {
-            let _ = rewind(w);
-        }
+        let _ = self.writer.as_mut().map(rewind);
     }
 
     fn wrote(&mut self, tick: &Tick, w: Written) {
@@ -290,8 +288,7 @@ impl Worker {
 
     fn mark(&mut self, at: Stamp, text: &str) {
         let Some(w) = self.writer.as_mut().filter(|_| self.pause.is_none()) else { return };
-        let result = w.event(at, Event::Mark { text: text.to_owned() });
-        match result {
+        match w.event(at, Event::Mark { text: text.to_owned() }) {
             Ok(w) => self.written += w.bytes,
             Err(e) if self.is_stream() => self.broken_pipe(&e),
             Err(e) => self.pause(&e),

@@ -117,8 +117,7 @@ impl Info {
         let (first, last) = (self.first.as_deref(), self.last.as_deref());
         line!(o, "  time      {} to {}", first.unwrap_or("-"), last.unwrap_or("-"));
         let c = &self.content;
-        let (groups, gaps) = (self.groups, self.missing_ticks);
-        let (ticks, lost) = (c.ticks, c.lost);
+        let (ticks, groups, gaps, lost) = (c.ticks, self.groups, self.missing_ticks, c.lost);
         line!(o, "  ticks     {ticks} in {groups} groups; {gaps} missing, {lost} lost to damage");
         let per = (c.keyframe_bytes + c.delta_bytes).checked_div(c.ticks).unwrap_or(0);
         line!(o, "  size      {} bytes, {per} per tick", self.size);
@@ -176,8 +175,7 @@ fn more(o: &mut String, have: usize, left_out: u64) {
 }
 
 fn sections(c: &Survey, o: &mut String) {
-    let (key, delta) = (c.keyframe_bytes, c.delta_bytes);
-    let other = c.other_bytes;
+    let (key, delta, other) = (c.keyframe_bytes, c.delta_bytes, c.other_bytes);
     line!(o, "  bytes     keyframes {key}, deltas {delta}, other {other}");
     let checked = c.states_verified + c.states_wrong;
     line!(o, "  state     {} of {checked} groups verified", c.states_verified);
@@ -263,12 +261,9 @@ fn findings(r: &mut Reader) -> (Vec<FindingSpan>, u64) {
     (out, all.left_out)
 }
 
-fn rank(severity: &str) -> u8 {
-    match severity {
-        "crit" => 2,
-        "warn" => 1,
-        _ => 0,
-    }
+/// `None` for the lowest.
+fn rank(severity: &str) -> Option<usize> {
+    ["warn", "crit"].iter().position(|s| *s == severity)
 }
 
 /// RFC 3339 in UTC, to the second.

@@ -127,10 +127,7 @@ impl Reader {
 fn sections(payload: &[u8], decoder: &Decoder, out: &mut Survey) {
     let Ok((_, sections)) = cut(payload) else { return };
     for s in sections {
-        let name = match s.name {
-            Ok(i) => decoder.name(i).unwrap_or_default(),
-            Err(name) => name,
-        };
+        let name = s.name.map_or_else(|new| new, |i| decoder.name(i).unwrap_or_default());
         let bytes = s.bytes.len() as u64;
         if let Some(sum) = out.sections.get_mut(name) {
             *sum += bytes;

@@ -1,9 +1,12 @@
 //! A recorder whose file somebody moves, replaces or deletes while it is being written. How it is
-//! renamed and replaced is tested in [`crate::recording::file::home`].
-#![allow(clippy::unwrap_used)]
+//! renamed and replaced is tested in `stallscope::recording::file::home`.
+
+use std::path::{Path, PathBuf};
+
+use stallscope::recording::Reader;
+use stallscope::recording::recorder::{End, Existing, Options, Rotate, State};
 
 use super::{WAIT, files, push, seqs, start};
-use crate::recording::recorder::*;
 
 const LETTER: &str = "a letter to my mother";
 
@@ -91,7 +94,7 @@ fn a_file_that_was_moved_is_closed_where_it_is() {
     (10..400).for_each(|n| push(&mut r, n));
     let end = r.finish(WAIT).unwrap();
     assert_eq!((end.state, end.lost, end.trouble), (State::Ended(End::Closed), 0, None));
-    assert!(crate::recording::Reader::file(&moved).unwrap().is_sealed());
+    assert!(Reader::file(&moved).unwrap().is_sealed());
     let first = seqs(&moved);
     assert!(first.len() > 10 && first.len() < 200, "{}", first.len());
     let all = [parts(dir.path()), vec![path, moved]].concat();

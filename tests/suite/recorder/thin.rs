@@ -1,11 +1,17 @@
 //! Thinning under a recorder, with ticks made here: their clocks run as fast as the disk.
-#![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use stallscope::recording::recorder::{
+    End, Existing, Options, Recorder, State, Status, SyncPolicy,
+};
+use stallscope::recording::tools::info::Info;
+use stallscope::recording::{ActiveFinding, Event, Reader, TickSummary};
+use stallscope::sample::tick::HostInfo;
 
 use super::{WAIT, host, of_another_user, start_on, tick_of as tick, until};
-use crate::recording::recorder::*;
-use crate::recording::{ActiveFinding, Event, Reader};
 
 /// Ticks that are pushed at a time; the queue holds a few more.
 const CHUNK: u64 = 100;
@@ -108,7 +114,7 @@ fn findings_and_marks_outlive_their_ticks() {
     let path = dir.path().join("a.stall");
     run(&path, "a", Existing::Refuse, 0, 5000);
     let mut r = Reader::file(&path).unwrap();
-    let info = crate::recording::tools::info::Info::gather(&mut r, "a").unwrap();
+    let info = Info::gather(&mut r, "a").unwrap();
     let f = &info.findings[0];
     assert_eq!((info.findings.len(), f.rule.as_str()), (1, "r"));
     let (first, last) = (r.tick(f.first_tick).unwrap(), r.tick(f.last_tick).unwrap());

@@ -1,6 +1,5 @@
 //! The recorder against slow readers, limits and deleted files, with ticks made here. What needs
 //! the real program or a full disk is in `tests/suite/record` and the lab.
-#![allow(clippy::unwrap_used)]
 
 mod name;
 mod thin;
@@ -8,18 +7,25 @@ mod thin;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
+use stallscope::clock;
+use stallscope::recording::recorder::{
+    End, Existing, Options, Recorder, Rotate, State, SyncPolicy, Target, default_file,
+};
+use stallscope::recording::{Event, Reader, TickSummary};
+use stallscope::sample::CollectorId;
+use stallscope::sample::tick::{CollectorHealth, HealthState, HostInfo, Tick};
+use stallscope::sample::time::{MonoNs, Seq, WallNs};
 
-use super::*;
-use crate::recording::{Event, Reader};
-use crate::sample::CollectorId;
-use crate::sample::tick::{CollectorHealth, HealthState};
-use crate::sample::time::Seq;
+use crate::support::skip;
 
-pub(super) const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(20);
 
-pub(super) fn host(boot: &str) -> HostInfo {
+fn host(boot: &str) -> HostInfo {
     HostInfo { hostname: "db7".into(), boot_id: boot.into(), ..HostInfo::default() }
 }
 
@@ -68,34 +74,34 @@ fn tick(seq: u64) -> Arc<Tick> {
 }
 
 /// Of a run that begins `from` seconds after boot.
-pub(super) fn tick_of(from: u64, seq: u64) -> Arc<Tick> {
+fn tick_of(from: u64, seq: u64) -> Arc<Tick> {
     let mono = MonoNs((from + seq + 1) * 1_000_000_000);
     let wall = WallNs(1_700_000_000_000_000_000 + mono.0 as i64);
     Arc::new(Tick { seq: Seq(seq), mono, wall, ..Tick::default() })
 }
 
-pub(super) fn start(path: &Path, options: Options) -> Recorder {
+fn start(path: &Path, options: Options) -> Recorder {
     start_on(&host("a"), path, options)
 }
 
-pub(super) fn start_on(host: &HostInfo, path: &Path, options: Options) -> Recorder {
+fn start_on(host: &HostInfo, path: &Path, options: Options) -> Recorder {
     let mut r = Recorder::start(Target::File(path.to_owned()), host, options, Vec::new()).unwrap();
     r.ready().unwrap();
     r
 }
 
 /// A directory that root can write to by DAC_OVERRIDE only.
-pub(super) fn of_another_user() -> Option<tempfile::TempDir> {
+fn of_another_user() -> Option<tempfile::TempDir> {
     let dir = tempfile::tempdir().unwrap();
     if std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).is_err() {
-        crate::collect::testing::skip("needs root");
+        skip("needs root");
         return None;
     }
     Some(dir)
 }
 
 /// Polls until `look` says yes.
-pub(super) fn until(what: &str, mut look: impl FnMut() -> bool) {
+fn until(what: &str, mut look: impl FnMut() -> bool) {
     let begun = clock::mono();
     while !look() {
         assert!(clock::mono().since(begun) < WAIT, "never: {what}");
@@ -104,13 +110,13 @@ pub(super) fn until(what: &str, mut look: impl FnMut() -> bool) {
 }
 
 /// Pushes and waits until it is written: no tick may be left out for lack of time.
-pub(super) fn push(r: &mut Recorder, seq: u64) {
+fn push(r: &mut Recorder, seq: u64) {
     let before = r.status().ticks;
     r.push(&tick(seq), TickSummary::default());
     until("the tick is written", || r.status().ticks > before);
 }
 
-pub(super) fn seqs(path: &Path) -> Vec<u64> {
+fn seqs(path: &Path) -> Vec<u64> {
     let mut r = Reader::file(path).unwrap();
     (0..r.len()).map(|i| r.tick(i).unwrap().seq.0).collect()
 }
@@ -264,7 +270,7 @@ fn append_begins_anew_where_nothing_was_recorded() {
     }
 }
 
-pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
+fn files(dir: &Path) -> Vec<PathBuf> {
     let mut all: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
     all.sort();
     all
