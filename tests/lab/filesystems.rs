@@ -148,7 +148,7 @@ fn a_server_that_stands_still() {
         let signals = report.json["coverage"].as_array().unwrap();
         let signal = signals.iter().find(|s| s["signal"] == "file systems").unwrap();
         let reason = signal["reason"].as_str().unwrap();
-        assert!(reason.starts_with(&format!("{} has not answered for ", first.path)), "{reason}");
+        assert!(reason.starts_with(&format!("{} has not responded for ", first.path)), "{reason}");
         assert!(reason.ends_with(" s, and 1 more"), "{reason}");
         let ticks = report.json["ticks"].as_u64().unwrap();
         assert!(ticks >= 9, "{ticks} ticks in 9 s");

@@ -30,27 +30,32 @@ const WAITS: [&str; 6] = ["tcpdump", "strace", "mtr", "watch", "perf", "bpftrace
 /// Prints what it was asked for by name.
 const BY_NAME: [&str; 4] = ["ss -", "iostat -x", "lsblk", "ip -s neigh"];
 
-/// Types the commands of a finding.
+/// Types the commands of findings, side by side: what runs until it is stopped would take its
+/// seconds for each of them.
 #[track_caller]
-pub fn try_all(test: &str, f: Found<'_>) {
-    let (mut typed, mut not_here) = (0, Vec::new());
-    for command in f.next() {
-        match not_typed(command) {
-            Some(Why::NotHere(program)) => not_here.push(program),
-            Some(Why::Not(why)) => {
-                eprintln!("lab: {test}: {}: not typed ({why}): {command}", f.rule());
+pub fn try_all(test: &str, findings: &[&Found<'_>]) {
+    std::thread::scope(|typing| {
+        for f in findings {
+            let (mut typed, mut not_here) = (0, Vec::new());
+            for command in f.next() {
+                match not_typed(command) {
+                    Some(Why::NotHere(program)) => not_here.push(program),
+                    Some(Why::Not(why)) => {
+                        eprintln!("lab: {test}: {}: not typed ({why}): {command}", f.rule());
+                    }
+                    None => {
+                        typing.spawn(move || try_it(test, **f, command));
+                        typed += 1;
+                    }
+                }
             }
-            None => {
-                try_it(test, f, command);
-                typed += 1;
-            }
+            let at = format!("{test}: {}: {:?}", f.rule(), f.next());
+            let answered = typed > 0 || not_here.is_empty();
+            assert!(answered, "no {not_here:?} here, and no other advice: {at}");
         }
-    }
-    let at = format!("{test}: {}: {:?}", f.rule(), f.next());
-    assert!(typed > 0 || not_here.is_empty(), "no {not_here:?} here, and no other advice: {at}");
+    });
 }
 
-#[track_caller]
 fn try_it(test: &str, f: Found<'_>, command: &str) {
     let out = Command::new("timeout")
         .args(["-k", "1", SECONDS, "bash", "-c", command])

@@ -17,7 +17,7 @@ static PLACES: (Mutex<[u8; 3]>, Condvar) = (Mutex::new([3, 1, 2]), Condvar::new(
 pub enum Place {
     /// Between network namespaces of its own.
     Network = 0,
-    /// On a loop device of its own.
+    /// On a loop device or a file system of its own.
     Disk = 1,
     /// Where it neither disturbs others nor minds them: few processes, little work.
     Anywhere = 2,

@@ -230,9 +230,7 @@ impl Report {
             self.name,
             serde_json::to_string_pretty(&self.json).unwrap_or_default()
         );
-        for f in alarms {
-            advice::try_all(&self.name, *f);
-        }
+        advice::try_all(&self.name, &alarms);
     }
 
     /// The finding of `rule` about an affected subject.
