@@ -1,5 +1,11 @@
 //! What commands print, as a user sees it.
 
+use std::path::Path;
+
+use stallscope::recording::Reader;
+use stallscope::report::doctor;
+use stallscope::sample::tick::HealthState;
+
 use crate::support::files::DEMO;
 use crate::support::program::transcript;
 
@@ -12,6 +18,25 @@ fn of_the_demo(args: &[&str]) -> String {
 fn reports_of_the_demo() {
     insta::assert_snapshot!("check-demo", of_the_demo(&["check"]));
     insta::assert_snapshot!("info-demo", of_the_demo(&["info"]));
+}
+
+/// What it says of the box that the demo was recorded on, and of the same one if it allowed less.
+#[test]
+fn doctor_of_two_boxes() {
+    let mut demo = Reader::file(Path::new(DEMO)).unwrap();
+    let (host, tick) = (demo.host(), demo.tick(0).unwrap());
+    insta::assert_snapshot!("doctor-demo", doctor::text(&host, &tick.health));
+
+    let mut health = tick.health.clone();
+    for h in &mut health {
+        if h.signals.iter().any(|s| s.source == "ebpf") {
+            let (reason, remedy) = ("CAP_BPF is missing".into(), "run as root".into());
+            (h.state, h.signals) = (HealthState::Off { reason, remedy }, Vec::new());
+        } else if h.signals.iter().any(|s| s.source == "/proc/softirqs") {
+            h.state = HealthState::Failed { error: "/proc/softirqs: Permission denied".into() };
+        }
+    }
+    insta::assert_snapshot!("doctor-restricted", doctor::text(&host, &health));
 }
 
 #[test]
