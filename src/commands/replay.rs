@@ -17,8 +17,8 @@ use crate::ui;
 
 /// Open a recording in the console.
 ///
-/// Screens and keys are those of the live console. It needs no root and may run on another
-/// machine than the recording. The timeline covers the whole recording. `space` pauses and
+/// Screens and keys are those of the live console. It needs no root and may run on a
+/// machine other than the one recorded. The timeline covers the whole recording. `space` pauses and
 /// plays, `[` and `]` step, `{` and `}` jump between findings, `t` jumps to a
 /// time.
 ///

@@ -137,7 +137,7 @@ impl Recordings {
             let name = sanitize(&r.target().name()).into_owned();
             match r.finish(end.since(clock::mono())) {
                 None => format!(
-                    "{name}: the disk does not answer; the file ends with its last complete block"
+                    "{name}: the disk is not responding; the file ends with its last complete block"
                 ),
                 Some(s) => match &s.state {
                     State::Ended(end) => line(&name, &s, end),

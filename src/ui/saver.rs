@@ -71,7 +71,7 @@ impl Saver {
             }
         };
         if tokio::time::timeout(PATIENCE, all).await.is_err() {
-            out.push(format!("{}: the disk does not answer", self.dir.display()));
+            out.push(format!("{}: the disk is not responding", self.dir.display()));
         }
         out
     }

@@ -50,7 +50,7 @@ pub(super) fn header(a: &Analysis, cx: Option<&Cx<'_>>, v: &ViewState, w: u16) -
     }
     if let Judged::Since(since) = v.timeline.judged() {
         let clock = clock_time(since, &v.tz);
-        parts.push((1, format!("findings only from {clock} on"), Tone::Warn));
+        parts.push((1, format!("findings only from {clock}"), Tone::Warn));
     }
     if let Some(rec) = &v.rec {
         let (text, tone) = rec_text(rec);

@@ -149,7 +149,7 @@ const FIXED: &[Binding] = &[
     bind(&[Ctrl('u')], Action::Move(Step::HalfUp), "Cursor", "half a page up"),
     bind(&[PageDown, Ctrl('f')], Action::Move(Step::PageDown), "Cursor", "a page down"),
     bind(&[PageUp, Ctrl('b')], Action::Move(Step::PageUp), "Cursor", "a page up"),
-    bind(&[Char('g')], Action::Move(Step::First), "Cursor", "first row, and stay on the worst"),
+    bind(&[Char('g')], Action::Move(Step::First), "Cursor", "first row, and follow the worst"),
     bind(&[Char('G')], Action::Move(Step::Last), "Cursor", "last row"),
     bind(&[Char('/')], Action::Filter, "Rows", "filter: words, and fields as in rto>1s dport:443")
         .hint(3, "filter")
@@ -201,7 +201,7 @@ const FIXED: &[Binding] = &[
     bind(&[Char('+'), Char('=')], Action::Faster, "Time", "play the past twice as fast, up to 64x")
         .hint(7, "speed")
         .when(in_past),
-    bind(&[Char('-')], Action::Slower, "Time", "play the past at half the speed, down to 0.25x")
+    bind(&[Char('-')], Action::Slower, "Time", "play the past at half speed, down to 0.25x")
         .hint(7, "speed")
         .when(in_past),
     bind(&[Home], Action::Time(TimeStep::Start), "Time", "to the start of memory or recording"),

@@ -263,7 +263,7 @@ fn s27_long_softirq() {
         let also = ["softirq-one-core", "softnet-drop-or-squeeze"];
         report.exactly(on, &["softirq-long-run"], &also);
         let f = report.the("softirq-long-run", on);
-        assert!(f.text().contains("softirq NET_RX keeps cpu1"), "{}", f.text());
+        assert!(f.text().contains("softirq NET_RX holds cpu1"), "{}", f.text());
         assert!(f.number("softirq run") >= 10.0, "{}", f.text());
     });
 }

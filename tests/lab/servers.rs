@@ -55,7 +55,7 @@ fn a_server_that_answers_nobody_is_hung() {
         assert_eq!(f.subject()["local"], "10.9.0.2:5000");
         let name = format!("/{} does not answer: 5 connections", std::process::id());
         assert!(f.text().contains(&name), "{}", f.text());
-        assert!(f.text().contains("1 of these wait to be accepted"), "{}", f.text());
+        assert!(f.text().contains("1 of these waiting to be accepted"), "{}", f.text());
     });
 }
 

@@ -111,7 +111,7 @@ impl Collector for CgroupsCollector {
             out.push(if !(v1 || v2) {
                 Signal::missing(name, source, "no hierarchy with this controller is mounted", "")
             } else if self.behind >= 10 {
-                let why = format!("{} cgroups are waiting for their turn", self.unread);
+                let why = format!("{} cgroups are waiting their turn", self.unread);
                 Signal::degraded(name, source, why, "")
             } else {
                 Signal::ok(name, source)

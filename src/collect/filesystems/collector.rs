@@ -75,7 +75,7 @@ impl Collector for FilesystemsCollector {
                 1 => String::new(),
                 n => format!(", and {} more", n - 1),
             };
-            let why = format!("{} has not answered for {} s{more}", first.mount, waits.as_secs());
+            let why = format!("{} has not responded for {} s{more}", first.mount, waits.as_secs());
             Signal::degraded(NAME, SOURCE, why, "check its server, or unmount it (umount -l)")
                 .unseen("file system", Extent::Exactly(hang.len() as u32))
         } else if self.left_out > 0 {
@@ -254,7 +254,7 @@ mod tests {
         let mut signals = Vec::new();
         c.signals(&mut signals);
         let SignalStatus::Degraded { reason, .. } = &signals[0].status else { panic!() };
-        assert!(reason.starts_with("/hangs has not answered for "), "{reason}");
+        assert!(reason.starts_with("/hangs has not responded for "), "{reason}");
         assert!(reason.ends_with(" s, and 1 more"), "{reason}");
 
         release.send(()).unwrap();

@@ -31,7 +31,7 @@ impl Beside {
     pub(crate) fn open(&self, host: &HostInfo) -> anyhow::Result<Option<Recorder>> {
         let Some(path) = &self.record else { return Ok(None) };
         if path == Path::new("-") {
-            return Err(Stop::usage("--record -: standard output is taken; give a file"));
+            return Err(Stop::usage("--record -: standard output is in use; give a file"));
         }
         let options = Options { existing: existing(self.append), ..Options::default() };
         open(Target::File(path.clone()), host, options).map(Some)
@@ -57,7 +57,7 @@ pub(crate) fn close(recorder: Recorder) -> anyhow::Result<Status> {
     let before = recorder.status();
     let Some(status) = recorder.finish(PATIENCE) else {
         return Err(Stop::cannot(format!(
-            "{name}: the disk does not answer; the recording ends with its last complete block"
+            "{name}: the disk is not responding; the recording ends with its last complete block"
         )));
     };
     match (&status.state, &before.state) {

@@ -14,7 +14,7 @@ const PERIODS: u64 = 5;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cfs-throttle"),
-    title: "a CPU quota throttles this cgroup, however much CPU time is idle",
+    title: "a CPU quota throttles this cgroup, even with CPUs idle",
     condition: "The quota ran out in 25% or more of the periods (nr_throttled / nr_periods, at \
         least 5 periods), for 4 of 8 s. Critical at 75%. Clears below 17.5%.",
     look_alikes: "All CPUs busy: threads wait, but nr_throttled does not grow. Throttled time \

@@ -19,7 +19,7 @@ static DOC: RuleDoc = RuleDoc {
         with less than 75% of nf_conntrack_max in use, for 3 of 10 s. Clears below 0.5/s.",
     look_alikes: "A full table: conntrack-full, from 75% on. Clashes that the kernel resolved: \
         before 5.6 they count as insert_failed, but drop does not grow. A firewall rule that \
-        drops counts in that rule, not here.",
+        drops: its own counter grows, not these.",
     remedy: "The classic case: a resolver sends the A and AAAA queries from one socket at the \
         same time through DNAT; each lost query costs 5 s. Run a DNS cache on the node, set \
         options single-request-reopen (or use-vc) in resolv.conf, masquerade with random-fully, \
@@ -59,7 +59,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures, lost: f64, used:
     let mut f = Fire::new(
         Severity::Warn,
         format!(
-            "connection tracking{} drops {} packets/s of clashing new flows",
+            "connection tracking{} drops {} packets/s from clashing new flows",
             links::inside(w, s),
             rate(lost)
         ),

@@ -23,7 +23,7 @@ static DOC: RuleDoc = RuleDoc {
         and the other threads that last ran on its CPU wait 200 ms/s or more in total, for 4 of \
         6 s. Critical at 900 ms/s. Clears below 70%, or when no thread waits.",
     look_alikes: "Too many ordinary threads: their policy is SCHED_OTHER and they share the CPU \
-        (runq-latency-idle-elsewhere, cpu-saturation). Softirq load is not accounted to a \
+        (runq-latency-idle-elsewhere, cpu-saturation). Softirq load is not charged to a \
         thread (softirq-one-core). A real-time thread that runs in short bursts delays others \
         by the length of a burst only.",
     remedy: "A real-time thread must sleep. If it spins by mistake, give it an ordinary policy \

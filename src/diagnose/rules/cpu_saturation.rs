@@ -36,7 +36,7 @@ static DOC: RuleDoc = RuleDoc {
         wait while a CPU is idle (runq-latency-idle-elsewhere) or that a quota throttles \
         (cfs-throttle): idle time is left. A high load average of blocked tasks \
         (load-without-cpu).",
-    remedy: "Find what uses the CPUs (top, perf top). Run less concurrently, move work \
+    remedy: "Find what uses the CPUs (top, perf top). Reduce concurrency, move work \
         elsewhere, or add CPUs. Meanwhile a nice value or a cgroup weight protects what \
         matters.",
     sources: "/proc/pressure/cpu, /proc/stat; the USE method; node-mixin warns at a load of 2 \

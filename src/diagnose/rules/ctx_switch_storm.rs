@@ -38,7 +38,7 @@ static DOC: RuleDoc = RuleDoc {
         busy then, or at 30% of all CPU time, and with less than 25% of the CPU time idle or used \
         by niced tasks in most of the last 8 s; otherwise info.",
     look_alikes: "A request server at work: a database on 2 CPUs makes 58k switches/s with and \
-        without fsync; with no earlier minute to compare, or one in which the box was idle, that is \
+        without fsync; with no earlier minute to compare, or an idle one, there is \
         no warning. I/O and small \
         packets on a machine with CPU time to spare: each request wakes its caller and a worker \
         or two, and the lost time is not missed: no warning. Many CPUs: 100k switches/s is \
@@ -129,7 +129,7 @@ fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<&Usual>) -> Fire {
             ))
         ),
     );
-    let note = if lost > 100.0 { ", more than there is: switches are cheaper here" } else { "" };
+    let note = if lost > 100.0 { "; they must cost less here" } else { "" };
     let text = format!("{lost:.1}% of all CPU time at 3 us per switch{note}");
     f.evidence.push(Evidence::new("lost", lost, "%", text).over(LOST));
     let per_cpu = ctxt / f64::from(cpus);

@@ -25,7 +25,7 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-bfq-on-fast-ssd"),
     title: "the bfq scheduler on fast flash costs throughput",
     condition: "bfq is the scheduler of a disk that does not spin: its class says so, or it \
-        answers within 1 ms or does 2000 IOPS. Info while idle. A warning when the queue is 4 \
+        responds within 1 ms or does 2000 IOPS. Info while idle. A warning when the queue is 4 \
         or more for 5 of 8 s; only suspected when eBPF finds 90% of the time on the device.",
     look_alikes: "Set on purpose: blkio.weight of cgroup v1 and io.bfq.weight need bfq. \
         Spinning disks benefit from it.",
@@ -72,7 +72,7 @@ fn fast(w: &Window<'_>, d: &DiskFigures, t: &Thresholds) -> Option<String> {
         return Some("the device reports that it does not spin".to_owned());
     }
     if let Some(b) = d.baseline_ms().filter(|b| *b < FAST_MS) {
-        return Some(format!("it answers within {} ms", ms(b)));
+        return Some(format!("it responds within {} ms", ms(b)));
     }
     let most = lately(w, d, INFO).map(DiskFigures::iops).fold(0.0, f64::max);
     (most >= FAST_IOPS).then(|| format!("it did {} IOPS", rate(most)))

@@ -281,7 +281,7 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
     };
     let mut f = Fire::new(
         Severity::Warn,
-        format!("{} is capped at {limit}: a queue of {:.1} waits {} ms", title(d), d.aqu_sz, ms(r)),
+        format!("{} is capped at {limit}: queue {:.1}, await {} ms", title(d), d.aqu_sz, ms(r)),
     );
     let (field, value, unit, at) = if p.by_requests {
         ("iops", p.iops, "/s", FLAT_IOPS)
@@ -381,7 +381,7 @@ fn tier(d: &DiskFigures, p: &Plateau) -> Option<String> {
         let t = Tier::by_kb(size, p.kb_s)?;
         (t, format!("{}/s", bytes((t.rate * 1024.0) as u64)))
     };
-    let what = format!("{} of {:.0} GiB is sold with {sold}", t.name, t.gib);
+    let what = format!("{} of {:.0} GiB comes with {sold}", t.name, t.gib);
     if t.fits() {
         return Some(what);
     }

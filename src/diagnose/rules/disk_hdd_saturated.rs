@@ -68,7 +68,7 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64) -> Fire {
     let mut f = Fire::new(
         severity,
         format!(
-            "{} is saturated: {} IOPS, a queue of {:.1} waits {} ms",
+            "{} is saturated: {} IOPS, queue {:.1}, await {} ms",
             title(d),
             rate(d.iops()),
             d.aqu_sz,

@@ -26,7 +26,7 @@ const FRESH: Duration = Duration::from_secs(10);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("disk-hung"),
-    title: "requests are in flight and none completes",
+    title: "requests are in flight but none complete",
     condition: "in_flight > 0 and no completion for 2 s; critical at 5 s. Where io_ticks covers \
         the whole interval, all of it counts; otherwise only the time observed. One request \
         after a run of discards, or requests that no task waits for, stay at warn. Does not \
@@ -40,7 +40,7 @@ static DOC: RuleDoc = RuleDoc {
         in_flight: no task is in D state then and there is no io PSI.",
     remedy: "Check dmesg for resets and timeouts, multipath -ll for lost paths, the provider's \
         console for a detached or frozen volume; fsfreeze -u if a backup froze the file system \
-        below. Tasks in D state continue once the device answers.",
+        below. Tasks in D state continue once the device responds.",
     sources: "Measured on 6.18 with a loop device over a frozen file system: in_flight 1, \
         io_ticks + 1008 ms/s, no completions, weighted time 0, dd in D state at \
         submit_bio_wait.",

@@ -33,7 +33,7 @@ static DOC: RuleDoc = RuleDoc {
         these. After ten minutes the new latency becomes the normal one.",
     look_alikes: "A queue explains latency: disk-capped-cloud, disk-hdd-saturated, \
         disk-flash-saturated. Writes that wait for flushes: fs-flush-bound. Larger requests \
-        take longer; the threshold allows for that. A VM that does not get its CPUs sees slow \
+        take longer; the threshold allows for that. A VM that is short of CPU time sees slow \
         disks too: check steal.",
     remedy: "Check smartctl -a or nvme smart-log for errors and wear, dmesg for resets and \
         retries, the array for a rebuild; on a virtual disk, the provider's status page. A \

@@ -167,7 +167,7 @@ fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
     let mut f = Fire::new(
         if crit { Severity::Crit } else { Severity::Warn },
         format!(
-            "{} is flooded by writeback: {}/s, a queue of {:.0} waits {} ms",
+            "{} is flooded by writeback: {}/s, queue {:.0}, w_await {} ms",
             title(d),
             bytes((d.wkb_s * 1024.0) as u64),
             d.aqu_sz,

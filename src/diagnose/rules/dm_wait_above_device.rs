@@ -15,7 +15,7 @@ const CLEAR: f64 = 0.7;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("dm-wait-above-device"),
-    title: "requests wait in the dm layer while the disks below answer promptly",
+    title: "requests wait in the dm layer while the disks below respond promptly",
     condition: "await of a dm volume is 5 times that of the disks below it, and 8 or more \
         requests are queued in the volume but not in the disks, for 5 of 8 s. Clears below 0.7 \
         of these.",
@@ -97,7 +97,7 @@ fn fire(d: &DiskFigures, r: f64, below: &[&DiskFigures], b: &Below) -> Fire {
         let text = format!("{}: scheduler {scheduler}, nr_requests {tags}", s.name);
         f.evidence.push(Evidence::text("queue", text));
     }
-    let because = format!("the disks answer within {} ms", ms(b.await_ms));
+    let because = format!("the disks respond within {} ms", ms(b.await_ms));
     f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
     if let Some(s) = below.first() {
         let name = sh(&s.name);

@@ -86,7 +86,7 @@ fn fire(w: &Window<'_>, p: &OpenFiles, used: f64) -> Fire {
         own.iter().filter(|s| s.state == SockState::LISTEN).map(|s| u64::from(s.rqueue)).sum();
     if waiting > 0 {
         let n = count(waiting as usize, "connection");
-        let text = format!("{n} wait for it to accept them");
+        let text = format!("{n} waiting for it to accept them");
         f.evidence.push(Evidence::new("recvq", waiting as f64, "", text));
     }
     let because = format!("its own limit is reached at {open}, whatever fs.file-max allows");

@@ -21,7 +21,7 @@ static DOC: RuleDoc = RuleDoc {
         silent, as it is for images (squashfs, iso9660), which cannot be written. A manual \
         remount (mount -o remount,ro) sets both. A full file system fails with ENOSPC, not \
         EROFS (fs-full).",
-    remedy: "Look up the first error in the kernel log: a disk that fails or was gone for a \
+    remedy: "Look up the first error in the kernel log: a disk that is failing or vanished for a \
         moment, or a corrupt file system. Save the data, check the disk (smartctl, the storage \
         system's own log), unmount, run fsck, mount again. Remounting rw without fsck risks \
         more damage.",

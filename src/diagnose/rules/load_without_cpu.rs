@@ -21,7 +21,7 @@ static DOC: RuleDoc = RuleDoc {
     look_alikes: "CPU work: the CPUs are not idle then (cpu-saturation). A burst that is over: \
         the load average remembers it for a minute, but nothing is blocked now. Kernel threads \
         that idle in uninterruptible sleep count in neither.",
-    remedy: "See what the tasks wait in (wchan): a hung or flooded disk (disk-hung, \
+    remedy: "See where the tasks are blocked (wchan): a hung or flooded disk (disk-hung, \
         disk-writeback-storm), an NFS server that is gone, a frozen file system, a lock in a \
         driver.",
     sources: "/proc/loadavg (counts D tasks), /proc/stat procs_blocked, \

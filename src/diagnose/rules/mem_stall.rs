@@ -109,7 +109,7 @@ fn counters(f: &mut Fire, w: &Window<'_>) {
     let io = w.derived.psi.and_then(|p| p.io_full);
     let because = match (refault, io) {
         (Some(r), _) if r > 0.0 => {
-            format!("refaults {}/s: just evicted pages are read back", rate(r))
+            format!("refaults {}/s: pages just evicted are read back", rate(r))
         }
         (_, Some(io)) => {
             format!("io pressure full {io:.0}%; this time counts as waiting for memory")

@@ -1,7 +1,7 @@
 //! `nic-few-queues`: the CPUs that serve a NIC's queues are saturated while others are idle.
 
 use super::common::nics;
-use super::common::text::{rate, sh};
+use super::common::text::{count, rate, sh};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cpu::CpuShare;
 use crate::sample::softirq::NicQueues;
@@ -128,14 +128,18 @@ fn fire(w: &Window<'_>, n: &NicQueues, c: &Crowd) -> Fire {
     let mut f = Fire::new(
         severity,
         format!(
-            "{} has {} receive queues for {} CPUs: those are {:.0}% or more in the kernel, the \
+            "{} has {} for {} CPUs: those are {:.0}% or more in the kernel, the \
              others {:.0}% idle{tail}",
-            n.dev, c.queues, c.online, c.busiest_least, c.idle
+            n.dev,
+            count(c.queues as usize, "receive queue"),
+            c.online,
+            c.busiest_least,
+            c.idle
         ),
     );
     let text = match c.max {
         Some(max) => format!("{} of {max} possible queues, {} CPUs", c.queues, c.online),
-        None => format!("{} queues, {} CPUs", c.queues, c.online),
+        None => format!("{}, {} CPUs", count(c.queues as usize, "queue"), c.online),
     };
     f.evidence.push(Evidence::new("queues", c.queues.into(), "", text).over(c.online.into()));
     let text = format!(

@@ -2,7 +2,7 @@
 
 use super::common::links::{self, Judged, say, spaces};
 use super::common::nics;
-use super::common::text::{rate, sh};
+use super::common::text::{count, rate, sh};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::netdev::{LinkFigures, SpaceFigures};
 use crate::metrics::rate::ratio;
@@ -74,8 +74,8 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, share: f64) -> Fire {
             Some(cpus) => {
                 let ids: Vec<_> = cpus.iter().map(|c| c.0).collect();
                 format!(
-                    "{} receive queues, interrupts on CPU {}",
-                    n.rx_queues,
+                    "{}, interrupts on CPU {}",
+                    count(n.rx_queues as usize, "receive queue"),
                     nics::cpu_list(&ids)
                 )
             }

@@ -111,14 +111,14 @@ fn fire(
     let processes = if n == 1 { "1 process".to_owned() } else { format!("{n} processes") };
     let text = match (victim, hit.and_then(|h| Some((h, h.now.memory_limit_bytes?)))) {
         (Some(v), Some((h, limit))) if h.now.path == v.now.path => {
-            format!("{processes} of {} killed at its memory limit of {}", v.now.path, bytes(limit))
+            format!("{processes} in {} killed at its memory limit of {}", v.now.path, bytes(limit))
         }
         (Some(v), Some((h, limit))) => {
             let (path, of) = (&v.now.path, &h.now.path);
-            format!("{processes} of {path} killed at the memory limit of {of}, {}", bytes(limit))
+            format!("{processes} in {path} killed at the memory limit of {of}, {}", bytes(limit))
         }
         (Some(v), None) => {
-            format!("{processes} of {} killed: the host is out of memory", v.now.path)
+            format!("{processes} in {} killed: the host is out of memory", v.now.path)
         }
         (None, _) => format!("the kernel's OOM killer killed {processes}"),
     };

@@ -24,7 +24,7 @@ static DOC: RuleDoc = RuleDoc {
         it drops no more than the broadcasts and multicasts that arrive. Clears below 3.5/s.",
     look_alikes: "Two devices on one wire: each broadcast arrives twice and one copy is \
         dropped; InBcastPkts grows as fast. A firewall that drops: its rule counts, this \
-        counter does not. Packets with forged sources from outside: dropped rightly.",
+        counter does not. Packets with forged sources from outside: rightly dropped.",
     remedy: "Traffic that comes and goes by different paths (several uplinks, policy routing, \
         tunnels, IPVS): add a rule and table for the second path, or set \
         net.ipv4.conf.DEV.rp_filter=2 (the larger of all and DEV applies). Otherwise find what \

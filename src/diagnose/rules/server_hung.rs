@@ -74,7 +74,7 @@ fn fire(w: &Window<'_>, s: &Still, still: Duration) -> Fire {
     let does = state.map_or("does not answer".to_owned(), |state| format!("is {state}"));
     let mut f = Fire::new(
         severity,
-        format!("{who} {does}: {n} of {} with unread requests, no progress for {for_}", s.local),
+        format!("{who} {does}: {n} on {} with unread requests, no progress for {for_}", s.local),
     );
     f.count = u32::try_from(s.unread.len()).unwrap_or(u32::MAX);
     f.since = Some(s.since);
@@ -84,7 +84,7 @@ fn fire(w: &Window<'_>, s: &Still, still: Duration) -> Fire {
     let text = format!("{} unread on {n}, none of it read for {for_}", bytes(s.bytes));
     f.evidence.push(Evidence::new("recvq", s.bytes as f64, "bytes", text));
     if s.waiting > 0 {
-        let text = format!("{} of these wait to be accepted", s.waiting);
+        let text = format!("{} of these waiting to be accepted", s.waiting);
         f.evidence.push(Evidence::new("waiting", s.waiting.into(), "", text));
     }
     match &s.owner {

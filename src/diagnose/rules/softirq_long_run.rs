@@ -88,7 +88,7 @@ fn fire(cpu: CpuId, long: &[&Long<'_>], stolen: usize) -> Fire {
     let longest = ns as f64 / 1e6;
     let mut f = Fire::new(
         Severity::Warn,
-        format!("softirq {name} keeps cpu{} for up to {} ms at a time", cpu.0, ms(longest)),
+        format!("softirq {name} holds cpu{} for up to {} ms at a time", cpu.0, ms(longest)),
     );
     let text = format!("eBPF: the longest run of {name} took {} ms", ms(longest));
     let e = Evidence::new("softirq run", longest, "ms", text);

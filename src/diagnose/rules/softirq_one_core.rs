@@ -2,7 +2,7 @@
 
 use super::common::measured::{softirqs, to_ms};
 use super::common::nics;
-use super::common::text::{ms, rate, sh};
+use super::common::text::{count, ms, rate, sh};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::bpf::IrqFigures;
 use crate::metrics::cpu::{CpuFigures, CpuShare, SoftirqFigures};
@@ -292,7 +292,8 @@ fn last_word(name: &str) -> &str {
 fn advise(f: &mut Fire, w: &Window<'_>, n: &NicQueues, rates: &[(f64, &str, &str)], alone: bool) {
     let dev = sh(&n.dev);
     let cpus = w.host.cpus.max(1);
-    let text = format!("{} has {} receive queues for {cpus} CPUs", n.dev, n.rx_queues);
+    let queues = count(n.rx_queues as usize, "receive queue");
+    let text = format!("{} has {queues} for {cpus} CPUs", n.dev);
     f.evidence.push(Evidence::new("queues", n.rx_queues.into(), "", text));
     let off = nics::rps_off(n);
     if alone {

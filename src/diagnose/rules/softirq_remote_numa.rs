@@ -105,7 +105,7 @@ fn fire(n: &NicQueues, x: &Spread) -> Fire {
         f.confidence = Confidence::Suspected;
         f.missing.push("which CPUs take its interrupts".to_owned());
     }
-    f.missing.push("on which node the programs that read them run".to_owned());
+    f.missing.push("which node the programs that read them run on".to_owned());
     f.ruled_out.push(RuledOut::new("no-node", format!("numa_node is {}, not -1", x.home)));
     let dev = sh(&n.dev);
     if let Some(irq) = n.irqs.first() {

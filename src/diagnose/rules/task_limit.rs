@@ -19,7 +19,7 @@ const TINY: u64 = 4;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("task-limit"),
-    title: "a limit on processes and threads is reached or close: fork fails",
+    title: "a limit on processes and threads is reached or near: fork fails",
     condition: "A cgroup has 95% or more of the tasks that pids.max allows, or the host 90% or \
         more of kernel.pid_max or threads-max, for 3 of 5 s. Critical when a fork in the cgroup \
         was refused (max in pids.events grew), or at 98% of the host's limit. Clears below 90 \

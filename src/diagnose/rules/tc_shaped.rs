@@ -32,7 +32,7 @@ static DOC: RuleDoc = RuleDoc {
         allows, and overlimits since it was set up. Clears below 66.5% of the rate, or without \
         overlimits.",
     look_alikes: "The link speed: tc has no rate then, and overlimits do not grow. A policer: it \
-        drops immediately and nothing queues. A shaper that is not used up: overlimits grow with \
+        drops immediately and nothing queues. A shaper below its rate: overlimits grow with \
         every burst, but throughput stays below the rate.",
     remedy: "Raise the rate (tc class change, tc qdisc change) or the pod's bandwidth \
         annotation that set it. A smaller limit, or fq_codel below the shaper, turns delay into \
@@ -154,7 +154,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, u: &Used<'_>) -> Fire
     let mut f = Fire::new(
         severity,
         format!(
-            "{} is limited to {} by {what}: {} wait{}",
+            "{} is limited to {} by {what}: {} queued{}",
             links::title(w, s, l),
             bits(u.limit),
             bytes(u.backlog.into()),
@@ -216,7 +216,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, u: &Used<'_>) -> Fire
     ));
     f.ruled_out.push(RuledOut::new(
         "policer",
-        format!("{} packets wait; a policer drops them immediately", u.qlen),
+        format!("{} packets are queued; a policer drops at once", u.qlen),
     ));
     let (dev, enter) = (sh(&l.attrs.name), links::enter(w, s));
     f.next.push(format!("{enter}tc -s -d qdisc show dev {dev}"));

@@ -134,8 +134,7 @@ fn standing(w: &Window<'_>, netns: NetnsId, out: &mut Verdicts) {
         if ever.map_or(len <= limit, |n| n <= 0) {
             continue;
         }
-        let text =
-            format!("{local} accepts too slowly: {len} connections wait, the limit is {limit}");
+        let text = format!("{local} accepts too slowly: {len} connections waiting, limit {limit}");
         let mut f = Fire::new(Severity::Warn, text);
         f.confidence = Confidence::Suspected;
         match ever {
@@ -222,7 +221,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, whose: Whose<'_>) -> Fir
     let waiting: u32 = w.derived.sockets.totals.iter().map(|t| t.syn_sent).sum();
     if waiting > 0 {
         let n = count(waiting as usize, "client");
-        let text = format!("{n} on this host wait in SYN-SENT");
+        let text = format!("{n} on this host in SYN-SENT");
         f.evidence.push(Evidence::new("syn-sent", waiting.into(), "", text));
     }
     next(&mut f, &enter(w, netns), whose);

@@ -124,7 +124,8 @@ fn fire(w: &Window<'_>, s: &State, severity: Severity) -> Fire {
     }
     if let Some((n, max)) = s.orphans {
         let stuck: u32 = w.derived.sockets.spaces.iter().map(|s| s.stuck_orphans).sum();
-        let text = format!("{n} orphans of {max}, {stuck} of them retransmit without an answer");
+        let text =
+            format!("{n} orphans of {max}, {stuck} of them retransmitting without an answer");
         let e = Evidence::new("orphans", n as f64, "", text);
         f.evidence.push(e.over(ORPHANS[0] * max as f64));
     }

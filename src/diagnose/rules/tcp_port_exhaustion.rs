@@ -92,7 +92,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, u: &PortUse, range: u32) -> Fire {
     let text = format!("{} of them in TIME-WAIT ({waiting:.0}%)", u.time_wait);
     f.evidence.push(Evidence::new("TIME-WAIT", u.time_wait.into(), "", text));
     let others = tcp(w, s.netns).saturating_sub(u.used);
-    let because = format!("all {} have this destination, {others} sockets have others", u.used);
+    let because = format!("all {} have this destination, {others} sockets go elsewhere", u.used);
     f.ruled_out.push(RuledOut::new("many-destinations", because));
     if u.time_wait * 2 < u.used {
         let because = format!("{} are open, not in TIME-WAIT", u.used - u.time_wait);

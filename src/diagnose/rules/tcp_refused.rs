@@ -46,7 +46,7 @@ static DOC: RuleDoc = RuleDoc {
         info when eBPF shows the ports. Localhost tried as ::1 before 127.0.0.1: info when ::1 \
         (eBPF), or this namespace, refuses no more than half. A health check of one dead \
         server: below 5/s.",
-    remedy: "On the peer: does the service run, and does it listen on this address and port (ss \
+    remedy: "On the peer: is the service running, and listening on this address and port (ss \
         -ltn)? Is it a stale entry in a load balancer or in DNS? An ICMP error instead of a \
         reset: a firewall on the path rejects.",
     sources: "RFC 4022 tcpAttemptFails; net/ipv4/tcp_minisocks.c. Measured on 6.18: 30 connects \

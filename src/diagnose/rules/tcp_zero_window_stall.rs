@@ -64,7 +64,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let mut f = Fire::new(
         severity,
         format!(
-            "{} stalled for {}: the peer's window is 0, {} wait",
+            "{} stalled for {}: the peer's window is 0, {} queued",
             g.who(),
             time(stalled),
             bytes(waiting)

@@ -33,7 +33,7 @@ static DOC: RuleDoc = RuleDoc {
         threads together; and siblings with 4 times its \
         cpu.weight (v1: cpu.shares), or tasks directly in the parent cgroup, use half of the \
         CPUs or more; for 4 of 8 s. Info when its weight is below the default and none of its \
-        sockets is in trouble: a batch job has a small weight so that it waits. Clears below \
+        sockets is in trouble: a batch job gets a low weight so that it waits. Clears below \
         280 ms/s.",
     look_alikes: "A quota (cfs-throttle): nr_throttled grows. More threads than CPUs at equal \
         weights (cpu-saturation): all wait alike. Nice values weigh threads within one cgroup.",

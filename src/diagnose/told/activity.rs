@@ -134,7 +134,7 @@ pub(super) fn links(rows: &[LinkRow], out: &mut Judged) {
     if let Some(r) = rows.iter().max_by(|a, b| kb(a).total_cmp(&kb(b))).filter(|r| kb(r) > 0.0) {
         let (rx, tx) = r.kb.unwrap_or_default();
         out.figures.push(format!(
-            "Network: {}; most: {} receives {rx:.0} kB/s, sends {tx:.0} kB/s ({})",
+            "Network: {}; busiest: {} receives {rx:.0} kB/s, sends {tx:.0} kB/s ({})",
             some(names.len() as u64, "device"),
             r.dev,
             r.time

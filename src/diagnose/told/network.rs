@@ -138,7 +138,7 @@ fn clash(c: &Conntrack, grown: bool, used: Option<(u64, u64, f64)>, out: &mut Ju
     let n = c.insert_failed.unwrap_or(0);
     let since = if grown { "" } else { " once" };
     let summary =
-        format!("{}{since} clashed with an entry that another packet had made", some(n, "packet"));
+        format!("{}{since} clashed with an entry created by another packet", some(n, "packet"));
     let mut f = fire(grown, summary);
     let resolved = c.clash_resolve.map_or(String::new(), |n| format!(", clash_resolve {n}"));
     let text = format!("insert_failed {n}{resolved}");

@@ -74,10 +74,7 @@ fn kernel_threads(t: &Tasks, out: &mut Judged) {
         let number = r.name.rsplit('/').next().and_then(|n| n.parse().ok());
         let mut f = Fire::new(
             Severity::Warn,
-            format!(
-                "{} takes {v:.0}% of its CPU: more softirqs than it can handle on the side",
-                r.name
-            ),
+            format!("{} takes {v:.0}% of its CPU: too many softirqs to handle inline", r.name),
         );
         f.evidence
             .push(Evidence::new("ksoftirqd", v, "%", format!("{} {v:.0}%", r.name)).over(SOFTIRQ));
@@ -88,7 +85,7 @@ fn kernel_threads(t: &Tasks, out: &mut Judged) {
         out.fire("softirq-one-core", subject, f);
     }
     if let Some((r, v)) = over("kswapd", RECLAIM) {
-        let summary = format!("{} reclaims memory with {v:.0}% of a CPU", r.name);
+        let summary = format!("{} spends {v:.0}% of a CPU reclaiming memory", r.name);
         let mut f = Fire::new(Severity::Warn, summary);
         f.evidence
             .push(Evidence::new("kswapd", v, "%", format!("{} {v:.0}%", r.name)).over(RECLAIM));
@@ -97,7 +94,7 @@ fn kernel_threads(t: &Tasks, out: &mut Judged) {
         out.fire("mem-stall", Subject::Host, f);
     }
     if let Some((r, v)) = over("kcompactd", RECLAIM) {
-        let summary = format!("{} moves pages with {v:.0}% of a CPU", r.name);
+        let summary = format!("{} spends {v:.0}% of a CPU moving pages", r.name);
         let mut f = Fire::new(Severity::Warn, summary);
         f.evidence
             .push(Evidence::new("kcompactd", v, "%", format!("{} {v:.0}%", r.name)).over(RECLAIM));

@@ -168,7 +168,7 @@ fn refused<T>(why: impl Into<String>) -> io::Result<T> {
     Err(io::Error::other(why.into()))
 }
 
-const BUSY: &str = "another recorder writes to it";
+const BUSY: &str = "another recorder is writing to it";
 const REPLACED: &str = "was just replaced; try again";
 
 fn open_existing(home: Home, existing: Existing) -> io::Result<Opened> {
@@ -176,7 +176,7 @@ fn open_existing(home: Home, existing: Existing) -> io::Result<Opened> {
         FileType::Symlink => refused("is a symbolic link; give the file itself"),
         FileType::Directory => refused("is a directory; give a file in it"),
         FileType::CharacterDevice => stream(&home, "is a device that does not answer"),
-        FileType::Fifo => stream(&home, "is a FIFO that nobody reads"),
+        FileType::Fifo => stream(&home, "is a FIFO with no reader"),
         FileType::RegularFile if existing == Existing::Append => append(home),
         FileType::RegularFile if is_locked(&home) => refused(BUSY),
         FileType::RegularFile => refused("already exists; use --append"),
@@ -237,7 +237,7 @@ fn is_ours(home: &Home, file: &File) -> io::Result<u32> {
     let we = rustix::process::geteuid().as_raw();
     if s.st_uid != we && home.our_user().ok() != Some(s.st_uid) {
         return refused(format!(
-            "belongs to user {}, and you are user {we}; record to a new file, or as its owner",
+            "belongs to user {}, but you are user {we}; record to a new file, or as its owner",
             s.st_uid
         ));
     }
@@ -251,7 +251,7 @@ fn is_ours(home: &Home, file: &File) -> io::Result<u32> {
     let mode = s.st_mode & 0o777;
     if mode & 0o022 != 0 {
         return refused(format!(
-            "can be written by others (mode {mode:04o}); if its contents are yours, run `chmod \
+            "is writable by others (mode {mode:04o}); if its contents are yours, run `chmod \
              go-w` on it and try again"
         ));
     }
@@ -288,7 +288,7 @@ fn stream(home: &Home, nobody: &str) -> io::Result<Opened> {
         FileType::Fifo if s.st_uid == rustix::process::geteuid().as_raw() || s.st_uid == 0 => {}
         FileType::Fifo => {
             return refused(format!(
-                "is a FIFO of user {}, who can read everything in it; if that is intended, use `-o \
+                "is a FIFO owned by user {}, who can read everything in it; if that is intended, use `-o \
                  - > FIFO`",
                 s.st_uid
             ));

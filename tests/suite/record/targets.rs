@@ -35,7 +35,7 @@ fn what_is_no_place_for_a_recording() {
     symlink("real", dir.file("link")).unwrap();
     for append in [false, true] {
         is_refused(&dir.file("sub"), append, "is a directory");
-        is_refused(&dir.file("fifo"), append, "a FIFO that nobody reads");
+        is_refused(&dir.file("fifo"), append, "a FIFO with no reader");
         is_refused(&dir.file("dangling"), append, "symbolic link");
         is_refused(&dir.file("link"), append, "symbolic link");
         is_refused(&dir.file("none/a.stall"), append, "directory does not exist");
@@ -60,7 +60,7 @@ fn what_others_may_have_put_there() {
     };
     for others in [0o666, 0o620, 0o602] {
         mode(others);
-        is_refused(&path, true, "can be written by others");
+        is_refused(&path, true, "is writable by others");
     }
     mode(0o600);
     std::fs::hard_link(&path, dir.file("b.stall")).unwrap();
@@ -86,13 +86,13 @@ fn what_belongs_to_somebody_else() {
     std::fs::write(&path, "").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     chown(&path, Some(65_534), Some(65_534)).unwrap();
-    is_refused(&path, true, "belongs to user 65534, and you are user 0");
+    is_refused(&path, true, "belongs to user 65534, but you are user 0");
     assert_eq!(std::fs::read(&path).unwrap(), b"");
     let fifo = dir.fifo("fifo");
     chown(&fifo, Some(65_534), Some(65_534)).unwrap();
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
     let reader = rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty()).unwrap();
-    is_refused(&fifo, false, "is a FIFO of user 65534");
+    is_refused(&fifo, false, "is a FIFO owned by user 65534");
     assert_eq!(rustix::io::read(&reader, &mut [0; 64]), Ok(0), "it got nothing");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left behind");
 }

@@ -193,7 +193,7 @@ fn going_back_while_a_place_is_judged_ends_with_whole_findings() {
     for place in (1_100..n).step_by(700).take(3) {
         s.keys(&format!("t{}\r", clock(place))).shows(&format!("{}\n", clock(place)));
         // The second picture: from 120 ticks before.
-        let look = format!("findings only from {} only", clock(place - 120));
+        let look = format!("findings only from {}", clock(place - 120));
         let end = Instant::now() + DEADLINE;
         while !s.text().contains(&look) && s.text().contains("findings only from") {
             assert!(Instant::now() < end, "{}", s.text());

@@ -42,7 +42,7 @@ static DOC: RuleDoc = RuleDoc {
         With no such limit, 'I/O waits above the disks' (info): the host's io PSI exceeds the \
         time that the disks together have requests in flight by 20% of the time, and all disks \
         are calm. Clears below 0.7 of these.",
-    look_alikes: "iostat shows an idle disk: throttled requests wait before they are accounted. \
+    look_alikes: "iostat shows an idle disk: throttled requests wait before they are counted. \
         A limit below a virtual disk shows a queue on that disk: disk-capped-cloud. File system \
         locks, journals and network file systems delay I/O without a limit: the finding then \
         says where it waits, not why. Buffered writes escape v1 limits; Dirty grows instead. A \

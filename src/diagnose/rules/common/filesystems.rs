@@ -21,7 +21,7 @@ pub(crate) fn writable<'a>(w: &Window<'a>, out: &mut Verdicts) -> Vec<(&'a Files
     let mut found: Vec<(&FilesystemRow, Space)> = Vec::new();
     for r in all.iter().filter(|r| !r.mounted_read_only() && !r.takes_no_writes()) {
         if let Some(since) = r.waits_since {
-            let why = format!("has not answered for {}", time(w.tick.mono.since(since)));
+            let why = format!("has not responded for {}", time(w.tick.mono.since(since)));
             out.unknown(subject(r), why);
         } else if let Some(s) = r.space {
             // File systems of one pool share its space: report only one of them.

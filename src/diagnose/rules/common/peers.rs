@@ -50,7 +50,7 @@ impl<'a> Group<'a> {
                 }
             }
             Subject::Peer { remote, .. } => format!("{n} to {remote}"),
-            Subject::Listener { local, .. } => format!("{n} of {local}"),
+            Subject::Listener { local, .. } => format!("{n} on {local}"),
             _ => format!("{n} with {} peers", self.peers),
         }
     }

@@ -398,7 +398,7 @@ fn zero_window<'a>(w: &Window<'_>, s: &'a Suspect) -> Option<Case<'a>> {
     }
     let cause = Cause::ZeroWindow { stalled };
     Some(if stalled < ZERO_WINDOW {
-        Case::suspected(s, cause, "whether it lasts: 5 s make a stall")
+        Case::suspected(s, cause, "whether it lasts: 5 s counts as a stall")
     } else if seen >= ZERO_WINDOW {
         Case::sure(s, cause)
     } else {

@@ -129,7 +129,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-const NO_DISTRIBUTION: &str = "how long single waits are: their mean is short (needs eBPF)";
+const NO_DISTRIBUTION: &str = "how long each wait is: their mean is short (needs eBPF)";
 const SLEPT: &str = "whether threads waited or slept: since 6.12 run_delay includes the sleep of a \
     thread that is moved while falling asleep (needs eBPF)";
 const NO_SOURCE: &str =

@@ -188,7 +188,7 @@ static COLUMNS: [Column<EventRef>; 16] = [
     Column::new("owner", 12, Unit::Task, holder)
         .prio(2)
         .grow(24)
-        .about("process that owns the socket, or owned it"),
+        .about("process that owns or owned the socket"),
     Column::new("state", 10, Unit::Text, state).prio(4).about("TCP state at the last event"),
     Column::new("netns", 10, Unit::Text, netns).prio(5).grow(20).about("network namespace"),
     Column::new("first", 5, Unit::Time, first).prio(6).about("time since the first event"),

@@ -103,7 +103,7 @@ fn only_waits(cx: &Cx<'_>, id: TaskId) -> Vec<Line> {
         out.push(field("cgroup", text::clean(path).into_owned()));
     }
     out.push(Line::of(
-        " nothing more was read: it has exited, or the budget was spent on others",
+        " nothing else was read: it has exited, or the budget was spent on others",
         Tone::Dim,
     ));
     out

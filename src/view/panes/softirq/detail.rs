@@ -101,7 +101,7 @@ fn vector_times(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
         out.push(field("time", format!("{name:<11} {}", run_text(&run))));
         if let Some(t) = timed {
             let part = units::pct(100.0 * t);
-            out.push(field("timed", format!("{name:<11} {part:>4}% of the runs, as a sample")));
+            out.push(field("timed", format!("{name:<11} {part:>4}% of the runs, sampled")));
         }
     }
     out
