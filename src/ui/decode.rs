@@ -10,8 +10,6 @@
 //! Only what the keymap and the prompts can use has a meaning; every other sequence is read to its
 //! end and dropped: function keys, focus, answers to queries that others sent.
 
-use memchr::memmem;
-
 use crate::view::action::{Key, Pasted, Step};
 
 /// Bytes of a sequence's parameters that are kept.
@@ -77,8 +75,10 @@ pub struct Decoder {
     lines: Lines,
     /// Number of bytes of [`PASTE_END`] that the paste ends with.
     matched: usize,
-    /// The last read ended with the end of the paste, or with one that was pasted.
-    ended: bool,
+    /// What came behind the end of the paste without a pause: more of it, if it ends once more. A
+    /// terminal may let an end through that is part of the pasted text, and the rest must not be
+    /// taken for keys.
+    behind: Option<Vec<u8>>,
     /// The paste has stopped without its end.
     stalled: bool,
     /// The last paste was broken off: what comes next may be the rest of it.
@@ -88,16 +88,13 @@ pub struct Decoder {
 impl Decoder {
     /// Takes what one read returned.
     pub fn feed(&mut self, bytes: &[u8], out: &mut impl FnMut(Input)) {
-        let ended = self.ended && !goes_on(bytes);
-        if ended || self.stalled && self.is_typed(bytes) {
+        if self.stalled && self.is_typed(bytes) {
             self.end_paste(out);
         }
-        (self.ended, self.stalled) = (false, false);
-        let mut rest = bytes;
-        while let Some((&b, behind)) = rest.split_first() {
-            rest = behind;
+        self.stalled = false;
+        for &b in bytes {
             if self.state == State::Paste {
-                self.paste(b, rest, out);
+                self.paste(b, out);
             } else {
                 self.byte(b, out);
             }
@@ -107,7 +104,15 @@ impl Decoder {
     /// Nothing has come for a while: what was begun is complete.
     pub fn idle(&mut self, out: &mut impl FnMut(Input)) {
         match self.state {
-            State::Paste if self.ended => self.end_paste(out),
+            State::Paste if self.behind.is_some() => {
+                let mut typed = self.behind.take().unwrap_or_default();
+                typed.extend(PASTE_END.iter().take(self.matched));
+                self.end_paste(out);
+                for b in typed {
+                    self.byte(b, out);
+                }
+                self.abandon(out);
+            }
             State::Paste if self.matched == 1 => {
                 self.end_paste(out);
                 out(Input::Key(Key::Esc));
@@ -124,7 +129,7 @@ impl Decoder {
     pub fn is_waiting(&self) -> bool {
         match self.state {
             State::Ground => false,
-            State::Paste => !self.stalled || self.matched == 1,
+            State::Paste => !self.stalled || self.matched == 1 || self.behind.is_some(),
             _ => true,
         }
     }
@@ -245,26 +250,21 @@ impl Decoder {
         self.sequence.clear();
     }
 
-    /// A byte of a paste, and what was read after it.
-    fn paste(&mut self, b: u8, rest: &[u8], out: &mut impl FnMut(Input)) {
+    /// A byte of a paste, or of what follows its end without a pause.
+    fn paste(&mut self, b: u8, out: &mut impl FnMut(Input)) {
         if PASTE_END.get(self.matched) == Some(&b) {
             self.matched += 1;
             if self.matched < PASTE_END.len() {
                 return;
             }
             self.matched = 0;
-            // If a terminal lets this through from the pasted text, the rest must not be taken for
-            // keys: what comes without a pause ends with the last one.
-            if rest.is_empty() {
-                self.ended = true;
-            } else if !goes_on(rest) {
-                self.end_paste(out);
-            }
+            self.go_on();
+            self.behind = Some(Vec::new());
             return;
         }
         // What looked like the end was not.
         for b in PASTE_END.iter().take(std::mem::take(&mut self.matched)) {
-            self.keep(*b);
+            self.put(*b, out);
         }
         match b {
             // Wherever it comes.
@@ -274,7 +274,26 @@ impl Decoder {
                 out(Input::Key(Key::Ctrl('c')));
             }
             ESC => self.matched = 1,
-            _ => self.keep(b),
+            _ => self.put(b, out),
+        }
+    }
+
+    fn put(&mut self, b: u8, out: &mut impl FnMut(Input)) {
+        let Some(behind) = &mut self.behind else { return self.keep(b) };
+        behind.push(b);
+        if behind.as_slice() == PASTE {
+            self.end_paste(out);
+            self.state = State::Paste;
+        } else if behind.len() >= MAX_PASTE || behind.ends_with(PASTE) {
+            // Nobody types that much without a pause, or pastes so soon after a key.
+            self.go_on();
+        }
+    }
+
+    /// What came behind an end was pasted, too.
+    fn go_on(&mut self) {
+        for b in self.behind.take().unwrap_or_default() {
+            self.keep(b);
         }
     }
 
@@ -311,12 +330,6 @@ impl Decoder {
             _ => bytes.len() <= 4 && std::str::from_utf8(bytes).is_ok_and(is_one),
         }
     }
-}
-
-/// Whether bytes behind the end of a paste are more of it: they end it once more.
-fn goes_on(bytes: &[u8]) -> bool {
-    let end = memmem::find(bytes, PASTE_END);
-    end.is_some_and(|end| memmem::find(&bytes[..end], PASTE).is_none())
 }
 
 fn is_one(s: &str) -> bool {

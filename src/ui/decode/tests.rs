@@ -210,9 +210,43 @@ fn the_end_of_a_paste_inside_of_it_does_not_end_it() {
     let mut out = Vec::new();
     d.feed(b"\x1b[200~a\x1b[201~", &mut |i| out.push(i));
     d.feed(b"q\r\x1b[201~", &mut |i| out.push(i));
-    assert_eq!(out, [], "a read that ends behind one is not the end");
     d.feed(b"q", &mut |i| out.push(i));
+    assert_eq!(out, [], "without a pause nothing of it is a key");
+    assert!(d.is_waiting());
+    d.idle(&mut |i| out.push(i));
     assert_eq!(out, [paste("aq\r", 1), char('q')]);
+    assert!(!d.is_waiting());
+}
+
+/// Wherever the terminal cuts the text into reads.
+#[test]
+fn an_end_that_was_pasted_ends_nothing_in_any_read() {
+    let text = "a\x1b[201~q\rw\x1b[201~\x1b[200~r\x1b[20";
+    let all = format!("\x1b[200~{text}\x1b[201~").into_bytes();
+    for (first, second) in (0..all.len()).flat_map(|i| (i..all.len()).map(move |k| (i, k))) {
+        let mut d = Decoder::default();
+        let mut out = Vec::new();
+        for part in [&all[..first], &all[first..second], &all[second..]] {
+            d.feed(part, &mut |i| out.push(i));
+        }
+        d.idle(&mut |i| out.push(i));
+        assert_eq!(out, [paste("aq\rw", 2), paste("r\x1b[20", 1)], "{first} {second}");
+    }
+}
+
+/// Text without a pause is no keys, however much of it there is, and none of it is kept.
+#[test]
+fn a_flood_behind_an_end_is_part_of_the_paste() {
+    let mut d = Decoder::default();
+    let mut out = Vec::new();
+    d.feed(b"\x1b[200~a\x1b[201~", &mut |i| out.push(i));
+    for _ in 0..1000 {
+        d.feed(b"q\rw\r", &mut |i| out.push(i));
+        d.feed(b"qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq", &mut |i| out.push(i));
+    }
+    assert_eq!(out, []);
+    d.feed(b"\x03", &mut |i| out.push(i));
+    assert_eq!(out, [key(Key::Ctrl('c'))]);
 }
 
 #[test]
