@@ -299,7 +299,7 @@ impl Recorder {
         let fits = held == 0 || held.saturating_add(bytes) <= QUEUE_BYTES;
         if fits && self.send(item).is_ok() {
             self.counts.skipped.store(0, Ordering::Release);
-        } else if self.queue.is_some() && self.is_alive() {
+        } else if self.queue.is_some() && self.status.borrow().is_alive() {
             self.counts.skipped.fetch_add(1, Ordering::AcqRel);
             self.lost += 1;
         }
@@ -339,9 +339,6 @@ impl Recorder {
         let mut s = self.status.borrow().clone();
         s.lost = s.lost.saturating_add(self.lost);
         s
-    }
-    fn is_alive(&self) -> bool {
-        self.status.borrow().is_alive()
     }
     /// Wakes when the recorder has ended by itself.
     pub fn watch(&self) -> watch::Receiver<Status> {

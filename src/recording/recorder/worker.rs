@@ -215,12 +215,15 @@ impl Worker {
                 Err(e) if self.is_stream() => return self.broken_pipe(&e),
                 Err(e) => e,
             };
-            self.rewind();
             // The limit applies to each file.
             if is_size_limit(&e) && self.options.rotates() && !rotated {
                 rotated = true;
+                self.rewind();
                 self.rotate();
-            } else if !is_space(&e) || !self.make_room() {
+            } else if is_space(&e) && self.make_room() {
+                // Not before: where writing copies, cutting off needs space, too.
+                self.rewind();
+            } else {
                 self.pause(&e);
                 break;
             }

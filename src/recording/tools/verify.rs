@@ -98,8 +98,7 @@ impl Reader {
         if !index.state.is_empty() {
             // An unknown section has no hash here.
             let known = |name: &String| state.iter().find(|s| s.0 == *name).map(|s| s.1);
-            let wrong = index.state.iter().any(|(name, h)| known(name).is_some_and(|k| k != *h));
-            if wrong {
+            if index.state.iter().any(|(name, h)| known(name).is_some_and(|k| k != *h)) {
                 out.states_wrong += 1;
                 self.note(Damage::at(entry.offset, 0, "a group that decodes to another state"));
             } else {

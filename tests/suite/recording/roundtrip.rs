@@ -291,6 +291,8 @@ fn a_pipe_can_be_wound_back() {
     assert_eq!(readable(&mut r, &all).len(), 70);
     let got = r.tick(3).unwrap();
     same(&r, &got, &all[3]);
+    let mut end = [0; 10];
+    assert_eq!(spool.read_at(&mut end, spool.size().unwrap() - 5).unwrap(), 5);
 }
 
 /// A disk that is full from byte `full` on, until more is granted.
