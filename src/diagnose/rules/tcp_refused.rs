@@ -8,7 +8,7 @@ use crate::metrics::NetPair;
 use crate::sample::bpf::net::NetEventKind;
 use crate::sample::sockets::SockState;
 use crate::sample::subject::{Endpoint, NetnsId, Subject};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Refused attempts per second ...
 const REFUSED_S: f64 = 5.0;
@@ -269,7 +269,13 @@ fn who_answers(
         return;
     }
     let own = resets_here(w, netns, now).map(|r| (netns, r));
-    let mut all = w.derived.net.iter().filter_map(|n| Some((n.netns, refusing(n, now)?)));
+    // The namespaces take turns: the youngest figures of each.
+    let mut looked = BTreeSet::new();
+    let recent = w.recent(usize::MAX).take_while(|d| w.tick.mono.since(d.mono) < SPAN);
+    let mut all = recent
+        .flat_map(|d| &d.net)
+        .filter(|n| looked.insert(n.netns))
+        .filter_map(|n| Some((n.netns, refusing(n, now)?)));
     let Some((n, r)) = own.or_else(|| all.next()) else { return };
     let text = if n == netns {
         format!("OutRsts {}/s here: the port that refuses is in this namespace", rate(r))

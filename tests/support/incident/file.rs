@@ -90,6 +90,10 @@ pub struct Incident {
     /// Pages: low, pressure, high.
     pub tcp_mem: Option<[u64; 3]>,
     pub tcp_max_orphans: Option<u64>,
+    /// The counters of one namespace beside our own are read in each tick, in turn, as a budget
+    /// would have it.
+    #[serde(default)]
+    pub counters_in_turn: bool,
     /// Values at the start, by full name.
     #[serde(default)]
     pub start: BTreeMap<String, f64>,

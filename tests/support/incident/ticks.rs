@@ -63,7 +63,7 @@ pub fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) -> Tick
         cpu: stamp(mono, at("cpu"), cpu(i, v)),
         softirq: stamp(mono, at("softirq"), softirq(i, v)),
         sched: stamp(mono, at("sched"), sched(i, v)),
-        net_counters: stamp(mono, at("net-counters"), counters(i, v)),
+        net_counters: stamp(mono, at("net-counters"), counters(i, v, seq)),
         psi: stamp(mono, at("psi"), psi(v)),
         cgroups: stamp(mono, at("cgroups"), cgroups(i, v, t)),
         processes: stamp(mono, at("processes"), processes(i, t)),
@@ -301,9 +301,14 @@ fn sched(i: &Incident, v: View<'_>) -> SchedSample {
     SchedSample { threads, load, tasks, cpus, ..SchedSample::default() }
 }
 
-fn counters(i: &Incident, v: View<'_>) -> NetCountersSample {
-    let spaces = namespaces(i)
+fn counters(i: &Incident, v: View<'_>, seq: usize) -> NetCountersSample {
+    let all = namespaces(i);
+    let others = (all.len() - 1).max(1);
+    let spaces = all
         .into_iter()
+        .enumerate()
+        .filter(|(n, _)| !i.counters_in_turn || *n == 0 || (n - 1) % others == seq % others)
+        .map(|(_, ns)| ns)
         .map(|ns| {
             let mut all = v.under(&format!("net.{ns}."));
             // Every kernel in use has these.
