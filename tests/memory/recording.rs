@@ -409,12 +409,13 @@ fn a_hole_of_any_size_costs_a_limited_search() {
             let n = buf.len().min(self.size.saturating_sub(offset) as usize);
             self.read.fetch_add(n as u64, Ordering::Relaxed);
             buf[..n].fill(0);
+            let end = offset + n as u64;
             for (at, part) in [(0, &self.front), (self.size - self.back.len() as u64, &self.back)] {
-                for (i, b) in part.iter().enumerate() {
-                    let at = at + i as u64;
-                    if (offset..offset + n as u64).contains(&at) {
-                        buf[(at - offset) as usize] = *b;
-                    }
+                let (from, to) = (offset.max(at), end.min(at + part.len() as u64));
+                if from < to {
+                    let [from_buf, to_buf] = [from, to].map(|x| (x - offset) as usize);
+                    let [from, to] = [from, to].map(|x| (x - at) as usize);
+                    buf[from_buf..to_buf].copy_from_slice(&part[from..to]);
                 }
             }
             Ok(n)

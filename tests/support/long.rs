@@ -1,11 +1,14 @@
 //! A long run of all incidents, recordings of runs, and what is compared.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use stallscope::analysis::Analysis;
-use stallscope::diagnose::{Engine, Findings};
+use stallscope::diagnose::{Engine, Finding, Findings};
 use stallscope::recording::{Reader, Writer};
 use stallscope::report::json::finding;
 use stallscope::sample::Samples;
@@ -96,35 +99,66 @@ pub struct Recorded {
     pub host: HostInfo,
     /// Everything that was found, at every tick.
     pub said: Vec<String>,
+    /// See [`rules`], at every tick.
+    pub rules: Vec<Vec<String>>,
     pub bytes: Vec<u8>,
 }
 
 pub fn record(host: &HostInfo, ticks: &[Arc<Tick>]) -> Recorded {
     let mut live = Analysis::new(host.clone(), Engine::default(), BUDGET);
     let mut w = Writer::new(Vec::new(), host).unwrap();
-    let mut said = Vec::new();
+    let (mut said, mut found) = (Vec::new(), Vec::new());
     for t in ticks {
         live.push(t.clone());
         let now = live.latest().unwrap();
         w.tick(t, &now.summary()).unwrap();
         said.push(all(now.findings));
+        found.push(rules(now.findings));
     }
-    Recorded { host: host.clone(), said, bytes: w.seal().unwrap() }
+    Recorded { host: host.clone(), said, rules: found, bytes: w.seal().unwrap() }
 }
 
 /// Everything that is found at one moment, as JSON.
 pub fn all(f: &Findings) -> String {
-    let list = |l: &[Arc<stallscope::diagnose::Finding>]| -> Vec<Value> {
-        l.iter().map(|f| finding(f)).collect()
-    };
-    json!({
-        "active": list(&f.active),
-        "folded": list(&f.folded),
-        "annotations": list(&f.annotations),
-        "cleared": list(&f.cleared),
-        "not_judged": f.not_judged,
+    let list =
+        |l: &[Arc<Finding>]| -> Vec<String> { l.iter().map(|f| finding(f).to_string()).collect() };
+    let not_judged = serde_json::to_string(&f.not_judged).unwrap();
+    [
+        ("active", list(&f.active).join(",")),
+        ("folded", list(&f.folded).join(",")),
+        ("annotations", list(&f.annotations).join(",")),
+        ("cleared", cleared(&f.cleared).join(",")),
+        ("not_judged", not_judged),
+    ]
+    .map(|(name, text)| format!("{name}: [{text}]"))
+    .join("\n")
+}
+
+/// What is over stays the same for an hour: it is put into words once.
+fn cleared(list: &[Arc<Finding>]) -> Vec<Rc<str>> {
+    type Words = HashMap<*const Finding, (Arc<Finding>, Rc<str>)>;
+    thread_local! {
+        static LAST: RefCell<Words> = RefCell::default();
+    }
+    LAST.with_borrow_mut(|last| {
+        let said = |f: &Arc<Finding>| {
+            let known = last.get(&Arc::as_ptr(f)).map(|(_, text)| text.clone());
+            known.unwrap_or_else(|| finding(f).to_string().into())
+        };
+        let texts: Vec<Rc<str>> = list.iter().map(said).collect();
+        // Each is held: its address belongs to no other.
+        let held = list.iter().zip(&texts);
+        *last = held.map(|(f, t)| (Arc::as_ptr(f), (f.clone(), t.clone()))).collect();
+        texts
     })
-    .to_string()
+}
+
+/// The rules that fire, each with its severity, whatever they are about.
+pub fn rules(f: &Findings) -> Vec<String> {
+    let mut all: Vec<_> =
+        f.active.iter().map(|f| format!("{} {}", f.rule, f.fire.severity.name())).collect();
+    all.sort();
+    all
 }
 
 pub fn reader(bytes: &[u8]) -> Reader {
