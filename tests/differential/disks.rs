@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use stallscope::clock;
@@ -12,7 +13,7 @@ use stallscope::metrics::disks::{DiskFigures, derive};
 use stallscope::sample::Interest;
 
 use crate::kit::block::{Dir, Loop};
-use crate::kit::gate::{lab, with_tools};
+use crate::kit::gate::{lab, with_disk};
 use crate::kit::sh::run;
 use crate::{open, read};
 
@@ -32,13 +33,12 @@ fn raw() -> BTreeMap<String, Vec<u64>> {
 #[test]
 fn rates_agree_with_plain_arithmetic() {
     // In turn with the tests that add and remove devices.
-    with_tools(&[], plain_arithmetic);
+    with_disk(Path::new(env!("CARGO_TARGET_TMPDIR")), plain_arithmetic);
 }
 
 fn plain_arithmetic() {
     let mut collector: DisksCollector = open(&CollectOptions::default());
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("diff-{}", std::process::id()));
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("diff-{}", std::process::id()));
     let mut file = File::create(&path).unwrap();
     let a0 = raw();
     let first = read(&mut collector, &Interest::default());

@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::kit::cgroup::Cgroup;
 use crate::kit::gate::lab;
 use crate::kit::net::{B, Pair};
-use crate::kit::product::{Found, check};
+use crate::kit::product::{Found, Report, check, check_both};
 use crate::kit::sh::Held;
 use crate::kit::{secs, wait_for};
 
@@ -25,16 +25,11 @@ fn run_delay(pid: u32) -> u64 {
     text.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Three busy loops share CPU 0 while CPU 1 has nothing to do.
+/// Three busy loops share CPU 0 while CPU 1 has nothing to do. The same finding without eBPF, from
+/// schedstat.
 #[test]
 fn k12_spinners_on_one_cpu() {
-    lab(&["taskset", "setpriv"], || three_on_one_cpu("k12", "8s", &[]));
-}
-
-/// The same without eBPF: the same finding, from schedstat.
-#[test]
-fn k12_spinners_on_one_cpu_without_ebpf() {
-    lab(&["taskset", "setpriv"], || three_on_one_cpu("k12-no-bpf", "8s", &["--no-bpf"]));
+    lab(&["taskset", "setpriv"], || three_on_one_cpu("k12", "8s"));
 }
 
 /// The same on a box with thousands of sleeping threads, which no reading can afford to look
@@ -51,12 +46,12 @@ fn k12_spinners_among_thousands_of_threads() {
             }
             // Dropped when the test ends or fails: then `recv` fails in one after the other.
             let _wake = wake;
-            three_on_one_cpu("k12-threads", "14s", &[]);
+            three_on_one_cpu("k12-threads", "14s");
         });
     });
 }
 
-fn three_on_one_cpu(name: &str, duration: &str, extra: &[&str]) {
+fn three_on_one_cpu(name: &str, duration: &str) {
     let cpus = std::thread::available_parallelism().unwrap().get();
     assert!(cpus >= 2, "needs two CPUs, one of them idle");
     let mut spinners: Vec<Held> =
@@ -64,8 +59,14 @@ fn three_on_one_cpu(name: &str, duration: &str, extra: &[&str]) {
     wait_for("each spinner waits for the others", secs(10), || {
         spinners.iter().all(|s| run_delay(s.pid()) > 300_000_000).then_some(())
     });
-    let report = check(name, duration, extra);
+    let reports = check_both(name, duration);
     spinners.iter_mut().for_each(Held::assert_running);
+    for (report, ebpf) in reports.iter().zip([true, false]) {
+        two_of_three_wait(report, ebpf);
+    }
+}
+
+fn two_of_three_wait(report: &Report, ebpf: bool) {
     // No cgroup here has a quota: `cfs-throttle` would be a plain error. The box as a
     // whole is not saturated: one CPU idles.
     report.exactly(about_cpu, &["runq-latency-idle-elsewhere"], &[]);
@@ -74,13 +75,12 @@ fn three_on_one_cpu(name: &str, duration: &str, extra: &[&str]) {
     // One runs, two wait: two thirds. Others on the CPU make it more.
     let share = f.evidence("run_delay").unwrap();
     assert!((62.0..80.0).contains(&share), "{share}");
-    let ebpf = extra.is_empty();
     let source = if ebpf { "ebpf" } else { "schedstat" };
     assert_eq!((report.source("run-queue latency"), f.uses_ebpf()), (source, ebpf));
     if ebpf {
         let p99 = f.evidence("runq-p99").unwrap();
         let longest = f.evidence("longest-wait").unwrap();
-        eprintln!("lab: {name}: share {share:.0}%, p99 {p99:.2} ms, longest {longest:.2} ms");
+        eprintln!("lab: k12: share {share:.0}%, p99 {p99:.2} ms, longest {longest:.2} ms");
         // Each waits while two others have their slice, of 3 ms or more. The longest is that of
         // the last 64 long waits, of some 250 a second: p99 may be of others.
         assert!(p99 >= 5.0 && longest >= 5.0, "p99 {p99} ms, longest {longest} ms");
@@ -151,12 +151,11 @@ fn k13_quota_of_a_fifth() {
             (group.stat("cpu.stat", "nr_throttled")? >= 5).then_some(())
         });
         let delay = run_delay(spinner.pid());
-        let report = check("k13", "9s", &[]);
+        let [report, fallback] = check_both("k13", "9s");
         spinner.assert_running();
         let waited = run_delay(spinner.pid()) - delay;
         assert!(waited > 3_000_000_000, "run_delay does look like a full queue: {waited} ns");
         report.exactly(about_cpu, &["cfs-throttle"], &[]);
-        let fallback = check("k13-no-bpf", "9s", &["--no-bpf"]);
         fallback.exactly(about_cpu, &["cfs-throttle"], &[]);
         let f = report.the("cfs-throttle", about_cpu);
         let path = f.subject()["path"].as_str().unwrap();
@@ -190,7 +189,7 @@ fn softirq_on_one_cpu() {
             // Ends the flood also when an assertion fails: the scope joins the thread.
             let _stop = StopOnDrop(&stop);
             wait_for("softirq is most of CPU 0", secs(10), || softirq_share(0));
-            [check("softirq", "10s", &[]), check("softirq-no-bpf", "10s", &["--no-bpf"])]
+            check_both("softirq", "10s")
         });
         drop(sink);
         for (report, ebpf) in report.iter().zip([true, false]) {

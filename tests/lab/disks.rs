@@ -5,7 +5,7 @@ use stallscope::clock;
 use crate::kit::block::{Dir, FrozenDisk, Loop, writer};
 use crate::kit::cgroup::Cgroup;
 use crate::kit::gate::lab;
-use crate::kit::product::{Found, check};
+use crate::kit::product::{Found, check, check_both};
 use crate::kit::sh::Held;
 use crate::kit::{secs, wait_for};
 
@@ -69,11 +69,9 @@ fn k11_capped_lower_disk() {
             last = (now, ios);
             (400.0..600.0).contains(&rate).then_some(())
         });
-        for (name, extra, source) in
-            [("k11", &[][..], "ebpf"), ("k11-no-bpf", &["--no-bpf"][..], "diskstats")]
-        {
-            let report = check(name, "18s", extra);
-            load.assert_running();
+        let reports = check_both("k11", "18s");
+        load.assert_running();
+        for (report, source) in reports.iter().zip(["ebpf", "diskstats"]) {
             // Not a worn-out flash, not a spinning disk, and not the lower disk, which idles.
             report.exactly(
                 |f| f.disk().is_some_and(|d| d == dev.name() || d == lower),

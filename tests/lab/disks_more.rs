@@ -103,40 +103,45 @@ fn k10_cgroup_limit_on_the_disk_itself() {
     });
 }
 
-/// Writers and readers that do not wait for their I/O, held to a limit of each kind: no pressure,
-/// no queue, only a rate that stays where the limit is.
+/// Writers that do not wait for their I/O, held to a limit of each kind: no pressure, no queue, only
+/// a rate that stays where the limit is.
 #[test]
-fn k10_asynchronous_io_at_its_limit() {
+fn k10_asynchronous_writes_at_their_limit() {
     beside(Place::Disk, &["losetup", "fio", "dd"], || {
-        let dir = Dir::new();
-        let dev = Loop::new(&dir.image("disk.img", 256), true);
-        let cases = [
-            ("write_iops_device", "500", "--rw=randwrite --bs=4k --iodepth=32", "writes"),
-            ("read_iops_device", "200", "--rw=randread --bs=4k --iodepth=8", "reads"),
-            ("write_bps_device", "8388608", "--rw=write --bs=1M --iodepth=8", "writes"),
-            ("read_bps_device", "10485760", "--rw=read --bs=128k --iodepth=4", "reads"),
-        ];
-        for (file, limit, options, what) in cases {
-            let group = Cgroup::new("blkio", "aio");
-            group.set(&format!("blkio.throttle.{file}"), &format!("{} {limit}", dev.number()));
-            let options = format!("--ioengine=libaio {options}");
-            let mut aio = load(&dev.dev, &options, |fio| group.enter_and(fio));
-            wait_for("its first second", secs(20), || (passed(&dev) > 2.0).then_some(()));
-            let report = check(&format!("k10-aio-{file}"), "12s", &[]);
-            aio.assert_running();
-            let affected = |f: Found<'_>| about_cgroups(&group)(f) || f.disk() == Some(dev.name());
-            report.exactly(affected, &["cgroup-io-throttle"], &[]);
-            let f = report.the("cgroup-io-throttle", affected);
-            let path = f.subject()["path"].as_str().unwrap();
-            assert!(path.ends_with(&group.name), "the group is named: {path}");
-            assert!(f.text().contains(&format!("of {what} on {}", dev.name())), "{}", f.text());
-            assert!((99.0..=103.0).contains(&f.number("mean-rate")), "{}", f.text());
-        }
+        at_its_limit("write_iops_device", "500", "--rw=randwrite --bs=4k --iodepth=32", "writes");
+        at_its_limit("write_bps_device", "8388608", "--rw=write --bs=1M --iodepth=8", "writes");
     });
 }
 
-/// Near a limit and not held by it: a writer that paces itself below, and one in a group below
-/// the one that has the limit, which in v1 does not hold for it.
+/// The same of readers.
+#[test]
+fn k10_asynchronous_reads_at_their_limit() {
+    beside(Place::Disk, &["losetup", "fio", "dd"], || {
+        at_its_limit("read_iops_device", "200", "--rw=randread --bs=4k --iodepth=8", "reads");
+        at_its_limit("read_bps_device", "10485760", "--rw=read --bs=128k --iodepth=4", "reads");
+    });
+}
+
+fn at_its_limit(file: &str, limit: &str, options: &str, what: &str) {
+    let dir = Dir::new();
+    let dev = Loop::new(&dir.image("disk.img", 256), true);
+    let group = Cgroup::new("blkio", &format!("aio-{what}"));
+    group.set(&format!("blkio.throttle.{file}"), &format!("{} {limit}", dev.number()));
+    let options = format!("--ioengine=libaio {options}");
+    let mut aio = load(&dev.dev, &options, |fio| group.enter_and(fio));
+    wait_for("its first second", secs(20), || (passed(&dev) > 2.0).then_some(()));
+    let report = check(&format!("k10-aio-{file}"), "12s", &[]);
+    aio.assert_running();
+    let affected = |f: Found<'_>| about_cgroups(&group)(f) || f.disk() == Some(dev.name());
+    report.exactly(affected, &["cgroup-io-throttle"], &[]);
+    let f = report.the("cgroup-io-throttle", affected);
+    let path = f.subject()["path"].as_str().unwrap();
+    assert!(path.ends_with(&group.name), "the group is named: {path}");
+    assert!(f.text().contains(&format!("of {what} on {}", dev.name())), "{}", f.text());
+    assert!((99.0..=103.0).contains(&f.number("mean-rate")), "{}", f.text());
+}
+
+/// Near a limit and not held by it: a writer that paces itself below.
 #[test]
 fn k10_near_a_limit_that_does_not_hold() {
     beside(Place::Disk, &["losetup", "fio", "dd"], || {
@@ -144,20 +149,31 @@ fn k10_near_a_limit_that_does_not_hold() {
         let dev = Loop::new(&dir.image("disk.img", 256), true);
         let group = Cgroup::new("blkio", "near");
         group.set("blkio.throttle.write_iops_device", &format!("{} 500", dev.number()));
-        let options =
-            |rate: u32| format!("--ioengine=libaio --iodepth=8 --bs=4k --rate_iops={rate}");
-        let cgroup = about_cgroups(&group);
-        let mut paced = load(&dev.dev, &options(470), |fio| group.enter_and(fio));
+        let mut paced = load(&dev.dev, &paced_at(470), |fio| group.enter_and(fio));
         wait_for("470 writes/s", secs(20), || (440.0..=490.0).contains(&rate(&dev)).then_some(()));
-        check("k10-paced", "12s", &[]).exactly(&cgroup, &[], &[]);
+        check("k10-paced", "12s", &[]).exactly(about_cgroups(&group), &[], &[]);
         paced.assert_running();
-        drop(paced);
+    });
+}
+
+/// A writer in a group below the one that has the limit, which in v1 does not hold for it.
+#[test]
+fn k10_near_a_limit_of_the_parent() {
+    beside(Place::Disk, &["losetup", "fio", "dd"], || {
+        let dir = Dir::new();
+        let dev = Loop::new(&dir.image("disk.img", 256), true);
+        let group = Cgroup::new("blkio", "parent");
+        group.set("blkio.throttle.write_iops_device", &format!("{} 500", dev.number()));
         let child = group.child("child");
-        let mut free = load(&dev.dev, &options(505), |fio| child.enter_and(fio));
+        let mut free = load(&dev.dev, &paced_at(505), |fio| child.enter_and(fio));
         wait_for("505 writes/s", secs(20), || (503.0..=508.0).contains(&rate(&dev)).then_some(()));
-        check("k10-child", "12s", &[]).exactly(cgroup, &[], &[]);
+        check("k10-child", "12s", &[]).exactly(about_cgroups(&group), &[], &[]);
         free.assert_running();
     });
+}
+
+fn paced_at(rate: u32) -> String {
+    format!("--ioengine=libaio --iodepth=8 --bs=4k --rate_iops={rate}")
 }
 
 /// 20 MB/s below a file system, and a writer that has its data flushed: the queue of the loop

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::kit::block::{Dir, Loop};
-use crate::kit::gate::{Place, beside};
+use crate::kit::gate::{Place, beside, lab};
 use crate::kit::product::{Found, check};
 use crate::kit::sh::{attempt, run};
 use crate::kit::undo::Undo;
@@ -58,7 +58,7 @@ const TOOLS: [&str; 4] = ["losetup", "mkfs.ext4", "mount", "umount"];
 /// Filled to the last block; its name needs quotes, and escapes in mountinfo.
 #[test]
 fn a_full_file_system() {
-    beside(Place::Disk, &TOOLS, || {
+    beside(Place::Files, &TOOLS, || {
         let fs = Mounted::new("it's a\tname\\", &[], "defaults");
         let now = fs.fill();
         assert_eq!(now.f_bavail, 0);
@@ -76,7 +76,7 @@ fn a_full_file_system() {
 /// descriptor.
 #[test]
 fn a_deleted_file_that_is_still_open() {
-    beside(Place::Disk, &[&TOOLS[..], &["find", "sort"]].concat(), || {
+    beside(Place::Files, &[&TOOLS[..], &["find", "sort"]].concat(), || {
         let fs = Mounted::new("mnt", &[], "defaults");
         let held = File::create(format!("{}/gone", fs.path)).unwrap();
         let mut to = &held;
@@ -96,7 +96,7 @@ fn a_deleted_file_that_is_still_open() {
 /// Made with 16 inodes, of which 5 are to be had.
 #[test]
 fn a_file_system_without_inodes() {
-    beside(Place::Disk, &TOOLS, || {
+    beside(Place::Files, &TOOLS, || {
         let fs = Mounted::new("mnt", &["-N", "16"], "defaults");
         let made = (0..100).take_while(|n| File::create(format!("{}/{n}", fs.path)).is_ok());
         assert_eq!(made.count(), 5);
@@ -109,7 +109,7 @@ fn a_file_system_without_inodes() {
 /// An error of the file system, made by its own test switch: the kernel remounts it read-only.
 #[test]
 fn a_file_system_that_the_kernel_made_read_only() {
-    beside(Place::Disk, &TOOLS, || {
+    beside(Place::Files, &TOOLS, || {
         let fs = Mounted::new("mnt", &[], "errors=remount-ro");
         let switch = format!("/sys/fs/ext4/{}/trigger_fs_error", fs.disk.name());
         std::fs::write(&switch, "1").unwrap_or_else(|e| panic!("{switch}: {e}"));
@@ -126,7 +126,7 @@ fn a_file_system_that_the_kernel_made_read_only() {
 /// Full, without an inode, and read-only: by choice.
 #[test]
 fn an_archive_is_no_finding() {
-    beside(Place::Disk, &TOOLS, || {
+    beside(Place::Files, &TOOLS, || {
         let fs = Mounted::new("mnt", &["-N", "16"], "defaults");
         fs.fill();
         run(&["mount", "-o", "remount,ro", &fs.path]);
@@ -138,7 +138,7 @@ fn an_archive_is_no_finding() {
 /// found, and the program ends although its threads wait for an answer.
 #[test]
 fn a_server_that_stands_still() {
-    beside(Place::Disk, &TOOLS, || {
+    lab(&TOOLS, || {
         let full = Mounted::new("full", &[], "defaults");
         full.fill();
         let dir = Dir::new();

@@ -73,7 +73,7 @@ fn shaped(report: &Report, net: &Pair, dev: &str) {
 /// A flood through tbf with 8 Mbit/s.
 #[test]
 fn n20_shaped_egress() {
-    lab(&["ip", "tc"], || {
+    beside(Place::Flood, &["ip", "tc"], || {
         let net = Pair::new();
         tc(&net.a, "qdisc add dev v0 root tbf rate 8mbit burst 10k latency 50ms");
         let report = flood(&net, 1000, 0, || {
@@ -87,7 +87,7 @@ fn n20_shaped_egress() {
 /// The same on the way in: mirrored to an ifb that is shaped, as bandwidth plugins do.
 #[test]
 fn n20_shaped_ingress() {
-    lab(&["ip", "tc"], || {
+    beside(Place::Flood, &["ip", "tc"], || {
         let net = Pair::new();
         net.b.exec(&["ip", "link", "add", "bwp1", "type", "ifb"]);
         net.b.exec(&["ip", "link", "set", "bwp1", "up"]);
@@ -140,7 +140,7 @@ fn shaper_with_room() {
 /// A queue that has no room for a packet of this size. An annotation, no alarm: there is no shaper.
 #[test]
 fn n21_short_queue() {
-    lab(&["ip", "tc"], || {
+    beside(Place::Flood, &["ip", "tc"], || {
         let net = Pair::new();
         tc(&net.a, "qdisc add dev v0 root bfifo limit 1000");
         let report = flood(&net, 1400, 0, || {

@@ -8,7 +8,7 @@ use stallscope::clock;
 use stallscope::sample::time::MonoNs;
 
 use crate::kit::block::{Dir, Loop, writer};
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside, lab};
 use crate::kit::net::{Pair, fill};
 use crate::kit::product::check;
 use crate::kit::{secs, wait_for};
@@ -103,7 +103,7 @@ fn overfull_share(net: &Pair, port: u16) -> f64 {
 /// flows all the same.
 #[test]
 fn slow_but_steady_reader() {
-    lab(&["ip", "ss"], || {
+    beside(Place::Network, &["ip", "ss"], || {
         let net = Pair::new();
         let (tx, rx) = net.connect(5001);
         std::thread::scope(|s| {
@@ -134,7 +134,7 @@ fn slow_but_steady_reader() {
 /// is all.
 #[test]
 fn slow_link() {
-    lab(&["ip", "tc", "ss"], || {
+    beside(Place::Network, &["ip", "tc", "ss"], || {
         let net = Pair::new();
         let (mut tx, rx) = net.connect(5001);
         let tbf = "qdisc add dev v0 root tbf rate 64kbit burst 2k latency 60s";
@@ -162,7 +162,7 @@ fn slow_link() {
 /// `info` is right, any alarm is not.
 #[test]
 fn busy_but_fast_disk() {
-    lab(&["losetup", "fio", "dd"], || {
+    beside(Place::Disk, &["losetup", "fio", "dd"], || {
         let dir = Dir::new();
         let dev = Loop::new(&dir.image("disk.img", 256), true);
         let mut load = writer(&dev.dev, 8, |fio| format!("exec {fio}"));

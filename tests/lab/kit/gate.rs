@@ -2,46 +2,83 @@
 
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, PoisonError, RwLock};
-
-/// Faults disturb each other (a pinned spinner slows a sender), so tests take turns, but for those
-/// that stay in their place.
-static TURN: RwLock<()> = RwLock::new(());
-/// Room for tests that run beside others, by [`Place`]. Most of a test is waiting; as the disks take
-/// longest one by one, more room for the others would shorten nothing.
-static PLACES: (Mutex<[u8; 3]>, Condvar) = (Mutex::new([3, 1, 2]), Condvar::new());
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Where a test breaks things, and nowhere else.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "not every suite has such tests")]
 pub enum Place {
     /// Between network namespaces of its own.
     Network = 0,
-    /// On a loop device or a file system of its own.
+    /// On a loop device of its own.
     Disk = 1,
+    /// In a file system of its own.
+    Files = 2,
     /// Where it neither disturbs others nor minds them: few processes, little work.
-    Anywhere = 2,
+    Anywhere = 3,
+    /// As [`Place::Network`], with packets as fast as a CPU can send them.
+    Flood = 4,
 }
 
-/// A place that is taken.
-struct Taken(Place);
+/// How many tests run at a time in each [`Place`]. Most of a test is waiting.
+const ROOM: [usize; 5] = [3, 2, 1, 2, 3];
 
-impl Taken {
-    fn take(place: Place) -> Self {
-        let (free, changed) = &PLACES;
-        let free = free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free = changed
-            .wait_while(free, |free| free[place as usize] == 0)
+impl Place {
+    /// Do tests of both places run side by side?
+    fn bears(self, other: usize) -> bool {
+        (self == Self::Flood) == (other == Self::Flood as usize)
+    }
+}
+
+/// Faults disturb each other (a pinned spinner slows a sender), so tests take turns, but for those
+/// that stay in their place.
+struct OnTheBox {
+    alone: bool,
+    by_place: [usize; ROOM.len()],
+}
+
+static ON_THE_BOX: Mutex<OnTheBox> =
+    Mutex::new(OnTheBox { alone: false, by_place: [0; ROOM.len()] });
+static ONE_LESS: Condvar = Condvar::new();
+
+impl OnTheBox {
+    fn has_room_for(&self, place: Option<Place>) -> bool {
+        let mut others = self.by_place.iter().enumerate().filter(|(_, tests)| **tests > 0);
+        !self.alone
+            && match place {
+                None => others.next().is_none(),
+                Some(p) => {
+                    self.by_place[p as usize] < ROOM[p as usize] && others.all(|(q, _)| p.bears(q))
+                }
+            }
+    }
+}
+
+/// A test that has its turn: in its place, or alone.
+struct Turn(Option<Place>);
+
+impl Turn {
+    fn wait_for(place: Option<Place>) -> Self {
+        let there = ON_THE_BOX.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut there = ONE_LESS
+            .wait_while(there, |b| !b.has_room_for(place))
             .unwrap_or_else(PoisonError::into_inner);
-        free[place as usize] -= 1;
+        match place {
+            None => there.alone = true,
+            Some(p) => there.by_place[p as usize] += 1,
+        }
         Self(place)
     }
 }
 
-impl Drop for Taken {
+impl Drop for Turn {
     fn drop(&mut self) {
-        PLACES.0.lock().unwrap_or_else(PoisonError::into_inner)[self.0 as usize] += 1;
-        PLACES.1.notify_all();
+        let mut there = ON_THE_BOX.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.0 {
+            None => there.alone = false,
+            Some(p) => there.by_place[p as usize] -= 1,
+        }
+        ONE_LESS.notify_all();
     }
 }
 
@@ -63,8 +100,7 @@ pub fn suite(variable: &str, tools: &[&str], test: impl FnOnce()) {
 #[allow(dead_code, reason = "not every suite has such tests")]
 pub fn beside(place: Place, tools: &[&str], test: impl FnOnce()) {
     if asked_for("STALLSCOPE_LAB") && may_run(by_root(tools)) {
-        let _taken = Taken::take(place);
-        let _turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
+        let _turn = Turn::wait_for(Some(place));
         test();
     }
 }
@@ -74,9 +110,17 @@ pub fn with_tools(tools: &[&str], test: impl FnOnce()) {
     alone(present(tools), test);
 }
 
+/// Runs `test` if what is written to `dir` reaches a disk; needs no root.
+#[allow(dead_code, reason = "not every suite has such tests")]
+pub fn with_disk(dir: &Path, test: impl FnOnce()) {
+    const TMPFS: u64 = 0x0102_1994;
+    let in_memory = rustix::fs::statfs(dir).is_ok_and(|s| s.f_type as u64 == TMPFS);
+    alone(if in_memory { Err(format!("{} is in memory", dir.display())) } else { Ok(()) }, test);
+}
+
 fn alone(allowed: Result<(), String>, test: impl FnOnce()) {
     if may_run(allowed) {
-        let _turn = TURN.write().unwrap_or_else(PoisonError::into_inner);
+        let _turn = Turn::wait_for(None);
         test();
     }
 }

@@ -133,6 +133,17 @@ pub fn check(name: &str, duration: &str, extra: &[&str]) -> Report {
     report
 }
 
+/// Two [`check`]s of one fault at the same time: with eBPF, and without.
+#[allow(dead_code, reason = "not every suite has such tests")]
+pub fn check_both(name: &str, duration: &str) -> [Report; 2] {
+    std::thread::scope(|s| {
+        let without = format!("{name}-no-bpf");
+        let without = s.spawn(move || check(&without, duration, &["--no-bpf"]));
+        let with = check(name, duration, &[]);
+        [with, without.join().unwrap_or_else(|e| std::panic::resume_unwind(e))]
+    })
+}
+
 /// As [`check`], where each figure depends on the CPUs that this machine has: a run while the
 /// hypervisor takes them says nothing, whatever it found, and is made again.
 #[allow(dead_code, reason = "not every suite has such tests")]
