@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rate::{Readings, grown, grown32, per_second, ratio};
+use super::rate::{Readings, grown, grown32, grown32_unless_reset, per_second, ratio};
 use crate::sample::Stamped;
 use crate::sample::netdev::{
     Conntrack, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow, Shape,
@@ -223,7 +223,10 @@ fn figures(p: &NetdevSpace, n: &NetdevSpace, dt: Duration) -> SpaceFigures {
         qdiscs: qdiscs.collect(),
         conntrack: n.conntrack.map(|now| {
             let old = p.conntrack.unwrap_or_default();
-            let rate = |a: Option<u32>, b: Option<u32>| per_second(grown32(a?, b?).into(), dt);
+            // Another namespace may have the number of one that is gone.
+            let rate = |a: Option<u32>, b: Option<u32>| {
+                per_second(grown32_unless_reset(a?, b?)?.into(), dt)
+            };
             ConntrackFigures {
                 now,
                 drop_s: rate(old.drop, now.drop),
@@ -325,6 +328,29 @@ mod tests {
             shape: Some(Shape { rate: 1_000_000, burst: Some(10_240), ..Shape::default() }),
             ..QdiscRow::default()
         }
+    }
+
+    /// The kernel gives the number of a namespace to the next one.
+    #[test]
+    fn a_table_that_begins_anew_has_no_rates() {
+        let at = |ms: u64, drops: u32| {
+            let span = Span::at(MonoNs(ms * 1_000_000));
+            let (drop, insert_failed) = (Some(drops), Some(drops));
+            let conntrack = Some(Conntrack { drop, insert_failed, ..Conntrack::default() });
+            let space =
+                NetdevSpace { netns: NetnsId(7), span, conntrack, ..NetdevSpace::default() };
+            let data = NetdevSample { spaces: vec![Arc::new(space)] };
+            Stamped { span, cpu: Duration::ZERO, data }
+        };
+        let mut t = NetdevTracker::default();
+        t.push(&at(0, 500));
+        let rates = |f: Vec<SpaceFigures>| {
+            let c = f[0].conntrack.unwrap();
+            (c.drop_s, c.insert_failed_s)
+        };
+        assert_eq!(rates(t.push(&at(1000, 520))), (Some(20.0), Some(20.0)));
+        let (drops, failed) = rates(t.push(&at(2000, 0)));
+        assert!(drops.is_none() && failed.is_none(), "{drops:?} {failed:?}");
     }
 
     /// Measured: tbf of 8 Mbit/s under a UDP flood of two seconds.

@@ -19,6 +19,13 @@ pub fn grown32(before: u32, now: u32) -> u32 {
     now.wrapping_sub(before)
 }
 
+/// As [`grown32`], of a counter that may begin anew: `None` when it fell. Nothing counts half of the
+/// range in an interval.
+#[must_use]
+pub fn grown32_unless_reset(before: u32, now: u32) -> Option<u32> {
+    Some(grown32(before, now)).filter(|d| *d < 1 << 31)
+}
+
 /// Per second; `None` for an interval of zero.
 #[must_use]
 pub fn per_second(delta: f64, dt: Duration) -> Option<f64> {
@@ -135,6 +142,8 @@ mod tests {
         assert_eq!(grown(5, 3), None);
         assert_eq!(grown(3, 5), Some(2));
         assert_eq!(grown32(u32::MAX - 1, 1), 3);
+        assert_eq!(grown32_unless_reset(u32::MAX - 1, 1), Some(3));
+        assert_eq!(grown32_unless_reset(500, 0), None);
     }
 
     #[test]
