@@ -14,7 +14,8 @@ use stallscope::clock;
 use stallscope::sample::time::MonoNs;
 
 use crate::kit::console::Console;
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside};
+use crate::kit::net::Pair;
 use crate::kit::pause;
 
 /// What history and everything beside it may take: 64 MiB and 30 MB.
@@ -35,16 +36,21 @@ fn more_files() -> usize {
     usize::try_from(most.unwrap_or(1 << 20)).unwrap() - 1000
 }
 
-/// So many sockets that their reader does not read in each tick: what it takes comes in bursts.
+/// One console has next to nothing to read, the other so many sockets that their reader does not read
+/// in each tick: what it takes comes in bursts.
 #[test]
 fn the_header_says_what_the_kernel_counts() {
-    lab(&[], || {
-        let most = more_files();
-        for n in [0, most.min(50_000)] {
-            let _held = sockets(n);
-            let console = Console::start(&[], Path::new("."));
-            agrees(&console, &format!("{n} sockets"));
-        }
+    beside(Place::Console, &["ip"], || {
+        // The test beside it opens 9,000.
+        let n = (more_files() - 10_000).min(50_000);
+        let _held = sockets(n);
+        let empty = Pair::new();
+        let start = || Console::start(&["--netns", "self"], Path::new("."));
+        let (few, many) = (empty.a.inside(start), start());
+        std::thread::scope(|s| {
+            s.spawn(move || agrees(&few, "no sockets"));
+            s.spawn(move || agrees(&many, &format!("{n} sockets")));
+        });
     });
 }
 
@@ -91,18 +97,20 @@ fn agrees(console: &Console, what: &str) {
 /// no larger than its budget and what it began with.
 #[test]
 fn memory_stays_within_the_budget() {
-    lab(&[], || {
+    beside(Place::Console, &["ip"], || {
         assert!(more_files() >= 9000);
+        let net = Pair::new();
         let total = std::env::var("STALLSCOPE_SOAK").ok().map_or(60, |s| s.parse().unwrap());
         let total = Duration::from_secs(total);
-        let console = Console::start(&["--interval", "100ms"], Path::new("."));
+        let args = ["--interval", "100ms", "--netns", "self"];
+        let console = net.a.inside(|| Console::start(&args, Path::new(".")));
         let (begun, done) = (clock::mono(), AtomicBool::new(false));
         let elapsed = || clock::mono().since(begun);
         let mut worst = 0;
         std::thread::scope(|s| {
             let mut phases = 0;
             while elapsed() < total {
-                let _held = sockets([2000, 0, 9000, 0][phases % 4]);
+                let _held = net.a.inside(|| sockets([2000, 0, 9000, 0][phases % 4]));
                 let threads = if phases % 2 == 1 { 1500 } else { 100 };
                 done.store(false, Ordering::Relaxed);
                 for _ in 0..threads {

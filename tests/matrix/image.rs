@@ -1,12 +1,11 @@
-//! What the guest boots from: the program and this very suite, linked statically, in an
-//! initial file system of their own.
+//! What the guest boots from: the program, this very suite and the libraries of both, in an initial
+//! file system of their own.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use serde_json::Value;
 
 use crate::fetch::{Kernel, run};
 
@@ -20,35 +19,34 @@ const MODULES: [&str; 6] = [
     "drivers/block/virtio_blk",
 ];
 
-/// The program and the tests, both static.
+/// The program and the tests, as they were built for the host.
 pub(crate) struct Binaries {
     program: PathBuf,
     suite: PathBuf,
+    /// What both are linked with, the loader too.
+    libraries: BTreeSet<PathBuf>,
 }
 
-/// Links both again. Only the last step differs from the usual build, so that nothing else is
-/// compiled twice.
+/// Strips both: an emulated CPU unpacks what is left.
 pub(crate) fn binaries(dir: &Path) -> Binaries {
-    let program = link(&["--bin", "stallscope"], dir.join("stallscope"));
-    let suite = link(&["--test", "matrix"], dir.join("suite"));
-    Binaries { program, suite }
+    let program = stripped(Path::new(env!("CARGO_BIN_EXE_stallscope")), dir.join("stallscope"));
+    let suite = stripped(&std::env::current_exe().unwrap(), dir.join("suite"));
+    let libraries = [&program, &suite].into_iter().flat_map(|p| libraries(p)).collect();
+    Binaries { program, suite, libraries }
 }
 
-fn link(what: &[&str], to: PathBuf) -> PathBuf {
-    let out = run(Command::new(env!("CARGO"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["rustc", "--locked", "--quiet", "--message-format=json"])
-        .args(what)
-        .args(["--", "-C", "target-feature=+crt-static", "-C", "strip=symbols"]))
-    .unwrap_or_else(|e| panic!("static build: {e}"));
-    let executable = out
-        .lines()
-        .filter_map(|l| serde_json::from_str::<Value>(l).ok())
-        .filter(|m| m["target"]["name"] == what[1])
-        .find_map(|m| m["executable"].as_str().map(str::to_owned))
-        .expect("cargo named no executable");
-    std::fs::copy(executable, &to).unwrap();
+fn stripped(from: &Path, to: PathBuf) -> PathBuf {
+    run(Command::new("strip").arg(from).arg("-o").arg(&to)).unwrap();
     to
+}
+
+/// The absolute paths that `ldd` names: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader.
+fn libraries(program: &Path) -> Vec<PathBuf> {
+    let listed = run(Command::new("ldd").arg(program)).unwrap();
+    let found: Vec<PathBuf> =
+        listed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect();
+    assert!(found.len() >= 2, "no C library and no loader: {listed}");
+    found
 }
 
 /// Builds the initial file system of one kernel.
@@ -66,6 +64,16 @@ pub(crate) fn initramfs(kernel: &Kernel, binaries: &Binaries) -> Vec<u8> {
     out.file("formats", include_bytes!("formats"));
     out.file("etc/passwd", b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n");
     out.file("etc/group", b"root:x:0:\nnogroup:x:65534:\n");
+    let mut made = BTreeSet::new();
+    for library in &binaries.libraries {
+        let inside = library.strip_prefix("/").unwrap();
+        let mut above: Vec<&Path> = inside.ancestors().skip(1).collect();
+        above.pop();
+        for dir in above.into_iter().rev().filter(|dir| made.insert(dir.to_path_buf())) {
+            out.dir(dir.to_str().unwrap());
+        }
+        out.program(inside.to_str().unwrap(), &read(library));
+    }
     for module in MODULES {
         if let Some(bytes) = load_module(&kernel.modules.join(module)) {
             let name = Path::new(module).file_name().and_then(OsStr::to_str).unwrap();
@@ -86,7 +94,7 @@ fn busybox() -> PathBuf {
     // A program that needs a loader names it right behind its headers.
     let head = read(&found).into_iter().take(4096).collect::<Vec<u8>>();
     let dynamic = head.windows(9).any(|w| w == b"/ld-linux");
-    assert!(!dynamic, "the guest has no libraries: install busybox-static");
+    assert!(!dynamic, "it may need other libraries than the program: install busybox-static");
     found
 }
 

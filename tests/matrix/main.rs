@@ -1,4 +1,4 @@
-//! Other kernels: the static program booted on Debian's 6.1 and 6.12 in qemu, as root, without
+//! Other kernels: the program booted on Debian's 6.1 and 6.12 in qemu, as root, without
 //! types, without rights and under lockdown. Needs root, qemu and a network to fetch the
 //! kernels from: it runs under STALLSCOPE_MATRIX=1 only.
 //!
@@ -21,8 +21,8 @@ use std::sync::OnceLock;
 use boot::Boot;
 use verdict::{agent, check, doctor, finds, formats, signal};
 
-const TOOLS: [&str; 6] =
-    ["qemu-system-x86_64", "busybox", "apt-get", "apt-cache", "dpkg-deb", "xz"];
+const TOOLS: [&str; 8] =
+    ["qemu-system-x86_64", "busybox", "apt-get", "apt-cache", "dpkg-deb", "xz", "strip", "ldd"];
 
 /// Signals of the kernel programs that every kernel here has.
 const COUNTED: [&str; 5] =
