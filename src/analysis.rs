@@ -13,6 +13,7 @@ use crate::metrics::history::{History, MIN_MOMENTS, Window};
 use crate::metrics::{Derived, Deriver};
 use crate::sample::Interest;
 use crate::sample::heap::Heap;
+use crate::sample::sockets::NetnsTable;
 use crate::sample::tick::{HostInfo, Tick};
 use crate::sample::time::Seq;
 
@@ -32,6 +33,9 @@ pub struct Analysis {
 /// The part of the budget that findings of the past may take in any case; beyond it they take what
 /// the moments leave.
 const FINDINGS: usize = 8;
+
+/// Ticks in which each socket table is read at least once, as a rule.
+const RECENT: usize = 10;
 
 /// All that judging remembers beside the history: what to go on from, without the ticks before.
 /// Cheap to keep: most of it is shared with the run that it was taken from.
@@ -178,6 +182,21 @@ impl Analysis {
     pub fn latest(&self) -> Option<TickView<'_>> {
         self.at(self.history.last()?.tick.seq)
     }
+    /// The youngest socket table of each namespace, of the last ticks: not every one is read in each.
+    #[must_use]
+    pub fn tables(&self) -> Vec<&NetnsTable> {
+        let mut out: Vec<&NetnsTable> = Vec::new();
+        for m in self.history.iter().rev().take(RECENT) {
+            let samples = &m.tick.samples;
+            let both = [samples.sockets.as_ref(), samples.netns_sockets.as_ref()];
+            for table in both.into_iter().flatten().flat_map(|s| &s.data.spaces) {
+                if !out.iter().any(|t| t.netns == table.netns) {
+                    out.push(table);
+                }
+            }
+        }
+        out
+    }
     /// The oldest moment that was judged.
     #[must_use]
     pub fn oldest(&self) -> Option<TickView<'_>> {
@@ -213,6 +232,16 @@ impl Analysis {
         let Some(now) = self.latest() else { return interest };
         for f in now.findings.all() {
             interest.sockets.extend(f.fire.sockets.iter().take(100));
+        }
+        // Whether the peer owes an answer is known by the ages in tcp_info.
+        let waits = now.derived.waits.iter().flat_map(|w| &w.threads).flat_map(|t| &t.parts);
+        let inodes: Vec<u64> =
+            waits.filter_map(|p| p.place.as_ref()?.inode).filter(|i| *i != 0).collect();
+        if !inodes.is_empty() {
+            interest.sockets.extend(self.tables().into_iter().flat_map(|t| {
+                let rows = t.inet.inode.iter().enumerate();
+                rows.filter(|(_, i)| inodes.contains(&u64::from(**i))).map(|(row, _)| t.id(row))
+            }));
         }
         interest.sockets.sort_unstable();
         interest.sockets.dedup();

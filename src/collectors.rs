@@ -30,6 +30,8 @@ macro_rules! for_each_collector {
             Memory, memory, "memory", Files: memory::MemorySample => memory::MemoryCollector;
             /// CPU, I/O and memory of cgroups v1 and v2, with limits.
             Cgroups, cgroups, "cgroups", Tasks: cgroups::CgroupsSample => cgroups::CgroupsCollector;
+            /// What the threads of a process do that somebody asked about.
+            Waits, waits, "waits", Waits: waits::WaitsSample => waits::WaitsCollector;
             /// Processes: owners of sockets, D state.
             Processes, processes, "processes", Tasks: processes::ProcessesSample => processes::ProcessesCollector;
             /// Room and state of mounted file systems.

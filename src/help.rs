@@ -48,6 +48,7 @@ topics! {
     "keys": "every key of the console, and how to filter", [key_table];
     "findings": "how to read a finding, and what \"no findings\" covers", [];
     "rules": "every rule, with what it means", [rule_table];
+    "why": "why a process is slow: the classes, and how exact they are", [];
     "recording": "writing recordings: guarantees, size and age limits, marks", [];
     "replay": "moving in a recording; exporting and redacting", [];
     "explain": "diagnosing pasted text: which tools it reads", [];

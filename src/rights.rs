@@ -39,6 +39,8 @@ pub enum Duty {
     Tasks,
     /// Asks mounted file systems how much room they have.
     Mounts,
+    /// Watches the threads of a process.
+    Waits,
     /// Loads and attaches kernel programs.
     LoadBpf,
     /// Reads what they measured.
@@ -72,7 +74,7 @@ pub(crate) const TRACEFS: CapabilitySet =
     CapabilitySet::SYS_ADMIN.union(CapabilitySet::DAC_READ_SEARCH);
 
 /// Every duty once; nothing else decides what is kept.
-pub static TABLE: [Row; 11] = [
+pub static TABLE: [Row; 12] = [
     Row {
         duty: Duty::Console,
         thread: "",
@@ -130,6 +132,13 @@ pub static TABLE: [Row; 11] = [
         held: CapabilitySet::DAC_READ_SEARCH,
         lent: NONE,
         why: "reach mount points below other users' directories",
+    },
+    Row {
+        duty: Duty::Waits,
+        thread: "read-waits",
+        held: PROCESSES.union(CapabilitySet::SYS_ADMIN),
+        lent: NONE,
+        why: "where other users' threads sleep in the kernel: wchan, syscall, and the stack",
     },
     Row {
         duty: Duty::LoadBpf,

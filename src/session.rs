@@ -54,7 +54,7 @@ pub struct Session<N = ()> {
     pub sink: N,
     /// The collectors, where there are any.
     collectors: Option<watch::Sender<Arc<Interest>>>,
-    /// What is on the screen.
+    /// What is on the screen, and what somebody asked about.
     screen: Interest,
 }
 
@@ -98,9 +98,16 @@ impl<N: TickSink> Session<N> {
             self.screen = Interest {
                 sockets: rows.iter().map(|r| r.0).filter(|id| id.cookie != 0).collect(),
                 inodes: rows.iter().map(|r| r.1).filter(|i| *i != 0).collect(),
+                processes: std::mem::take(&mut self.screen.processes),
             };
             self.publish();
         }
+    }
+
+    /// Processes that somebody asks about: their threads are watched from the next reading on.
+    pub fn watch(&mut self, processes: Vec<u32>) {
+        self.screen.processes = processes;
+        self.publish();
     }
 
     /// Asks the collectors for detail of what findings name and of what is on the screen.
@@ -109,6 +116,7 @@ impl<N: TickSink> Session<N> {
         let mut want = self.run.interest();
         want.sockets.extend(&self.screen.sockets);
         want.inodes.extend(&self.screen.inodes);
+        want.processes.clone_from(&self.screen.processes);
         want.sockets.sort_unstable();
         want.sockets.dedup();
         want.inodes.sort_unstable();
@@ -173,7 +181,8 @@ mod tests {
         let mut session = Session::new(run()).read_by(collectors);
         let id = |cookie| SockId { cookie, ..SockId::default() };
         session.look_at(&[(id(7), 0), (id(3), 12), (id(7), 11), (id(0), 12)]);
-        let want = Interest { sockets: vec![id(3), id(7)], inodes: vec![11, 12] };
+        let want =
+            Interest { sockets: vec![id(3), id(7)], inodes: vec![11, 12], ..Interest::default() };
         assert_eq!(**told.borrow(), want);
         session.push(Arc::new(Tick::default()));
         assert_eq!(**told.borrow(), want, "a tick changes nothing on the screen");

@@ -28,6 +28,7 @@ pub mod sched;
 pub mod sockets;
 pub mod softirq;
 pub mod tasks;
+pub mod waits;
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -66,6 +67,12 @@ pub trait Collector: Send + Sized + 'static {
     /// Did the last reading find so much that the kernel's buffers may be full before the next?
     fn is_filling(&self) -> bool {
         false
+    }
+
+    /// How often it wants a call of [`relieve`](Self::relieve) between two readings, whatever it
+    /// found: a collector that samples. `None`: not at all.
+    fn relief(&self) -> Option<Duration> {
+        None
     }
 
     /// What this collector offers right now, one entry per signal a user knows by name.

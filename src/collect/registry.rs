@@ -21,6 +21,8 @@ pub trait Running: Send {
     fn relieve(&mut self);
     /// As [`Collector::is_filling`].
     fn is_filling(&self) -> bool;
+    /// As [`Collector::relief`].
+    fn relief(&self) -> Option<Duration>;
     /// As [`Collector::signals`].
     fn signals(&self, out: &mut Vec<Signal>);
 }
@@ -47,6 +49,9 @@ impl<C: Collector> Running for Slot<C> {
     }
     fn is_filling(&self) -> bool {
         self.inner.is_filling()
+    }
+    fn relief(&self) -> Option<Duration> {
+        self.inner.relief()
     }
     fn signals(&self, out: &mut Vec<Signal>) {
         self.inner.signals(out);

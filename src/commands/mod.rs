@@ -17,6 +17,7 @@ mod record;
 mod replay;
 mod rules;
 mod shared;
+mod why;
 
 use clap::{Parser, Subcommand};
 
@@ -56,6 +57,7 @@ macro_rules! commands {
 
 commands! {
     Check in check,
+    Why in why,
     Record in record,
     Replay in replay,
     Export in export,
@@ -94,6 +96,7 @@ Examples:
   stallscope                             live console; ? shows the keys, q quits
   stallscope check                       watch for 15 s and print the findings
   stallscope check --duration 60s --format json
+  stallscope why postgres                where its threads spend their time
   stallscope record -o box.stall         record everything that is measured
   ssh box stallscope record -o - > box.stall
   stallscope replay box.stall            the console over a recording

@@ -12,6 +12,7 @@ mod heap;
 pub mod rules;
 pub mod story;
 pub mod told;
+pub mod why;
 
 use std::time::Duration;
 

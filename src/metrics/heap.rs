@@ -15,6 +15,7 @@ use super::sockets::{
     Closer, Closing, Dropper, Fat, PeerLoss, PortUse, SocketFigures, SocketTotals, SpaceFigures,
     Still, Suspect, SynQueue, TimerEvent, UnixFull,
 };
+use super::waits::{Part, Place, ThreadFigures, WaitFigures};
 use super::{Derived, NetPair};
 use crate::sample::heap::{Heap, block, flat, keyed, owns};
 
@@ -42,6 +43,7 @@ impl Heap for Derived {
             block_bpf,
             net_bpf,
             events,
+            waits,
             own: _,
         } = self;
         let b = before;
@@ -62,6 +64,7 @@ impl Heap for Derived {
             + irq_bpf.heap(b.map(|b| &b.irq_bpf))
             + block_bpf.heap(b.map(|b| &b.block_bpf))
             + net_bpf.heap(b.map(|b| &b.net_bpf))
+            + waits.heap(b.map(|b| &b.waits))
     }
     /// What grew as it was made.
     fn settle(&mut self, _: Option<&Self>) {
@@ -73,6 +76,7 @@ impl Heap for Derived {
         self.irq_bpf.settle(None);
         self.block_bpf.settle(None);
         self.net_bpf.settle(None);
+        self.waits.settle(None);
     }
 }
 
@@ -103,6 +107,10 @@ owns!(QdiscFigures { kind } flat {
     overlimits_ever, qlen, backlog
 });
 
+owns!(WaitFigures { threads, gone } flat { unread });
+owns!(ThreadFigures { comm, cgroup, parts } flat { task, dt, samples });
+owns!(Part { place } flat { class, time });
+owns!(Place { wchan, syscall, file } flat { inode });
 owns!(RunqFigures { waits, cpus, tasks, cgroups } flat {
     tier, dt, latency, switches_s, waiting, long, long_unlisted, coverage, slept
 });

@@ -17,6 +17,7 @@ pub mod netdev;
 pub mod own;
 pub mod rate;
 pub mod sockets;
+pub mod waits;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::sample::sockets::NetnsTable;
 use crate::sample::subject::{DiskId, NetnsId};
 use crate::sample::tick::Tick;
 use crate::sample::time::{MonoNs, Seq, WallNs};
+use crate::sample::waits::WaitsSample;
 use crate::sample::{Samples, Shared};
 use disks::DiskFigures;
 
@@ -74,6 +76,8 @@ pub struct Derived {
     pub net_bpf: Option<Arc<bpf::NetFigures>>,
     /// Network events of the last minutes, by eBPF, in the order in which they first came.
     pub events: Option<Arc<Vec<Arc<bpf::EventRow>>>>,
+    /// What the threads of a process do that somebody asked about.
+    pub waits: Option<Arc<waits::WaitFigures>>,
     /// What this program itself costs.
     pub own: Option<own::OwnFigures>,
 }
@@ -136,6 +140,8 @@ pub struct Deriver {
     filesystems: filesystems::FilesystemTracker,
     events: bpf::events::EventTracker,
     own: own::OwnTracker,
+    /// The last reading.
+    waits: Option<Shared<WaitsSample>>,
 }
 
 impl Deriver {
@@ -203,6 +209,7 @@ impl Deriver {
         out.sockets = Arc::new(self.push_sockets(tick));
         out.events = s.net_bpf.as_ref().map(|n| Arc::new(self.events.push(n, &out.sockets)));
         out.net = s.net_counters.as_ref().map(|n| self.push_counters(n)).unwrap_or_default();
+        out.waits = s.waits.as_ref().and_then(|n| self.push_waits(n, out.cgroups.as_deref()));
         // What rates are taken of; the rest, such as socket tables, the trackers have read.
         let kept = Samples {
             cpu: s.cpu.clone(),
@@ -265,6 +272,22 @@ impl Deriver {
             });
         }
         self.sockets.push(self.tables.values())
+    }
+
+    /// What was seen is counted from the reading before: each goes with that one, however short the
+    /// time in between.
+    fn push_waits(
+        &mut self,
+        now: &Shared<WaitsSample>,
+        cgroups: Option<&Vec<cgroups::CgroupFigures>>,
+    ) -> Option<Arc<waits::WaitFigures>> {
+        let before = self.waits.replace(now.clone())?;
+        if now.data.threads.is_empty() && now.data.gone.is_empty() {
+            return None;
+        }
+        let cgroups = cgroups.map_or(&[][..], Vec::as_slice);
+        let seen = waits::context::Seen { tables: &self.tables, cgroups };
+        Some(Arc::new(waits::derive(&before, now, &seen)))
     }
 
     fn push_counters(&mut self, now: &Shared<NetCountersSample>) -> Vec<NetPair> {

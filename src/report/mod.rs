@@ -7,6 +7,7 @@ pub mod rights;
 pub mod rules;
 pub mod save;
 pub mod text;
+pub mod why;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,4 +9,6 @@ pub struct Interest {
     pub sockets: Vec<SockId>,
     /// Socket inodes whose owning process is wanted.
     pub inodes: Vec<u32>,
+    /// Processes that somebody asked about, by number: what do their threads wait for?
+    pub processes: Vec<u32>,
 }

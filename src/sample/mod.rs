@@ -29,6 +29,7 @@ pub mod subject;
 pub mod tick;
 pub mod time;
 pub mod told;
+pub mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;

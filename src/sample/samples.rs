@@ -24,6 +24,8 @@ pub enum Role {
     Tasks,
     /// eBPF programs; may have a mount namespace of its own.
     Bpf,
+    /// The threads of processes that somebody asked about, many times between two readings.
+    Waits,
 }
 
 macro_rules! data {

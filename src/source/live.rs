@@ -30,8 +30,8 @@ const QUEUE: usize = 8;
 /// Slowest reading rate of an overloaded role: every so many ticks.
 const MAX_THINNING: u32 = 16;
 /// Roles, each on its own thread; where threads are short, the first ones get theirs.
-const ROLES: [Role; 5] =
-    [Role::HostSockets, Role::Files, Role::Tasks, Role::NetnsWalker, Role::Bpf];
+const ROLES: [Role; 6] =
+    [Role::HostSockets, Role::Files, Role::Tasks, Role::NetnsWalker, Role::Bpf, Role::Waits];
 /// What helps where the system refuses a thread.
 pub const MORE_THREADS: &str =
     "raise the limit of processes: pids.max of the cgroup (TasksMax=), or ulimit -u";
@@ -119,6 +119,7 @@ fn duty(role: Role) -> Duty {
         Role::Files => Duty::Counters,
         Role::Tasks => Duty::Tasks,
         Role::Bpf => Duty::LoadBpf,
+        Role::Waits => Duty::Waits,
     }
 }
 
@@ -187,19 +188,24 @@ impl RoleThread {
 
     /// Until the next reading, or not quite: programs in the kernel go on filling their buffers.
     fn wait(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], until: MonoNs) {
-        let filling = self.interval > UNRELIEVED || collectors.iter().any(|c| c.1.is_filling());
-        if self.role == Role::Bpf && filling {
-            let mut next = clock::mono() + RELIEF;
+        while let Some(every) = self.relief(collectors) {
+            let next = clock::mono() + every;
             // A reading that is due just after it does the same.
-            while next + RELIEF / 5 < until {
-                clock::sleep_until(next);
-                for c in collectors.iter_mut() {
-                    c.1.relieve();
-                }
-                next = clock::mono() + RELIEF;
+            if next + every / 5 >= until {
+                break;
+            }
+            clock::sleep_until(next);
+            for c in collectors.iter_mut() {
+                c.1.relieve();
             }
         }
         clock::sleep_until(until);
+    }
+
+    fn relief(&self, collectors: &[(CollectorId, Box<dyn Running>)]) -> Option<Duration> {
+        let filling = self.interval > UNRELIEVED || collectors.iter().any(|c| c.1.is_filling());
+        let filled = (self.role == Role::Bpf && filling).then_some(RELIEF);
+        filled.into_iter().chain(collectors.iter().filter_map(|c| c.1.relief())).min()
     }
 
     fn read(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], at: MonoNs) -> Reading {

@@ -32,7 +32,7 @@ const UDP: [&str; 2] = ["ss", "-uainmoeHO"];
 
 fn wanted(table: &NetnsTable, mine: &dyn Fn(&NetnsTable, usize) -> bool) -> Interest {
     let rows = (0..table.inet.len()).filter(|i| mine(table, *i));
-    Interest { sockets: rows.map(|i| table.id(i)).collect(), inodes: Vec::new() }
+    Interest { sockets: rows.map(|i| table.id(i)).collect(), ..Interest::default() }
 }
 
 /// Compares row `i` with what `ss` showed before and after our reading.

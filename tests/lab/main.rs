@@ -32,3 +32,4 @@ mod sockets;
 mod tcp;
 mod tcp_limits;
 mod tcp_lookalikes;
+mod why;

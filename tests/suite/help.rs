@@ -202,7 +202,14 @@ fn the_fields_of_json_are_listed() {
         let rows = block.lines().filter(|l| !l.starts_with(' '));
         rows.flat_map(|l| l.split("  ").next().unwrap().split(", ").map(str::to_owned)).collect()
     };
-    let [report, finding] = blocks("json", "text")[..] else { panic!("two lists of fields") };
+    let [report, finding, why] = blocks("json", "text")[..] else { panic!("three lists") };
     assert_eq!(listed(report), keys(&real));
     assert_eq!(listed(finding), keys(ours));
+    let own = std::process::id().to_string();
+    let answer = json(&run(["why", &own, "--format", "json", "--duration", "2s", "--no-bpf"]));
+    let mut all = keys(&answer);
+    for same_as_above in ["schema", "tool", "host", "kernel", "source"] {
+        assert!(all.remove(same_as_above), "{same_as_above}");
+    }
+    assert_eq!(listed(why), all);
 }

@@ -14,6 +14,13 @@ mod tree;
 mod watch;
 
 pub use collector::CgroupsCollector;
+
+/// Where hierarchies are mounted, below the root of `host`.
+pub(super) fn roots(host: &super::HostFs) -> Vec<std::path::PathBuf> {
+    let found = mounts::hierarchies(host).unwrap_or_default();
+    found.into_iter().map(|h| h.dir).collect()
+}
+
 pub use parse::{
     V1Counters, parse_cpu_max, parse_cpu_stat, parse_io_max, parse_io_stat, parse_v1_io,
     parse_v1_limits,

@@ -11,6 +11,10 @@ pub struct Stat<'a> {
     pub state: char,
     /// (9) PF_KTHREAD is set.
     pub kernel_thread: bool,
+    /// (14) Clock ticks in user mode.
+    pub utime: u64,
+    /// (15) Clock ticks in the kernel.
+    pub stime: u64,
     /// (19) -20 to 19.
     pub nice: Option<i8>,
     /// (20) Threads of the process.
@@ -42,6 +46,8 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
         comm,
         state: char::from(state),
         kernel_thread: false,
+        utime: 0,
+        stime: 0,
         nice: None,
         num_threads: 0,
         start: 0,
@@ -57,6 +63,8 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
         }
         match at {
             9 => out.kernel_thread = number(field)? & PF_KTHREAD != 0,
+            14 => out.utime = number(field)?,
+            15 => out.stime = number(field)?,
             19 => out.nice = signed(field).and_then(|n| i8::try_from(n).ok()),
             20 => out.num_threads = u32::try_from(number(field)?).ok()?,
             22 => out.start = number(field)?,

@@ -112,7 +112,7 @@ impl Redactor {
         }
         others! {
             texts: disks softirq sched netdev cgroups processes filesystems limits kmsg runq_bpf
-                irq_bpf block_bpf net_bpf;
+                irq_bpf block_bpf net_bpf waits;
             // And names of counters.
             numbers: cpu net_counters psi memory own
         }
@@ -335,7 +335,11 @@ impl Redactor {
             "dm_kind" | "level" | "sync_action" | "irq" | "scheduler" | "write_cache" | "state"
             | "operstate" | "allowed" | "wchan" | "rps_cpus" | "kind" | "class" | "source"
             | "op" | "place" | "vectors" | "softirqs" | "reasons" | "tier" | "exceeded"
-            | "qdisc" | "line" | "lines" | "model" | "policy" | "unit" | "life" => s.to_owned(),
+            | "qdisc" | "line" | "lines" | "model" | "policy" | "unit" | "life" | "syscall" => {
+                s.to_owned()
+            }
+            "file" if matches!(s, "socket" | "pipe") || s.starts_with('[') => s.to_owned(),
+            "file" => self.path(Kind::Other, s),
             "comm" => self.name(Kind::Process, s),
             "path" | "mount" | "cgroup" | "cgroups" => self.path(Kind::Cgroup, s),
             "dev" => self.name(Kind::Device, s),

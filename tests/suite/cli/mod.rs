@@ -2,6 +2,7 @@
 //! arguments. Needs no root.
 
 mod outputs;
+mod why;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};

@@ -303,6 +303,7 @@ fn beyond_their_duty(pid: Pid, main: Duty, must: &[&str]) -> Vec<String> {
             "read-netnswalke" => Duty::Namespaces,
             "read-files" => Duty::Counters,
             "read-tasks" => Duty::Tasks,
+            "read-waits" => Duty::Waits,
             "read-mounts" => Duty::Mounts,
             "read-bpf" => Duty::ReadBpf,
             other => panic!("a thread that has no duty: {other}"),

@@ -52,7 +52,7 @@ fn state(t: &Tick, id: CollectorId) -> &HealthState {
 #[test]
 fn a_role_that_hangs_is_late_and_holds_nobody_up() {
     let (_keep, mut events, mut a) = assembler();
-    for r in [Role::HostSockets, Role::NetnsWalker, Role::Bpf] {
+    for r in [Role::HostSockets, Role::NetnsWalker, Role::Bpf, Role::Waits] {
         a.take(opened(r, &[]));
     }
     a.take(opened(Role::Files, &[CollectorId::Psi]));
@@ -75,7 +75,7 @@ fn a_role_that_hangs_is_late_and_holds_nobody_up() {
 #[test]
 fn a_role_without_a_thread_is_off_and_nobody_waits_for_it() {
     let (reports, mut events, mut a) = assembler();
-    for r in [Role::HostSockets, Role::NetnsWalker, Role::Tasks] {
+    for r in [Role::HostSockets, Role::NetnsWalker, Role::Tasks, Role::Waits] {
         a.take(opened(r, &[]));
     }
     a.take(opened(Role::Files, &[CollectorId::Psi]));

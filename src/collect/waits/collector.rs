@@ -1,0 +1,169 @@
+//! The collector: which threads are looked at, and how often.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use super::watched::{Pass, Readable, Watched};
+use crate::clock;
+use crate::collect::permission::{self, Right};
+use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::sample::waits::WaitsSample;
+use crate::sample::{CollectorId, Signal};
+
+/// Time between two passes, while the budget allows.
+const EVERY: Duration = Duration::from_millis(100);
+/// Share of one core for the passes.
+const BUDGET: f64 = 0.01;
+/// Descriptors that stay open, at most an eighth of our limit.
+const MAX_FILES: usize = 1024;
+/// Threads that are watched; more are counted as unread.
+const MAX_THREADS: usize = 32_768;
+
+/// Reads it. See the module head.
+pub struct WaitsCollector {
+    host: HostFs,
+    /// By process; one that is gone has none.
+    watched: BTreeMap<u32, HashMap<u32, Watched>>,
+    buf: Vec<u8>,
+    max_files: usize,
+    unread: u32,
+    /// CPU time of the last pass.
+    cost: Duration,
+    /// What could be read of the sleeps of the last second or so; `None`: there was none to read.
+    readable: Option<Readable>,
+}
+
+impl Collector for WaitsCollector {
+    type Sample = WaitsSample;
+    const ID: CollectorId = CollectorId::Waits;
+
+    fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let share = limit.map_or(MAX_FILES, |n| (n / 8) as usize);
+        Ok(Self {
+            host: host.clone(),
+            watched: BTreeMap::new(),
+            buf: Vec::new(),
+            max_files: share.min(MAX_FILES),
+            unread: 0,
+            cost: Duration::ZERO,
+            readable: None,
+        })
+    }
+
+    fn sample(&mut self, cx: &SampleContext<'_>) -> Result<WaitsSample, CollectError> {
+        let wanted = &cx.interest.processes;
+        self.watched.retain(|pid, _| wanted.contains(pid));
+        for pid in wanted {
+            self.watched.entry(*pid).or_default();
+        }
+        self.list();
+        self.pass();
+        Ok(self.take())
+    }
+
+    /// A pass between two readings.
+    fn relieve(&mut self) {
+        self.pass();
+    }
+
+    fn relief(&self) -> Option<Duration> {
+        let is_watching = self.watched.values().any(|t| !t.is_empty());
+        is_watching.then(|| EVERY.max(self.cost.div_f64(BUDGET)))
+    }
+
+    fn signals(&self, out: &mut Vec<Signal>) {
+        const NAME: &str = "waits of a process";
+        const SOURCE: &str = "/proc/PID/task";
+        let refusal = || permission::refusal(&self.host, Right::Ptrace);
+        out.push(match self.readable {
+            Some(Readable { wchan: false, syscall: false }) => {
+                let r = refusal();
+                let why = format!("wchan and syscall are not readable{}", r.why);
+                Signal::degraded(NAME, SOURCE, why, r.remedy)
+            }
+            _ if self.unread > 0 => {
+                let why = format!("{} threads are too many to watch", self.unread);
+                Signal::degraded(NAME, SOURCE, why, "")
+            }
+            _ => Signal::ok(NAME, SOURCE),
+        });
+    }
+}
+
+impl WaitsCollector {
+    /// Finds the threads of the processes.
+    fn list(&mut self) {
+        self.unread = 0;
+        let mut room = MAX_THREADS;
+        let mut files: usize = self.open_files();
+        for (pid, threads) in &mut self.watched {
+            let names = self.host.list(format!("proc/{pid}/task")).unwrap_or_default();
+            let tids: HashSet<u32> = names.iter().filter_map(|n| n.parse().ok()).collect();
+            threads.retain(|tid, _| tids.contains(tid));
+            self.unread += tids.len().saturating_sub(room) as u32;
+            for tid in tids.into_iter().take(room) {
+                if threads.contains_key(&tid) {
+                    continue;
+                }
+                let keep_open = files < self.max_files;
+                let mut pass = Pass { host: &self.host, buf: &mut self.buf, keep_open };
+                if let Ok(new) = Watched::new(*pid, tid, &mut pass) {
+                    files += 1;
+                    threads.insert(tid, new);
+                }
+            }
+            room = room.saturating_sub(threads.len());
+        }
+    }
+
+    fn open_files(&self) -> usize {
+        self.watched.values().flat_map(HashMap::values).filter(|t| t.is_open()).count()
+    }
+
+    /// Looks at every thread once.
+    fn pass(&mut self) {
+        let begun = clock::thread_cpu();
+        let mut files = self.open_files();
+        let mut seen: Option<Readable> = None;
+        for threads in self.watched.values_mut() {
+            threads.retain(|_, thread| {
+                let keep_open = thread.is_open() || files < self.max_files;
+                files += usize::from(keep_open && !thread.is_open());
+                let mut pass = Pass { host: &self.host, buf: &mut self.buf, keep_open };
+                let looked = thread.look(&mut pass);
+                if let Ok(Some(r)) = looked {
+                    let old = seen.unwrap_or_default();
+                    seen = Some(Readable {
+                        wchan: old.wchan || r.wchan,
+                        syscall: old.syscall || r.syscall,
+                    });
+                }
+                looked.is_ok()
+            });
+        }
+        self.readable = seen.or(self.readable);
+        self.cost = clock::thread_cpu().saturating_sub(begun);
+    }
+
+    /// What was seen since the last time.
+    fn take(&mut self) -> WaitsSample {
+        let mut out = WaitsSample { unread: self.unread, ..WaitsSample::default() };
+        for (pid, threads) in &mut self.watched {
+            threads.retain(|_, thread| {
+                let keep_open = thread.is_open();
+                let mut pass = Pass { host: &self.host, buf: &mut self.buf, keep_open };
+                match thread.take(&mut pass) {
+                    Ok(t) => out.threads.push(t),
+                    Err(_) => return false,
+                }
+                true
+            });
+            if threads.is_empty() {
+                out.gone.push(*pid);
+            }
+        }
+        out.threads.sort_unstable_by_key(|t| t.task);
+        out
+    }
+}

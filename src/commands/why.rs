@@ -1,0 +1,257 @@
+//! `stallscope why WHAT`: watches a process, or plays a recording in which one was watched, and says
+//! where its time goes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use tokio::sync::mpsc;
+
+use super::Run;
+use super::shared::limits;
+use super::shared::live::Live;
+use super::shared::output::Output;
+use super::shared::recorder::{Beside, close_and_tell};
+use super::shared::recording::{named, open_whole};
+use super::shared::wait::{Asked, Signals, runtime};
+use crate::amount;
+use crate::analysis::Analysis;
+use crate::collect::HostFs;
+use crate::collect::waits::Target;
+use crate::diagnose::why::{Account, Answer, Known};
+use crate::diagnose::{Engine, Severity};
+use crate::exit::{Exit, Stop};
+use crate::metrics::history::DEFAULT_BUDGET;
+use crate::playback::tape::{Played, Tape};
+use crate::recording::Recorder;
+use crate::report::why::{self, WhyReport};
+use crate::rights::Duty;
+use crate::session::Session;
+use crate::source::{Event, Feed};
+
+/// Say why a process is slow: where its threads spend their time, and what they wait for.
+///
+/// Looks at every thread ten times a second, less often where that would cost more than 1% of a
+/// core. Time on a CPU and waiting for one is exact; the rest is divided by what the thread was
+/// found to sleep in.
+///
+/// The first paragraph is the conclusion. Exits with 1 if a finding at warn or worse explains a
+/// wait.
+///
+/// More: stallscope help why
+#[derive(Args, Debug)]
+pub(super) struct Why {
+    /// A process or thread id, a name as `ps -o comm` shows it, a cgroup path that begins with /,
+    /// or a recording.
+    #[arg(value_name = "PID|COMM|CGROUP|FILE")]
+    what: String,
+    /// Of a recording, only this process.
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// What to read.
+    #[command(flatten)]
+    live: Live,
+    /// How long to watch, 1s to 1h.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = watch_time)]
+    duration: Duration,
+    /// Whether to record.
+    #[command(flatten)]
+    to: Beside,
+    /// How to print.
+    #[command(flatten)]
+    output: Output,
+}
+
+fn watch_time(text: &str) -> Result<Duration, String> {
+    amount::duration(text, Duration::from_secs(1)..=Duration::from_secs(3600), "1s to 1h")
+}
+
+impl Run for Why {
+    fn reads_kernel(&self) -> bool {
+        self.file().is_none()
+    }
+
+    fn run(&self) -> anyhow::Result<Exit> {
+        match self.file() {
+            Some(file) => self.played(&file),
+            None => self.live(),
+        }
+    }
+}
+
+/// What was watched.
+struct Watched {
+    session: Session<Option<Recorder>>,
+    account: Account,
+    duration: Duration,
+}
+
+impl Why {
+    /// A recording: `-`, or a file. A process that is called like a file is found by its number.
+    fn file(&self) -> Option<PathBuf> {
+        let path = Path::new(&self.what);
+        let is_number = self.what.bytes().all(|b| b.is_ascii_digit());
+        (self.what == "-" || !is_number && path.is_file()).then(|| path.to_owned())
+    }
+
+    fn live(&self) -> anyhow::Result<Exit> {
+        if self.pid.is_some() {
+            return Err(Stop::usage(format!(
+                "--pid is for a recording, and there is no file {}; give the process id alone",
+                self.what
+            )));
+        }
+        let interval = self.live.interval;
+        if self.duration < interval * 2 {
+            return Err(Stop::usage(format!(
+                "--duration {:?} is shorter than two intervals of {interval:?}: nothing to compare",
+                self.duration
+            )));
+        }
+        limits::ready_to_read()?;
+        let target = Target::new(&self.what);
+        if target.processes(&HostFs::live()).is_empty() {
+            return Err(Stop::cannot(self.nobody(&target)));
+        }
+        let recorder = self.to.open(&self.live.host())?;
+        let runtime = runtime()?;
+        let Feed { host, events, interest } = self.live.feed(Duty::Figures)?;
+        let run = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
+        let session = Session::new(run).with_sink(recorder).read_by(interest);
+        let mut watched = runtime.block_on(self.watch(events, session, &target))?;
+        let recorded = watched.session.sink.take().map(close_and_tell).transpose();
+        let exit = self.tell(watched.session.run(), &watched.account, watched.duration, "live")?;
+        recorded?;
+        Ok(exit)
+    }
+
+    fn nobody(&self, target: &Target) -> String {
+        let asked = &self.what;
+        match target {
+            Target::Pid(_) => format!("{asked}: no such process"),
+            Target::Cgroup(_) => {
+                format!("{asked}: no cgroup with processes, and no recording, of that name")
+            }
+            Target::Comm(_) => format!(
+                "{asked}: no process is called that (`ps -eo pid,comm` lists them), and there is \
+                 no recording of that name"
+            ),
+        }
+    }
+
+    /// Takes in ticks for as long as was asked; an interrupt ends it early with what was seen.
+    async fn watch(
+        &self,
+        mut events: mpsc::Receiver<Event>,
+        mut session: Session<Option<Recorder>>,
+        target: &Target,
+    ) -> anyhow::Result<Watched> {
+        let host = HostFs::live();
+        let (duration, interval) = (self.duration, self.live.interval);
+        let (mut account, mut seen, mut first) = (Account::default(), Duration::ZERO, None);
+        let mut signals = Signals::watch(session.sink.is_some())?;
+        // Ticks end the run; the timer only catches a source that stops delivering.
+        let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
+        tokio::pin!(patience);
+        loop {
+            session.watch(target.processes(&host));
+            let event = tokio::select! {
+                e = events.recv() => e,
+                asked = signals.next() => match asked {
+                    Asked::End => None,
+                    Asked::Mark => {
+                        if let Some(r) = &mut session.sink {
+                            r.mark("SIGUSR1");
+                        }
+                        continue;
+                    }
+                },
+                () = &mut patience => None,
+            };
+            let Some(Event::Tick(tick)) = event else { break };
+            let at = tick.mono;
+            session.push(tick);
+            let latest = session.run().latest().and_then(|m| m.derived.waits.clone());
+            if let Some(figures) = &latest {
+                account.push(figures, |_| true);
+            }
+            // The first figures need two readings, and the processes were not known at the first.
+            if !account.is_empty() {
+                seen = at.since(*first.get_or_insert(at)) + interval;
+            }
+            if seen + interval / 2 >= duration {
+                break;
+            }
+            // A process that ended is listed for as long as its parent does not ask how.
+            let is_over = latest.is_some_and(|f| f.threads.is_empty() && !f.gone.is_empty());
+            if is_over && !account.is_empty() || target.processes(&host).is_empty() {
+                break;
+            }
+        }
+        if account.is_empty() {
+            let why = "it ended, or cannot be read, before two readings of it were there; \
+                       `stallscope doctor` shows what is missing here";
+            return Err(Stop::cannot(format!("{}: {why}", self.what)));
+        }
+        Ok(Watched { session, account, duration: seen })
+    }
+
+    /// The same, over a recording.
+    fn played(&self, file: &Path) -> anyhow::Result<Exit> {
+        let mut tape = Tape::new(open_whole(file)?);
+        let mut account = Account::default();
+        let mut run: Option<Session> = None;
+        let (mut duration, mut before) = (Duration::ZERO, None);
+        loop {
+            match tape.play() {
+                Played::Segment(host) => {
+                    run =
+                        Some(Session::new(Analysis::new(host, Engine::default(), DEFAULT_BUDGET)));
+                    before = None;
+                }
+                Played::Tick(tick) => {
+                    let Some(run) = &mut run else { continue };
+                    let at = tick.mono;
+                    run.push(tick);
+                    let figures = run.run().latest().and_then(|m| m.derived.waits.clone());
+                    if let Some(figures) = figures.filter(|f| !f.threads.is_empty()) {
+                        account.push(&figures, |pid| self.pid.is_none_or(|p| p == pid));
+                        duration += before.map_or(Duration::ZERO, |b| at.since(b));
+                    }
+                    before = Some(at);
+                }
+                Played::Lost(_) => {}
+                Played::End => break,
+            }
+        }
+        let Some(run) = run.filter(|_| !account.is_empty()) else {
+            let whom = self
+                .pid
+                .map_or_else(|| "no process was".to_owned(), |p| format!("process {p} was not"));
+            return Err(Stop::cannot(format!(
+                "{}: {whom} watched while it was recorded; `stallscope why PID --record FILE` does \
+                 both",
+                named(file)
+            )));
+        };
+        self.tell(run.run(), &account, duration, "recording")
+    }
+
+    fn tell(
+        &self,
+        run: &Analysis,
+        account: &Account,
+        duration: Duration,
+        source: &'static str,
+    ) -> anyhow::Result<Exit> {
+        let Some(latest) = run.latest() else { return Err(Stop::cannot("no reading arrived")) };
+        let known = Known { findings: latest.findings, tables: run.tables() };
+        let answer = Answer::of(account, &known);
+        let asked = self.pid.map_or_else(|| self.what.clone(), |p| format!("{} {p}", self.what));
+        let report =
+            WhyReport { host: run.host(), source, asked: &asked, duration, answer: &answer };
+        self.output.print(|| why::text(&report), || why::json(&report))?;
+        let is_explained = answer.findings.iter().any(|f| f.fire.severity >= Severity::Warn);
+        Ok(if is_explained { Exit::Findings } else { Exit::Ok })
+    }
+}

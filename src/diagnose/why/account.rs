@@ -1,0 +1,102 @@
+//! Adds up the time of threads over many ticks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Process;
+use crate::metrics::waits::{Class, Part, Place, WaitFigures};
+use crate::sample::subject::TaskId;
+
+/// Places that are kept apart per thread; what is beyond is summed up by class. A thread that reads
+/// from thousands of sockets in turn has as many.
+const MOST_PLACES: usize = 64;
+
+/// Where the time of threads went so far.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    threads: BTreeMap<TaskId, ThreadAccount>,
+    /// Threads that are too many to watch, at most.
+    pub unread: u32,
+    /// Processes that were asked about and are gone, as of the last figures.
+    pub gone: Vec<u32>,
+}
+
+/// One thread.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadAccount {
+    /// The thread.
+    pub task: TaskId,
+    /// Its `comm` at last, raw.
+    pub comm: String,
+    /// Its cgroup at last.
+    pub cgroup: Option<String>,
+    /// All of its time.
+    pub time: Duration,
+    /// Samples of it.
+    pub samples: u32,
+    /// Its time by class and place.
+    pub parts: BTreeMap<(Class, Option<Place>), Duration>,
+}
+
+impl ThreadAccount {
+    fn add(&mut self, part: &Part) {
+        let key = (part.class, part.place.clone());
+        let has_room = self.parts.len() < MOST_PLACES || self.parts.contains_key(&key);
+        let (class, place) = if has_room { key } else { (part.class, None) };
+        // Whether an answer is owed is known some ticks after the socket was first asked about: until
+        // then it was no other wait.
+        let is_socket = place.as_ref().is_some_and(|p| p.inode.is_some());
+        let unclear = if is_socket && class != Class::Other {
+            self.parts.remove(&(Class::Other, place.clone())).unwrap_or_default()
+        } else {
+            Duration::ZERO
+        };
+        *self.parts.entry((class, place)).or_default() += part.time + unclear;
+    }
+}
+
+impl Account {
+    /// Adds the figures of one tick, of the processes that are `wanted`.
+    pub fn push(&mut self, figures: &WaitFigures, wanted: impl Fn(u32) -> bool) {
+        self.unread = self.unread.max(figures.unread);
+        self.gone.clone_from(&figures.gone);
+        for t in figures.threads.iter().filter(|t| wanted(t.task.pid)) {
+            let sum = self.threads.entry(t.task).or_default();
+            sum.task = t.task;
+            sum.comm.clone_from(&t.comm);
+            sum.cgroup.clone_from(&t.cgroup);
+            sum.time += t.dt;
+            sum.samples += t.samples;
+            for part in &t.parts {
+                sum.add(part);
+            }
+        }
+    }
+
+    /// Nothing yet?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    /// The threads, by process.
+    pub fn threads(&self) -> impl Iterator<Item = &ThreadAccount> {
+        self.threads.values()
+    }
+
+    /// Whose threads they are.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Process> {
+        let mut out: Vec<Process> = Vec::new();
+        for t in self.threads.values() {
+            let TaskId { pid, tid, .. } = t.task;
+            match out.last_mut().filter(|p| p.pid == pid) {
+                // The first thread of a process has its number.
+                Some(p) if tid == pid => p.comm.clone_from(&t.comm),
+                Some(_) => {}
+                None => out.push(Process { pid, comm: t.comm.clone() }),
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,92 @@
+//! What explains a wait: the socket behind a descriptor, the findings about it, about the disks, the
+//! CPUs and the cgroups of the threads.
+
+use std::sync::Arc;
+
+use super::account::Account;
+use crate::diagnose::{Finding, Findings};
+use crate::metrics::waits::{Class, Place};
+use crate::sample::sockets::NetnsTable;
+use crate::sample::subject::{SockId, Subject, is_within};
+
+/// What is known beside the threads.
+pub struct Known<'a> {
+    /// Findings of the same time.
+    pub findings: &'a Findings,
+    /// Socket tables of the same time.
+    pub tables: Vec<&'a NetnsTable>,
+}
+
+impl Known<'_> {
+    /// The row of a socket.
+    pub(super) fn socket(&self, inode: u64) -> Option<(&NetnsTable, usize)> {
+        let inode = u32::try_from(inode).ok().filter(|i| *i != 0)?;
+        self.tables.iter().find_map(|t| {
+            let row = t.inet.inode.iter().position(|i| *i == inode)?;
+            Some((*t, row))
+        })
+    }
+
+    /// `10.0.0.1:4711 > 10.0.0.2:5432`.
+    pub(super) fn connection(&self, inode: u64) -> Option<String> {
+        let (table, row) = self.socket(inode)?;
+        let (local, remote) = (table.inet.local_endpoint(row), table.inet.remote_endpoint(row));
+        Some(if remote.port == 0 { local.to_string() } else { format!("{local} > {remote}") })
+    }
+
+    /// The worst finding that explains waiting of that kind in that place.
+    pub(super) fn finding(
+        &self,
+        class: Class,
+        place: Option<&Place>,
+        cgroup: Option<&str>,
+        account: &Account,
+    ) -> Option<Arc<Finding>> {
+        let inode = place.and_then(|p| p.inode);
+        let socket = inode.and_then(|i| self.socket(i)).map(|(t, row)| t.id(row));
+        let within = |group: &str| {
+            let own = cgroup.map(|c| is_within(c, group));
+            own.unwrap_or_else(|| {
+                let mut all = account.threads().filter_map(|t| t.cgroup.as_deref());
+                all.any(|c| is_within(c, group))
+            })
+        };
+        let ours = |f: &Finding| explains(f, class, socket, within);
+        let all = self.findings.active.iter().chain(&self.findings.folded);
+        // Both lists have the worst first, and causes come before what they explain.
+        all.into_iter().find(|f| ours(f)).cloned()
+    }
+}
+
+fn explains(
+    f: &Finding,
+    class: Class,
+    socket: Option<SockId>,
+    within: impl Fn(&str) -> bool,
+) -> bool {
+    match class {
+        Class::Network | Class::Peer => socket.is_some_and(|id| f.fire.sockets.contains(&id)),
+        Class::Disk => match &f.subject {
+            Subject::Disk { .. } | Subject::Filesystem { .. } => true,
+            Subject::Cgroup { path, .. } => f.rule.0 == "cgroup-io-throttle" && within(path),
+            _ => false,
+        },
+        Class::RunQueue => match &f.subject {
+            Subject::Cgroup { path, .. } => f.rule.0 == "weight-starved" && within(path),
+            Subject::Cpu { .. } | Subject::Host | Subject::Task { .. } => {
+                ["cpu-saturation", "cpu-hog-realtime", "runq-latency-idle-elsewhere", "cpu-steal"]
+                    .contains(&f.rule.0)
+            }
+            _ => false,
+        },
+        Class::Throttled => {
+            matches!(&f.subject, Subject::Cgroup { path, .. }
+                if f.rule.0 == "cfs-throttle" && within(path))
+        }
+        Class::Memory => match &f.subject {
+            Subject::Cgroup { path, .. } => f.rule.0 == "cgroup-mem-stall" && within(path),
+            _ => ["mem-stall", "compaction-stall"].contains(&f.rule.0),
+        },
+        _ => false,
+    }
+}

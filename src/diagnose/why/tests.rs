@@ -1,0 +1,119 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::diagnose::Findings;
+use crate::metrics::waits::{Part, ThreadFigures, WaitFigures};
+
+fn place(wchan: &str, syscall: &str, file: Option<(&str, u64)>) -> Place {
+    let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
+    Place {
+        wchan: some(wchan),
+        syscall: some(syscall),
+        inode: file.map(|f| f.1).filter(|i| *i != 0),
+        file: file.map(|f| f.0.to_owned()),
+    }
+}
+
+fn thread(tid: u32, comm: &str, parts: &[(Class, Option<Place>, u64)]) -> ThreadFigures {
+    let part = |(class, place, ms): &(Class, Option<Place>, u64)| Part {
+        class: *class,
+        place: place.clone(),
+        time: Duration::from_millis(*ms),
+    };
+    ThreadFigures {
+        task: TaskId { pid: 700, tid, start: 1 },
+        comm: comm.into(),
+        dt: Duration::from_millis(parts.iter().map(|p| p.2).sum()),
+        samples: 50,
+        parts: parts.iter().map(part).collect(),
+        ..ThreadFigures::default()
+    }
+}
+
+fn answer(threads: Vec<ThreadFigures>) -> Answer {
+    let mut account = Account::default();
+    account.push(&WaitFigures { threads, ..WaitFigures::default() }, |_| true);
+    Answer::of(&account, &Known { findings: &Findings::default(), tables: Vec::new() })
+}
+
+#[test]
+fn one_thread_that_waits_for_a_disk() {
+    let wal = place("jbd2_log_wait_commit", "fsync", Some(("/var/lib/db/wal", 0)));
+    let a = answer(vec![thread(
+        700,
+        "db",
+        &[(Class::User, None, 500), (Class::Disk, Some(wal), 4000), (Class::Idle, None, 500)],
+    )]);
+    assert_eq!(
+        a.conclusion,
+        "db/700 waits for a disk for 89% of the time that it is not idle: fsync of \
+         /var/lib/db/wal (jbd2_log_wait_commit)."
+    );
+    assert_eq!(a.share(a.time_of(Class::Disk)), 0.8);
+    assert_eq!(a.next, ["grep . /proc/700/io; iostat -x 1 3"]);
+}
+
+#[test]
+fn a_pool_of_idle_threads_does_not_hide_the_one_that_waits() {
+    let poll = || Some(place("ep_poll", "epoll_wait", Some(("[eventpoll]", 0))));
+    let mut all: Vec<ThreadFigures> =
+        (1..=7).map(|i| thread(700 + i, "pool", &[(Class::Idle, poll(), 5000)])).collect();
+    let lock = place("futex_wait_queue", "futex", None);
+    all.push(thread(708, "worker", &[(Class::Lock, Some(lock), 4000), (Class::User, None, 1000)]));
+    let a = answer(all);
+    assert_eq!(
+        a.conclusion,
+        "pool/700 waits for a lock for 80% of the time that its 8 threads are not idle: futex \
+         (futex_wait_queue)."
+    );
+    assert_eq!(a.worst[0].task.tid, 708);
+    assert_eq!(a.worst[0].what, "futex (futex_wait_queue)");
+}
+
+#[test]
+fn who_waits_for_work_is_idle() {
+    let poll = place("ep_poll", "epoll_wait", Some(("[eventpoll]", 0)));
+    let a = answer(vec![thread(
+        700,
+        "nginx",
+        &[(Class::Idle, Some(poll), 4980), (Class::User, None, 20)],
+    )]);
+    assert_eq!(a.conclusion, "nginx/700 is idle: for 99% of the time it waits for work to come.");
+    assert!(a.next.len() <= 1 && a.findings.is_empty());
+}
+
+#[test]
+fn few_samples_and_hidden_functions_are_said() {
+    let mut t = thread(700, "x", &[(Class::Other, Some(place("", "", None)), 1000)]);
+    t.samples = 7;
+    let a = answer(vec![t]);
+    assert_eq!(a.missing.len(), 2, "{:?}", a.missing);
+    assert!(a.missing[0].contains("7 samples per thread"), "{:?}", a.missing);
+    assert!(a.missing[1].contains("not readable"), "{:?}", a.missing);
+}
+
+#[test]
+fn nothing_seen_is_not_idle() {
+    let a = answer(Vec::new());
+    assert!(a.conclusion.contains("not seen for long enough"), "{}", a.conclusion);
+}
+
+/// The first ticks have no `tcp_info` of the socket.
+#[test]
+fn what_is_known_later_holds_for_the_same_socket_before() {
+    let recv = || Some(place("sk_wait_data", "recvfrom", Some(("socket", 7))));
+    let other = || Some(place("sk_wait_data", "recvfrom", Some(("socket", 8))));
+    let mut account = Account::default();
+    for (class, place) in [
+        (Class::Other, recv()),
+        (Class::Other, other()),
+        (Class::Network, recv()),
+        (Class::Network, recv()),
+    ] {
+        let threads = vec![thread(700, "x", &[(class, place, 1000)])];
+        account.push(&WaitFigures { threads, ..WaitFigures::default() }, |_| true);
+    }
+    let a = Answer::of(&account, &Known { findings: &Findings::default(), tables: Vec::new() });
+    assert_eq!(a.time_of(Class::Network), Duration::from_secs(3));
+    assert_eq!(a.time_of(Class::Other), Duration::from_secs(1), "another socket");
+}

@@ -1,0 +1,268 @@
+//! Where the time of threads goes: exact times on a CPU and waiting for one, and samples for the
+//! rest.
+
+pub mod class;
+pub(super) mod context;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+pub use class::{Class, Owed};
+
+use super::rate::ratio;
+use crate::sample::Stamped;
+use crate::sample::subject::{TaskId, is_within};
+use crate::sample::waits::{Sleep, ThreadWaits, WaitsSample};
+
+/// Threads over one interval.
+#[derive(Clone, Debug, Default)]
+pub struct WaitFigures {
+    /// Threads that both readings have.
+    pub threads: Vec<ThreadFigures>,
+    /// Processes that somebody asked about and that are not there.
+    pub gone: Vec<u32>,
+    /// Threads that are too many to watch.
+    pub unread: u32,
+}
+
+/// One thread over one interval.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadFigures {
+    /// The thread.
+    pub task: TaskId,
+    /// Its `comm`, raw.
+    pub comm: String,
+    /// Its cgroup.
+    pub cgroup: Option<String>,
+    /// Measured interval.
+    pub dt: Duration,
+    /// Samples in it.
+    pub samples: u32,
+    /// Its parts, which together are `dt`.
+    pub parts: Vec<Part>,
+}
+
+/// Time of a thread, of one kind and in one place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// Of which kind.
+    pub class: Class,
+    /// Where; `None` for time on a CPU and waiting for one.
+    pub place: Option<Place>,
+    /// How long.
+    pub time: Duration,
+}
+
+/// Where a thread sleeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// Function of the kernel.
+    pub wchan: Option<String>,
+    /// System call.
+    pub syscall: Option<String>,
+    /// Inode of the socket or pipe.
+    pub inode: Option<u64>,
+    /// What its descriptor is.
+    pub file: Option<String>,
+}
+
+impl Place {
+    fn of(s: &Sleep) -> Self {
+        Self {
+            wchan: s.wchan.clone(),
+            syscall: s.syscall.clone(),
+            inode: s.inode,
+            file: s.file.clone(),
+        }
+    }
+}
+
+/// What else is known, to tell waits apart that look the same from the thread.
+pub trait Context {
+    /// Whether the peer of the socket with this inode owes an answer.
+    fn owed(&self, inode: u64) -> Owed;
+    /// Part of the time in which the quota of this cgroup, or of one above it, was used up, summed
+    /// over CPUs.
+    fn throttled(&self, cgroup: &str) -> f64;
+}
+
+/// Figures of the threads that both readings have.
+#[must_use]
+pub fn derive(
+    before: &Stamped<WaitsSample>,
+    now: &Stamped<WaitsSample>,
+    context: &impl Context,
+) -> WaitFigures {
+    let dt = now.span.mid().since(before.span.mid());
+    let old: HashMap<TaskId, &ThreadWaits> =
+        before.data.threads.iter().map(|t| (t.task, t)).collect();
+    let pairs = now.data.threads.iter().filter_map(|t| Some((*old.get(&t.task)?, t)));
+    WaitFigures {
+        threads: pairs.map(|(old, new)| thread(old, new, dt, context)).collect(),
+        gone: now.data.gone.clone(),
+        unread: now.data.unread,
+    }
+}
+
+fn thread(
+    old: &ThreadWaits,
+    new: &ThreadWaits,
+    dt: Duration,
+    context: &impl Context,
+) -> ThreadFigures {
+    let grown = |a: u64, b: u64| Duration::from_nanos(b.saturating_sub(a));
+    let run = grown(old.run_ns, new.run_ns);
+    let delay = old.run_delay_ns.zip(new.run_delay_ns);
+    let delay = delay.map_or(Duration::ZERO, |(a, b)| grown(a, b));
+    // Counters are brought up to date when the thread is switched: a stretch that began earlier
+    // may end in this interval.
+    let scale = ratio(dt.as_secs_f64(), (run + delay).as_secs_f64()).unwrap_or(1.0).min(1.0);
+    let (run, delay) = (run.mul_f64(scale), delay.mul_f64(scale));
+    let user = run.mul_f64(user_share(old, new));
+    let throttled = new.cgroup.as_deref().map_or(0.0, |c| context.throttled(c));
+    let throttled = dt.mul_f64(throttled.max(0.0)).min(delay);
+    let mut parts = Vec::new();
+    for (class, time) in [
+        (Class::User, user),
+        (Class::Sys, run.saturating_sub(user)),
+        (Class::RunQueue, delay.saturating_sub(throttled)),
+        (Class::Throttled, throttled),
+    ] {
+        if !time.is_zero() {
+            parts.push(Part { class, place: None, time });
+        }
+    }
+    asleep(new, dt.saturating_sub(run + delay), context, &mut parts);
+    ThreadFigures {
+        task: new.task,
+        comm: new.comm.clone(),
+        cgroup: new.cgroup.clone(),
+        dt,
+        samples: new.samples,
+        parts,
+    }
+}
+
+/// Part of the time on a CPU that it was in the program. Ticks are coarse: without one since the
+/// reading before, as in all its life.
+fn user_share(old: &ThreadWaits, new: &ThreadWaits) -> f64 {
+    let share = |user: u64, sys: u64| ratio(user as f64, (user + sys) as f64);
+    let (user, sys) = (new.utime.saturating_sub(old.utime), new.stime.saturating_sub(old.stime));
+    share(user, sys).or_else(|| share(new.utime, new.stime)).unwrap_or(1.0)
+}
+
+/// Shares `rest` out by the samples that found it asleep; without one, nobody knows.
+fn asleep(new: &ThreadWaits, rest: Duration, context: &impl Context, parts: &mut Vec<Part>) {
+    if rest.is_zero() {
+        return;
+    }
+    let all: u32 = new.sleeps.iter().map(|s| s.samples).sum();
+    if all == 0 {
+        parts.push(Part { class: Class::Other, place: None, time: rest });
+    }
+    for s in &new.sleeps {
+        let class = class::class_of(s, |inode| context.owed(inode));
+        let time = rest.mul_f64(f64::from(s.samples) / f64::from(all));
+        parts.push(Part { class, place: Some(Place::of(s)), time });
+    }
+}
+
+/// The quota of a cgroup is that of those below it too: the largest part of those that a thread in
+/// `cgroup` is under.
+#[must_use]
+pub fn throttled_above<'a>(cgroup: &str, groups: impl Iterator<Item = (&'a str, f64)>) -> f64 {
+    let above = groups.filter(|(path, _)| is_within(cgroup, path));
+    above.map(|(_, part)| part).fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::time::{MonoNs, Span};
+
+    struct Nothing;
+
+    impl Context for Nothing {
+        fn owed(&self, _: u64) -> Owed {
+            None
+        }
+        fn throttled(&self, cgroup: &str) -> f64 {
+            if cgroup == "/limited" { 0.15 } else { 0.0 }
+        }
+    }
+
+    fn stamped(at_ms: u64, threads: Vec<ThreadWaits>) -> Stamped<WaitsSample> {
+        let at = MonoNs(at_ms * 1_000_000);
+        let data = WaitsSample { threads, ..WaitsSample::default() };
+        Stamped { span: Span::at(at), cpu: Duration::ZERO, data }
+    }
+
+    fn sleep(wchan: &str, samples: u32) -> Sleep {
+        Sleep { state: 'S', wchan: Some(wchan.into()), samples, ..Sleep::default() }
+    }
+
+    fn one(old: ThreadWaits, new: ThreadWaits) -> ThreadFigures {
+        let (before, now) = (stamped(1000, vec![old]), stamped(2000, vec![new]));
+        derive(&before, &now, &Nothing).threads.remove(0)
+    }
+
+    fn ms(f: &ThreadFigures, class: Class) -> u128 {
+        f.parts.iter().filter(|p| p.class == class).map(|p| p.time.as_millis()).sum()
+    }
+
+    /// 100 ms on a CPU, a quarter of them in the kernel, 200 ms waiting for one of which the quota
+    /// took 150, and 700 asleep: 7 samples of 10 at a pipe.
+    #[test]
+    fn exact_times_come_first_and_samples_share_the_rest() {
+        let old = ThreadWaits { run_delay_ns: Some(5), ..ThreadWaits::default() };
+        let new = ThreadWaits {
+            cgroup: Some("/limited".into()),
+            run_ns: 100_000_000,
+            run_delay_ns: Some(200_000_005),
+            utime: 6,
+            stime: 2,
+            samples: 11,
+            sleeps: vec![sleep("pipe_read", 7), sleep("ep_poll", 3)],
+            ..ThreadWaits::default()
+        };
+        let f = one(old, new);
+        for (class, want) in [
+            (Class::User, 75),
+            (Class::Sys, 25),
+            (Class::RunQueue, 50),
+            (Class::Throttled, 150),
+            (Class::Peer, 490),
+            (Class::Idle, 210),
+            (Class::Other, 0),
+        ] {
+            assert_eq!(ms(&f, class), want, "{class}");
+        }
+        let sum: Duration = f.parts.iter().map(|p| p.time).sum();
+        assert!(sum.abs_diff(f.dt) < Duration::from_micros(1), "{sum:?}");
+    }
+
+    #[test]
+    fn more_than_the_interval_is_cut_to_it() {
+        let new = ThreadWaits {
+            run_ns: 900_000_000,
+            run_delay_ns: Some(900_000_000),
+            ..ThreadWaits::default()
+        };
+        let f = one(ThreadWaits { run_delay_ns: Some(0), ..ThreadWaits::default() }, new);
+        assert_eq!((ms(&f, Class::User), ms(&f, Class::RunQueue)), (500, 500));
+    }
+
+    #[test]
+    fn what_no_sample_found_is_other() {
+        let f = one(ThreadWaits::default(), ThreadWaits::default());
+        assert_eq!(ms(&f, Class::Other), 1000);
+    }
+
+    #[test]
+    fn the_tightest_quota_above_counts() {
+        let groups = [("/a", 0.1), ("/a/b", 0.3), ("/ab", 0.9), ("/", 0.05)];
+        assert_eq!(throttled_above("/a/b/c", groups.into_iter()), 0.3);
+        assert_eq!(throttled_above("/c", groups.into_iter()), 0.05);
+        assert_eq!(throttled_above("/c", std::iter::empty()), 0.0);
+    }
+}

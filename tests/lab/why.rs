@@ -1,0 +1,215 @@
+//! Waits that are made for real, one kind at a time: `why` has to put at least 95% of the injected
+//! time into the right class, and all of the time into some class.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use serde_json::Value;
+
+use crate::kit::block::{Dir, Loop, load};
+use crate::kit::cgroup::Cgroup;
+use crate::kit::gate::{Place, beside, lab};
+use crate::kit::sh::{Held, run};
+use crate::kit::{pause, secs, wait_for};
+
+/// Which wait a process of this very program is to make.
+const ACTOR: &str = "STALLSCOPE_LAB_ACTOR";
+
+/// A process of this program that waits in one way.
+fn actor(kind: &str) -> Held {
+    let exe = std::env::current_exe().unwrap();
+    let exe = exe.to_str().unwrap();
+    let env = format!("{ACTOR}={kind}");
+    Held::start(&["env", &env, exe, "--ignored", "--exact", "why::acts", "--nocapture"])
+}
+
+/// Not a test: what [`actor`] starts.
+#[test]
+#[ignore = "run by the tests of this file"]
+fn acts() {
+    match std::env::var(ACTOR).as_deref() {
+        Ok("mutex") => {
+            static LOCK: Mutex<()> = Mutex::new(());
+            let _held = LOCK.lock().unwrap();
+            std::thread::spawn(|| drop(LOCK.lock()));
+            pause(3_600_000);
+        }
+        Ok("pipe") => {
+            let (mut from, _to) = std::io::pipe().unwrap();
+            let _ = from.read(&mut [0]);
+        }
+        Ok("child") => {
+            Command::new("sleep").arg("3600").status().unwrap();
+        }
+        Ok("silent peer") => {
+            let (mut near, _far) = connection();
+            near.write_all(b"a question").unwrap();
+            let _ = near.read(&mut [0]);
+        }
+        Ok("slow reader") => {
+            let (mut near, _far) = connection();
+            while near.write_all(&[0; 4096]).is_ok() {}
+        }
+        Ok("no request") => {
+            // A server that has answered, and reads the next question.
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut far, _) = listener.accept().unwrap();
+            near.write_all(b"a question").unwrap();
+            far.read_exact(&mut [0; 10]).unwrap();
+            pause(20);
+            far.write_all(b"an answer").unwrap();
+            let _ = far.read(&mut [0]);
+        }
+        Ok("sleep") => pause(3_600_000),
+        Ok("spin") => loop {
+            std::hint::spin_loop();
+        },
+        other => panic!("no such wait: {other:?}"),
+    }
+}
+
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+fn why(whom: &str, duration: &str, extra: &[&str]) -> Value {
+    let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
+        .args(["why", whom, "--format", "json", "--duration", duration])
+        .args(extra)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    let err = String::from_utf8_lossy(&out.stderr);
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{whom}: {e}: {text}{err}"))
+}
+
+fn shares(classes: &Value) -> Vec<(String, f64)> {
+    let share = |c: &Value| (c["class"].as_str().unwrap().to_owned(), c["share"].as_f64().unwrap());
+    classes.as_array().unwrap().iter().map(share).collect()
+}
+
+fn share_of(classes: &Value, class: &str) -> f64 {
+    shares(classes).into_iter().filter(|c| c.0 == class).map(|c| c.1).sum()
+}
+
+/// The thread that waits does so in this class, and the classes are all of its time.
+#[track_caller]
+fn waits(kind: &str, report: &Value, class: &str, at_least: f64) {
+    let worst = &report["top_threads"][0];
+    let share = share_of(&worst["classes"], class);
+    eprintln!("lab: why: {kind}: {class} {:.1}%: {}", share * 100.0, report["conclusion"]);
+    assert!(share >= at_least, "{kind}: {report:#}");
+    let sum: f64 = shares(&report["classes"]).iter().map(|c| c.1).sum();
+    assert!((sum - 1.0).abs() <= 0.02, "{kind}: {sum} of the time: {report:#}");
+}
+
+#[test]
+fn sleeps_are_in_their_class() {
+    beside(Place::Anywhere, &["setpriv", "env"], || {
+        std::thread::scope(|s| {
+            for (kind, class) in [
+                ("mutex", "lock"),
+                ("pipe", "peer"),
+                ("child", "peer"),
+                ("silent peer", "network"),
+                ("slow reader", "network"),
+                ("no request", "idle"),
+                ("sleep", "idle"),
+            ] {
+                s.spawn(move || {
+                    let held = actor(kind);
+                    pause(1000);
+                    let report = why(&held.pid().to_string(), "5s", &["--no-bpf"]);
+                    waits(kind, &report, class, 0.95);
+                });
+            }
+            s.spawn(|| {
+                let held = actor("sleep");
+                pause(500);
+                let pid = held.pid().to_string();
+                run(&["kill", "-STOP", &pid]);
+                waits("stopped", &why(&pid, "5s", &["--no-bpf"]), "stopped", 0.95);
+                run(&["kill", "-CONT", &pid]);
+            });
+        });
+    });
+}
+
+/// Direct writes through a cgroup that allows 20 a second: nearly all of the time goes to the disk.
+#[test]
+fn a_throttled_disk_is_a_disk() {
+    beside(Place::Disk, &["losetup", "fio", "dd", "setpriv"], || {
+        let dir = Dir::new();
+        let dev = Loop::new(&dir.image("disk.img", 64), true);
+        let group = Cgroup::new("blkio", "why");
+        group.set("blkio.throttle.write_iops_device", &format!("{} 20", dev.number()));
+        for (kind, options) in [
+            ("psync", "--bs=4k --ioengine=psync"),
+            ("libaio", "--bs=4k --ioengine=libaio --iodepth=4"),
+            ("fsync", "--bs=4k --ioengine=psync --direct=0 --fsync=1"),
+        ] {
+            let mut fio = load(&dev.dev, options, |fio| group.enter_and(fio));
+            pause(1500);
+            let report = why(&fio.pid().to_string(), "6s", &["--no-bpf"]);
+            fio.assert_running();
+            // fio's own threads that only wait for the one that writes are idle.
+            waits(kind, &report, "disk", 0.95);
+        }
+    });
+}
+
+/// Two loops share a CPU, and one has a tenth of one by quota: waiting for a CPU and being held back
+/// are two things.
+#[test]
+fn waits_for_a_cpu_are_told_apart() {
+    lab(&["taskset", "setpriv"], || {
+        let spin = ["taskset", "-c", "0", "sh", "-c", "while :; do :; done"];
+        let both = [Held::start(&spin), Held::start(&spin)];
+        pause(500);
+        let report = why(&both[0].pid().to_string(), "5s", &[]);
+        let classes = &report["classes"];
+        let (queued, ran) =
+            (share_of(classes, "run-queue"), share_of(classes, "user") + share_of(classes, "sys"));
+        eprintln!("lab: why: two on a CPU: ran {ran:.3}, run queue {queued:.3}");
+        assert!((0.4..0.6).contains(&queued) && (0.4..0.6).contains(&ran), "{report:#}");
+        drop(both);
+
+        let group = Cgroup::new("cpu", "why");
+        group.set("cpu.cfs_period_us", "100000");
+        group.set("cpu.cfs_quota_us", "10000");
+        let held = Held::start(&["sh", "-c", &group.enter_and("sh -c 'while :; do :; done'")]);
+        wait_for("ten throttled periods", secs(10), || {
+            group.stat("cpu.stat", "nr_throttled").filter(|n| *n > 10)
+        });
+        let report = why(&held.pid().to_string(), "8s", &[]);
+        let classes = &report["classes"];
+        let (held_back, ran) =
+            (share_of(classes, "throttled"), share_of(classes, "user") + share_of(classes, "sys"));
+        eprintln!("lab: why: a tenth of a CPU: ran {ran:.3}, throttled {held_back:.3}");
+        assert!((0.08..0.12).contains(&ran) && held_back >= 0.85, "{report:#}");
+        assert_eq!(report["findings"][0]["rule"], "cfs-throttle", "{report:#}");
+    });
+}
+
+/// A process that ends while it is watched is an answer or a message, never a hang.
+#[test]
+fn a_process_may_end_in_mid_watch() {
+    beside(Place::Anywhere, &["setpriv"], || {
+        let short = Held::start(&["sleep", "3"]);
+        let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
+            .args(["why", &short.pid().to_string(), "--duration", "30s", "--no-bpf"])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert_eq!(out.status.code(), Some(0), "{text}");
+        assert!(text.contains("is idle"), "{text}");
+        drop(short);
+    });
+}
