@@ -15,7 +15,7 @@ const EVERY: Duration = Duration::from_millis(100);
 /// Share of one core for the passes.
 const BUDGET: f64 = 0.01;
 /// Descriptors that stay open, at most an eighth of our limit.
-const MAX_FILES: usize = 1024;
+const MAX_FILES: usize = 4096;
 /// Threads that are watched; more are counted as unread.
 const MAX_THREADS: usize = 32_768;
 

@@ -23,6 +23,8 @@ pub(super) struct Watched {
     counted: Option<Schedstat>,
     /// The sleep of the last pass, as an index into `sleeps`.
     asleep: Option<usize>,
+    /// As of the last reading of `stat`.
+    stat_of: Option<Schedstat>,
     out: ThreadWaits,
 }
 
@@ -53,6 +55,7 @@ impl Watched {
             schedstat: None,
             counted: None,
             asleep: None,
+            stat_of: None,
             out: ThreadWaits {
                 cgroup: cgroup.and_then(|b| parse_task_cgroup(&b)),
                 ..ThreadWaits::default()
@@ -111,18 +114,25 @@ impl Watched {
         Ok(Some(readable))
     }
 
-    /// What was seen since the last time, with the counters as they are now.
+    /// What was seen since the last time, with the counters as of the last pass.
     ///
     /// # Errors
     /// When the thread has ended.
     pub(super) fn take(&mut self, pass: &mut Pass<'_>) -> io::Result<ThreadWaits> {
-        let comm = self.read_stat(pass, |s| String::from_utf8_lossy(s.comm).into_owned())?;
-        let (utime, stime) = self.read_stat(pass, |s| (s.utime, s.stime))?;
-        let counted = self.read_schedstat(pass)?;
+        // A thread that did not run has the name and the times that it had.
+        if self.stat_of.is_none() || self.stat_of != self.counted {
+            let (comm, times) = self.read_stat(pass, |s| {
+                (String::from_utf8_lossy(s.comm).into_owned(), (s.utime, s.stime))
+            })?;
+            (self.out.utime, self.out.stime) = times;
+            if self.out.comm != comm {
+                self.out.comm = comm;
+            }
+            self.stat_of = self.counted;
+        }
+        self.out.run_ns = self.counted.map_or(0, |c| c.run_ns);
+        self.out.run_delay_ns = self.counted.map(|c| c.run_delay_ns);
         let mut out = self.out.clone();
-        (out.comm, out.utime, out.stime) = (comm, utime, stime);
-        out.run_ns = counted.map_or(0, |c| c.run_ns);
-        out.run_delay_ns = counted.map(|c| c.run_delay_ns);
         // The sleep that it is in goes on.
         let current = self.asleep.and_then(|at| self.out.sleeps.get(at).cloned());
         self.asleep = current.is_some().then_some(0);

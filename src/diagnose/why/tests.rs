@@ -87,6 +87,7 @@ fn few_samples_and_hidden_functions_are_said() {
     let mut t = thread(700, "x", &[(Class::Other, Some(place("", "", None)), 1000)]);
     t.samples = 7;
     let a = answer(vec![t]);
+    assert_eq!(a.conclusion, "What x/700 sleeps in for 100% of the time could not be read.");
     assert_eq!(a.missing.len(), 2, "{:?}", a.missing);
     assert!(a.missing[0].contains("7 samples per thread"), "{:?}", a.missing);
     assert!(a.missing[1].contains("not readable"), "{:?}", a.missing);

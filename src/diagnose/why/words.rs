@@ -10,6 +10,9 @@ use crate::metrics::waits::{Class, Place};
 /// Part of the time from which a process counts as idle.
 const IDLE: f64 = 0.95;
 
+/// A place of which neither the function nor the call is known.
+const UNREADABLE: &str = "not readable";
+
 /// `3 threads`, `1 thread`.
 pub(super) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
@@ -47,7 +50,7 @@ fn in_place(p: &Place, known: &Known<'_>) -> String {
     };
     match (subject.as_str(), &p.wchan) {
         ("", Some(f)) => f.clone(),
-        ("", None) => "not readable".to_owned(),
+        ("", None) => UNREADABLE.to_owned(),
         (s, Some(f)) => format!("{s} ({f})"),
         (s, None) => s.to_owned(),
     }
@@ -94,6 +97,9 @@ pub(super) fn conclusion(a: &Answer) -> String {
         (false, true) => "of the time".to_owned(),
     };
     let first = a.places.iter().find(|p| p.class == class);
+    if first.is_some_and(|p| class == Class::Other && p.what == UNREADABLE) {
+        return format!("What {who} sleeps in for {} {of} could not be read.", percent(share));
+    }
     let mut out = format!("{who} {} for {} {of}", does(class), percent(share));
     if let Some(p) = first.filter(|_| is_about_something(class)) {
         let _ = write!(out, ": {}", p.what);
@@ -122,7 +128,7 @@ fn who(all: &[Process]) -> String {
         [p, rest @ ..] if rest.iter().all(|o| o.comm == p.comm) => {
             format!("{} ({} processes)", p.comm, all.len())
         }
-        _ => counted(all.len(), "process").replace("processs", "processes"),
+        _ => format!("A group of {} processes", all.len()),
     }
 }
 
