@@ -1,0 +1,199 @@
+//! Who uses a CPU, a quota or the switches that others wait for: processes, or cgroups where their
+//! processes are too short-lived to be measured.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::super::Window;
+use super::super::super::culprit::{Culprit, MAX_CULPRITS, Resource, Sched, Share, Who};
+use super::cgroups::REMEMBER;
+use super::tasks;
+use crate::metrics::cgroups::CgroupFigures;
+use crate::metrics::cpu::ThreadWait;
+use crate::sample::sched::TaskKind;
+use crate::sample::subject::{CgroupId, CpuId, is_within};
+
+/// Less than this is not what the others wait for, %.
+const LEAST: f64 = 5.0;
+/// Who uses less than this part of what the first one does is one of those who wait.
+const BESIDE: f64 = 0.2;
+/// Cgroups are named instead of processes if these use less than this part of what those do.
+const TOO_LITTLE: f64 = 0.5;
+/// How many ticks are searched for the name of a process whose first thread sleeps.
+const NAMES: usize = 64;
+
+/// Who uses the CPUs. Niced threads give way to the others.
+pub(crate) fn of_host(w: &Window<'_>) -> Vec<Culprit> {
+    let whole = 1000.0 * f64::from(w.host.cpus.max(1));
+    let threads = tasks::latest(w);
+    let all: Vec<Use<'_>> = threads.iter().filter_map(|t| runs(t)).collect();
+    let processes = ranked(w, &all, whole, &Resource::AllCpus, |t| !tasks::is_niced(t));
+    let groups = groups_of_host(w, whole);
+    let sum = |all: &[Culprit]| all.iter().fold(0.0, |sum, c| sum + c.share.percent());
+    if sum(&processes) < TOO_LITTLE * sum(&groups) { groups } else { processes }
+}
+
+/// Who runs on this CPU. Only those count that cannot run elsewhere, or were there at both ends of
+/// the interval: the time of a thread that came from another CPU is not all of this one.
+pub(crate) fn of_cpu(w: &Window<'_>, cpu: CpuId) -> Vec<Culprit> {
+    let threads = tasks::latest(w);
+    let here = threads.iter().filter(|t| t.thread.last_cpu == Some(cpu) && stayed(w, t, cpu));
+    let all: Vec<Use<'_>> = here.filter_map(|t| runs(t)).collect();
+    ranked(w, &all, 1000.0, &Resource::Cpu(cpu), |t| !tasks::is_niced(t))
+}
+
+/// This thread alone, of the time of a CPU.
+pub(crate) fn of_thread(w: &Window<'_>, cpu: CpuId, t: &ThreadWait) -> Option<Culprit> {
+    let share = Share::new(tasks::run_ms_s(t)?, 1000.0, Resource::Cpu(cpu))?;
+    Some(culprit(who(w, t, 1), t, share))
+}
+
+/// Who uses the CPU time of a cgroup. `cores`: its own count.
+pub(crate) fn of_cgroup(w: &Window<'_>, path: &str, cores: Option<f64>) -> Vec<Culprit> {
+    let Some(cores) = cores else { return Vec::new() };
+    let threads = tasks::latest(w);
+    let inside = |t: &&&ThreadWait| t.thread.cgroup.as_deref().is_some_and(|p| is_within(p, path));
+    let all: Vec<Use<'_>> = threads.iter().filter(inside).filter_map(|t| runs(t)).collect();
+    ranked(w, &all, 1000.0 * cores, &Resource::CpuOfCgroup(path.to_owned()), |_| true)
+}
+
+/// Who is switched to, of `ctxt` switches/s.
+pub(crate) fn of_switches(w: &Window<'_>, ctxt: f64) -> Vec<Culprit> {
+    let threads = tasks::latest(w);
+    let all: Vec<Use<'_>> = threads.iter().map(|t| (*t, tasks::slices_s(t))).collect();
+    ranked(w, &all, ctxt, &Resource::Switches, |_| true)
+}
+
+/// The processes among these, for `-p` of pidstat, perf and ps: `501,502`.
+pub(crate) fn pids(by: &[Culprit]) -> Option<String> {
+    let mut all: Vec<String> = Vec::new();
+    for pid in by.iter().filter_map(|c| c.who.pid()).map(|pid| pid.to_string()) {
+        if !all.contains(&pid) {
+            all.push(pid);
+        }
+    }
+    (!all.is_empty()).then(|| all.join(","))
+}
+
+/// A thread and what it uses, in any unit.
+type Use<'a> = (&'a ThreadWait, f64);
+
+fn runs(t: &ThreadWait) -> Option<Use<'_>> {
+    Some((t, tasks::run_ms_s(t)?))
+}
+
+/// What the threads of a process use.
+struct Sum<'a> {
+    part: f64,
+    threads: usize,
+    /// The one that uses most.
+    most: Use<'a>,
+}
+
+/// The processes that use most of `whole`, of those whose threads `counts` lets through. Threads
+/// are read at other times than the whole, so together they may show more than that: then they
+/// are the whole.
+fn ranked(
+    w: &Window<'_>,
+    all: &[Use<'_>],
+    whole: f64,
+    of: &Resource,
+    counts: fn(&ThreadWait) -> bool,
+) -> Vec<Culprit> {
+    let whole = whole.max(all.iter().fold(0.0, |sum, (_, n)| sum + n));
+    let mut sums: BTreeMap<u32, Sum<'_>> = BTreeMap::new();
+    for (t, n) in all.iter().filter(|(t, n)| *n > 0.0 && counts(t)) {
+        let new = || Sum { part: 0.0, threads: 0, most: (t, *n) };
+        let sum = sums.entry(t.thread.task.pid).or_insert_with(new);
+        sum.part += n;
+        sum.threads += 1;
+        if *n > sum.most.1 {
+            sum.most = (t, *n);
+        }
+    }
+    let mut sums: Vec<Sum<'_>> = sums.into_values().collect();
+    // The map was in the order of pids, and so are equals.
+    sums.sort_by(|a, b| b.part.total_cmp(&a.part));
+    let least = BESIDE * sums.first().map_or(0.0, |s| s.part);
+    let named = sums.iter().filter(|s| s.part >= least).take(MAX_CULPRITS).filter_map(|s| {
+        let share = Share::new(s.part, whole, of.clone()).filter(|s| s.percent() >= LEAST)?;
+        Some(culprit(who(w, s.most.0, s.threads), s.most.0, share))
+    });
+    named.collect()
+}
+
+fn culprit(who: Who, t: &ThreadWait, share: Share) -> Culprit {
+    let sched = Sched::new(t.thread.policy, t.thread.nice);
+    Culprit { who, share, sched, cgroup: t.thread.cgroup.clone() }
+}
+
+/// The process, or the thread if it is the only one of its process that counts.
+fn who(w: &Window<'_>, t: &ThreadWait, threads: usize) -> Who {
+    let (task, comm) = (t.thread.task, t.thread.comm.clone());
+    match t.thread.kind {
+        Some(TaskKind::Kernel | TaskKind::BoundKernel) => Who::Kernel { task, comm },
+        _ if threads == 1 && task.tid != task.pid => Who::Thread { task, comm },
+        _ => Who::Process { pid: task.pid, comm: process_name(w, t) },
+    }
+}
+
+/// The name of its first thread, which may be asleep; else that of the thread.
+fn process_name(w: &Window<'_>, t: &ThreadWait) -> String {
+    let task = t.thread.task;
+    let name = || {
+        let ticks = w.history.back_from(w.tick.seq).take(NAMES);
+        let rows = ticks.filter_map(|m| m.tick.samples.sched.as_ref());
+        let mut rows = rows.flat_map(|s| &s.data.threads);
+        rows.find(|r| r.task.tid == task.pid && r.task.pid == task.pid).map(|r| r.comm.clone())
+    };
+    if task.tid == task.pid { None } else { name() }.unwrap_or_else(|| t.thread.comm.clone())
+}
+
+/// Was it on this CPU when it was read before, or may it run nowhere else?
+fn stayed(w: &Window<'_>, t: &ThreadWait, cpu: CpuId) -> bool {
+    if t.thread.allowed.as_deref().is_some_and(|list| list == cpu.0.to_string()) {
+        return true;
+    }
+    let ticks = w.history.back_from(w.tick.seq);
+    let ticks = ticks.take_while(|m| w.tick.mono.since(m.tick.mono) <= 2 * tasks::REMEMBER);
+    let rows = ticks.filter_map(|m| m.tick.samples.sched.as_ref()).filter_map(|s| {
+        let row = s.data.threads.iter().find(|r| r.task == t.thread.task)?;
+        Some((s.span.mid(), row.last_cpu))
+    });
+    // The first is the row that these figures end with.
+    let mut rows = rows.skip(1);
+    rows.next().is_some_and(|(_, last)| last == Some(cpu))
+}
+
+/// The cgroups that use the CPUs, none of them inside another.
+fn groups_of_host(w: &Window<'_>, whole: f64) -> Vec<Culprit> {
+    let moments = w.history.back_from(w.tick.seq);
+    let moments = moments.take_while(|m| w.tick.mono.since(m.tick.mono) < REMEMBER);
+    let mut found: BTreeMap<(&str, CgroupId), (&CgroupFigures, Share)> = BTreeMap::new();
+    // The newest comes first. Few of them use this much.
+    for g in moments.filter_map(|m| m.derived.cgroups.as_deref()).flatten() {
+        let Some(cores) = g.cpu.and_then(|c| c.usage_cores) else { continue };
+        let Some(share) = Share::new(1000.0 * cores, whole, Resource::AllCpus) else { continue };
+        found.entry((&g.mount, g.id)).or_insert((g, share));
+    }
+    // Versions 1 and 2 may both count: one of them is enough.
+    let Some(mount) = found.keys().next().map(|(mount, _)| *mount) else { return Vec::new() };
+    let mut all: Vec<(&CgroupFigures, Share)> = found
+        .into_values()
+        .filter(|(g, s)| &*g.mount == mount && g.path.len() > 1 && s.percent() >= LEAST)
+        .collect();
+    let above: BTreeSet<&str> = all.iter().flat_map(|(g, _)| ancestors(&g.path)).collect();
+    all.retain(|(g, _)| !above.contains(&*g.path));
+    all.sort_by(|a, b| b.1.percent().total_cmp(&a.1.percent()));
+    let used = all.iter().fold(0.0, |sum, (_, s)| sum + s.percent()).max(100.0);
+    let named = all.iter().take(MAX_CULPRITS).filter_map(|(g, s)| {
+        // They are read at different times.
+        let share = Share::new(s.percent(), used, Resource::AllCpus)?;
+        let who = Who::Cgroup { path: g.path.to_string() };
+        Some(Culprit { who, share, sched: Sched::default(), cgroup: None })
+    });
+    named.collect()
+}
+
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(path.rsplit_once('/').map(|p| p.0), |p| p.rsplit_once('/').map(|p| p.0))
+}
