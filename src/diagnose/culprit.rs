@@ -28,8 +28,8 @@ pub enum Who {
     Process {
         /// Process id.
         pid: u32,
-        /// Its `comm`, raw.
-        comm: String,
+        /// Its `comm`, raw: that of its first thread. `None` if that one was not read.
+        comm: Option<String>,
     },
     /// A thread that is not the first of its process.
     Thread {
@@ -37,6 +37,8 @@ pub enum Who {
         task: TaskId,
         /// Its `comm`, raw.
         comm: String,
+        /// `comm` of its process, raw; `None` if unknown.
+        process: Option<String>,
     },
     /// A thread of the kernel: a worker, a flusher, `ksoftirqd`.
     Kernel {
@@ -72,8 +74,12 @@ impl Who {
 impl fmt::Display for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Process { pid, comm } => write!(f, "{comm}/{pid}"),
-            Self::Thread { task, comm } => write!(f, "{comm}/{} of process {}", task.tid, task.pid),
+            Self::Process { pid, comm: Some(comm) } => write!(f, "{comm}/{pid}"),
+            Self::Process { pid, comm: None } => write!(f, "process {pid}"),
+            Self::Thread { task, comm, process } => {
+                write!(f, "{comm}/{} of ", task.tid)?;
+                Self::Process { pid: task.pid, comm: process.clone() }.fmt(f)
+            }
             Self::Kernel { task, comm } => write!(f, "kernel thread {comm}/{}", task.tid),
             Self::Cgroup { path } => write!(f, "cgroup {path}"),
             Self::TasksOf { path } => write!(f, "tasks of {path} itself"),
@@ -257,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_culprit_is_said_with_what_is_special_about_it() {
-        let java = || Who::Process { pid: 2214, comm: "java".to_owned() };
+        let java = || Who::Process { pid: 2214, comm: Some("java".to_owned()) };
         let c = culprit(java(), 1225.0, Sched::new(Some(0), Some(0)), Some("/"));
         assert_eq!(c.to_string(), "java/2214 with 61% of the CPU time");
         let c = culprit(java(), 1225.0, Sched::new(Some(1), Some(-5)), Some("/db"));
@@ -265,8 +271,13 @@ mod tests {
         let c = culprit(java(), 1225.0, Sched::new(Some(3), Some(7)), None);
         assert_eq!(c.to_string(), "java/2214 with 61% of the CPU time, SCHED_BATCH, nice 7");
         let task = TaskId { pid: 9, tid: 11, start: 0 };
-        let c = Who::Thread { task, comm: "GC".to_owned() };
-        assert_eq!((c.to_string().as_str(), c.pid()), ("GC/11 of process 9", Some(9)));
+        let of = |process: Option<&str>| {
+            let process = process.map(str::to_owned);
+            let c = Who::Thread { task, comm: "GC".to_owned(), process };
+            (c.to_string(), c.pid())
+        };
+        assert_eq!(of(Some("java")), ("GC/11 of java/9".to_owned(), Some(9)));
+        assert_eq!(of(None), ("GC/11 of process 9".to_owned(), Some(9)));
         let c = Who::Kernel { task, comm: "kswapd0".to_owned() };
         assert_eq!(c.to_string(), "kernel thread kswapd0/11");
         let c = Who::TasksOf { path: "/".to_owned() };

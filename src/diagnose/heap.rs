@@ -17,9 +17,9 @@ impl Heap for Culprit {
     fn heap(&self, _: Option<&Self>) -> usize {
         let Self { who, share, sched: _, cgroup } = self;
         let name = match who {
-            Who::Process { comm: name, .. }
-            | Who::Thread { comm: name, .. }
-            | Who::Kernel { comm: name, .. }
+            Who::Process { comm, .. } => comm.heap(None),
+            Who::Thread { comm, process, .. } => comm.heap(None) + process.heap(None),
+            Who::Kernel { comm: name, .. }
             | Who::Cgroup { path: name }
             | Who::TasksOf { path: name } => name.heap(None),
         };

@@ -131,9 +131,9 @@ fn subject(s: &Subject, count: u32, examples: &[String]) -> Value {
 fn culprit(c: &Culprit) -> Value {
     let mut v = match &c.who {
         Who::Process { pid, comm } => json!({"kind": "process", "pid": pid, "comm": comm}),
-        Who::Thread { task, comm } => {
-            json!({"kind": "thread", "pid": task.pid, "tid": task.tid, "comm": comm})
-        }
+        Who::Thread { task, comm, process } => json!({
+            "kind": "thread", "pid": task.pid, "tid": task.tid, "comm": comm, "process": process,
+        }),
         Who::Kernel { task, comm } => {
             json!({"kind": "kernel-thread", "pid": task.pid, "tid": task.tid, "comm": comm})
         }
@@ -161,13 +161,13 @@ mod tests {
     #[test]
     fn a_culprit_has_numbers_as_numbers_and_unknown_as_null() {
         let task = TaskId { pid: 9, tid: 11, start: 0 };
-        let who = Who::Thread { task, comm: "GC".to_owned() };
+        let who = Who::Thread { task, comm: "GC".to_owned(), process: Some("java".to_owned()) };
         let share = Share::new(1225.0, 2000.0, Resource::AllCpus).unwrap();
         let c = Culprit { who, share, sched: Sched::new(Some(1), None), cgroup: None };
         let want = json!({
-            "kind": "thread", "pid": 9, "tid": 11, "comm": "GC", "share": 61.2,
-            "of": "the CPU time", "policy": "SCHED_FIFO", "nice": null, "cgroup": null,
-            "text": "GC/11 of process 9 with 61% of the CPU time, SCHED_FIFO",
+            "kind": "thread", "pid": 9, "tid": 11, "comm": "GC", "process": "java",
+            "share": 61.2, "of": "the CPU time", "policy": "SCHED_FIFO", "nice": null, "cgroup": null,
+            "text": "GC/11 of java/9 with 61% of the CPU time, SCHED_FIFO",
         });
         assert_eq!(culprit(&c), want);
     }

@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn who_causes_it_comes_after_the_evidence() {
         let share = Share::new(61.25, 100.0, Resource::AllCpus).unwrap();
-        let who = Who::Process { pid: 7, comm: "a\x1b[2J\u{202e}".to_owned() };
+        let who = Who::Process { pid: 7, comm: Some("a\x1b[2J\u{202e}".to_owned()) };
         let cgroup = Some("/x\n".to_owned());
         let mut fire = Fire::new(Severity::Warn, "busy");
         fire.evidence.push(Evidence::text("e", "evidence"));

@@ -18,8 +18,6 @@ const LEAST: f64 = 5.0;
 const BESIDE: f64 = 0.2;
 /// Cgroups are named instead of processes if these use less than this part of what those do.
 const TOO_LITTLE: f64 = 0.5;
-/// How many ticks are searched for the name of a process whose first thread sleeps.
-const NAMES: usize = 64;
 
 /// Who uses the CPUs. Niced threads give way to the others.
 pub(crate) fn of_host(w: &Window<'_>) -> Vec<Culprit> {
@@ -128,24 +126,25 @@ fn culprit(who: Who, t: &ThreadWait, share: Share) -> Culprit {
 
 /// The process, or the thread if it is the only one of its process that counts.
 fn who(w: &Window<'_>, t: &ThreadWait, threads: usize) -> Who {
-    let (task, comm) = (t.thread.task, t.thread.comm.clone());
+    let (task, comm) = (t.thread.task, || t.thread.comm.clone());
     match t.thread.kind {
-        Some(TaskKind::Kernel | TaskKind::BoundKernel) => Who::Kernel { task, comm },
-        _ if threads == 1 && task.tid != task.pid => Who::Thread { task, comm },
-        _ => Who::Process { pid: task.pid, comm: process_name(w, t) },
+        Some(TaskKind::Kernel | TaskKind::BoundKernel) => Who::Kernel { task, comm: comm() },
+        _ if task.tid == task.pid => Who::Process { pid: task.pid, comm: Some(comm()) },
+        _ if threads == 1 => Who::Thread { task, comm: comm(), process: process_name(w, task.pid) },
+        _ => Who::Process { pid: task.pid, comm: process_name(w, task.pid) },
     }
 }
 
-/// The name of its first thread, which may be asleep; else that of the thread.
-fn process_name(w: &Window<'_>, t: &ThreadWait) -> String {
-    let task = t.thread.task;
-    let name = || {
-        let ticks = w.history.back_from(w.tick.seq).take(NAMES);
-        let rows = ticks.filter_map(|m| m.tick.samples.sched.as_ref());
-        let mut rows = rows.flat_map(|s| &s.data.threads);
-        rows.find(|r| r.task.tid == task.pid && r.task.pid == task.pid).map(|r| r.comm.clone())
-    };
-    if task.tid == task.pid { None } else { name() }.unwrap_or_else(|| t.thread.comm.clone())
+/// The name of its first thread, which may have been asleep since it was read.
+fn process_name(w: &Window<'_>, pid: u32) -> Option<String> {
+    let ticks = w.history.back_from(w.tick.seq);
+    let mut samples = ticks.filter_map(|m| m.tick.samples.sched.as_ref());
+    samples.find_map(|s| {
+        // They are in the order of processes and threads, and there may be hours of them.
+        let rows = &s.data.threads;
+        let first = rows.partition_point(|r| (r.task.pid, r.task.tid) < (pid, pid));
+        rows.get(first).filter(|r| r.task.tid == pid).map(|r| r.comm.clone())
+    })
 }
 
 /// Was it on this CPU when it was read before, or may it run nowhere else?
