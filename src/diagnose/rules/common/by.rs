@@ -87,9 +87,7 @@ struct Sum<'a> {
     most: Use<'a>,
 }
 
-/// The processes that use most of `whole`, of those whose threads `counts` lets through. Threads
-/// are read at other times than the whole, so together they may show more than that: then they
-/// are the whole.
+/// The processes that use most of `whole`, of those whose threads `counts` lets through.
 fn ranked(
     w: &Window<'_>,
     all: &[Use<'_>],
@@ -97,6 +95,18 @@ fn ranked(
     of: &Resource,
     counts: fn(&ThreadWait) -> bool,
 ) -> Vec<Culprit> {
+    let top = top(all, whole, of, counts).into_iter();
+    top.map(|(s, share)| culprit(who(w, s.most.0, s.threads), s.most.0, share)).collect()
+}
+
+/// Threads are read at other times than the whole, so together they may show more than that: then
+/// they are the whole.
+fn top<'a>(
+    all: &[Use<'a>],
+    whole: f64,
+    of: &Resource,
+    counts: fn(&ThreadWait) -> bool,
+) -> Vec<(Sum<'a>, Share)> {
     let whole = whole.max(all.iter().fold(0.0, |sum, (_, n)| sum + n));
     let mut sums: BTreeMap<u32, Sum<'_>> = BTreeMap::new();
     for (t, n) in all.iter().filter(|(t, n)| *n > 0.0 && counts(t)) {
@@ -112,11 +122,10 @@ fn ranked(
     // The map was in the order of pids, and so are equals.
     sums.sort_by(|a, b| b.part.total_cmp(&a.part));
     let least = BESIDE * sums.first().map_or(0.0, |s| s.part);
-    let named = sums.iter().filter(|s| s.part >= least).take(MAX_CULPRITS).filter_map(|s| {
-        let share = Share::new(s.part, whole, of.clone()).filter(|s| s.percent() >= LEAST)?;
-        Some(culprit(who(w, s.most.0, s.threads), s.most.0, share))
-    });
-    named.collect()
+    let named = sums.into_iter().filter(|s| s.part >= least).take(MAX_CULPRITS);
+    let shares =
+        named.filter_map(|s| Share::new(s.part, whole, of.clone()).map(|share| (s, share)));
+    shares.filter(|(_, share)| share.percent() >= LEAST).collect()
 }
 
 fn culprit(who: Who, t: &ThreadWait, share: Share) -> Culprit {
@@ -195,4 +204,64 @@ fn groups_of_host(w: &Window<'_>, whole: f64) -> Vec<Culprit> {
 
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(path.rsplit_once('/').map(|p| p.0), |p| p.rsplit_once('/').map(|p| p.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sample::sched::ThreadSched;
+    use crate::sample::subject::TaskId;
+
+    fn thread(pid: u32, tid: u32, nice: i8) -> ThreadWait {
+        let task = TaskId { pid, tid, start: 1 };
+        let thread = ThreadSched { task, nice: Some(nice), ..ThreadSched::default() };
+        let dt = Duration::from_secs(1);
+        ThreadWait { thread, dt, run_ns: 1, run_delay_ns: 0, slices: 1 }
+    }
+
+    /// Process, threads and share of those who are named.
+    fn named(all: &[(u32, u32, f64)], whole: f64) -> Vec<(u32, usize, f64)> {
+        let threads: Vec<ThreadWait> = all.iter().map(|(p, t, _)| thread(*p, *t, 0)).collect();
+        let all: Vec<Use<'_>> = threads.iter().zip(all).map(|(t, (_, _, n))| (t, *n)).collect();
+        let top = top(&all, whole, &Resource::AllCpus, |_| true).into_iter();
+        top.map(|(s, share)| (s.most.0.thread.task.pid, s.threads, share.percent())).collect()
+    }
+
+    #[test]
+    fn threads_of_a_process_are_summed_and_the_three_that_use_most_are_named() {
+        let all = [(5, 5, 100.0), (7, 8, 300.0), (7, 9, 200.0), (6, 6, 250.0), (4, 4, 110.0)];
+        assert_eq!(named(&all, 2000.0), [(7, 2, 25.0), (6, 1, 12.5), (4, 1, 5.5)]);
+        // Together they show 120%: each gets its part of that.
+        let all = [(1, 1, 900.0), (2, 2, 300.0)];
+        assert_eq!(named(&all, 1000.0), [(1, 1, 75.0), (2, 1, 25.0)]);
+        assert_eq!(named(&[], 0.0), []);
+    }
+
+    #[test]
+    fn who_uses_little_is_not_named() {
+        // 4.9% of the whole.
+        assert_eq!(named(&[(1, 1, 49.0), (2, 2, 50.0)], 1000.0), [(2, 1, 5.0)]);
+        // Less than a fifth of the first.
+        assert_eq!(named(&[(1, 1, 170.0), (2, 2, 830.0)], 1000.0), [(2, 1, 83.0), (1, 1, 17.0)]);
+        assert_eq!(named(&[(1, 1, 160.0), (2, 2, 840.0)], 1000.0), [(2, 1, 84.0)]);
+    }
+
+    /// They give way, but their time is still a part of what is measured.
+    #[test]
+    fn who_does_not_count_is_a_part_of_the_whole() {
+        let (niced, other) = (thread(1, 1, 19), thread(2, 2, 0));
+        let all = [(&niced, 600.0), (&other, 600.0)];
+        let top = top(&all, 1000.0, &Resource::AllCpus, |t| !tasks::is_niced(t));
+        let named: Vec<(u32, f64)> =
+            top.iter().map(|(s, share)| (s.most.0.thread.task.pid, share.percent())).collect();
+        assert_eq!(named, [(2, 50.0)]);
+    }
+
+    #[test]
+    fn ancestors_end_at_the_top() {
+        assert_eq!(ancestors("/a/b/c").collect::<Vec<_>>(), ["/a/b", "/a", ""]);
+        assert_eq!(ancestors("").count(), 0);
+    }
 }
