@@ -96,6 +96,8 @@ pub enum Resource {
     Cpu(CpuId),
     /// The CPU time that a cgroup used.
     CpuOfCgroup(String),
+    /// The CPU time that a cgroup may use.
+    QuotaOf(String),
     /// The context switches of the host.
     Switches,
 }
@@ -103,7 +105,7 @@ pub enum Resource {
 impl Resource {
     /// Is it what this cgroup has?
     fn is_of(&self, path: &str) -> bool {
-        matches!(self, Self::CpuOfCgroup(p) if p == path)
+        matches!(self, Self::CpuOfCgroup(p) | Self::QuotaOf(p) if p == path)
     }
 }
 
@@ -113,6 +115,7 @@ impl fmt::Display for Resource {
             Self::AllCpus => f.write_str("the CPU time"),
             Self::Cpu(cpu) => write!(f, "the time of {cpu}"),
             Self::CpuOfCgroup(path) => write!(f, "the CPU time of {path}"),
+            Self::QuotaOf(path) => write!(f, "the quota of {path}"),
             Self::Switches => f.write_str("the context switches"),
         }
     }

@@ -30,7 +30,7 @@ impl Heap for Culprit {
 impl Heap for Share {
     fn heap(&self, _: Option<&Self>) -> usize {
         match &self.of {
-            Resource::CpuOfCgroup(path) => path.heap(None),
+            Resource::CpuOfCgroup(path) | Resource::QuotaOf(path) => path.heap(None),
             Resource::AllCpus | Resource::Cpu(_) | Resource::Switches => 0,
         }
     }

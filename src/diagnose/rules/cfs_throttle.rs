@@ -96,7 +96,7 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, cpu: &CgroupCpuFigures, share: f64) -
     }
     let because = format!("the wait is throttled time: {:.0} ms/s", cpu.throttled_ms_s);
     f.ruled_out.push(RuledOut::new("runq-latency-idle-elsewhere", because));
-    f.by = by::of_cgroup(w, &g.path, cpu.usage_cores);
+    f.by = by::of_cgroup(w, &g.path, cpu);
     next(&mut f, g, cpu);
     f
 }

@@ -7,7 +7,7 @@ use super::super::super::Window;
 use super::super::super::culprit::{Culprit, MAX_CULPRITS, Resource, Sched, Share, Who};
 use super::cgroups::REMEMBER;
 use super::tasks;
-use crate::metrics::cgroups::CgroupFigures;
+use crate::metrics::cgroups::{CgroupCpuFigures, CgroupFigures};
 use crate::metrics::cpu::ThreadWait;
 use crate::sample::sched::TaskKind;
 use crate::sample::subject::{CgroupId, CpuId, is_within};
@@ -45,13 +45,17 @@ pub(crate) fn of_thread(w: &Window<'_>, cpu: CpuId, t: &ThreadWait) -> Option<Cu
     Some(culprit(who(w, t, 1), t, share))
 }
 
-/// Who uses the CPU time of a cgroup. `cores`: its own count.
-pub(crate) fn of_cgroup(w: &Window<'_>, path: &str, cores: Option<f64>) -> Vec<Culprit> {
-    let Some(cores) = cores else { return Vec::new() };
+/// Who uses the CPU time of a cgroup, as it counts it; else (v1 without cpuacct) what it may use.
+pub(crate) fn of_cgroup(w: &Window<'_>, path: &str, cpu: &CgroupCpuFigures) -> Vec<Culprit> {
+    let (cores, of): (f64, fn(String) -> Resource) = match (cpu.usage_cores, cpu.limit_cores) {
+        (Some(used), _) => (used, Resource::CpuOfCgroup),
+        (None, Some(limit)) => (limit, Resource::QuotaOf),
+        (None, None) => return Vec::new(),
+    };
     let threads = tasks::latest(w);
     let inside = |t: &&&ThreadWait| t.thread.cgroup.as_deref().is_some_and(|p| is_within(p, path));
     let all: Vec<Use<'_>> = threads.iter().filter(inside).filter_map(|t| runs(t)).collect();
-    ranked(w, &all, 1000.0 * cores, &Resource::CpuOfCgroup(path.to_owned()), |_| true)
+    ranked(w, &all, 1000.0 * cores, &of(path.to_owned()), |_| true)
 }
 
 /// Who is switched to, of `ctxt` switches/s.
