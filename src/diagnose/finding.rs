@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use super::culprit::Culprit;
 use crate::sample::subject::{SockId, Subject, TaskId};
 use crate::sample::time::{MonoNs, WallNs};
 
@@ -146,6 +147,9 @@ pub struct Fire {
     pub aspect: Aspect,
     /// The numbers.
     pub evidence: Vec<Evidence>,
+    /// Who on this host uses what the others wait for, most first, at most three. Empty if nobody
+    /// can be named.
+    pub by: Vec<Culprit>,
     /// Look-alikes that were ruled out.
     pub ruled_out: Vec<RuledOut>,
     /// Commands to run next, with the actual names filled in.
@@ -169,6 +173,7 @@ impl Fire {
             tasks: Vec::new(),
             aspect: Aspect::Whole,
             evidence: Vec::new(),
+            by: Vec::new(),
             ruled_out: Vec::new(),
             next: Vec::new(),
             missing: Vec::new(),

@@ -2,15 +2,39 @@
 
 use std::sync::Arc;
 
+use super::culprit::{Culprit, Resource, Share, Who};
 use super::finding::{Evidence, Finding, Findings, Fire, NotJudged, RuledOut};
 use crate::sample::heap::{Heap, block, owns};
 
 owns!(NotJudged { why } flat { rule });
-owns!(Fire { summary, examples, sockets, tasks, evidence, ruled_out, next, missing } flat {
+owns!(Fire { summary, examples, sockets, tasks, evidence, by, ruled_out, next, missing } flat {
     severity, confidence, count, aspect, since
 });
 owns!(Evidence { field, text } flat { value, unit, threshold });
 owns!(RuledOut { rule, because } flat {});
+
+impl Heap for Culprit {
+    fn heap(&self, _: Option<&Self>) -> usize {
+        let Self { who, share, sched: _, cgroup } = self;
+        let name = match who {
+            Who::Process { comm, .. } => comm.heap(None),
+            Who::Thread { comm, process, .. } => comm.heap(None) + process.heap(None),
+            Who::Kernel { comm: name, .. }
+            | Who::Cgroup { path: name }
+            | Who::TasksOf { path: name } => name.heap(None),
+        };
+        name + share.heap(None) + cgroup.heap(None)
+    }
+}
+
+impl Heap for Share {
+    fn heap(&self, _: Option<&Self>) -> usize {
+        match &self.of {
+            Resource::CpuOfCgroup(path) | Resource::QuotaOf(path) => path.heap(None),
+            Resource::AllCpus | Resource::Cpu(_) | Resource::Switches => 0,
+        }
+    }
+}
 
 impl Heap for Finding {
     fn heap(&self, _: Option<&Self>) -> usize {

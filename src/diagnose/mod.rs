@@ -6,6 +6,7 @@
 //! of sockets and disks is kept in `metrics`.
 
 pub mod blind;
+pub mod culprit;
 pub mod engine;
 pub mod finding;
 mod heap;

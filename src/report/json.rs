@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{CheckReport, rfc3339};
 use crate::diagnose::Finding;
+use crate::diagnose::culprit::{Culprit, Policy, Who};
 use crate::sample::subject::Subject;
 use crate::sample::time::WallNs;
 use crate::text::is_plain;
@@ -75,6 +76,7 @@ pub fn finding(f: &Finding) -> Value {
         "active": f.active,
         "cause": f.cause.as_ref().map(|(rule, s)| json!({"rule": rule, "subject": subject(s, 1, &[])})),
         "evidence": f.fire.evidence,
+        "by": f.fire.by.iter().map(culprit).collect::<Vec<_>>(),
         "ruled_out": f.fire.ruled_out,
         "missing": f.fire.missing,
         "next": f.fire.next,
@@ -125,10 +127,50 @@ fn subject(s: &Subject, count: u32, examples: &[String]) -> Value {
     v
 }
 
+/// Who uses what others wait for.
+fn culprit(c: &Culprit) -> Value {
+    let mut v = match &c.who {
+        Who::Process { pid, comm } => json!({"kind": "process", "pid": pid, "comm": comm}),
+        Who::Thread { task, comm, process } => json!({
+            "kind": "thread", "pid": task.pid, "tid": task.tid, "comm": comm, "process": process,
+        }),
+        Who::Kernel { task, comm } => {
+            json!({"kind": "kernel-thread", "pid": task.pid, "tid": task.tid, "comm": comm})
+        }
+        Who::Cgroup { path } => json!({"kind": "cgroup", "path": path}),
+        Who::TasksOf { path } => json!({"kind": "cgroup-tasks", "path": path}),
+    };
+    if let Value::Object(map) = &mut v {
+        map.insert("share".into(), c.share.percent().into());
+        map.insert("of".into(), c.share.of.to_string().into());
+        map.insert("policy".into(), json!(c.sched.policy.map(Policy::name)));
+        map.insert("nice".into(), json!(c.sched.nice));
+        map.insert("cgroup".into(), json!(c.cgroup));
+        map.insert("text".into(), c.to_string().into());
+    }
+    v
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::diagnose::culprit::{Resource, Sched, Share};
+    use crate::sample::subject::TaskId;
+
+    #[test]
+    fn a_culprit_has_numbers_as_numbers_and_unknown_as_null() {
+        let task = TaskId { pid: 9, tid: 11, start: 0 };
+        let who = Who::Thread { task, comm: "GC".to_owned(), process: Some("java".to_owned()) };
+        let share = Share::new(1225.0, 2000.0, Resource::AllCpus).unwrap();
+        let c = Culprit { who, share, sched: Sched::new(Some(1), None), cgroup: None };
+        let want = json!({
+            "kind": "thread", "pid": 9, "tid": 11, "comm": "GC", "process": "java",
+            "share": 61.2, "of": "the CPU time", "policy": "SCHED_FIFO", "nice": null, "cgroup": null,
+            "text": "GC/11 of java/9 with 61% of the CPU time, SCHED_FIFO",
+        });
+        assert_eq!(culprit(&c), want);
+    }
 
     proptest::proptest! {
         #[test]

@@ -68,7 +68,7 @@ fn consequence(out: &mut String, f: &Finding) {
     );
 }
 
-/// One finding: summary, evidence, what was ruled out, next commands. Its mark includes its
+/// One finding: summary, evidence, who causes it, what was ruled out, next commands. Its mark includes its
 /// consequences.
 pub(super) fn finding(out: &mut String, f: &Finding, severity: Severity) {
     let suspected = match f.fire.confidence {
@@ -96,6 +96,9 @@ pub(super) fn finding(out: &mut String, f: &Finding, severity: Severity) {
     }
     for e in &f.fire.evidence {
         let _ = writeln!(out, "   {}", sanitize(&e.text));
+    }
+    for c in &f.fire.by {
+        let _ = writeln!(out, "   by: {}", sanitize(&c.to_string()));
     }
     if !f.fire.ruled_out.is_empty() {
         let not: Vec<String> = f
@@ -183,9 +186,40 @@ pub(super) fn not_judged(all: &[NotJudged]) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::diagnose::RuleId;
+    use crate::diagnose::culprit::{Culprit, Resource, Sched, Share, Who};
+    use crate::diagnose::{Evidence, Fire, RuleId, RuledOut};
+    use crate::sample::time::{MonoNs, WallNs};
+
+    /// A name that a process gave itself is shown and not obeyed.
+    #[test]
+    fn who_causes_it_comes_after_the_evidence() {
+        let share = Share::new(61.25, 100.0, Resource::AllCpus).unwrap();
+        let who = Who::Process { pid: 7, comm: Some("a\x1b[2J\u{202e}".to_owned()) };
+        let cgroup = Some("/x\n".to_owned());
+        let mut fire = Fire::new(Severity::Warn, "busy");
+        fire.evidence.push(Evidence::text("e", "evidence"));
+        fire.by.push(Culprit { who, share, sched: Sched::default(), cgroup });
+        fire.ruled_out.push(RuledOut::new("other", "a number"));
+        let f = Finding {
+            rule: RuleId("x"),
+            subject: Subject::Host,
+            fire,
+            since: MonoNs(0),
+            first_seen: WallNs(0),
+            last_seen: WallNs(0),
+            active: true,
+            cause: None,
+        };
+        let mut out = String::new();
+        finding(&mut out, &f, Severity::Warn);
+        let want = "!  x                     busy\n   evidence\n   \
+            by: a\u{FFFD}[2J\u{FFFD}/7 with 61% of the CPU time, in /x\u{FFFD}\n   \
+            not: other (a number)\n";
+        assert_eq!(out, want);
+    }
 
     #[test]
     fn rules_that_lack_the_same_are_named_together() {

@@ -29,6 +29,18 @@ pub struct SchedSample {
 }
 owns!(SchedSample { cpus, threads } flat { load, tasks, unread_threads });
 
+/// Whose thread it is. Its name does not tell: a process may call itself `kworker/0:1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaskKind {
+    /// Of a program.
+    User,
+    /// Of the kernel (PF_KTHREAD).
+    Kernel,
+    /// Of the kernel, and it stays on its CPUs (PF_NO_SETAFFINITY): `ksoftirqd/0`, any `kworker`.
+    BoundKernel,
+}
+flat!(TaskKind);
+
 /// Fields 7 to 9 of a `cpuN` line of `/proc/schedstat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuSchedstat {
@@ -74,7 +86,9 @@ pub struct ThreadSched {
     pub nice: Option<i8>,
     /// Scheduling policy number (`SCHED_OTHER` 0, `SCHED_IDLE` 5).
     pub policy: Option<u32>,
+    /// Whose thread it is; `None` where nobody noted it.
+    pub kind: Option<TaskKind>,
 }
 owns!(ThreadSched { comm, allowed, cgroup } flat {
-    task, state, run_ns, run_delay_ns, slices, still_ms, last_cpu, nice, policy
+    task, state, run_ns, run_delay_ns, slices, still_ms, last_cpu, nice, policy, kind
 });

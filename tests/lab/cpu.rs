@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use serde_json::Value;
+
 use crate::kit::cgroup::Cgroup;
 use crate::kit::gate::lab;
 use crate::kit::net::{B, Pair};
@@ -17,6 +19,11 @@ const SPIN: &str = "while :; do :; done";
 
 fn about_cpu(f: Found<'_>) -> bool {
     matches!(f.kind(), "task" | "cgroup" | "cpu" | "host")
+}
+
+/// Its process and its share in %.
+fn culprit(c: &Value) -> (u32, f64) {
+    (c["pid"].as_u64().unwrap() as u32, c["share"].as_f64().unwrap())
 }
 
 /// ns that the process waited on a run queue: second field of its `schedstat`.
@@ -63,6 +70,14 @@ fn three_on_one_cpu(name: &str, duration: &str) {
     spinners.iter_mut().for_each(Held::assert_running);
     for (report, ebpf) in reports.iter().zip([true, false]) {
         two_of_three_wait(report, ebpf);
+        let f = report.the("runq-latency-idle-elsewhere", about_cpu);
+        let mut by: Vec<u32> = f.by().iter().map(|c| culprit(c).0).collect();
+        by.sort_unstable();
+        let mut pids: Vec<u32> = spinners.iter().map(Held::pid).collect();
+        pids.sort_unstable();
+        assert_eq!(by, pids, "who has the CPU: {}", f.text());
+        let third = |share: f64| (20.0..=34.0).contains(&share);
+        assert!(f.by().iter().all(|c| third(culprit(c).1)), "{}", f.text());
     }
 }
 
@@ -104,6 +119,10 @@ fn k14_real_time_loop_on_one_cpu() {
         let f = report.the("cpu-hog-realtime", about_cpu);
         let name = format!("/{} hogs cpu0 as SCHED_FIFO", all[0].pid());
         assert!(f.text().contains(&name), "{}", f.text());
+        let [c] = f.by() else { panic!("one culprit: {}", f.text()) };
+        let (pid, share) = culprit(c);
+        assert!(pid == all[0].pid() && (85.0..=96.0).contains(&share), "{}", f.text());
+        assert_eq!(c["policy"], "SCHED_FIFO", "{}", f.text());
     });
 }
 
@@ -132,6 +151,8 @@ fn k15_weight_that_starves() {
         let f = report.the("weight-starved", about_cpu);
         let path = f.subject()["path"].as_str().unwrap();
         assert!(path.ends_with(&small.name), "the group is named: {path}");
+        let by = f.by().first().and_then(|c| c["path"].as_str()).unwrap_or_default();
+        assert!(by.ends_with(&large.name), "who takes the CPUs: {}", f.text());
         assert!(f.text().contains(&format!("{} (cpu.shares 1024)", large.name)), "{}", f.text());
         let f = report.the("cpu-saturation", about_cpu);
         assert_eq!(f.cause(), Some("weight-starved"), "{}", f.text());
@@ -161,6 +182,9 @@ fn k13_quota_of_a_fifth() {
         let f = report.the("cfs-throttle", about_cpu);
         let path = f.subject()["path"].as_str().unwrap();
         assert!(path.ends_with(&group.name), "the group is named: {path}");
+        let [c] = f.by() else { panic!("one culprit: {}", f.text()) };
+        let (pid, share) = culprit(c);
+        assert!(pid == spinner.pid() && share >= 90.0, "who uses up the quota: {}", f.text());
     });
 }
 

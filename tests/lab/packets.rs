@@ -67,6 +67,10 @@ fn n30_refused() {
         assert!((20.0..51.0).contains(&f.number("AttemptFails")), "{}", f.text());
         assert!((95.0..=100.0).contains(&f.number("share")), "{}", f.text());
         assert!(f.text().contains("on this host: it may be the one that refuses"), "{}", f.text());
+        // The neighbour is asked from here.
+        let asks = |c: &&str| !c.starts_with("ss ") && c.contains(" ss -ltnp");
+        assert!(f.next().iter().any(asks), "{}", f.text());
+        assert!(!f.next().iter().any(|c| c.starts_with("on ")), "{}", f.text());
         let named = f.text().contains("10.9.0.2:7999 refuses");
         assert_eq!(named, report.source("TCP events") == "ebpf", "{}", f.text());
         let (fails, resets) = (net.a.counter("TcpAttemptFails"), net.b.counter("TcpOutRsts"));

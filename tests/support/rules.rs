@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stallscope::diagnose::culprit::{Culprit, Resource, Sched, Share, Who};
 use stallscope::diagnose::{
     Evidence, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Severity, Thresholds, Verdicts,
     Window,
@@ -52,6 +53,9 @@ fn silent_rto(w: &Window<'_>, _t: &Thresholds, out: &mut Verdicts) {
     f.examples = sick.iter().map(|s| format!("{} -> {}", s.local, s.remote)).collect();
     f.evidence.push(Evidence::new("rto", rto, "s", "doubles with each timeout").over(1.0));
     f.evidence.push(Evidence::text("route", "RTM_GETROUTE: Network is unreachable"));
+    let who = Who::Process { pid: 7, comm: Some("loop\x1b[2J".to_owned()) };
+    let share = Share::new(61.0, 100.0, Resource::AllCpus).unwrap();
+    f.by.push(Culprit { who, share, sched: Sched::new(Some(1), None), cgroup: None });
     f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", "snd_wnd 65160 > 0"));
     f.next.push(format!("ip route get {} from {}", first.remote.addr, first.local.addr));
     out.fire(Subject::Peer { remote: first.remote, netns: first.id.netns }, f);

@@ -200,6 +200,7 @@ fn row(t: &Thread) -> ThreadSched {
         cgroup: None,
         nice: t.nice,
         policy: t.policy,
+        kind: t.kind,
     }
 }
 

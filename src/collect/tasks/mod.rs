@@ -21,6 +21,7 @@ use self::stat::{Schedstat, parse_schedstat, parse_stat};
 use super::HostFs;
 use super::hot::read_record;
 use crate::clock;
+use crate::sample::sched::TaskKind;
 use crate::sample::subject::TaskId;
 use crate::sample::time::MonoNs;
 
@@ -49,6 +50,7 @@ pub(super) struct Thread {
     pub last_cpu: Option<u32>,
     pub nice: Option<i8>,
     pub policy: Option<u32>,
+    pub kind: Option<TaskKind>,
     pub sched: Schedstat,
     /// What the counters grew by since the reading before, and over what time.
     pub grown: Option<(Duration, Schedstat)>,
@@ -392,6 +394,7 @@ impl Thread {
             last_cpu: None,
             nice: None,
             policy: None,
+            kind: None,
             sched: Schedstat::default(),
             grown: None,
             moved: true,
@@ -407,6 +410,11 @@ impl Thread {
         self.task.start = stat.start;
         self.state = stat.state;
         (self.last_cpu, self.nice, self.policy) = (stat.last_cpu, stat.nice, stat.policy);
+        self.kind = Some(match (stat.kernel_thread, stat.bound) {
+            (false, _) => TaskKind::User,
+            (true, false) => TaskKind::Kernel,
+            (true, true) => TaskKind::BoundKernel,
+        });
         if self.comm.as_bytes() != stat.comm {
             self.comm = String::from_utf8_lossy(stat.comm).into_owned();
         }

@@ -25,9 +25,13 @@ pub struct Stat<'a> {
     pub last_cpu: Option<u32>,
     /// (41) `SCHED_*`.
     pub policy: Option<u32>,
+    /// (9) PF_NO_SETAFFINITY is set.
+    pub bound: bool,
 }
 
 const PF_KTHREAD: u64 = 0x0020_0000;
+/// `sched_setaffinity` fails with EINVAL.
+const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
 
 /// Parses a stat line; `None` when it is cut before the start time.
 pub fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
@@ -53,6 +57,7 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
         start: 0,
         last_cpu: None,
         policy: None,
+        bound: false,
     };
     let mut at = 3u32;
     while let Some(field) = f.next() {
@@ -62,7 +67,11 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
             break;
         }
         match at {
-            9 => out.kernel_thread = number(field)? & PF_KTHREAD != 0,
+            9 => {
+                let flags = number(field)?;
+                out.kernel_thread = flags & PF_KTHREAD != 0;
+                out.bound = flags & PF_NO_SETAFFINITY != 0;
+            }
             14 => out.utime = number(field)?,
             15 => out.stime = number(field)?,
             19 => out.nice = signed(field).and_then(|n| i8::try_from(n).ok()),
@@ -125,7 +134,8 @@ mod tests {
             18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
         // 69238848 = 0x4208040: PF_KTHREAD is 0x200000.
         assert_ne!(0x0420_8040 & PF_KTHREAD, 0);
-        assert!(parse_stat(text).unwrap().kernel_thread);
+        let s = parse_stat(text).unwrap();
+        assert!(s.kernel_thread && s.bound);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `cfs-throttle`: a CPU quota throttles a cgroup.
 
+use super::common::by;
 use super::common::cgroups::{self, file, subject};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::{CgroupCpuFigures, CgroupFigures};
@@ -95,6 +96,7 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, cpu: &CgroupCpuFigures, share: f64) -
     }
     let because = format!("the wait is throttled time: {:.0} ms/s", cpu.throttled_ms_s);
     f.ruled_out.push(RuledOut::new("runq-latency-idle-elsewhere", because));
+    f.by = by::of_cgroup(w, &g.path, cpu);
     next(&mut f, g, cpu);
     f
 }
@@ -108,5 +110,8 @@ fn next(f: &mut Fire, g: &CgroupFigures, cpu: &CgroupCpuFigures) {
     } else {
         f.next.push(format!("echo '{double} {}' > {}", cpu.period_us, file("cpu.max")));
     }
-    f.next.push(format!("cat {}", file("cgroup.procs")));
+    f.next.push(match by::pids(&f.by) {
+        Some(pids) => format!("ps -o pid,nlwp,pcpu,args -p {pids}  # how many threads it runs"),
+        None => format!("cat {}", file("cgroup.procs")),
+    });
 }

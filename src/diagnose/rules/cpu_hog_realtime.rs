@@ -1,7 +1,9 @@
 //! `cpu-hog-realtime`: a real-time thread hogs a CPU while others wait for it.
 
-use super::common::tasks::name;
+use super::common::by;
+use super::common::tasks::{is_bound, name};
 use super::common::text::count;
+use crate::diagnose::culprit::Policy;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cpu::ThreadWait;
 use crate::metrics::rate::ratio;
@@ -70,12 +72,8 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
 
 /// The name of the thread's real-time policy, if it has one.
 fn policy(t: &ThreadWait) -> Option<&'static str> {
-    match t.thread.policy {
-        Some(1) => Some("SCHED_FIFO"),
-        Some(2) => Some("SCHED_RR"),
-        Some(6) => Some("SCHED_DEADLINE"),
-        _ => None,
-    }
+    let policy = t.thread.policy.and_then(Policy::of);
+    policy.filter(|p| p.is_real_time()).map(Policy::name)
 }
 
 /// Run time, %.
@@ -114,9 +112,15 @@ fn fire(
     }
     let because = format!("{policy} preempts every ordinary thread, whatever its nice value");
     f.ruled_out.push(RuledOut::new("fair-share", because));
+    f.by.extend(by::of_thread(w, cpu, hog));
     let tid = hog.thread.task.tid;
-    f.next.push(format!("chrt -p {tid}; grep Cpus_allowed_list /proc/{tid}/status"));
-    f.next.push(format!("chrt -o -p 0 {tid}  # an ordinary policy"));
+    if is_bound(&hog.thread) {
+        // It has this policy and this CPU for a reason; the question is what it works on.
+        f.next.push(format!("cat /proc/{tid}/stack; perf top -t {tid}"));
+    } else {
+        f.next.push(format!("chrt -p {tid}; grep Cpus_allowed_list /proc/{tid}/status"));
+        f.next.push(format!("chrt -o -p 0 {tid}  # an ordinary policy"));
+    }
     f.next.push("sysctl kernel.sched_rt_runtime_us kernel.sched_rt_period_us".to_owned());
     f
 }

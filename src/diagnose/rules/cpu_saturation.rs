@@ -1,8 +1,10 @@
 //! `cpu-saturation`: more threads are runnable than there are CPUs.
 
+use super::common::by;
 use super::common::lasting::lasting;
 use super::common::tasks::{self, Spare, is_niced};
 use super::common::text::time;
+use crate::diagnose::culprit::{Policy, Who};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::Derived;
 use crate::metrics::cpu::ThreadWait;
@@ -189,10 +191,31 @@ fn fire(w: &Window<'_>, spare: Spare, psi: Option<Pressure>, queue: Option<f64>)
         let because = format!("no cgroup is throttled more than {throttled:.0} ms/s");
         f.ruled_out.push(RuledOut::new("cfs-throttle", because));
     }
-    f.next.push("top -b -n 1 -o %CPU | head -20".to_owned());
-    f.next.push("pidstat -u 1 3; perf top".to_owned());
-    f.next.push(
-        "systemd-cgtop -n 1 -c  # or: ps -eo pid,psr,pcpu,cgroup --sort=-pcpu | head".to_owned(),
-    );
+    f.by = by::of_host(w);
+    next(&mut f);
     f
+}
+
+fn next(f: &mut Fire) {
+    let Some(pids) = by::pids(&f.by) else {
+        f.next.push("top -b -n 1 -o %CPU | head -20".to_owned());
+        f.next.push("pidstat -u 1 3; perf top".to_owned());
+        f.next.push(
+            "systemd-cgtop -n 1 -c  # or: ps -eo pid,psr,pcpu,cgroup --sort=-pcpu | head"
+                .to_owned(),
+        );
+        return;
+    };
+    f.next.push(format!("pidstat -ut -p {pids} 1 3"));
+    f.next.push(format!("perf top -p {pids}"));
+    // What the kernel does is asked for by others.
+    let first = f.by.iter().find(|c| !matches!(c.who, Who::Kernel { .. }));
+    if let Some((c, pid)) = first.and_then(|c| Some((c, c.who.pid()?))) {
+        f.next.push(format!("cat /proc/{pid}/cgroup  # of which service or container it is"));
+        f.next.push(if c.sched.policy.is_some_and(Policy::is_real_time) {
+            format!("chrt -a -o -p 0 {pid}  # an ordinary policy")
+        } else {
+            format!("renice -n 10 -p {pid}  # if it can wait")
+        });
+    }
 }

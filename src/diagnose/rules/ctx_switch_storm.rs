@@ -1,5 +1,6 @@
 //! `ctx-switch-storm`: the CPUs spend their time on context switches.
 
+use super::common::by;
 use super::common::tasks::{self, Spare};
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
@@ -148,9 +149,11 @@ fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<&Usual>) -> Fire {
     }
     let because = format!("{}/s per CPU", rate(per_cpu));
     f.ruled_out.push(RuledOut::new("many-cpus", because));
-    f.next.push(
-        "pidstat -wt 1 3  # voluntary: waits often; involuntary: too many runnable".to_owned(),
-    );
+    f.by = by::of_switches(w, ctxt);
+    let of = by::pids(&f.by).map_or(String::new(), |pids| format!(" -p {pids}"));
+    f.next.push(format!(
+        "pidstat -wt{of} 1 3  # voluntary: waits often; involuntary: too many runnable"
+    ));
     if let Some(t) = tasks::switched(w).first() {
         f.next.push(format!(
             "strace -c -f -p {}  # which system calls it waits in",

@@ -1,7 +1,7 @@
 //! `tcp-refused`: connection attempts are refused.
 
 use super::common::counters::{SPAN, held, spaces};
-use super::common::peers::enter;
+use super::common::peers::{enter, way_in};
 use super::common::text::{count, rate, sh};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::NetPair;
@@ -33,6 +33,7 @@ const FAILS: &str = "TcpAttemptFails";
 const OPENS: &str = "TcpActiveOpens";
 const GIVEN_UP: &str = "TcpExtTCPAbortOnTimeout";
 const RESETS: &str = "TcpOutRsts";
+const OUT_RSTS: &str = "OutRsts";
 const UNREACHABLE: &str = "IcmpInDestUnreachs";
 
 static DOC: RuleDoc = RuleDoc {
@@ -207,7 +208,8 @@ fn fire(
     let text = format!("{pct:.0}% of {} attempts/s (ActiveOpens)", rate(now.opens));
     f.evidence.push(Evidence::new("share", pct, "%", text).over(100.0 * SHARE));
     peers(&mut f, seen, fallback);
-    who_answers(&mut f, w, netns, now, unreachable);
+    let answers = Answers::look(w, netns, now, unreachable);
+    f.evidence.extend(answers.evidence(w, netns));
     let because = format!("TCPAbortOnTimeout {}/s: these get an answer", rate(now.given_up));
     f.ruled_out.push(RuledOut::new("tcp-connect-stuck", because));
     let because = format!("ActiveOpens {}/s: the attempts are this host's own", rate(now.opens));
@@ -218,8 +220,11 @@ fn fire(
         f.next.push(format!(
             "{enter}timeout 3 bash -c '</dev/tcp/{addr}/{port}' && echo open || echo refused"
         ));
-        f.next.push(format!("on {}: ss -ltnp sport = :{port}", sh(&addr.to_string())));
+        f.next.push(listener(w, netns, *e, &answers));
     } else {
+        // The port is unknown, but not who answers.
+        let there = answers.space().and_then(|n| way_in(w, n));
+        f.next.extend(there.map(|way| format!("{way}ss -ltnp  # what does listen there")));
         f.next.push(format!("{enter}tcpdump -ni any -c 20 'tcp[tcpflags] & tcp-rst != 0'"));
     }
     f.next.push(format!("{enter}nstat -az {OPENS} {FAILS} {RESETS} {UNREACHABLE}"));
@@ -254,34 +259,66 @@ fn peers(f: &mut Fire, seen: Option<&Seen>, fallback: bool) {
     }
 }
 
-/// Adds where the refusals come from: this namespace, another one on this host, or outside; by a
-/// reset or by an ICMP error.
-fn who_answers(
-    f: &mut Fire,
-    w: &Window<'_>,
-    netns: NetnsId,
-    now: Attempts,
-    unreachable: Option<f64>,
-) {
-    if let Some(r) = unreachable.filter(|r| *r >= MOST * now.refused) {
-        let text = format!("InDestUnreachs {}/s: a firewall rejects with an ICMP error", rate(r));
-        f.evidence.push(Evidence::new("IcmpInDestUnreachs", r, "/s", text));
-        return;
+/// Where the refusals come from.
+enum Answers {
+    /// A firewall rejects with an ICMP error, so often per second.
+    Firewall(f64),
+    /// A namespace of this host resets so often per second.
+    Space(NetnsId, f64),
+    /// Outside, as far as is known.
+    Elsewhere,
+}
+
+impl Answers {
+    fn look(w: &Window<'_>, netns: NetnsId, now: Attempts, unreachable: Option<f64>) -> Self {
+        if let Some(r) = unreachable.filter(|r| *r >= MOST * now.refused) {
+            return Self::Firewall(r);
+        }
+        let own = resets_here(w, netns, now).map(|r| (netns, r));
+        // The namespaces take turns: the youngest figures of each.
+        let mut looked = BTreeSet::new();
+        let recent = w.recent(usize::MAX).take_while(|d| w.tick.mono.since(d.mono) < SPAN);
+        let mut all = recent
+            .flat_map(|d| &d.net)
+            .filter(|n| looked.insert(n.netns))
+            .filter_map(|n| Some((n.netns, refusing(n, now)?)));
+        own.or_else(|| all.next()).map_or(Self::Elsewhere, |(n, r)| Self::Space(n, r))
     }
-    let own = resets_here(w, netns, now).map(|r| (netns, r));
-    // The namespaces take turns: the youngest figures of each.
-    let mut looked = BTreeSet::new();
-    let recent = w.recent(usize::MAX).take_while(|d| w.tick.mono.since(d.mono) < SPAN);
-    let mut all = recent
-        .flat_map(|d| &d.net)
-        .filter(|n| looked.insert(n.netns))
-        .filter_map(|n| Some((n.netns, refusing(n, now)?)));
-    let Some((n, r)) = own.or_else(|| all.next()) else { return };
-    let text = if n == netns {
-        format!("OutRsts {}/s here: the port that refuses is in this namespace", rate(r))
-    } else {
-        let label = w.derived.sockets.space(n).map_or("", |s| &*s.label);
-        format!("OutRsts {}/s in {label} on this host: it may be the one that refuses", rate(r))
-    };
-    f.evidence.push(Evidence::new("OutRsts", r, "/s", text));
+
+    /// The namespace of this host that answers.
+    fn space(&self) -> Option<NetnsId> {
+        match *self {
+            Self::Space(n, _) => Some(n),
+            Self::Firewall(_) | Self::Elsewhere => None,
+        }
+    }
+
+    fn evidence(&self, w: &Window<'_>, netns: NetnsId) -> Option<Evidence> {
+        let (field, r, text) = match *self {
+            Self::Elsewhere => return None,
+            Self::Firewall(r) => {
+                let text = "a firewall rejects with an ICMP error";
+                (UNREACHABLE, r, format!("InDestUnreachs {}/s: {text}", rate(r)))
+            }
+            Self::Space(n, r) if n == netns => {
+                let text = "the port that refuses is in this namespace";
+                (OUT_RSTS, r, format!("OutRsts {}/s here: {text}", rate(r)))
+            }
+            Self::Space(n, r) => {
+                let label = w.derived.sockets.space(n).map_or("", |s| &*s.label);
+                let text = "it may be the one that refuses";
+                (OUT_RSTS, r, format!("OutRsts {}/s in {label} on this host: {text}", rate(r)))
+            }
+        };
+        Some(Evidence::new(field, r, "/s", text))
+    }
+}
+
+/// Shows what listens on the port that refuses: where that is on this host, without a login.
+fn listener(w: &Window<'_>, netns: NetnsId, e: Endpoint, answers: &Answers) -> String {
+    // An address like 127.0.0.1 never leaves its namespace.
+    let there = if e.addr.is_loopback() { Some(netns) } else { answers.space() };
+    let way = there.and_then(|n| way_in(w, n));
+    let way = way.unwrap_or_else(|| format!("on {}: ", sh(&e.addr.to_string())));
+    format!("{way}ss -ltnp sport = :{}", e.port)
 }

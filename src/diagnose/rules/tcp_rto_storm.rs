@@ -1,6 +1,6 @@
 //! `tcp-rto-storm`: retransmissions leave this host and no answer comes back.
 
-use super::common::peers::{Group, by_peer, device, enter, ss_dst};
+use super::common::peers::{Group, by_peer, device, enter, on_peer, ss_dst};
 use super::common::sockets::{Cause, STORM_RTOS, cases};
 use super::common::{evidence, text::sh};
 use crate::diagnose::rules::prelude::*;
@@ -124,10 +124,8 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let peer = sh(&s.remote.addr.to_string());
     if let Some(e) = unaccepted(g) {
         f.evidence.push(e);
-        f.next.push(format!(
-            "on {peer}: ss -ltn sport = :{}  # is Recv-Q above Send-Q?",
-            s.remote.port
-        ));
+        let ss = format!("ss -ltn sport = :{}  # is Recv-Q above Send-Q?", s.remote.port);
+        f.next.push(on_peer(w, s, &ss));
     }
     f.next.push(format!("{enter}tcpdump -ni {} host {peer} -c 20", device(s)));
     if s.inbound {

@@ -1,6 +1,6 @@
 //! `tcp-window-or-buffer-limited`: a buffer limits throughput, not the path.
 
-use super::common::peers::{Group, by_peer, enter, ss_dst};
+use super::common::peers::{Group, by_peer, enter, on_peer, ss_dst};
 use super::common::sockets::{Case, Cause, Limit, classify, is_gone};
 use super::common::text::{bytes, time_us};
 use crate::diagnose::rules::prelude::*;
@@ -140,7 +140,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));
     f.next.push(match limit {
         Limit::SendBuffer => format!("{enter}sysctl net.ipv4.tcp_wmem"),
-        Limit::Window => format!("on {}: sysctl net.ipv4.tcp_rmem", s.remote.addr),
+        Limit::Window => on_peer(w, s, "sysctl net.ipv4.tcp_rmem"),
     });
     if let (Limit::SendBuffer, Some(o)) = (limit, &s.owner) {
         f.next.push(format!("strace -fp {} -e trace=setsockopt  # SO_SNDBUF", o.pid));

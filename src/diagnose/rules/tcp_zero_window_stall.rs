@@ -1,7 +1,7 @@
 //! `tcp-zero-window-stall`: the peer advertises a zero window: its application does not read.
 
 use super::common::evidence;
-use super::common::peers::{Group, by_peer, enter, ss_dst};
+use super::common::peers::{Group, by_peer, enter, on_peer, ss_dst};
 use super::common::sockets::{Cause, STORM_RTOS, ZERO_WINDOW, ZERO_WINDOW_EARLY, cases};
 use super::common::text::{bytes, time};
 use crate::diagnose::rules::prelude::*;
@@ -107,8 +107,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     f.ruled_out.push(RuledOut::new("tcp-rto-storm", "timer is persist: nothing is in flight"));
     let enter = enter(w, g.netns());
     f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));
-    let (port, peer) = (s.remote.port, s.remote.addr);
-    f.next
-        .push(format!("on {peer}: ss -tnmp sport = :{port}  # Recv-Q against rb, and its reader"));
+    let ss = format!("ss -tnmp sport = :{}  # Recv-Q against rb, and its reader", s.remote.port);
+    f.next.push(on_peer(w, s, &ss));
     f
 }

@@ -2,6 +2,7 @@
 
 use super::common::cgroups::{self, REMEMBER, file, of_v1, subject};
 use super::common::tasks;
+use crate::diagnose::culprit::{Culprit, MAX_CULPRITS, Resource, Sched, Share, Who};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::CgroupFigures;
 use crate::metrics::cpu::ThreadWait;
@@ -24,6 +25,8 @@ const MOST: f64 = 0.5;
 const THROTTLED: f64 = 0.1;
 /// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
+/// Part of all CPUs below which a rival takes nothing from anybody.
+const LEAST: f64 = 0.05;
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("weight-starved"),
@@ -150,6 +153,15 @@ fn around<'a>(w: &Window<'a>, sums: &BTreeMap<&str, Sum>) -> Vec<&'a CgroupFigur
     found.into_values().collect()
 }
 
+impl Rival {
+    fn path(&self) -> &str {
+        match &self.who {
+            Who::Cgroup { path } | Who::TasksOf { path } => path,
+            Who::Process { .. } | Who::Thread { .. } | Who::Kernel { .. } => "",
+        }
+    }
+}
+
 /// A cgroup that waits while its rivals run.
 struct Starved<'a> {
     group: &'a CgroupFigures,
@@ -158,8 +170,15 @@ struct Starved<'a> {
     default: u64,
     sum: Sum,
     threads: Vec<&'a ThreadWait>,
-    /// The rivals: name, weight, cores in use; largest usage first.
-    rivals: Vec<(String, u64, f64)>,
+    /// Largest usage first.
+    rivals: Vec<Rival>,
+}
+
+/// Who takes the CPUs.
+struct Rival {
+    who: Who,
+    weight: u64,
+    cores: f64,
 }
 
 impl<'a> Starved<'a> {
@@ -180,7 +199,7 @@ impl<'a> Starved<'a> {
         let sum = Sum { wait_ms_s, run_ms_s: run_ms_s(threads.iter().copied()) };
         let default = if of_v1(&group.mount, "cpu") { 1024 } else { 100 };
         let rivals = rivals(group, (weight, default), parent, groups, known);
-        let taken = rivals.iter().fold(0.0, |sum, (_, _, cores)| sum + cores);
+        let taken = rivals.iter().fold(0.0, |sum, r| sum + r.cores);
         let cpus = f64::from(w.host.cpus.max(1));
         (taken >= TAKEN * cpus).then_some(Self { group, weight, default, sum, threads, rivals })
     }
@@ -194,7 +213,7 @@ fn rivals(
     parent: &str,
     groups: &[&CgroupFigures],
     known: &[&ThreadWait],
-) -> Vec<(String, u64, f64)> {
+) -> Vec<Rival> {
     let heavier = |n: u64| n as f64 >= RATIO * weight.max(1) as f64;
     // If usage is counted in another hierarchy without this cgroup, add up its threads.
     let used = |g: &CgroupFigures| {
@@ -205,20 +224,22 @@ fn rivals(
     let children: Vec<_> = same()
         .filter(|g| g.path.rsplit_once('/').is_some_and(|(p, n)| p == parent && !n.is_empty()))
         .collect();
-    let mut out: Vec<(String, u64, f64)> = children
-        .iter()
-        .filter(|g| g.id != group.id)
-        .filter_map(|g| Some((g.path.to_string(), g.cpu?.weight.filter(|n| heavier(*n))?, used(g))))
-        .collect();
+    let others = children.iter().filter(|g| g.id != group.id);
+    let rival = |g: &&&CgroupFigures| {
+        let weight = g.cpu?.weight.filter(|n| heavier(*n))?;
+        Some(Rival { who: Who::Cgroup { path: g.path.to_string() }, weight, cores: used(g) })
+    };
+    let mut out: Vec<Rival> = others.filter_map(rival).collect();
     let above = same().find(|g| g.path.trim_end_matches('/') == parent);
     if heavier(default)
         && let Some(all) = above.map(|g| used(g))
     {
         let of_groups = children.iter().fold(0.0, |sum, g| sum + used(g));
         let path = if parent.is_empty() { "/" } else { parent };
-        out.push((format!("tasks of {path} itself"), default, (all - of_groups).max(0.0)));
+        let who = Who::TasksOf { path: path.to_owned() };
+        out.push(Rival { who, weight: default, cores: (all - of_groups).max(0.0) });
     }
-    out.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
+    out.sort_by(|a, b| b.cores.total_cmp(&a.cores).then_with(|| a.path().cmp(b.path())));
     out
 }
 
@@ -245,6 +266,19 @@ fn is_waited_for(w: &Window<'_>, threads: &[&ThreadWait]) -> bool {
     owners.any(|o| pids.contains(&o.pid))
 }
 
+/// The rivals with their part of all CPUs. They are read at different times: together they may show
+/// more than there is.
+fn by(w: &Window<'_>, rivals: &[Rival]) -> Vec<Culprit> {
+    let used = rivals.iter().fold(0.0, |sum, r| sum + r.cores);
+    let whole = used.max(f64::from(w.host.cpus.max(1)));
+    let named =
+        rivals.iter().filter(|r| r.cores >= LEAST * whole).take(MAX_CULPRITS).filter_map(|r| {
+            let share = Share::new(r.cores, whole, Resource::AllCpus)?;
+            Some(Culprit { who: r.who.clone(), share, sched: Sched::default(), cgroup: None })
+        });
+    named.collect()
+}
+
 fn fire(w: &Window<'_>, s: &Starved<'_>, idle: f64) -> Fire {
     let g = s.group;
     let v1 = of_v1(&g.mount, "cpu");
@@ -259,15 +293,15 @@ fn fire(w: &Window<'_>, s: &Starved<'_>, idle: f64) -> Fire {
     let text =
         format!("its threads wait {:.0} ms/s and run {:.0} ms/s", s.sum.wait_ms_s, s.sum.run_ms_s);
     f.evidence.push(Evidence::new("run_delay", s.sum.wait_ms_s, "ms/s", text).over(WAITING));
-    for (path, weight, cores) in s.rivals.iter().filter(|r| r.2 >= 0.05).take(3) {
-        let of = if path.starts_with('/') {
-            format!("{path} ({name} {weight})")
-        } else {
-            format!("{path} (as {name} {weight} each)")
+    for r in s.rivals.iter().filter(|r| r.cores >= 0.05).take(MAX_CULPRITS) {
+        let of = match &r.who {
+            Who::TasksOf { .. } => format!("{} (as {name} {} each)", r.who, r.weight),
+            _ => format!("{} ({name} {})", r.path(), r.weight),
         };
-        let text = format!("{of}: {cores:.2} CPUs");
-        f.evidence.push(Evidence::new("usage", *cores, "CPUs", text));
+        let text = format!("{of}: {:.2} CPUs", r.cores);
+        f.evidence.push(Evidence::new("usage", r.cores, "CPUs", text));
     }
+    f.by = by(w, &s.rivals);
     let text = format!("idle {idle:.0}%");
     f.evidence.push(Evidence::new("idle", idle, "%", text).over(IDLE));
     let named: Vec<String> = s
@@ -288,7 +322,7 @@ fn fire(w: &Window<'_>, s: &Starved<'_>, idle: f64) -> Fire {
     let dir = file(g, "..");
     f.next.push(format!("grep . {} {dir}/*/{name}", file(g, name)));
     f.next.push(format!("cat {}", file(g, "cpu.stat")));
-    let most = s.rivals.iter().map(|r| r.1).max().unwrap_or(s.default).max(s.default);
+    let most = s.rivals.iter().map(|r| r.weight).max().unwrap_or(s.default).max(s.default);
     f.next.push(format!("echo {most} > {}", file(g, name)));
     f
 }

@@ -1,5 +1,5 @@
-//! A finding: summary, start, confidence, evidence over time with thresholds, what was ruled out,
-//! related findings, next commands.
+//! A finding: summary, start, confidence, evidence over time with thresholds, who causes it,
+//! what was ruled out, related findings, next commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +52,11 @@ pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
     if !f.fire.examples.is_empty() {
         out.push(heading("examples"));
         out.extend(items(&f.fire.examples, wide, Tone::Plain));
+    }
+    if !f.fire.by.is_empty() {
+        out.push(heading("by"));
+        let by: Vec<String> = f.fire.by.iter().map(ToString::to_string).collect();
+        out.extend(items(&by, wide, Tone::Strong));
     }
     if !f.fire.ruled_out.is_empty() {
         out.push(heading("ruled out"));

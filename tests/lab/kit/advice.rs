@@ -9,12 +9,14 @@ use super::product::Found;
 /// One that runs until it is stopped has printed by then.
 const SECONDS: &str = "5";
 /// Changes the box, or asks for another one.
-const NOT_OURS: [&str; 14] = [
+const NOT_OURS: [&str; 16] = [
     "prlimit ",
     "echo ",
     "sysctl -w",
     "kill ",
     "chrt -o",
+    "chrt -a -o",
+    "renice ",
     "taskset -cp",
     "ethtool -L",
     "ethtool -G",

@@ -75,6 +75,10 @@ impl<'a> Found<'a> {
     pub fn text(self) -> String {
         self.0.to_string()
     }
+    /// Whom it names as culprits.
+    pub fn by(self) -> &'a [Value] {
+        self.0["by"].as_array().map_or(&[], Vec::as_slice)
+    }
     /// The commands to type next.
     pub fn next(self) -> Vec<&'a str> {
         self.0["next"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()

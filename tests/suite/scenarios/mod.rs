@@ -14,7 +14,9 @@ use std::sync::{Arc, OnceLock};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use stallscope::analysis::Analysis;
+use stallscope::diagnose::culprit::{MAX_CULPRITS, Who};
 use stallscope::diagnose::{Engine, Finding, Findings, RULES};
+use stallscope::recording::tools::redact::Redactor;
 
 use crate::support::incident::{Expect, Incident, Step, incidents, play, run_of};
 
@@ -157,6 +159,7 @@ fn text(f: &Finding) -> String {
     )];
     out.push(x.examples.join(", "));
     out.extend(x.evidence.iter().map(|e| format!("{}: {}", e.field, e.text)));
+    out.extend(x.by.iter().map(|c| format!("by: {c}")));
     out.extend(x.ruled_out.iter().map(|r| format!("not {}: {}", r.rule, r.because)));
     out.extend(x.missing.iter().map(|m| format!("cannot tell: {m}")));
     out.extend(x.next.iter().map(|n| format!("next: {n}")));
@@ -216,6 +219,12 @@ fn malformed(f: &Finding) -> Option<String> {
         (x.ruled_out.is_empty(), "nothing was ruled out"),
         (x.next.is_empty(), "no next command"),
         (x.examples.len() > 5, "too many examples"),
+        (x.by.len() > MAX_CULPRITS, "too many culprits"),
+        (
+            x.by.iter().map(|c| c.share.percent()).sum::<f64>() > 100.0,
+            "culprits with more than there is",
+        ),
+        (x.by.iter().any(|c| c.share.percent() < 1.0), "a culprit with nothing"),
         (x.sockets.len() > 1000, "too many sockets"),
         (x.count == 0, "count 0"),
         (f.first_seen > f.last_seen, "begins after it ends"),
@@ -265,6 +274,37 @@ fn the_same_incident_gives_the_same_findings() {
         };
         assert_eq!(said(&run(name, i, 1.0)), said(&run(name, i, 1.0)), "{name}");
     }
+}
+
+/// Of a redacted recording the culprits are the same ones, under the names that it has.
+#[test]
+fn culprits_are_redacted_with_the_threads_that_they_are() {
+    let mut named = 0;
+    for (name, i) in files().iter().filter(|(name, _)| name.starts_with("cpu-")) {
+        let (host, ticks) = run_of(i, 1.0);
+        let mut redactor = Redactor::default();
+        let mut runs = [Analysis::new(host.clone(), Engine::default(), 64 << 20), {
+            Analysis::new(redactor.host(&host), Engine::default(), 64 << 20)
+        }];
+        for tick in ticks {
+            runs[1].push(Arc::new(redactor.tick(&tick).unwrap()));
+            runs[0].push(tick);
+            let [open, redacted] = &runs;
+            let [open, redacted] = [open, redacted].map(|r| r.latest().unwrap().findings.clone());
+            for (a, b) in open.all().zip(redacted.all()) {
+                assert_eq!(a.fire.by.len(), b.fire.by.len(), "{name}: {}", a.rule);
+                for (a, b) in a.fire.by.iter().zip(&b.fire.by) {
+                    named += 1;
+                    assert_eq!(a.share.percent(), b.share.percent(), "{name}");
+                    assert_eq!((a.who.pid(), a.sched), (b.who.pid(), b.sched), "{name}");
+                    let common = matches!(&a.who, Who::Kernel { .. });
+                    let kept = common || a.to_string().contains("kworker");
+                    assert_eq!(a.who == b.who, kept, "{name}: {a}, {b}");
+                }
+            }
+        }
+    }
+    assert!(named > 100, "{named}");
 }
 
 /// Numbers that no kernel should give, and collectors that come and go, in the middle of any

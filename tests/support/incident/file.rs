@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use stallscope::sample::sched::TaskKind;
 
 use super::links::{Link, Qdisc};
 use super::room::{Filesystem, Killed, Process};
@@ -302,6 +303,7 @@ pub struct Thread {
     pub cgroup: Option<String>,
     pub nice: Option<i8>,
     pub policy: Option<u32>,
+    pub kind: Option<TaskKind>,
     /// The kernel tells no waits of it.
     #[serde(default)]
     pub no_schedstat: bool,

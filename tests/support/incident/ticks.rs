@@ -288,6 +288,7 @@ fn sched(i: &Incident, v: View<'_>) -> SchedSample {
                 cgroup: t.cgroup.clone(),
                 nice: t.nice,
                 policy: t.policy,
+                kind: t.kind,
             }
         })
         .collect();

@@ -1,6 +1,7 @@
 //! Shared by several rules: text with units, one cause per socket, one cause per disk.
 //! Nothing here decides a severity or keeps state.
 
+pub(super) mod by;
 pub(super) mod cgroups;
 pub(super) mod counters;
 pub(super) mod disks;

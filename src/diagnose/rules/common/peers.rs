@@ -1,14 +1,15 @@
 //! Sockets with the same cause, grouped by peer: 37 connections that fail for one reason are one
 //! finding with a count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::super::{Confidence, Fire, Window};
+use super::counters::SPAN;
 use super::enter::Door;
 use super::sockets::Case;
 use super::text::sh;
 use crate::metrics::sockets::Suspect;
-use crate::sample::sockets::Owner;
+use crate::sample::sockets::{NetnsTable, Owner};
 use crate::sample::subject::{Endpoint, NetnsId, Subject};
 
 /// More peers than this with the same cause at the same time become one finding about the network
@@ -146,10 +147,47 @@ pub(crate) fn owner(o: &Owner) -> String {
 
 /// The prefix for a command to run in `netns`; empty for our own.
 pub(crate) fn enter(w: &Window<'_>, netns: NetnsId) -> String {
+    way_in(w, netns).unwrap_or_default()
+}
+
+/// The same; `None` if no way into it is known, or no such namespace on this host.
+pub(crate) fn way_in(w: &Window<'_>, netns: NetnsId) -> Option<String> {
     // From its latest reading, so that a late walker does not hide how to enter it.
-    let space = w.derived.sockets.space(netns);
-    let door = space.map(|s| Door { netns, label: &s.label, member: s.member });
-    door.and_then(|d| super::enter::enter(w.host, d)).unwrap_or_default()
+    let space = w.derived.sockets.space(netns)?;
+    super::enter::enter(w.host, Door { netns, label: &space.label, member: space.member })
+}
+
+/// A command to run where the other end of this connection is: on the peer, or in the namespace of
+/// this host that holds it.
+pub(crate) fn on_peer(w: &Window<'_>, s: &Suspect, command: &str) -> String {
+    let way = other_end(w, s).and_then(|netns| way_in(w, netns));
+    let way = way.unwrap_or_else(|| format!("on {}: ", sh(&s.remote.addr.to_string())));
+    format!("{way}{command}")
+}
+
+/// The namespace of this host in which the other end of this connection was seen lately. Behind
+/// address translation it has other addresses, and is not found.
+fn other_end(w: &Window<'_>, s: &Suspect) -> Option<NetnsId> {
+    let is_it = |t: &NetnsTable| {
+        (0..t.inet.len()).any(|i| {
+            // Ports first: they differ for nearly all rows.
+            t.inet.lport.get(i) == Some(&s.remote.port)
+                && t.inet.rport.get(i) == Some(&s.local.port)
+                && t.inet.local_endpoint(i) == s.remote
+                && t.inet.remote_endpoint(i) == s.local
+        })
+    };
+    // The namespaces take turns: the youngest table of each.
+    let mut looked = BTreeSet::new();
+    w.history
+        .back_from(w.tick.seq)
+        .take_while(|m| w.tick.mono.since(m.tick.mono) < SPAN)
+        .flat_map(|m| [m.tick.samples.sockets.as_ref(), m.tick.samples.netns_sockets.as_ref()])
+        .flatten()
+        .flat_map(|sample| &sample.data.spaces)
+        .filter(|t| looked.insert(t.netns))
+        .find(|t| is_it(t))
+        .map(|t| t.netns)
 }
 
 /// The interface towards the peer, or `any` if the route is unknown.

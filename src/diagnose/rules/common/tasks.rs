@@ -9,6 +9,7 @@ use crate::metrics::Derived;
 use crate::metrics::cpu::ThreadWait;
 use crate::metrics::rate::per_second;
 use crate::sample::processes::BlockedTask;
+use crate::sample::sched::{TaskKind, ThreadSched};
 use crate::sample::subject::TaskId;
 
 /// Maximum number of threads named in a finding.
@@ -89,6 +90,42 @@ fn counts_sleep(release: &str) -> bool {
         (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 12),
         _ => true,
     }
+}
+
+/// Threads that were skipped by the reading budget are taken from samples up to this old.
+pub(crate) const REMEMBER: Duration = Duration::from_secs(4);
+
+/// The threads with their latest metrics: from this tick, and with a reading budget also from the
+/// ticks just before.
+pub(crate) fn latest<'a>(w: &Window<'a>) -> Vec<&'a ThreadWait> {
+    let mut out: BTreeMap<TaskId, &'a ThreadWait> = BTreeMap::new();
+    let now = w.tick.mono;
+    for m in w.history.back_from(w.tick.seq) {
+        let age = now.since(m.tick.mono);
+        let Some(sched) = m.derived.sched.as_deref() else { continue };
+        if age > REMEMBER || (age > Duration::ZERO && sched.unread_threads == 0) {
+            break;
+        }
+        for t in &sched.threads {
+            out.entry(t.thread.task).or_insert(t);
+        }
+    }
+    out.into_values().collect()
+}
+
+/// Does it stay on its CPUs whoever asks? Recordings that do not say so have the name: of a
+/// kernel thread per CPU (`ksoftirqd/3`) and of any `kworker`.
+pub(crate) fn is_bound(t: &ThreadSched) -> bool {
+    t.kind.map_or_else(|| is_bound_name(&t.comm), |kind| kind == TaskKind::BoundKernel)
+}
+
+/// The same, where only the name is known.
+pub(crate) fn is_bound_name(comm: &str) -> bool {
+    const KINDS: [&str; 7] =
+        ["ksoftirqd", "migration", "cpuhp", "idle_inject", "irq_work", "rcuc", "ktimers"];
+    let Some((name, rest)) = comm.split_once('/') else { return false };
+    let numbered = rest.starts_with(|c: char| c.is_ascii_digit());
+    name == "kworker" || KINDS.contains(&name) && numbered
 }
 
 /// `java/2214`.
@@ -179,4 +216,28 @@ pub(crate) fn blocked(w: &Window<'_>) -> Vec<String> {
         format!("{} {what} ({})", count(n, "task"), comms.join(", "))
     };
     all.into_iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_no_one_can_move_is_told_by_its_flag_and_else_by_its_name() {
+        for bound in ["ksoftirqd/0", "kworker/12:1H-kblockd", "kworker/u8:3-flush", "migration/3"] {
+            assert!(is_bound_name(bound), "{bound}");
+        }
+        for free in ["java", "app/1", "ksoftirqd", "worker/501", "kswapd0", "migration/x"] {
+            assert!(!is_bound_name(free), "{free}");
+        }
+        let is_bound = |kind| {
+            is_bound(&ThreadSched {
+                comm: "kworker/0:1".to_owned(),
+                kind,
+                ..ThreadSched::default()
+            })
+        };
+        assert!(is_bound(None) && is_bound(Some(TaskKind::BoundKernel)));
+        assert!(!is_bound(Some(TaskKind::User)) && !is_bound(Some(TaskKind::Kernel)));
+    }
 }

@@ -7,6 +7,7 @@ use super::super::super::{
     Aspect, Confidence, Evidence, Fire, RuledOut, Severity, Verdicts, Window,
 };
 use super::super::common::measured::{cgroup_path, to_ms};
+use super::super::common::tasks::is_bound_name;
 use super::super::common::text::ms;
 use super::{BUSY, CLEAR, CRIT, LEAST_MS_S, SLICE_MS, THROTTLED, WARN, throttled_ns};
 use crate::metrics::bpf::runq::{CpuWaits, TaskWaits};
@@ -142,10 +143,10 @@ fn fire(
     if let Some(t) = own.first() {
         f.next.push(format!("grep Cpus_allowed_list /proc/{}/status", t.tid));
     }
-    let bound = |t: &&&TaskWaits| t.comm.as_deref().is_some_and(super::is_per_cpu_thread);
+    let bound = |t: &&&TaskWaits| t.comm.as_deref().is_some_and(is_bound_name);
     if let Some(t) = own.iter().find(|t| !bound(t)) {
         f.next.push(format!("taskset -cp 0-{} {}", w.host.cpus.saturating_sub(1), t.tid));
     }
-    f.next.push(super::who_runs(c.cpu));
+    f.next.push(super::who_runs(c.cpu, &f.by));
     f
 }

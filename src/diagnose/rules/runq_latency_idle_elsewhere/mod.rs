@@ -3,14 +3,16 @@
 mod measured;
 
 use super::super::Aspect;
+use super::super::culprit::Culprit;
+use super::common::by;
 use super::common::cgroups;
 use super::common::measured::run_queue;
-use super::common::tasks::{SCHED_IDLE, may_be_sleep};
+use super::common::tasks::{SCHED_IDLE, is_bound, latest, may_be_sleep};
 use super::common::text::{count, ms, sh};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::bpf::RunqFigures;
 use crate::metrics::cpu::{CpuFigures, ThreadWait};
-use crate::sample::subject::{CpuId, Subject, TaskId};
+use crate::sample::subject::{CpuId, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Waiting as a fraction of runnable time.
@@ -34,8 +36,6 @@ const BUSY: f64 = 20.0;
 const THROTTLED: f64 = 0.1;
 /// Maximum number of threads that a finding marks.
 const MARKED: usize = 1000;
-/// Threads that were skipped by the reading budget are taken from samples up to this old.
-const REMEMBER: Duration = Duration::from_secs(4);
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("runq-latency-idle-elsewhere"),
@@ -95,7 +95,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         return;
     }
     let mut queues: BTreeMap<CpuId, Vec<Waiter<'_>>> = BTreeMap::new();
-    let all = threads(w);
+    let all = latest(w);
     let crowded = crowded(w, cpus, &all);
     for t in all {
         if let Some((cpu, waiter)) = waiter(w, cpus, bpf, &crowded, t) {
@@ -144,24 +144,6 @@ struct Waiter<'a> {
     doubt: Option<&'static str>,
     /// Throttled time of its cgroups is known and small.
     throttle_known: bool,
-}
-
-/// The threads with their latest metrics: from this tick, and with a reading budget also from the
-/// ticks just before.
-fn threads<'a>(w: &Window<'a>) -> Vec<&'a ThreadWait> {
-    let mut out: BTreeMap<TaskId, &'a ThreadWait> = BTreeMap::new();
-    let now = w.tick.mono;
-    for m in w.history.back_from(w.tick.seq) {
-        let age = now.since(m.tick.mono);
-        let Some(sched) = m.derived.sched.as_deref() else { continue };
-        if age > REMEMBER || (age > Duration::ZERO && sched.unread_threads == 0) {
-            break;
-        }
-        for t in &sched.threads {
-            out.entry(t.thread.task).or_insert(t);
-        }
-    }
-    out.into_values().collect()
 }
 
 /// Does it wait long enough, and is it neither niced nor SCHED_IDLE?
@@ -306,7 +288,7 @@ fn fire(w: &Window<'_>, cpu: CpuId, waiters: &[Waiter<'_>], idle: &[(CpuId, f64)
     if let Some(x) = waiters.first() {
         let tid = x.wait.thread.task.tid;
         f.next.push(format!("grep Cpus_allowed_list /proc/{tid}/status"));
-        if let Some(x) = waiters.iter().find(|x| !is_per_cpu_thread(&x.wait.thread.comm)) {
+        if let Some(x) = waiters.iter().find(|x| !is_bound(&x.wait.thread)) {
             let tid = x.wait.thread.task.tid;
             f.next.push(format!("taskset -cp 0-{} {tid}", w.host.cpus.saturating_sub(1)));
         }
@@ -314,11 +296,16 @@ fn fire(w: &Window<'_>, cpu: CpuId, waiters: &[Waiter<'_>], idle: &[(CpuId, f64)
             f.next.push(format!("cat /proc/{tid}/cpuset  # in cgroup {}", sh(g)));
         }
     }
-    f.next.push(who_runs(cpu));
+    f.by = by::of_cpu(w, cpu);
+    f.next.push(who_runs(cpu, &f.by));
     f
 }
 
-fn who_runs(cpu: CpuId) -> String {
+/// Shows who runs there, or the affinity and policy of those who are known to.
+fn who_runs(cpu: CpuId, by: &[Culprit]) -> String {
+    if let Some(pids) = by::pids(by) {
+        return format!("ps -Lo pid,tid,psr,cls,rtprio,ni,pcpu,comm -p {pids}");
+    }
     format!("ps -eLo pid,tid,psr,pcpu,comm | awk '$3 == {}' | sort -rnk4 | head", cpu.0)
 }
 
@@ -330,29 +317,5 @@ fn allowed(f: &mut Fire, x: &Waiter<'_>) {
             f.evidence.push(Evidence::text("Cpus_allowed_list", text));
         }
         None => f.missing.push("which CPUs they may use (Cpus_allowed_list)".to_owned()),
-    }
-}
-
-/// Is it a per-CPU kernel thread (`ksoftirqd/3`, `kworker/3:1`)? It has `PF_NO_SETAFFINITY`, and
-/// taskset fails with EINVAL.
-fn is_per_cpu_thread(comm: &str) -> bool {
-    let Some((name, rest)) = comm.split_once('/') else { return false };
-    let kind = ["ksoftirqd", "migration", "cpuhp", "idle_inject", "irq_work", "rcuc", "ktimers"];
-    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-    digits > 0 && (kind.contains(&name) || name == "kworker")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_per_cpu_thread;
-
-    #[test]
-    fn kernel_threads_of_one_cpu_are_told_by_their_names() {
-        for bound in ["ksoftirqd/0", "kworker/12:1H-kblockd", "kworker/0:2", "migration/3"] {
-            assert!(is_per_cpu_thread(bound), "{bound}");
-        }
-        for free in ["kworker/u8:3-flush", "java", "app/1", "ksoftirqd", "worker/501"] {
-            assert!(!is_per_cpu_thread(free), "{free}");
-        }
     }
 }
