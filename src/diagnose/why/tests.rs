@@ -1,3 +1,5 @@
+//! Answers from made-up accounts.
+
 #![allow(clippy::unwrap_used)]
 
 use super::*;

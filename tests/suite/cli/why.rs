@@ -72,7 +72,7 @@ fn a_recording_gives_the_same_answer() {
 /// What a process calls itself does not reach the terminal as it is.
 #[test]
 fn a_name_with_escapes_is_shown_harmless() {
-    let script = r#"printf 'a\033[2Jb' > /proc/$$/comm; read line"#;
+    let script = r"printf 'a\033[2Jb' > /proc/$$/comm; read line";
     let named = Held::shell(script);
     let out = run(["why", &named.pid(), "--duration", "2s", "--no-bpf"]);
     let text = stdout(&out);
