@@ -136,8 +136,8 @@ pub static TABLE: [Row; 12] = [
     Row {
         duty: Duty::Waits,
         thread: "read-waits",
-        held: PROCESSES.union(CapabilitySet::SYS_ADMIN),
-        lent: NONE,
+        held: PROCESSES,
+        lent: CapabilitySet::SYS_ADMIN,
         why: "where other users' threads sleep in the kernel: wchan, syscall, and the stack",
     },
     Row {

@@ -9,6 +9,7 @@ use crate::collect::HostFs;
 use crate::collect::hot::read_record;
 use crate::collect::sched::parse_task_cgroup;
 use crate::collect::tasks::stat::{Schedstat, Stat, parse_schedstat, parse_stat};
+use crate::rights::{self, Duty};
 use crate::sample::subject::TaskId;
 use crate::sample::waits::{Futex, Sleep, ThreadWaits};
 
@@ -154,8 +155,9 @@ impl Watched {
             let name = String::from_utf8_lossy(&text).trim().to_owned();
             out.wchan = (!name.is_empty() && name != "0").then_some(name);
         }
+        let stack = || rights::lend(Duty::Waits.row().lent, || file("stack")).ok();
         if out.wchan.as_deref().is_none_or(place::is_helper)
-            && let Some(caller) = file("stack").ok().as_deref().and_then(place::first_of)
+            && let Some(caller) = stack().as_deref().and_then(place::first_of)
         {
             out.wchan = Some(caller.to_owned());
         }
