@@ -49,7 +49,7 @@ fn a_recording_gives_the_same_answer() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("w.stall");
     let file = file.to_str().unwrap();
-    let busy = Held::shell("while :; do :; done");
+    let busy = Held::shell("while :; do sleep 0.02; done");
     let pid = busy.pid();
     let common = ["--format", "json"];
     let args = ["why", &pid, "--duration", "3s", "--no-bpf", "--record", file];
