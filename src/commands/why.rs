@@ -79,13 +79,6 @@ impl Run for Why {
     }
 }
 
-/// What was watched.
-struct Watched {
-    session: Session<Option<Recorder>>,
-    account: Account,
-    duration: Duration,
-}
-
 impl Why {
     /// A recording: `-`, or a file. A process that is called like a file is found by its number.
     fn file(&self) -> Option<PathBuf> {
@@ -117,10 +110,12 @@ impl Why {
         let runtime = runtime()?;
         let Feed { host, events, interest } = self.live.feed(Duty::Figures)?;
         let run = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
-        let session = Session::new(run).with_sink(recorder).read_by(interest);
-        let mut watched = runtime.block_on(self.watch(events, session, &target))?;
-        let recorded = watched.session.sink.take().map(close_and_tell).transpose();
-        let exit = self.tell(watched.session.run(), &watched.account, watched.duration, "live")?;
+        let mut session = Session::new(run).with_sink(recorder).read_by(interest);
+        let watched = runtime.block_on(self.watch(events, &mut session, &target));
+        // Whatever came of it, what was recorded is closed.
+        let recorded = session.sink.take().map(close_and_tell).transpose();
+        let (account, duration) = watched?;
+        let exit = self.tell(session.run(), &account, duration, "live")?;
         recorded?;
         Ok(exit)
     }
@@ -143,9 +138,9 @@ impl Why {
     async fn watch(
         &self,
         mut events: mpsc::Receiver<Event>,
-        mut session: Session<Option<Recorder>>,
+        session: &mut Session<Option<Recorder>>,
         target: &Target,
-    ) -> anyhow::Result<Watched> {
+    ) -> anyhow::Result<(Account, Duration)> {
         let host = HostFs::live();
         let (duration, interval) = (self.duration, self.live.interval);
         let (mut account, mut seen, mut first) = (Account::default(), Duration::ZERO, None);
@@ -154,7 +149,11 @@ impl Why {
         let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
         tokio::pin!(patience);
         loop {
-            session.watch(target.processes(&host));
+            let processes = target.processes(&host);
+            if processes.is_empty() {
+                break;
+            }
+            session.watch(processes);
             let event = tokio::select! {
                 e = events.recv() => e,
                 asked = signals.next() => match asked {
@@ -184,7 +183,7 @@ impl Why {
             }
             // A process that ended is listed for as long as its parent does not ask how.
             let is_over = latest.is_some_and(|f| f.threads.is_empty() && !f.gone.is_empty());
-            if is_over && !account.is_empty() || target.processes(&host).is_empty() {
+            if is_over && !account.is_empty() {
                 break;
             }
         }
@@ -193,7 +192,7 @@ impl Why {
                        `stallscope doctor` shows what is missing here";
             return Err(Stop::cannot(format!("{}: {why}", self.what)));
         }
-        Ok(Watched { session, account, duration: seen })
+        Ok((account, seen))
     }
 
     /// The same, over a recording.

@@ -96,7 +96,7 @@ impl Watched {
         if state == 'R' {
             return Ok(None);
         }
-        let (sleep, readable) = self.sleep(state, pass);
+        let (sleep, readable) = self.read_sleep(state, pass);
         // Read piece by piece, of a thread that goes on: a sleep that has ended meanwhile may be put
         // together from two.
         let after = self.read_schedstat(pass)?;
@@ -144,7 +144,7 @@ impl Watched {
         Ok(out)
     }
 
-    fn sleep(&self, state: char, pass: &mut Pass<'_>) -> (Sleep, Readable) {
+    fn read_sleep(&self, state: char, pass: &mut Pass<'_>) -> (Sleep, Readable) {
         let Pass { host, .. } = pass;
         let file = |name: &str| host.read(format!("{}/{name}", self.dir));
         let mut readable = Readable::default();
