@@ -3,8 +3,8 @@
 //!
 //! `cargo bench --bench recording -- idle 60`: this box as it is, that many ticks of 1 s.
 //! `cargo bench --bench recording -- sockets 10000 30`: that many loopback sockets in a network
-//! namespace of their own, 12% of them active in each tick.
-//! `cargo bench --bench recording -- read FILE`: seeks and steps in a recording.
+//! namespace of their own, 12% of them active in each tick. `sockets 10000 30 late`: a
+//! quarter of the readers read a tick later; `sockets 10000 30 dead`: never.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::{Read, Write};
@@ -29,7 +29,13 @@ fn main() {
             if std::env::var(INSIDE).is_err() {
                 return inside(&args);
             }
-            sockets(number(1, 10_000), number(2, 30));
+            let readers = match args.get(3).map(String::as_str) {
+                None => Readers::Prompt,
+                Some("late") => Readers::Late,
+                Some("dead") => Readers::Dead,
+                Some(other) => panic!("readers are late or dead, not {other}"),
+            };
+            sockets(number(1, 10_000), number(2, 30), readers);
         }
         _ => record(&mut Box::new(|| ()), number(1, 30), 0),
     }
@@ -48,7 +54,15 @@ fn inside(args: &[String]) {
         .unwrap();
 }
 
-fn sockets(count: usize, ticks: usize) {
+/// When a quarter of the readers read what was sent to them; the others do at once.
+enum Readers {
+    Prompt,
+    /// A tick later.
+    Late,
+    Dead,
+}
+
+fn sockets(count: usize, ticks: usize, readers: Readers) {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let all = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();
@@ -61,15 +75,22 @@ fn sockets(count: usize, ticks: usize) {
         b.set_nonblocking(true).unwrap();
         pairs.push((a, b));
     }
-    let (mut next, mut buf) = (0, [0; 4096]);
+    let (mut next, mut buf, mut late) = (0, [0; 4096], Vec::new());
     let mut active = Box::new(move || {
-        // Both ends of a connection count: 12% of the sockets are 12% of the pairs. One in four
-        // of the readers is behind.
+        for i in late.drain(..) {
+            let (_, b): &mut (TcpStream, TcpStream) = &mut pairs[i];
+            while b.read(&mut buf).is_ok_and(|n| n > 0) {}
+        }
+        // Both ends of a connection count: 12% of the sockets are 12% of the pairs.
         for k in 0..pairs.len() * 12 / 100 {
             let i = next % pairs.len();
             let (a, b) = &mut pairs[i];
             a.write_all(&buf[..100 + k % 900]).unwrap();
-            while k % 4 != 0 && b.read(&mut buf).is_ok_and(|n| n > 0) {}
+            match readers {
+                Readers::Dead if i % 4 == 0 => {}
+                Readers::Late if i % 4 == 0 => late.push(i),
+                _ => while b.read(&mut buf).is_ok_and(|n| n > 0) {},
+            }
             next += 7;
         }
     });
