@@ -92,13 +92,14 @@ impl<N: TickSink> Session<N> {
         self.run = run;
     }
 
-    /// The rows on the screen, sockets and inodes; 0 stands for none.
-    pub fn look_at(&mut self, rows: &[(SockId, u32)]) {
+    /// The rows on the screen, sockets and inodes, 0 standing for none; processes whose threads are
+    /// to be watched.
+    pub fn look_at(&mut self, rows: &[(SockId, u32)], processes: Vec<u32>) {
         if self.collectors.is_some() {
             self.screen = Interest {
                 sockets: rows.iter().map(|r| r.0).filter(|id| id.cookie != 0).collect(),
                 inodes: rows.iter().map(|r| r.1).filter(|i| *i != 0).collect(),
-                processes: std::mem::take(&mut self.screen.processes),
+                processes,
             };
             self.publish();
         }
@@ -180,13 +181,13 @@ mod tests {
         let (collectors, told) = watch::channel(Arc::new(Interest::default()));
         let mut session = Session::new(run()).read_by(collectors);
         let id = |cookie| SockId { cookie, ..SockId::default() };
-        session.look_at(&[(id(7), 0), (id(3), 12), (id(7), 11), (id(0), 12)]);
+        session.look_at(&[(id(7), 0), (id(3), 12), (id(7), 11), (id(0), 12)], Vec::new());
         let want =
             Interest { sockets: vec![id(3), id(7)], inodes: vec![11, 12], ..Interest::default() };
         assert_eq!(**told.borrow(), want);
         session.push(Arc::new(Tick::default()));
         assert_eq!(**told.borrow(), want, "a tick changes nothing on the screen");
-        session.look_at(&[]);
+        session.look_at(&[], Vec::new());
         assert_eq!(**told.borrow(), Interest::default());
     }
 }

@@ -15,6 +15,7 @@ mod heap;
 pub mod history;
 pub mod netdev;
 pub mod own;
+pub mod processes;
 pub mod rate;
 pub mod sockets;
 pub mod waits;

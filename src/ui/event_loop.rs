@@ -456,6 +456,6 @@ impl Console {
             self.done = Some(ExitReason::Hangup);
             return;
         }
-        self.session.look_at(&vm.visible);
+        self.session.look_at(&vm.visible, vm.watched);
     }
 }

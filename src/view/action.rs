@@ -101,6 +101,8 @@ pub enum Action {
     Back,
     /// Open what is under the cursor.
     Open,
+    /// Open the page of the process that the row or page is about.
+    Process,
     /// Zoom the pane, or show all.
     Zoom,
     /// Focus the next part of the screen.

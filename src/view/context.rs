@@ -1,6 +1,7 @@
 //! `Cx`: one moment as panes see it. While a collector is late, its last sample stays, with its
 //! age; a collector that is off says why.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use crate::diagnose::{Aspect, Findings, Severity};
 use crate::metrics::bpf::{BlockFigures, EventRow, IrqFigures, NetFigures, RunqFigures};
 use crate::metrics::cpu::{CpuFigures, SchedFigures, SoftirqFigures};
 use crate::metrics::disks::DiskFigures;
+use crate::metrics::processes::{ProcessFigures, by_process};
 use crate::metrics::sockets::SocketFigures;
 use crate::sample::sockets::NetnsTable;
 use crate::sample::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId, SockId, Subject, TaskId};
@@ -89,6 +91,11 @@ impl Marks {
     pub fn cpu(&self, id: CpuId) -> Option<Severity> {
         worst(&self.cpus, id)
     }
+    /// Of a process: the worst of its threads.
+    #[must_use]
+    pub fn process(&self, pid: u32) -> Option<Severity> {
+        self.tasks.iter().filter(|(t, _)| t.pid == pid).map(|(_, s)| *s).max()
+    }
     /// Of a thread.
     #[must_use]
     pub fn task(&self, id: TaskId) -> Option<Severity> {
@@ -130,6 +137,8 @@ pub struct Cx<'a> {
     pub events: Option<Dated<&'a [Arc<EventRow>]>>,
     /// Marks from findings.
     pub marks: Marks,
+    /// Summed up when somebody asks.
+    processes: OnceCell<Vec<ProcessFigures>>,
     /// Time zone for times of day.
     pub tz: &'a TimeZone,
 }
@@ -179,7 +188,18 @@ impl<'a> Cx<'a> {
             net_bpf: dated!(net_bpf, net_bpf, |f| &**f),
             events: dated!(net_bpf, events, |f| f.as_slice()),
             marks,
+            processes: OnceCell::new(),
             tz,
+        })
+    }
+
+    /// Processes of which a thread ran, waited for a CPU or was in uninterruptible sleep, by number.
+    pub fn processes(&self) -> &[ProcessFigures] {
+        self.processes.get_or_init(|| {
+            let mut back = self.analysis.history().back_from(self.now.tick.seq).take(LOOK_BACK);
+            let sample = back.find_map(|m| m.tick.samples.processes.as_ref());
+            let blocked = sample.map_or(&[][..], |s| &s.data.blocked);
+            by_process(self.sched.map(|s| s.value), blocked)
         })
     }
 

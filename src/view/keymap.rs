@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use super::layout::{focused_pane, in_overview};
 use super::panes::{self, PANES};
-use super::state::{Detail, Focus, Layout, Mode, ViewState, When};
+use super::state::{Detail, Focus, Layout, Mode, RowKey, ViewState, When};
 
 /// Where a binding holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +78,10 @@ fn can_open(v: &ViewState) -> bool {
     };
     v.details.last().is_none_or(|d| goes_on(&d.what))
 }
+fn may_have_process(v: &ViewState) -> bool {
+    let is_one = |d: &Detail| matches!(d, Detail::Row(RowKey::Process(_)));
+    v.details.last().is_some_and(|d| !is_one(&d.what))
+}
 fn can_go_back(v: &ViewState) -> bool {
     in_detail(v) || v.layout == Layout::Zoom || !in_overview(focused_pane(v))
 }
@@ -142,6 +146,14 @@ const FIXED: &[Binding] = &[
     )
     .hint(2, "detail")
     .when(can_open),
+    bind(
+        &[Char('p')],
+        Action::Process,
+        "Panes",
+        "the process of the row, finding or page: what do its threads wait for?",
+    )
+    .hint(6, "process")
+    .when(may_have_process),
     bind(&[Esc, Left], Action::Back, "Panes", "one level back").hint(1, "back").when(can_go_back),
     bind(&[Down, Char('j')], Action::Move(Step::Down), "Cursor", "down"),
     bind(&[Up, Char('k')], Action::Move(Step::Up), "Cursor", "up"),

@@ -18,6 +18,11 @@ pub(super) fn findings_on(cx: &Cx<'_>, row: RowKey) -> Vec<Line> {
             (RowKey::Disk(id), Subject::Disk { dev, .. }) => *dev == id,
             (RowKey::Cpu(id), Subject::Cpu { cpu }) => *cpu == id,
             (RowKey::Task(id), Subject::Task { task, .. }) => *task == id,
+            (RowKey::Process(pid), Subject::Task { task, .. }) if task.pid == pid => true,
+            (RowKey::Process(pid), _) => {
+                f.fire.tasks.iter().any(|t| t.pid == pid)
+                    || f.fire.by.iter().any(|c| c.who.pid() == Some(pid))
+            }
             _ => false,
         };
         if hit {
@@ -64,4 +69,21 @@ pub(super) fn chart(
 /// The line to show when the thing is gone.
 pub(super) fn gone(what: &str) -> Vec<Line> {
     vec![Line::of(format!(" this {what} does not exist at the time shown"), Tone::Dim)]
+}
+
+/// CPU bandwidth control of its cgroup: waiting that no idle CPU can cure.
+pub(super) fn throttling(cx: &Cx<'_>, path: &str) -> Option<Line> {
+    let groups = cx.now.derived.cgroups.as_ref()?;
+    let g = groups.iter().find(|g| &*g.path == path && g.cpu.is_some())?;
+    let c = g.cpu?;
+    let limit = c.limit_cores.map_or("no limit".to_owned(), |l| format!("{l:.2} cores"));
+    Some(field(
+        "throttled",
+        format!(
+            "{}/s in {} of {} periods, {limit}",
+            units::millis(c.throttled_ms_s),
+            c.throttled,
+            c.periods
+        ),
+    ))
 }

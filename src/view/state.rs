@@ -24,6 +24,8 @@ pub enum RowKey {
     Cpu(CpuId),
     /// A thread.
     Task(TaskId),
+    /// A process, by its number.
+    Process(u32),
     /// What has no name outside of its pane, by a number of the pane's own.
     Numbered(PaneId, u64),
 }
@@ -37,6 +39,7 @@ impl RowKey {
             Self::Disk(_) => PaneId::Disks,
             Self::Cpu(_) => PaneId::Softirq,
             Self::Task(_) => PaneId::RunQueue,
+            Self::Process(_) => PaneId::Processes,
             Self::Numbered(pane, _) => pane,
         }
     }

@@ -12,8 +12,8 @@ use super::filter::Filter;
 use super::layout::{PaneArea, focused_pane, in_overview, places};
 use super::panes::{self, PANES, PaneCx, PaneId};
 use super::state::{
-    Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, SORT_HOLD,
-    SPEEDS, Sort, SortHold, ViewState, When,
+    Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, RowKey,
+    SORT_HOLD, SPEEDS, Sort, SortHold, ViewState, When,
 };
 use super::table::HIDDEN;
 use super::vm::{FrameKind, Size, to_text};
@@ -133,6 +133,7 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
         Action::Mark => return Some(Effect::Mark),
         Action::Back => back(v),
         Action::Open => open(v, a, size),
+        Action::Process => open_process(v, a, size),
         Action::Zoom => zoom(v),
         Action::FocusNext => focus_by(v, a, 1),
         Action::FocusPrevious => focus_by(v, a, -1),
@@ -292,6 +293,27 @@ fn open(v: &mut ViewState, a: &Analysis, size: Size) {
     };
     if let Some(what) = what {
         v.details.push(OpenDetail { what, scroll: 0 });
+    }
+}
+
+/// The page of the process that is spoken of.
+fn open_process(v: &mut ViewState, a: &Analysis, size: Size) {
+    if v.details.len() >= MAX_DETAILS {
+        return;
+    }
+    let found = {
+        let Some(cx) = shown(a, v) else { return };
+        let open = v.details.last().map(|open| open.what.clone());
+        if matches!(open, Some(Detail::Row(RowKey::Process(_)))) {
+            return;
+        }
+        let here = open.or_else(|| under_cursor(v, &cx, size));
+        let pid = here.and_then(|what| detail::process(&cx, &what));
+        pid.map(|pid| Detail::Row(RowKey::Process(pid)))
+    };
+    match found {
+        Some(what) => v.details.push(OpenDetail { what, scroll: 0 }),
+        None => notify(v, a, "no process is known here"),
     }
 }
 

@@ -254,6 +254,8 @@ pub struct Vm {
     pub cursor: Option<(u16, u16)>,
     /// Sockets on the screen, with their inodes, for which details should be read.
     pub visible: Vec<(SockId, u32)>,
+    /// Processes whose threads should be watched.
+    pub watched: Vec<u32>,
 }
 
 impl Vm {

@@ -35,6 +35,7 @@ pub(super) fn draw(vm: &mut Vm, cx: &Cx<'_>, open: &OpenDetail, area: Area) {
     vm.lines(inside, lines.into_iter().skip(scroll).take(rows).collect());
     if let Detail::Row(key) = &open.what {
         vm.visible.extend(pane(*key).asks(cx, *key));
+        vm.watched.extend(pane(*key).watches(cx, *key));
     }
 }
 
@@ -87,6 +88,27 @@ pub fn next(cx: &Cx<'_>, what: &Detail) -> Option<Detail> {
         _ => RowKey::Socket(*f.fire.sockets.first()?, 0),
     };
     Some(Detail::Row(row))
+}
+
+/// The process that it is about, or of whom it speaks first.
+#[must_use]
+pub fn process(cx: &Cx<'_>, what: &Detail) -> Option<u32> {
+    let key = match what {
+        Detail::Row(key) => *key,
+        Detail::Finding(key) => {
+            let f = finding::find(cx, key)?;
+            let named = f.fire.by.iter().find_map(|c| c.who.pid());
+            if let Subject::Task { task, .. } = &f.subject {
+                return Some(task.pid);
+            }
+            let task = f.fire.tasks.first().map(|t| t.pid);
+            match named.or(task) {
+                Some(pid) => return Some(pid),
+                None => RowKey::Socket(*f.fire.sockets.first()?, 0),
+            }
+        }
+    };
+    pane(key).process(cx, key)
 }
 
 /// An identity for tests and the strip.

@@ -32,6 +32,7 @@ panes! {
     softirq: Softirq,
     runq: RunQueue,
     events: Events,
+    processes: Processes,
 }
 
 /// The pane with this id.
@@ -87,6 +88,14 @@ pub trait RowDetail: Sync {
     }
     /// The row that it opens.
     fn leads_to(&self, _cx: &Cx<'_>, _key: RowKey) -> Option<RowKey> {
+        None
+    }
+    /// The process that it belongs to, or that owns it.
+    fn process(&self, _cx: &Cx<'_>, _key: RowKey) -> Option<u32> {
+        None
+    }
+    /// The process whose threads are to be watched while it is shown.
+    fn watches(&self, _cx: &Cx<'_>, _key: RowKey) -> Option<u32> {
         None
     }
     /// The socket that it shows, to be read whole, with its inode.

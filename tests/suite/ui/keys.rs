@@ -304,10 +304,12 @@ fn numbers_tab_and_zoom_walk_through_the_panes() {
     c.keys("<tab><tab>");
     assert_eq!(c.view.focus, Focus::Pane(PaneId::RunQueue));
     assert!(c.text().contains("┌ 4 Run queue") && c.text().contains("┌ 2 Disks"));
-    // The events have no place among the four: they take the screen while they are looked at.
+    // Events and processes have no place among the four: they take the screen while they are looked at.
     c.keys("<tab>");
     assert_eq!(c.view.focus, Focus::Pane(PaneId::Events));
     assert!(c.text().contains("─ 5 Events") && !c.text().contains("┌"), "{}", c.text());
+    c.keys("<tab>");
+    assert_eq!(c.view.focus, Focus::Pane(PaneId::Processes));
     c.keys("<tab>");
     assert_eq!(c.view.focus, Focus::Findings);
     c.keys("<tab>");

@@ -4,5 +4,6 @@ mod agree;
 mod bpf;
 mod bytes;
 mod keys;
+mod processes;
 mod screens;
 mod tough;

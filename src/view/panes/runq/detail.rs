@@ -4,7 +4,7 @@ use crate::metrics::bpf::runq::TaskWaits;
 use crate::metrics::cpu::ThreadWait;
 use crate::sample::subject::TaskId;
 use crate::view::context::Cx;
-use crate::view::lines::{chart, field, findings_on, gone};
+use crate::view::lines::{chart, field, findings_on, gone, throttling};
 use crate::view::panes::runq::RunQueue;
 use crate::view::panes::{RowDetail, runq};
 use crate::view::state::RowKey;
@@ -18,6 +18,10 @@ impl RowDetail for RunQueue {
     fn lines(&self, cx: &Cx<'_>, key: RowKey, w: u16) -> Vec<Line> {
         let RowKey::Task(id) = key else { return Vec::new() };
         lines(cx, id, w)
+    }
+    fn process(&self, _cx: &Cx<'_>, key: RowKey) -> Option<u32> {
+        let RowKey::Task(id) = key else { return None };
+        Some(id.pid)
     }
 }
 
@@ -111,21 +115,4 @@ fn only_waits(cx: &Cx<'_>, id: TaskId) -> Vec<Line> {
 
 fn letter(c: char) -> char {
     if c.is_ascii_alphabetic() { c } else { '?' }
-}
-
-/// CPU bandwidth control of its cgroup: waiting that no idle CPU can cure.
-fn throttling(cx: &Cx<'_>, path: &str) -> Option<Line> {
-    let groups = cx.now.derived.cgroups.as_ref()?;
-    let g = groups.iter().find(|g| &*g.path == path && g.cpu.is_some())?;
-    let c = g.cpu?;
-    let limit = c.limit_cores.map_or("no limit".to_owned(), |l| format!("{l:.2} cores"));
-    Some(field(
-        "throttled",
-        format!(
-            "{}/s in {} of {} periods, {limit}",
-            units::millis(c.throttled_ms_s),
-            c.throttled,
-            c.periods
-        ),
-    ))
 }

@@ -79,6 +79,10 @@ impl RowDetail for Sockets {
         let RowKey::Socket(id, alt) = key else { return None };
         next_command(cx, id, alt)
     }
+    fn process(&self, cx: &Cx<'_>, key: RowKey) -> Option<u32> {
+        let RowKey::Socket(id, alt) = key else { return None };
+        find(cx, id, alt)?.owner(cx).map(|o| o.pid)
+    }
     /// A row that is gone keeps its question: it may come back.
     fn asks(&self, cx: &Cx<'_>, key: RowKey) -> Option<(SockId, u32)> {
         let RowKey::Socket(id, alt) = key else { return None };

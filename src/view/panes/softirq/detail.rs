@@ -22,6 +22,13 @@ impl RowDetail for Softirq {
         let RowKey::Cpu(cpu) = key else { return Vec::new() };
         lines(cx, cpu, w)
     }
+    /// Whose thread used most of it.
+    fn process(&self, cx: &Cx<'_>, key: RowKey) -> Option<u32> {
+        let RowKey::Cpu(cpu) = key else { return None };
+        let threads = cx.sched?.value.threads.iter();
+        let here = threads.filter(|t| t.thread.last_cpu == Some(cpu) && t.run_ns > 0);
+        here.max_by_key(|t| t.run_ns).map(|t| t.thread.task.pid)
+    }
 }
 
 fn lines(cx: &Cx<'_>, cpu: CpuId, w: u16) -> Vec<Line> {

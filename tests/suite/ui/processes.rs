@@ -1,0 +1,157 @@
+//! The pane of processes, and the page that says why one is slow.
+
+use stallscope::sample::processes::{BlockedTask, ProcessesSample};
+use stallscope::sample::subject::TaskId;
+use stallscope::sample::tick::Tick;
+use stallscope::sample::waits::{Futex, Sleep, ThreadWaits, WaitsSample};
+use stallscope::ui::Theme;
+use stallscope::view::panes::PaneId;
+use stallscope::view::state::{Detail, Focus, RowKey};
+use stallscope::view::vm::Size;
+
+use crate::support::console::{Console, styled};
+use crate::support::script::{Script, stamp};
+
+const BIG: Size = Size::new(120, 36);
+const CLASSIC: Size = Size::new(80, 24);
+const SMALL: Size = Size::new(40, 12);
+
+/// The process that is watched.
+const JAVA: u32 = 2200;
+
+/// Threads of a process with a hostile name: one of them waits for a mutex half of the time and runs
+/// a quarter, one waits for a question, and one hangs in D.
+fn watched(t: &mut Tick, n: u64) {
+    let at = t.mono;
+    let sleep = |state, wchan: &str, call: &str, samples| Sleep {
+        state,
+        wchan: Some(wchan.into()),
+        syscall: Some(call.into()),
+        samples,
+        ..Sleep::default()
+    };
+    let thread = |tid, comm: &str, run_ns, sleeps| ThreadWaits {
+        task: TaskId { pid: JAVA, tid, start: 1 },
+        comm: comm.into(),
+        cgroup: Some("/kube/pod7".into()),
+        run_ns,
+        run_delay_ns: Some(0),
+        utime: n,
+        samples: 10,
+        sleeps,
+        ..ThreadWaits::default()
+    };
+    let mutex = Sleep {
+        futex: Some(Futex { op: 0x80, val: 2 }),
+        ..sleep('S', "futex_wait_queue", "futex", 8)
+    };
+    t.samples.waits = Some(stamp(
+        at,
+        WaitsSample {
+            threads: vec![
+                thread(
+                    2200,
+                    "ja\x1b[2Jva",
+                    n * 250_000_000,
+                    vec![mutex, sleep('S', "ep_poll", "epoll_wait", 4)],
+                ),
+                thread(2299, "acceptor", 0, vec![sleep('S', "inet_csk_accept", "accept4", 10)]),
+                thread(2300, "flusher", 0, vec![sleep('D', "jbd2_log_wait_commit", "fsync", 10)]),
+            ],
+            ..WaitsSample::default()
+        },
+    ));
+    blocked(t, n);
+}
+
+/// Nobody watches, but a thread in D is seen.
+fn blocked(t: &mut Tick, _: u64) {
+    let task = TaskId { pid: JAVA, tid: 2300, start: 1 };
+    let row = BlockedTask {
+        task,
+        comm: "flusher".into(),
+        wchan: Some("jbd2_log_wait_commit".into()),
+        ..BlockedTask::default()
+    };
+    t.samples.processes =
+        Some(stamp(t.mono, ProcessesSample { total: 90, blocked: vec![row], unread: 0 }));
+}
+
+fn console(change: fn(&mut Tick, u64), size: Size) -> Console {
+    Console::after(Script { change, ..Script::three_faults() }, size, 60)
+}
+
+#[test]
+fn the_pane_has_those_that_wait_first() {
+    for size in [BIG, CLASSIC, SMALL] {
+        let mut c = console(blocked, size);
+        c.keys("6");
+        assert_eq!(c.view.focus, Focus::Pane(PaneId::Processes));
+        let screen = styled(&c.draw(Theme::default()));
+        insta::assert_snapshot!(format!("processes@{}x{}", size.w, size.h), screen);
+    }
+}
+
+#[test]
+fn the_page_says_why_it_is_slow() {
+    for size in [BIG, CLASSIC] {
+        let mut c = console(watched, size);
+        let screen = styled(&c.keys("6<enter>").draw(Theme::default()));
+        assert!(!screen.contains('\x1b'), "a name is shown, not obeyed");
+        insta::assert_snapshot!(format!("process@{}x{}", size.w, size.h), screen);
+    }
+}
+
+#[test]
+fn what_nobody_watched_is_told() {
+    let mut c = console(blocked, BIG);
+    insta::assert_snapshot!("process-unwatched@120x36", c.keys("6<enter>").text());
+}
+
+#[test]
+fn only_the_process_of_the_open_page_is_watched() {
+    let mut c = console(blocked, BIG);
+    assert!(c.vm().watched.is_empty());
+    c.keys("6");
+    assert!(c.vm().watched.is_empty());
+    c.keys("<enter>");
+    assert_eq!(c.vm().watched, [JAVA]);
+    c.keys("<esc>");
+    assert!(c.vm().watched.is_empty());
+}
+
+/// From each pane and from a finding, one key leads to the process.
+#[test]
+fn one_key_leads_to_the_process() {
+    let page = |keys: &str| {
+        let mut c = console(watched, BIG);
+        c.keys(keys);
+        c.view.details.last().map(|d| d.what.clone())
+    };
+    let process = |pid| Some(Detail::Row(RowKey::Process(pid)));
+    assert_eq!(page("6p"), process(JAVA));
+    assert_eq!(page("4p"), process(JAVA));
+    assert_eq!(page("4<enter>p"), process(JAVA));
+    // The page of a process leads to no other one.
+    assert_eq!(page("4pp"), process(JAVA));
+    // Whom a finding names.
+    assert_eq!(page("fp"), process(7));
+    // Who owns the socket; who used most of the CPU.
+    assert_eq!(page("1p"), process(2214));
+    assert!(matches!(page("3p"), Some(Detail::Row(RowKey::Process(_)))));
+    // A disk belongs to nobody.
+    let mut c = console(watched, BIG);
+    c.keys("2p");
+    assert!(c.view.details.is_empty() && c.text().contains("no process is known here"));
+}
+
+#[test]
+fn a_process_that_ended_is_told() {
+    fn gone(t: &mut Tick, _: u64) {
+        let data = WaitsSample { gone: vec![7], ..WaitsSample::default() };
+        t.samples.waits = Some(stamp(t.mono, data));
+    }
+    let mut c = console(gone, BIG);
+    let text = c.keys("fp").text();
+    assert!(text.contains("It has ended, or cannot be read."), "{text}");
+}
