@@ -48,6 +48,7 @@ mod softirq_long_run;
 mod softirq_one_core;
 mod softirq_remote_numa;
 mod softnet_drop_or_squeeze;
+mod task_hung;
 mod task_limit;
 mod tc_shaped;
 mod tcp_close_wait_leak;
@@ -154,6 +155,7 @@ pub static RULES: &[&Rule] = &[
     &cpu_hog_realtime::RULE,
     &softirq_long_run::RULE,
     &cpu_saturation::RULE,
+    &task_hung::RULE,
     &load_without_cpu::RULE,
     &ctx_switch_storm::RULE,
     &cpu_steal::RULE,

@@ -329,6 +329,17 @@ pub struct Blocked {
     pub wchan: Option<String>,
     pub from: f64,
     pub to: f64,
+    /// Its process, if it is not the first thread of one.
+    pub pid: Option<u32>,
+    pub kind: Option<TaskKind>,
+    /// So many like it, with further ids.
+    #[serde(default = "one")]
+    pub copies: u32,
+    /// It wakes up so often per second, and goes back to sleep at once.
+    pub wakes_s: Option<f64>,
+    /// The kernel does not count how often it runs, or the recording does not say.
+    #[serde(default)]
+    pub uncounted: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
