@@ -114,7 +114,7 @@ owns!(QdiscFigures { kind } flat {
 owns!(WaitFigures { threads, gone } flat { unread });
 owns!(ThreadFigures { comm, cgroup, parts } flat { task, dt, samples });
 owns!(Part { place } flat { class, time });
-owns!(Place { wchan, syscall, file } flat { inode });
+owns!(Place { wchan, syscall, file } flat { inode, mutex });
 owns!(RunqFigures { waits, cpus, tasks, cgroups } flat {
     tier, dt, latency, switches_s, waiting, long, long_unlisted, coverage, slept
 });
@@ -164,7 +164,7 @@ owns!(Suspect { owner, route, events } flat {
     missing_since
 });
 owns!(Still { owner, unread } flat {
-    netns, local, waiting, bytes, connections, since, at, worked, unsent
+    netns, local, waiting, bytes, late, longest, connections, since, at, worked, unsent
 });
 owns!(Dropper { owner } flat { id, proto, state, local, remote, skmem, drops });
 owns!(SpaceFigures { label, port_uses, syn_queues, closing, fattest, unix_full } flat {

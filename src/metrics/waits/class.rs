@@ -344,10 +344,14 @@ pub fn class_of(sleep: &Sleep, owed: impl Fn(u64) -> Owed) -> Class {
 }
 
 fn of_futex(f: Futex) -> Class {
+    if is_mutex(f) { Class::Lock } else { Class::Idle }
+}
+
+/// Is it a mutex that another thread holds?
+pub(super) fn is_mutex(f: Futex) -> bool {
     // Bits above are flags: private, the clock.
     let op = f.op & 0x7f;
-    let is_lock = PI.contains(&op) || WAIT.contains(&op) && f.val == CONTENDED;
-    if is_lock { Class::Lock } else { Class::Idle }
+    PI.contains(&op) || WAIT.contains(&op) && f.val == CONTENDED
 }
 
 /// Waits for data from a network socket: whether that is work or idleness is the socket's to say.
@@ -442,8 +446,10 @@ mod tests {
             (0x189, 0, Class::Idle),
             (0x86, 0, Class::Lock),
         ] {
-            let s =
-                Sleep { futex: Some(Futex { op, val }), ..sleep('S', "futex_wait_queue", "futex") };
+            let s = Sleep {
+                futex: Some(Futex { op, val, addr: None }),
+                ..sleep('S', "futex_wait_queue", "futex")
+            };
             assert_eq!(class_of(&s, |_| None), class, "{op:#x} {val}");
         }
     }

@@ -7,6 +7,7 @@ use stallscope::sample::sched::TaskKind;
 
 use super::links::{Link, Qdisc};
 use super::room::{Filesystem, Killed, Process};
+use super::waits::Watched;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -81,6 +82,9 @@ pub struct Incident {
     pub isolated: Vec<u32>,
     #[serde(default, rename = "blocked")]
     pub blocked: Vec<Blocked>,
+    /// Threads of a process that somebody asked about.
+    #[serde(default, rename = "watched")]
+    pub watched: Vec<Watched>,
     /// Names of further network namespaces; 1 is the host's.
     #[serde(default)]
     pub netns: BTreeMap<String, String>,

@@ -23,7 +23,7 @@ use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
 use stallscope::sample::{Samples, Shared};
 
 use super::sockets::tables;
-use super::{Blocked, Incident, State, bpf, file, links, room};
+use super::{Blocked, Incident, State, bpf, file, links, room, waits};
 use crate::support::samples::stamped;
 
 /// Virtual boot was so long ago, s.
@@ -67,6 +67,7 @@ pub fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) -> Tick
         psi: stamp(mono, at("psi"), psi(v)),
         cgroups: stamp(mono, at("cgroups"), cgroups(i, v, t)),
         processes: stamp(mono, at("processes"), processes(i, t)),
+        waits: stamp(mono, at("waits"), waits::waits(i, t)),
         limits: stamp(mono, at("limits"), room::limits(i, v)),
         kmsg: stamp(mono, at("kmsg"), room::kmsg(i, v, t, mono)),
         filesystems: stamp(mono, at("filesystems"), room::filesystems(i, v, t, mono)),
