@@ -2,10 +2,12 @@
 
 use super::common::by;
 use super::common::doing::holder;
+use super::common::lasting::lasting;
 use super::common::peers::{enter, example};
 use super::common::tasks::{latest, run_ms_s};
 use super::common::text::{bytes, count, time};
 use crate::diagnose::rules::prelude::*;
+use crate::metrics::Derived;
 use crate::metrics::cpu::ThreadWait;
 use crate::metrics::sockets::{LATE, Still};
 use crate::sample::sockets::{MANY_UNREAD, Owner};
@@ -14,6 +16,9 @@ use crate::sample::sockets::{MANY_UNREAD, Owner};
 const BUSY: f64 = 950.0;
 /// Waiting for a CPU, ms/s: more than this, and it is the CPU that is short.
 const QUEUED: f64 = 100.0;
+/// For how long it must have been so, of the last so many seconds.
+const BUSY_FOR: Duration = Duration::from_secs(8);
+const BUSY_OF: Duration = Duration::from_secs(10);
 /// What the other threads of the process use together, ms/s: more, and the work is shared.
 const OTHERS: f64 = 500.0;
 /// Idle time of the other CPUs, %.
@@ -27,9 +32,10 @@ static DOC: RuleDoc = RuleDoc {
     id: RuleId("single-thread-bound"),
     title: "a server is limited by one thread: it is always busy while requests wait and CPUs idle",
     condition: "One thread of a process runs or is runnable 95% of the time and waits for a CPU \
-        at most 10% of it, the other threads of the process use at most half a CPU together, the \
-        other CPUs are at least 50% idle, and on 3 or more connections of the process requests \
-        have been unread for 100 ms or longer, for 8 of 10 s.",
+        at most 10% of it, for 8 of 10 s; the other threads of the process use at most half a CPU \
+        together, the other CPUs are at least 50% idle, and on 3 or more connections of the \
+        process requests have been unread for 100 ms or longer, in 4 of 10 s: a server that reads \
+        all that is there before it answers has none left unread in between.",
     look_alikes: "A benchmark keeps a thread busy too, but its requests wait for a few ms only. \
         No connection moves for 5 s: server-hung. A thread that waits for a CPU: cpu-saturation, \
         runq-latency-idle-elsewhere, cfs-throttle. A batch job that nobody waits for has no \
@@ -40,7 +46,7 @@ static DOC: RuleDoc = RuleDoc {
     sources: "/proc/PID/task/TID/schedstat; Recv-Q and tcpi_last_data_recv of sock_diag. Measured \
         on 6.18 with redis 8 and 20 clients: scripts of 30 ms leave 19 requests unread for up to \
         600 ms, scripts of 100 us for less than 3 ms, at 100% of a CPU in both cases.",
-    hold: Hold::of(8, 10),
+    hold: Hold::of(4, 10),
     needs_time: Duration::from_secs(11),
 };
 
@@ -73,7 +79,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         };
         let of_it: Vec<&ThreadWait> =
             threads.iter().filter(|t| t.thread.task.pid == owner.pid).copied().collect();
-        if let Some(bound) = bound(&of_it) {
+        if let Some(bound) = bound(&of_it).filter(|b| busy_for(w, b.thread) >= BUSY_FOR) {
             out.fire(subject, fire(w, s, owner, &bound, idle));
         }
     }
@@ -104,6 +110,17 @@ fn bound<'a>(threads: &[&'a ThreadWait]) -> Option<Bound<'a>> {
     (is_bound(thread) && others <= OTHERS).then_some(Bound { thread, others })
 }
 
+/// How much of the last seconds it was busy.
+fn busy_for(w: &Window<'_>, thread: &ThreadWait) -> Duration {
+    let task = thread.thread.task;
+    let is_it = |t: &&ThreadWait| t.thread.task == task;
+    let busy = |d: &Derived| {
+        let mut threads = d.sched.iter().flat_map(|s| &s.threads);
+        threads.find(is_it).is_some_and(is_bound)
+    };
+    lasting(w, BUSY_OF, busy).0
+}
+
 fn fire(w: &Window<'_>, s: &Still, owner: &Owner, b: &Bound<'_>, idle: f64) -> Fire {
     let (who, task) = (holder(owner), b.thread.thread.task);
     let run = run_ms_s(b.thread).unwrap_or(0.0) / 10.0;
@@ -122,7 +139,13 @@ fn fire(w: &Window<'_>, s: &Still, owner: &Owner, b: &Bound<'_>, idle: f64) -> F
     f.tasks.push(task);
     let suspects = s.unread.iter().filter_map(|id| w.derived.sockets.get(*id));
     f.examples = suspects.take(EXAMPLES).map(|x| example(x)).collect();
-    let text = format!("{}/{} runs {run:.0}% of the time", b.thread.thread.comm, task.tid);
+    let lately = time(busy_for(w, b.thread));
+    let text = format!(
+        "{}/{} runs {run:.0}% of the time, and was busy for {lately} of the last {}",
+        b.thread.thread.comm,
+        task.tid,
+        time(BUSY_OF)
+    );
     f.evidence.push(Evidence::new("run", run, "%", text).over(BUSY / 10.0));
     let text = format!(
         "{} unread on {}, {} for {} or longer",
@@ -162,8 +185,9 @@ fn next(f: &mut Fire, w: &Window<'_>, s: &Still, b: &Bound<'_>) {
     f.next.push(format!("perf top -t {}", task.tid));
     f.next.push(format!("top -b -n 1 -H -p {}", task.pid));
     if b.thread.thread.comm.starts_with("redis-server") {
-        let port = s.local.port;
-        f.next.push(format!("{}redis-cli -p {port} SLOWLOG GET 10", enter(w, s.netns)));
+        let (addr, port) = (s.local.addr, s.local.port);
+        let host = if addr.is_unspecified() { String::new() } else { format!("-h {addr} ") };
+        f.next.push(format!("{}redis-cli {host}-p {port} SLOWLOG GET 10", enter(w, s.netns)));
     }
     f.next.push(format!("{}ss -tnmpi sport = :{}", enter(w, s.netns), s.local.port));
 }
