@@ -11,7 +11,7 @@ use super::permission::{self, Right};
 use super::sched::parse_loadavg;
 use super::tasks::ThreadScan;
 use super::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
-use crate::sample::processes::{BlockedTask, ProcessesSample};
+use crate::sample::processes::{BlockedTask, MAX_BLOCKED, ProcessesSample};
 use crate::sample::time::MonoNs;
 use crate::sample::{CollectorId, Extent, Signal};
 
@@ -22,8 +22,6 @@ const MAX_FILES: usize = 128;
 /// A refusal stands for so long: who was refused is tried again when processes are listed anew,
 /// every ten seconds.
 const DENIED_AGE: Duration = Duration::from_secs(25);
-/// Most blocked tasks in a sample.
-const MAX_BLOCKED: usize = 256;
 
 /// Reads it. See the module head.
 pub struct ProcessesCollector {
@@ -65,11 +63,18 @@ impl Collector for ProcessesCollector {
         let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(250));
         let load = self.loadavg.read().ok().and_then(parse_loadavg);
         let mut blocked = Vec::new();
+        let counted = self.scan.probe();
         let round = self
             .scan
             .round(cx.at, budget, load.map(|l| l.1.1), |t| {
                 if t.state == 'D' && blocked.len() < MAX_BLOCKED {
-                    blocked.push(BlockedTask { task: t.task, comm: t.comm.clone(), wchan: None });
+                    blocked.push(BlockedTask {
+                        task: t.task,
+                        comm: t.comm.clone(),
+                        wchan: None,
+                        slices: counted.then_some(t.sched.slices),
+                        kind: t.kind,
+                    });
                 }
             })
             .map_err(|e| CollectError::read("proc", e))?;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::{Finding, Kind, Rule, RuleId};
 use crate::metrics::history::Window;
 use crate::metrics::sockets::Suspect;
+use crate::metrics::waits::class::{Class, of_function};
 use crate::sample::sockets::{NetnsTable, SockState, map_v4};
 use crate::sample::subject::{Endpoint, NetnsId, Subject, is_within};
 
@@ -55,6 +56,8 @@ pub enum Scope {
     Stack,
     /// A process in this cgroup, or in one below it.
     Members,
+    /// Tasks that wait for a disk, or for a lock that others may hold while they do.
+    DiskWaits,
 }
 
 impl Scope {
@@ -68,6 +71,7 @@ impl Scope {
             Self::OtherEnd => "at the other end, when that is on this host too",
             Self::Stack => "of the same disk stack",
             Self::Members => "of processes in it",
+            Self::DiskWaits => "of tasks that wait for a disk or for a lock",
         }
     }
 }
@@ -152,6 +156,12 @@ fn near(w: &Window<'_>, ends: &Ends<'_>, scope: Scope, a: &Finding, b: &Finding)
         Scope::Stack => match (&a.subject, &b.subject) {
             (Subject::Disk { name: a, .. }, Subject::Disk { name: b, .. }) => {
                 a == b || below(w, a, b) || below(w, b, a)
+            }
+            _ => false,
+        },
+        Scope::DiskWaits => match &b.subject {
+            Subject::Blocked { function: Some(name) } => {
+                matches!(of_function(name), Some(Class::Disk | Class::Lock))
             }
             _ => false,
         },

@@ -1,5 +1,6 @@
 //! Sizes of what follows from the samples.
 
+use super::blocked::Sleeper;
 use super::bpf::block::{BlockDiskFigures, BlockOpFigures};
 use super::bpf::irq::{IrqCpuFigures, LineFigures, VectorFigures};
 use super::bpf::net::{PlaceFigures, ReasonFigures};
@@ -32,6 +33,7 @@ impl Heap for Derived {
             cpu,
             softirq,
             sched,
+            blocked,
             psi: _,
             cgroups,
             turned,
@@ -55,6 +57,7 @@ impl Heap for Derived {
             + cpu.heap(b.map(|b| &b.cpu))
             + softirq.heap(b.map(|b| &b.softirq))
             + sched.heap(b.map(|b| &b.sched))
+            + blocked.heap(b.map(|b| &b.blocked))
             + cgroups.heap(b.map(|b| &b.cgroups))
             + turned.heap(b.map(|b| &b.turned))
             + sockets.heap(b.map(|b| &b.sockets))
@@ -87,6 +90,7 @@ owns!(CpuFigures { cpus } flat { dt, total, ctxt_s, running, blocked });
 owns!(SoftirqFigures { vectors, per_cpu, softnet } flat { dt });
 owns!(SchedFigures { threads, cpus } flat { load, unread_threads });
 owns!(ThreadWait { thread } flat { dt, run_ns, run_delay_ns, slices });
+owns!(Sleeper { task } flat { asleep, seen });
 owns!(CgroupFigures { path, mount, io } flat {
     id, dt, cpu, memory_failures_s, pids_refused_s, psi_cpu, psi_io, psi_memory, psi_memory_full
 });
@@ -110,7 +114,7 @@ owns!(QdiscFigures { kind } flat {
 owns!(WaitFigures { threads, gone } flat { unread });
 owns!(ThreadFigures { comm, cgroup, parts } flat { task, dt, samples });
 owns!(Part { place } flat { class, time });
-owns!(Place { wchan, syscall, file } flat { inode });
+owns!(Place { wchan, syscall, file } flat { inode, mutex });
 owns!(RunqFigures { waits, cpus, tasks, cgroups } flat {
     tier, dt, latency, switches_s, waiting, long, long_unlisted, coverage, slept
 });
@@ -160,7 +164,7 @@ owns!(Suspect { owner, route, events } flat {
     missing_since
 });
 owns!(Still { owner, unread } flat {
-    netns, local, waiting, bytes, connections, since, at, worked, unsent
+    netns, local, waiting, bytes, late, longest, connections, since, at, worked, unsent
 });
 owns!(Dropper { owner } flat { id, proto, state, local, remote, skmem, drops });
 owns!(SpaceFigures { label, port_uses, syn_queues, closing, fattest, unix_full } flat {

@@ -5,6 +5,7 @@
 //! counters and rare events do not turn into noise.
 
 pub mod baseline;
+pub mod blocked;
 pub mod bpf;
 pub mod cgroups;
 pub mod coverage;
@@ -54,6 +55,8 @@ pub struct Derived {
     pub softirq: Option<Arc<cpu::SoftirqFigures>>,
     /// Run-queue waits.
     pub sched: Option<Arc<cpu::SchedFigures>>,
+    /// Tasks in uninterruptible sleep, and for how long it has been the same one.
+    pub blocked: Option<Arc<Vec<blocked::Sleeper>>>,
     /// Pressure.
     pub psi: Option<cpu::PsiFigures>,
     /// cgroups that were read in this tick and before.
@@ -135,6 +138,7 @@ pub struct Deriver {
     tables: BTreeMap<NetnsId, Arc<NetnsTable>>,
     counters: HashMap<NetnsId, VecDeque<(Shared<NetCountersSample>, usize)>>,
     sched: cpu::SchedTracker,
+    blocked: blocked::BlockedTracker,
     cgroups: cgroups::CgroupTracker,
     netdev: netdev::NetdevTracker,
     disks: disks::DiskTracker,
@@ -157,6 +161,7 @@ impl Deriver {
     pub fn bytes(&self) -> usize {
         self.sockets.bytes()
             + self.sched.bytes()
+            + self.blocked.bytes()
             + self.cgroups.bytes()
             + self.disks.bytes()
             + self.filesystems.bytes()
@@ -201,6 +206,7 @@ impl Deriver {
             Arc::new(figures)
         });
         out.sched = s.sched.as_ref().map(|n| Arc::new(self.sched.push(sched_before.as_deref(), n)));
+        out.blocked = s.processes.as_ref().map(|n| Arc::new(self.blocked.push(n)));
         out.cgroups = s.cgroups.as_ref().map(|n| Arc::new(self.cgroups.push(n)));
         out.turned = s.filesystems.as_ref().map(|n| Arc::new(self.filesystems.push(n)));
         out.netdev = s.netdev.as_ref().map(|n| Arc::new(self.netdev.push(n)));

@@ -114,6 +114,7 @@ fn subject(s: &Subject, count: u32, examples: &[String]) -> Value {
         Subject::Process { pid, comm, netns } => {
             json!({"kind": "process", "pid": pid, "comm": comm, "netns": netns})
         }
+        Subject::Blocked { function } => json!({"kind": "blocked", "function": function}),
         Subject::UnixListener { path, netns } => {
             json!({"kind": "unix-listener", "path": path, "netns": netns})
         }

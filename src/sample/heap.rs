@@ -294,6 +294,7 @@ impl Heap for Subject {
             | Self::Task { comm: name, .. }
             | Self::Process { comm: name, .. }
             | Self::UnixListener { path: name, .. } => name.heap(None),
+            Self::Blocked { function } => function.heap(None),
         }
     }
 }

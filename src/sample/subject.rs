@@ -182,6 +182,11 @@ pub enum Subject {
         /// Namespace of the sockets.
         netns: NetnsId,
     },
+    /// Tasks in uninterruptible sleep, in one function of the kernel.
+    Blocked {
+        /// The function; `None` if hidden.
+        function: Option<String>,
+    },
     /// A listening UNIX socket.
     UnixListener {
         /// Path, or `@name` of an abstract one. Raw.
@@ -205,6 +210,8 @@ impl fmt::Display for Subject {
             Self::Cgroup { path, .. } => write!(f, "cgroup {path}"),
             Self::Task { task, comm } => write!(f, "{comm}/{}", task.tid),
             Self::Process { pid, comm, .. } => write!(f, "{comm}/{pid}"),
+            Self::Blocked { function: Some(name) } => write!(f, "tasks in {name}"),
+            Self::Blocked { function: None } => f.write_str("blocked tasks"),
             Self::UnixListener { path, .. } => f.write_str(path),
         }
     }

@@ -61,7 +61,7 @@ pub struct Sleep {
     pub wchan: Option<String>,
     /// System call, by name. `None`: none, not readable, or one that this program does not know.
     pub syscall: Option<String>,
-    /// For a futex: operation and expected value.
+    /// For a futex: operation, expected value, and where it is.
     pub futex: Option<Futex>,
     /// Inode of the socket or pipe that the call is about.
     pub inode: Option<u64>,
@@ -80,5 +80,7 @@ pub struct Futex {
     pub op: u32,
     /// The third one.
     pub val: u32,
+    /// The first one: its address in the memory of the process. `None`: not noted in this recording.
+    pub addr: Option<u64>,
 }
 flat!(Futex);

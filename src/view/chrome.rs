@@ -332,7 +332,10 @@ fn quiet_line(cx: &Cx<'_>, w: u16) -> Line {
     }
     let rules = cx.now.findings.not_judged.iter().map(|n| n.rule);
     let n = rules.collect::<std::collections::BTreeSet<_>>().len();
-    let right = format!("{n} rules lack an input ");
+    let right = match n {
+        1 => "1 rule lacks an input ".to_owned(),
+        n => format!("{n} rules lack an input "),
+    };
     // What an all-clear leaves out has priority over the rest of the line.
     for text in more {
         if blind.is_empty() || line.width() + text::width(&text) < usize::from(w) {

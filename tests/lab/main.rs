@@ -17,6 +17,7 @@ mod demo;
 mod disks;
 mod disks_more;
 mod filesystems;
+mod hung;
 #[allow(dead_code, reason = "the differential tests use the rest of it")]
 mod kit;
 mod limits;

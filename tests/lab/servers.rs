@@ -4,9 +4,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::kit::gate::{Place, beside};
+use crate::kit::block::Dir;
+use crate::kit::gate::{Place, beside, lab};
 use crate::kit::net::{B, Pair};
-use crate::kit::product::check;
+use crate::kit::product::{check, check_undisturbed};
+use crate::kit::sh::Held;
 use crate::kit::{pause, secs, wait_for};
 
 const PORT: u16 = 5000;
@@ -85,6 +87,86 @@ fn a_server_with_one_slow_request_is_not() {
             end.store(true, Ordering::Relaxed);
             report
         });
+        report.exactly(net.affected(), &[], &[]);
+    });
+}
+
+/// redis at the far end, whose clients run a script that counts to `n`.
+fn redis_with_scripts(net: &Pair, dir: &Dir, clients: &str, n: u32) -> [Held; 2] {
+    let at = |ns: &str, argv: &[&str]| {
+        Held::start(&[&["nsenter", &format!("--net=/run/netns/{ns}"), "--"], argv].concat())
+    };
+    let dir = dir.path.to_str().unwrap();
+    let server = ["redis-server", "--bind", "10.9.0.2", "--save", "", "--dir", dir];
+    let mut server = at(&net.b.name, &[&server[..], &["--protected-mode", "no"]].concat());
+    wait_for("redis listens", secs(10), || {
+        server.assert_running();
+        net.a.inside(|| TcpStream::connect(SocketAddrV4::new(B, 6379))).ok()
+    });
+    let script = format!("for i = 1, {n} do end return 1");
+    let ask = ["redis-benchmark", "-h", "10.9.0.2", "-c", clients, "-n", "100000000"];
+    let clients = at(&net.a.name, &[&ask[..], &["EVAL", &script, "0"]].concat());
+    [server, clients]
+}
+
+/// CPU time of a process in clock ticks.
+fn ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+fn busy(redis: &Held) {
+    wait_for("redis uses a CPU", secs(10), || {
+        let before = ticks(redis.pid());
+        pause(500);
+        (ticks(redis.pid()) - before >= 47).then_some(())
+    });
+}
+
+/// Twenty clients run scripts of tens of milliseconds: one thread has it all to do.
+#[test]
+fn a_server_may_be_bound_by_one_thread() {
+    lab(&["ip", "ss", "redis-server", "redis-benchmark"], || {
+        let (net, dir) = (Pair::new(), Dir::new());
+        let [mut server, mut clients] = redis_with_scripts(&net, &dir, "20", 4_000_000);
+        busy(&server);
+        let report = check_undisturbed("one-thread", "14s");
+        server.assert_running();
+        clients.assert_running();
+        report.exactly(net.affected(), &["single-thread-bound"], &[]);
+        let f = report.the("single-thread-bound", net.affected());
+        assert_eq!(f.subject()["local"], "10.9.0.2:6379");
+        let thread = format!("redis-server/{}", server.pid());
+        assert!(f.text().contains(&thread), "{}", f.text());
+        assert_eq!(f.by()[0]["pid"], server.pid(), "{}", f.text());
+    });
+}
+
+/// The same thread is as busy with scripts of a tenth of a millisecond, and no client waits.
+#[test]
+fn a_busy_thread_that_keeps_up_is_not_bound() {
+    lab(&["ip", "ss", "redis-server", "redis-benchmark"], || {
+        let (net, dir) = (Pair::new(), Dir::new());
+        let [mut server, mut clients] = redis_with_scripts(&net, &dir, "20", 12_000);
+        busy(&server);
+        let report = check_undisturbed("one-thread-quick", "14s");
+        server.assert_running();
+        clients.assert_running();
+        report.exactly(net.affected(), &[], &[]);
+    });
+}
+
+/// A server with little to do.
+#[test]
+fn redis_at_moderate_load_is_quiet() {
+    beside(Place::Network, &["ip", "ss", "redis-server", "redis-benchmark"], || {
+        let (net, dir) = (Pair::new(), Dir::new());
+        let [mut server, mut clients] = redis_with_scripts(&net, &dir, "2", 100);
+        pause(1000);
+        let report = check("redis-moderate", "13s", &[]);
+        server.assert_running();
+        clients.assert_running();
         report.exactly(net.affected(), &[], &[]);
     });
 }

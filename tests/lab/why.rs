@@ -4,7 +4,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -35,6 +36,30 @@ fn acts() {
             let _held = LOCK.lock().unwrap();
             std::thread::spawn(|| drop(LOCK.lock()));
             pause(3_600_000);
+        }
+        Ok("convoy") => threads(16, |lock| {
+            let _held = lock.lock().unwrap();
+            spin(1000);
+        }),
+        Ok("sleepy convoy") => threads(16, |lock| {
+            let _held = lock.lock().unwrap();
+            pause(1);
+        }),
+        Ok("short locks") => threads(16, |lock| {
+            drop(lock.lock().map(|_held| spin(20)));
+            pause(1);
+        }),
+        Ok("pool") => {
+            static WORK: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+            threads(16, |_| {
+                let idle = WORK.0.lock().unwrap();
+                drop(WORK.1.wait_while(idle, |work| !*work));
+            });
+        }
+        Ok("turns") => {
+            static DOOR: Mutex<Option<TcpListener>> = Mutex::new(None);
+            *DOOR.lock().unwrap() = Some(TcpListener::bind("127.0.0.1:0").unwrap());
+            threads(16, |_| drop(DOOR.lock().unwrap().as_ref().map(TcpListener::accept)));
         }
         Ok("pipe") => {
             let (mut from, _to) = std::io::pipe().unwrap();
@@ -68,6 +93,28 @@ fn acts() {
             std::hint::spin_loop();
         },
         other => panic!("no such wait: {other:?}"),
+    }
+}
+
+/// So many threads that do the same over and over, with one lock between them.
+fn threads(n: usize, work: impl Fn(&Mutex<()>) + Sync) {
+    let lock = Mutex::new(());
+    std::thread::scope(|s| {
+        for _ in 0..n {
+            s.spawn(|| {
+                loop {
+                    work(&lock);
+                }
+            });
+        }
+    });
+}
+
+/// Uses a CPU for so many microseconds.
+fn spin(us: u64) {
+    let begun = stallscope::clock::mono();
+    while stallscope::clock::mono().since(begun) < Duration::from_micros(us) {
+        std::hint::spin_loop();
     }
 }
 
@@ -211,5 +258,35 @@ fn a_process_may_end_in_mid_watch() {
         assert_eq!(out.status.code(), Some(0), "{text}");
         assert!(text.contains("is idle"), "{text}");
         drop(short);
+    });
+}
+
+/// Sixteen threads queue for one mutex; locks that are held for a moment, idle workers and those
+/// that accept in turn are no convoy.
+#[test]
+fn threads_that_queue_for_a_lock_are_a_convoy() {
+    lab(&["setpriv", "env"], || {
+        for (kind, is_one) in [
+            ("convoy", true),
+            ("sleepy convoy", true),
+            ("short locks", false),
+            ("pool", false),
+            ("turns", false),
+        ] {
+            let held = actor(kind);
+            pause(500);
+            let report = why(&held.pid().to_string(), "9s", &["--no-bpf"]);
+            let classes = &report["classes"];
+            let lock = share_of(classes, "lock");
+            eprintln!("lab: why: {kind}: lock {:.1}%: {}", lock * 100.0, report["conclusion"]);
+            let all = report["findings"].as_array().unwrap();
+            let rules: Vec<&str> = all.iter().filter_map(|f| f["rule"].as_str()).collect();
+            assert_eq!(rules.contains(&"lock-convoy"), is_one, "{kind}: {report:#}");
+            if is_one {
+                let f = &all[0]["subject"];
+                assert_eq!((&f["kind"], &f["pid"]), (&"process".into(), &held.pid().into()));
+                assert!(f["count"].as_u64().is_some_and(|n| (13..=16).contains(&n)), "{report:#}");
+            }
+        }
     });
 }

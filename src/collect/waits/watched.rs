@@ -211,8 +211,9 @@ fn is_same(a: &Sleep, b: &Sleep) -> bool {
 }
 
 fn futex(call: &Call) -> Option<Futex> {
-    let [_, op, val] = call.args;
-    (call.name == Some("futex")).then_some(Futex { op: op as u32, val: val as u32 })
+    let [addr, op, val] = call.args;
+    let futex = Futex { op: op as u32, val: val as u32, addr: Some(addr) };
+    (call.name == Some("futex")).then_some(futex)
 }
 
 /// What a link below `/proc/PID/fd` says: `socket:[123]`, `anon_inode:[eventpoll]`, a path.

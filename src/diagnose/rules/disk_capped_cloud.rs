@@ -75,6 +75,7 @@ pub(super) static RULE: Rule = Rule {
     explains: &[
         Explains::new("disk-writeback-storm", Scope::Stack),
         Explains::new("load-without-cpu", Scope::Host),
+        Explains::new("task-hung", Scope::DiskWaits),
     ],
     check,
 };

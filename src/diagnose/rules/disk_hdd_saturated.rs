@@ -35,8 +35,13 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(6),
 };
 
-pub(super) static RULE: Rule =
-    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Disks], explains: &[], check };
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[Explains::new("task-hung", Scope::DiskWaits)],
+    check,
+};
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     for d in leaves(w).filter(|d| spins(d, t)) {

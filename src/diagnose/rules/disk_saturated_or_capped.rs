@@ -61,7 +61,10 @@ pub(super) static RULE: Rule = Rule {
     doc: &DOC,
     kind: Kind::Rule,
     needs: &[CollectorId::Disks],
-    explains: &[Explains::new("load-without-cpu", Scope::Host)],
+    explains: &[
+        Explains::new("load-without-cpu", Scope::Host),
+        Explains::new("task-hung", Scope::DiskWaits),
+    ],
     check,
 };
 

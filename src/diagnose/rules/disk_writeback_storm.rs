@@ -49,8 +49,13 @@ static DOC: RuleDoc = RuleDoc {
     needs_time: Duration::from_secs(4),
 };
 
-pub(super) static RULE: Rule =
-    Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Disks], explains: &[], check };
+pub(super) static RULE: Rule = Rule {
+    doc: &DOC,
+    kind: Kind::Rule,
+    needs: &[CollectorId::Disks],
+    explains: &[Explains::new("task-hung", Scope::DiskWaits)],
+    check,
+};
 
 fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     if pages(w).is_none() && !t.single_sample {

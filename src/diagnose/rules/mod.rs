@@ -32,6 +32,7 @@ mod fs_inodes;
 mod fs_read_only;
 mod ip_reasm_fail;
 mod load_without_cpu;
+mod lock_convoy;
 mod md_background_io;
 mod mem_stall;
 mod neigh_unresolved;
@@ -44,10 +45,12 @@ mod qdisc_drop_or_requeue;
 mod rp_filter_drop;
 mod runq_latency_idle_elsewhere;
 mod server_hung;
+mod single_thread_bound;
 mod softirq_long_run;
 mod softirq_one_core;
 mod softirq_remote_numa;
 mod softnet_drop_or_squeeze;
+mod task_hung;
 mod task_limit;
 mod tc_shaped;
 mod tcp_close_wait_leak;
@@ -99,6 +102,7 @@ pub static RULES: &[&Rule] = &[
     &tcp_local_egress_drop::RULE,
     &tcp_listen_overflow::RULE,
     &server_hung::RULE,
+    &single_thread_bound::RULE,
     &tcp_receiver_not_reading::RULE,
     &tcp_window_or_buffer_limited::RULE,
     &tcp_connect_stuck::RULE,
@@ -154,6 +158,7 @@ pub static RULES: &[&Rule] = &[
     &cpu_hog_realtime::RULE,
     &softirq_long_run::RULE,
     &cpu_saturation::RULE,
+    &task_hung::RULE,
     &load_without_cpu::RULE,
     &ctx_switch_storm::RULE,
     &cpu_steal::RULE,
@@ -164,6 +169,7 @@ pub static RULES: &[&Rule] = &[
     &fd_limit::RULE,
     &task_limit::RULE,
     &weight_starved::RULE,
+    &lock_convoy::RULE,
 ];
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::account::Account;
-use crate::diagnose::{Finding, Findings};
+use crate::diagnose::{Finding, Findings, Severity};
 use crate::metrics::waits::{Class, Place};
 use crate::sample::sockets::NetnsTable;
 use crate::sample::subject::{SockId, Subject, is_within};
@@ -51,11 +51,27 @@ impl Known<'_> {
                 all.any(|c| is_within(c, group))
             })
         };
-        let ours = |f: &Finding| explains(f, class, socket, within);
+        let function = place.and_then(|p| p.wchan.as_deref());
+        let ours = |f: &Finding| {
+            explains(f, class, socket, within) || hangs(f, function) || is_convoy(f, class, account)
+        };
         let all = self.findings.active.iter().chain(&self.findings.folded);
         // Both lists have the worst first, and causes come before what they explain.
         all.into_iter().find(|f| ours(f)).cloned()
     }
+}
+
+/// Tasks that do not come back from this function.
+fn hangs(f: &Finding, function: Option<&str>) -> bool {
+    matches!(&f.subject, Subject::Blocked { function: Some(name) }
+        if f.fire.severity > Severity::Info && function == Some(name))
+}
+
+/// A lock that its threads queue for.
+fn is_convoy(f: &Finding, class: Class, account: &Account) -> bool {
+    class == Class::Lock
+        && matches!(&f.subject, Subject::Process { pid, .. }
+            if f.rule.0 == "lock-convoy" && account.threads().any(|t| t.task.pid == *pid))
 }
 
 fn explains(

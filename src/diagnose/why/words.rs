@@ -57,6 +57,9 @@ fn in_place(p: &Place, known: &Known<'_>) -> String {
 }
 
 fn object(p: &Place, known: &Known<'_>) -> Option<String> {
+    if let Some(address) = p.mutex {
+        return Some(format!("the mutex at {address:#x}"));
+    }
     match (p.file.as_deref()?, p.inode) {
         ("socket", Some(i)) => Some(known.connection(i).unwrap_or_else(|| format!("socket {i}"))),
         ("pipe", Some(i)) => Some(format!("pipe {i}")),

@@ -23,7 +23,7 @@ use std::time::Duration;
 pub use drops::Dropper;
 pub use flows::{Flow, PeerLoss};
 pub use rto::{Growth, Rto};
-pub use services::Still;
+pub use services::{LATE, Still};
 pub use tally::{Closer, Closing, Fat, OLD, PortUse, SpaceFigures, SynQueue, UnixFull};
 pub use tracker::{SocketTracker, trouble};
 

@@ -15,6 +15,9 @@ use crate::sample::sockets::{MANY_UNREAD, NetnsTable, Owner, Proto, SockState, T
 use crate::sample::subject::{Endpoint, NetnsId, SockId};
 use crate::sample::time::MonoNs;
 
+/// A request that waits this long to be read waits for a process that has no time for it: one that
+/// has leaves nothing unread for more than some ms.
+pub const LATE: Duration = Duration::from_millis(100);
 /// Sockets that are followed of one service.
 const FOLLOWED: usize = 64;
 
@@ -33,6 +36,11 @@ pub struct Still {
     pub waiting: u32,
     /// Bytes unread.
     pub bytes: u64,
+    /// Connections whose unread bytes have waited for [`LATE`] or longer: nothing came on them
+    /// since, and something is still there.
+    pub late: u32,
+    /// How long the one that waited longest has waited, at least.
+    pub longest: Duration,
     /// All connections of the process, as far as they were looked at.
     pub connections: u32,
     /// Nothing has moved since, as far as anybody looked.
@@ -205,6 +213,8 @@ fn gather(
         unread: Vec::new(),
         waiting: 0,
         bytes: 0,
+        late: 0,
+        longest: Duration::ZERO,
         connections: group.len() as u32,
         since: MonoNs(0),
         at,
@@ -220,9 +230,18 @@ fn gather(
             s.unread.push(space.id(*i));
             s.bytes = s.bytes.saturating_add(c.rqueue.into());
             s.waiting += u32::from(!c.accepted);
+            let waited = unread_for(space, *i).unwrap_or_else(|| at.since(c.moved));
+            s.late += u32::from(waited >= LATE);
+            s.longest = s.longest.max(waited);
         }
     }
     s
+}
+
+/// How long the last bytes that came on a connection with unread ones have been there.
+fn unread_for(space: &NetnsTable, i: usize) -> Option<Duration> {
+    let ms = space.inet.tcp_info(i)?.last_data_recv_ms()?;
+    Some(Duration::from_millis(ms.into()))
 }
 
 fn is_open(space: &NetnsTable, i: usize) -> bool {

@@ -91,6 +91,9 @@ impl fmt::Display for Class {
     }
 }
 
+/// Of FUSE, whose server is a process of this host.
+const FUSE: &[&str] = &["fuse_", "request_wait_answer", "__fuse"];
+
 /// A function belongs to the class whose longest entry it begins with.
 const FUNCTIONS: &[(Class, &[&str])] = &[
     (
@@ -127,6 +130,7 @@ const FUNCTIONS: &[(Class, &[&str])] = &[
             "do_blockdev_direct_IO",
             "file_write_and_wait",
             "blkcg_maybe_throttle",
+            "blk_throtl",
             "writeback_",
             "wb_wait",
             "sync_inodes_sb",
@@ -216,6 +220,11 @@ const FUNCTIONS: &[(Class, &[&str])] = &[
             "do_coredump",
             "coredump_",
             "vfork_",
+            "wait_for_vfork",
+            // A parent that lends its memory to a child until that one executes a program.
+            "kernel_clone",
+            "_do_fork",
+            "do_fork",
             "mq_",
             "wq_sleep",
         ],
@@ -229,15 +238,14 @@ const FUNCTIONS: &[(Class, &[&str])] = &[
             "smb2_",
             "smb_",
             "wait_for_response",
-            "fuse_",
-            "request_wait_answer",
-            "__fuse",
             "ceph_",
             "p9_",
             "v9fs_",
             "afs_",
+            "autofs_",
         ],
     ),
+    (Class::RemoteFs, FUSE),
     (
         Class::Idle,
         &[
@@ -336,10 +344,14 @@ pub fn class_of(sleep: &Sleep, owed: impl Fn(u64) -> Owed) -> Class {
 }
 
 fn of_futex(f: Futex) -> Class {
+    if is_mutex(f) { Class::Lock } else { Class::Idle }
+}
+
+/// Is it a mutex that another thread holds?
+pub(super) fn is_mutex(f: Futex) -> bool {
     // Bits above are flags: private, the clock.
     let op = f.op & 0x7f;
-    let is_lock = PI.contains(&op) || WAIT.contains(&op) && f.val == CONTENDED;
-    if is_lock { Class::Lock } else { Class::Idle }
+    PI.contains(&op) || WAIT.contains(&op) && f.val == CONTENDED
 }
 
 /// Waits for data from a network socket: whether that is work or idleness is the socket's to say.
@@ -355,10 +367,18 @@ fn is_receiving(s: &Sleep) -> bool {
         || function.is_none_or(|f| f == "wait_woken") && is_socket && (receives || reads)
 }
 
-fn of_function(function: &str) -> Option<Class> {
+/// The class of a function of the kernel that a thread sleeps in.
+#[must_use]
+pub fn of_function(function: &str) -> Option<Class> {
     let all = FUNCTIONS.iter().flat_map(|(class, names)| names.iter().map(move |n| (*class, *n)));
     let fitting = all.filter(|(_, name)| function.starts_with(name));
     fitting.max_by_key(|(_, name)| name.len()).map(|f| f.0)
+}
+
+/// Does it wait for the server of a FUSE file system?
+#[must_use]
+pub fn is_fuse(function: &str) -> bool {
+    FUSE.iter().any(|name| function.starts_with(name))
 }
 
 /// Where the function is not known.
@@ -426,8 +446,10 @@ mod tests {
             (0x189, 0, Class::Idle),
             (0x86, 0, Class::Lock),
         ] {
-            let s =
-                Sleep { futex: Some(Futex { op, val }), ..sleep('S', "futex_wait_queue", "futex") };
+            let s = Sleep {
+                futex: Some(Futex { op, val, addr: None }),
+                ..sleep('S', "futex_wait_queue", "futex")
+            };
             assert_eq!(class_of(&s, |_| None), class, "{op:#x} {val}");
         }
     }

@@ -64,6 +64,8 @@ pub struct Place {
     pub inode: Option<u64>,
     /// What its descriptor is.
     pub file: Option<String>,
+    /// Address of the mutex that another thread holds, in the memory of the process.
+    pub mutex: Option<u64>,
 }
 
 impl Place {
@@ -73,6 +75,7 @@ impl Place {
             syscall: s.syscall.clone(),
             inode: s.inode,
             file: s.file.clone(),
+            mutex: s.futex.filter(|f| class::is_mutex(*f)).and_then(|f| f.addr),
         }
     }
 }

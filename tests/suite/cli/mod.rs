@@ -259,7 +259,7 @@ fn every_listed_rule_explains_itself() {
         assert!(stdout(&o).contains(id), "{id}");
     }
     // What only pasted text tells is no rule of a live run; any other word is a mistake.
-    for (id, says) in [("task-hung", "pasted text"), ("no-such", "`stallscope rules` lists")] {
+    for (id, says) in [("disk-errors", "pasted text"), ("no-such", "`stallscope rules` lists")] {
         let o = run(["rules", id]);
         assert_eq!(o.status.code(), Some(2), "{id}");
         assert!(stderr(&o).contains(says), "{}", stderr(&o));

@@ -71,7 +71,7 @@ fn usage_errors() {
         &["check", "--interval", "10s", "--duration", "1s"],
         &["check", "--interval", "60s"],
         &["rules", "no-such-rule"],
-        &["rules", "task-hung"],
+        &["rules", "disk-errors"],
         &["help", "recordin"],
         &["help", "chekc"],
         &["help", "check", "rules"],

@@ -7,6 +7,7 @@ use stallscope::sample::sched::TaskKind;
 
 use super::links::{Link, Qdisc};
 use super::room::{Filesystem, Killed, Process};
+use super::waits::Watched;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -81,6 +82,9 @@ pub struct Incident {
     pub isolated: Vec<u32>,
     #[serde(default, rename = "blocked")]
     pub blocked: Vec<Blocked>,
+    /// Threads of a process that somebody asked about.
+    #[serde(default, rename = "watched")]
+    pub watched: Vec<Watched>,
     /// Names of further network namespaces; 1 is the host's.
     #[serde(default)]
     pub netns: BTreeMap<String, String>,
@@ -329,6 +333,17 @@ pub struct Blocked {
     pub wchan: Option<String>,
     pub from: f64,
     pub to: f64,
+    /// Its process, if it is not the first thread of one.
+    pub pid: Option<u32>,
+    pub kind: Option<TaskKind>,
+    /// So many like it, with further ids.
+    #[serde(default = "one")]
+    pub copies: u32,
+    /// It wakes up so often per second, and goes back to sleep at once.
+    pub wakes_s: Option<f64>,
+    /// The kernel does not count how often it runs, or the recording does not say.
+    #[serde(default)]
+    pub uncounted: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]

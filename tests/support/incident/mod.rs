@@ -24,6 +24,7 @@ pub mod links;
 pub mod room;
 mod sockets;
 pub mod ticks;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

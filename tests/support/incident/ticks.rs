@@ -14,7 +14,7 @@ use stallscope::sample::memory::MemorySample;
 use stallscope::sample::net_counters::{NetCountersSample, NetnsCounters};
 use stallscope::sample::processes::{BlockedTask, ProcessesSample};
 use stallscope::sample::psi::{PsiSample, PsiTotals};
-use stallscope::sample::sched::{CpuSchedstat, SchedSample, ThreadSched};
+use stallscope::sample::sched::{CpuSchedstat, SchedSample, TaskKind, ThreadSched};
 use stallscope::sample::sockets::SocketsSample;
 use stallscope::sample::softirq::{IrqRow, NicQueues, SoftirqSample, SoftnetRow};
 use stallscope::sample::subject::{CgroupId, CpuId, DiskId, NetnsId, TaskId};
@@ -23,7 +23,7 @@ use stallscope::sample::time::{MonoNs, Seq, Span, WallNs};
 use stallscope::sample::{Samples, Shared};
 
 use super::sockets::tables;
-use super::{Incident, State, bpf, file, links, room};
+use super::{Blocked, Incident, State, bpf, file, links, room, waits};
 use crate::support::samples::stamped;
 
 /// Virtual boot was so long ago, s.
@@ -67,6 +67,7 @@ pub fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) -> Tick
         psi: stamp(mono, at("psi"), psi(v)),
         cgroups: stamp(mono, at("cgroups"), cgroups(i, v, t)),
         processes: stamp(mono, at("processes"), processes(i, t)),
+        waits: stamp(mono, at("waits"), waits::waits(i, t)),
         limits: stamp(mono, at("limits"), room::limits(i, v)),
         kmsg: stamp(mono, at("kmsg"), room::kmsg(i, v, t, mono)),
         filesystems: stamp(mono, at("filesystems"), room::filesystems(i, v, t, mono)),
@@ -408,15 +409,17 @@ fn memory(v: View<'_>) -> Option<MemorySample> {
 }
 
 fn processes(i: &Incident, t: f64) -> ProcessesSample {
-    let blocked = i
-        .blocked
-        .iter()
-        .filter(|b| t >= b.from && t < b.to)
-        .map(|b| BlockedTask {
-            task: TaskId { pid: b.tid, tid: b.tid, start: 1 },
+    let there = |b: &&Blocked| t >= b.from && t < b.to;
+    let blocked = i.blocked.iter().filter(there).flat_map(|b| {
+        let switches = b.wakes_s.map_or(0.0, |s| s * (t - b.from));
+        (0..b.copies).map(move |n| BlockedTask {
+            task: TaskId { pid: b.pid.unwrap_or(b.tid + n), tid: b.tid + n, start: 1 },
             comm: b.comm.clone(),
             wchan: b.wchan.clone(),
+            slices: (!b.uncounted).then_some(7 + switches as u64),
+            kind: b.kind.or(Some(TaskKind::User)),
         })
-        .collect();
+    });
+    let blocked = blocked.collect();
     ProcessesSample { total: 100, blocked, unread: 0 }
 }

@@ -64,7 +64,10 @@ pub(super) static RULE: Rule = Rule {
     doc: &DOC,
     kind: crate::diagnose::Kind::Rule,
     needs: &[CollectorId::Cgroups, CollectorId::Disks],
-    explains: &[Explains::new("load-without-cpu", Scope::Host)],
+    explains: &[
+        Explains::new("load-without-cpu", Scope::Host),
+        Explains::new("task-hung", Scope::DiskWaits),
+    ],
     check,
 };
 

@@ -1,0 +1,74 @@
+//! Threads of a process that somebody asked about, and what they do with their time.
+
+use serde::Deserialize;
+use stallscope::sample::subject::TaskId;
+use stallscope::sample::waits::{Futex, Sleep, ThreadWaits, WaitsSample};
+
+use super::Incident;
+
+/// `FUTEX_WAIT_PRIVATE`.
+const WAIT: u32 = 0x80;
+/// Samples of a thread per tick.
+const SAMPLES: u32 = 10;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Watched {
+    pub comm: String,
+    pub pid: u32,
+    pub tid: u32,
+    #[serde(default = "one")]
+    pub copies: u32,
+    pub from: f64,
+    pub to: f64,
+    /// Part of the time on a CPU.
+    #[serde(default)]
+    pub runs: f64,
+    /// Part of the sleeping time, by where it is.
+    #[serde(default)]
+    pub sleeps: Vec<Asleep>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asleep {
+    pub wchan: String,
+    pub syscall: Option<String>,
+    /// Address, and the expected value: 2 is a contended mutex.
+    pub futex: Option<(u64, u32)>,
+    pub part: f64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+pub fn waits(i: &Incident, t: f64) -> WaitsSample {
+    let there = |w: &&Watched| t >= w.from && t < w.to;
+    let threads = i.watched.iter().filter(there).flat_map(|w| {
+        (0..w.copies).map(move |n| ThreadWaits {
+            task: TaskId { pid: w.pid, tid: w.tid + n, start: 1 },
+            comm: w.comm.clone(),
+            run_ns: ((t - w.from) * w.runs * 1e9) as u64,
+            run_delay_ns: Some(0),
+            samples: SAMPLES,
+            sleeps: w.sleeps.iter().map(sleep).collect(),
+            ..ThreadWaits::default()
+        })
+    });
+    let mut threads: Vec<ThreadWaits> = threads.collect();
+    threads.sort_by_key(|t| t.task);
+    WaitsSample { threads, ..WaitsSample::default() }
+}
+
+fn sleep(s: &Asleep) -> Sleep {
+    let futex = s.futex.map(|(addr, val)| Futex { op: WAIT, val, addr: Some(addr) });
+    Sleep {
+        state: 'S',
+        wchan: Some(s.wchan.clone()),
+        syscall: s.syscall.clone().or_else(|| futex.map(|_| "futex".to_owned())),
+        futex,
+        samples: (s.part * f64::from(SAMPLES)).round() as u32,
+        ..Sleep::default()
+    }
+}
