@@ -1,18 +1,23 @@
 //! Waits that are made for real, one kind at a time: `why` has to put at least 95% of the injected
 //! time into the right class, and all of the time into some class.
 
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::process::{Command, Stdio};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use rustix::mount::{MountFlags, mount};
 use serde_json::Value;
 
 use crate::kit::block::{Dir, Loop, load};
 use crate::kit::cgroup::Cgroup;
 use crate::kit::gate::{Place, beside, lab};
 use crate::kit::sh::{Held, run};
+use crate::kit::undo::Undo;
 use crate::kit::{pause, secs, wait_for};
 
 /// Which wait a process of this very program is to make.
@@ -288,5 +293,71 @@ fn threads_that_queue_for_a_lock_are_a_convoy() {
                 assert!(f["count"].as_u64().is_some_and(|n| (13..=16).contains(&n)), "{report:#}");
             }
         }
+    });
+}
+
+/// A file system whose server answers the first question and no other one, as one that is stuck.
+struct StuckFuse {
+    // Dropped in this order.
+    _undo: Undo,
+    _requests: File,
+    dir: Dir,
+}
+
+impl StuckFuse {
+    fn new() -> Self {
+        let dir = Dir::new();
+        let path = dir.path.to_str().unwrap();
+        let mut requests = OpenOptions::new().read(true).write(true).open("/dev/fuse").unwrap();
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", requests.as_raw_fd());
+        let options = CString::new(options).unwrap();
+        mount("stlab", path, "fuse", MountFlags::empty(), options.as_c_str()).unwrap();
+        let mut undo = Undo::default();
+        undo.command(&["umount", "-l", path]);
+        // struct fuse_in_header begins with len, opcode, unique; FUSE_INIT is 26.
+        let mut asked = vec![0; 1 << 17];
+        let n = requests.read(&mut asked).unwrap();
+        assert!(n >= 40 && asked[4..8] == 26_u32.to_ne_bytes(), "{:?}", &asked[..n.min(40)]);
+        // struct fuse_out_header with unique, and struct fuse_init_out of version 7.31.
+        let mut answer = [0_u8; 16 + 64];
+        answer[..4].copy_from_slice(&80_u32.to_ne_bytes());
+        answer[8..16].copy_from_slice(&asked[8..16]);
+        answer[16..20].copy_from_slice(&7_u32.to_ne_bytes());
+        answer[20..24].copy_from_slice(&31_u32.to_ne_bytes());
+        answer[36..40].copy_from_slice(&4096_u32.to_ne_bytes());
+        assert_eq!(requests.write(&answer).unwrap(), answer.len());
+        Self { _undo: undo, _requests: requests, dir }
+    }
+}
+
+#[test]
+fn a_fuse_server_that_does_not_answer_is_a_remote_file_system() {
+    beside(Place::Files, &["umount", "cat", "setpriv"], || {
+        let fuse = StuckFuse::new();
+        let file = fuse.dir.path.join("file");
+        let reader = Held::start(&["cat", file.to_str().unwrap()]);
+        pause(1000);
+        let report = why(&reader.pid().to_string(), "5s", &["--no-bpf"]);
+        waits("FUSE", &report, "remote-fs", 0.95);
+        // The kernel answers for a server that is gone.
+        drop(fuse);
+        drop(reader);
+    });
+}
+
+/// A group at its limit whose tasks are not killed but wait for memory: what `memory.high` does for
+/// a while, this does for good.
+#[test]
+fn a_group_at_its_memory_limit_waits_for_memory() {
+    beside(Place::Anywhere, &["tail", "setpriv"], || {
+        let group = Cgroup::new("memory", "why");
+        group.set("memory.limit_in_bytes", "32M");
+        group.set("memory.oom_control", "1");
+        let held = Held::start(&["sh", "-c", &group.enter_and("tail /dev/zero")]);
+        wait_for("a task waits at the limit", secs(20), || {
+            group.stat("memory.oom_control", "under_oom ").filter(|n| *n == 1)
+        });
+        let report = why(&held.pid().to_string(), "5s", &["--no-bpf"]);
+        waits("memory limit", &report, "memory", 0.95);
     });
 }
