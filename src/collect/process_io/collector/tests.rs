@@ -176,7 +176,7 @@ fn on_disk() -> Option<tempfile::TempDir> {
     let magic = rustix::fs::statfs(dir.path()).ok()?.f_type;
     // tmpfs, ramfs and overlayfs, which may be upon one.
     let memory = [0x0102_1994, 0x8584_58f6, 0x794c_7630];
-    (!memory.iter().any(|m| *m == magic as u64)).then_some(dir)
+    (!memory.contains(&(magic as u64))).then_some(dir)
 }
 
 /// A shell starts one `dd` after the other: each writes 1 MiB and ends before it is read, as a
