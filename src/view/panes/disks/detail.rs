@@ -1,6 +1,6 @@
 //! A disk: its stack, its queue over time, its settings, what uses it.
 
-use super::requests;
+use super::{processes, requests};
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::disks::caps::{Plateau, Tier};
 use crate::sample::disks::DiskClass;
@@ -57,6 +57,7 @@ fn lines(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
     out.extend(limits(d));
     out.extend(settings(d));
     out.extend(users(cx, id));
+    out.extend(processes::lines(cx, id));
     out
 }
 
