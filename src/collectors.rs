@@ -34,6 +34,8 @@ macro_rules! for_each_collector {
             Waits, waits, "waits", Waits: waits::WaitsSample => waits::WaitsCollector;
             /// Processes: owners of sockets, D state.
             Processes, processes, "processes", Tasks: processes::ProcessesSample => processes::ProcessesCollector;
+            /// What processes read from disks and write to them.
+            ProcessIo, process_io, "process-io", Tasks: process_io::ProcessIoSample => process_io::ProcessIoCollector;
             /// Room and state of mounted file systems.
             Filesystems, filesystems, "filesystems", Tasks: filesystems::FilesystemsSample => filesystems::FilesystemsCollector;
             /// Open files of processes, limits of the host on tasks.

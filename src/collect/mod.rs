@@ -21,6 +21,7 @@ pub mod net_counters;
 pub mod netdev;
 pub mod own;
 pub mod permission;
+pub mod process_io;
 pub mod processes;
 pub mod psi;
 pub mod registry;

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::metrics::process_io::Flow;
 use crate::sample::subject::{CpuId, TaskId};
 
 /// Most culprits of a finding.
@@ -100,12 +101,23 @@ pub enum Resource {
     QuotaOf(String),
     /// The context switches of the host.
     Switches,
+    /// The bytes that a disk moved.
+    DiskBytes(Flow, String),
+    /// Those of all disks: it is not known which of them a process used.
+    AllDiskBytes(Flow),
+    /// The bytes that processes are charged for, which is more than the disks moved.
+    ProcessBytes(Flow),
+    /// The same of the processes in a cgroup.
+    BytesOfCgroup(Flow, String),
 }
 
 impl Resource {
     /// Is it what this cgroup has?
     fn is_of(&self, path: &str) -> bool {
-        matches!(self, Self::CpuOfCgroup(p) | Self::QuotaOf(p) if p == path)
+        let (Self::CpuOfCgroup(of) | Self::QuotaOf(of) | Self::BytesOfCgroup(_, of)) = self else {
+            return false;
+        };
+        of == path
     }
 }
 
@@ -117,7 +129,29 @@ impl fmt::Display for Resource {
             Self::CpuOfCgroup(path) => write!(f, "the CPU time of {path}"),
             Self::QuotaOf(path) => write!(f, "the quota of {path}"),
             Self::Switches => f.write_str("the context switches"),
+            Self::DiskBytes(flow, disk) => write!(f, "the bytes {} {disk}", moved(*flow)),
+            Self::AllDiskBytes(flow) => write!(f, "the bytes {} all disks", moved(*flow)),
+            Self::ProcessBytes(flow) => write!(f, "the bytes that processes {}", did(*flow)),
+            Self::BytesOfCgroup(flow, path) => {
+                write!(f, "the bytes that processes of {path} {}", did(*flow))
+            }
         }
+    }
+}
+
+fn moved(flow: Flow) -> &'static str {
+    match flow {
+        Flow::Read => "read from",
+        Flow::Write => "written to",
+        Flow::Both => "read from and written to",
+    }
+}
+
+fn did(flow: Flow) -> &'static str {
+    match flow {
+        Flow::Read => "read",
+        Flow::Write => "wrote",
+        Flow::Both => "read and wrote",
     }
 }
 
@@ -260,6 +294,9 @@ mod tests {
         assert_eq!((two.percent(), two.to_string().as_str()), (66.6, "66% of the time of cpu4"));
         // 0.29 * 100 is 28.999999999999996.
         assert_eq!(Share::new(0.29, 1.0, Resource::AllCpus).unwrap().percent(), 29.0);
+        let of_disk = Share::new(1.0, 4.0, Resource::DiskBytes(Flow::Both, "vda".to_owned()));
+        let said = of_disk.unwrap().to_string();
+        assert_eq!(said, "25% of the bytes read from and written to vda");
         assert_eq!(Share::new(1.0, 0.0, Resource::AllCpus), None);
         assert_eq!(share(4.0).percent(), 100.0);
     }

@@ -30,8 +30,15 @@ impl Heap for Culprit {
 impl Heap for Share {
     fn heap(&self, _: Option<&Self>) -> usize {
         match &self.of {
-            Resource::CpuOfCgroup(path) | Resource::QuotaOf(path) => path.heap(None),
-            Resource::AllCpus | Resource::Cpu(_) | Resource::Switches => 0,
+            Resource::CpuOfCgroup(name)
+            | Resource::QuotaOf(name)
+            | Resource::DiskBytes(_, name)
+            | Resource::BytesOfCgroup(_, name) => name.heap(None),
+            Resource::AllCpus
+            | Resource::Cpu(_)
+            | Resource::Switches
+            | Resource::AllDiskBytes(_)
+            | Resource::ProcessBytes(_) => 0,
         }
     }
 }

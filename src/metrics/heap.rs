@@ -12,6 +12,7 @@ use super::disks::DiskFigures;
 use super::disks::caps::Cap;
 use super::filesystems::Turned;
 use super::netdev::{LinkFigures, QdiscFigures, SpaceFigures as NetdevFigures};
+use super::process_io::{ProcessBytes, ProcessIoFigures};
 use super::sockets::{
     Closer, Closing, Dropper, Fat, PeerLoss, PortUse, SocketFigures, SocketTotals, SpaceFigures,
     Still, Suspect, SynQueue, TimerEvent, UnixFull,
@@ -36,6 +37,7 @@ impl Heap for Derived {
             blocked,
             psi: _,
             cgroups,
+            process_io,
             turned,
             sockets,
             netdev,
@@ -59,6 +61,7 @@ impl Heap for Derived {
             + sched.heap(b.map(|b| &b.sched))
             + blocked.heap(b.map(|b| &b.blocked))
             + cgroups.heap(b.map(|b| &b.cgroups))
+            + process_io.heap(b.map(|b| &b.process_io))
             + turned.heap(b.map(|b| &b.turned))
             + sockets.heap(b.map(|b| &b.sockets))
             + netdev.heap(b.map(|b| &b.netdev))
@@ -74,6 +77,7 @@ impl Heap for Derived {
         self.cpu.settle(None);
         self.sched.settle(None);
         self.cgroups.settle(None);
+        self.process_io.settle(None);
         self.netdev.settle(None);
         self.runq_bpf.settle(None);
         self.irq_bpf.settle(None);
@@ -100,6 +104,8 @@ owns!(DiskFigures { name, attrs, cap } flat {
     untimed,
     baseline, r_baseline, w_baseline, stuck_for
 });
+owns!(ProcessIoFigures { processes } flat { unread, denied });
+owns!(ProcessBytes { comm, cgroup } flat { task, dt, bytes });
 owns!(Turned { mount } flat { dev, at });
 owns!(NetdevFigures { label, links, qdiscs } flat { netns, member, dt, conntrack });
 owns!(LinkFigures { attrs, exceeded_s } flat {

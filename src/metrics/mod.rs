@@ -16,6 +16,7 @@ mod heap;
 pub mod history;
 pub mod netdev;
 pub mod own;
+pub mod process_io;
 pub mod processes;
 pub mod rate;
 pub mod sockets;
@@ -61,6 +62,8 @@ pub struct Derived {
     pub psi: Option<cpu::PsiFigures>,
     /// cgroups that were read in this tick and before.
     pub cgroups: Option<Arc<Vec<cgroups::CgroupFigures>>>,
+    /// What processes moved to and from disks.
+    pub process_io: Option<Arc<process_io::ProcessIoFigures>>,
     /// File systems that take no writes any more, although they did while we looked.
     pub turned: Option<Arc<Vec<filesystems::Turned>>>,
     /// Followed sockets and counts.
@@ -142,6 +145,7 @@ pub struct Deriver {
     cgroups: cgroups::CgroupTracker,
     netdev: netdev::NetdevTracker,
     disks: disks::DiskTracker,
+    process_io: process_io::ProcessIoTracker,
     filesystems: filesystems::FilesystemTracker,
     events: bpf::events::EventTracker,
     own: own::OwnTracker,
@@ -164,6 +168,7 @@ impl Deriver {
             + self.blocked.bytes()
             + self.cgroups.bytes()
             + self.disks.bytes()
+            + self.process_io.bytes()
             + self.filesystems.bytes()
             + self.events.bytes()
     }
@@ -208,6 +213,7 @@ impl Deriver {
         out.sched = s.sched.as_ref().map(|n| Arc::new(self.sched.push(sched_before.as_deref(), n)));
         out.blocked = s.processes.as_ref().map(|n| Arc::new(self.blocked.push(n)));
         out.cgroups = s.cgroups.as_ref().map(|n| Arc::new(self.cgroups.push(n)));
+        out.process_io = s.process_io.as_ref().map(|n| Arc::new(self.process_io.push(n)));
         out.turned = s.filesystems.as_ref().map(|n| Arc::new(self.filesystems.push(n)));
         out.netdev = s.netdev.as_ref().map(|n| Arc::new(self.netdev.push(n)));
         if let Some(n) = &s.net_counters {

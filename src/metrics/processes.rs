@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cpu::SchedFigures;
+use super::process_io::ProcessIoFigures;
 use super::rate::per_second;
 use crate::sample::processes::BlockedTask;
 use crate::sample::subject::TaskId;
@@ -29,11 +30,18 @@ pub struct ProcessFigures {
     pub blocked: u32,
     /// Function of the kernel that one of those sleeps in.
     pub wchan: Option<String>,
+    /// Bytes read from and written to disks per second; `None` if they were not read, or are not
+    /// ours to read.
+    pub io: Option<(f64, f64)>,
 }
 
 /// Sums up, by process id.
 #[must_use]
-pub fn by_process(sched: Option<&SchedFigures>, blocked: &[BlockedTask]) -> Vec<ProcessFigures> {
+pub fn by_process(
+    sched: Option<&SchedFigures>,
+    blocked: &[BlockedTask],
+    io: Option<&ProcessIoFigures>,
+) -> Vec<ProcessFigures> {
     let mut all: BTreeMap<u32, (ProcessFigures, Vec<TaskId>)> = BTreeMap::new();
     for t in sched.map_or(&[][..], |s| &s.threads) {
         let (p, seen) = entry(&mut all, t.thread.task, &t.thread.comm);
@@ -54,10 +62,21 @@ pub fn by_process(sched: Option<&SchedFigures>, blocked: &[BlockedTask]) -> Vec<
             p.wchan.clone_from(&b.wchan);
         }
     }
+    for b in io.map_or(&[][..], |io| &io.processes) {
+        let (p, _) = entry(&mut all, b.task, &b.comm);
+        let rate = |bytes| per_second(bytes, b.dt).unwrap_or(0.0);
+        p.io = Some((rate(b.bytes.read), rate(b.bytes.written)));
+        if p.cgroup.is_none() {
+            p.cgroup.clone_from(&b.cgroup);
+        }
+    }
+    // Who is not listed has moved nothing, unless somebody could not be read.
+    let still = io.filter(|io| io.unread == 0 && io.denied == 0).map(|_| (0.0, 0.0));
     let counted = |(mut p, mut seen): (ProcessFigures, Vec<TaskId>)| {
         seen.sort_unstable();
         seen.dedup();
         p.threads = seen.len() as u32;
+        p.io = p.io.or(still);
         p
     };
     all.into_values().map(counted).collect()
@@ -83,6 +102,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::cpu::ThreadWait;
+    use crate::metrics::process_io::{Bytes, ProcessBytes};
     use crate::sample::sched::ThreadSched;
 
     fn task(pid: u32, tid: u32) -> TaskId {
@@ -119,17 +139,31 @@ mod tests {
             },
             BlockedTask { task: task(7, 9), comm: "worker".into(), ..BlockedTask::default() },
         ];
-        let all = by_process(Some(&sched), &blocked);
+        let moved = ProcessBytes {
+            task: task(7, 7),
+            comm: "db".into(),
+            cgroup: Some("/db".into()),
+            dt: Duration::from_secs(2),
+            bytes: Bytes { read: 10.0, written: 3.0 },
+        };
+        let mut io = ProcessIoFigures { processes: vec![moved], ..ProcessIoFigures::default() };
+        let all = by_process(Some(&sched), &blocked, Some(&io));
         let db = &all[0];
         assert_eq!((db.pid, db.comm.as_str(), db.threads, db.blocked), (7, "db", 3, 2));
         assert!((db.run - 0.35).abs() < 1e-9 && (db.wait - 0.4).abs() < 1e-9, "{db:?}");
         assert!((db.slices_s - 15.0).abs() < 1e-9, "{db:?}");
         assert_eq!(db.wchan.as_deref(), Some("folio_wait_bit_common"));
+        assert_eq!((db.io, db.cgroup.as_deref()), (Some((5.0, 1.5)), Some("/db")));
         assert_eq!((all.len(), all[1].pid, all[1].blocked), (2, 8, 0));
+        assert_eq!(all[1].io, Some((0.0, 0.0)));
+        // Not listed may mean not read.
+        io.denied = 1;
+        assert_eq!(by_process(Some(&sched), &blocked, Some(&io))[1].io, None);
+        assert_eq!(by_process(Some(&sched), &blocked, None)[0].io, None);
     }
 
     #[test]
     fn without_any_source_there_is_nobody() {
-        assert!(by_process(None, &[]).is_empty());
+        assert!(by_process(None, &[], None).is_empty());
     }
 }

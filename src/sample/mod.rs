@@ -18,6 +18,7 @@ pub mod net_counters;
 pub mod netdev;
 pub mod own;
 pub mod packed;
+pub mod process_io;
 pub mod processes;
 pub mod psi;
 mod samples;

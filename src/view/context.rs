@@ -193,13 +193,16 @@ impl<'a> Cx<'a> {
         })
     }
 
-    /// Processes of which a thread ran, waited for a CPU or was in uninterruptible sleep, by number.
+    /// Processes of which a thread ran, waited for a CPU, was in uninterruptible sleep or moved bytes
+    /// to or from a disk, by number.
     pub fn processes(&self) -> &[ProcessFigures] {
         self.processes.get_or_init(|| {
             let mut back = self.analysis.history().back_from(self.now.tick.seq).take(LOOK_BACK);
             let sample = back.find_map(|m| m.tick.samples.processes.as_ref());
             let blocked = sample.map_or(&[][..], |s| &s.data.blocked);
-            by_process(self.sched.map(|s| s.value), blocked)
+            let mut back = self.analysis.history().back_from(self.now.tick.seq).take(LOOK_BACK);
+            let io = back.find_map(|m| m.derived.process_io.as_deref());
+            by_process(self.sched.map(|s| s.value), blocked, io)
         })
     }
 

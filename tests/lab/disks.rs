@@ -80,6 +80,7 @@ fn k11_capped_lower_disk() {
             );
             let f = report.the("disk-capped-cloud", |f| f.disk() == Some(dev.name()));
             assert_eq!((report.source("block latency"), f.uses_ebpf()), (source, source == "ebpf"));
+            f.is_mostly_by("fio");
             if source == "ebpf" {
                 // All of it is on the loop device. 64 ms is the mean (32 requests at 500/s); the
                 // throttle works in slices of 100 ms, and most requests wait for the next one.

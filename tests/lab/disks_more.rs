@@ -1,5 +1,6 @@
 //! Disk faults that are no outage: limits, settings, callers that wait, floods of writeback.
 
+use serde_json::Value;
 use stallscope::clock;
 use stallscope::sample::time::MonoNs;
 
@@ -55,7 +56,7 @@ fn k8_one_synchronous_writer() {
         one.assert_running();
         let disk = |f: Found<'_>| f.disk() == Some(dev.name());
         report.exactly(disk, &[], &[]);
-        report.annotates("disk-qd1-bound", disk);
+        report.annotates("disk-qd1-bound", disk).is_mostly_by("fio");
     });
 }
 
@@ -78,7 +79,7 @@ fn k8_flush_after_each_write() {
         commits.assert_running();
         let disk = |f: Found<'_>| f.disk() == Some(dev.name());
         report.exactly(disk, &[], &[]);
-        report.annotates("fs-flush-bound", disk);
+        report.annotates("fs-flush-bound", disk).is_mostly_by("fio");
     });
 }
 
@@ -100,6 +101,10 @@ fn k10_cgroup_limit_on_the_disk_itself() {
         let f = report.the("cgroup-io-throttle", affected);
         let path = f.subject()["path"].as_str().unwrap();
         assert!(path.ends_with(&group.name), "the group is named: {path}");
+        // Each of the eight writes as much as the others.
+        let by = f.by();
+        let fio = |c: &Value| c["comm"] == "fio" && c["share"].as_f64().is_some_and(|s| s > 8.0);
+        assert!(by.len() == 3 && by.iter().all(fio), "{}", f.text());
     });
 }
 
@@ -138,6 +143,7 @@ fn at_its_limit(file: &str, limit: &str, options: &str, what: &str) {
     let path = f.subject()["path"].as_str().unwrap();
     assert!(path.ends_with(&group.name), "the group is named: {path}");
     assert!(f.text().contains(&format!("of {what} on {}", dev.name())), "{}", f.text());
+    f.is_mostly_by("fio");
     assert!((99.0..=103.0).contains(&f.number("mean-rate")), "{}", f.text());
 }
 
@@ -215,6 +221,13 @@ fn k11_flush_of_dirty_pages() {
         let disk = |f: Found<'_>| f.disk() == Some(dev.name());
         // Ten flat seconds would show the limit as well.
         report.exactly(disk, &["disk-writeback-storm"], &["disk-capped-cloud"]);
+        let f = report.the("disk-writeback-storm", disk);
+        // It may have made all the pages dirty before anybody looked.
+        if f.by().is_empty() {
+            assert!(f.text().contains("pages made dirty before"), "{}", f.text());
+        } else {
+            f.is_mostly_by("dd");
+        }
     });
 }
 
@@ -266,6 +279,7 @@ fn max_sectors_cuts_large_writes() {
         report.exactly(disk, &[], &["disk-request-split"]);
         let f = report.the("disk-request-split", disk);
         assert!(f.text().contains("max_sectors_kb 128"), "{}", f.text());
+        assert!(f.by().iter().all(|c| c["comm"] == "fio") && !f.by().is_empty(), "{}", f.text());
     });
 }
 

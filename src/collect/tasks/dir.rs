@@ -10,7 +10,7 @@ use crate::parse::number;
 
 /// A directory listed again and again.
 #[derive(Debug, Default)]
-pub(super) struct NumberDir {
+pub(in crate::collect) struct NumberDir {
     dir: Option<File>,
     buf: Vec<u8>,
 }
@@ -20,7 +20,11 @@ const BUF: usize = 32 << 10;
 
 impl NumberDir {
     /// Calls `visit` with each entry that is a number; keeps the directory open.
-    pub(super) fn visit(&mut self, path: &Path, visit: impl FnMut(u32)) -> io::Result<()> {
+    pub(in crate::collect) fn visit(
+        &mut self,
+        path: &Path,
+        visit: impl FnMut(u32),
+    ) -> io::Result<()> {
         let dir = match self.dir.take() {
             Some(d) => {
                 rustix::fs::seek(&d, SeekFrom::Start(0))?;

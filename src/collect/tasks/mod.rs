@@ -8,7 +8,7 @@
 //! read. The exceptions are runnable and blocked threads, which a wake-up may change without
 //! running them.
 
-mod dir;
+pub(super) mod dir;
 pub mod stat;
 
 use std::collections::{HashMap, HashSet, VecDeque};

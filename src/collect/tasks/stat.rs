@@ -9,6 +9,8 @@ pub struct Stat<'a> {
     pub comm: &'a [u8],
     /// (3) One letter.
     pub state: char,
+    /// (4) The process that waits for this one when it ends.
+    pub parent: u32,
     /// (9) PF_KTHREAD is set.
     pub kernel_thread: bool,
     /// (14) Clock ticks in user mode.
@@ -49,6 +51,7 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
     let mut out = Stat {
         comm,
         state: char::from(state),
+        parent: 0,
         kernel_thread: false,
         utime: 0,
         stime: 0,
@@ -67,6 +70,7 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
             break;
         }
         match at {
+            4 => out.parent = u32::try_from(number(field)?).ok()?,
             9 => {
                 let flags = number(field)?;
                 out.kernel_thread = flags & PF_KTHREAD != 0;
@@ -122,7 +126,7 @@ mod tests {
         for comm in ["a", "a) S 1 (b", "new\nline", ") (", ""] {
             let line = line(comm);
             let s = parse_stat(&line).unwrap();
-            assert_eq!((s.comm, s.state), (comm.as_bytes(), 'D'));
+            assert_eq!((s.comm, s.state, s.parent), (comm.as_bytes(), 'D', 4));
             assert_eq!((s.nice, s.num_threads, s.start), (Some(19), 20, 22));
             assert_eq!((s.last_cpu, s.policy), (Some(39), Some(41)));
         }

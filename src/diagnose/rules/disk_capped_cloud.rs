@@ -1,5 +1,6 @@
 //! `disk-capped-cloud`: a limit outside this machine caps the disk.
 
+use super::common::by_disk;
 use super::common::disks::{
     Reference, against, leaves, local_flash, not_measured, reference, spins, subject, title,
 };
@@ -96,7 +97,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     }
     let together = capped.len();
     for (d, reference, p, latency) in capped {
-        let mut f = fire(d, reference, &p, together);
+        let mut f = fire(w, d, reference, &p, together);
         device(&mut f, d, latency.as_ref());
         out.fire(subject(d), f);
     }
@@ -273,7 +274,13 @@ fn still_waiting(w: &Window<'_>, d: &DiskFigures, reference: Reference) -> bool 
     median(&mut before).is_none_or(|m| d.iops() < 1.1 * m)
 }
 
-fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> Fire {
+fn fire(
+    w: &Window<'_>,
+    d: &DiskFigures,
+    reference: Reference,
+    p: &Plateau,
+    together: usize,
+) -> Fire {
     let r = d.await_ms.unwrap_or(0.0);
     let limit = if p.by_requests {
         format!("{} IOPS", rate(p.iops))
@@ -343,7 +350,8 @@ fn fire(d: &DiskFigures, reference: Reference, p: &Plateau, together: usize) -> 
     }
     f.next.push(format!("iostat -x 1 {}", sh(&d.name)));
     f.next.push(format!("lsblk -o NAME,SIZE,MODEL,SERIAL /dev/{}", sh(&d.name)));
-    f.next.push("pidstat -d 1".to_owned());
+    by_disk::blame(w, d, &mut f);
+    by_disk::next(w, &mut f);
     f
 }
 

@@ -1,5 +1,6 @@
 //! `disk-flash-saturated`: local flash is saturated.
 
+use super::common::by_disk;
 use super::common::disks::{
     Reference, against, lately, leaves, local_flash, not_measured, reference, spins, subject,
     swing, swing_of, title,
@@ -61,7 +62,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         // Both use the same ten seconds: one after the other they would take twenty.
         let lasts = t.single_sample || held(w, d, WAITING * reference.ms);
         if swings && lasts && beyond(1.0) {
-            out.fire(subject(d), fire(d, r, reference, cv));
+            out.fire(subject(d), fire(w, d, r, reference, cv));
         } else {
             out.linger(subject(d));
         }
@@ -95,7 +96,7 @@ pub(super) fn flash(d: &DiskFigures, t: &Thresholds) -> bool {
     !spins(d, t) && (local_flash(d) || d.attrs.rotational == Some(false))
 }
 
-fn fire(d: &DiskFigures, r: f64, reference: Reference, cv: Option<f64>) -> Fire {
+fn fire(w: &Window<'_>, d: &DiskFigures, r: f64, reference: Reference, cv: Option<f64>) -> Fire {
     let mut f = Fire::new(
         Severity::Warn,
         format!(
@@ -132,7 +133,8 @@ fn fire(d: &DiskFigures, r: f64, reference: Reference, cv: Option<f64>) -> Fire 
         f.confidence = Confidence::Suspected;
     }
     let name = sh(&d.name);
-    f.next.push("pidstat -d 1".to_owned());
+    by_disk::blame(w, d, &mut f);
+    by_disk::next(w, &mut f);
     f.next.push(format!("iostat -x 1 {name}"));
     f.next.push(format!("smartctl -a /dev/{name}"));
     f.next.push("fstrim -av".to_owned());

@@ -1,5 +1,6 @@
 //! `disk-hdd-saturated`: a spinning disk is saturated: seek-bound.
 
+use super::common::by_disk;
 use super::common::disks::{leaves, spins, subject, swing, title};
 use super::common::text::{ms, rate, sh};
 use super::disk_writeback_storm;
@@ -26,9 +27,10 @@ static DOC: RuleDoc = RuleDoc {
     look_alikes: "Large writes only, while dirty pages are flushed: disk-writeback-storm. A \
         provider limit: throughput hardly varies, on a virtual disk: disk-capped-cloud. One \
         synchronous caller keeps the queue near 1.",
-    remedy: "Find out what does random I/O (pidstat -d, iotop) and reduce seeks: a cache, \
-        larger requests, mq-deadline, a separate disk, or flash. A disk arm does 75 to 200 \
-        random requests per second, whatever the queue.",
+    remedy: "Find out what does random I/O and reduce seeks: a cache, larger requests, \
+        mq-deadline, a separate disk, or flash. The processes named are those that move most \
+        bytes; a seek costs the same for few of them (biotop counts requests). A disk arm does \
+        75 to 200 random requests per second, whatever the queue.",
     sources: "Field: a 7200 rpm disk at depth 10: 505 IOPS, 21.5 ms, latency varying by a \
         coefficient of 1.2; under random writes 161 to 302 IOPS at 272 to 339 ms.",
     hold: Hold::of(5, 8),
@@ -111,7 +113,8 @@ fn fire(w: &Window<'_>, d: &DiskFigures, r: f64) -> Fire {
         None => "it spins".to_owned(),
     };
     f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
-    f.next.push("pidstat -d 1".to_owned());
+    by_disk::blame(w, d, &mut f);
+    by_disk::next(w, &mut f);
     f.next.push(format!("iostat -x 1 {}", sh(&d.name)));
     f.next.push(format!("cat /sys/block/{}/queue/scheduler", sh(&d.name)));
     f

@@ -1,5 +1,6 @@
 //! `disk-qd1-bound`: queue depth 1: IOPS are limited to 1/latency.
 
+use super::common::by_disk;
 use super::common::disks::{Reference, against, leaves, not_measured, reference, subject, title};
 use super::common::text::{ms, rate, sh};
 use crate::diagnose::rules::prelude::*;
@@ -42,12 +43,12 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
         let one = (QUEUE.0..=QUEUE.1).contains(&d.aqu_sz)
             && (little - d.aqu_sz).abs() <= LITTLE * d.aqu_sz;
         if one && d.util >= UTIL && r < WAITING * reference.ms {
-            out.fire(subject(d), fire(d, r, reference));
+            out.fire(subject(d), fire(w, d, r, reference));
         }
     }
 }
 
-fn fire(d: &DiskFigures, r: f64, reference: Reference) -> Fire {
+fn fire(w: &Window<'_>, d: &DiskFigures, r: f64, reference: Reference) -> Fire {
     let mut f = Fire::new(
         Severity::Info,
         format!(
@@ -69,7 +70,12 @@ fn fire(d: &DiskFigures, r: f64, reference: Reference) -> Fire {
     if !reference.measured {
         f.confidence = Confidence::Suspected;
     }
-    f.next.push("pidstat -d 1".to_owned());
+    by_disk::blame(w, d, &mut f);
+    // The caller waits for each request itself: where it does shows what to make parallel.
+    if let Some(pid) = f.by.first().and_then(|c| c.who.pid()) {
+        f.next.push(format!("stallscope why {pid}"));
+    }
+    by_disk::next(w, &mut f);
     f.next.push(format!("iostat -x 1 {}", sh(&d.name)));
     f
 }

@@ -1,5 +1,6 @@
 //! `disk-request-split`: the block layer splits large requests.
 
+use super::common::by_disk;
 use super::common::disks::{
     Reference, against, lately, leaves, local_flash, not_measured, reference, spins, subject,
     swing, title,
@@ -82,7 +83,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
                 proven: splits.is_some_and(|s| s >= PIECES),
                 waits: limited(w, d, t) || storm(w, d, t).is_some(),
             };
-            out.fire(subject(d), fire(d, &cut, latency.as_ref(), reference(d, t)));
+            out.fire(subject(d), fire(w, d, &cut, latency.as_ref(), reference(d, t)));
         } else if d.aqu_sz >= CLEAR * QUEUE {
             out.linger(subject(d));
         }
@@ -118,7 +119,13 @@ struct Cut {
     waits: bool,
 }
 
-fn fire(d: &DiskFigures, c: &Cut, latency: Option<&DiskLatency>, reference: Reference) -> Fire {
+fn fire(
+    w: &Window<'_>,
+    d: &DiskFigures,
+    c: &Cut,
+    latency: Option<&DiskLatency>,
+    reference: Reference,
+) -> Fire {
     let Cut { most, field, kb, share, .. } = *c;
     let r = d.await_ms.unwrap_or(0.0);
     let all = share >= CUT || c.proven;
@@ -165,6 +172,7 @@ fn fire(d: &DiskFigures, c: &Cut, latency: Option<&DiskLatency>, reference: Refe
     if !all {
         f.confidence = Confidence::Suspected;
     }
+    by_disk::blame(w, d, &mut f);
     let name = sh(&d.name);
     let raise = d.attrs.max_hw_sectors_kb.map_or(LARGE, |hw| hw.min(LARGE));
     f.next.push(format!("echo {raise} > /sys/block/{name}/queue/max_sectors_kb"));

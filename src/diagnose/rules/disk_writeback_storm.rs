@@ -1,5 +1,6 @@
 //! `disk-writeback-storm`: writeback of dirty pages floods a disk.
 
+use super::common::by_disk;
 use super::common::disks::{leaves, spins, subject, title};
 use super::common::text::{bytes, ms, rate, sh};
 use crate::diagnose::rules::prelude::*;
@@ -39,9 +40,10 @@ static DOC: RuleDoc = RuleDoc {
         On a capped volume the cap is the cause and this is its consequence: disk-capped-cloud. \
         Small random writes on a spinning disk: disk-hdd-saturated.",
     remedy: "The application may have finished long ago: its data is being written now, at \
-        everybody else's cost. Start writeback earlier and write less at once: \
-        vm.dirty_background_bytes of a few hundred MB instead of 10% of memory, sync_file_range \
-        or fsync every few MB, wbt_lat_usec, io.max of cgroup v2.",
+        everybody else's cost. The processes named are those that made pages dirty in the last \
+        minute. Start writeback earlier and write less at once: vm.dirty_background_bytes of a \
+        few hundred MB instead of 10% of memory, sync_file_range or fsync every few MB, \
+        wbt_lat_usec, io.max of cgroup v2.",
     sources: "Field: 281 to 358 writes/s of 505 kB at a queue of 137 to 145 and 317 to 596 ms \
         on a disk, for minutes after the writer had exited; vm.dirty_* in \
         Documentation/admin-guide/sysctl/vm.rst.",
@@ -64,7 +66,7 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
     }
     for d in leaves(w) {
         match storm(w, d, t) {
-            Some(s) => out.fire(subject(d), fire(d, t, &s)),
+            Some(s) => out.fire(subject(d), fire(w, d, t, &s)),
             None if writes_only(d) && d.aqu_sz >= 2.0 => {
                 let still = pages(w).is_some_and(|p| p.writeback >= WRITEBACK_CLEAR);
                 if still {
@@ -161,7 +163,7 @@ fn most(w: &Window<'_>, span: Duration, name: &str) -> u64 {
         .map_or(0, |n| n.saturating_mul(u64::from(page(w))))
 }
 
-fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
+fn fire(w: &Window<'_>, d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
     let w_await = d.w_await.unwrap_or(0.0);
     let full = s.pages.and_then(|p| p.full());
     let readers = d
@@ -200,6 +202,10 @@ fn fire(d: &DiskFigures, t: &Thresholds, s: &Storm) -> Fire {
         } else {
             f.evidence.push(Evidence::new("f_await", each, "ms", text));
         }
+    }
+    by_disk::blame_writeback(w, d, &mut f);
+    if let Some(pids) = by_disk::pids(w, &f) {
+        f.next.push(format!("pidstat -d -p {pids} 1"));
     }
     f.next.push("grep -E '^(Dirty|Writeback):' /proc/meminfo".to_owned());
     f.next.push("sysctl vm.dirty_background_bytes=268435456 vm.dirty_bytes=1073741824".to_owned());

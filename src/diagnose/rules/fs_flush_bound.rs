@@ -1,5 +1,6 @@
 //! `fs-flush-bound`: cache flushes, not reads or writes, take up the disk's time.
 
+use super::common::by_disk;
 use super::common::disks::{leaves, subject, title};
 use super::common::tasks;
 use super::common::text::{ms, rate, sh};
@@ -73,9 +74,14 @@ fn fire(w: &Window<'_>, d: &DiskFigures, flushes: f64, each: f64) -> Fire {
         let because = format!("w_await {} ms includes the flush of {} ms", ms(r), ms(each));
         f.ruled_out.push(RuledOut::new("disk-slow-device", because));
     }
+    by_disk::blame_writes(w, d, &mut f);
+    let writer = f.by.first().and_then(|c| c.who.pid());
     // Tasks that wait for a commit are in D state some of the time.
-    match tasks::blocked_tasks(w).as_deref() {
-        Some([first, ..]) => f.next.push(format!(
+    match (writer, tasks::blocked_tasks(w).as_deref()) {
+        (Some(pid), _) => {
+            f.next.push(format!("strace -f -c -e trace=fsync,fdatasync,sync_file_range -p {pid}"));
+        }
+        (None, Some([first, ..])) => f.next.push(format!(
             "strace -c -e trace=fsync,fdatasync,sync_file_range -p {}  # {}",
             first.task.tid,
             sh(&first.comm)

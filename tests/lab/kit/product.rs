@@ -79,6 +79,15 @@ impl<'a> Found<'a> {
     pub fn by(self) -> &'a [Value] {
         self.0["by"].as_array().map_or(&[], Vec::as_slice)
     }
+    /// That most of it is of a process with this name: its number.
+    #[allow(dead_code, reason = "not every suite has such tests")]
+    pub fn is_mostly_by(self, comm: &str) -> u64 {
+        let first = self.by().first().unwrap_or_else(|| panic!("nobody named: {}", self.text()));
+        assert_eq!(first["comm"], comm, "{}", self.text());
+        assert!(first["share"].as_f64().is_some_and(|s| s >= 50.0), "{}", self.text());
+        eprintln!("lab: by {}", first["text"]);
+        first["pid"].as_u64().unwrap()
+    }
     /// The commands to type next.
     pub fn next(self) -> Vec<&'a str> {
         self.0["next"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
@@ -182,11 +191,12 @@ impl Report {
 
     /// There is an annotation of `rule` about an affected subject.
     #[track_caller]
-    pub fn annotates(&self, rule: &str, affected: impl Fn(Found<'_>) -> bool) {
-        let all = self.annotations();
-        let found = all.iter().any(|f| f.rule() == rule && affected(*f));
-        let json = serde_json::to_string_pretty(&self.json).unwrap_or_default();
-        assert!(found, "{}: no annotation of {rule}\n{json}", self.name);
+    pub fn annotates(&self, rule: &str, affected: impl Fn(Found<'_>) -> bool) -> Found<'_> {
+        let found = self.annotations().into_iter().find(|f| f.rule() == rule && affected(*f));
+        found.unwrap_or_else(|| {
+            let json = serde_json::to_string_pretty(&self.json).unwrap_or_default();
+            panic!("{}: no annotation of {rule}\n{json}", self.name)
+        })
     }
 
     fn summarise(&self) {

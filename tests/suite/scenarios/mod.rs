@@ -280,7 +280,10 @@ fn the_same_incident_gives_the_same_findings() {
 #[test]
 fn culprits_are_redacted_with_the_threads_that_they_are() {
     let mut named = 0;
-    for (name, i) in files().iter().filter(|(name, _)| name.starts_with("cpu-")) {
+    for (name, i) in files()
+        .iter()
+        .filter(|(name, _)| name.starts_with("cpu-") || name.starts_with("disk-loaded"))
+    {
         let (host, ticks) = run_of(i, 1.0);
         let mut redactor = Redactor::default();
         let mut runs = [Analysis::new(host.clone(), Engine::default(), 64 << 20), {
@@ -317,7 +320,7 @@ fn nonsense_from_the_kernel_is_survived() {
     let strategy = (
         any::<prop::sample::Index>(),
         prop::collection::vec(hit, 1..8),
-        prop::collection::vec(0..18_usize, 0..3),
+        prop::collection::vec(0..20_usize, 0..3),
         prop::sample::select(&[0.1, 0.5, 1.0, 5.0][..]),
     );
     let names = [
@@ -340,6 +343,7 @@ fn nonsense_from_the_kernel_is_survived() {
         "filesystems",
         "limits",
         "kmsg",
+        "process-io",
     ];
     let mut runner =
         TestRunner::new(Config { cases: 96, failure_persistence: None, ..Config::default() });

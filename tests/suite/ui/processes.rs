@@ -42,7 +42,7 @@ fn watched(t: &mut Tick, n: u64) {
         ..ThreadWaits::default()
     };
     let mutex = Sleep {
-        futex: Some(Futex { op: 0x80, val: 2 }),
+        futex: Some(Futex { op: 0x80, val: 2, ..Futex::default() }),
         ..sleep('S', "futex_wait_queue", "futex", 8)
     };
     t.samples.waits = Some(stamp(

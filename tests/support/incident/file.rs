@@ -6,7 +6,7 @@ use serde::Deserialize;
 use stallscope::sample::sched::TaskKind;
 
 use super::links::{Link, Qdisc};
-use super::room::{Filesystem, Killed, Process};
+use super::room::{Filesystem, Killed, Process, ProcessBytes};
 use super::waits::Watched;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -64,6 +64,11 @@ pub struct Incident {
     pub filesystems: Vec<Filesystem>,
     #[serde(default, rename = "process")]
     pub processes: Vec<Process>,
+    #[serde(default, rename = "process_io")]
+    pub process_io: Vec<ProcessBytes>,
+    /// Processes that we may not read.
+    #[serde(default)]
+    pub process_io_denied: u32,
     pub pid_max: Option<u64>,
     pub threads_max: Option<u64>,
     #[serde(default)]

@@ -1,6 +1,7 @@
 //! What has limits in an incident: open files of processes (`files.NAME.open`, `.soft`), whom the
 //! log names as killed for want of memory, and file systems: what is mounted, and how full it is (`fs.NAME.avail`, in blocks
-//! of 4 KiB; `fs.NAME.files_free`).
+//! of 4 KiB; `fs.NAME.files_free`). And what processes move to and from disks
+//! (`process_io.NAME.read_bytes`, `.write_bytes`).
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use serde::Deserialize;
 use stallscope::sample::filesystems::{FilesystemRow, FilesystemsSample, Space};
 use stallscope::sample::kmsg::{KmsgSample, OomKilled};
 use stallscope::sample::limits::{LimitsSample, OpenFiles};
-use stallscope::sample::subject::DiskId;
+use stallscope::sample::process_io::{ProcessIo, ProcessIoSample};
+use stallscope::sample::subject::{DiskId, TaskId};
 use stallscope::sample::time::MonoNs;
 
 use super::Incident;
@@ -74,6 +76,36 @@ pub fn limits(i: &Incident, v: View<'_>) -> LimitsSample {
         counts_files: !i.no_file_counts,
         processes: i.processes.iter().map(row).collect(),
     }
+}
+
+/// A process whose bytes are counted.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessBytes {
+    pub name: String,
+    pub comm: String,
+    pub pid: u32,
+    pub cgroup: Option<String>,
+}
+
+/// Rows of those that moved anything since the tick before.
+pub fn process_io(i: &Incident, before: View<'_>, v: View<'_>) -> Option<ProcessIoSample> {
+    let row = |p: &ProcessBytes| {
+        let get = |v: View<'_>, key: &str| v.n(&format!("process_io.{}.{key}", p.name));
+        let now = ["read_bytes", "write_bytes"].map(|key| get(v, key));
+        let moved = now != ["read_bytes", "write_bytes"].map(|key| get(before, key));
+        moved.then(|| ProcessIo {
+            task: TaskId { pid: p.pid, tid: p.pid, start: 1 },
+            comm: p.comm.clone(),
+            read_bytes: now[0],
+            write_bytes: now[1],
+            cgroup: p.cgroup.clone(),
+            ..ProcessIo::default()
+        })
+    };
+    let processes = i.process_io.iter().filter_map(row).collect();
+    let denied = i.process_io_denied;
+    (!i.process_io.is_empty()).then_some(ProcessIoSample { processes, denied, unread: 0 })
 }
 
 /// A line of the kernel's log.

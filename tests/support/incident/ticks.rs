@@ -69,6 +69,8 @@ pub fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) -> Tick
         processes: stamp(mono, at("processes"), processes(i, t)),
         waits: stamp(mono, at("waits"), waits::waits(i, t)),
         limits: stamp(mono, at("limits"), room::limits(i, v)),
+        process_io: room::process_io(i, View(before), v)
+            .and_then(|s| stamp(mono, at("process-io"), s)),
         kmsg: stamp(mono, at("kmsg"), room::kmsg(i, v, t, mono)),
         filesystems: stamp(mono, at("filesystems"), room::filesystems(i, v, t, mono)),
         memory: memory(v).and_then(|m| stamp(mono, at("memory"), m)),

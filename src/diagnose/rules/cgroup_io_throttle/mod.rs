@@ -3,12 +3,15 @@
 mod above;
 mod pinned;
 
+use super::common::by;
+use super::common::by_disk;
 use super::common::cgroups::{self, file, subject};
 use super::common::disks::{against, leaves, reference};
 use super::common::text::{bytes, rate, time};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::{CgroupFigures, CgroupIoFigures};
 use crate::metrics::disks::DiskFigures;
+use crate::metrics::process_io::Flow;
 use crate::metrics::rate::ratio;
 use crate::sample::cgroups::CgroupIo;
 use pinned::Near;
@@ -121,6 +124,7 @@ struct Kind {
     /// File of v1.
     v1: &'static str,
     what: &'static str,
+    flow: Flow,
     bytes: bool,
     limit: fn(&CgroupIo) -> Option<u64>,
     rate: fn(&CgroupIoFigures) -> Option<f64>,
@@ -133,6 +137,7 @@ const KINDS: [Kind; 4] = [
         v2: "riops",
         v1: "blkio.throttle.read_iops_device",
         what: "reads",
+        flow: Flow::Read,
         bytes: false,
         limit: |l| l.max_riops,
         rate: |io| io.riops,
@@ -142,6 +147,7 @@ const KINDS: [Kind; 4] = [
         v2: "wiops",
         v1: "blkio.throttle.write_iops_device",
         what: "writes",
+        flow: Flow::Write,
         bytes: false,
         limit: |l| l.max_wiops,
         rate: |io| io.wiops,
@@ -151,6 +157,7 @@ const KINDS: [Kind; 4] = [
         v2: "rbps",
         v1: "blkio.throttle.read_bps_device",
         what: "reads",
+        flow: Flow::Read,
         bytes: true,
         limit: |l| l.max_rbps,
         rate: |io| io.rbps,
@@ -160,6 +167,7 @@ const KINDS: [Kind; 4] = [
         v2: "wbps",
         v1: "blkio.throttle.write_bps_device",
         what: "writes",
+        flow: Flow::Write,
         bytes: true,
         limit: |l| l.max_wbps,
         rate: |io| io.wbps,
@@ -306,6 +314,7 @@ fn fire(w: &Window<'_>, g: &CgroupFigures, l: &Limit<'_>, pressure: &Pressure) -
     f.ruled_out.push(RuledOut::new("disk-capped-cloud", because));
     f.ruled_out
         .push(RuledOut::new("file system lock or journal", format!("limit {limit} is used up")));
+    by_disk::blame_cgroup(w, &g.path, l.kind.flow, &mut f);
     next(&mut f, g, l);
     f
 }
@@ -361,5 +370,8 @@ fn next(f: &mut Fire, g: &CgroupFigures, l: &Limit<'_>) {
         f.next.push(format!("cat {}", file("io.max")));
         f.next.push(format!("echo '{id} {}=max' > {}", l.kind.v2, file("io.max")));
     }
-    f.next.push(format!("cat {}", file("cgroup.procs")));
+    f.next.push(match by::pids(&f.by) {
+        Some(pids) => format!("pidstat -d -p {pids} 1"),
+        None => format!("cat {}", file("cgroup.procs")),
+    });
 }

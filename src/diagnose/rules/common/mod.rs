@@ -2,6 +2,7 @@
 //! Nothing here decides a severity or keeps state.
 
 pub(super) mod by;
+pub(super) mod by_disk;
 pub(super) mod cgroups;
 pub(super) mod counters;
 pub(super) mod disks;

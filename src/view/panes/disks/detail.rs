@@ -1,6 +1,6 @@
 //! A disk: its stack, its queue over time, its settings, what uses it.
 
-use super::requests;
+use super::{processes, requests};
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::disks::caps::{Plateau, Tier};
 use crate::sample::disks::DiskClass;
@@ -20,6 +20,11 @@ impl RowDetail for Disks {
     fn lines(&self, cx: &Cx<'_>, key: RowKey, w: u16) -> Vec<Line> {
         let RowKey::Disk(id) = key else { return Vec::new() };
         lines(cx, id, w)
+    }
+    /// Who moved most bytes, if the disk has nearly all traffic of the host.
+    fn process(&self, cx: &Cx<'_>, key: RowKey) -> Option<u32> {
+        let RowKey::Disk(id) = key else { return None };
+        super::processes::busiest(cx, id)
     }
 }
 
@@ -57,6 +62,7 @@ fn lines(cx: &Cx<'_>, id: DiskId, w: u16) -> Vec<Line> {
     out.extend(limits(d));
     out.extend(settings(d));
     out.extend(users(cx, id));
+    out.extend(processes::lines(cx, id));
     out
 }
 

@@ -2,6 +2,7 @@
 //! `/proc/diskstats` and `/sys/block`; where requests wait, from eBPF.
 
 mod detail;
+mod processes;
 mod requests;
 
 use std::collections::{HashMap, HashSet};

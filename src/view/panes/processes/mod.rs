@@ -55,10 +55,12 @@ figure!(wchan, |p| match (&p.wchan, p.blocked) {
 });
 figure!(run, |p| Value::Num(p.run * 100.0));
 figure!(slices, |p| Value::Num(p.slices_s));
+figure!(read, |p| Value::num(p.io.map(|io| io.0)));
+figure!(write, |p| Value::num(p.io.map(|io| io.1)));
 figure!(threads, |p| Value::Num(p.threads.into()));
 figure!(cgroup, |p| p.cgroup.as_deref().map_or(Value::Unknown, Value::name));
 
-static COLUMNS: [Column<ProcessRef>; 9] = [
+static COLUMNS: [Column<ProcessRef>; 11] = [
     Column::new("process", 16, Unit::Task, process).prio(0).grow(28).about("comm and process id"),
     Column::new("wait/s", 6, Unit::Time, wait_s)
         .prio(0)
@@ -67,6 +69,10 @@ static COLUMNS: [Column<ProcessRef>; 9] = [
         .prio(1)
         .about("threads in uninterruptible sleep (D)"),
     Column::new("run%", 5, Unit::Percent, run).prio(1).about("CPU used, % of a core"),
+    Column::new("read/s", 6, Unit::Bytes, read).prio(2).about("bytes read from disks, per second"),
+    Column::new("write/s", 7, Unit::Bytes, write)
+        .prio(2)
+        .about("bytes written to disks, per second"),
     Column::new("wchan", 12, Unit::Text, wchan)
         .prio(3)
         .grow(24)

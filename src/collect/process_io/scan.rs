@@ -1,0 +1,441 @@
+//! `ProcessScan`: visits the processes whose bytes moved, within a CPU budget.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use super::parse::{Io, parse_io};
+use crate::clock;
+use crate::collect::HostFs;
+use crate::collect::hot::read_record;
+use crate::collect::tasks::dir::NumberDir;
+use crate::collect::tasks::stat::{Stat, parse_stat};
+use crate::sample::subject::TaskId;
+use crate::sample::time::MonoNs;
+
+/// Processes that we keep track of.
+const MAX_KNOWN: usize = 65_536;
+/// Readings after its bytes moved for which a process is read in every round.
+const HOT_READINGS: u8 = 10;
+/// Readings without a moved byte after which it is asleep.
+const QUIET_READINGS: u8 = 20;
+/// The others are read again after this time.
+const COLD_AGE: Duration = Duration::from_millis(900);
+/// The same of those asleep ...
+const ASLEEP_AGE: Duration = Duration::from_secs(4);
+/// ... and of those that were threads of the kernel, or not ours to read: the number may be
+/// another's by now.
+const ASIDE_AGE: Duration = Duration::from_secs(30);
+/// CPU time that the first round may use: all is new then, and none of it in a cache.
+const FIRST_ROUND: Duration = Duration::from_millis(20);
+/// Read in every round and of every queue, whatever the budget.
+const MIN_READS: usize = 8;
+/// Descriptors that stay open.
+const MAX_FILES: usize = 64;
+/// Waited-for children that one growth is looked for.
+const MAX_CHILDREN: usize = 64;
+/// A parent that has not taken over a child's counters after this time never will.
+const ESTATE_AGE: Duration = Duration::from_secs(10);
+
+/// A process and what was read of it last.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub task: TaskId,
+    pub comm: String,
+    pub io: Io,
+    /// What of `io` was counted for children before: bytes read, and bytes written less those
+    /// cancelled.
+    pub of_children: (u64, u64),
+    /// By how much its bytes grew since the reading before; nothing in its first row.
+    pub grown: Option<Io>,
+    /// Since when it has not moved, if it was read since its last row.
+    pub still: Option<Duration>,
+    /// How long ago it had moved no byte, or was not there, in its first row.
+    pub zero: Option<Duration>,
+    parent: u32,
+    /// Numbers that were those of its children.
+    children: Vec<u32>,
+    /// What children of it did that ended, which the kernel will add to its counters.
+    estates: Vec<(MonoNs, Io)>,
+    read_at: Option<MonoNs>,
+    /// The listing before the one that found it.
+    absent_at: Option<MonoNs>,
+    /// It moved at the last reading, and so had a row.
+    moved: bool,
+    file: Option<File>,
+    hot: u8,
+    quiet: u8,
+    seen: u32,
+    /// Its entry in a queue is the one with this number.
+    ticket: u64,
+}
+
+/// Where a process waits for its next reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    /// Read in every round.
+    Hot,
+    /// Has not moved a byte lately.
+    Cold,
+    /// Has not done so for long.
+    Asleep,
+    /// Thread of the kernel, or not ours to read.
+    Aside,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    pid: u32,
+    ticket: u64,
+    read_at: Option<MonoNs>,
+}
+
+/// What came of a reading.
+enum Read {
+    Moved,
+    Unmoved,
+    Kernel,
+    Denied,
+    /// There is no such process any more, or another one has its number.
+    Gone,
+}
+
+/// What a round left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Round {
+    /// Processes that were due and not read for lack of budget.
+    pub unread: u32,
+    /// Processes that we may not read.
+    pub denied: u32,
+}
+
+/// See the module head.
+#[derive(Debug)]
+pub(super) struct ProcessScan {
+    host: HostFs,
+    /// This process, which is left out.
+    own: Option<u32>,
+    dir: NumberDir,
+    buf: Vec<u8>,
+    processes: HashMap<u32, Process>,
+    hot: VecDeque<Entry>,
+    cold: VecDeque<Entry>,
+    asleep: VecDeque<Entry>,
+    aside: VecDeque<Entry>,
+    tickets: u64,
+    round: u32,
+    listed_at: Option<MonoNs>,
+    list_due: MonoNs,
+    /// Of the last listing, those that we do not keep track of.
+    beyond: u32,
+    files: usize,
+    denied: HashSet<u32>,
+}
+
+impl ProcessScan {
+    pub(super) fn new(host: &HostFs) -> Self {
+        Self {
+            host: host.clone(),
+            own: host.link("proc/self").ok().and_then(|pid| pid.parse().ok()),
+            dir: NumberDir::default(),
+            buf: Vec::new(),
+            processes: HashMap::new(),
+            hot: VecDeque::new(),
+            cold: VecDeque::new(),
+            asleep: VecDeque::new(),
+            aside: VecDeque::new(),
+            tickets: 0,
+            round: 0,
+            listed_at: None,
+            list_due: MonoNs(0),
+            beyond: 0,
+            files: 0,
+            denied: HashSet::new(),
+        }
+    }
+
+    /// One round of at most `budget` CPU time. `visit` sees each process whose bytes moved.
+    pub(super) fn round(
+        &mut self,
+        at: MonoNs,
+        budget: Duration,
+        mut visit: impl FnMut(&Process),
+    ) -> io::Result<Round> {
+        let budget = if self.processes.is_empty() { budget.max(FIRST_ROUND) } else { budget };
+        let start = clock::thread_cpu();
+        let over = |part: f64| clock::thread_cpu().saturating_sub(start) > budget.mul_f64(part);
+        self.list(at, budget)?;
+        let mut left = 0;
+        let passes = [
+            (Queue::Hot, Duration::ZERO, 0.75),
+            (Queue::Cold, COLD_AGE, 1.0),
+            (Queue::Asleep, ASLEEP_AGE, 1.0),
+            (Queue::Aside, ASIDE_AGE, 1.0),
+        ];
+        for (queue, age, part) in passes {
+            // Entries are in the order of their readings, new ones in front.
+            let is_due = |e: &Entry| e.read_at.is_none_or(|t| at.since(t) >= age);
+            let due = self.queue(queue).partition_point(is_due);
+            for n in 0..due {
+                if n >= MIN_READS && n.is_multiple_of(4) && over(part) {
+                    left += if queue == Queue::Aside { 0 } else { due - n };
+                    break;
+                }
+                let Some(entry) = self.queue(queue).pop_front() else { break };
+                self.look_at(entry, at, &mut visit);
+            }
+        }
+        let unread = u32::try_from(left).unwrap_or(u32::MAX).saturating_add(self.beyond);
+        Ok(Round { unread, denied: self.denied.len() as u32 })
+    }
+
+    fn queue(&mut self, queue: Queue) -> &mut VecDeque<Entry> {
+        match queue {
+            Queue::Hot => &mut self.hot,
+            Queue::Cold => &mut self.cold,
+            Queue::Asleep => &mut self.asleep,
+            Queue::Aside => &mut self.aside,
+        }
+    }
+
+    fn list(&mut self, at: MonoNs, budget: Duration) -> io::Result<()> {
+        if at < self.list_due {
+            return Ok(());
+        }
+        let before = clock::thread_cpu();
+        self.round = self.round.wrapping_add(1);
+        self.beyond = 0;
+        let Self { dir, host, processes, cold, round, tickets, listed_at, own, beyond, .. } = self;
+        dir.visit(&host.path("proc"), |pid| {
+            if let Some(p) = processes.get_mut(&pid) {
+                p.seen = *round;
+            } else if Some(pid) == *own {
+                // What looking costs is in the section `self`.
+            } else if processes.len() >= MAX_KNOWN {
+                *beyond += 1;
+            } else {
+                *tickets += 1;
+                processes.insert(pid, Process::new(pid, *listed_at, *round, *tickets));
+                cold.push_front(Entry { pid, ticket: *tickets, read_at: None });
+            }
+        })?;
+        let gone: Vec<u32> =
+            self.processes.iter().filter(|(_, p)| p.seen != self.round).map(|(n, _)| *n).collect();
+        for pid in gone {
+            self.bury(pid, at);
+        }
+        self.listed_at = Some(at);
+        // At most a tenth of the budget goes into this.
+        let cost = clock::thread_cpu().saturating_sub(before);
+        let rounds = cost.as_secs_f64() / budget.as_secs_f64().max(1e-6) * 10.0;
+        self.list_due =
+            if rounds <= 1.0 { at } else { at + Duration::from_secs_f64(rounds.min(30.0)) };
+        Ok(())
+    }
+
+    fn look_at(&mut self, entry: Entry, at: MonoNs, visit: &mut impl FnMut(&Process)) {
+        let Entry { pid, ticket, .. } = entry;
+        let Some(mut p) = self.processes.remove(&pid) else { return };
+        if p.ticket != ticket {
+            // Of another process that had this number before.
+            self.processes.insert(pid, p);
+            return;
+        }
+        self.files = self.files.saturating_sub(usize::from(p.file.is_some()));
+        let read = self.read(&mut p, at);
+        let queue = match read {
+            Read::Gone => {
+                let task = p.task;
+                self.processes.insert(pid, p);
+                self.bury(pid, at);
+                if self.host.path(format!("proc/{pid}")).exists() {
+                    self.found_anew(task.pid);
+                }
+                return;
+            }
+            Read::Kernel | Read::Denied => Queue::Aside,
+            Read::Moved | Read::Unmoved if p.hot > 0 => Queue::Hot,
+            Read::Moved | Read::Unmoved if p.quiet >= QUIET_READINGS => Queue::Asleep,
+            Read::Moved | Read::Unmoved => Queue::Cold,
+        };
+        if matches!(read, Read::Denied) {
+            self.denied.insert(pid);
+        } else {
+            self.denied.remove(&pid);
+        }
+        if matches!(read, Read::Moved) {
+            visit(&p);
+        }
+        if queue != Queue::Hot || self.files >= MAX_FILES {
+            p.file = None;
+        }
+        self.files += usize::from(p.file.is_some());
+        self.processes.insert(pid, p);
+        self.queue(queue).push_back(Entry { pid, ticket, read_at: Some(at) });
+    }
+
+    /// The number was given to another process, when is not known.
+    fn found_anew(&mut self, pid: u32) {
+        self.tickets += 1;
+        self.processes.insert(pid, Process::new(pid, None, self.round, self.tickets));
+        self.cold.push_front(Entry { pid, ticket: self.tickets, read_at: None });
+    }
+
+    fn read(&mut self, p: &mut Process, at: MonoNs) -> Read {
+        let now = match self.counters(p) {
+            Ok(io) => io,
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                (p.read_at, p.moved) = (None, false);
+                return Read::Denied;
+            }
+            Err(_) => return Read::Gone,
+        };
+        let first = p.read_at.is_none();
+        if !first && now.same_bytes(&p.io) {
+            p.hot = p.hot.saturating_sub(1);
+            p.quiet = p.quiet.saturating_add(1);
+            (p.io, p.moved, p.read_at) = (now, false, Some(at));
+            return Read::Unmoved;
+        }
+        let Ok(bytes) = self.stat(p.task.pid) else { return Read::Gone };
+        let Some(stat) = parse_stat(&bytes).filter(|s| first || s.start == p.task.start) else {
+            return Read::Gone;
+        };
+        self.take(p, &stat);
+        let kernel = stat.kernel_thread;
+        self.buf = bytes;
+        if kernel {
+            return Read::Kernel;
+        }
+        let had_row = !p.io.no_bytes();
+        let since = |then: MonoNs| at.since(then);
+        p.zero = if had_row { None } else { p.read_at.or(p.absent_at).map(since) };
+        p.still = p.read_at.filter(|_| had_row && !p.moved).map(since);
+        p.grown = p.read_at.and_then(|_| now.grown_from(&p.io));
+        if let Some(grown) = p.grown {
+            self.inherit(p, at, grown);
+        }
+        p.moved = !now.no_bytes();
+        (p.io, p.read_at) = (now, Some(at));
+        // What it did before it was first seen says nothing of now, but for a new one.
+        p.hot = if p.moved && (!first || p.zero.is_some()) { HOT_READINGS } else { 0 };
+        p.quiet = 0;
+        if p.moved { Read::Moved } else { Read::Unmoved }
+    }
+
+    fn counters(&mut self, p: &mut Process) -> io::Result<Io> {
+        let file = match p.file.take() {
+            Some(f) => f,
+            None => File::open(self.host.path(format!("proc/{}/io", p.task.pid)))?,
+        };
+        read_record(&file, &mut self.buf)?;
+        p.file = Some(file);
+        parse_io(&self.buf).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    fn stat(&mut self, pid: u32) -> io::Result<Vec<u8>> {
+        let file = File::open(self.host.path(format!("proc/{pid}/stat")))?;
+        let mut buf = std::mem::take(&mut self.buf);
+        read_record(&file, &mut buf)?;
+        Ok(buf)
+    }
+
+    fn take(&mut self, p: &mut Process, stat: &Stat<'_>) {
+        p.task.start = stat.start;
+        if p.comm.as_bytes() != stat.comm {
+            p.comm = String::from_utf8_lossy(stat.comm).into_owned();
+        }
+        if p.parent != stat.parent {
+            p.parent = stat.parent;
+            if let Some(parent) = self.processes.get_mut(&stat.parent) {
+                parent.children.push(p.task.pid);
+            }
+        }
+    }
+
+    /// Finds out what of this growth is of children that have ended.
+    fn inherit(&mut self, p: &mut Process, at: MonoNs, mut grown: Io) {
+        let pid = p.task.pid;
+        let known = &self.processes;
+        p.children.retain(|c| known.get(c).is_some_and(|c| c.parent == pid));
+        let may_be = |c: &&u32| {
+            known.get(c).is_some_and(|c| !c.io.no_bytes() && grown.grown_from(&c.io).is_some())
+        };
+        let candidates: Vec<u32> =
+            p.children.iter().filter(may_be).take(MAX_CHILDREN).copied().collect();
+        for child in candidates {
+            if !self.host.path(format!("proc/{child}")).exists()
+                && let Some(child) = self.forget(child, at)
+            {
+                p.estates.push((at, child.io));
+            }
+        }
+        p.estates.retain(|(ended, io)| {
+            if at.since(*ended) >= ESTATE_AGE {
+                return false;
+            }
+            let Some(rest) = grown.grown_from(io) else { return true };
+            grown = rest;
+            p.of_children.0 = p.of_children.0.saturating_add(io.read_bytes);
+            let written = io.write_bytes.saturating_sub(io.cancelled_write_bytes);
+            p.of_children.1 = p.of_children.1.saturating_add(written);
+            false
+        });
+    }
+
+    /// One that has ended: the kernel adds what it did to its parent's counters.
+    fn bury(&mut self, pid: u32, at: MonoNs) {
+        let Some(p) = self.forget(pid, at) else { return };
+        // An orphan's parent is the first process, as a rule.
+        let heir = if self.processes.contains_key(&p.parent) { p.parent } else { 1 };
+        if let Some(heir) = self.processes.get_mut(&heir).filter(|h| h.read_at.is_some())
+            && !p.io.no_bytes()
+        {
+            heir.estates.retain(|(ended, _)| at.since(*ended) < ESTATE_AGE);
+            heir.estates.push((at, p.io));
+        }
+    }
+
+    fn forget(&mut self, pid: u32, at: MonoNs) -> Option<Process> {
+        let mut p = self.processes.remove(&pid)?;
+        self.denied.remove(&pid);
+        self.files = self.files.saturating_sub(usize::from(p.file.take().is_some()));
+        for child in &p.children {
+            let Some(c) = self.processes.get_mut(child).filter(|c| c.parent == pid) else {
+                continue;
+            };
+            c.parent = 1;
+            if let Some(init) = self.processes.get_mut(&1) {
+                init.children.push(*child);
+            }
+        }
+        p.estates.retain(|(ended, _)| at.since(*ended) < ESTATE_AGE);
+        Some(p)
+    }
+}
+
+impl Process {
+    fn new(pid: u32, absent_at: Option<MonoNs>, seen: u32, ticket: u64) -> Self {
+        Self {
+            task: TaskId { pid, tid: pid, start: 0 },
+            comm: String::new(),
+            io: Io::default(),
+            of_children: (0, 0),
+            grown: None,
+            still: None,
+            zero: None,
+            parent: 0,
+            children: Vec::new(),
+            estates: Vec::new(),
+            read_at: None,
+            absent_at,
+            moved: false,
+            file: None,
+            hot: 0,
+            quiet: 0,
+            seen,
+            ticket,
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! What processes moved to and from disks, and what part of a disk's traffic that can be.
+//!
+//! The kernel charges a process for bytes, not for requests, and does not say which disk they were
+//! for. So a share is stated of one disk only where nearly all traffic of the host is that disk's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::MIN_SPAN;
+use super::disks::DiskFigures;
+use super::history::Window;
+use super::rate::{grown, per_second, ratio};
+use crate::sample::Stamped;
+use crate::sample::disks::DiskClass;
+use crate::sample::process_io::{ProcessIo, ProcessIoSample};
+use crate::sample::subject::{DiskId, TaskId};
+use crate::sample::time::MonoNs;
+
+/// Processes whose last row is remembered.
+const MAX_KNOWN: usize = 16_384;
+/// A disk with this part of the host's traffic has all of it, as far as shares go.
+const ALONE: f64 = 0.9;
+/// Processes may be charged for so much more than the disks moved: pages that are still dirty when
+/// the interval ends, and rounding.
+const MORE: f64 = 1.1;
+
+/// Bytes read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bytes {
+    /// From a disk.
+    pub read: f64,
+    /// To a disk.
+    pub written: f64,
+}
+
+impl Bytes {
+    fn add(&mut self, other: Self) {
+        self.read += other.read;
+        self.written += other.written;
+    }
+    fn times(self, n: f64) -> Self {
+        Self { read: n * self.read, written: n * self.written }
+    }
+    /// Those of one direction.
+    #[must_use]
+    pub fn of(self, flow: Flow) -> f64 {
+        match flow {
+            Flow::Read => self.read,
+            Flow::Write => self.written,
+            Flow::Both => self.read + self.written,
+        }
+    }
+}
+
+/// A direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// From disks.
+    Read,
+    /// To disks.
+    Write,
+    /// Either.
+    Both,
+}
+
+impl Flow {
+    /// What this disk spends its time on; the other direction takes less than a fifth of it.
+    #[must_use]
+    pub fn of(d: &DiskFigures) -> Self {
+        let time = |rate: f64, each: Option<f64>| rate * each.unwrap_or(0.0);
+        let (reads, writes) = (time(d.r_s, d.r_await), time(d.w_s, d.w_await));
+        match ratio(reads, reads + writes) {
+            Some(share) if share > 0.8 => Self::Read,
+            Some(share) if share < 0.2 => Self::Write,
+            _ => Self::Both,
+        }
+    }
+}
+
+/// What a process moved since the reading before.
+#[derive(Clone, Debug)]
+pub struct ProcessBytes {
+    /// Its first thread.
+    pub task: TaskId,
+    /// Its `comm`, raw.
+    pub comm: String,
+    /// Path in the hierarchy that limits its I/O, where read.
+    pub cgroup: Option<String>,
+    /// The time in which it moved them.
+    pub dt: Duration,
+    /// Its own, and those of children that ended and were not seen themselves. Pages that were
+    /// dirty and never written do not count.
+    pub bytes: Bytes,
+}
+
+/// What processes moved.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessIoFigures {
+    /// Those that moved anything, by process.
+    pub processes: Vec<ProcessBytes>,
+    /// Processes not read for lack of budget.
+    pub unread: u32,
+    /// Processes that we may not read.
+    pub denied: u32,
+}
+
+/// Remembers the last row of each process.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessIoTracker {
+    last: HashMap<TaskId, (MonoNs, Counters)>,
+}
+
+/// Bytes read, written, cancelled; read and written by children.
+type Counters = [u64; 5];
+
+impl ProcessIoTracker {
+    /// Bytes that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.last.len() * 2 * size_of::<(TaskId, (MonoNs, Counters))>()
+    }
+
+    /// What moved since each process's last row.
+    pub fn push(&mut self, now: &Stamped<ProcessIoSample>) -> ProcessIoFigures {
+        let at = now.span.mid();
+        let mut processes = Vec::new();
+        for p in &now.data.processes {
+            let counters = counters(p);
+            let last = self.last.insert(p.task, (at, counters));
+            let back = |ms: u32| at.back(Duration::from_millis(ms.into()));
+            let base = match (p.zero_ms, last) {
+                (Some(ms), _) => Some((back(ms), Counters::default())),
+                (None, Some((_, before))) if p.still_ms > 0 => Some((back(p.still_ms), before)),
+                (None, last) => last,
+            };
+            let Some((then, before)) = base.filter(|(then, _)| at > *then) else { continue };
+            let Some(bytes) = moved(&before, &counters) else { continue };
+            processes.push(ProcessBytes {
+                task: p.task,
+                comm: p.comm.clone(),
+                cgroup: p.cgroup.clone(),
+                dt: at.since(then),
+                bytes,
+            });
+        }
+        self.forget();
+        ProcessIoFigures { processes, unread: now.data.unread, denied: now.data.denied }
+    }
+
+    /// Those that moved last are kept.
+    fn forget(&mut self) {
+        if self.last.len() <= MAX_KNOWN {
+            return;
+        }
+        let mut times: Vec<MonoNs> = self.last.values().map(|l| l.0).collect();
+        times.sort_unstable();
+        let Some(middle) = times.get(times.len() / 2).copied() else { return };
+        self.last.retain(|_, l| l.0 > middle);
+    }
+}
+
+fn counters(p: &ProcessIo) -> Counters {
+    [
+        p.read_bytes,
+        p.write_bytes,
+        p.cancelled_write_bytes,
+        p.children_read_bytes,
+        p.children_write_bytes,
+    ]
+}
+
+/// `None` when a counter fell: another process, or one that began anew.
+fn moved(before: &Counters, now: &Counters) -> Option<Bytes> {
+    let mut grew = [0; 5];
+    for ((to, b), n) in grew.iter_mut().zip(before).zip(now) {
+        *to = grown(*b, *n)?;
+    }
+    let [read, written, cancelled, of_children_read, of_children_written] = grew;
+    let less = |n: u64, by: u64| n.saturating_sub(by) as f64;
+    Some(Bytes {
+        read: less(read, of_children_read),
+        // Who truncates a file is not always who wrote it.
+        written: less(written, cancelled.saturating_add(of_children_written)),
+    })
+}
+
+/// What processes and disks moved in the last seconds.
+#[derive(Clone, Debug)]
+pub struct Lately<'a> {
+    /// How long that was.
+    pub lasted: Duration,
+    /// Processes that moved anything, in the order of pids.
+    pub users: Vec<User<'a>>,
+    /// All of them together.
+    pub processes: Bytes,
+    /// What the disks moved for file systems and programs: a volume counts, the disks below it do
+    /// not, and what goes through a loop device counts where it ends up.
+    pub disks: Bytes,
+    /// Processes not read in the last round for lack of budget.
+    pub unread: u32,
+    /// Processes that we may not read.
+    pub denied: u32,
+    per_disk: BTreeMap<DiskId, Bytes>,
+    /// The same without layers: what the disks at the bottom did.
+    bottom: Bytes,
+    loops: Vec<DiskId>,
+}
+
+/// A process and what it moved in the last seconds.
+#[derive(Clone, Debug)]
+pub struct User<'a> {
+    /// The latest figures of it.
+    pub latest: &'a ProcessBytes,
+    /// When it moved last.
+    pub at: MonoNs,
+    /// What it moved.
+    pub bytes: Bytes,
+}
+
+/// What the share of a process is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// The traffic of this disk: it is nearly all there was.
+    Disk,
+    /// That of all disks.
+    Disks,
+    /// What processes were charged for: more than the disks moved.
+    Processes,
+}
+
+impl<'a> Lately<'a> {
+    /// Of the last `span`, or as much as was seen. `None` if processes or disks were not read.
+    #[must_use]
+    pub fn new(w: &Window<'a>, span: Duration) -> Option<Self> {
+        // A moment's figures are of the time before it, and the first one has none.
+        let from = w.tick.mono.back(span).max(w.history.first()?.tick.mono);
+        let moments = || w.history.back_from(w.tick.seq).take_while(move |m| m.tick.mono > from);
+        let newest = moments().find_map(|m| m.derived.process_io.as_deref())?;
+        let lasted = w.tick.mono.since(from);
+        let mut this = Self {
+            lasted,
+            users: Vec::new(),
+            processes: Bytes::default(),
+            disks: Bytes::default(),
+            unread: newest.unread,
+            denied: newest.denied,
+            per_disk: BTreeMap::new(),
+            bottom: Bytes::default(),
+            loops: Vec::new(),
+        };
+        let mut users: BTreeMap<TaskId, User<'a>> = BTreeMap::new();
+        for m in moments() {
+            for p in m.derived.process_io.iter().flat_map(|f| &f.processes) {
+                let bytes = p.bytes.times(inside(m.tick.mono, p.dt, from));
+                this.processes.add(bytes);
+                let new = || User { latest: p, at: m.tick.mono, bytes: Bytes::default() };
+                users.entry(p.task).or_insert_with(new).bytes.add(bytes);
+            }
+        }
+        this.users = users.into_values().collect();
+        this.add_disks(w, from)?;
+        Some(this)
+    }
+
+    fn add_disks(&mut self, w: &Window<'a>, from: MonoNs) -> Option<()> {
+        let newest = w.recent(usize::MAX).find_map(|d| d.disks.as_deref())?;
+        let mut until = None;
+        // Figures span a second at least, whatever the interval: those that follow one another.
+        for f in w.recent(usize::MAX).take_while(|f| f.mono > from) {
+            let Some(disks) = f.disks.as_deref() else { continue };
+            if until.is_some_and(|t: MonoNs| t.since(f.mono) < MIN_SPAN) {
+                continue;
+            }
+            until = Some(f.mono);
+            for d in disks {
+                let each = Bytes { read: 1024.0 * d.rkb_s, written: 1024.0 * d.wkb_s };
+                let seconds = d.dt.as_secs_f64() * inside(f.mono, d.dt, from);
+                self.per_disk.entry(d.id).or_default().add(each.times(seconds));
+            }
+        }
+        let by_class = |d: &&DiskFigures| d.attrs.class != DiskClass::Memory;
+        let parents: Vec<&str> = newest.iter().filter_map(|d| d.attrs.parent.as_deref()).collect();
+        for d in newest.iter().filter(by_class) {
+            let bytes = self.per_disk.get(&d.id).copied().unwrap_or_default();
+            if is_loop(d) {
+                self.loops.push(d.id);
+                continue;
+            }
+            if d.attrs.holders.is_empty() && !parents.contains(&&*d.name) {
+                self.disks.add(bytes);
+            }
+            if d.attrs.slaves.is_empty() && d.attrs.class != DiskClass::Partition {
+                self.bottom.add(bytes);
+            }
+        }
+        Some(())
+    }
+
+    /// What this disk moved.
+    #[must_use]
+    pub fn of_disk(&self, id: DiskId) -> Bytes {
+        self.per_disk.get(&id).copied().unwrap_or_default()
+    }
+
+    /// What shares of this disk's users can be stated of, and how many bytes that is.
+    #[must_use]
+    pub fn whole(&self, id: DiskId, flow: Flow) -> (Whole, f64) {
+        let this = self.of_disk(id).of(flow);
+        let all = self.bottom.of(flow);
+        // What goes through a loop device ends up on a disk at the bottom, and is counted there.
+        let all = if self.loops.contains(&id) { this.max(all) } else { all };
+        let charged = self.processes.of(flow);
+        let (what, traffic) = if this > 0.0 && this >= ALONE * all {
+            (Whole::Disk, this)
+        } else {
+            (Whole::Disks, self.disks.of(flow))
+        };
+        if charged > MORE * traffic { (Whole::Processes, charged) } else { (what, traffic) }
+    }
+
+    /// Bytes per second.
+    #[must_use]
+    pub fn rate(&self, bytes: f64) -> f64 {
+        per_second(bytes, self.lasted).unwrap_or(0.0)
+    }
+}
+
+/// A loop device: its traffic is that of a file, and so of another disk once more.
+fn is_loop(d: &DiskFigures) -> bool {
+    d.attrs.class == DiskClass::Stack && (d.attrs.backing_file.is_some() || is_loop_name(&d.name))
+}
+
+fn is_loop_name(name: &str) -> bool {
+    name.strip_prefix("loop").is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// The part of an interval that ends `at` which is not before `from`.
+fn inside(at: MonoNs, dt: Duration, from: MonoNs) -> f64 {
+    ratio(at.since(from).as_secs_f64(), dt.as_secs_f64()).unwrap_or(1.0).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::sample::time::Span;
+
+    fn sample(s: u64, processes: Vec<ProcessIo>) -> Stamped<ProcessIoSample> {
+        let data = ProcessIoSample { processes, ..ProcessIoSample::default() };
+        Stamped { span: Span::at(MonoNs(1_000_000_000 * s)), cpu: Duration::ZERO, data }
+    }
+
+    fn row(start: u64, read_bytes: u64, write_bytes: u64) -> ProcessIo {
+        let task = TaskId { pid: 7, tid: 7, start };
+        ProcessIo { task, read_bytes, write_bytes, ..ProcessIo::default() }
+    }
+
+    /// What was read, written, and in how many seconds.
+    fn moved(f: &ProcessIoFigures) -> Vec<(f64, f64, u64)> {
+        let one = |p: &ProcessBytes| (p.bytes.read, p.bytes.written, p.dt.as_secs());
+        f.processes.iter().map(one).collect()
+    }
+
+    #[test]
+    fn bytes_are_those_since_the_last_row() {
+        let mut t = ProcessIoTracker::default();
+        assert_eq!(moved(&t.push(&sample(10, vec![row(1, 500, 1000)]))), []);
+        assert_eq!(moved(&t.push(&sample(12, vec![row(1, 600, 3000)]))), [(100.0, 2000.0, 2)]);
+        // It was read a second ago and had not moved.
+        let still = ProcessIo { still_ms: 1000, ..row(1, 600, 4000) };
+        assert_eq!(moved(&t.push(&sample(30, vec![still]))), [(0.0, 1000.0, 1)]);
+        // It fell: it began anew, whatever it was.
+        assert_eq!(moved(&t.push(&sample(31, vec![row(1, 0, 9000)]))), []);
+        assert_eq!(moved(&t.push(&sample(32, vec![row(1, 5, 9000)]))), [(5.0, 0.0, 1)]);
+        // Another process has its number; a new one begins at zero.
+        assert_eq!(moved(&t.push(&sample(33, vec![row(2, 10, 9999)]))), []);
+        let new = ProcessIo { zero_ms: Some(2000), ..row(3, 0, 700) };
+        assert_eq!(moved(&t.push(&sample(34, vec![new]))), [(0.0, 700.0, 2)]);
+    }
+
+    #[test]
+    fn what_was_cancelled_or_done_by_a_child_before_does_not_count() {
+        let mut t = ProcessIoTracker::default();
+        t.push(&sample(1, vec![row(1, 0, 0)]));
+        let now = ProcessIo {
+            cancelled_write_bytes: 100,
+            children_write_bytes: 700,
+            children_read_bytes: 40,
+            ..row(1, 50, 1000)
+        };
+        assert_eq!(moved(&t.push(&sample(2, vec![now.clone()]))), [(10.0, 200.0, 1)]);
+        // Somebody else's pages.
+        let now = ProcessIo { cancelled_write_bytes: 9000, ..now };
+        assert_eq!(moved(&t.push(&sample(3, vec![now]))), [(0.0, 0.0, 1)]);
+    }
+
+    #[test]
+    fn those_that_moved_last_are_remembered() {
+        let mut t = ProcessIoTracker::default();
+        for s in 0..3 * MAX_KNOWN as u64 {
+            t.push(&sample(1 + s, vec![row(s, 1, 1)]));
+        }
+        assert!(t.last.len() <= MAX_KNOWN);
+        let last = row(3 * MAX_KNOWN as u64 - 1, 3, 1);
+        assert_eq!(moved(&t.push(&sample(1_000_000, vec![last]))).len(), 1);
+    }
+}
