@@ -161,7 +161,9 @@ fn near(w: &Window<'_>, ends: &Ends<'_>, scope: Scope, a: &Finding, b: &Finding)
         },
         Scope::DiskWaits => match &b.subject {
             Subject::Blocked { function: Some(name) } => {
-                matches!(of_function(name), Some(Class::Disk | Class::Lock))
+                // The kernel leaves its own locks out of `wchan`: who waits for one is in the
+                // function that wants it, which is in no class.
+                matches!(of_function(name), Some(Class::Disk | Class::Lock) | None)
             }
             _ => false,
         },

@@ -143,7 +143,7 @@ fn a_server_may_be_bound_by_one_thread() {
     });
 }
 
-/// The same thread is as busy with scripts of a tenth of a millisecond, and no client waits.
+/// The same thread is as busy with scripts of some 50 us, and no client waits.
 #[test]
 fn a_busy_thread_that_keeps_up_is_not_bound() {
     lab(&["ip", "ss", "redis-server", "redis-benchmark"], || {

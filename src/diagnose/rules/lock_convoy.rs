@@ -38,11 +38,10 @@ static DOC: RuleDoc = RuleDoc {
     look_alikes: "Workers that wait for work: a condition variable is no mutex (its futex expects \
         another value). Workers that take turns to accept or poll with a lock held: nothing runs, \
         and one of them is in accept or poll. Short locks on many CPUs: threads wait less than \
-        half of their time. Locks of Java and Go park their threads on condition variables and \
-        are not seen.",
+        half of their time. Not seen are locks of Java and Go, which wait as condition variables \
+        do, and most locks of the kernel, which wchan leaves out.",
     remedy: "More threads or CPUs make it worse. The stacks show the lock and who holds it: do less \
-        under it (no I/O, no logging), split it, or use fewer threads. mmap_lock \
-        (rwsem_* below mmap, page faults): fewer mappings, one allocator arena per thread.",
+        under it (no I/O, no logging), split it, or use fewer threads.",
     sources: "/proc/PID/task/TID/{syscall,wchan,stack,schedstat}, ten samples a second. A contended \
         mutex of glibc, musl and Rust waits for the value 2. Measured on 6.18: 16 threads that \
         hold one mutex for 1 ms each wait for it 90% of their time at 1.0 CPUs, and 97% at 0.04 \

@@ -40,7 +40,8 @@ static DOC: RuleDoc = RuleDoc {
         system: the server or the way to it; the tasks go on when it is back. FUSE: its daemon; \
         kill it, and every call fails. A lock: the task that holds it is in D elsewhere or runs. \
         percpu_rwsem_wait is a frozen file system in most cases: fsfreeze -u. Such tasks can be \
-        killed only where the function is a killable one.",
+        killed only where the function is a killable one. wchan leaves the kernel's own mutexes \
+        out: who waits for one is in the function that wants it.",
     sources: "/proc/PID/task/TID/{stat,schedstat,wchan}. The kernel itself reports a task after \
         120 s (hung_task_timeout_secs), and never one in a killable sleep, as those for NFS are. \
         Measured on 6.18: a reader of a frozen disk stays in one sleep for as long as it is \
