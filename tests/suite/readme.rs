@@ -79,7 +79,7 @@ fn every_topic_is_named() {
 #[test]
 fn the_keys_that_it_names_are_bound() {
     let named = quoted(&readme());
-    for key in ["?", "q", "1", "5", "Enter", "Esc", "z", "f", "/", "s", "r", "space", "}", "+"] {
+    for key in ["?", "q", "1", "6", "Enter", "Esc", "z", "f", "/", "s", "r", "space", "}", "+"] {
         assert!(named.iter().any(|q| q == key), "{key} is not named");
         let bound = |b: &keymap::Binding| b.keys.iter().any(|k| keymap::key_name(*k) == key);
         assert!(KEYMAP.iter().any(bound), "{key} is not bound");
