@@ -74,13 +74,12 @@ impl fmt::Display for Lock<'_> {
 impl<'a> Lock<'a> {
     fn of(part: &'a Part) -> Option<Self> {
         let place = part.place.as_ref().filter(|_| part.class == Class::Lock)?;
-        match (place.mutex, place.syscall.as_deref(), &place.wchan) {
-            (Some(address), ..) => Some(Self::Mutex(address)),
-            // A futex whose address was not noted is one of many.
-            (None, Some("futex"), _) => None,
-            (None, _, Some(function)) => Some(Self::Kernel(function)),
-            (None, _, None) => None,
+        if let Some(address) = place.mutex {
+            return Some(Self::Mutex(address));
         }
+        // A futex whose address was not noted is one of many.
+        let is_futex = place.syscall.as_deref() == Some("futex");
+        place.wchan.as_deref().filter(|_| !is_futex).map(Self::Kernel)
     }
 }
 
