@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
 use stallscope::clock;
 use stallscope::recording::recorder::{
     End, Existing, Options, Recorder, Rotate, State, SyncPolicy, Target, default_file,
@@ -84,7 +84,17 @@ fn start(path: &Path, options: Options) -> Recorder {
     start_on(&host("a"), path, options)
 }
 
+/// A program that another test starts has our locks too, until it is there: between fork and exec.
+fn wait_until_free(path: &Path) {
+    if path.is_file()
+        && let Ok(file) = File::open(path)
+    {
+        rustix::fs::flock(&file, FlockOperation::LockShared).unwrap();
+    }
+}
+
 fn start_on(host: &HostInfo, path: &Path, options: Options) -> Recorder {
+    wait_until_free(path);
     let mut r = Recorder::start(Target::File(path.to_owned()), host, options, Vec::new()).unwrap();
     r.ready().unwrap();
     r
