@@ -78,12 +78,15 @@ fn blame_for(w: &Window<'_>, d: &DiskFigures, f: &mut Fire, flow: Flow, span: Du
     let processes: Vec<Culprit> = named.iter().map(|(_, c)| c.clone()).collect();
     // Bytes per cgroup are counted for this disk alone, those of processes are not.
     let better = whole != Whole::Disk && sum(&groups) >= MOST;
-    f.by = if better || sum(&processes) < TOO_LITTLE * sum(&groups) { groups } else { processes };
+    let by_group = better || sum(&processes) < TOO_LITTLE * sum(&groups);
+    f.by = if by_group { groups } else { processes };
     let charged = lately.processes.of(flow);
     if let Some(text) = numbers(&lately, named.iter().map(|(u, _)| *u), flow) {
         f.evidence.push(Evidence::new("process-io", lately.rate(charged), "bytes/s", text));
     }
-    f.missing.extend(nobodys(&lately, flow, charged, total));
+    if !by_group {
+        f.missing.extend(nobodys(&lately, flow, charged, total));
+    }
 }
 
 /// The processes that moved most.
@@ -190,6 +193,8 @@ fn groups_on(w: &Window<'_>, d: &DiskFigures, flow: Flow) -> Vec<Culprit> {
             Some(Culprit { who, share, sched: Sched::default(), cgroup: None })
         })
         .collect();
+    // Together they may show more than the disk does: they are read at other times.
+    named.retain(|c| c.share.percent() >= LEAST);
     named.sort_by(|a, b| b.share.percent().total_cmp(&a.share.percent()));
     named.truncate(MAX_CULPRITS);
     named
