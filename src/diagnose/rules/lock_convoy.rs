@@ -22,8 +22,6 @@ const NOTHING: f64 = 0.02;
 /// System calls in which threads wait for work in turn, with a lock held.
 const TURNS: [&str; 8] =
     ["accept", "accept4", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select"];
-/// After this time without a process that is watched, there is nothing to judge.
-const LATELY: Duration = Duration::from_secs(30);
 /// Maximum number of threads that a finding names, and that it marks.
 const NAMED: usize = 3;
 const MARKED: usize = 1000;
@@ -34,7 +32,8 @@ static DOC: RuleDoc = RuleDoc {
     condition: "4 or more threads of a process, and more than half of those that are not idle, \
         wait for the same mutex or in the same lock function of the kernel for half of their time \
         or longer, while the process uses less than 1.5 CPUs; for 4 of 5 s. Judges processes whose \
-        threads are watched: by `stallscope why`.",
+        threads are watched, by `stallscope why` or by an open page of the console, and no \
+        others.",
     look_alikes: "Workers that wait for work: a condition variable is no mutex (its futex expects \
         another value). Workers that take turns to accept or poll with a lock held: nothing runs, \
         and one of them is in accept or poll. Short locks on many CPUs: threads wait less than \
@@ -84,13 +83,8 @@ impl<'a> Lock<'a> {
 }
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-    let Some(figures) = w.derived.waits.as_deref() else {
-        let mut lately = w.recent(usize::MAX).take_while(|d| w.tick.mono.since(d.mono) <= LATELY);
-        if lately.all(|d| d.waits.is_none()) {
-            out.cannot_judge("no process is watched; `stallscope why PID` watches one");
-        }
-        return;
-    };
+    // Nobody is watched unless somebody asks: that is no blind spot of a box.
+    let Some(figures) = w.derived.waits.as_deref() else { return };
     let mut processes: BTreeMap<u32, Vec<&ThreadFigures>> = BTreeMap::new();
     for t in &figures.threads {
         processes.entry(t.task.pid).or_default().push(t);
