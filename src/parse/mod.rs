@@ -94,6 +94,16 @@ pub fn cgroups(bytes: &[u8]) -> impl Iterator<Item = ProcessCGroup> {
     lines(whole_lines(bytes)).filter_map(one).flatten()
 }
 
+/// Path of a task in the hierarchy that limits what `controller` counts: the v1 one, else the
+/// unified one.
+#[must_use]
+pub fn limiting_cgroup(cgroup: &[u8], controller: &str) -> Option<String> {
+    let v1 = |g: &ProcessCGroup| g.controllers.iter().any(|c| c == controller);
+    let unified = |g: &ProcessCGroup| g.hierarchy == 0 && g.controllers.is_empty();
+    let found = cgroups(cgroup).find(v1).or_else(|| cgroups(cgroup).find(unified));
+    Some(found?.pathname)
+}
+
 /// A kernel list such as `0-3,8,10-11`, as numbers. Absurd ranges are cut at 8192 members.
 #[must_use]
 pub fn cpu_list(text: &[u8]) -> Vec<u32> {

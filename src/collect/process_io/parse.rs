@@ -1,8 +1,6 @@
 //! Parsers of `/proc/PID/io`, and of the cgroup that limits a process's I/O.
 
-use procfs_core::ProcessCGroup;
-
-use crate::parse::{cgroups, lines, number, whole_lines};
+use crate::parse::{limiting_cgroup, lines, number, whole_lines};
 
 /// Counters of `/proc/PID/io`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,10 +66,7 @@ pub fn parse_io(bytes: &[u8]) -> Option<Io> {
 /// unified one.
 #[must_use]
 pub fn parse_io_cgroup(cgroup: &[u8]) -> Option<String> {
-    let v1 = |g: &ProcessCGroup| g.controllers.iter().any(|c| c == "blkio");
-    let unified = |g: &ProcessCGroup| g.hierarchy == 0 && g.controllers.is_empty();
-    let found = cgroups(cgroup).find(v1).or_else(|| cgroups(cgroup).find(unified));
-    Some(found?.pathname)
+    limiting_cgroup(cgroup, "blkio")
 }
 
 #[cfg(test)]

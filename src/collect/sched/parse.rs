@@ -1,8 +1,8 @@
 //! `/proc/loadavg`, `/proc/schedstat`, and two lines of a thread's files.
 
-use procfs_core::{FromRead as _, LoadAverage, ProcessCGroup};
+use procfs_core::{FromRead as _, LoadAverage};
 
-use crate::parse::{cgroups, fields, lines, number, whole_lines};
+use crate::parse::{fields, limiting_cgroup, lines, number, whole_lines};
 use crate::sample::sched::CpuSchedstat;
 use crate::sample::subject::CpuId;
 
@@ -42,10 +42,7 @@ pub fn parse_cpus_allowed(status: &[u8]) -> Option<String> {
 /// unified one.
 #[must_use]
 pub fn parse_task_cgroup(cgroup: &[u8]) -> Option<String> {
-    let v1 = |g: &ProcessCGroup| g.controllers.iter().any(|c| c == "cpu");
-    let unified = |g: &ProcessCGroup| g.hierarchy == 0 && g.controllers.is_empty();
-    let found = cgroups(cgroup).find(v1).or_else(|| cgroups(cgroup).find(unified));
-    Some(found?.pathname)
+    limiting_cgroup(cgroup, "cpu")
 }
 
 #[cfg(test)]

@@ -224,10 +224,9 @@ fn gone_or_idle(cx: &Cx<'_>, pid: u32) -> Vec<Line> {
 }
 
 fn limits(out: &mut Vec<Line>, cx: &Cx<'_>, pid: u32) {
-    let answer = find(cx, pid).and_then(|p| p.cgroup.clone());
-    if let Some(path) = answer {
-        out.push(field("cgroup", text::clean(&path).into_owned()));
-        out.extend(throttling(cx, &path));
+    if let Some(path) = find(cx, pid).and_then(|p| p.cgroup.as_deref()) {
+        out.push(field("cgroup", text::clean(path).into_owned()));
+        out.extend(throttling(cx, path));
     }
     let limits = cx.now.tick.samples.limits.as_ref().map(|s| &s.data);
     if let Some(f) = limits.and_then(|l| l.processes.iter().find(|p| p.pid == pid)) {
