@@ -132,16 +132,22 @@ impl ListPane for Processes {
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let at = p.cx.sched.map(|s| s.at);
+        let unread = p.cx.sched.map_or(0, |s| s.value.unread_threads);
         let mut vm = PaneVm {
             title: vec![("waiting and running".into(), Tone::Plain)],
             note: super::note(p, "schedstat", CollectorId::Sched, at),
             ..PaneVm::default()
         };
+        if unread > 0 {
+            vm.title.push((format!("{unread} threads unread").into(), Tone::Dim));
+        }
         if p.cx.processes().is_empty() {
-            vm.lines = if p.cx.sched.is_some() {
-                vec![Line::of(" no process ran or waited", Tone::Dim)]
-            } else {
-                super::empty_lines(p, CollectorId::Sched, inner.w)
+            vm.lines = match (p.cx.sched, unread) {
+                (None, _) => super::empty_lines(p, CollectorId::Sched, inner.w),
+                (Some(_), 0) => vec![Line::of(" no process ran or waited", Tone::Dim)],
+                (Some(_), _) => {
+                    vec![Line::of(" none of the threads that were read ran or waited", Tone::Dim)]
+                }
             };
             return vm;
         }
