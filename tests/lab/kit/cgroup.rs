@@ -1,6 +1,7 @@
 //! cgroup v1 groups for CPU quota and block throttling.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::net::PREFIX;
 use super::undo::{Undo, retry};
@@ -18,7 +19,10 @@ impl Cgroup {
         let mount = Path::new("/sys/fs/cgroup").join(controller);
         let probe = mount.join("cgroup.procs");
         assert!(probe.exists(), "no v1 hierarchy of {controller} at {}", mount.display());
-        Self::below(&mount, format!("{PREFIX}{}-{label}", std::process::id()))
+        // Tests beside each other may choose the same label.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self::below(&mount, format!("{PREFIX}{}-{label}{number}", std::process::id()))
     }
 
     /// A group below this one; to be dropped before it.
