@@ -16,11 +16,11 @@ pub struct Cgroup {
 impl Cgroup {
     /// Creates a group under `/sys/fs/cgroup/CONTROLLER`.
     pub fn new(controller: &str, label: &str) -> Self {
+        // Tests beside each other may choose the same label.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let mount = Path::new("/sys/fs/cgroup").join(controller);
         let probe = mount.join("cgroup.procs");
         assert!(probe.exists(), "no v1 hierarchy of {controller} at {}", mount.display());
-        // Tests beside each other may choose the same label.
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         Self::below(&mount, format!("{PREFIX}{}-{label}{number}", std::process::id()))
     }
