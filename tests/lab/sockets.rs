@@ -182,9 +182,9 @@ fn sockets_that_nobody_closes() {
         }
         wait_for("a minute in CLOSE-WAIT", secs(90), || {
             let all = net.b.ss("state close-wait sport = :5000");
-            assert_eq!(all.len(), 120);
             let old = |s: &crate::kit::net::SsLine| s.num("lastack") >= Some(61_000.0);
-            all.iter().all(old).then_some(())
+            // A dump misses a socket when others come and go in its hash chain meanwhile.
+            (all.len() == 120 && all.iter().all(old)).then_some(())
         });
         let report = check("close-wait", "5s", &[]);
         report.exactly(net.affected(), &["tcp-close-wait-leak"], &[]);
