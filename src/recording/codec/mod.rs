@@ -34,6 +34,7 @@ mod de;
 mod delta;
 pub(crate) mod limits;
 mod names;
+pub(crate) mod rewrite;
 mod runs;
 mod schema;
 pub(crate) mod section;

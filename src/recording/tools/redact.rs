@@ -1,8 +1,8 @@
 //! Removes what identifies the host from ticks: addresses, the host name, and the names of
 //! processes, cgroups, namespaces, volumes and unusual network devices are replaced by others of
 //! the same kind. The same original gives the same pseudonym, so a flow is still a flow and a
-//! cgroup is still in its parent; pseudonyms are numbered in order of appearance and contain
-//! nothing of the original.
+//! cgroup is still in its parent; pseudonyms are numbered as they come, one field of a sample
+//! after the other, and contain nothing of the original.
 //!
 //! Kept: numbers (ports, process ids, counters, times), names that every Linux box has (`eth0`,
 //! `sda`, `system.slice`, `kworker/0:1`), versions, loopback and unspecified addresses. A text
@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use serde_json::Value;
-
+use crate::recording::codec::rewrite::{Rewrite, rewritten};
+use crate::recording::codec::wire::CodecError;
 use crate::recording::file::index::{Event, EventAt};
 use crate::sample::sockets::{InetRows, NetnsTable, SocketsSample, UnixRows, UnreadNetns, map_v4};
 use crate::sample::tick::{HealthState, HostInfo, Tick};
@@ -71,7 +71,7 @@ pub struct Redactor {
 /// A field that could not be put together again.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot redact the {0} sample: {1}")]
-pub struct RedactError(&'static str, String);
+pub struct RedactError(&'static str, CodecError);
 
 impl Redactor {
     pub fn host(&mut self, h: &HostInfo) -> HostInfo {
@@ -294,32 +294,7 @@ impl Redactor {
     where
         S: serde::Serialize + serde::de::DeserializeOwned,
     {
-        let wrong = |e: serde_json::Error| RedactError(id, e.to_string());
-        let mut v = serde_json::to_value(old).map_err(wrong)?;
-        self.walk(&mut v, id, "");
-        serde_json::from_value(v).map_err(wrong)
-    }
-
-    fn walk(&mut self, v: &mut Value, id: &str, key: &str) {
-        match v {
-            Value::Object(map) => {
-                for (k, v) in map.iter_mut() {
-                    self.walk(v, id, k);
-                }
-            }
-            Value::Array(all) => {
-                if let Some(a) = octets(all).filter(|a| key == "addr" || is_address(a)) {
-                    let new = self.address(a);
-                    *all = new.iter().map(|b| Value::from(*b)).collect();
-                    return;
-                }
-                for v in all.iter_mut() {
-                    self.walk(v, id, key);
-                }
-            }
-            Value::String(s) => *s = self.field(id, key, s),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
+        rewritten(old, &mut Fields { id, by: self }).map_err(|e| RedactError(id, e))
     }
 
     fn field(&mut self, id: &str, key: &str, s: &str) -> String {
@@ -331,22 +306,15 @@ impl Redactor {
             "mount" | "source" if id == "filesystems" => self.path(Kind::Mount, s),
             // Words of the kernel: what has a value that could be a name was left out.
             "options" | "mount_options" if id == "filesystems" => s.to_owned(),
-            // Numbers, choices and words of the kernel.
+            // Numbers and words of the kernel.
             "dm_kind" | "level" | "sync_action" | "irq" | "scheduler" | "write_cache" | "state"
-            | "operstate" | "allowed" | "wchan" | "rps_cpus" | "kind" | "class" | "source"
-            | "op" | "place" | "vectors" | "softirqs" | "reasons" | "tier" | "exceeded"
-            | "qdisc" | "line" | "lines" | "model" | "policy" | "unit" | "life" | "syscall" => {
-                s.to_owned()
-            }
+            | "operstate" | "allowed" | "wchan" | "rps_cpus" | "kind" | "source" | "place"
+            | "vectors" | "exceeded" | "qdisc" | "line" | "model" | "syscall" => s.to_owned(),
             "file" if matches!(s, "socket" | "pipe") || s.starts_with('[') => s.to_owned(),
             "file" => self.path(Kind::Other, s),
             "comm" => self.name(Kind::Process, s),
             "path" | "mount" | "cgroup" | "cgroups" => self.path(Kind::Cgroup, s),
             "dev" => self.name(Kind::Device, s),
-            "addr" => match s.parse::<IpAddr>() {
-                Ok(ip) => self.ip(ip).to_string(),
-                Err(_) => self.name(Kind::Other, s),
-            },
             "backing_file" => self.path(Kind::Volume, s),
             "dm_name" | "parent" | "slaves" | "holders" => self.name(Kind::Volume, s),
             "name" => self.handlers(s),
@@ -388,15 +356,30 @@ const CHIPS: &[&str] = &[
     "its", "xen", "dyn", "event", "hyper", "v", "comp", "mlx5", "mgmnt", "admin", "queue",
 ];
 
-fn octets(all: &[Value]) -> Option<[u8; 16]> {
-    if all.len() != 16 {
-        return None;
+/// The fields of one sample.
+struct Fields<'r> {
+    /// Of which collector.
+    id: &'static str,
+    by: &'r mut Redactor,
+}
+
+impl Rewrite for Fields<'_> {
+    fn text(&mut self, field: &str, old: &str) -> String {
+        self.by.field(self.id, field, old)
     }
-    let mut out = [0; 16];
-    for (to, v) in out.iter_mut().zip(all) {
-        *to = u8::try_from(v.as_u64()?).ok()?;
+
+    fn octets(&mut self, field: &str, octets: &mut [u8]) {
+        let is_named = field == "addr";
+        if let Ok(v4) = <[u8; 4]>::try_from(&*octets)
+            && is_named
+        {
+            octets.copy_from_slice(&self.by.address(map_v4(v4))[12..]);
+        } else if let Ok(v6) = <[u8; 16]>::try_from(&*octets)
+            && (is_named || is_address(&v6))
+        {
+            octets.copy_from_slice(&self.by.address(v6));
+        }
     }
-    Some(out)
 }
 
 /// Sixteen small counters are not an address.
@@ -525,8 +508,8 @@ mod tests {
             new.data.filesystems.iter().map(|r| (&*r.mount, &*r.source)).collect();
         let want = [
             ("/", "/dev/sda1"),
-            ("/home/dir-1", "/dev/mapper/dir-2"),
-            ("/home/dir-1/dir-3", "dir-4/dir-5/dir-6"),
+            ("/home/dir-1", "/dev/mapper/dir-3"),
+            ("/home/dir-1/dir-2", "dir-4/dir-5/dir-6"),
             ("/var/log", "tmpfs"),
         ];
         assert_eq!(shown, want);
