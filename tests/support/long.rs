@@ -1,7 +1,7 @@
 //! A long run of all incidents, recordings of runs, and what is compared.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use stallscope::sample::Samples;
 use stallscope::sample::tick::{HostInfo, Tick};
 use stallscope::sample::time::{MonoNs, Seq, WallNs};
 
-use super::incident::{incidents, run_of, ticks};
+use super::incident::{Incident, incidents, run_of, ticks};
 
 /// Budget of the history, as the console has it.
 pub const BUDGET: usize = 64 << 20;
@@ -29,11 +29,11 @@ pub fn long() -> &'static (Recorded, Vec<Arc<Tick>>) {
     })
 }
 
-/// All scenarios one after the other as one run: long enough that checkpoints
-/// and the reach of the rules matter. A carried-over reading here and there, and ticks that
-/// came late.
+/// Scenarios one after the other as one run, in which every rule fires that fires in any: long
+/// enough that checkpoints and the reach of the rules matter. A carried-over reading here and
+/// there, and ticks that came late.
 fn long_run() -> (HostInfo, Vec<Arc<Tick>>) {
-    let all = incidents();
+    let all = with_every_rule();
     let mut out: Vec<Arc<Tick>> = Vec::new();
     let mut at = 5_000_000_000_000_u64;
     for (n, (_, i)) in all.iter().enumerate() {
@@ -66,6 +66,21 @@ fn long_run() -> (HostInfo, Vec<Arc<Tick>>) {
         ..ticks::host(&all[0].1, 1.0)
     };
     (host, out)
+}
+
+/// The scenarios in which a rule fires that has not fired in those before.
+fn with_every_rule() -> Vec<&'static (String, Incident)> {
+    let mut fired = HashSet::new();
+    let mut out = Vec::new();
+    for scenario in incidents() {
+        let known = fired.len();
+        let wanted = scenario.1.expect.iter().filter(|e| e.is_wanted());
+        fired.extend(wanted.map(|e| e.rule.as_str()));
+        if fired.len() > known {
+            out.push(scenario);
+        }
+    }
+    out
 }
 
 /// The same samples, read later.
