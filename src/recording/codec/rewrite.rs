@@ -90,3 +90,62 @@ fn field(schema: &Schema, mut node: usize) -> &'static str {
     }
     ""
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde::Deserialize;
+    use std::net::IpAddr;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    enum Choice {
+        Plain,
+        Said(String),
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Sample {
+        comm: Vec<Option<String>>,
+        choice: (Choice, Choice),
+        addr: Vec<IpAddr>,
+        pairs: Vec<(String, u64)>,
+        counts: [u64; 4],
+    }
+
+    /// Notes what it is asked, and answers with something longer.
+    #[derive(Default)]
+    struct Notes(Vec<String>);
+
+    impl Rewrite for Notes {
+        fn text(&mut self, field: &str, old: &str) -> String {
+            self.0.push(format!("{field}={old}"));
+            format!("<{old}>")
+        }
+        fn octets(&mut self, field: &str, octets: &mut [u8]) {
+            self.0.push(format!("{field}: {}", octets.len()));
+            octets.reverse();
+        }
+    }
+
+    #[test]
+    fn texts_and_addresses_are_replaced_where_they_are_and_all_else_stays() {
+        let ip = |s: &str| s.parse::<IpAddr>().unwrap();
+        let sample = |[a, b, said, pair]: [&str; 4], v4: &str, v6: &str, counts| Sample {
+            comm: vec![Some(a.into()), None, Some(b.into()), Some(a.into())],
+            choice: (Choice::Plain, Choice::Said(said.into())),
+            addr: vec![ip(v4), ip(v6)],
+            pairs: vec![(pair.into(), 7)],
+            counts,
+        };
+        let old = sample(["a", "b", "said", "p"], "1.2.3.4", "1::2", [1, 2, 3, 256]);
+        let mut notes = Notes::default();
+        let new = rewritten(&old, &mut notes).unwrap();
+        let want = ["<a>", "<b>", "<said>", "<p>"];
+        // 256 is no byte: these are numbers.
+        assert_eq!(new, sample(want, "4.3.2.1", "200::100", [1, 2, 3, 256]));
+        // Each text of a field once; a variant without anything in it is no text.
+        let asked = ["comm=a", "comm=b", "choice=said", "addr: 4", "addr: 16", "pairs=p"];
+        assert_eq!(notes.0, asked);
+    }
+}

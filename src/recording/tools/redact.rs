@@ -234,8 +234,8 @@ impl Redactor {
         Ok(())
     }
 
-    /// The columns by hand, since as JSON each of thousands of rows would be slow; all else by the
-    /// names of its fields.
+    /// Addresses and names of sockets by hand, as they are bytes that no field tells from others; all
+    /// else by the names of its fields.
     fn table(&mut self, t: &Arc<NetnsTable>) -> Result<Arc<NetnsTable>, RedactError> {
         let key = Arc::as_ptr(t) as usize;
         if let Some((_, done)) = self.tables.get(&key) {
