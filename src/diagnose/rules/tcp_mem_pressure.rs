@@ -73,7 +73,7 @@ impl State {
         Some(Self {
             mem: read("sockstat.TCP.mem").zip(c.tcp_mem),
             orphans: read("sockstat.TCP.orphan").zip(c.tcp_max_orphans.filter(|n| *n > 0)),
-            aborts: spaces(w).filter_map(|n| grown(w, n, ABORTS)).sum(),
+            aborts: spaces(w).filter_map(|n| grown(w, n, ABORTS)).fold(0, u64::saturating_add),
         })
     }
     fn orphan_share(&self) -> f64 {

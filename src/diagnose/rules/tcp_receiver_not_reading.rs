@@ -74,7 +74,8 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
 /// sockets counted drops, one of these must be among them. The sockets' own counts are not used:
 /// they include zero-window probes.
 fn dropped(w: &Window<'_>, g: &Group<'_>) -> u64 {
-    let counted: u64 = DROPS.iter().filter_map(|n| grown(w, g.netns(), n)).sum();
+    let counted: u64 =
+        DROPS.iter().filter_map(|n| grown(w, g.netns(), n)).fold(0, u64::saturating_add);
     let lost = losers(w, g.netns(), |d| !is_udp(d));
     let own = lost.iter().any(|l| g.cases.iter().any(|c| c.socket.id == l.socket.id));
     if own || lost.is_empty() { counted } else { 0 }

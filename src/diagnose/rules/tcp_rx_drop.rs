@@ -55,7 +55,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let unread: Vec<&Lost> = lost.iter().filter(|l| lay_unread(w, l.socket.id, SPAN)).collect();
         let all: u64 = lost.iter().map(|l| l.packets).sum();
         let theirs: u64 = unread.iter().map(|l| l.packets).sum();
-        if all > 0 && theirs * 2 > all {
+        if all > 0 && theirs > all / 2 {
             continue;
         }
         out.fire(Subject::Netns { netns }, fire(w, netns, &lost, (theirs, all)));
@@ -68,7 +68,8 @@ fn drops(n: &NetPair) -> bool {
 }
 
 fn fire(w: &Window<'_>, netns: NetnsId, lost: &[Lost], (unread, all): (u64, u64)) -> Fire {
-    let counted: u64 = DROPS.iter().filter_map(|(name, _)| grown(w, netns, name)).sum();
+    let counted: u64 =
+        DROPS.iter().filter_map(|(name, _)| grown(w, netns, name)).fold(0, u64::saturating_add);
     // Some kinds of drop have no counter, or another one; the sockets count all of them.
     let sum = counted.max(all);
     let what = match (sum, grown(w, netns, PRUNES)) {

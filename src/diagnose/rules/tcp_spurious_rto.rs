@@ -89,7 +89,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let subject = Subject::Netns { netns };
         if s.undone >= LEAST && s.share() >= SHARE {
             out.fire(subject, fire(w, netns, &s));
-        } else if s.undone * 10 >= LEAST * 7 && s.share() >= 0.7 * SHARE {
+        } else if s.undone.saturating_mul(10) >= LEAST * 7 && s.share() >= 0.7 * SHARE {
             out.linger(subject);
         }
     }

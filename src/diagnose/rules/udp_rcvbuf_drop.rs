@@ -37,7 +37,8 @@ pub(super) static RULE: Rule =
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     for netns in spaces(w) {
-        let Some(errors) = sum(w, netns, &ERRORS).filter(|n| *n * 10 >= WARN * 7) else {
+        let Some(errors) = sum(w, netns, &ERRORS).filter(|n| n.saturating_mul(10) >= WARN * 7)
+        else {
             continue;
         };
         let lost = losers(w, netns, is_udp);
