@@ -60,12 +60,13 @@ fn octets(tree: &mut Tree, schema: &Schema, tuple: usize, by: &mut impl Rewrite)
     }
     let mut columns: Vec<Vec<u64>> = places.iter().map(|n| tree.column(*n).numbers()).collect();
     let rows = columns.iter().map(Vec::len).min().unwrap_or(0);
+    let field = field(schema, tuple);
     for row in 0..rows {
         let cells = columns.iter().filter_map(|c| c.get(row));
         let Ok(mut bytes) = cells.map(|n| u8::try_from(*n)).collect::<Result<Vec<u8>, _>>() else {
             continue;
         };
-        by.octets(field(schema, tuple), &mut bytes);
+        by.octets(field, &mut bytes);
         for (column, byte) in columns.iter_mut().zip(bytes) {
             if let Some(cell) = column.get_mut(row) {
                 *cell = byte.into();
