@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::parse::parse_io_cgroup;
-use super::scan::{Process, ProcessScan, Round};
+use super::process::Process;
+use super::scan::{ProcessScan, Round};
 use crate::collect::permission::{self, Right};
 use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
 use crate::sample::process_io::{ProcessIo, ProcessIoSample};
@@ -13,7 +14,7 @@ use crate::sample::time::MonoNs;
 use crate::sample::{CollectorId, Signal};
 
 /// Share of one core for reading processes.
-const BUDGET: f64 = 0.0005;
+const BUDGET: f64 = 0.001;
 /// The cgroup is read for those that moved so many bytes since the reading before ...
 const MUCH: u64 = 16 << 10;
 /// ... at most of so many in a round, ...

@@ -11,6 +11,7 @@
 
 mod collector;
 mod parse;
+mod process;
 mod scan;
 
 pub use collector::ProcessIoCollector;

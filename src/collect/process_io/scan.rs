@@ -6,20 +6,18 @@ use std::io;
 use std::time::Duration;
 
 use super::parse::{Io, parse_io};
+use super::process::{Entry, HOT_READINGS, Process, Queue, Read, first_readings};
 use crate::clock;
 use crate::collect::HostFs;
 use crate::collect::hot::read_record;
 use crate::collect::tasks::dir::NumberDir;
 use crate::collect::tasks::stat::{Stat, parse_stat};
-use crate::sample::subject::TaskId;
 use crate::sample::time::MonoNs;
 
 /// Processes that we keep track of.
 const MAX_KNOWN: usize = 65_536;
-/// Readings after its bytes moved for which a process is read in every round.
-const HOT_READINGS: u8 = 10;
 /// Readings without a moved byte after which it is asleep.
-const QUIET_READINGS: u8 = 20;
+const QUIET_READINGS: u8 = 8;
 /// The others are read again after this time.
 const COLD_AGE: Duration = Duration::from_millis(900);
 /// The same of those asleep ...
@@ -27,8 +25,14 @@ const ASLEEP_AGE: Duration = Duration::from_secs(4);
 /// ... and of those that were threads of the kernel, or not ours to read: the number may be
 /// another's by now.
 const ASIDE_AGE: Duration = Duration::from_secs(30);
+/// All processes are listed anew after this time at the earliest; new ones are looked for in every
+/// round.
+const LIST_AGE: Duration = Duration::from_secs(2);
 /// CPU time that the first round may use: all is new then, and none of it in a cache.
-const FIRST_ROUND: Duration = Duration::from_millis(20);
+const FIRST_ROUND: Duration = Duration::from_millis(40);
+/// So many rounds may use so many times the budget, until every process was read once.
+const EARLY_ROUNDS: u32 = 30;
+const EARLY: u32 = 4;
 /// Read in every round and of every queue, whatever the budget.
 const MIN_READS: usize = 8;
 /// Descriptors that stay open.
@@ -37,69 +41,6 @@ const MAX_FILES: usize = 64;
 const MAX_CHILDREN: usize = 64;
 /// A parent that has not taken over a child's counters after this time never will.
 const ESTATE_AGE: Duration = Duration::from_secs(10);
-
-/// A process and what was read of it last.
-#[derive(Debug)]
-pub(super) struct Process {
-    pub task: TaskId,
-    pub comm: String,
-    pub io: Io,
-    /// What of `io` was counted for children before: bytes read, and bytes written less those
-    /// cancelled.
-    pub of_children: (u64, u64),
-    /// By how much its bytes grew since the reading before; nothing in its first row.
-    pub grown: Option<Io>,
-    /// Since when it has not moved, if it was read since its last row.
-    pub still: Option<Duration>,
-    /// How long ago it had moved no byte, or was not there, in its first row.
-    pub zero: Option<Duration>,
-    parent: u32,
-    /// Numbers that were those of its children.
-    children: Vec<u32>,
-    /// What children of it did that ended, which the kernel will add to its counters.
-    estates: Vec<(MonoNs, Io)>,
-    read_at: Option<MonoNs>,
-    /// The listing before the one that found it.
-    absent_at: Option<MonoNs>,
-    /// It moved at the last reading, and so had a row.
-    moved: bool,
-    file: Option<File>,
-    hot: u8,
-    quiet: u8,
-    seen: u32,
-    /// Its entry in a queue is the one with this number.
-    ticket: u64,
-}
-
-/// Where a process waits for its next reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Queue {
-    /// Read in every round.
-    Hot,
-    /// Has not moved a byte lately.
-    Cold,
-    /// Has not done so for long.
-    Asleep,
-    /// Thread of the kernel, or not ours to read.
-    Aside,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    pid: u32,
-    ticket: u64,
-    read_at: Option<MonoNs>,
-}
-
-/// What came of a reading.
-enum Read {
-    Moved,
-    Unmoved,
-    Kernel,
-    Denied,
-    /// There is no such process any more, or another one has its number.
-    Gone,
-}
 
 /// What a round left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,12 +61,17 @@ pub(super) struct ProcessScan {
     buf: Vec<u8>,
     processes: HashMap<u32, Process>,
     hot: VecDeque<Entry>,
+    new: VecDeque<Entry>,
     cold: VecDeque<Entry>,
     asleep: VecDeque<Entry>,
     aside: VecDeque<Entry>,
     tickets: u64,
-    round: u32,
+    /// Number of the last listing.
+    listing: u32,
+    rounds: u32,
+    /// When all were listed, and when those behind the last number were.
     listed_at: Option<MonoNs>,
+    tail_at: Option<MonoNs>,
     list_due: MonoNs,
     /// Of the last listing, those that we do not keep track of.
     beyond: u32,
@@ -142,12 +88,15 @@ impl ProcessScan {
             buf: Vec::new(),
             processes: HashMap::new(),
             hot: VecDeque::new(),
+            new: VecDeque::new(),
             cold: VecDeque::new(),
             asleep: VecDeque::new(),
             aside: VecDeque::new(),
             tickets: 0,
-            round: 0,
+            listing: 0,
+            rounds: 0,
             listed_at: None,
+            tail_at: None,
             list_due: MonoNs(0),
             beyond: 0,
             files: 0,
@@ -162,13 +111,20 @@ impl ProcessScan {
         budget: Duration,
         mut visit: impl FnMut(&Process),
     ) -> io::Result<Round> {
-        let budget = if self.processes.is_empty() { budget.max(FIRST_ROUND) } else { budget };
+        let unseen = self.cold.front().is_some_and(|e| e.read_at.is_none());
+        self.rounds = self.rounds.saturating_add(1);
         let start = clock::thread_cpu();
-        let over = |part: f64| clock::thread_cpu().saturating_sub(start) > budget.mul_f64(part);
         self.list(at, budget)?;
+        let budget = match self.rounds {
+            1 => budget.max(FIRST_ROUND),
+            n if n <= EARLY_ROUNDS && unseen => EARLY * budget,
+            _ => budget,
+        };
+        let over = |part: f64| clock::thread_cpu().saturating_sub(start) > budget.mul_f64(part);
         let mut left = 0;
         let passes = [
-            (Queue::Hot, Duration::ZERO, 0.75),
+            (Queue::Hot, Duration::ZERO, 0.5),
+            (Queue::New, Duration::ZERO, 0.75),
             (Queue::Cold, COLD_AGE, 1.0),
             (Queue::Asleep, ASLEEP_AGE, 1.0),
             (Queue::Aside, ASIDE_AGE, 1.0),
@@ -193,45 +149,65 @@ impl ProcessScan {
     fn queue(&mut self, queue: Queue) -> &mut VecDeque<Entry> {
         match queue {
             Queue::Hot => &mut self.hot,
+            Queue::New => &mut self.new,
             Queue::Cold => &mut self.cold,
             Queue::Asleep => &mut self.asleep,
             Queue::Aside => &mut self.aside,
         }
     }
 
+    /// Finds new processes: those behind the last number in every round, the others when all are
+    /// listed.
     fn list(&mut self, at: MonoNs, budget: Duration) -> io::Result<()> {
-        if at < self.list_due {
-            return Ok(());
+        let mut dir = std::mem::take(&mut self.dir);
+        // Numbers grow: who is behind the last one was not there at the round before. Once they
+        // have wrapped, who is before it may have come at any time since all were listed.
+        let absent_at = self.tail_at.replace(at);
+        let mut listed = dir.visit_tail(|pid| {
+            self.meet(pid, absent_at);
+        });
+        if listed.is_ok() && at >= self.list_due {
+            listed = self.list_all(&mut dir, at, budget);
         }
+        self.dir = dir;
+        listed
+    }
+
+    fn list_all(&mut self, dir: &mut NumberDir, at: MonoNs, budget: Duration) -> io::Result<()> {
         let before = clock::thread_cpu();
-        self.round = self.round.wrapping_add(1);
-        self.beyond = 0;
-        let Self { dir, host, processes, cold, round, tickets, listed_at, own, beyond, .. } = self;
-        dir.visit(&host.path("proc"), |pid| {
-            if let Some(p) = processes.get_mut(&pid) {
-                p.seen = *round;
-            } else if Some(pid) == *own {
-                // What looking costs is in the section `self`.
-            } else if processes.len() >= MAX_KNOWN {
-                *beyond += 1;
-            } else {
-                *tickets += 1;
-                processes.insert(pid, Process::new(pid, *listed_at, *round, *tickets));
-                cold.push_front(Entry { pid, ticket: *tickets, read_at: None });
-            }
-        })?;
+        self.listing = self.listing.wrapping_add(1);
+        let (absent_at, mut beyond) = (self.listed_at.replace(at), 0);
+        let proc = self.host.path("proc");
+        dir.visit(&proc, |pid| beyond += u32::from(!self.meet(pid, absent_at)))?;
+        self.beyond = beyond;
+        let now = self.listing;
         let gone: Vec<u32> =
-            self.processes.iter().filter(|(_, p)| p.seen != self.round).map(|(n, _)| *n).collect();
+            self.processes.iter().filter(|(_, p)| p.seen != now).map(|(n, _)| *n).collect();
         for pid in gone {
             self.bury(pid, at);
         }
-        self.listed_at = Some(at);
         // At most a tenth of the budget goes into this.
         let cost = clock::thread_cpu().saturating_sub(before);
         let rounds = cost.as_secs_f64() / budget.as_secs_f64().max(1e-6) * 10.0;
-        self.list_due =
-            if rounds <= 1.0 { at } else { at + Duration::from_secs_f64(rounds.min(30.0)) };
+        self.list_due = at + Duration::from_secs_f64(rounds.min(30.0)).max(LIST_AGE);
         Ok(())
+    }
+
+    /// A number that was listed; false if there are too many to keep track of.
+    fn meet(&mut self, pid: u32, absent_at: Option<MonoNs>) -> bool {
+        if let Some(p) = self.processes.get_mut(&pid) {
+            p.seen = self.listing;
+        } else if Some(pid) == self.own {
+            // What looking costs is in the section `self`.
+        } else if self.processes.len() >= MAX_KNOWN {
+            return false;
+        } else {
+            self.tickets += 1;
+            let p = Process::new(pid, absent_at, self.listing, self.tickets);
+            self.processes.insert(pid, p);
+            self.cold.push_front(Entry { pid, ticket: self.tickets, read_at: None });
+        }
+        true
     }
 
     fn look_at(&mut self, entry: Entry, at: MonoNs, visit: &mut impl FnMut(&Process)) {
@@ -255,6 +231,7 @@ impl ProcessScan {
                 return;
             }
             Read::Kernel | Read::Denied => Queue::Aside,
+            Read::Moved | Read::Unmoved if p.hot > 0 && p.io.no_bytes() => Queue::New,
             Read::Moved | Read::Unmoved if p.hot > 0 => Queue::Hot,
             Read::Moved | Read::Unmoved if p.quiet >= QUIET_READINGS => Queue::Asleep,
             Read::Moved | Read::Unmoved => Queue::Cold,
@@ -278,7 +255,7 @@ impl ProcessScan {
     /// The number was given to another process, when is not known.
     fn found_anew(&mut self, pid: u32) {
         self.tickets += 1;
-        self.processes.insert(pid, Process::new(pid, None, self.round, self.tickets));
+        self.processes.insert(pid, Process::new(pid, None, self.listing, self.tickets));
         self.cold.push_front(Entry { pid, ticket: self.tickets, read_at: None });
     }
 
@@ -292,21 +269,19 @@ impl ProcessScan {
             Err(_) => return Read::Gone,
         };
         let first = p.read_at.is_none();
-        if !first && now.same_bytes(&p.io) {
-            p.hot = p.hot.saturating_sub(1);
+        let moved = if first { !now.no_bytes() } else { !now.same_bytes(&p.io) };
+        // Of thousands that have done nothing, who they are is of no interest at the first look.
+        if (moved || !(first || p.identified)) && self.identify(p).is_none() {
+            return Read::Gone;
+        }
+        if p.kernel {
+            return Read::Kernel;
+        }
+        if !moved {
+            p.hot = if first { first_readings(p) } else { p.hot.saturating_sub(1) };
             p.quiet = p.quiet.saturating_add(1);
             (p.io, p.moved, p.read_at) = (now, false, Some(at));
             return Read::Unmoved;
-        }
-        let Ok(bytes) = self.stat(p.task.pid) else { return Read::Gone };
-        let Some(stat) = parse_stat(&bytes).filter(|s| first || s.start == p.task.start) else {
-            return Read::Gone;
-        };
-        self.take(p, &stat);
-        let kernel = stat.kernel_thread;
-        self.buf = bytes;
-        if kernel {
-            return Read::Kernel;
         }
         let had_row = !p.io.no_bytes();
         let since = |then: MonoNs| at.since(then);
@@ -316,12 +291,19 @@ impl ProcessScan {
         if let Some(grown) = p.grown {
             self.inherit(p, at, grown);
         }
-        p.moved = !now.no_bytes();
-        (p.io, p.read_at) = (now, Some(at));
-        // What it did before it was first seen says nothing of now, but for a new one.
-        p.hot = if p.moved && (!first || p.zero.is_some()) { HOT_READINGS } else { 0 };
-        p.quiet = 0;
-        if p.moved { Read::Moved } else { Read::Unmoved }
+        (p.io, p.moved, p.read_at) = (now, true, Some(at));
+        (p.hot, p.quiet) = (if first { first_readings(p) } else { HOT_READINGS }, 0);
+        Read::Moved
+    }
+
+    /// Finds out who it is; `None` if it is gone, or another one has its number.
+    fn identify(&mut self, p: &mut Process) -> Option<()> {
+        let bytes = self.stat(p.task.pid).ok()?;
+        let stat = parse_stat(&bytes).filter(|s| !p.identified || s.start == p.task.start)?;
+        (p.identified, p.kernel) = (true, stat.kernel_thread);
+        self.take(p, &stat);
+        self.buf = bytes;
+        Some(())
     }
 
     fn counters(&mut self, p: &mut Process) -> io::Result<Io> {
@@ -412,30 +394,5 @@ impl ProcessScan {
         }
         p.estates.retain(|(ended, _)| at.since(*ended) < ESTATE_AGE);
         Some(p)
-    }
-}
-
-impl Process {
-    fn new(pid: u32, absent_at: Option<MonoNs>, seen: u32, ticket: u64) -> Self {
-        Self {
-            task: TaskId { pid, tid: pid, start: 0 },
-            comm: String::new(),
-            io: Io::default(),
-            of_children: (0, 0),
-            grown: None,
-            still: None,
-            zero: None,
-            parent: 0,
-            children: Vec::new(),
-            estates: Vec::new(),
-            read_at: None,
-            absent_at,
-            moved: false,
-            file: None,
-            hot: 0,
-            quiet: 0,
-            seen,
-            ticket,
-        }
     }
 }

@@ -13,6 +13,8 @@ use crate::parse::number;
 pub(in crate::collect) struct NumberDir {
     dir: Option<File>,
     buf: Vec<u8>,
+    /// Where the last number of the last listing is.
+    tail: Option<u64>,
 }
 
 /// Room for the entries of one `getdents64` call.
@@ -32,14 +34,23 @@ impl NumberDir {
             }
             None => open(path)?,
         };
-        entries(&dir, &mut self.buf, visit)?;
+        self.tail = entries(&dir, &mut self.buf, visit)?;
         self.dir = Some(dir);
+        Ok(())
+    }
+
+    /// The end of the last listing once more, and what was added behind it: new processes, as
+    /// their numbers grow until they wrap. Costs the same however many there are before it.
+    pub(in crate::collect) fn visit_tail(&mut self, visit: impl FnMut(u32)) -> io::Result<()> {
+        let Some((dir, tail)) = self.dir.as_ref().zip(self.tail) else { return Ok(()) };
+        rustix::fs::seek(dir, SeekFrom::Start(tail))?;
+        self.tail = entries(dir, &mut self.buf, visit)?.or(self.tail);
         Ok(())
     }
 
     /// As [`visit`](Self::visit) for a directory that is visited once; shares the buffer.
     pub(super) fn visit_once(&mut self, path: &Path, visit: impl FnMut(u32)) -> io::Result<()> {
-        entries(&open(path)?, &mut self.buf, visit)
+        entries(&open(path)?, &mut self.buf, visit).map(|_| ())
     }
 }
 
@@ -48,16 +59,23 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
-fn entries(dir: &File, buf: &mut Vec<u8>, mut visit: impl FnMut(u32)) -> io::Result<()> {
+/// Visits the numbers from where the directory stands, and says where the last one is, if another
+/// entry is before it.
+fn entries(dir: &File, buf: &mut Vec<u8>, mut visit: impl FnMut(u32)) -> io::Result<Option<u64>> {
+    let (mut before, mut tail) = (None, None);
     buf.clear();
     buf.reserve(BUF);
     let mut raw = RawDir::new(dir, buf.spare_capacity_mut());
     while let Some(entry) = raw.next() {
-        if let Some(n) = number(entry?.file_name().to_bytes()).and_then(|n| u32::try_from(n).ok()) {
+        let entry = entry?;
+        let n = number(entry.file_name().to_bytes()).and_then(|n| u32::try_from(n).ok());
+        if let Some(n) = n {
             visit(n);
+            tail = before.or(tail);
         }
+        before = Some(entry.next_entry_cookie());
     }
-    Ok(())
+    Ok(tail)
 }
 
 #[cfg(test)]
@@ -79,5 +97,23 @@ mod tests {
         dir.visit_once(Path::new(&me), |_| threads += 1).unwrap();
         assert!(threads >= 1);
         assert!(dir.visit_once(Path::new("/proc/0"), |_| {}).is_err());
+    }
+
+    #[test]
+    fn a_new_process_is_at_the_tail() {
+        let mut dir = NumberDir::default();
+        let mut all = 0;
+        dir.visit(Path::new("/proc"), |_| all += 1).unwrap();
+        for _ in 0..3 {
+            let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+            let mut seen = Vec::new();
+            dir.visit_tail(|n| seen.push(n)).unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            // Numbers that have wrapped are found by the next listing.
+            let wrapped = seen.iter().all(|n| *n > child.id());
+            assert!(seen.contains(&child.id()) || wrapped, "{} in {seen:?}", child.id());
+            assert!(seen.len() < all, "{} of {all}", seen.len());
+        }
     }
 }

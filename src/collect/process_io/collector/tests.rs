@@ -79,21 +79,22 @@ fn a_row_says_since_when_its_bytes_count() {
     proc.put(7, 1, 50, [0; 3]);
     proc.put(8, 1, 50, [100, 0, 0]);
     let mut c = proc.collector();
-    // 8 may have read at any time, 7 has not, and number 1 looks.
+    // 8 may have read at any time, 7 has not, and number 1 looks. A directory of files lists in any
+    // order: everybody is listed every two seconds.
     assert_eq!(rows(&sample(&mut c, at(0))), [(8, 100, 0, 0, None)]);
-    assert_eq!(rows(&sample(&mut c, at(1))), []);
+    assert_eq!(rows(&sample(&mut c, at(2))), []);
     // 7 begins; 9 was not there.
     proc.put(7, 1, 50, [0, 4096, 0]);
     proc.put(9, 1, 70, [0, 300_000, 0]);
-    let s = sample(&mut c, at(2));
-    assert_eq!(rows(&s), [(7, 0, 4096, 0, Some(1000)), (9, 0, 300_000, 0, Some(1000))]);
+    let s = sample(&mut c, at(4));
+    assert_eq!(rows(&s), [(7, 0, 4096, 0, Some(2000)), (9, 0, 300_000, 0, Some(2000))]);
     let cgroups: Vec<_> = s.processes.iter().map(|p| p.cgroup.as_deref()).collect();
     assert_eq!(cgroups, [None, Some("/db")], "read where much is moved");
     // 7 goes on, 8 moves after it had been still.
     proc.put(7, 1, 50, [0, 8192, 0]);
     proc.put(8, 1, 50, [150, 0, 0]);
-    assert_eq!(rows(&sample(&mut c, at(3))), [(7, 0, 8192, 0, None), (8, 150, 0, 1000, None)]);
-    assert_eq!(rows(&sample(&mut c, at(4))), []);
+    assert_eq!(rows(&sample(&mut c, at(6))), [(7, 0, 8192, 0, None), (8, 150, 0, 2000, None)]);
+    assert_eq!(rows(&sample(&mut c, at(8))), []);
 }
 
 #[test]
@@ -160,6 +161,54 @@ fn threads_of_the_kernel_have_no_row() {
         proc.put_kind(2, 0, 1, 0x0020_0000, [0, 7000 + 1000 * s, 0]);
         assert_eq!(rows(&sample(&mut c, at(s))), []);
     }
+}
+
+/// Who they are is asked once, not in each round.
+#[test]
+fn threads_of_the_kernel_stay_aside() {
+    let proc = Proc::new();
+    proc.put_kind(2, 0, 1, 0x0020_0000, [0; 3]);
+    let mut c = proc.collector();
+    for s in 0..4 {
+        sample(&mut c, at(s));
+    }
+    // Not looked at again so soon.
+    proc.put(2, 1, 99, [0, 5000, 0]);
+    assert_eq!(rows(&sample(&mut c, at(8))), []);
+    let found: Vec<_> = (32..36).flat_map(|s| rows(&sample(&mut c, at(s)))).collect();
+    assert_eq!(found, [(2, 0, 5000, 0, None)], "the number is another's by now");
+}
+
+/// Among all that have it, the number of a new process is the highest, until numbers wrap.
+#[test]
+fn a_live_process_that_has_just_begun_is_read_in_the_next_round() {
+    let Some(dir) = on_disk() else { return crate::collect::testing::skip("no disk to write to") };
+    let mut c = open(&HostFs::live());
+    let start = clock::mono();
+    sample(&mut c, start);
+    let mut found = false;
+    for n in 1..=3 {
+        let script = "printf %300000s x >f; read x";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).current_dir(dir.path()).stdin(Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        let deadline = clock::mono() + Duration::from_secs(10);
+        let size = || std::fs::metadata(dir.path().join("f")).map_or(0, |m| m.len());
+        while size() < 300_000 && clock::mono() < deadline {
+            clock::sleep_until(clock::mono() + Duration::from_millis(5));
+        }
+        // The clock of the rounds stands nearly still: nobody is listed anew.
+        let s = sample(&mut c, start + Duration::from_millis(n));
+        let row = s.processes.iter().find(|p| p.task.pid == child.id());
+        found = row.is_some_and(|p| p.zero_ms == Some(1) && p.write_bytes >= 300_000);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        std::fs::remove_file(dir.path().join("f")).unwrap();
+        if found {
+            break;
+        }
+    }
+    assert!(found);
 }
 
 #[test]
