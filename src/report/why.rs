@@ -89,9 +89,7 @@ fn threads(out: &mut String, a: &Answer) {
     }
     out.push_str("threads\n");
     for t in &a.worst {
-        let idle = t.classes.iter().find(|c| c.0 == Class::Idle).map_or(Duration::ZERO, |c| c.1);
-        let whole = t.time.as_secs_f64().max(f64::MIN_POSITIVE);
-        let busy = t.time.saturating_sub(idle).as_secs_f64() / whole * 100.0;
+        let busy = 100.0 * t.busy();
         let (comm, what) = (sanitize(&t.comm), sanitize(&t.what));
         let _ = writeln!(out, "  {busy:>4.0}%  {:>7}  {comm:<15}  {what}", t.task.tid);
     }
@@ -131,7 +129,7 @@ pub fn json(r: &WhyReport<'_>) -> Value {
             "comm": t.comm,
             "classes": t.classes.iter().map(|(c, d)| json!({
                 "class": c,
-                "share": d.as_secs_f64() / t.time.as_secs_f64().max(f64::MIN_POSITIVE),
+                "share": t.share(*d),
             })).collect::<Vec<_>>(),
             "what": t.what,
         })).collect::<Vec<_>>(),

@@ -131,6 +131,26 @@ impl Answer {
     }
 }
 
+impl ThreadShare {
+    /// Time that it was not idle.
+    fn awake(&self) -> Duration {
+        let idle = self.classes.iter().find(|c| c.0 == Class::Idle);
+        self.time.saturating_sub(idle.map_or(Duration::ZERO, |c| c.1))
+    }
+
+    /// Part of its time, 0 to 1.
+    #[must_use]
+    pub fn share(&self, time: Duration) -> f64 {
+        ratio(time.as_secs_f64(), self.time.as_secs_f64()).unwrap_or(0.0)
+    }
+
+    /// How busy it is: the part of its time that it was not idle, 0 to 1.
+    #[must_use]
+    pub fn busy(&self) -> f64 {
+        self.share(self.awake())
+    }
+}
+
 fn by_class<'a>(threads: impl Iterator<Item = &'a ThreadAccount>) -> Vec<(Class, Duration)> {
     let mut sums = Class::ALL.map(|c| (c, Duration::ZERO));
     for ((class, _), time) in threads.flat_map(|t| &t.parts) {
@@ -183,11 +203,7 @@ fn worst(account: &Account, known: &Known<'_>) -> Vec<ThreadShare> {
         }
     };
     let mut rows: Vec<ThreadShare> = account.threads().map(row).collect();
-    let busy = |t: &ThreadShare| {
-        let idle = t.classes.iter().find(|c| c.0 == Class::Idle);
-        t.time.saturating_sub(idle.map_or(Duration::ZERO, |c| c.1))
-    };
-    rows.sort_by_key(|t| (std::cmp::Reverse(busy(t)), t.task));
+    rows.sort_by_key(|t| (std::cmp::Reverse(t.awake()), t.task));
     rows.truncate(MOST_THREADS);
     rows
 }

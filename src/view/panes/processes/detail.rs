@@ -174,11 +174,9 @@ fn threads(out: &mut Vec<Line>, a: &Answer) {
     out.push(Line::new());
     out.push(Line::of(" threads: not idle, what they do most", Tone::Dim));
     for t in &a.worst {
-        let idle = t.classes.iter().find(|c| c.0 == Class::Idle).map_or(Duration::ZERO, |c| c.1);
-        let busy = t.time.saturating_sub(idle).as_secs_f64();
-        let busy = ratio(100.0 * busy, t.time.as_secs_f64()).unwrap_or(0.0);
         let comm = text::clean(&t.comm);
-        let mut line = Line::of(format!(" {:>5}%  ", units::pct(busy)), Tone::Plain);
+        let busy = units::pct(100.0 * t.busy());
+        let mut line = Line::of(format!(" {busy:>5}%  "), Tone::Plain);
         line.add(format!("{comm}/{:<8} ", t.task.tid), Tone::Plain);
         line.add(text::clean(&t.what).into_owned(), Tone::Plain);
         out.push(line);
