@@ -62,7 +62,7 @@ pub fn shown<'a>(a: &'a Analysis, v: &'a ViewState) -> Option<Cx<'a>> {
     let latest = a.latest()?.tick.seq;
     // It is no longer in memory: the oldest one is the nearest.
     let oldest = a.oldest()?.tick.seq;
-    Cx::at(a, v.shown(latest).max(oldest), &v.tz)
+    Cx::at(a, v.shown(latest).max(oldest), v)
 }
 
 /// The moment whose order is kept while a pane's order is held.
@@ -71,7 +71,7 @@ pub fn held<'a>(a: &'a Analysis, v: &'a ViewState, st: &PaneState) -> Option<Cx<
     let hold = st.hold?;
     let latest = a.latest()?.tick;
     let seq: Seq = hold.seq;
-    (latest.mono < hold.until && v.shown(latest.seq) != seq).then(|| Cx::at(a, seq, &v.tz))?
+    (latest.mono < hold.until && v.shown(latest.seq) != seq).then(|| Cx::at(a, seq, v))?
 }
 
 /// Number of a pane, from 1.

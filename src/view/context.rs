@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
+use super::panes::processes::Studies;
+use super::state::ViewState;
 use crate::analysis::{Analysis, TickView};
 use crate::diagnose::{Aspect, Findings, Severity};
 use crate::metrics::bpf::{BlockFigures, EventRow, IrqFigures, NetFigures, RunqFigures};
@@ -139,6 +141,8 @@ pub struct Cx<'a> {
     pub marks: Marks,
     /// Summed up when somebody asks.
     processes: OnceCell<Vec<ProcessFigures>>,
+    /// What was worked out for the page of a process.
+    pub studies: &'a Studies,
     /// Time zone for times of day.
     pub tz: &'a TimeZone,
 }
@@ -146,7 +150,7 @@ pub struct Cx<'a> {
 impl<'a> Cx<'a> {
     /// The moment `seq`, if it is in memory.
     #[must_use]
-    pub fn at(analysis: &'a Analysis, seq: Seq, tz: &'a TimeZone) -> Option<Self> {
+    pub fn at(analysis: &'a Analysis, seq: Seq, view: &'a ViewState) -> Option<Self> {
         let now = analysis.at(seq)?;
         let back = || analysis.history().back_from(seq).take(LOOK_BACK);
         let spaces = |f: fn(&crate::sample::Samples) -> Option<&Shared<_>>| {
@@ -189,7 +193,8 @@ impl<'a> Cx<'a> {
             events: dated!(net_bpf, events, |f| f.as_slice()),
             marks,
             processes: OnceCell::new(),
-            tz,
+            studies: &view.studies,
+            tz: &view.tz,
         })
     }
 

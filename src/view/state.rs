@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::filter::Filter;
 use super::panes::PaneId;
+use super::panes::processes::Studies;
 use super::series::WaitLog;
 use crate::diagnose::RuleId;
 use crate::playback::timeline::Timeline;
@@ -383,6 +384,8 @@ pub struct ViewState {
     pub tz: TimeZone,
     /// Waits per tick, folded for the heat map.
     pub waits: WaitLog,
+    /// What was worked out for the page of a process.
+    pub studies: Studies,
 }
 
 impl Default for ViewState {
@@ -412,6 +415,7 @@ impl ViewState {
             rec: None,
             tz,
             waits: WaitLog::default(),
+            studies: Studies::default(),
         }
     }
 

@@ -15,8 +15,13 @@ use stallscope::ui::{ColorMode, GlyphSet};
 use stallscope::view::build::build;
 use stallscope::view::vm::Size;
 
+use stallscope::sample::subject::TaskId;
+use stallscope::sample::tick::Tick;
+use stallscope::sample::waits::{Sleep, ThreadWaits, WaitsSample};
+use stallscope::view::panes::processes::Studies;
+
 use support::console::{Console, theme};
-use support::script::Script;
+use support::script::{Script, stamp};
 
 fn median(n: usize, mut f: impl FnMut()) -> f64 {
     let mut us: Vec<f64> = (0..n)
@@ -33,6 +38,7 @@ fn median(n: usize, mut f: impl FnMut()) -> f64 {
 fn main() {
     let size = Size::new(120, 40);
     println!("{:>9} {:>22} {:>9} {:>9} {:>9}", "sockets", "view", "build", "render", "frame");
+    page(size);
     for connections in [40, 12_000, 100_000] {
         for (name, keys) in [
             ("landing", ""),
@@ -60,4 +66,42 @@ fn main() {
             );
         }
     }
+}
+
+/// The page of a process with 2,000 threads: the first frame of a tick, and each further one.
+fn page(size: Size) {
+    let script = Script { change: crowd, ..Script::three_faults() };
+    let mut c = Console::after(script, size, 60);
+    c.keys("6/pid=2200<enter><enter>");
+    assert_eq!(c.vm().watched, [2200]);
+    let first = median(20, || {
+        c.view.studies = Studies::default();
+        black_box(build(&c.analysis, &c.view, size));
+    });
+    let further = median(50, || {
+        black_box(build(&c.analysis, &c.view, size));
+    });
+    println!("page of 2,000 threads: {first:.0} us once per tick, {further:.0} us per frame");
+}
+
+fn crowd(t: &mut Tick, n: u64) {
+    let thread = |i: u32| ThreadWaits {
+        task: TaskId { pid: 2200, tid: 2200 + i, start: 1 },
+        comm: "worker".into(),
+        cgroup: Some("/kube/pod7".into()),
+        run_ns: n * 10_000_000,
+        run_delay_ns: Some(n * 5_000_000),
+        utime: n,
+        samples: 10,
+        sleeps: vec![Sleep {
+            state: 'S',
+            wchan: Some("ep_poll".into()),
+            syscall: Some("epoll_wait".into()),
+            samples: 10,
+            ..Sleep::default()
+        }],
+        ..ThreadWaits::default()
+    };
+    let threads = (0..2000).map(thread).collect();
+    t.samples.waits = Some(stamp(t.mono, WaitsSample { threads, ..WaitsSample::default() }));
 }

@@ -1,10 +1,13 @@
 //! The pane of processes, and the page that says why one is slow.
 
+use std::sync::Arc;
+
 use stallscope::sample::processes::{BlockedTask, ProcessesSample};
 use stallscope::sample::subject::TaskId;
 use stallscope::sample::tick::Tick;
 use stallscope::sample::waits::{Futex, Sleep, ThreadWaits, WaitsSample};
 use stallscope::ui::Theme;
+use stallscope::view::build::shown;
 use stallscope::view::panes::PaneId;
 use stallscope::view::state::{Detail, Focus, RowKey};
 use stallscope::view::vm::Size;
@@ -100,6 +103,24 @@ fn the_page_says_why_it_is_slow() {
         assert!(!screen.contains('\x1b'), "a name is shown, not obeyed");
         insta::assert_snapshot!(format!("process@{}x{}", size.w, size.h), screen);
     }
+}
+
+/// A frame is drawn for every key.
+#[test]
+fn the_answer_is_worked_out_once_per_tick() {
+    let mut c = console(watched, BIG);
+    let study = |c: &Console| {
+        let cx = shown(&c.analysis, &c.view).unwrap();
+        c.view.studies.of(&cx, JAVA)
+    };
+    let first = study(&c);
+    c.keys("6<enter>").text();
+    assert!(Arc::ptr_eq(&first, &study(&c)));
+    c.ticks(1);
+    let second = study(&c);
+    assert!(!Arc::ptr_eq(&first, &second));
+    c.keys("[").text();
+    assert!(!Arc::ptr_eq(&second, &study(&c)), "another moment");
 }
 
 #[test]

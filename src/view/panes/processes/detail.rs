@@ -2,13 +2,12 @@
 //! shown, with what else is known about the process.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::sync::Arc;
 
+use super::study::{SPAN, Study};
 use super::{Processes, find, title};
-use crate::diagnose::why::{Account, Answer, Known};
+use crate::diagnose::why::Answer;
 use crate::metrics::Derived;
-use crate::metrics::rate::ratio;
-use crate::metrics::waits::{Class, WaitFigures};
 use crate::sample::subject::Subject;
 use crate::view::context::Cx;
 use crate::view::lines::{chart, field, findings_on, gone, throttling};
@@ -16,9 +15,6 @@ use crate::view::panes::RowDetail;
 use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
-
-/// The answer covers this much before the time shown.
-const SPAN: Duration = Duration::from_secs(10);
 
 impl RowDetail for Processes {
     fn title(&self, _cx: &Cx<'_>, _key: RowKey) -> &'static str {
@@ -30,7 +26,8 @@ impl RowDetail for Processes {
     }
     fn next_command(&self, cx: &Cx<'_>, key: RowKey) -> Option<String> {
         let RowKey::Process(pid) = key else { return None };
-        let answer = answer(cx, pid).and_then(|a| a.next.first().cloned());
+        let study = study(cx, pid);
+        let answer = study.answer.as_ref().and_then(|a| a.next.first().cloned());
         Some(answer.unwrap_or_else(|| format!("stallscope why {pid}")))
     }
     fn leads_on(&self) -> bool {
@@ -39,8 +36,8 @@ impl RowDetail for Processes {
     /// To what explains its worst wait.
     fn leads_to(&self, cx: &Cx<'_>, key: RowKey) -> Option<RowKey> {
         let RowKey::Process(pid) = key else { return None };
-        let answer = answer(cx, pid)?;
-        answer.findings.iter().find_map(|f| match &f.subject {
+        let study = study(cx, pid);
+        study.answer.as_ref()?.findings.iter().find_map(|f| match &f.subject {
             Subject::Disk { dev, .. } => Some(RowKey::Disk(*dev)),
             Subject::Cpu { cpu } => Some(RowKey::Cpu(*cpu)),
             _ => Some(RowKey::Socket(*f.fire.sockets.first()?, 0)),
@@ -55,26 +52,14 @@ impl RowDetail for Processes {
     }
 }
 
-/// What its threads did in the last seconds; `None`: nobody watched them.
-fn answer(cx: &Cx<'_>, pid: u32) -> Option<Answer> {
-    let since = cx.mono().back(SPAN);
-    let moments = cx.analysis.history().back_from(cx.now.tick.seq);
-    let mut waits: Vec<&WaitFigures> = moments
-        .take_while(|m| m.tick.mono > since)
-        .filter_map(|m| m.derived.waits.as_deref())
-        .collect();
-    waits.reverse();
-    let mut account = Account::default();
-    for figures in waits {
-        account.push(figures, |p| p == pid);
-    }
-    let known = Known { findings: cx.now.findings, tables: cx.tables.clone() };
-    (!account.is_empty()).then(|| Answer::of(&account, &known))
+fn study(cx: &Cx<'_>, pid: u32) -> Arc<Study> {
+    cx.studies.of(cx, pid)
 }
 
 fn lines(cx: &Cx<'_>, pid: u32, w: u16) -> Vec<Line> {
-    let (process, answer) = (find(cx, pid), answer(cx, pid));
-    let comm = answer.as_ref().and_then(|a| a.processes.first()).map(|p| p.comm.as_str());
+    let (process, study) = (find(cx, pid), study(cx, pid));
+    let answer = study.answer.as_ref();
+    let comm = answer.and_then(|a| a.processes.first()).map(|p| p.comm.as_str());
     let head = match (process, comm) {
         (Some(p), _) => title(p),
         (None, Some(comm)) => format!("{}/{pid}", text::clean(comm)),
@@ -83,11 +68,11 @@ fn lines(cx: &Cx<'_>, pid: u32, w: u16) -> Vec<Line> {
     let mut out = vec![Line::of(format!(" {head}"), Tone::Strong)];
     out.extend(findings_on(cx, RowKey::Process(pid)));
     out.push(Line::new());
-    match &answer {
+    match answer {
         Some(a) => {
             paragraph(&mut out, &a.conclusion, w, Tone::Strong);
             out.push(Line::new());
-            classes(&mut out, cx, pid, a, w);
+            classes(&mut out, cx, &study, a, w);
             places(&mut out, a);
             threads(&mut out, a);
         }
@@ -96,11 +81,10 @@ fn lines(cx: &Cx<'_>, pid: u32, w: u16) -> Vec<Line> {
     out.push(Line::new());
     scheduling(&mut out, cx, pid, w);
     limits(&mut out, cx, pid);
-    let a = answer.as_ref();
-    for m in a.map_or(&[][..], |a| &a.missing) {
+    for m in answer.map_or(&[][..], |a| &a.missing) {
         out.push(field("cannot tell", text::clean(m).into_owned()));
     }
-    match a.map_or(&[][..], |a| &a.next) {
+    match answer.map_or(&[][..], |a| &a.next) {
         [] => out.push(field("next", format!("stallscope why {pid}"))),
         next => out.extend(next.iter().map(|n| field("next", text::clean(n).into_owned()))),
     }
@@ -128,25 +112,16 @@ fn paragraph(out: &mut Vec<Line>, words: &str, w: u16, tone: Tone) {
 }
 
 /// Each class with its last minute.
-fn classes(out: &mut Vec<Line>, cx: &Cx<'_>, pid: u32, a: &Answer, w: u16) {
+fn classes(out: &mut Vec<Line>, cx: &Cx<'_>, study: &Study, a: &Answer, w: u16) {
     let watched = a.worst.iter().map(|t| t.time).max().unwrap_or_default();
     let seconds = units::duration(watched.min(SPAN));
     let most = a.classes.iter().filter(|c| a.share(c.1) >= 0.005);
     for (class, time) in most {
-        let of_class = move |d: &Derived| share_of(d.waits.as_deref()?, pid, *class);
+        let of_class = |d: &Derived| study.share(d.mono, *class).map(|s| 100.0 * s);
         let line = chart(cx, class.name(), w, 100.0, units::pct, of_class);
         let share = format!("{}% of {seconds} ", units::pct(100.0 * a.share(*time)));
         out.push(line.right(share, Tone::Plain));
     }
-}
-
-/// % of the time of a process's threads.
-fn share_of(figures: &WaitFigures, pid: u32, class: Class) -> Option<f64> {
-    let threads = || figures.threads.iter().filter(|t| t.task.pid == pid);
-    let all: Duration = threads().map(|t| t.dt).sum();
-    let parts = threads().flat_map(|t| &t.parts).filter(|p| p.class == class);
-    let time: Duration = parts.map(|p| p.time).sum();
-    ratio(100.0 * time.as_secs_f64(), all.as_secs_f64())
 }
 
 fn places(out: &mut Vec<Line>, a: &Answer) {

@@ -3,6 +3,9 @@
 //! is watched.
 
 mod detail;
+mod study;
+
+pub use study::{Studies, Study};
 
 use std::fmt::Write as _;
 
