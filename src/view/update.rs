@@ -327,9 +327,11 @@ fn under_cursor(v: &ViewState, cx: &Cx<'_>, _size: Size) -> Option<Detail> {
             let st = v.pane(id)?;
             let held = held(cx.analysis, v, st);
             let p = PaneCx { cx, held: held.as_ref(), st, view: v, focused: true };
-            let key = match st.cursor {
-                Cursor::Top => panes::pane(id).key_at(&p, 0)?,
-                Cursor::On { key, .. } => key,
+            let pane = panes::pane(id);
+            let named = pane.named(&st.filter.text).filter(|_| pane.count(&p) == 0);
+            let key = match (named, st.cursor) {
+                (Some(key), _) | (None, Cursor::On { key, .. }) => key,
+                (None, Cursor::Top) => pane.key_at(&p, 0)?,
             };
             Some(Detail::Row(key))
         }

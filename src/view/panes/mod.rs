@@ -98,6 +98,10 @@ pub trait RowDetail: Sync {
     fn watches(&self, _cx: &Cx<'_>, _key: RowKey) -> Option<u32> {
         None
     }
+    /// The row that a filter names although nothing is known of it at the time shown.
+    fn named(&self, _filter: &str) -> Option<RowKey> {
+        None
+    }
     /// The socket that it shows, to be read whole, with its inode.
     fn asks(&self, _cx: &Cx<'_>, _key: RowKey) -> Option<(SockId, u32)> {
         None

@@ -105,6 +105,29 @@ fn the_page_says_why_it_is_slow() {
     }
 }
 
+/// A deadlocked process runs no thread, and is in no row.
+#[test]
+fn a_number_opens_the_page_of_a_process_that_is_in_no_row() {
+    for typed in ["/4242<enter>", "/pid=4242<enter>"] {
+        let mut c = console(blocked, BIG);
+        let text = c.keys("6").keys(typed).text();
+        assert!(
+            text.contains("process 4242 neither ran nor waited: Enter opens its page"),
+            "{text}"
+        );
+        c.keys("<enter>");
+        assert_eq!(c.vm().watched, [4242]);
+    }
+    // Another one that is listed has the number in its name.
+    let mut c = console(blocked, BIG);
+    c.keys("6/220<enter><enter>");
+    assert_eq!(c.vm().watched, [JAVA]);
+    // What is no number names nobody.
+    let mut c = console(blocked, BIG);
+    c.keys("6/nobody<enter><enter>");
+    assert!(c.vm().watched.is_empty());
+}
+
 /// A frame is drawn for every key.
 #[test]
 fn the_answer_is_worked_out_once_per_tick() {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::study::{SPAN, Study};
-use super::{Processes, find, title};
+use super::{Processes, find, named, title};
 use crate::diagnose::why::Answer;
 use crate::metrics::Derived;
 use crate::sample::subject::Subject;
@@ -49,6 +49,10 @@ impl RowDetail for Processes {
     }
     fn watches(&self, cx: &Cx<'_>, key: RowKey) -> Option<u32> {
         self.process(cx, key)
+    }
+    /// One that is idle, or deadlocked, is in no row.
+    fn named(&self, filter: &str) -> Option<RowKey> {
+        named(filter).map(RowKey::Process)
     }
 }
 

@@ -35,6 +35,13 @@ fn find<'a>(cx: &'a Cx<'_>, pid: u32) -> Option<&'a ProcessFigures> {
     all.binary_search_by_key(&pid, |p| p.pid).ok().and_then(|i| all.get(i))
 }
 
+/// The process whose number is filtered by: `2214`, `pid=2214`.
+fn named(filter: &str) -> Option<u32> {
+    let filter = filter.trim();
+    let value = filter.strip_prefix("pid").map(|f| f.trim_start_matches([':', '=']));
+    value.unwrap_or(filter).parse().ok().filter(|pid| *pid > 0)
+}
+
 /// `java/2214`.
 fn title(p: &ProcessFigures) -> String {
     format!("{}/{}", text::clean(&p.comm), p.pid)
@@ -157,6 +164,10 @@ impl ListPane for Processes {
         let win = super::window(self, p, ListPane::list_rows(self, p, inner));
         vm.title.extend(super::order_title(self, p, &win));
         super::add_table(&mut vm, self, p, &win, inner.w);
+        if let Some(pid) = named(&p.st.filter.text).filter(|_| win.passed == 0) {
+            let says = format!(" process {pid} neither ran nor waited: Enter opens its page");
+            vm.lines.push(Line::of(says, Tone::Dim));
+        }
         vm
     }
 }
