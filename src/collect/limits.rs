@@ -2,8 +2,8 @@
 //!
 //! Since Linux 6.2 the size of the directory `/proc/PID/fd` is the number of descriptors, so that
 //! one `stat` counts them. Before, every one would have to be listed: nobody is counted there.
-//! Processes are looked at in turn within a CPU budget, those that are near their limit in every
-//! round.
+//! Processes are looked at in turn within a CPU budget, those that are near their limit, and those
+//! that somebody asked about, in every round.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -71,7 +71,8 @@ impl Collector for LimitsCollector {
                 self.todo = all.iter().filter_map(|n| n.parse().ok()).collect();
             }
         }
-        self.look(cx.interval.mul_f64(BUDGET).max(Duration::from_micros(100)));
+        let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(100));
+        self.look(budget, &cx.interest.processes);
         Ok(LimitsSample {
             pid_max: self.maxima.0,
             threads_max: self.maxima.1,
@@ -91,11 +92,15 @@ impl Collector for LimitsCollector {
 }
 
 impl LimitsCollector {
-    fn look(&mut self, budget: Duration) {
+    fn look(&mut self, budget: Duration, asked: &[u32]) {
         let start = clock::thread_cpu();
+        let asked = if self.counts_files { asked } else { &[] };
         let Self { host, near, .. } = self;
-        let known: Vec<u32> = near.iter().map(|p| p.pid).collect();
-        *near = known.iter().filter_map(|pid| look_at(host, *pid)).collect();
+        let mut known: Vec<u32> = near.iter().map(|p| p.pid).collect();
+        known.retain(|pid| !asked.contains(pid));
+        *near = known.iter().filter_map(|pid| look_at(host, *pid).filter(is_near)).collect();
+        let room = MAX_ROWS.saturating_sub(near.len());
+        near.extend(asked.iter().take(room).filter_map(|pid| look_at(host, *pid)));
         for n in 0.. {
             if n >= MIN_READS && clock::thread_cpu().saturating_sub(start) > budget {
                 return;
@@ -103,7 +108,8 @@ impl LimitsCollector {
             let Some(pid) = self.todo.pop_front() else { return };
             if self.near.len() < MAX_ROWS
                 && !self.near.iter().any(|p| p.pid == pid)
-                && let Some(row) = look_at(&self.host, pid)
+                && descriptors(&self.host, pid).is_some_and(|n| n >= FEW)
+                && let Some(row) = look_at(&self.host, pid).filter(is_near)
             {
                 self.near.push(row);
             }
@@ -111,18 +117,19 @@ impl LimitsCollector {
     }
 }
 
-/// The process, if it is near its limit. One that is gone, or not ours to see, is not.
+/// The process; `None` for one that is gone, not ours to see, or without a limit.
 fn look_at(host: &HostFs, pid: u32) -> Option<OpenFiles> {
-    let open = descriptors(host, &pid.to_string()).filter(|n| *n >= FEW)?;
+    let open = descriptors(host, pid)?;
     let (soft, hard) = parse_limits(&host.read(format!("proc/{pid}/limits")).ok()?)?;
-    if (open as f64) < NEAR * soft as f64 {
-        return None;
-    }
     let comm = host.read_trimmed(format!("proc/{pid}/comm")).ok()?;
     Some(OpenFiles { pid, comm, open, soft, hard })
 }
 
-fn descriptors(host: &HostFs, pid: &str) -> Option<u64> {
+fn is_near(p: &OpenFiles) -> bool {
+    p.open >= FEW && p.open as f64 >= NEAR * p.soft as f64
+}
+
+fn descriptors(host: &HostFs, pid: impl std::fmt::Display) -> Option<u64> {
     let stat = rustix::fs::stat(host.path(format!("proc/{pid}/fd"))).ok()?;
     u64::try_from(stat.st_size).ok()
 }
@@ -149,7 +156,11 @@ mod tests {
         Max locked memory         8388608              8388608              bytes     \n";
 
     fn round(c: &mut LimitsCollector) -> LimitsSample {
-        let interest = Interest::default();
+        asked(c, Vec::new())
+    }
+
+    fn asked(c: &mut LimitsCollector, processes: Vec<u32>) -> LimitsSample {
+        let interest = Interest { processes, ..Interest::default() };
         let (at, interval) = (clock::mono(), Duration::from_secs(1));
         c.sample(&SampleContext { at, interval, interest: &interest }).unwrap()
     }
@@ -192,6 +203,23 @@ mod tests {
         assert!(found.open >= 60);
         // It has ended.
         assert!(round(&mut c).processes.iter().all(|p| p.pid != pid));
+    }
+
+    /// However far it is from it.
+    #[test]
+    fn a_live_process_that_is_asked_about_is_told() {
+        let mut c = LimitsCollector::open(&HostFs::live(), &CollectOptions::default()).unwrap();
+        if !c.counts_files {
+            return crate::collect::testing::skip("before Linux 6.2");
+        }
+        let me = std::process::id();
+        let rows = |s: &LimitsSample| s.processes.iter().filter(|p| p.pid == me).count();
+        for _ in 0..2 {
+            let s = asked(&mut c, vec![me]);
+            assert_eq!(rows(&s), 1);
+            assert!(s.processes.iter().any(|p| p.pid == me && p.open > 0 && p.soft > p.open));
+        }
+        assert_eq!(rows(&round(&mut c)), 0, "nobody asks any more");
     }
 
     proptest! {

@@ -244,7 +244,8 @@ impl Why {
         source: &'static str,
     ) -> anyhow::Result<Exit> {
         let Some(latest) = run.latest() else { return Err(Stop::cannot("no reading arrived")) };
-        let known = Known { findings: latest.findings, tables: run.tables() };
+        let window = run.window(latest.tick.seq);
+        let known = Known { findings: latest.findings, tables: run.tables(), window };
         let answer = Answer::of(account, &known);
         let asked = self.pid.map_or_else(|| self.what.clone(), |p| format!("{} {p}", self.what));
         let report =

@@ -118,7 +118,7 @@ owns!(QdiscFigures { kind } flat {
 });
 
 owns!(WaitFigures { threads, gone } flat { unread });
-owns!(ThreadFigures { comm, cgroup, parts } flat { task, dt, samples });
+owns!(ThreadFigures { comm, cgroup, memory_cgroup, pids_cgroup, parts } flat { task, dt, samples });
 owns!(Part { place } flat { class, time });
 owns!(Place { wchan, syscall, file } flat { inode, mutex });
 owns!(RunqFigures { waits, cpus, tasks, cgroups } flat {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::json::finding;
-use crate::diagnose::why::Answer;
+use crate::diagnose::why::{Answer, Bound, Limit};
 use crate::metrics::waits::Class;
 use crate::sample::tick::HostInfo;
 use crate::text::sanitize;
@@ -47,6 +47,7 @@ pub fn text(r: &WhyReport<'_>) -> String {
     }
     places(&mut out, a);
     threads(&mut out, a);
+    limits(&mut out, a);
     for f in &a.findings {
         let _ = writeln!(
             out,
@@ -98,6 +99,16 @@ fn threads(out: &mut String, a: &Answer) {
     }
 }
 
+fn limits(out: &mut String, a: &Answer) {
+    if !a.limits.is_empty() {
+        out.push_str("limits\n");
+    }
+    for l in &a.limits {
+        let used = l.share().map_or_else(|| "-".to_owned(), |s| format!("{:.1}%", 100.0 * s));
+        let _ = writeln!(out, "  {used:>5}  {}: {}", l.what.name(), sanitize(&l.text()));
+    }
+}
+
 /// The same for programs.
 #[must_use]
 pub fn json(r: &WhyReport<'_>) -> Value {
@@ -133,8 +144,26 @@ pub fn json(r: &WhyReport<'_>) -> Value {
             })).collect::<Vec<_>>(),
             "what": t.what,
         })).collect::<Vec<_>>(),
+        "limits": a.limits.iter().map(limit).collect::<Vec<_>>(),
         "findings": a.findings.iter().map(|f| finding(f)).collect::<Vec<_>>(),
         "missing": a.missing,
         "next": a.next,
+    })
+}
+
+fn limit(l: &Limit) -> Value {
+    let (used, limit, of, why) = match &l.bound {
+        Bound::At { used, limit, of } => (*used, Some(*limit), Some(of), None),
+        Bound::Unlimited => (None, None, None, None),
+        Bound::Unknown(why) => (None, None, None, Some(why)),
+    };
+    json!({
+        "what": l.what.key(),
+        "known": why.is_none(),
+        "used": used,
+        "limit": limit,
+        "unit": l.what.unit(),
+        "of": of,
+        "missing": why,
     })
 }

@@ -14,7 +14,8 @@ pub struct LimitsSample {
     pub threads_max: Option<u64>,
     /// This kernel counts descriptors.
     pub counts_files: bool,
-    /// Processes that have used up most of their descriptors, at most 64.
+    /// Processes that have used up most of their descriptors, and those that somebody asked about,
+    /// at most 64.
     pub processes: Vec<OpenFiles>,
 }
 owns!(LimitsSample { processes } flat { pid_max, threads_max, counts_files });

@@ -32,6 +32,10 @@ pub struct ThreadWaits {
     pub comm: String,
     /// Path in the cpu controller's hierarchy (v1) or the unified one.
     pub cgroup: Option<String>,
+    /// The same in the hierarchy that limits memory, where that is another path (v1).
+    pub memory_cgroup: Option<String>,
+    /// The same of the number of tasks.
+    pub pids_cgroup: Option<String>,
     /// ns on a CPU since it began.
     pub run_ns: u64,
     /// ns that it waited for a CPU since it began, throttled time included. `None`: not counted
@@ -46,7 +50,7 @@ pub struct ThreadWaits {
     /// What it was found to sleep in.
     pub sleeps: Vec<Sleep>,
 }
-owns!(ThreadWaits { comm, cgroup, sleeps } flat {
+owns!(ThreadWaits { comm, cgroup, memory_cgroup, pids_cgroup, sleeps } flat {
     task, run_ns, run_delay_ns, utime, stime, samples
 });
 

@@ -9,6 +9,7 @@ use crate::collect::HostFs;
 use crate::collect::hot::read_record;
 use crate::collect::sched::parse_task_cgroup;
 use crate::collect::tasks::stat::{Schedstat, Stat, parse_schedstat, parse_stat};
+use crate::parse::limiting_cgroup;
 use crate::rights::{self, Duty};
 use crate::sample::subject::TaskId;
 use crate::sample::waits::{Futex, Sleep, ThreadWaits};
@@ -49,7 +50,11 @@ impl Watched {
     /// When there is no such thread.
     pub(super) fn new(pid: u32, tid: u32, pass: &mut Pass<'_>) -> io::Result<Self> {
         let dir = format!("proc/{pid}/task/{tid}");
-        let cgroup = pass.host.read(format!("{dir}/cgroup")).ok();
+        let text = pass.host.read(format!("{dir}/cgroup")).unwrap_or_default();
+        let cgroup = parse_task_cgroup(&text);
+        let other =
+            |controller| limiting_cgroup(&text, controller).filter(|p| Some(p) != cgroup.as_ref());
+        let (memory_cgroup, pids_cgroup) = (other("memory"), other("pids"));
         let mut new = Self {
             task: TaskId { pid, tid, start: 0 },
             dir,
@@ -57,10 +62,7 @@ impl Watched {
             counted: None,
             asleep: None,
             stat_of: None,
-            out: ThreadWaits {
-                cgroup: cgroup.and_then(|b| parse_task_cgroup(&b)),
-                ..ThreadWaits::default()
-            },
+            out: ThreadWaits { cgroup, memory_cgroup, pids_cgroup, ..ThreadWaits::default() },
         };
         let start = new.read_stat(pass, |s| s.start)?;
         new.task.start = start;

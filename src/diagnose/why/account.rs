@@ -30,6 +30,10 @@ pub struct ThreadAccount {
     pub comm: String,
     /// Its cgroup at last.
     pub cgroup: Option<String>,
+    /// That of its memory, where it is another one.
+    pub memory_cgroup: Option<String>,
+    /// That of its number among others, where it is another one.
+    pub pids_cgroup: Option<String>,
     /// All of its time.
     pub time: Duration,
     /// Samples of it.
@@ -65,6 +69,8 @@ impl Account {
             sum.task = t.task;
             sum.comm.clone_from(&t.comm);
             sum.cgroup.clone_from(&t.cgroup);
+            sum.memory_cgroup.clone_from(&t.memory_cgroup);
+            sum.pids_cgroup.clone_from(&t.pids_cgroup);
             sum.time += t.dt;
             sum.samples += t.samples;
             for part in &t.parts {

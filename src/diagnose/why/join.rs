@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::account::Account;
 use crate::diagnose::{Finding, Findings, Severity};
+use crate::metrics::history::Window;
 use crate::metrics::waits::{Class, Place};
 use crate::sample::sockets::NetnsTable;
 use crate::sample::subject::{SockId, Subject, is_within};
@@ -15,6 +16,8 @@ pub struct Known<'a> {
     pub findings: &'a Findings,
     /// Socket tables of the same time.
     pub tables: Vec<&'a NetnsTable>,
+    /// That time, and what was before it; `None`: limits are not asked for.
+    pub window: Option<Window<'a>>,
 }
 
 impl Known<'_> {

@@ -3,6 +3,7 @@
 
 mod account;
 mod join;
+mod limits;
 mod words;
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 pub use account::{Account, ThreadAccount};
 pub use join::Known;
+pub use limits::{Bound, Limit, Limited};
 
 use super::Finding;
 use crate::metrics::rate::ratio;
@@ -44,6 +46,8 @@ pub struct Answer {
     pub places: Vec<PlaceShare>,
     /// Threads, those that wait most first.
     pub worst: Vec<ThreadShare>,
+    /// What may hold it back: one line at least for each kind of limit.
+    pub limits: Vec<Limit>,
     /// Findings that explain a wait.
     pub findings: Vec<Arc<Finding>>,
     /// Commands to run next.
@@ -102,6 +106,7 @@ impl Answer {
             samples: account.threads().map(|t| t.samples).max().unwrap_or(0),
             classes: by_class(account.threads()),
             worst: worst(account, known),
+            limits: known.window.map_or_else(Vec::new, |w| limits::limits(account, &w)),
             ..Self::default()
         };
         out.places = places(account, known);

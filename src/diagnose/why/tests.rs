@@ -36,7 +36,10 @@ fn thread(tid: u32, comm: &str, parts: &[(Class, Option<Place>, u64)]) -> Thread
 fn answer(threads: Vec<ThreadFigures>) -> Answer {
     let mut account = Account::default();
     account.push(&WaitFigures { threads, ..WaitFigures::default() }, |_| true);
-    Answer::of(&account, &Known { findings: &Findings::default(), tables: Vec::new() })
+    Answer::of(
+        &account,
+        &Known { findings: &Findings::default(), tables: Vec::new(), window: None },
+    )
 }
 
 #[test]
@@ -117,7 +120,10 @@ fn what_is_known_later_holds_for_the_same_socket_before() {
         let threads = vec![thread(700, "x", &[(class, place, 1000)])];
         account.push(&WaitFigures { threads, ..WaitFigures::default() }, |_| true);
     }
-    let a = Answer::of(&account, &Known { findings: &Findings::default(), tables: Vec::new() });
+    let a = Answer::of(
+        &account,
+        &Known { findings: &Findings::default(), tables: Vec::new(), window: None },
+    );
     assert_eq!(a.time_of(Class::Network), Duration::from_secs(3));
     assert_eq!(a.time_of(Class::Other), Duration::from_secs(1), "another socket");
 }

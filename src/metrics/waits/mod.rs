@@ -34,6 +34,10 @@ pub struct ThreadFigures {
     pub comm: String,
     /// Its cgroup.
     pub cgroup: Option<String>,
+    /// That of its memory, where it is another one.
+    pub memory_cgroup: Option<String>,
+    /// That of its number among others, where it is another one.
+    pub pids_cgroup: Option<String>,
     /// Measured interval.
     pub dt: Duration,
     /// Samples in it.
@@ -140,6 +144,8 @@ fn thread(
         task: new.task,
         comm: new.comm.clone(),
         cgroup: new.cgroup.clone(),
+        memory_cgroup: new.memory_cgroup.clone(),
+        pids_cgroup: new.pids_cgroup.clone(),
         dt,
         samples: new.samples,
         parts,

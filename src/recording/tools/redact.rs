@@ -313,7 +313,9 @@ impl Redactor {
             "file" if matches!(s, "socket" | "pipe") || s.starts_with('[') => s.to_owned(),
             "file" => self.path(Kind::Other, s),
             "comm" => self.name(Kind::Process, s),
-            "path" | "mount" | "cgroup" | "cgroups" => self.path(Kind::Cgroup, s),
+            "path" | "mount" | "cgroup" | "cgroups" | "memory_cgroup" | "pids_cgroup" => {
+                self.path(Kind::Cgroup, s)
+            }
             "dev" => self.name(Kind::Device, s),
             "backing_file" => self.path(Kind::Volume, s),
             "dm_name" | "parent" | "slaves" | "holders" => self.name(Kind::Volume, s),

@@ -69,6 +69,32 @@ fn a_recording_gives_the_same_answer() {
     refused(&run(["why", file, "--pid", "1"]), 3, "process 1 was not watched");
 }
 
+/// What may hold it back is said, or why that is not known; what is not known is no zero.
+#[test]
+fn limits_are_known_or_said_to_be_not() {
+    let reader = Held::shell("read line");
+    let pid = reader.pid();
+    let args = ["why", &pid, "--duration", "3s", "--no-bpf"];
+    let all = json(&run([&args[..], &["--format", "json"]].concat()));
+    let limits = all["limits"].as_array().unwrap();
+    for what in ["open-files", "cpu", "memory", "tasks"] {
+        let of_kind: Vec<&Value> = limits.iter().filter(|l| l["what"] == what).collect();
+        assert!(!of_kind.is_empty(), "{what}: {all:#}");
+        for l in of_kind {
+            let is_known = l["known"] == true;
+            assert_eq!(l["missing"].is_null(), is_known, "{l}");
+            assert!(is_known || l["limit"].is_null() && l["used"].is_null(), "{l}");
+        }
+    }
+    let files = limits.iter().find(|l| l["what"] == "open-files").unwrap();
+    if files["known"] == true {
+        let listed = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+        assert_eq!(files["used"].as_f64(), Some(listed as f64), "{files}");
+    }
+    let text = stdout(&run(args));
+    assert!(text.contains("\nlimits\n") && text.contains("  open files: "), "{text}");
+}
+
 /// What a process calls itself does not reach the terminal as it is.
 #[test]
 fn a_name_with_escapes_is_shown_harmless() {

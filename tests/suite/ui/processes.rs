@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use stallscope::sample::cgroups::{CgroupCpu, CgroupPids, CgroupRow, CgroupsSample};
+use stallscope::sample::limits::{LimitsSample, OpenFiles};
 use stallscope::sample::processes::{BlockedTask, ProcessesSample};
-use stallscope::sample::subject::TaskId;
+use stallscope::sample::subject::{CgroupId, TaskId};
 use stallscope::sample::tick::Tick;
 use stallscope::sample::waits::{Futex, Sleep, ThreadWaits, WaitsSample};
 use stallscope::ui::Theme;
@@ -67,6 +69,42 @@ fn watched(t: &mut Tick, n: u64) {
     blocked(t, n);
 }
 
+/// The same in a cgroup with limits, one of which is that of the group above it.
+fn limited(t: &mut Tick, n: u64) {
+    watched(t, n);
+    let at = t.mono;
+    let files =
+        OpenFiles { pid: JAVA, comm: "java".into(), open: 1013, soft: 1024, hard: Some(4096) };
+    let limits =
+        LimitsSample { counts_files: true, processes: vec![files], ..LimitsSample::default() };
+    t.samples.limits = Some(stamp(at, limits));
+    let cpu = |quota_us, used: f64| CgroupCpu {
+        quota_us,
+        period_us: 100_000,
+        usage_ns: Some((n as f64 * used * 1e9) as u64),
+        ..CgroupCpu::default()
+    };
+    let pod = CgroupRow {
+        id: CgroupId(71),
+        path: "/kube/pod7".into(),
+        mount: "/sys/fs/cgroup".into(),
+        cpu: Some(cpu(Some(100_000), 0.98)),
+        memory_bytes: Some(500_000_000),
+        memory_limit_bytes: Some(512_000_000),
+        pids: Some(CgroupPids { current: 90, max: None, failures: None }),
+        ..CgroupRow::default()
+    };
+    let kube = CgroupRow {
+        id: CgroupId(70),
+        path: "/kube".into(),
+        cpu: Some(cpu(None, 1.0)),
+        memory_limit_bytes: None,
+        pids: Some(CgroupPids { current: 95, max: Some(100), failures: None }),
+        ..pod.clone()
+    };
+    t.samples.cgroups = Some(stamp(at, CgroupsSample { groups: vec![kube, pod], unread: 0 }));
+}
+
 /// Nobody watches, but a thread in D is seen.
 fn blocked(t: &mut Tick, _: u64) {
     let task = TaskId { pid: JAVA, tid: 2300, start: 1 };
@@ -102,6 +140,37 @@ fn the_page_says_why_it_is_slow() {
         let screen = styled(&c.keys("6<enter>").draw(Theme::default()));
         assert!(!screen.contains('\x1b'), "a name is shown, not obeyed");
         insta::assert_snapshot!(format!("process@{}x{}", size.w, size.h), screen);
+    }
+}
+
+#[test]
+fn the_page_says_what_limits_it() {
+    let mut c = console(limited, BIG);
+    let text = c.keys("6<enter>").text();
+    for says in [
+        "open files    1013 of 1024, process 2200  99%",
+        "CPU quota     0.98 of 1.00 cores, cgroup /kube/pod7  98%",
+        "memory        500.0 MB of 512.0 MB, cgroup /kube/pod7  98%",
+        "tasks         95 of 100, cgroup /kube  95%",
+    ] {
+        assert!(text.contains(says), "{says}: {text}");
+    }
+    // Without a reading, and on a kernel that counts no open files.
+    let mut c = console(
+        |t, n| {
+            watched(t, n);
+            t.samples.cgroups = None;
+            t.samples.limits = Some(stamp(t.mono, LimitsSample::default()));
+        },
+        BIG,
+    );
+    let text = c.keys("6<enter>").text();
+    for says in [
+        "open files    n/a: this kernel does not count them (needs Linux 6.2)",
+        "CPU quota     n/a: cgroup /kube/pod7 and 1 more were not read",
+        "tasks         n/a: cgroup /kube/pod7 and 1 more were not read",
+    ] {
+        assert!(text.contains(says), "{says}: {text}");
     }
 }
 

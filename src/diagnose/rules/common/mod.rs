@@ -3,7 +3,7 @@
 
 pub(super) mod by;
 pub(super) mod by_disk;
-pub(super) mod cgroups;
+pub(in crate::diagnose) mod cgroups;
 pub(super) mod counters;
 pub(super) mod disks;
 pub(super) mod doing;

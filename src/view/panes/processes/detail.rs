@@ -16,6 +16,9 @@ use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
 
+/// Part of a limit from which it stands out.
+const NEARLY_ALL: f64 = 0.9;
+
 impl RowDetail for Processes {
     fn title(&self, _cx: &Cx<'_>, _key: RowKey) -> &'static str {
         "Process: why is it slow?"
@@ -84,7 +87,7 @@ fn lines(cx: &Cx<'_>, pid: u32, w: u16) -> Vec<Line> {
     }
     out.push(Line::new());
     scheduling(&mut out, cx, pid, w);
-    limits(&mut out, cx, pid);
+    limits(&mut out, cx, pid, answer);
     for m in answer.map_or(&[][..], |a| &a.missing) {
         out.push(field("cannot tell", text::clean(m).into_owned()));
     }
@@ -200,10 +203,23 @@ fn gone_or_idle(cx: &Cx<'_>, pid: u32) -> Vec<Line> {
     vec![field("threads", "none ran or waited for a CPU")]
 }
 
-fn limits(out: &mut Vec<Line>, cx: &Cx<'_>, pid: u32) {
+fn limits(out: &mut Vec<Line>, cx: &Cx<'_>, pid: u32, answer: Option<&Answer>) {
     if let Some(path) = find(cx, pid).and_then(|p| p.cgroup.as_deref()) {
         out.push(field("cgroup", text::clean(path).into_owned()));
         out.extend(throttling(cx, path));
+    }
+    if let Some(a) = answer {
+        let mut before = None;
+        for l in &a.limits {
+            let name = if before.replace(l.what) == Some(l.what) { "" } else { l.what.name() };
+            let mut line = field(name, text::clean(&l.text()).into_owned());
+            if let Some(share) = l.share() {
+                let tone = if share >= NEARLY_ALL { Tone::Warn } else { Tone::Dim };
+                line.add(format!("  {}%", units::pct(100.0 * share)), tone);
+            }
+            out.push(line);
+        }
+        return;
     }
     let limits = cx.now.tick.samples.limits.as_ref().map(|s| &s.data);
     if let Some(f) = limits.and_then(|l| l.processes.iter().find(|p| p.pid == pid)) {

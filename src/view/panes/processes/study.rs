@@ -90,7 +90,8 @@ fn answer(cx: &Cx<'_>, pid: u32) -> Option<Answer> {
     for figures in waits {
         account.push(figures, |p| p == pid);
     }
-    let known = Known { findings: cx.now.findings, tables: cx.tables.clone() };
+    let window = cx.analysis.window(cx.now.tick.seq);
+    let known = Known { findings: cx.now.findings, tables: cx.tables.clone(), window };
     (!account.is_empty()).then(|| Answer::of(&account, &known))
 }
 
