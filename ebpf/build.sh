@@ -74,7 +74,7 @@ flags=(
 )
 (
     cd "$here"
-    unset RUSTFLAGS CARGO_BUILD_RUSTFLAGS
+    unset RUSTFLAGS CARGO_BUILD_RUSTFLAGS CARGO_INCREMENTAL
     CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f'; echo "${flags[*]}") \
     CARGO_TARGET_DIR=$target cargo build --locked --release --quiet \
         --target bpfel-unknown-none -Z build-std=core
