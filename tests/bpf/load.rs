@@ -8,6 +8,7 @@ use stallscope::collect::bpf::block::BlockBpf;
 use stallscope::collect::bpf::irq::IrqBpf;
 use stallscope::collect::bpf::net::NetBpf;
 use stallscope::collect::bpf::runq::RunqBpf;
+use stallscope::collect::bpf::tasks::TaskWalk;
 use stallscope::collect::bpf::{map_bytes, missing_capabilities, release_capabilities};
 use stallscope::collect::{Collector, HostFs, Unavailable};
 use stallscope::sample::SignalStatus;
@@ -65,9 +66,10 @@ fn maps_take_what_is_documented() {
                 .sum()
         };
         let before = locked();
+        let walk = TaskWalk::open(&HostFs::live(), &options()).unwrap();
         let all: (RunqBpf, IrqBpf, BlockBpf, NetBpf) = (open(), open(), open(), open());
         let bytes = locked() - before;
-        drop(all);
+        drop((all, walk));
         let cpus = aya::util::nr_cpus().unwrap();
         println!("{bytes} bytes on {cpus} CPUs, by formula up to {}", map_bytes(cpus));
         // The formula has the stamps of the fallback; the kernel has pages and heads of maps.
@@ -96,7 +98,8 @@ fn try_all() -> Vec<(&'static str, Option<Unavailable>)> {
     fn one<C: Collector>() -> (&'static str, Option<Unavailable>) {
         (C::ID.name(), C::open(&HostFs::live(), &options()).err())
     }
-    vec![one::<RunqBpf>(), one::<IrqBpf>(), one::<BlockBpf>(), one::<NetBpf>()]
+    let walk = TaskWalk::open(&HostFs::live(), &options()).err();
+    vec![one::<RunqBpf>(), one::<IrqBpf>(), one::<BlockBpf>(), one::<NetBpf>(), ("walk", walk)]
 }
 
 #[test]

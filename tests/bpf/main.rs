@@ -16,6 +16,7 @@ mod net;
 mod product;
 mod runq;
 mod sleepers;
+mod tasks;
 
 use stallscope::collect::bpf::map_bytes;
 

@@ -305,3 +305,18 @@ static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
 }
+
+impl Kernel {
+    /// What a helper returned: a pointer whose type the verifier knows.
+    #[inline(always)]
+    #[must_use]
+    pub fn returned(pointer: i64) -> Self {
+        Self(pointer as *const u8)
+    }
+    /// The pointer, for a helper.
+    #[inline(always)]
+    #[must_use]
+    pub fn pointer<T>(self) -> *mut T {
+        self.0.cast_mut().cast()
+    }
+}

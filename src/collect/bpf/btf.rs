@@ -116,7 +116,9 @@ impl Btf {
             let t = self.type_at(at).ok_or(BtfError::Short)?;
             let id = self.offsets.len() as u32;
             self.offsets.push(at as u32);
-            if matches!(t.kind, KIND_STRUCT | KIND_UNION | KIND_TYPEDEF | KIND_ENUM | KIND_ENUM64) {
+            if matches!(t.kind, KIND_STRUCT | KIND_UNION | KIND_TYPEDEF | KIND_ENUM | KIND_ENUM64)
+                || t.kind == KIND_FUNC && self.string(t.name).is_some_and(is_walk)
+            {
                 self.named.push((t.kind, t.name, id));
             }
             let extra = extra_bytes(t.kind, t.vlen).ok_or(BtfError::Kind(t.kind))?;
@@ -166,18 +168,21 @@ impl Btf {
         memchr::memmem::find(self.strings(), &with_ends).is_some()
     }
 
-    /// Type information of the tracepoints alone: each `btf_trace_NAME` with the id that it has
-    /// here, and nothing where other types are.
+    /// Type information of what programs are attached to alone: each `btf_trace_NAME` and each
+    /// function `bpf_iter_NAME` with the id that it has here, and nothing where other types are.
     #[must_use]
-    pub fn tracepoints(&self) -> Vec<u8> {
+    pub fn hooks(&self) -> Vec<u8> {
         let mut types: Vec<[u32; 3]> = vec![[0, u32::from(KIND_FWD) << 24, 0]];
         let mut strings = vec![0];
-        for (_, label, id) in self.named.iter().filter(|n| n.0 == KIND_TYPEDEF) {
-            let Some(name) = self.string(*label).filter(|n| n.starts_with(b"btf_trace_")) else {
-                continue;
+        for (kind, label, id) in &self.named {
+            let hooked = |n: &&[u8]| match *kind {
+                KIND_TYPEDEF => n.starts_with(b"btf_trace_"),
+                KIND_FUNC => is_walk(n),
+                _ => false,
             };
+            let Some(name) = self.string(*label).filter(hooked) else { continue };
             types.resize(*id as usize, [0, u32::from(KIND_FWD) << 24, 0]);
-            types.push([strings.len() as u32, u32::from(KIND_TYPEDEF) << 24, 0]);
+            types.push([strings.len() as u32, u32::from(*kind) << 24, 0]);
             strings.extend_from_slice(name);
             strings.push(0);
         }
@@ -286,6 +291,11 @@ impl Btf {
     fn string(&self, at: u32) -> Option<&[u8]> {
         self.strings().get(at as usize..)?.split(|b| *b == 0).next()
     }
+}
+
+/// What the kernel calls for each item that an iterator walks over.
+fn is_walk(function: &[u8]) -> bool {
+    function.starts_with(b"bpf_iter_")
 }
 
 /// Bytes that follow the head of a type.

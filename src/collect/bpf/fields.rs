@@ -149,7 +149,8 @@ mod tests {
             assert_eq!(loads_at(is), Some(offset as usize));
             assert_eq!((was[..2].to_vec(), &was[4..]), (is[..2].to_vec(), &is[4..]));
         }
-        for other in [objects::IRQ, objects::BLOCK, objects::NET, objects::NET_PERF] {
+        for other in [objects::IRQ, objects::BLOCK, objects::NET, objects::NET_PERF, objects::TASKS]
+        {
             assert!(fields_in(other).is_empty());
         }
     }

@@ -510,3 +510,61 @@ pub mod net {
     pub const EVENT_BYTES: usize = core::mem::size_of::<Event>();
     const _: () = assert!(EVENT_BYTES == 72);
 }
+
+// ---- waits: all threads of the host ---------------------------------------------------------
+
+/// What the walk over all threads remembers of each, and the rows that it writes.
+pub mod tasks {
+    /// Words of memory, one for a thread, found by the low bits of its number. Threads that share
+    /// one are written every time: more to read, but nothing is missed.
+    pub const SLOTS: usize = 1 << 16;
+    /// Frames of a stack that a row has room for.
+    pub const FRAMES: usize = 8;
+    /// `PF_KTHREAD`: the same in all kernels so far.
+    pub const KERNEL_THREAD: u32 = 0x0020_0000;
+    /// `TASK_UNINTERRUPTIBLE`.
+    pub const UNINTERRUPTIBLE: u32 = 2;
+    /// `TASK_NOLOAD`: with the bit before, idle. Both are the same in all kernels so far.
+    pub const NO_LOAD: u32 = 0x400;
+    /// What stands for a system call where the kernel does not tell it to programs (before 5.15).
+    pub const CALL_UNKNOWN: i32 = i32::MIN;
+
+    /// One row: a thread that runs, or that is not in the sleep of the walk before.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub struct Row {
+        /// Number of the process, in the namespace of the host.
+        pub pid: u32,
+        /// Number of the thread.
+        pub tid: u32,
+        /// `task_struct.__state`, and `exit_state` in its own bits.
+        pub state: u32,
+        /// System call; negative outside of one.
+        pub call: i32,
+        /// First arguments of the call.
+        pub args: [u64; 3],
+        /// When it began, ns since boot, time of suspend included.
+        pub start: u64,
+        /// On a CPU since it began, ns.
+        pub run: u64,
+        /// Waited for a CPU since it began, ns.
+        pub delay: u64,
+        /// In user mode since it began, ns.
+        pub user: u64,
+        /// In the kernel since it began, ns.
+        pub sys: u64,
+        /// Its name, as bytes.
+        pub comm: [u64; 2],
+        /// `task_struct.flags`.
+        pub flags: u32,
+        /// Frames that follow; 0: none is written.
+        pub frames: u32,
+        /// Addresses of the functions that it sleeps in, innermost first.
+        pub stack: [u64; FRAMES],
+    }
+    /// Bytes of a row.
+    pub const ROW_BYTES: usize = core::mem::size_of::<Row>();
+    /// Bytes of a row without frames.
+    pub const HEAD_BYTES: usize = ROW_BYTES - FRAMES * 8;
+    const _: () = assert!(HEAD_BYTES == 104);
+}

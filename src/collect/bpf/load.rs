@@ -5,12 +5,15 @@
 //! everything however we end.
 
 use std::error::Error;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aya::maps::{Map, MapData};
-use aya::programs::{BtfTracePoint, Program, ProgramError, ProgramType, RawTracePoint, TracePoint};
+use aya::programs::{
+    BtfTracePoint, Iter, Program, ProgramError, ProgramType, RawTracePoint, TracePoint,
+};
 use aya::sys::{BpfHelper, is_helper_supported};
 use aya::{Ebpf, EbpfLoader, Endianness};
 use aya_obj::generated::bpf_map_type;
@@ -160,8 +163,9 @@ fn helper_allowed() -> bool {
 
 fn types_of(blob: Vec<u8>) -> Result<Types, String> {
     let own = Btf::parse(blob).map_err(|e| e.to_string())?;
-    // aya makes an object of every type; all that it looks up is the number of a tracepoint's.
-    let loader = aya::Btf::parse(&own.tracepoints(), Endianness::default());
+    // aya makes an object of every type; all that it looks up is the number of one that a program
+    // is attached to.
+    let loader = aya::Btf::parse(&own.hooks(), Endianness::default());
     let loader = loader.map_err(|e| e.to_string())?;
     let by_helper = u32::from(own.names(SEARCH) && helper_allowed());
     Ok(Types { own, by_helper, loader })
@@ -265,6 +269,34 @@ impl Loaded {
         }
         self.attached.push(name);
         Ok(())
+    }
+
+    /// Loads a program that walks over all `what` of the kernel; it runs while somebody reads a
+    /// [`walk`](Self::walk).
+    pub(super) fn load_walk(
+        &mut self,
+        kernel: &Kernel,
+        name: &'static str,
+        what: &str,
+    ) -> Result<(), Unavailable> {
+        let types = kernel.types.as_ref().map_err(Clone::clone)?;
+        let walker = self.walker(name).map_err(|e| explain(&e))?;
+        walker.load(what, &types.loader).map_err(|e| explain(&e))?;
+        self.attached.push(name);
+        Ok(())
+    }
+
+    /// A walk from the beginning, to be read once. aya gives a file for a link and takes the link:
+    /// each walk has one of its own, a call more.
+    pub(super) fn walk(&mut self, name: &str) -> io::Result<File> {
+        let walker = self.walker(name).map_err(io::Error::other)?;
+        let link = walker.attach().and_then(|id| walker.take_link(id)).map_err(io::Error::other)?;
+        link.into_file().map_err(io::Error::other)
+    }
+
+    fn walker(&mut self, name: &str) -> Result<&mut Iter, ProgramError> {
+        let program = self.ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?;
+        program.try_into()
     }
 
     /// Takes the map of stripes out of the object.

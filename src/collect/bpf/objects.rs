@@ -12,6 +12,9 @@ pub(super) const NET: &[u8] = aya::include_bytes_aligned!("../../../assets/net.b
 /// The same for kernels without ring buffers.
 pub(super) const NET_PERF: &[u8] = aya::include_bytes_aligned!("../../../assets/net_perf.bpf.o");
 
+/// The walk over all threads.
+pub(super) const TASKS: &[u8] = aya::include_bytes_aligned!("../../../assets/tasks.bpf.o");
+
 /// What `cksum` printed when they were built: checksum, size and name per line.
 const CHECKSUMS: &str = include_str!("../../../assets/bpf.cksum");
 
@@ -57,7 +60,7 @@ mod tests {
 
     #[test]
     fn damaged_objects_are_told_from_whole_ones() {
-        for object in [SCHED, IRQ, BLOCK, NET, NET_PERF] {
+        for object in [SCHED, IRQ, BLOCK, NET, NET_PERF, TASKS] {
             assert!(whole(object));
             assert!(!whole(&object[1..]) && !whole(&object[..object.len() - 1]));
         }

@@ -199,3 +199,75 @@ pub(super) fn net(btf: &Btf) -> Result<Globals, Unavailable> {
     out.push(("DROP_HAS_REASON", u32::from(args("kfree_skb") >= 3)));
     Ok(out)
 }
+
+/// Where `struct pt_regs` has a system call and its first arguments: variable of the object,
+/// member, and bytes further.
+type Register = (&'static str, &'static str, u32);
+
+#[cfg(target_arch = "x86_64")]
+const CALL: &[Register] = &[
+    ("REGS_CALL", "orig_ax", 0),
+    ("REGS_FIRST", "di", 0),
+    ("REGS_SECOND", "si", 0),
+    ("REGS_THIRD", "dx", 0),
+];
+#[cfg(target_arch = "aarch64")]
+const CALL: &[Register] = &[
+    ("REGS_CALL", "syscallno", 0),
+    ("REGS_FIRST", "regs", 0),
+    ("REGS_SECOND", "regs", 8),
+    ("REGS_THIRD", "regs", 16),
+];
+#[cfg(target_arch = "riscv64")]
+const CALL: &[Register] = &[
+    ("REGS_CALL", "a7", 0),
+    ("REGS_FIRST", "orig_a0", 0),
+    ("REGS_SECOND", "a1", 0),
+    ("REGS_THIRD", "a2", 0),
+];
+/// On others, `/proc` tells.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+const CALL: &[Register] = &[("REGS_CALL", "no such register", 0)];
+
+/// `None` where programs are not given the registers of a task (before 5.15).
+fn registers(btf: &Btf) -> Option<Globals> {
+    let one = |(variable, member, further): &Register| {
+        Some((*variable, btf.offset("pt_regs", &[member])?.checked_add(*further)?))
+    };
+    if btf.names("bpf_task_pt_regs") { CALL.iter().map(one).collect() } else { None }
+}
+
+/// Offsets of the walk over all threads, and whether it tells system calls.
+pub(super) fn tasks(btf: &Btf) -> Result<(Globals, bool), Unavailable> {
+    const TASK: &str = "task_struct";
+    let mut out = Globals::new();
+    require(
+        btf,
+        &[
+            ("META_SEQ", "bpf_iter_meta", &["seq"]),
+            ("TASK_PID", TASK, &["pid"]),
+            ("TASK_TGID", TASK, &["tgid"]),
+            ("TASK_EXIT_STATE", TASK, &["exit_state"]),
+            ("TASK_FLAGS", TASK, &["flags"]),
+            ("TASK_NVCSW", TASK, &["nvcsw"]),
+            ("TASK_NIVCSW", TASK, &["nivcsw"]),
+            ("TASK_START", TASK, &["start_boottime"]),
+            ("TASK_RUN", TASK, &["se", "sum_exec_runtime"]),
+            ("TASK_UTIME", TASK, &["utime"]),
+            ("TASK_STIME", TASK, &["stime"]),
+            ("TASK_COMM", TASK, &["comm"]),
+        ],
+        &mut out,
+    )?;
+    if require(btf, &[("TASK_STATE", TASK, &["__state"])], &mut out).is_err() {
+        // Before 5.14.
+        require(btf, &[("TASK_STATE", TASK, &["state"])], &mut out)?;
+    }
+    offer(btf, "DELAY_KNOWN", &[("TASK_DELAY", TASK, &["sched_info", "run_delay"])], &mut out);
+    out.push(("STACK_KNOWN", u32::from(btf.names("bpf_get_task_stack"))));
+    let registers = registers(btf);
+    let calls = registers.is_some();
+    out.extend(registers.unwrap_or_default());
+    out.push(("REGS_KNOWN", u32::from(calls)));
+    Ok((out, calls))
+}

@@ -62,7 +62,7 @@ pub struct RunqBpf {
 }
 
 /// Inode of the host's namespace of processes (`PROC_PID_INIT_INO`, 3.8).
-const HOST_PIDS: &str = "pid:[4026531836]";
+pub(super) const HOST_PIDS: &str = "pid:[4026531836]";
 
 impl Collector for RunqBpf {
     type Sample = RunqBpfSample;

@@ -15,7 +15,11 @@ pub(super) fn address(key: u64) -> u64 {
 }
 
 /// Adds a name for each address to `into`; the address itself where there is no symbol.
-pub(super) fn resolve(host: &HostFs, addresses: &[u64], into: &mut BTreeMap<u64, Arc<str>>) {
+pub(in crate::collect) fn resolve(
+    host: &HostFs,
+    addresses: &[u64],
+    into: &mut BTreeMap<u64, Arc<str>>,
+) {
     let mut best: Vec<(u64, u64, String)> =
         addresses.iter().map(|a| (*a, 0, String::new())).collect();
     if let Ok(file) = File::open(host.path("proc/kallsyms")) {

@@ -75,7 +75,7 @@ fn tracepoints_keep_their_ids() {
     let blobs = [K6_1, K6_12, K6_18, &constructed];
     for blob in blobs {
         let whole = Btf::parse(blob.to_vec()).unwrap();
-        let few = Btf::parse(whole.tracepoints()).unwrap();
+        let few = Btf::parse(whole.hooks()).unwrap();
         let name = |btf: &Btf, (_, label, id): &(u8, u32, u32)| {
             (String::from_utf8_lossy(btf.string(*label).unwrap()).into_owned(), *id)
         };
@@ -84,10 +84,10 @@ fn tracepoints_keep_their_ids() {
         all.retain(|(name, _)| name.starts_with("btf_trace_"));
         assert!(all.len() >= 2, "{all:?}");
         assert_eq!(few.named.iter().map(|n| name(&few, n)).collect::<Vec<_>>(), all);
-        assert!(aya::Btf::parse(&whole.tracepoints(), aya::Endianness::default()).is_ok());
+        assert!(aya::Btf::parse(&whole.hooks(), aya::Endianness::default()).is_ok());
     }
     let none = Btf::parse(Builder::new().build()).unwrap();
-    assert!(Btf::parse(none.tracepoints()).unwrap().named.is_empty());
+    assert!(Btf::parse(none.hooks()).unwrap().named.is_empty());
 }
 
 /// Member by member as `bpftool btf dump format raw` of the whole BTF says.
@@ -173,6 +173,57 @@ fn every_object_finds_its_offsets_in_captured_kernels() {
         let net = offsets::net(&btf).unwrap();
         assert!(net.contains(&("SK_HAS_V6", 1)) && net.contains(&("DROP_HAS_REASON", 1)));
     }
+}
+
+/// Constructed: a kernel of today, and one before 5.14 with its own name for the state and without
+/// the registers of other tasks.
+#[test]
+fn constructed_tasks_have_their_registers_where_the_kernel_gives_them() {
+    for (state, is_new) in [("__state", true), ("state", false)] {
+        let mut b = Builder::new();
+        let members = [
+            "pid",
+            "tgid",
+            "exit_state",
+            "flags",
+            "nvcsw",
+            "nivcsw",
+            "start_boottime",
+            "utime",
+            "stime",
+            "comm",
+            state,
+        ];
+        let members: Vec<_> = (0..).step_by(8).zip(members).map(|(at, m)| (m, 0, at)).collect();
+        let entity = b.structure("sched_entity", &[("sum_exec_runtime", 0, 40)]);
+        b.structure("task_struct", &[&members[..], &[("se", entity, 200)]].concat());
+        b.structure("bpf_iter_meta", &[("seq", 0, 0), ("session_id", 0, 8)]);
+        let registers =
+            ["orig_ax", "di", "si", "dx", "syscallno", "regs", "a7", "orig_a0", "a1", "a2"];
+        let registers: Vec<_> =
+            (80..).step_by(8).zip(registers).map(|(at, m)| (m, 0, at)).collect();
+        b.structure("pt_regs", &registers);
+        if is_new {
+            b.structure("bpf_task_pt_regs", &[]);
+            b.structure("bpf_get_task_stack", &[]);
+        }
+        let btf = Btf::parse(b.build()).unwrap();
+        let (globals, calls) = offsets::tasks(&btf).unwrap();
+        assert_eq!(calls, is_new);
+        for (name, value) in [
+            ("TASK_RUN", 240),
+            ("TASK_STATE", 80),
+            ("TASK_NIVCSW", 40),
+            ("REGS_KNOWN", u32::from(is_new)),
+            ("STACK_KNOWN", u32::from(is_new)),
+            ("DELAY_KNOWN", 0),
+        ] {
+            assert!(globals.contains(&(name, value)), "{name}: {globals:?}");
+        }
+        assert_eq!(globals.iter().any(|g| g.0 == "REGS_CALL"), is_new);
+    }
+    let none = Btf::parse(Builder::new().build()).unwrap();
+    assert!(offsets::tasks(&none).is_err_and(|e| e.reason.contains("bpf_iter_meta")));
 }
 
 /// Constructed: the block layer up to 5.10, whose events name the queue first and whose disk
