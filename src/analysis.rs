@@ -5,7 +5,7 @@
 
 mod summary;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::diagnose::{Engine, Findings};
@@ -33,6 +33,8 @@ pub struct Analysis {
 /// The part of the budget that findings of the past may take in any case; beyond it they take what
 /// the moments leave.
 const FINDINGS: usize = 8;
+/// Sockets that threads wait for whose detail is read.
+const MOST_SOCKETS: usize = 1000;
 
 /// Ticks in which each socket table is read at least once, as a rule.
 const RECENT: usize = 10;
@@ -235,13 +237,15 @@ impl Analysis {
         }
         // Whether the peer owes an answer is known by the ages in tcp_info.
         let waits = now.derived.waits.iter().flat_map(|w| &w.threads).flat_map(|t| &t.parts);
-        let inodes: Vec<u64> =
+        let inodes: BTreeSet<u64> =
             waits.filter_map(|p| p.place.as_ref()?.inode).filter(|i| *i != 0).collect();
         if !inodes.is_empty() {
             interest.sockets.extend(self.tables().into_iter().flat_map(|t| {
                 let rows = t.inet.inode.iter().enumerate();
                 rows.filter(|(_, i)| inodes.contains(&u64::from(**i))).map(|(row, _)| t.id(row))
             }));
+            // Threads of the whole host may wait for thousands.
+            interest.sockets.truncate(MOST_SOCKETS);
         }
         interest.sockets.sort_unstable();
         interest.sockets.dedup();

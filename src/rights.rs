@@ -137,8 +137,14 @@ pub static TABLE: [Row; 12] = [
         duty: Duty::Waits,
         thread: "read-waits",
         held: PROCESSES,
-        lent: CapabilitySet::SYS_ADMIN,
-        why: "where other users' threads sleep in the kernel: wchan, syscall, and the stack",
+        // As for LoadBpf, and the stacks of other users' threads.
+        lent: CapabilitySet::SYS_ADMIN
+            .union(BPF)
+            .union(CapabilitySet::SYSLOG)
+            .union(CapabilitySet::SYS_RESOURCE)
+            .union(CapabilitySet::SYS_CHROOT),
+        why: "where other users' threads sleep in the kernel: wchan, syscall, the stack, and a walk \
+              over all threads by eBPF",
     },
     Row {
         duty: Duty::LoadBpf,

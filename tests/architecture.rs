@@ -63,7 +63,9 @@ const LAYERS: &[(&str, &str)] = &[
     ("view", "sample metrics diagnose analysis playback::timeline time_spec text"),
     // `paste::understood` is what it says of a paste.
     ("report", "sample metrics diagnose analysis paste::understood rights text"),
-    ("collect", "sample collectors parse clock rights"),
+    // `waits::class`: a collector that looks at every thread keeps only those that are not idle, by
+    // the same tables that the figures are made with.
+    ("collect", "sample collectors parse clock rights metrics::waits::class"),
     ("source", "sample parse collect clock rights allocator"),
     // `clock` paces frames on slow links, `report::save` writes what `w` asks for.
     (

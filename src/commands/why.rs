@@ -172,7 +172,7 @@ impl Why {
             session.push(tick);
             let latest = session.run().latest().and_then(|m| m.derived.waits.clone());
             if let Some(figures) = &latest {
-                account.push(figures, |_| true);
+                account.push(figures, |pid| figures.asked.contains(&pid));
             }
             // The first figures need two readings, and the processes were not known at the first.
             if !account.is_empty() {
@@ -182,7 +182,10 @@ impl Why {
                 break;
             }
             // A process that ended is listed for as long as its parent does not ask how.
-            let is_over = latest.is_some_and(|f| f.threads.is_empty() && !f.gone.is_empty());
+            let is_over = latest.is_some_and(|f| {
+                let is_there = f.threads.iter().any(|t| f.asked.contains(&t.task.pid));
+                !is_there && !f.gone.is_empty()
+            });
             if is_over && !account.is_empty() {
                 break;
             }
@@ -200,7 +203,7 @@ impl Why {
         let mut tape = Tape::new(open_whole(file)?);
         let mut account = Account::default();
         let mut run: Option<Session> = None;
-        let (mut duration, mut before) = (Duration::ZERO, None);
+        let (mut duration, mut before, mut everyone) = (Duration::ZERO, None, false);
         loop {
             match tape.play() {
                 Played::Segment(host) => {
@@ -214,7 +217,12 @@ impl Why {
                     run.push(tick);
                     let figures = run.run().latest().and_then(|m| m.derived.waits.clone());
                     if let Some(figures) = figures.filter(|f| !f.threads.is_empty()) {
-                        account.push(&figures, |pid| self.pid.is_none_or(|p| p == pid));
+                        account.push(&figures, |pid| match self.pid {
+                            Some(p) => p == pid,
+                            // Of the others there are only the threads that wait.
+                            None => figures.is_asked(pid),
+                        });
+                        everyone |= figures.everyone;
                         duration += before.map_or(Duration::ZERO, |b| at.since(b));
                     }
                     before = Some(at);
@@ -224,16 +232,27 @@ impl Why {
             }
         }
         let Some(run) = run.filter(|_| !account.is_empty()) else {
-            let whom = self
-                .pid
-                .map_or_else(|| "no process was".to_owned(), |p| format!("process {p} was not"));
-            return Err(Stop::cannot(format!(
-                "{}: {whom} watched while it was recorded; `stallscope why PID --record FILE` does \
-                 both",
-                named(file)
-            )));
+            return Err(Stop::cannot(format!("{}: {}", named(file), self.unseen(everyone))));
         };
         self.tell(run.run(), &account, duration, "recording")
+    }
+
+    /// Why a recording has nothing to say.
+    fn unseen(&self, everyone: bool) -> String {
+        const BOTH: &str = "`stallscope why PID --record FILE` does both";
+        match (self.pid, everyone) {
+            (Some(p), true) => format!(
+                "no thread of process {p} waited for anything while it was recorded: those that are \
+                 idle are recorded only if somebody asks about the process"
+            ),
+            (Some(p), false) => {
+                format!("process {p} was not watched while it was recorded; {BOTH}")
+            }
+            (None, true) => format!(
+                "no process was watched while it was recorded; name one with --pid, or {BOTH}"
+            ),
+            (None, false) => format!("no process was watched while it was recorded; {BOTH}"),
+        }
     }
 
     fn tell(

@@ -117,7 +117,7 @@ owns!(QdiscFigures { kind } flat {
     overlimits_ever, qlen, backlog
 });
 
-owns!(WaitFigures { threads, gone } flat { unread });
+owns!(WaitFigures { threads, asked, queues, gone } flat { everyone, unread });
 owns!(ThreadFigures { comm, cgroup, memory_cgroup, pids_cgroup, parts } flat { task, dt, samples });
 owns!(Part { place } flat { class, time });
 owns!(Place { wchan, syscall, file } flat { inode, mutex });

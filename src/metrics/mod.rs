@@ -295,7 +295,8 @@ impl Deriver {
         cgroups: Option<&Vec<cgroups::CgroupFigures>>,
     ) -> Option<Arc<waits::WaitFigures>> {
         let before = self.waits.replace(now.clone())?;
-        if now.data.threads.is_empty() && now.data.gone.is_empty() {
+        let WaitsSample { threads, gone, everyone, .. } = &now.data;
+        if threads.is_empty() && gone.is_empty() && !everyone {
             return None;
         }
         let cgroups = cgroups.map_or(&[][..], Vec::as_slice);

@@ -1,8 +1,10 @@
 //! What threads do with their time, by samples: of the processes that somebody asked about, every
-//! thread is looked at several times a second, and what it sleeps in is counted.
+//! thread is looked at several times a second, and what it sleeps in is counted. Of the others,
+//! where eBPF can be had, those threads that do more than wait for work.
 //!
-//! From `/proc/PID/task/TID/{schedstat,stat,wchan,stack,syscall}`. Time on a CPU and waiting for one
-//! is exact; what is left of a second is shared out by the samples.
+//! From `/proc/PID/task/TID/{schedstat,stat,wchan,stack,syscall}`, and from a walk over all threads
+//! in the kernel. Time on a CPU and waiting for one is exact; what is left of a second is shared
+//! out by the samples.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,14 +15,30 @@ use super::subject::TaskId;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WaitsSample {
-    /// Threads of the processes that somebody asked about, by process and thread.
+    /// Threads of the processes that somebody asked about, and of others those that do not only
+    /// wait for work; by process and thread.
     pub threads: Vec<ThreadWaits>,
+    /// Processes that somebody asked about: all of their threads are here.
+    pub asked: Vec<u32>,
+    /// Others of which all threads are here, because some of them queue for a mutex.
+    pub queues: Vec<u32>,
+    /// Every process of the host was looked at. False: none but those that somebody asked about.
+    pub everyone: bool,
     /// Of these processes, the ones that have ended or cannot be read.
     pub gone: Vec<u32>,
     /// Threads that were left out because there are too many.
     pub unread: u32,
 }
-owns!(WaitsSample { threads, gone } flat { unread });
+owns!(WaitsSample { threads, asked, queues, gone } flat { everyone, unread });
+
+impl WaitsSample {
+    /// Are all threads of this process here? Of others, only those are that do not just wait for
+    /// work.
+    #[must_use]
+    pub fn is_whole(&self, pid: u32) -> bool {
+        !self.everyone || self.asked.contains(&pid) || self.queues.contains(&pid)
+    }
+}
 
 /// One thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

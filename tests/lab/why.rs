@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -129,16 +129,21 @@ fn connection() -> (TcpStream, TcpStream) {
     (near, listener.accept().unwrap().0)
 }
 
-fn why(whom: &str, duration: &str, extra: &[&str]) -> Value {
-    let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
-        .args(["why", whom, "--format", "json", "--duration", duration])
-        .args(extra)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+fn stallscope(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stallscope"));
+    command.args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// What it says in JSON.
+fn product(args: &[&str]) -> Value {
+    let out = stallscope(&[args, &["--format", "json"]].concat());
     let text = String::from_utf8_lossy(&out.stdout);
     let err = String::from_utf8_lossy(&out.stderr);
-    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{whom}: {e}: {text}{err}"))
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{args:?}: {e}: {text}{err}"))
+}
+
+fn why(whom: &str, duration: &str, extra: &[&str]) -> Value {
+    product(&[&["why", whom, "--duration", duration], extra].concat())
 }
 
 fn shares(classes: &Value) -> Vec<(String, f64)> {
@@ -302,6 +307,45 @@ fn queues(kind: &str, is_one: bool) {
         assert_eq!((&f["kind"], &f["pid"]), (&"process".into(), &held.pid().into()));
         assert!(f["count"].as_u64().is_some_and(|n| (13..=16).contains(&n)), "{report:#}");
     }
+}
+
+/// Nobody asks about any of these, and yet the convoy is found and recorded with what it waits for;
+/// the others are none, and one that only sleeps is not even recorded.
+#[test]
+fn a_convoy_that_nobody_asked_about_is_found_and_recorded() {
+    lab(&["setpriv", "env"], || {
+        let convoy = actor("convoy");
+        let others = ["short locks", "pool", "turns", "pipe", "sleep"].map(actor);
+        pause(1000);
+        let dir = tempfile::tempdir().unwrap();
+        let tape = dir.path().join("a.stall");
+        let tape = tape.to_str().unwrap();
+        run(&[env!("CARGO_BIN_EXE_stallscope"), "record", "-o", tape, "--duration", "14s"]);
+        let pid = convoy.pid().to_string();
+        let report = product(&["check", tape]);
+        let all = report["findings"].as_array().unwrap();
+        let convoys: Vec<&Value> = all.iter().filter(|f| f["rule"] == "lock-convoy").collect();
+        let [found] = convoys[..] else { panic!("{report:#}") };
+        assert_eq!(found["subject"]["pid"], convoy.pid(), "{report:#}");
+
+        let report = product(&["why", tape, "--pid", &pid]);
+        let lock = share_of(&report["classes"], "lock");
+        eprintln!("lab: why: unasked convoy: lock {:.1}%: {}", lock * 100.0, report["conclusion"]);
+        assert!(lock > 0.6, "{report:#}");
+        let rules: Vec<&Value> =
+            report["findings"].as_array().unwrap().iter().map(|f| &f["rule"]).collect();
+        assert!(rules.contains(&&Value::from("lock-convoy")), "{report:#}");
+
+        let [.., pipe, sleep] = &others;
+        let report = product(&["why", tape, "--pid", &pipe.pid().to_string()]);
+        waits("unasked pipe", &report, "peer", 0.95);
+        let told = stallscope(&["why", tape, "--pid", &sleep.pid().to_string()]);
+        let told = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(told.contains("no thread of process"), "{told}");
+        // Nobody is asked about either.
+        let told = stallscope(&["why", tape]);
+        assert!(String::from_utf8_lossy(&told.stderr).contains("--pid"));
+    });
 }
 
 /// A file system whose server answers the first question and no other one, as one that is stuck.

@@ -88,6 +88,7 @@ pub struct TaskWalk {
     loaded: Loaded,
     program: &'static str,
     calls: bool,
+    delays: bool,
     buf: Vec<u8>,
 }
 
@@ -115,9 +116,10 @@ impl TaskWalk {
         for (_, value) in globals.iter_mut().filter(|g| g.0 == "REGS_KNOWN") {
             *value = u32::from(calls);
         }
+        let delays = globals.iter().any(|g| g.0 == "DELAY_KNOWN" && g.1 != 0);
         let mut loaded = Loaded::new(kernel, objects::TASKS, &globals, &[])?;
         loaded.load_walk(kernel, program, "task")?;
-        Ok(Self { loaded, program, calls, buf: Vec::new() })
+        Ok(Self { loaded, program, calls, delays, buf: Vec::new() })
     }
 
     /// Opens it as on a kernel that tells no system calls.
@@ -144,6 +146,12 @@ impl TaskWalk {
     #[must_use]
     pub fn has_calls(&self) -> bool {
         self.calls
+    }
+
+    /// Whether rows have the time that a thread waited for a CPU (CONFIG_SCHED_INFO).
+    #[must_use]
+    pub fn has_delays(&self) -> bool {
+        self.delays
     }
 
     /// One walk: the rows of all threads that run or are in a new sleep.

@@ -1,9 +1,11 @@
 //! The collector: which threads are looked at, and how often.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use super::watched::{Pass, Readable, Watched};
+use super::everyone::Everyone;
+use super::sleep::Readable;
+use super::watched::{Pass, Watched};
 use crate::clock;
 use crate::collect::permission::{self, Right};
 use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
@@ -27,6 +29,8 @@ pub struct WaitsCollector {
     buf: Vec<u8>,
     max_files: usize,
     unread: u32,
+    /// All other threads of the host, or why not.
+    everyone: Result<Everyone, Unavailable>,
     /// CPU time of the last pass.
     cost: Duration,
     /// What could be read of the sleeps of the last second or so; `None`: there was none to read.
@@ -37,7 +41,7 @@ impl Collector for WaitsCollector {
     type Sample = WaitsSample;
     const ID: CollectorId = CollectorId::Waits;
 
-    fn open(host: &HostFs, _opts: &CollectOptions) -> Result<Self, Unavailable> {
+    fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let share = limit.map_or(MAX_FILES, |n| (n / 8) as usize);
         Ok(Self {
@@ -46,20 +50,23 @@ impl Collector for WaitsCollector {
             buf: Vec::new(),
             max_files: share.min(MAX_FILES),
             unread: 0,
+            everyone: Everyone::open(host, opts),
             cost: Duration::ZERO,
             readable: None,
         })
     }
 
     fn sample(&mut self, cx: &SampleContext<'_>) -> Result<WaitsSample, CollectError> {
-        let wanted = &cx.interest.processes;
+        let asked = &cx.interest.processes;
+        let queues = self.everyone.iter().flat_map(Everyone::queues);
+        let wanted: BTreeSet<u32> = asked.iter().copied().chain(queues).collect();
         self.watched.retain(|pid, _| wanted.contains(pid));
-        for pid in wanted {
+        for pid in &wanted {
             self.watched.entry(*pid).or_default();
         }
         self.list();
         self.pass();
-        Ok(self.take())
+        Ok(self.take(asked))
     }
 
     /// A pass between two readings.
@@ -69,12 +76,13 @@ impl Collector for WaitsCollector {
 
     fn relief(&self) -> Option<Duration> {
         let is_watching = self.watched.values().any(|t| !t.is_empty());
-        is_watching.then(|| EVERY.max(self.cost.div_f64(BUDGET)))
+        (is_watching || self.everyone.is_ok()).then(|| EVERY.max(self.cost.div_f64(BUDGET)))
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
         const NAME: &str = "waits of a process";
         const SOURCE: &str = "/proc/PID/task";
+        const EVERYONE: &str = "waits of all processes";
         let refusal = || permission::refusal(&self.host, Right::Ptrace);
         out.push(match self.readable {
             Some(Readable { wchan: false, syscall: false }) => {
@@ -87,6 +95,17 @@ impl Collector for WaitsCollector {
                 Signal::degraded(NAME, SOURCE, why, "")
             }
             _ => Signal::ok(NAME, SOURCE),
+        });
+        out.push(match &self.everyone {
+            Ok(e) if e.has_calls() => Signal::ok(EVERYONE, "ebpf"),
+            Ok(_) => Signal::degraded(
+                EVERYONE,
+                "ebpf",
+                "this kernel does not tell programs the system call of a thread: sleeps shorter \
+                 than 0.2 s are not told apart",
+                "use Linux 5.15 or newer",
+            ),
+            Err(e) => Signal::missing(EVERYONE, "ebpf", e.reason.clone(), e.remedy.clone()),
         });
     }
 }
@@ -124,6 +143,11 @@ impl WaitsCollector {
     /// Looks at every thread once.
     fn pass(&mut self) {
         let begun = clock::thread_cpu();
+        if let Ok(e) = &mut self.everyone
+            && let Err(why) = e.pass()
+        {
+            self.everyone = Err(Unavailable::because("walking over all threads", &why, ""));
+        }
         let mut files = self.open_files();
         let mut seen: Option<Readable> = None;
         for threads in self.watched.values_mut() {
@@ -147,8 +171,14 @@ impl WaitsCollector {
     }
 
     /// What was seen since the last time.
-    fn take(&mut self) -> WaitsSample {
-        let mut out = WaitsSample { unread: self.unread, ..WaitsSample::default() };
+    fn take(&mut self, asked: &[u32]) -> WaitsSample {
+        let mut out =
+            WaitsSample { asked: asked.to_vec(), unread: self.unread, ..WaitsSample::default() };
+        if let Ok(e) = &mut self.everyone {
+            e.take(|pid| self.watched.contains_key(&pid), &mut out);
+            let others = self.watched.keys().filter(|pid| !asked.contains(pid));
+            out.queues.extend(others);
+        }
         for (pid, threads) in &mut self.watched {
             threads.retain(|_, thread| {
                 let keep_open = thread.is_open();
@@ -159,7 +189,7 @@ impl WaitsCollector {
                 }
                 true
             });
-            if threads.is_empty() {
+            if threads.is_empty() && asked.contains(pid) {
                 out.gone.push(*pid);
             }
         }

@@ -1,15 +1,22 @@
-//! What the threads of a process do with their time: `/proc/PID/task/TID` of the processes that
-//! somebody asked about, several times a second, within a budget. Nothing is read of any other.
+//! What threads do with their time, looked at several times a second, within a budget.
 //!
-//! One read of `schedstat` (1 us on an open file) tells whether a thread ran since the pass before;
-//! a thread that did not is still in the same sleep. Only of a new one are `stat`, `wchan`, `stack`
+//! Two ways: of the processes that somebody asked about, `/proc/PID/task/TID` of every thread; of
+//! all others a walk in the kernel (eBPF), which finds those that do not only wait for work. Where
+//! there is no eBPF, nothing is known of them.
+//!
+//! In `/proc`, one read of `schedstat` (1 us on an open file) tells whether a thread ran since the
+//! pass before; a thread that did not is still in the same sleep. Only of a new one are `stat`, `wchan`, `stack`
 //! and `syscall` read. In between it may wake, so that the parts do not fit: `stat` is read again
 //! at the end, and a sleep that is over by then is not counted.
 
 mod collector;
+mod everyone;
+mod groups;
 mod place;
+mod sleep;
 mod syscall;
 mod target;
+mod thread;
 mod watched;
 
 pub use collector::WaitsCollector;

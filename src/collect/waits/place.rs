@@ -6,6 +6,8 @@ use crate::parse::lines;
 /// Helpers that wait for whatever their caller wants: their name says nothing of what that is.
 const HELPERS: &[&str] = &[
     "schedule",
+    "__schedule",
+    "schedule_preempt_disabled",
     "io_schedule",
     "wait_woken",
     "do_wait_intr",

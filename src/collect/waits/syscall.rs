@@ -2,6 +2,7 @@
 //! `NUMBER ARG0 ... ARG5 SP PC` in hexadecimal, `running`, or `-1 SP PC` outside of a call.
 
 use crate::parse::fields;
+use crate::sample::waits::Futex;
 
 /// A system call that a thread sleeps in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +20,22 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Call> {
     for arg in &mut args {
         *arg = u64::from_str_radix(words.next()??.strip_prefix("0x")?, 16).ok()?;
     }
-    Some(Call { name: name(number), args })
+    Some(Call::numbered(number, args))
 }
 
 impl Call {
+    /// By its number.
+    pub(super) fn numbered(number: u32, args: [u64; 3]) -> Self {
+        Self { name: name(number), args }
+    }
+
+    /// What it waits for, if it is a futex.
+    pub(super) fn futex(&self) -> Option<Futex> {
+        let [addr, op, val] = self.args;
+        let futex = Futex { op: op as u32, val: val as u32, addr: Some(addr) };
+        (self.name == Some("futex")).then_some(futex)
+    }
+
     /// The descriptor that the call is about.
     pub(super) fn fd(&self) -> Option<u32> {
         let takes_one = matches!(

@@ -3,16 +3,13 @@
 use std::fs::File;
 use std::io;
 
-use super::place;
-use super::syscall::{self, Call};
+use super::groups;
+use super::sleep::{self, Readable};
 use crate::collect::HostFs;
 use crate::collect::hot::read_record;
-use crate::collect::sched::parse_task_cgroup;
 use crate::collect::tasks::stat::{Schedstat, Stat, parse_schedstat, parse_stat};
-use crate::parse::limiting_cgroup;
-use crate::rights::{self, Duty};
 use crate::sample::subject::TaskId;
-use crate::sample::waits::{Futex, Sleep, ThreadWaits};
+use crate::sample::waits::{Sleep, ThreadWaits};
 
 /// What is kept of it between passes.
 #[derive(Debug)]
@@ -38,23 +35,11 @@ pub(super) struct Pass<'a> {
     pub(super) keep_open: bool,
 }
 
-/// What the kernel let us read of a sleep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Readable {
-    pub(super) wchan: bool,
-    pub(super) syscall: bool,
-}
-
 impl Watched {
     /// # Errors
     /// When there is no such thread.
     pub(super) fn new(pid: u32, tid: u32, pass: &mut Pass<'_>) -> io::Result<Self> {
         let dir = format!("proc/{pid}/task/{tid}");
-        let text = pass.host.read(format!("{dir}/cgroup")).unwrap_or_default();
-        let cgroup = parse_task_cgroup(&text);
-        let other =
-            |controller| limiting_cgroup(&text, controller).filter(|p| Some(p) != cgroup.as_ref());
-        let (memory_cgroup, pids_cgroup) = (other("memory"), other("pids"));
         let mut new = Self {
             task: TaskId { pid, tid, start: 0 },
             dir,
@@ -62,7 +47,7 @@ impl Watched {
             counted: None,
             asleep: None,
             stat_of: None,
-            out: ThreadWaits { cgroup, memory_cgroup, pids_cgroup, ..ThreadWaits::default() },
+            out: groups::read(pass.host, pid, tid),
         };
         let start = new.read_stat(pass, |s| s.start)?;
         new.task.start = start;
@@ -98,7 +83,7 @@ impl Watched {
         if state == 'R' {
             return Ok(None);
         }
-        let (sleep, readable) = self.read_sleep(state, pass);
+        let (sleep, readable) = sleep::read(pass.host, self.task.pid, &self.dir, state);
         // Read piece by piece, of a thread that goes on: a sleep that has ended meanwhile may be put
         // together from two.
         let after = self.read_schedstat(pass)?;
@@ -146,38 +131,6 @@ impl Watched {
         Ok(out)
     }
 
-    fn read_sleep(&self, state: char, pass: &mut Pass<'_>) -> (Sleep, Readable) {
-        let Pass { host, .. } = pass;
-        let file = |name: &str| host.read(format!("{}/{name}", self.dir));
-        let mut readable = Readable::default();
-        let mut out = Sleep { state, ..Sleep::default() };
-        if let Ok(text) = file("wchan") {
-            readable.wchan = true;
-            // 0: it runs by now, or it is not for our eyes.
-            let name = String::from_utf8_lossy(&text).trim().to_owned();
-            out.wchan = (!name.is_empty() && name != "0").then_some(name);
-        }
-        let stack = || rights::lend(Duty::Waits.row().lent, || file("stack")).ok();
-        if out.wchan.as_deref().is_none_or(place::is_helper)
-            && let Some(caller) = stack().as_deref().and_then(place::first_of)
-        {
-            out.wchan = Some(caller.to_owned());
-        }
-        let call = file("syscall").map(|b| {
-            readable.syscall = true;
-            syscall::parse(&b)
-        });
-        let Ok(Some(call)) = call else { return (out, readable) };
-        out.syscall = call.name.map(str::to_owned);
-        out.futex = futex(&call);
-        if let Some(fd) = call.fd()
-            && let Ok(link) = host.link(format!("proc/{}/fd/{fd}", self.task.pid))
-        {
-            (out.file, out.inode) = target(link);
-        }
-        (out, readable)
-    }
-
     /// Where run delays are not counted, `None`.
     fn read_schedstat(&mut self, pass: &mut Pass<'_>) -> io::Result<Option<Schedstat>> {
         let file = match self.schedstat.take() {
@@ -210,41 +163,4 @@ impl Watched {
 fn is_same(a: &Sleep, b: &Sleep) -> bool {
     let of = |s: &Sleep| (s.state, s.futex, s.inode);
     of(a) == of(b) && (&a.wchan, &a.syscall, &a.file) == (&b.wchan, &b.syscall, &b.file)
-}
-
-fn futex(call: &Call) -> Option<Futex> {
-    let [addr, op, val] = call.args;
-    let futex = Futex { op: op as u32, val: val as u32, addr: Some(addr) };
-    (call.name == Some("futex")).then_some(futex)
-}
-
-/// What a link below `/proc/PID/fd` says: `socket:[123]`, `anon_inode:[eventpoll]`, a path.
-fn target(link: String) -> (Option<String>, Option<u64>) {
-    for kind in ["socket", "pipe"] {
-        let number = link.strip_prefix(kind).and_then(|l| l.strip_prefix(":["));
-        if let Some(n) = number.and_then(|l| l.strip_suffix(']')) {
-            return (Some(kind.to_owned()), n.parse().ok());
-        }
-    }
-    match link.strip_prefix("anon_inode:") {
-        Some(kind) => (Some(kind.to_owned()), None),
-        None => (Some(link), None),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_name_what_a_descriptor_is() {
-        let of = |l: &str| {
-            let (file, inode) = target(l.to_owned());
-            (file.unwrap_or_default(), inode)
-        };
-        assert_eq!(of("socket:[4711]"), ("socket".into(), Some(4711)));
-        assert_eq!(of("pipe:[12]"), ("pipe".into(), Some(12)));
-        assert_eq!(of("anon_inode:[eventpoll]"), ("[eventpoll]".into(), None));
-        assert_eq!(of("/var/lib/db/wal (deleted)"), ("/var/lib/db/wal (deleted)".into(), None));
-    }
 }

@@ -31,9 +31,9 @@ static DOC: RuleDoc = RuleDoc {
     title: "the threads of a process queue for one lock",
     condition: "4 or more threads of a process, and more than half of those that are not idle, \
         wait for the same mutex or in the same lock function of the kernel for half of their time \
-        or longer, while the process uses less than 1.5 CPUs; for 4 of 5 s. Judges processes whose \
-        threads are watched, by `stallscope why` or by an open page of the console, and no \
-        others.",
+        or longer, while the process uses less than 1.5 CPUs; for 4 of 5 s. Judges all processes \
+        where eBPF can be used, and otherwise those whose threads are watched, by `stallscope why` \
+        or by an open page of the console.",
     look_alikes: "Workers that wait for work: a condition variable is no mutex (its futex expects \
         another value). Workers that take turns to accept or poll with a lock held: nothing runs, \
         and one of them is in accept or poll. Short locks on many CPUs: threads wait less than \
@@ -41,7 +41,8 @@ static DOC: RuleDoc = RuleDoc {
         do, and most locks of the kernel, which wchan leaves out.",
     remedy: "More threads or CPUs make it worse. The stacks show the lock and who holds it: do less \
         under it (no I/O, no logging), split it, or use fewer threads.",
-    sources: "/proc/PID/task/TID/{syscall,wchan,stack,schedstat}, ten samples a second. A contended \
+    sources: "/proc/PID/task/TID/{syscall,wchan,stack,schedstat}, ten samples a second; a walk over \
+        all threads in the kernel (iter/task) finds the processes to look at. A contended \
         mutex of glibc, musl and Rust waits for the value 2. Measured on 6.18: 16 threads that \
         hold one mutex for 1 ms each wait for it 90% of their time at 1.0 CPUs, and 97% at 0.04 \
         CPUs if they sleep under it; with 20 us under it and 1 ms outside they wait 1% of it.",
@@ -83,10 +84,11 @@ impl<'a> Lock<'a> {
 }
 
 fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-    // Nobody is watched unless somebody asks: that is no blind spot of a box.
+    // Without eBPF nobody is watched unless somebody asks: that is no blind spot of a box.
     let Some(figures) = w.derived.waits.as_deref() else { return };
     let mut processes: BTreeMap<u32, Vec<&ThreadFigures>> = BTreeMap::new();
-    for t in &figures.threads {
+    // Of a process of which only some threads are known, the others may do the work, or take turns.
+    for t in figures.threads.iter().filter(|t| figures.is_whole(t.task.pid)) {
         processes.entry(t.task.pid).or_default().push(t);
     }
     for (pid, threads) in processes {

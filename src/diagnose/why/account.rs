@@ -17,6 +17,8 @@ pub struct Account {
     threads: BTreeMap<TaskId, ThreadAccount>,
     /// Threads that are too many to watch, at most.
     pub unread: u32,
+    /// Some of these processes nobody asked about: threads that only wait for work are not here.
+    pub is_partial: bool,
     /// Processes that were asked about and are gone, as of the last figures.
     pub gone: Vec<u32>,
 }
@@ -65,6 +67,7 @@ impl Account {
         self.unread = self.unread.max(figures.unread);
         self.gone.clone_from(&figures.gone);
         for t in figures.threads.iter().filter(|t| wanted(t.task.pid)) {
+            self.is_partial |= !figures.is_whole(t.task.pid);
             let sum = self.threads.entry(t.task).or_default();
             sum.task = t.task;
             sum.comm.clone_from(&t.comm);

@@ -222,6 +222,9 @@ fn missing(account: &Account, a: &Answer) -> Vec<String> {
     if account.unread > 0 {
         out.push(format!("{} more threads are too many to watch", account.unread));
     }
+    if account.is_partial {
+        out.push("its threads that are idle: nobody asked about it at the time".to_owned());
+    }
     let hidden = a.places.iter().find(|p| p.class == Class::Other && p.wchan.is_none());
     if hidden.is_some_and(|p| a.share(p.time) >= WORTH_A_LINE) {
         out.push("what it sleeps in: wchan and syscall were not readable, or gone".to_owned());

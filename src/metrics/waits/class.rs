@@ -348,7 +348,8 @@ fn of_futex(f: Futex) -> Class {
 }
 
 /// Is it a mutex that another thread holds?
-pub(super) fn is_mutex(f: Futex) -> bool {
+#[must_use]
+pub fn is_mutex(f: Futex) -> bool {
     // Bits above are flags: private, the clock.
     let op = f.op & 0x7f;
     PI.contains(&op) || WAIT.contains(&op) && f.val == CONTENDED
@@ -381,12 +382,39 @@ pub fn is_fuse(function: &str) -> bool {
     FUSE.iter().any(|name| function.starts_with(name))
 }
 
+/// Is it idle for sure, whatever the function is? From what is known of every thread.
+#[must_use]
+pub fn is_idle(state: char, syscall: Option<&str>, futex: Option<Futex>) -> bool {
+    match (state, futex) {
+        ('I', _) => true,
+        ('S', Some(f)) => !is_mutex(f),
+        ('S', None) => syscall.is_some_and(|call| IDLE_CALLS.contains(&call)),
+        _ => false,
+    }
+}
+
+/// Calls that wait for work.
+const IDLE_CALLS: &[&str] = &[
+    "poll",
+    "ppoll",
+    "select",
+    "pselect6",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "nanosleep",
+    "clock_nanosleep",
+    "pause",
+    "rt_sigtimedwait",
+    "rt_sigsuspend",
+    "accept",
+    "accept4",
+];
+
 /// Where the function is not known.
 fn of_call(call: &str, s: &Sleep) -> Class {
     match call {
-        "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait"
-        | "epoll_pwait2" | "nanosleep" | "clock_nanosleep" | "pause" | "rt_sigtimedwait"
-        | "rt_sigsuspend" | "accept" | "accept4" => Class::Idle,
+        _ if IDLE_CALLS.contains(&call) => Class::Idle,
         "wait4" | "waitid" => Class::Peer,
         "read" | "readv" | "write" | "writev" if s.file.as_deref() == Some("pipe") => Class::Peer,
         "connect" => Class::Network,
@@ -473,6 +501,26 @@ mod tests {
         assert_eq!(class_of(&sleep('D', "", ""), |_| None), Class::Other);
         assert_eq!(class_of(&sleep('D', "some_driver", "read"), |_| None), Class::Other);
         assert_eq!(class_of(&sleep('T', "do_signal_stop", ""), |_| None), Class::Stopped);
+    }
+
+    #[test]
+    fn idleness_is_told_by_the_call_where_it_can_be() {
+        let futex = |val| Some(Futex { op: 0x80, val, addr: Some(1) });
+        for (state, call, futex, want) in [
+            ('S', Some("epoll_wait"), None, true),
+            ('S', Some("futex"), futex(0), true),
+            ('S', Some("futex"), futex(2), false),
+            ('S', Some("read"), None, false),
+            ('S', None, None, false),
+            ('D', Some("poll"), None, false),
+            ('T', Some("poll"), None, false),
+            ('I', None, None, true),
+        ] {
+            assert_eq!(is_idle(state, call, futex), want, "{state} {call:?}");
+            let syscall = call.map(str::to_owned);
+            let s = Sleep { state, syscall, futex, ..Sleep::default() };
+            assert!(!want || class_of(&s, |_| None) == Class::Idle);
+        }
     }
 
     #[test]

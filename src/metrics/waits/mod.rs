@@ -19,10 +19,31 @@ use crate::sample::waits::{Sleep, ThreadWaits, WaitsSample};
 pub struct WaitFigures {
     /// Threads that both readings have.
     pub threads: Vec<ThreadFigures>,
+    /// Processes that somebody asked about.
+    pub asked: Vec<u32>,
+    /// Others of which all threads are here, because some of them queue for a mutex.
+    pub queues: Vec<u32>,
+    /// Threads of other processes are here too, but for those that only wait for work.
+    pub everyone: bool,
     /// Processes that somebody asked about and that are not there.
     pub gone: Vec<u32>,
     /// Threads that are too many to watch.
     pub unread: u32,
+}
+
+impl WaitFigures {
+    /// Are all threads of this process here? Of others, only those are that do not just wait for
+    /// work.
+    #[must_use]
+    pub fn is_whole(&self, pid: u32) -> bool {
+        self.is_asked(pid) || self.queues.contains(&pid)
+    }
+
+    /// Did somebody ask about this process?
+    #[must_use]
+    pub fn is_asked(&self, pid: u32) -> bool {
+        !self.everyone || self.asked.contains(&pid)
+    }
 }
 
 /// One thread over one interval.
@@ -103,9 +124,15 @@ pub fn derive(
     let dt = now.span.mid().since(before.span.mid());
     let old: HashMap<TaskId, &ThreadWaits> =
         before.data.threads.iter().map(|t| (t.task, t)).collect();
-    let pairs = now.data.threads.iter().filter_map(|t| Some((*old.get(&t.task)?, t)));
+    // When all threads of a process begin to be looked at, the reading before has only some.
+    let same = |pid: u32| before.data.is_whole(pid) == now.data.is_whole(pid);
+    let new = now.data.threads.iter().filter(|t| same(t.task.pid));
+    let pairs = new.filter_map(|t| Some((*old.get(&t.task)?, t)));
     WaitFigures {
         threads: pairs.map(|(old, new)| thread(old, new, dt, context)).collect(),
+        asked: now.data.asked.clone(),
+        queues: now.data.queues.clone(),
+        everyone: now.data.everyone,
         gone: now.data.gone.clone(),
         unread: now.data.unread,
     }
@@ -265,6 +292,28 @@ mod tests {
     fn what_no_sample_found_is_other() {
         let f = one(ThreadWaits::default(), ThreadWaits::default());
         assert_eq!(ms(&f, Class::Other), 1000);
+    }
+
+    #[test]
+    fn a_process_that_is_only_now_looked_at_whole_has_no_figures_yet() {
+        let thread = |pid| ThreadWaits {
+            task: TaskId { pid, tid: pid, start: 1 },
+            ..ThreadWaits::default()
+        };
+        let of = |asked: Vec<u32>, queues: Vec<u32>| {
+            let mut s = stamped(1000, vec![thread(7), thread(8), thread(9)]);
+            (s.data.everyone, s.data.asked, s.data.queues) = (true, asked, queues);
+            s
+        };
+        let pids = |before: &Stamped<WaitsSample>, now: &Stamped<WaitsSample>| {
+            let f = derive(before, now, &Nothing);
+            assert!(f.is_asked(7) && f.is_whole(8) && !f.is_asked(8) && !f.is_whole(9));
+            f.threads.iter().map(|t| t.task.pid).collect::<Vec<_>>()
+        };
+        let whole = of(vec![7], vec![8]);
+        assert_eq!(pids(&of(vec![], vec![]), &whole), [9]);
+        assert_eq!(pids(&of(vec![7], vec![]), &whole), [7, 9]);
+        assert_eq!(pids(&of(vec![7, 8], vec![]), &whole), [7, 8, 9]);
     }
 
     #[test]

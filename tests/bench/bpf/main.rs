@@ -16,6 +16,7 @@ mod load;
 mod programs;
 mod reading;
 mod switch;
+mod walk;
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -95,6 +96,9 @@ fn main() {
     }
     if wanted("switch") {
         switch::all();
+    }
+    if wanted("walk") {
+        walk::all();
     }
     if wanted("programs") {
         programs::all();

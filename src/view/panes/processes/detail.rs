@@ -107,6 +107,11 @@ fn unwatched(cx: &Cx<'_>, pid: u32) -> String {
     if sample.is_some_and(|s| s.threads.iter().any(|t| t.task.pid == pid)) {
         return "Its threads are watched from now on; the answer needs a second reading.".to_owned();
     }
+    if sample.is_some_and(|s| s.everyone) {
+        return "No thread of it waits for anything but work, as far as is known: all of its threads \
+                are watched while this page is open in a live console, or by `stallscope why`."
+            .to_owned();
+    }
     "What its threads sleep in is not known at this time: they are watched while this page is open \
      in a live console, or by `stallscope why`."
         .to_owned()

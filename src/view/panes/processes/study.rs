@@ -86,6 +86,11 @@ fn answer(cx: &Cx<'_>, pid: u32) -> Option<Answer> {
         .collect();
     // Names and cgroups are those of the last one.
     waits.reverse();
+    // From when the page was opened on; before that, there is at most a part of the threads.
+    let is_whole = |f: &&WaitFigures| f.is_whole(pid);
+    if waits.iter().any(is_whole) {
+        waits.retain(is_whole);
+    }
     let mut account = Account::default();
     for figures in waits {
         account.push(figures, |p| p == pid);
