@@ -4,7 +4,7 @@ use stallscope::clock;
 
 use crate::kit::block::{Dir, FrozenDisk, Loop, writer};
 use crate::kit::cgroup::Cgroup;
-use crate::kit::gate::lab;
+use crate::kit::gate::{Place, beside, lab};
 use crate::kit::product::{Found, check, check_both};
 use crate::kit::sh::Held;
 use crate::kit::{secs, wait_for};
@@ -18,7 +18,7 @@ const IO_TICKS: usize = 9;
 /// out. await is 0 and IOPS are 0; only the request in flight tells.
 #[test]
 fn k9_write_that_never_completes() {
-    lab(&["losetup", "mkfs.ext4", "mount", "fsfreeze", "dd"], || {
+    beside(Place::Hung, &["losetup", "mkfs.ext4", "mount", "fsfreeze", "dd"], || {
         let mut frozen = FrozenDisk::new();
         frozen.write(0);
 

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::kit::block::{Dir, Loop};
-use crate::kit::gate::{Place, beside, lab};
+use crate::kit::gate::{Place, beside};
 use crate::kit::product::{Found, check};
 use crate::kit::sh::{attempt, run};
 use crate::kit::undo::Undo;
@@ -138,7 +138,7 @@ fn an_archive_is_no_finding() {
 /// found, and the program ends although its threads wait for an answer.
 #[test]
 fn a_server_that_stands_still() {
-    lab(&TOOLS, || {
+    beside(Place::Hung, &TOOLS, || {
         let full = Mounted::new("full", &[], "defaults");
         full.fill();
         let dir = Dir::new();

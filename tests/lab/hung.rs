@@ -2,7 +2,7 @@
 
 use crate::kit::block::{Dir, FrozenDisk, Loop, load};
 use crate::kit::cgroup::Cgroup;
-use crate::kit::gate::{Place, beside, lab};
+use crate::kit::gate::{Place, beside};
 use crate::kit::product::{Found, check};
 use crate::kit::sh::{Held, run};
 use crate::kit::undo::Undo;
@@ -32,7 +32,7 @@ fn is_blocked(f: Found<'_>) -> bool {
 /// A file system that a backup froze, and did not thaw. No disk has anything to do.
 #[test]
 fn a_writer_of_a_frozen_file_system_hangs() {
-    lab(&["mkfs.ext4", "mount", "fsfreeze", "dd"], || {
+    beside(Place::Hung, &["mkfs.ext4", "mount", "fsfreeze", "dd"], || {
         let dir = Dir::new();
         let image = dir.image("disk.img", 64);
         let mnt = dir.path.join("mnt").to_str().unwrap().to_owned();
@@ -63,7 +63,7 @@ fn a_writer_of_a_frozen_file_system_hangs() {
 /// The same below a disk: that one hangs, and with it who writes to it. It is one story.
 #[test]
 fn writers_of_a_hung_disk_are_its_consequence() {
-    lab(&["losetup", "mkfs.ext4", "mount", "fsfreeze", "dd"], || {
+    beside(Place::Hung, &["losetup", "mkfs.ext4", "mount", "fsfreeze", "dd"], || {
         let mut frozen = FrozenDisk::new();
         frozen.write(0);
         frozen.write(8);

@@ -20,17 +20,24 @@ pub enum Place {
     Flood = 4,
     /// In a console that is itself what is measured: it hears of faults, and they would hear of it.
     Console = 5,
+    /// In a sleep that does not end, which is told of the host: no disk may be slow beside it.
+    Hung = 6,
 }
 
 /// How many tests run at a time in each [`Place`]. Most of a test is waiting.
-const ROOM: [usize; 6] = [3, 2, 1, 2, 3, 2];
+const ROOM: [usize; 7] = [3, 2, 1, 2, 3, 2, 1];
 
 impl Place {
     /// Do tests of both places run side by side?
     fn bears(self, other: usize) -> bool {
-        let keeps_apart = |place| [Self::Flood as usize, Self::Console as usize].contains(&place);
         let own = self as usize;
-        own == other || !keeps_apart(own) && !keeps_apart(other)
+        let is = |place: Self| own == place as usize || other == place as usize;
+        own == other
+            || if is(Self::Hung) {
+                is(Self::Network)
+            } else {
+                !is(Self::Flood) && !is(Self::Console)
+            }
     }
 }
 
