@@ -96,17 +96,21 @@ impl Collector for WaitsCollector {
             }
             _ => Signal::ok(NAME, SOURCE),
         });
-        out.push(match &self.everyone {
-            Ok(e) if e.has_calls() => Signal::ok(EVERYONE, "ebpf"),
-            Ok(_) => Signal::degraded(
+        match &self.everyone {
+            Ok(e) if e.has_calls() => out.push(Signal::ok(EVERYONE, "ebpf")),
+            Ok(_) => out.push(Signal::degraded(
                 EVERYONE,
                 "ebpf",
                 "this kernel does not tell programs the system call of a thread: sleeps shorter \
                  than 0.2 s are not told apart",
                 "use Linux 5.15 or newer",
-            ),
-            Err(e) => Signal::missing(EVERYONE, "ebpf", e.reason.clone(), e.remedy.clone()),
-        });
+            )),
+            Err(e) => {
+                let why = "only of processes that somebody asks about";
+                out.push(Signal::degraded(EVERYONE, SOURCE, why, ""));
+                out.push(Signal::missing(EVERYONE, "ebpf", e.reason.clone(), e.remedy.clone()));
+            }
+        }
     }
 }
 
