@@ -7,6 +7,7 @@
 use std::io::{self, Read as _};
 
 use super::load::{self, Kernel, Loaded};
+use super::rights::raised;
 use super::runq::HOST_PIDS;
 use super::{objects, offsets};
 use crate::collect::{CollectOptions, HostFs, Unavailable};
@@ -159,7 +160,8 @@ impl TaskWalk {
     /// # Errors
     /// When the kernel refuses, or the walk breaks off.
     pub fn walk(&mut self) -> io::Result<impl Iterator<Item = Row> + '_> {
-        let mut file = self.loaded.walk(self.program)?;
+        // Before 5.19 that needs the rights that loading it did.
+        let mut file = raised(|| self.loaded.walk(self.program))?;
         let mut len = 0;
         loop {
             self.buf.resize(len + CHUNK, 0);

@@ -85,9 +85,7 @@ impl Everyone {
     /// When the kernel refuses.
     pub(super) fn pass(&mut self) -> io::Result<()> {
         let Self { walk, threads, own, .. } = self;
-        // Before 5.19 a walk needs the rights that loading it did.
-        let rows = rights::lend(Duty::Waits.row().lent, || walk.walk())?;
-        for row in rows.filter(|r| r.pid != *own) {
+        for row in walk.walk()?.filter(|r| r.pid != *own) {
             hear(threads, row);
         }
         let mut queued: BTreeMap<u32, u32> = BTreeMap::new();
