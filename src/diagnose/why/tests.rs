@@ -76,6 +76,22 @@ fn a_pool_of_idle_threads_does_not_hide_the_one_that_waits() {
     assert_eq!(a.worst[0].what, "futex (futex_wait_queue)");
 }
 
+/// Its idle threads are not recorded: that is no answer about all of it.
+#[test]
+fn of_a_process_that_nobody_asked_about_some_is_missing() {
+    let lock = place("futex_wait_queue", "futex", None);
+    let threads = vec![thread(708, "worker", &[(Class::Lock, Some(lock), 5000)])];
+    let of = |asked: &[u32]| {
+        let (threads, asked) = (threads.clone(), asked.to_vec());
+        let figures = WaitFigures { threads, asked, everyone: true, ..WaitFigures::default() };
+        let mut account = Account::default();
+        account.push(&figures, |_| true);
+        Answer::of(&account, &Known { findings: &Findings::default(), tables: Vec::new() }).missing
+    };
+    assert!(of(&[700]).is_empty());
+    assert_eq!(of(&[]), ["its threads that are idle: nobody asked about it at the time"]);
+}
+
 #[test]
 fn who_waits_for_work_is_idle() {
     let poll = place("ep_poll", "epoll_wait", Some(("[eventpoll]", 0)));
