@@ -15,4 +15,4 @@ mod process;
 mod scan;
 
 pub use collector::ProcessIoCollector;
-pub use parse::{Io, parse_io, parse_io_cgroup};
+pub use parse::{Io, parse_io, parse_io_cgroup, parse_last_pid};

@@ -1,6 +1,9 @@
 //! Parsers of `/proc/PID/io`, and of the cgroup that limits a process's I/O.
 
-use crate::parse::{limiting_cgroup, lines, number, whole_lines};
+use crate::parse::{fields, limiting_cgroup, lines, number, whole_lines};
+
+/// Numbers that may have been given to processes that cannot be seen yet.
+const UNSEEN: u32 = 16;
 
 /// Counters of `/proc/PID/io`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +65,22 @@ pub fn parse_io(bytes: &[u8]) -> Option<Io> {
     })
 }
 
+/// The number that was given last: the last field of `/proc/loadavg`.
+#[must_use]
+pub fn parse_last_pid(loadavg: &[u8]) -> Option<u32> {
+    let line = lines(whole_lines(loadavg)).next()?;
+    u32::try_from(number(fields(line).nth(4)?)?).ok()
+}
+
+/// Numbers that were given after one and up to another; they begin anew when all were given. Some
+/// before are in it: a number is given a moment before its process can be seen.
+pub(super) fn given(after: Option<u32>, to: Option<u32>) -> [(u32, u32); 2] {
+    let none = (1, 0);
+    let Some((after, to)) = after.zip(to) else { return [none; 2] };
+    let first = after.saturating_sub(UNSEEN).max(1);
+    if to >= after { [(first, to), none] } else { [(first, u32::MAX), (1, to)] }
+}
+
 /// Path of a process in the hierarchy that limits its I/O: the v1 blkio controller, else the
 /// unified one.
 #[must_use]
@@ -110,10 +129,24 @@ mod tests {
         assert_eq!(parse_io_cgroup(b"3:cpu:/a\n"), None);
     }
 
+    #[test]
+    fn the_last_number_is_the_last_field() {
+        assert_eq!(parse_last_pid(b"0.20 0.18 0.12 1/80 11206\n"), Some(11_206));
+        assert_eq!(parse_last_pid(b"0.20 0.18 0.12 1/80 112"), None, "cut");
+        assert_eq!(parse_last_pid(b"0.20 0.18\n"), None);
+    }
+
+    #[test]
+    fn numbers_begin_anew_when_all_were_given() {
+        assert_eq!(given(Some(500), Some(520)), [(484, 520), (1, 0)]);
+        assert_eq!(given(Some(32_760), Some(310)), [(32_744, u32::MAX), (1, 310)]);
+        assert_eq!(given(None, Some(310)), [(1, 0), (1, 0)]);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = (parse_io(&bytes), parse_io_cgroup(&bytes));
+            let _ = (parse_io(&bytes), parse_io_cgroup(&bytes), parse_last_pid(&bytes));
         }
 
         #[test]

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::time::Duration;
 
-use super::parse::{Io, parse_io};
+use super::parse::{Io, given, parse_io, parse_last_pid};
 use super::process::{Entry, HOT_READINGS, Process, Queue, Read, first_readings};
 use crate::clock;
 use crate::collect::HostFs;
@@ -69,9 +69,11 @@ pub(super) struct ProcessScan {
     /// Number of the last listing.
     listing: u32,
     rounds: u32,
-    /// When all were listed, and when those behind the last number were.
+    /// When all were listed, and when new ones were looked for.
     listed_at: Option<MonoNs>,
-    tail_at: Option<MonoNs>,
+    new_at: Option<MonoNs>,
+    /// The number that was given last, as of then.
+    newest: Option<u32>,
     list_due: MonoNs,
     /// Of the last listing, those that we do not keep track of.
     beyond: u32,
@@ -96,7 +98,8 @@ impl ProcessScan {
             listing: 0,
             rounds: 0,
             listed_at: None,
-            tail_at: None,
+            new_at: None,
+            newest: None,
             list_due: MonoNs(0),
             beyond: 0,
             files: 0,
@@ -156,16 +159,21 @@ impl ProcessScan {
         }
     }
 
-    /// Finds new processes: those behind the last number in every round, the others when all are
-    /// listed.
+    /// Finds new processes: those whose numbers were given since the round before in every round,
+    /// whoever that misses when all are listed.
     fn list(&mut self, at: MonoNs, budget: Duration) -> io::Result<()> {
+        let loadavg = self.host.read("proc/loadavg").unwrap_or_default();
+        let newest = parse_last_pid(&loadavg);
+        let before = std::mem::replace(&mut self.newest, newest);
+        let absent_at = self.new_at.replace(at);
         let mut dir = std::mem::take(&mut self.dir);
-        // Numbers grow: who is behind the last one was not there at the round before. Once they
-        // have wrapped, who is before it may have come at any time since all were listed.
-        let absent_at = self.tail_at.replace(at);
-        let mut listed = dir.visit_tail(|pid| {
-            self.meet(pid, absent_at);
-        });
+        let mut listed = Ok(());
+        for (first, last) in given(before, newest) {
+            let found = |pid| {
+                self.meet(pid, absent_at);
+            };
+            listed = listed.and_then(|()| dir.visit_between(first, last, found));
+        }
         if listed.is_ok() && at >= self.list_due {
             listed = self.list_all(&mut dir, at, budget);
         }

@@ -13,19 +13,21 @@ use crate::parse::number;
 pub(in crate::collect) struct NumberDir {
     dir: Option<File>,
     buf: Vec<u8>,
-    /// Where the last number of the last listing is.
-    tail: Option<u64>,
+    /// What is added to a number to get its place, if that was the same for all of them.
+    offset: Option<u64>,
 }
 
-/// Room for the entries of one `getdents64` call.
+/// Room for the entries of one `getdents64` call ...
 const BUF: usize = 32 << 10;
+/// ... and where few of them are wanted: the kernel fills what there is.
+const SMALL: usize = 1 << 10;
 
 impl NumberDir {
     /// Calls `visit` with each entry that is a number; keeps the directory open.
     pub(in crate::collect) fn visit(
         &mut self,
         path: &Path,
-        visit: impl FnMut(u32),
+        mut visit: impl FnMut(u32),
     ) -> io::Result<()> {
         let dir = match self.dir.take() {
             Some(d) => {
@@ -34,23 +36,44 @@ impl NumberDir {
             }
             None => open(path)?,
         };
-        self.tail = entries(&dir, &mut self.buf, visit)?;
+        let all = |n| {
+            visit(n);
+            true
+        };
+        self.offset = entries(&dir, BUF, &mut self.buf, all)?;
         self.dir = Some(dir);
         Ok(())
     }
 
-    /// The end of the last listing once more, and what was added behind it: new processes, as
-    /// their numbers grow until they wrap. Costs the same however many there are before it.
-    pub(in crate::collect) fn visit_tail(&mut self, visit: impl FnMut(u32)) -> io::Result<()> {
-        let Some((dir, tail)) = self.dir.as_ref().zip(self.tail) else { return Ok(()) };
-        rustix::fs::seek(dir, SeekFrom::Start(tail))?;
-        self.tail = entries(dir, &mut self.buf, visit)?.or(self.tail);
-        Ok(())
+    /// The numbers from `first` to `last`, of a directory that was visited and whose entries have
+    /// their places by number, as those of `/proc` do. Costs the same however many others there are.
+    pub(in crate::collect) fn visit_between(
+        &mut self,
+        first: u32,
+        last: u32,
+        mut visit: impl FnMut(u32),
+    ) -> io::Result<()> {
+        let Some((dir, offset)) = self.dir.as_ref().zip(self.offset) else { return Ok(()) };
+        if first > last {
+            return Ok(());
+        }
+        rustix::fs::seek(dir, SeekFrom::Start(offset.saturating_add(first.into())))?;
+        let some = |n| {
+            if n <= last {
+                visit(n);
+            }
+            n <= last
+        };
+        entries(dir, SMALL, &mut self.buf, some).map(|_| ())
     }
 
     /// As [`visit`](Self::visit) for a directory that is visited once; shares the buffer.
-    pub(super) fn visit_once(&mut self, path: &Path, visit: impl FnMut(u32)) -> io::Result<()> {
-        entries(&open(path)?, &mut self.buf, visit).map(|_| ())
+    pub(super) fn visit_once(&mut self, path: &Path, mut visit: impl FnMut(u32)) -> io::Result<()> {
+        let all = |n| {
+            visit(n);
+            true
+        };
+        entries(&open(path)?, BUF, &mut self.buf, all).map(|_| ())
     }
 }
 
@@ -59,23 +82,34 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
-/// Visits the numbers from where the directory stands, and says where the last one is, if another
-/// entry is before it.
-fn entries(dir: &File, buf: &mut Vec<u8>, mut visit: impl FnMut(u32)) -> io::Result<Option<u64>> {
-    let (mut before, mut tail) = (None, None);
+/// Visits the numbers from where the directory stands, for as long as that is wanted. Says how far
+/// each is from its place, if they all are as far.
+fn entries(
+    dir: &File,
+    room: usize,
+    buf: &mut Vec<u8>,
+    mut visit: impl FnMut(u32) -> bool,
+) -> io::Result<Option<u64>> {
+    let (mut place, mut offset, mut differ) = (None, None, false);
     buf.clear();
     buf.reserve(BUF);
-    let mut raw = RawDir::new(dir, buf.spare_capacity_mut());
+    let mut raw = RawDir::new(dir, buf.spare_capacity_mut().get_mut(..room).unwrap_or_default());
     while let Some(entry) = raw.next() {
         let entry = entry?;
         let n = number(entry.file_name().to_bytes()).and_then(|n| u32::try_from(n).ok());
         if let Some(n) = n {
-            visit(n);
-            tail = before.or(tail);
+            if let Some(place) = place {
+                let this = u64::checked_sub(place, n.into());
+                differ |= this.is_none() || offset.is_some() && offset != this;
+                offset = this;
+            }
+            if !visit(n) {
+                break;
+            }
         }
-        before = Some(entry.next_entry_cookie());
+        place = Some(entry.next_entry_cookie());
     }
-    Ok(tail)
+    Ok(offset.filter(|_| !differ))
 }
 
 #[cfg(test)]
@@ -100,20 +134,19 @@ mod tests {
     }
 
     #[test]
-    fn a_new_process_is_at_the_tail() {
+    fn a_live_process_is_found_by_its_number_alone() {
         let mut dir = NumberDir::default();
-        let mut all = 0;
-        dir.visit(Path::new("/proc"), |_| all += 1).unwrap();
+        dir.visit(Path::new("/proc"), |_| {}).unwrap();
         for _ in 0..3 {
             let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+            let pid = child.id();
             let mut seen = Vec::new();
-            dir.visit_tail(|n| seen.push(n)).unwrap();
+            dir.visit_between(pid, pid, |n| seen.push(n)).unwrap();
+            dir.visit_between(1, 1, |n| seen.push(n)).unwrap();
+            dir.visit_between(2, 1, |n| seen.push(n)).unwrap();
             child.kill().unwrap();
             child.wait().unwrap();
-            // Numbers that have wrapped are found by the next listing.
-            let wrapped = seen.iter().all(|n| *n > child.id());
-            assert!(seen.contains(&child.id()) || wrapped, "{} in {seen:?}", child.id());
-            assert!(seen.len() < all, "{} of {all}", seen.len());
+            assert_eq!(seen, [pid, 1]);
         }
     }
 }

@@ -6,7 +6,7 @@ use stallscope::collect::cgroups::{
 };
 use stallscope::collect::net_counters::{walk_snmp6, walk_sockstat, walk_tables};
 use stallscope::collect::netdev::parse_conntrack_stat;
-use stallscope::collect::process_io::{parse_io, parse_io_cgroup};
+use stallscope::collect::process_io::{parse_io, parse_io_cgroup, parse_last_pid};
 use stallscope::collect::sched::{
     parse_cpus_allowed, parse_loadavg, parse_schedstat_cpus, parse_task_cgroup,
 };
@@ -35,7 +35,7 @@ pub fn file(data: &[u8]) {
         }
     }
     let _ = (filesystems::parse_mounts(data), limits::parse_limits(data));
-    let _ = (parse_io(data), parse_io_cgroup(data));
+    let _ = (parse_io(data), parse_io_cgroup(data), parse_last_pid(data));
     if let Some(record) = kmsg::split(data) {
         let _ = kmsg::killed(&record.message);
     }

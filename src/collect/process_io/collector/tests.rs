@@ -179,7 +179,7 @@ fn threads_of_the_kernel_stay_aside() {
     assert_eq!(found, [(2, 0, 5000, 0, None)], "the number is another's by now");
 }
 
-/// Among all that have it, the number of a new process is the highest, until numbers wrap.
+/// Whether its number is the highest or numbers have wrapped.
 #[test]
 fn a_live_process_that_has_just_begun_is_read_in_the_next_round() {
     let Some(dir) = on_disk() else { return crate::collect::testing::skip("no disk to write to") };
