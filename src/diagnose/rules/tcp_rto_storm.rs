@@ -175,9 +175,14 @@ fn rule_out(f: &mut Fire, g: &Group<'_>) {
         let because = format!("w {w} > tb {tb} is normal while retransmissions leave");
         f.ruled_out.push(RuledOut::new("tcp-tb-lt-w-stall", because));
     }
-    let failed = s.events.iter().filter_map(|e| e.net.retrans_fail).max();
+    // Only counters that were read after an RTO say anything about it.
+    let read = s.events.iter().filter(|e| e.net.is_settled());
+    let failed = read.filter_map(|e| e.net.retrans_fail).max();
     if failed == Some(0) {
-        f.ruled_out.push(RuledOut::new("tcp-local-egress-drop", "TCPRetransFail +0"));
+        let newest = s.events.last().is_some_and(|e| e.net.is_settled());
+        let since = if newest { "" } else { ", but for the last RTO: not read since" };
+        let because = format!("TCPRetransFail +0{since}");
+        f.ruled_out.push(RuledOut::new("tcp-local-egress-drop", because));
     }
     if let Some(n) = i.backoff().filter(|n| *n >= STORM_RTOS) {
         let because = format!("backoff {n}, not 0: timeouts raised the RTO, not the RTT");

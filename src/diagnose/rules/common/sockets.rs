@@ -219,16 +219,24 @@ fn is_ripe(t: &Thresholds, e: &TimerEvent) -> bool {
     t.single_sample || e.net.is_settled() || e.net.retrans_fail.is_none()
 }
 
+/// Counters of each namespace are read within so many intervals, as a rule.
+const COUNTERS_DUE: u32 = 4;
+
 /// Retransmissions leave and no answer comes. There is no verdict until the counters show whether
 /// this host refuses them. It is only suspected if the counters are not read, or while this host
 /// refuses some: around an early RTO the counters include other sockets too.
 fn storm<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<'a>> {
-    let mut all = s.trailing(TimerKind::Rto, |_| true).peekable();
-    if all.peek().is_none() {
-        return Some(Case::sure(s, Cause::Storm));
-    }
-    let last = all.find(|e| is_ripe(t, e))?;
+    let all: Vec<&TimerEvent> = s.trailing(TimerKind::Rto, |_| true).collect();
+    let Some(newest) = all.first() else { return Some(Case::sure(s, Cause::Storm)) };
+    let last = all.iter().find(|e| is_ripe(t, e))?;
     let why = "whether this host refuses some of them (TCPRetransFail)";
+    let told: u32 = all.iter().filter(|e| is_ripe(t, e)).map(|e| e.count).sum();
+    if !is_ripe(t, newest) && told < STORM_RTOS.into() {
+        // What the counters said of the first ones need not hold for those that followed: our own
+        // firewall may have closed since.
+        let is_due = w.tick.mono.since(newest.at) <= w.host.interval * COUNTERS_DUE;
+        return (!is_due).then(|| Case::suspected(s, Cause::Storm, why));
+    }
     let young = w.tick.mono.since(last.at) <= w.host.interval * 2;
     Some(match (last.net.retrans_fail, last.net.retrans_segs) {
         (None, _) if young => Case::suspected(s, Cause::Storm, why),
