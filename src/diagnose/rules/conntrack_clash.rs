@@ -91,6 +91,11 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures, lost: f64, used:
         "{enter}cat /proc/net/stat/nf_conntrack  # insert_failed, drop: hex, per CPU"
     ));
     f.next.push(format!("{enter}nft list ruleset | grep -E 'dnat|masquerade|redirect'"));
-    f.next.push("grep -E 'nameserver|options' /etc/resolv.conf".to_owned());
+    // A container has a file of its own.
+    let root = match s.member {
+        Some(pid) if !enter.is_empty() => format!("/proc/{pid}/root"),
+        _ => String::new(),
+    };
+    f.next.push(format!("grep -E 'nameserver|options' {root}/etc/resolv.conf"));
     f
 }

@@ -4,6 +4,7 @@ use super::common::by;
 use super::common::tasks::{self, Spare};
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
+use crate::metrics::cpu::ThreadWait;
 use crate::metrics::rate::median;
 
 /// Cost of a switch, s: 1.5 to 3.4 us were measured on servers of several makes.
@@ -154,7 +155,9 @@ fn fire(w: &Window<'_>, ctxt: f64, lost: f64, usual: Option<&Usual>) -> Fire {
     f.next.push(format!(
         "pidstat -wt{of} 1 3  # voluntary: waits often; involuntary: too many runnable"
     ));
-    if let Some(t) = tasks::switched(w).first() {
+    // A thread of the kernel makes no system calls.
+    let calls = |t: &&&ThreadWait| !tasks::is_kernel(&t.thread);
+    if let Some(t) = tasks::switched(w).iter().find(calls) {
         f.next.push(format!(
             "strace -c -f -p {}  # which system calls it waits in",
             t.thread.task.pid

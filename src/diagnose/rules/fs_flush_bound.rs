@@ -6,6 +6,7 @@ use super::common::tasks;
 use super::common::text::{ms, rate, sh};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::disks::DiskFigures;
+use crate::sample::sched::TaskKind;
 
 /// Flushes per second.
 const FLUSHES: f64 = 50.0;
@@ -76,12 +77,15 @@ fn fire(w: &Window<'_>, d: &DiskFigures, flushes: f64, each: f64) -> Fire {
     }
     by_disk::blame_writes(w, d, &mut f);
     let writer = f.by.first().and_then(|c| c.who.pid());
-    // Tasks that wait for a commit are in D state some of the time.
-    match (writer, tasks::blocked_tasks(w).as_deref()) {
+    // Tasks that wait for a commit are in D state some of the time; so is the journal, which makes
+    // no system calls.
+    let blocked = tasks::blocked_tasks(w).unwrap_or_default();
+    let first = blocked.iter().find(|b| b.kind.is_none_or(|kind| kind == TaskKind::User));
+    match (writer, first) {
         (Some(pid), _) => {
             f.next.push(format!("strace -f -c -e trace=fsync,fdatasync,sync_file_range -p {pid}"));
         }
-        (None, Some([first, ..])) => f.next.push(format!(
+        (None, Some(first)) => f.next.push(format!(
             "strace -c -e trace=fsync,fdatasync,sync_file_range -p {}  # {}",
             first.task.tid,
             sh(&first.comm)

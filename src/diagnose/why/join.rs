@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::account::Account;
+use crate::diagnose::rules::common::enter;
 use crate::diagnose::{Finding, Findings, Severity};
 use crate::metrics::history::Window;
 use crate::metrics::waits::{Class, Place};
@@ -35,6 +36,12 @@ impl Known<'_> {
         let (table, row) = self.socket(inode)?;
         let (local, remote) = (table.inet.local_endpoint(row), table.inet.remote_endpoint(row));
         Some(if remote.port == 0 { local.to_string() } else { format!("{local} > {remote}") })
+    }
+
+    /// How to enter the network namespace of a socket.
+    pub(super) fn enter(&self, inode: u64) -> Option<String> {
+        let (table, _) = self.socket(inode)?;
+        enter::enter(self.window?.host, table.into())
     }
 
     /// The worst finding that explains waiting of that kind in that place.

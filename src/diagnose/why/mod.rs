@@ -76,6 +76,8 @@ pub struct PlaceShare {
     pub wchan: Option<String>,
     /// How long, summed over threads.
     pub time: Duration,
+    /// The prefix for a command about its socket, where that is in another network namespace.
+    pub enter: Option<String>,
     /// The finding that explains it.
     pub finding: Option<Arc<Finding>>,
 }
@@ -187,6 +189,7 @@ fn places(account: &Account, known: &Known<'_>) -> Vec<PlaceShare> {
             what: words::what(class, place, cgroup, known),
             wchan: place.and_then(|p| p.wchan.clone()),
             time,
+            enter: place.and_then(|p| known.enter(p.inode?)),
             finding: known.finding(class, place, cgroup, account),
         }
     };

@@ -195,7 +195,10 @@ pub(super) fn next(a: &Answer) -> Vec<String> {
     match class {
         Class::User | Class::Sys => vec![format!("perf top -g -p {pid}")],
         Class::Lock => vec![format!("gdb -p {pid} -batch -ex 'thread apply all bt'")],
-        Class::Network => vec![format!("ss -tinpe | grep -A1 pid={pid},")],
+        Class::Network => {
+            let ns = a.places.iter().filter(of_class).find_map(|p| p.enter.as_deref());
+            vec![format!("{}ss -tinpe | grep -A1 pid={pid},", ns.unwrap_or(""))]
+        }
         Class::Peer => vec![format!("ls -l /proc/{pid}/fd; pstree -p {pid}")],
         Class::Disk => vec![format!("grep . /proc/{pid}/io; iostat -x 1 3")],
         Class::Stopped => vec![format!("grep -E 'State|TracerPid' /proc/{pid}/status")],

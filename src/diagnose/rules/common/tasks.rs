@@ -128,6 +128,11 @@ pub(crate) fn is_bound_name(comm: &str) -> bool {
     name == "kworker" || KINDS.contains(&name) && numbered
 }
 
+/// Is it a thread of the kernel? Recordings that do not say so have the name, of some.
+pub(crate) fn is_kernel(t: &ThreadSched) -> bool {
+    t.kind.map_or_else(|| is_bound_name(&t.comm), |kind| kind != TaskKind::User)
+}
+
 /// `java/2214`.
 pub(crate) fn name(t: &ThreadWait) -> String {
     format!("{}/{}", t.thread.comm, t.thread.task.tid)

@@ -143,7 +143,8 @@ fn fire(
     if let Some(t) = own.first() {
         f.next.push(format!("grep Cpus_allowed_list /proc/{}/status", t.tid));
     }
-    let bound = |t: &&&TaskWaits| t.comm.as_deref().is_some_and(is_bound_name);
+    // Whom nobody can name may be a thread of the kernel that stays where it is.
+    let bound = |t: &&&TaskWaits| t.comm.as_deref().is_none_or(is_bound_name);
     if let Some(t) = own.iter().find(|t| !bound(t)) {
         f.next.push(format!("taskset -cp 0-{} {}", w.host.cpus.saturating_sub(1), t.tid));
     }
