@@ -6,7 +6,7 @@ use std::fmt;
 use super::common::text::count;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::ratio;
-use crate::metrics::waits::{Class, Part, ThreadFigures};
+use crate::metrics::waits::{Class, Part, ThreadFigures, is_file_lock};
 use crate::sample::subject::NetnsId;
 
 /// Minimum number of threads that wait for the same lock.
@@ -135,6 +135,25 @@ fn convoy<'a>(threads: &[&'a ThreadFigures]) -> Option<Convoy<'a>> {
     Some(Convoy { lock, waiting, active, runs })
 }
 
+impl Convoy<'_> {
+    /// `waiting in: mmap 9, munmap 3`: what those who wait for a lock of the kernel asked it for.
+    fn by_call(&self) -> Option<String> {
+        let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
+        for (t, _) in &self.waiting {
+            let here = t.parts.iter().filter(|p| Lock::of(p) == Some(self.lock));
+            let most = here.max_by_key(|p| p.time).and_then(|p| p.place.as_ref());
+            let Some(call) = most.and_then(|p| p.syscall.as_deref()) else { continue };
+            *calls.entry(call).or_default() += 1;
+        }
+        let mut all: Vec<_> = calls.into_iter().filter(|(call, _)| *call != "futex").collect();
+        all.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        let text: Vec<String> =
+            all.iter().take(NAMED).map(|(call, n)| format!("{call} {n}")).collect();
+        (!text.is_empty())
+            .then(|| format!("threads that wait, by system call: {}", text.join(", ")))
+    }
+}
+
 fn part_of(t: &ThreadFigures, time: Duration) -> f64 {
     ratio(time.as_secs_f64(), t.dt.as_secs_f64()).unwrap_or(0.0)
 }
@@ -178,8 +197,17 @@ fn fire(pid: u32, comm: &str, c: &Convoy<'_>) -> Fire {
         Lock::Kernel(_) => "the function waits for a lock",
     };
     f.ruled_out.push(RuledOut::new("idle-workers", because));
-    f.missing.push("who holds it: see the stacks".to_owned());
+    let is_file_lock = matches!(c.lock, Lock::Kernel(function) if is_file_lock(function));
+    if let Some(text) = c.by_call() {
+        f.evidence.push(Evidence::text("calls", text));
+    }
     f.next.push(format!("stallscope why {pid}"));
+    if is_file_lock {
+        f.missing.push("who holds it: lslocks names the blocker".to_owned());
+        f.next.push("lslocks -o PID,COMMAND,TYPE,MODE,BLOCKER,PATH".to_owned());
+    } else {
+        f.missing.push("who holds it: see the stacks".to_owned());
+    }
     f.next.push(format!("gdb -p {pid} -batch -ex 'thread apply all bt'"));
     f.next.push(match c.lock {
         Lock::Mutex(_) => format!("grep . /proc/{pid}/task/*/wchan | cut -d: -f2 | sort | uniq -c"),

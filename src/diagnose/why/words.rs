@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Answer, Known, PlaceShare, Process};
 use crate::metrics::rate::ratio;
-use crate::metrics::waits::{Class, Place};
+use crate::metrics::waits::{Class, Place, is_file_lock};
 
 /// Part of the time from which a process counts as idle.
 const IDLE: f64 = 0.95;
@@ -183,6 +183,10 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
+fn is_of_file(p: &PlaceShare) -> bool {
+    p.wchan.as_deref().is_some_and(is_file_lock)
+}
+
 /// What to type next, for the main wait.
 pub(super) fn next(a: &Answer) -> Vec<String> {
     if let Some(f) = a.findings.first() {
@@ -194,6 +198,10 @@ pub(super) fn next(a: &Answer) -> Vec<String> {
     let of_class = |p: &&PlaceShare| p.class == class;
     match class {
         Class::User | Class::Sys => vec![format!("perf top -g -p {pid}")],
+        Class::Lock if a.places.iter().any(|p| of_class(&p) && is_of_file(p)) => {
+            // The kernel says who holds these.
+            vec!["lslocks -o PID,COMMAND,TYPE,MODE,BLOCKER,PATH".to_owned()]
+        }
         Class::Lock => vec![format!("gdb -p {pid} -batch -ex 'thread apply all bt'")],
         Class::Network => {
             let ns = a.places.iter().filter(of_class).find_map(|p| p.enter.as_deref());

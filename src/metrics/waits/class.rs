@@ -376,6 +376,12 @@ pub fn of_function(function: &str) -> Option<Class> {
     fitting.max_by_key(|(_, name)| name.len()).map(|f| f.0)
 }
 
+/// Does it wait for a lock of a file, of which the kernel tells who holds it?
+#[must_use]
+pub fn is_file_lock(function: &str) -> bool {
+    ["fcntl_setlk", "locks_", "flock_", "__flock"].iter().any(|f| function.starts_with(f))
+}
+
 /// Does it wait for the server of a FUSE file system?
 #[must_use]
 pub fn is_fuse(function: &str) -> bool {

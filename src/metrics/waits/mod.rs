@@ -7,7 +7,7 @@ pub(super) mod context;
 use std::collections::HashMap;
 use std::time::Duration;
 
-pub use class::{Class, Owed};
+pub use class::{Class, Owed, is_file_lock};
 
 use super::rate::ratio;
 use crate::sample::Stamped;
