@@ -109,15 +109,30 @@ pub enum Resource {
     ProcessBytes(Flow),
     /// The same of the processes in a cgroup.
     BytesOfCgroup(Flow, String),
+    /// The memory of the host.
+    HostMemory,
+    /// By how much processes grew lately.
+    Growth,
+    /// The memory that a cgroup uses.
+    MemoryOfCgroup(String),
+    /// By how much the processes in a cgroup grew lately.
+    GrowthOfCgroup(String),
+    /// The memory that a cgroup may use.
+    MemoryLimitOf(String),
 }
 
 impl Resource {
     /// Is it what this cgroup has?
     fn is_of(&self, path: &str) -> bool {
-        let (Self::CpuOfCgroup(of) | Self::QuotaOf(of) | Self::BytesOfCgroup(_, of)) = self else {
-            return false;
-        };
-        of == path
+        match self {
+            Self::CpuOfCgroup(of)
+            | Self::QuotaOf(of)
+            | Self::BytesOfCgroup(_, of)
+            | Self::MemoryOfCgroup(of)
+            | Self::GrowthOfCgroup(of)
+            | Self::MemoryLimitOf(of) => of == path,
+            _ => false,
+        }
     }
 }
 
@@ -135,6 +150,13 @@ impl fmt::Display for Resource {
             Self::BytesOfCgroup(flow, path) => {
                 write!(f, "the bytes that processes of {path} {}", did(*flow))
             }
+            Self::HostMemory => f.write_str("the memory of the host"),
+            Self::Growth => f.write_str("the memory by which processes grew"),
+            Self::MemoryOfCgroup(path) => write!(f, "the memory of {path}"),
+            Self::GrowthOfCgroup(path) => {
+                write!(f, "the memory by which processes of {path} grew")
+            }
+            Self::MemoryLimitOf(path) => write!(f, "the memory limit of {path}"),
         }
     }
 }

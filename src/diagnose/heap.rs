@@ -33,10 +33,15 @@ impl Heap for Share {
             Resource::CpuOfCgroup(name)
             | Resource::QuotaOf(name)
             | Resource::DiskBytes(_, name)
-            | Resource::BytesOfCgroup(_, name) => name.heap(None),
+            | Resource::BytesOfCgroup(_, name)
+            | Resource::MemoryOfCgroup(name)
+            | Resource::GrowthOfCgroup(name)
+            | Resource::MemoryLimitOf(name) => name.heap(None),
             Resource::AllCpus
             | Resource::Cpu(_)
             | Resource::Switches
+            | Resource::HostMemory
+            | Resource::Growth
             | Resource::AllDiskBytes(_)
             | Resource::ProcessBytes(_) => 0,
         }

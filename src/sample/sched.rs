@@ -82,6 +82,10 @@ pub struct ThreadSched {
     /// Path in the cpu controller's hierarchy (v1) or the unified one, read only for threads
     /// that wait or run much.
     pub cgroup: Option<String>,
+    /// The same in the hierarchy that limits memory, where that is another path (v1).
+    pub memory_cgroup: Option<String>,
+    /// MiB of its process that are resident, from 16 MiB on; in one of its rows only.
+    pub rss_mib: Option<u32>,
     /// Nice value.
     pub nice: Option<i8>,
     /// Scheduling policy number (`SCHED_OTHER` 0, `SCHED_IDLE` 5).
@@ -89,6 +93,6 @@ pub struct ThreadSched {
     /// Whose thread it is; `None` where nobody noted it.
     pub kind: Option<TaskKind>,
 }
-owns!(ThreadSched { comm, allowed, cgroup } flat {
-    task, state, run_ns, run_delay_ns, slices, still_ms, last_cpu, nice, policy, kind
+owns!(ThreadSched { comm, allowed, cgroup, memory_cgroup } flat {
+    task, state, run_ns, run_delay_ns, slices, still_ms, last_cpu, rss_mib, nice, policy, kind
 });

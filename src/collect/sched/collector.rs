@@ -7,6 +7,7 @@ use super::parse;
 use crate::collect::hot::HotFile;
 use crate::collect::tasks::{Thread, ThreadScan};
 use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::parse::limiting_cgroup;
 use crate::sample::sched::{SchedSample, ThreadSched};
 use crate::sample::subject::{CpuId, TaskId};
 use crate::sample::time::MonoNs;
@@ -20,6 +21,10 @@ const MAX_FILES: usize = 256;
 const WAITS_MUCH: f64 = 0.1;
 /// ... and for those that run or wait so much: who waits asks who runs.
 const ACTIVE: f64 = 0.5;
+/// Processes below this are of no interest when memory is short ...
+const LEAST_RSS: u64 = 16 << 20;
+/// ... and from this on it is of interest what limits them.
+const MUCH_RSS_MIB: u32 = 64;
 /// Kernel workers that ran or waited for this part of the time are named with their work: 1 ms a
 /// second.
 const WORKS_MUCH: f64 = 0.001;
@@ -40,6 +45,7 @@ pub struct SchedCollector {
     /// This process, as that `/proc` numbers it; captured files have none.
     own: Option<u32>,
     details: HashMap<TaskId, Detail>,
+    page_size: u64,
     /// Of the last round.
     unread: u32,
 }
@@ -49,6 +55,7 @@ pub struct SchedCollector {
 struct Detail {
     allowed: Option<String>,
     cgroup: Option<String>,
+    memory_cgroup: Option<String>,
     read_at: MonoNs,
 }
 
@@ -70,6 +77,7 @@ impl Collector for SchedCollector {
             scan: ThreadScan::new(host, MAX_FILES),
             own: host.link("proc/self").ok().and_then(|pid| pid.parse().ok()),
             details: HashMap::new(),
+            page_size: rustix::param::page_size() as u64,
             unread: 0,
         })
     }
@@ -89,18 +97,19 @@ impl Collector for SchedCollector {
         let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(500));
         let existing = out.tasks.map(|t| t.1);
         let mut rows: Vec<(ThreadSched, Option<f64>)> = Vec::with_capacity(64);
-        let own = self.own;
+        let (own, page_size) = (self.own, self.page_size);
         let round = self
             .scan
             .round(cx.at, budget, existing, |t| {
                 if t.moved && Some(t.task.pid) != own {
-                    rows.push((row(t), wish(t)));
+                    rows.push((row(t, page_size), wish(t)));
                 }
             })
             .map_err(|e| CollectError::read("proc", e))?;
         (out.unread_threads, self.unread) = (round.unread, round.unread);
         // Always in the same order: the next sample is a small difference to this one.
         rows.sort_unstable_by_key(|r| r.0.task);
+        once_per_process(&mut rows);
         let wanted = rows.iter().enumerate().filter_map(|(i, r)| Some((i, r.1?))).collect();
         out.threads = rows.into_iter().map(|r| r.0).collect();
         self.add_details(cx.at, wanted, &mut out.threads);
@@ -154,7 +163,22 @@ impl SchedCollector {
         for t in threads {
             if let Some(d) = self.details.get(&t.task) {
                 (t.allowed, t.cgroup) = (d.allowed.clone(), d.cgroup.clone());
+                t.memory_cgroup.clone_from(&d.memory_cgroup);
             }
+        }
+    }
+}
+
+/// The size of a process is that of each of its threads: one row has it. The details of big ones are
+/// wanted a little.
+fn once_per_process(rows: &mut [(ThreadSched, Option<f64>)]) {
+    let mut before = None;
+    for (t, wish) in rows {
+        if before.replace(t.task.pid) == Some(t.task.pid) {
+            t.rss_mib = None;
+        }
+        if t.rss_mib.is_some_and(|mib| mib >= MUCH_RSS_MIB) {
+            *wish = wish.or(Some(0.0));
         }
     }
 }
@@ -167,9 +191,13 @@ fn wish(t: &Thread) -> Option<f64> {
 
 fn read_detail(host: &HostFs, task: TaskId, at: MonoNs) -> Detail {
     let file = |name| host.read(format!("proc/{}/task/{}/{name}", task.pid, task.tid)).ok();
+    let groups = file("cgroup").unwrap_or_default();
+    let cgroup = parse::parse_task_cgroup(&groups);
+    let memory_cgroup = limiting_cgroup(&groups, "memory").filter(|p| Some(p) != cgroup.as_ref());
     Detail {
         allowed: file("status").and_then(|b| parse::parse_cpus_allowed(&b)),
-        cgroup: file("cgroup").and_then(|b| parse::parse_task_cgroup(&b)),
+        cgroup,
+        memory_cgroup,
         read_at: at,
     }
 }
@@ -184,9 +212,10 @@ fn own_name(comm: &str, active_share: f64) -> &str {
     end.and_then(|n| comm.get(..n)).unwrap_or(comm)
 }
 
-fn row(t: &Thread) -> ThreadSched {
+fn row(t: &Thread, page_size: u64) -> ThreadSched {
     // Below that is nothing that any rate shows, and half of what a recording would hold.
     let whole = |ns: u64| ns - ns % GRAIN_NS;
+    let rss = t.rss.map(|pages| pages.saturating_mul(page_size)).filter(|n| *n >= LEAST_RSS);
     ThreadSched {
         task: t.task,
         comm: own_name(&t.comm, t.active_share()).to_owned(),
@@ -198,6 +227,8 @@ fn row(t: &Thread) -> ThreadSched {
         last_cpu: t.last_cpu.map(CpuId),
         allowed: None,
         cgroup: None,
+        memory_cgroup: None,
+        rss_mib: rss.and_then(|n| u32::try_from(n >> 20).ok()),
         nice: t.nice,
         policy: t.policy,
         kind: t.kind,

@@ -6,7 +6,7 @@
 //! the sample has been read for it. Those that neither ran nor waited since the reading before
 //! are left out: most of a host sleeps. So are this program's own: they wake up together once a
 //! tick and wait for each other, which is of the looking and not of what is looked at (its CPU time
-//! is in the section `self`).
+//! is in the section `self`). What `stat` says of a process's size comes with one of its rows.
 
 mod collector;
 mod parse;

@@ -51,6 +51,8 @@ pub(super) struct Thread {
     pub nice: Option<i8>,
     pub policy: Option<u32>,
     pub kind: Option<TaskKind>,
+    /// Pages of its process that are resident.
+    pub rss: Option<u64>,
     pub sched: Schedstat,
     /// What the counters grew by since the reading before, and over what time.
     pub grown: Option<(Duration, Schedstat)>,
@@ -395,6 +397,7 @@ impl Thread {
             nice: None,
             policy: None,
             kind: None,
+            rss: None,
             sched: Schedstat::default(),
             grown: None,
             moved: true,
@@ -409,6 +412,7 @@ impl Thread {
     fn take(&mut self, stat: &stat::Stat<'_>) {
         self.task.start = stat.start;
         self.state = stat.state;
+        self.rss = stat.rss;
         (self.last_cpu, self.nice, self.policy) = (stat.last_cpu, stat.nice, stat.policy);
         self.kind = Some(match (stat.kernel_thread, stat.bound) {
             (false, _) => TaskKind::User,

@@ -23,6 +23,8 @@ pub struct Stat<'a> {
     pub num_threads: u32,
     /// (22) Clock ticks since boot.
     pub start: u64,
+    /// (24) Pages of its process that are resident.
+    pub rss: Option<u64>,
     /// (39) Where it ran last.
     pub last_cpu: Option<u32>,
     /// (41) `SCHED_*`.
@@ -58,6 +60,7 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
         nice: None,
         num_threads: 0,
         start: 0,
+        rss: None,
         last_cpu: None,
         policy: None,
         bound: false,
@@ -81,6 +84,7 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat<'_>> {
             19 => out.nice = signed(field).and_then(|n| i8::try_from(n).ok()),
             20 => out.num_threads = u32::try_from(number(field)?).ok()?,
             22 => out.start = number(field)?,
+            24 => out.rss = number(field),
             39 => out.last_cpu = number(field).and_then(|n| u32::try_from(n).ok()),
             41 => {
                 out.policy = number(field).and_then(|n| u32::try_from(n).ok());
@@ -128,7 +132,7 @@ mod tests {
             let s = parse_stat(&line).unwrap();
             assert_eq!((s.comm, s.state, s.parent), (comm.as_bytes(), 'D', 4));
             assert_eq!((s.nice, s.num_threads, s.start), (Some(19), 20, 22));
-            assert_eq!((s.last_cpu, s.policy), (Some(39), Some(41)));
+            assert_eq!((s.rss, s.last_cpu, s.policy), (Some(24), Some(39), Some(41)));
         }
     }
 
@@ -162,6 +166,7 @@ mod tests {
             let all = parse_stat(&whole).unwrap();
             if let Some(s) = parse_stat(&whole[..cut.min(whole.len())]) {
                 prop_assert_eq!((s.start, s.num_threads), (all.start, all.num_threads));
+                prop_assert!(s.rss.is_none() || s.rss == all.rss);
                 prop_assert!(s.last_cpu.is_none() || s.last_cpu == all.last_cpu);
                 prop_assert!(s.policy.is_none() || s.policy == all.policy);
             }

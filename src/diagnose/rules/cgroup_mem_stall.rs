@@ -1,6 +1,7 @@
 //! `cgroup-mem-stall`: a cgroup thrashes at its memory limit on a host with enough memory.
 
 use super::super::NOT_YET;
+use super::common::by_memory;
 use super::common::cgroups::{of_v1, subject, with_rows};
 use super::common::memory::{self, limit};
 use super::common::text::{bytes, rate};
@@ -132,7 +133,7 @@ fn stalled(w: &Window<'_>, g: &CgroupFigures, r: &CgroupRow, full: f64) -> Fire 
         let text = format!("workingset_refault_file {}/s on the host", rate(n));
         f.evidence.push(Evidence::new("workingset_refault_file", n, "/s", text));
     }
-    group(&mut f, g, r);
+    group(w, &mut f, g, r);
     if let Some(host) = w.derived.psi.and_then(|p| p.memory_full) {
         let text = format!("host memory pressure full {host:.0}%");
         f.ruled_out.push(RuledOut::new("mem-stall", text));
@@ -159,7 +160,7 @@ fn thrashes(w: &Window<'_>, g: &CgroupFigures, r: &CgroupRow, t: &Thrash, alone:
     if let Some(n) = vm::rate(w, "pgmajfault") {
         f.evidence.push(Evidence::new("pgmajfault", n, "/s", format!("pgmajfault {}/s", rate(n))));
     }
-    group(&mut f, g, r);
+    group(w, &mut f, g, r);
     let text = format!("refaults {}/s: these pages were cached before", rate(t.refaults));
     f.ruled_out.push(RuledOut::new("cold-cache", text));
     let (free, all) = (bytes(t.available as u64), bytes(t.total as u64));
@@ -172,8 +173,9 @@ fn thrashes(w: &Window<'_>, g: &CgroupFigures, r: &CgroupRow, t: &Thrash, alone:
 }
 
 /// Adds the cgroup's own numbers, and where to look.
-fn group(f: &mut Fire, g: &CgroupFigures, r: &CgroupRow) {
+fn group(w: &Window<'_>, f: &mut Fire, g: &CgroupFigures, r: &CgroupRow) {
     if let (Some(now), Some(most)) = (r.memory_bytes, limit(r)) {
+        by_memory::blame_cgroup(w, r, now, most, f);
         let text = format!("{}: {} of {}", g.path, bytes(now), bytes(most));
         f.evidence.push(Evidence::new("memory.max", now as f64, "bytes", text).over(most as f64));
     }
@@ -186,5 +188,6 @@ fn group(f: &mut Fire, g: &CgroupFigures, r: &CgroupRow) {
     f.next.push(memory::files(r));
     let stat = super::common::cgroups::file(g, "memory.stat");
     f.next.push(format!("grep -E 'refault|^(anon|file|rss|cache) ' {stat}"));
+    by_memory::next(f);
     f.next.push("vmstat 1 3; grep . /proc/pressure/memory /proc/pressure/io".to_owned());
 }

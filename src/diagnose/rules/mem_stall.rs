@@ -1,7 +1,7 @@
 //! `mem-stall`: tasks stall while memory is reclaimed or swapped in.
 
 use super::common::text::{bytes, rate};
-use super::common::{memory, vm};
+use super::common::{by_memory, memory, vm};
 use crate::diagnose::rules::prelude::*;
 use crate::sample::cgroups::CgroupRow;
 use crate::sample::subject::{CgroupId, Subject};
@@ -75,13 +75,16 @@ fn fire(w: &Window<'_>, full: f64) -> Fire {
         let text = format!("{} available on the host", bytes(kb.saturating_mul(1024)));
         f.evidence.push(Evidence::new("MemAvailable", kb as f64 * 1024.0, "bytes", text));
     }
-    if let Some(g) = groups.first() {
-        f.next.push(memory::files(g.group));
+    match groups.first() {
+        Some(g) => {
+            by_memory::blame_cgroup(w, g.group, g.peak, g.limit, &mut f);
+            f.next.push(memory::files(g.group));
+        }
+        None => by_memory::blame(w, &mut f),
     }
     f.next.push("vmstat 1 3; sar -B 1 3".to_owned());
-    f.next.push(
-        "ps -eo pid,rss,maj_flt,comm --sort=-rss | head; dmesg | grep -i oom | tail".to_owned(),
-    );
+    by_memory::next(&mut f);
+    f.next.push("dmesg | grep -i oom | tail".to_owned());
     f
 }
 

@@ -310,6 +310,7 @@ pub struct Thread {
     pub cpu: u32,
     pub allowed: Option<String>,
     pub cgroup: Option<String>,
+    pub memory_cgroup: Option<String>,
     pub nice: Option<i8>,
     pub policy: Option<u32>,
     pub kind: Option<TaskKind>,

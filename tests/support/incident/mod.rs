@@ -3,6 +3,7 @@
 //! Time is in seconds and independent of ticks: the same incident is sampled at any interval.
 //! All numbers live in one map by name (`sock.a.info.rto_us`, `disk.vdb.wr_ios`,
 //! `net.1.TcpExtListenOverflows`, `cgroup.x.nr_throttled`, `cgroup.x.wios`, `thread.t.run_ns`,
+//! `thread.t.rss_mib`,
 //! `cpu.0.idle`, `softirq.NET_RX.0`, `softnet.0.dropped`, `psi.io_some_us`, `link.eth0.rx_bytes`,
 //! `qdisc.a.drops`, `fs.a.avail`, `files.a.open`,
 //! `tasks`, `conntrack.1.count`, `vmstat.pgmajfault`, `load1`, `ctxt`, `procs_running`);

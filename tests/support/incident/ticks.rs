@@ -289,6 +289,8 @@ fn sched(i: &Incident, v: View<'_>) -> SchedSample {
                 last_cpu: Some(CpuId(t.cpu)),
                 allowed: t.allowed.clone(),
                 cgroup: t.cgroup.clone(),
+                memory_cgroup: t.memory_cgroup.clone(),
+                rss_mib: v.0.get(&format!("thread.{}.rss_mib", t.name)).map(|n| *n as u32),
                 nice: t.nice,
                 policy: t.policy,
                 kind: t.kind,

@@ -3,6 +3,7 @@
 
 pub(super) mod by;
 pub(super) mod by_disk;
+pub(super) mod by_memory;
 pub(in crate::diagnose) mod cgroups;
 pub(super) mod counters;
 pub(super) mod disks;
