@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::metrics::process_io::Flow;
-use crate::sample::subject::{CpuId, TaskId};
+use crate::sample::subject::{CpuId, Endpoint, TaskId};
 
 /// Most culprits of a finding.
 pub const MAX_CULPRITS: usize = 3;
@@ -53,6 +53,20 @@ pub enum Who {
         /// Path below the mount point of the hierarchy, raw.
         path: String,
     },
+    /// The connections of a port that is listened on.
+    Port {
+        /// Which.
+        port: u16,
+        /// The process that has one of them, with its `comm`, raw; `None` if unknown.
+        owner: Option<(u32, String)>,
+    },
+    /// The connections to a peer.
+    Peer {
+        /// Where.
+        remote: Endpoint,
+        /// As above.
+        owner: Option<(u32, String)>,
+    },
     /// The tasks that are directly in a cgroup, without those of the cgroups below it.
     TasksOf {
         /// Path of the cgroup.
@@ -67,6 +81,9 @@ impl Who {
         match self {
             Self::Process { pid, .. } => Some(*pid),
             Self::Thread { task, .. } | Self::Kernel { task, .. } => Some(task.pid),
+            Self::Port { owner, .. } | Self::Peer { owner, .. } => {
+                owner.as_ref().map(|(pid, _)| *pid)
+            }
             Self::Cgroup { .. } | Self::TasksOf { .. } => None,
         }
     }
@@ -83,9 +100,21 @@ impl fmt::Display for Who {
             }
             Self::Kernel { task, comm } => write!(f, "kernel thread {comm}/{}", task.tid),
             Self::Cgroup { path } => write!(f, "cgroup {path}"),
+            Self::Port { port, owner } => {
+                write!(f, "port {port}")?;
+                owned(f, owner.as_ref())
+            }
+            Self::Peer { remote, owner } => {
+                write!(f, "peer {remote}")?;
+                owned(f, owner.as_ref())
+            }
             Self::TasksOf { path } => write!(f, "tasks of {path} itself"),
         }
     }
+}
+
+fn owned(f: &mut fmt::Formatter<'_>, owner: Option<&(u32, String)>) -> fmt::Result {
+    owner.map_or(Ok(()), |(pid, comm)| write!(f, " ({comm}/{pid})"))
 }
 
 /// What a share is a part of.
@@ -109,6 +138,10 @@ pub enum Resource {
     ProcessBytes(Flow),
     /// The same of the processes in a cgroup.
     BytesOfCgroup(Flow, String),
+    /// The bytes that a network device receives.
+    Received(String),
+    /// The bytes that a network device sends.
+    Sent(String),
     /// The memory of the host.
     HostMemory,
     /// By how much processes grew lately.
@@ -150,6 +183,8 @@ impl fmt::Display for Resource {
             Self::BytesOfCgroup(flow, path) => {
                 write!(f, "the bytes that processes of {path} {}", did(*flow))
             }
+            Self::Received(dev) => write!(f, "the bytes that {dev} receives"),
+            Self::Sent(dev) => write!(f, "the bytes that {dev} sends"),
             Self::HostMemory => f.write_str("the memory of the host"),
             Self::Growth => f.write_str("the memory by which processes grew"),
             Self::MemoryOfCgroup(path) => write!(f, "the memory of {path}"),

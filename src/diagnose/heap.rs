@@ -22,6 +22,9 @@ impl Heap for Culprit {
             Who::Kernel { comm: name, .. }
             | Who::Cgroup { path: name }
             | Who::TasksOf { path: name } => name.heap(None),
+            Who::Port { owner, .. } | Who::Peer { owner, .. } => {
+                owner.as_ref().map_or(0, |(_, comm)| comm.heap(None))
+            }
         };
         name + share.heap(None) + cgroup.heap(None)
     }
@@ -36,7 +39,9 @@ impl Heap for Share {
             | Resource::BytesOfCgroup(_, name)
             | Resource::MemoryOfCgroup(name)
             | Resource::GrowthOfCgroup(name)
-            | Resource::MemoryLimitOf(name) => name.heap(None),
+            | Resource::MemoryLimitOf(name)
+            | Resource::Received(name)
+            | Resource::Sent(name) => name.heap(None),
             Resource::AllCpus
             | Resource::Cpu(_)
             | Resource::Switches

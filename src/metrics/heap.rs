@@ -15,7 +15,7 @@ use super::netdev::{LinkFigures, QdiscFigures, SpaceFigures as NetdevFigures};
 use super::process_io::{ProcessBytes, ProcessIoFigures};
 use super::sockets::{
     Closer, Closing, Dropper, Fat, PeerLoss, PortUse, SocketFigures, SocketTotals, SpaceFigures,
-    Still, Suspect, SynQueue, TimerEvent, UnixFull,
+    Still, Suspect, SynQueue, Talker, TimerEvent, UnixFull,
 };
 use super::waits::{Part, Place, ThreadFigures, WaitFigures};
 use super::{Derived, NetPair};
@@ -117,6 +117,7 @@ owns!(QdiscFigures { kind } flat {
     overlimits_ever, qlen, backlog
 });
 
+owns!(Talker { owner } flat { netns, end, rx, tx });
 owns!(WaitFigures { threads, asked, queues, gone } flat { everyone, unread });
 owns!(ThreadFigures { comm, cgroup, memory_cgroup, pids_cgroup, parts } flat { task, dt, samples });
 owns!(Part { place } flat { class, time });
@@ -154,12 +155,13 @@ impl Heap for EventKey {
 
 impl Heap for SocketFigures {
     fn heap(&self, before: Option<&Self>) -> usize {
-        let Self { suspects, totals, spaces, droppers, losses, still } = self;
+        let Self { suspects, totals, spaces, droppers, losses, talkers, still } = self;
         keyed(suspects, before.map(|b| &b.suspects), |s| s.id)
             + keyed(spaces, before.map(|b| &b.spaces), |s| s.netns)
             + totals.heap(None)
             + droppers.heap(None)
             + losses.heap(None)
+            + talkers.heap(None)
             + still.heap(None)
     }
 }

@@ -139,6 +139,14 @@ fn culprit(c: &Culprit) -> Value {
             json!({"kind": "kernel-thread", "pid": task.pid, "tid": task.tid, "comm": comm})
         }
         Who::Cgroup { path } => json!({"kind": "cgroup", "path": path}),
+        Who::Port { port, owner } => json!({
+            "kind": "port", "port": port, "pid": owner.as_ref().map(|o| o.0),
+            "comm": owner.as_ref().map(|o| &o.1),
+        }),
+        Who::Peer { remote, owner } => json!({
+            "kind": "peer", "remote": remote.to_string(), "pid": owner.as_ref().map(|o| o.0),
+            "comm": owner.as_ref().map(|o| &o.1),
+        }),
         Who::TasksOf { path } => json!({"kind": "cgroup-tasks", "path": path}),
     };
     if let Value::Object(map) = &mut v {

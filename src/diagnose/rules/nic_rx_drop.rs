@@ -1,5 +1,6 @@
 //! `nic-rx-drop`: a NIC drops packets before the kernel sees them.
 
+use super::common::by_traffic::{self, Way};
 use super::common::links::{self, Judged, say, spaces};
 use super::common::nics;
 use super::common::text::{count, rate, sh};
@@ -94,5 +95,6 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, share: f64) -> Fire {
     let (dev, enter) = (sh(&l.attrs.name), links::enter(w, s));
     f.next.push(format!("{enter}ethtool -g {dev}; {enter}ethtool -l {dev}"));
     f.next.push(format!("{enter}ethtool -S {dev} | grep -iE 'miss|no_buf|fifo|drop'"));
+    by_traffic::blame(w, s, l, Way::In, &mut f);
     f
 }

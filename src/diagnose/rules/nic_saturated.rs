@@ -1,5 +1,6 @@
 //! `nic-saturated`: a link is at its speed, or at a provider's limit.
 
+use super::common::by_traffic::{self, Way};
 use super::common::links::{self, Judged, say, spaces};
 use super::common::nics;
 use super::common::text::{bits, rate, sh};
@@ -152,6 +153,7 @@ fn limited(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, held: &[(Arc<str>,
     f.next.push(format!(
         "{enter}sar -n DEV 1 3; {enter}ethtool -i {dev}  # compare with the instance type"
     ));
+    by_traffic::blame(w, s, l, busier(l), &mut f);
     f
 }
 
@@ -165,12 +167,15 @@ fn shaper(f: &mut Fire, s: &SpaceFigures, l: &LinkFigures) {
     f.ruled_out.push(RuledOut::new("tc-shaped", because));
 }
 
+fn busier(l: &LinkFigures) -> Way {
+    if l.tx_bytes_s >= l.rx_bytes_s { Way::Out } else { Way::In }
+}
+
 /// The link is full.
 fn full(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, capacity: f64) -> Fire {
-    let (way, used, pps) = if l.tx_bytes_s >= l.rx_bytes_s {
-        ("sends", l.tx_bytes_s, l.tx_pps)
-    } else {
-        ("receives", l.rx_bytes_s, l.rx_pps)
+    let (way, used, pps) = match busier(l) {
+        Way::Out => ("sends", l.tx_bytes_s, l.tx_pps),
+        Way::In => ("receives", l.rx_bytes_s, l.rx_pps),
     };
     let pct = 100.0 * used / capacity;
     let title = links::title(w, s, l);
@@ -192,6 +197,7 @@ fn full(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, capacity: f64) -> Fir
     let (dev, enter) = (sh(&l.attrs.name), links::enter(w, s));
     f.next.push(format!("{enter}ethtool {dev} | grep -E 'Speed|Duplex'"));
     f.next.push(format!("{enter}ethtool -S {dev} | grep -E 'allowance|pause'"));
-    f.next.push(format!("{enter}sar -n DEV 1 3  # who talks: iftop or nethogs"));
+    f.next.push(format!("{enter}sar -n DEV 1 3"));
+    by_traffic::blame(w, s, l, busier(l), &mut f);
     f
 }

@@ -1,5 +1,6 @@
 //! `softirq-one-core`: one CPU handles the network softirqs for the whole host.
 
+use super::common::by_traffic::{self, Way};
 use super::common::measured::{softirqs, to_ms};
 use super::common::nics;
 use super::common::text::{count, ms, rate, sh};
@@ -290,6 +291,9 @@ fn last_word(name: &str) -> &str {
 }
 
 fn advise(f: &mut Fire, w: &Window<'_>, n: &NicQueues, rates: &[(f64, &str, &str)], alone: bool) {
+    if let Some((s, l)) = w.host.netns.and_then(|own| w.netdev(own)).zip(nics::link(w, n)) {
+        by_traffic::blame(w, s, l, Way::In, f);
+    }
     let dev = sh(&n.dev);
     let cpus = w.host.cpus.max(1);
     let queues = count(n.rx_queues as usize, "receive queue");

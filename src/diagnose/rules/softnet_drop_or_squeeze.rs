@@ -1,5 +1,6 @@
 //! `softnet-drop-or-squeeze`: a CPU cannot keep up with its packets.
 
+use super::common::by_traffic;
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cpu::{CpuShare, SoftnetFigures};
@@ -43,7 +44,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let share = n.cpu.and_then(|id| w.derived.cpu.as_ref()?.cpu(id));
         let busy = share.is_some_and(|s| s.softirq >= BUSY);
         if n.dropped_s >= DROPPED || (n.squeeze_s >= SQUEEZED && busy) {
-            out.fire(subject, fire(n, share));
+            out.fire(subject, fire(w, n, share));
         } else if n.dropped_s >= CLEAR * DROPPED || (n.squeeze_s >= CLEAR * SQUEEZED && busy) {
             out.linger(subject);
         } else if n.squeeze_s >= SQUEEZED && share.is_none() {
@@ -55,7 +56,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
-fn fire(n: &SoftnetFigures, share: Option<CpuShare>) -> Fire {
+fn fire(w: &Window<'_>, n: &SoftnetFigures, share: Option<CpuShare>) -> Fire {
     let drops = n.dropped_s >= DROPPED;
     // Dropped packets are not counted as processed.
     let lost = ratio(n.dropped_s, n.processed_s + n.dropped_s).unwrap_or(0.0);
@@ -100,5 +101,6 @@ fn fire(n: &SoftnetFigures, share: Option<CpuShare>) -> Fire {
     if let Some(c) = n.cpu {
         f.next.push(format!("mpstat -P {} -I SCPU 1 3", c.0));
     }
+    by_traffic::blame_host(w, &mut f);
     f
 }

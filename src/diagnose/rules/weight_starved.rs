@@ -157,7 +157,11 @@ impl Rival {
     fn path(&self) -> &str {
         match &self.who {
             Who::Cgroup { path } | Who::TasksOf { path } => path,
-            Who::Process { .. } | Who::Thread { .. } | Who::Kernel { .. } => "",
+            Who::Process { .. }
+            | Who::Thread { .. }
+            | Who::Kernel { .. }
+            | Who::Port { .. }
+            | Who::Peer { .. } => "",
         }
     }
 }

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::super::rate::{grown, grown32};
+use super::talkers::{Talk, Talker};
 use crate::sample::heap::block;
 use crate::sample::sockets::{NetnsTable, Proto, TcpInfo, unmap};
 use crate::sample::subject::NetnsId;
@@ -95,6 +96,7 @@ struct Reading {
     cookie: u64,
     at: MonoNs,
     acked: Option<u64>,
+    received: Option<u64>,
     busy_us: Option<u64>,
     rwnd_us: Option<u64>,
     sndbuf_us: Option<u64>,
@@ -115,6 +117,8 @@ pub(super) struct FlowTracker {
     last: Vec<Reading>,
     next: Vec<Reading>,
     rings: HashMap<u64, VecDeque<Reading>>,
+    /// Who moved most between the last two readings.
+    talkers: Vec<Talker>,
 }
 
 impl FlowTracker {
@@ -140,6 +144,7 @@ impl FlowTracker {
         let mut by_peer: BTreeMap<[u8; 16], PeerLoss> = BTreeMap::new();
         let mut merged = Vec::with_capacity(self.next.len());
         let mut old = self.last.iter().peekable();
+        let mut talk = Talk::new(space);
         for now in &self.next {
             while let Some(gone) = old.next_if(|o| o.cookie < now.cookie) {
                 if at.since(gone.at) < KEEP {
@@ -151,8 +156,15 @@ impl FlowTracker {
             if let Some(remote) = space.inet.remote.get(now.row as usize) {
                 lose(&mut by_peer, space.netns, *remote, before, now);
             }
+            let moved = |a: Option<u64>, b: Option<u64>| {
+                let n = a.zip(b).and_then(|(a, b)| grown(a, b)).unwrap_or(0);
+                super::super::rate::per_second(n as f64, now.at.since(before.at)).unwrap_or(0.0)
+            };
+            let rx = moved(before.received, now.received);
+            talk.add(now.row as usize, rx, moved(before.acked, now.acked));
             ring(&mut self.rings, before, now);
         }
+        self.talkers = talk.most();
         merged.extend(old.filter(|o| at.since(o.at) < KEEP).copied());
         self.next.clear();
         self.last = merged;
@@ -186,6 +198,7 @@ impl FlowTracker {
                 cookie: rows.cookie[i],
                 at,
                 acked: info.bytes_acked(),
+                received: info.bytes_received(),
                 busy_us: info.busy_us(),
                 rwnd_us: info.rwnd_limited_us(),
                 sndbuf_us: info.sndbuf_limited_us(),
@@ -200,6 +213,11 @@ impl FlowTracker {
         }
         self.next.sort_unstable_by_key(|r| r.cookie);
         self.next.dedup_by_key(|r| r.cookie);
+    }
+
+    /// Who moved most between the last two readings.
+    pub(super) fn talkers(&self) -> &[Talker] {
+        &self.talkers
     }
 
     /// How the socket with this cookie spent the last seconds, where it moves data.

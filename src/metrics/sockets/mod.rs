@@ -11,6 +11,8 @@ mod flows;
 mod rto;
 mod services;
 mod stall;
+
+mod talkers;
 mod tally;
 mod tracker;
 
@@ -24,6 +26,7 @@ pub use drops::Dropper;
 pub use flows::{Flow, PeerLoss};
 pub use rto::{Growth, Rto};
 pub use services::{LATE, Still};
+pub use talkers::{End, Talker};
 pub use tally::{Closer, Closing, Fat, OLD, PortUse, SpaceFigures, SynQueue, UnixFull};
 pub use tracker::{SocketTracker, trouble};
 
@@ -285,6 +288,8 @@ pub struct SocketFigures {
     pub droppers: Vec<Dropper>,
     /// Retransmissions by peer, of the namespaces read in this tick.
     pub losses: Vec<PeerLoss>,
+    /// Who moves most bytes, of the namespaces read in this tick.
+    pub talkers: Vec<Talker>,
     /// Services that stand still, as of the latest reading of their namespace.
     pub still: Vec<Still>,
 }

@@ -9,6 +9,7 @@ use super::advance::advance;
 use super::drops::{DropTracker, Dropper};
 use super::flows::{FlowTracker, PeerLoss};
 use super::services::{ServiceTracker, Still};
+use super::talkers::Talker;
 use super::tally::{ClosingTracker, SpaceFigures, Tally};
 use super::{KEEP, MAX_SUSPECTS, NetGrowth, SocketFigures, SocketTotals, Suspect, TimerEvent};
 use crate::sample::Stamped;
@@ -75,6 +76,7 @@ pub struct SocketTracker {
     /// Of the namespaces read in this tick.
     droppers: Vec<Dropper>,
     losses: Vec<PeerLoss>,
+    talkers: Vec<Talker>,
     still: BTreeMap<NetnsId, Vec<Still>>,
     /// TCP memory of the host runs short: who holds it matters.
     memory_short: bool,
@@ -134,6 +136,7 @@ impl SocketTracker {
         spaces.sort_by_key(|s| s.netns);
         self.droppers.clear();
         self.losses.clear();
+        self.talkers.clear();
         let mut latest = MonoNs(0);
         for space in &spaces {
             latest = latest.max(space.span.end);
@@ -172,6 +175,7 @@ impl SocketTracker {
             spaces: self.spaces.values().map(|s| s.figures.clone()).collect(),
             droppers: std::mem::take(&mut self.droppers),
             losses: std::mem::take(&mut self.losses),
+            talkers: std::mem::take(&mut self.talkers),
             still: self.still.values().flatten().cloned().collect(),
         }
     }
@@ -189,6 +193,7 @@ impl SocketTracker {
         let mut memory = self.spaces.remove(&space.netns).unwrap_or_default();
         let mut notable = Vec::new();
         memory.flows.read(space, at, &mut self.losses, &mut notable);
+        self.talkers.extend_from_slice(memory.flows.talkers());
         let mut still = Vec::new();
         memory.services.read(space, at, &mut still, &mut notable);
         self.still.insert(space.netns, still);

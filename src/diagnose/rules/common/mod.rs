@@ -4,6 +4,7 @@
 pub(super) mod by;
 pub(super) mod by_disk;
 pub(super) mod by_memory;
+pub(super) mod by_traffic;
 pub(in crate::diagnose) mod cgroups;
 pub(super) mod counters;
 pub(super) mod disks;
