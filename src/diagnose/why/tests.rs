@@ -86,7 +86,9 @@ fn of_a_process_that_nobody_asked_about_some_is_missing() {
         let figures = WaitFigures { threads, asked, everyone: true, ..WaitFigures::default() };
         let mut account = Account::default();
         account.push(&figures, |_| true);
-        Answer::of(&account, &Known { findings: &Findings::default(), tables: Vec::new() }).missing
+        let findings = Findings::default();
+        Answer::of(&account, &Known { findings: &findings, tables: Vec::new(), window: None })
+            .missing
     };
     assert!(of(&[700]).is_empty());
     assert_eq!(of(&[]), ["its threads that are idle: nobody asked about it at the time"]);
