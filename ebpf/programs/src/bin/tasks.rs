@@ -140,12 +140,7 @@ fn row(task: Kernel, tid: u32, state: u32, start: u64) -> Row {
     if STACK_KNOWN.load() != 0 && state & (UNINTERRUPTIBLE | NO_LOAD) == UNINTERRUPTIBLE {
         // SAFETY: as above; the target is a field of that size.
         let bytes = unsafe {
-            bpf_get_task_stack(
-                task.pointer(),
-                (&raw mut row.stack).cast(),
-                (FRAMES * 8) as u32,
-                0,
-            )
+            bpf_get_task_stack(task.pointer(), (&raw mut row.stack).cast(), (FRAMES * 8) as u32, 0)
         };
         if bytes > 0 {
             row.frames = bytes as u32 >> 3;
