@@ -54,6 +54,26 @@ impl<'t> De<'t> {
     fn kind(&self) -> Kind {
         self.schema.get(self.node).map_or(Kind::Unit, |n| n.kind)
     }
+    /// Pays for a value of this visitor, and tells what is there.
+    fn begin<'de, V: Visitor<'de>>(&mut self) -> Result<Kind, CodecError> {
+        self.spend(STEP.saturating_add(size_of::<V::Value>()))?;
+        Ok(self.kind())
+    }
+    /// What is there is of another type.
+    fn other<T>(&self) -> Result<T, CodecError> {
+        Err(CodecError(format!("{:?} where something else belongs", self.kind())))
+    }
+    /// The parts of a tuple or struct.
+    fn parts(&mut self) -> Parts<'_, 't> {
+        let node = self.node;
+        let left = self.schema.children(node).len();
+        Parts { de: self, node, left, next: 0, step: 1 }
+    }
+    /// The elements of a list or map.
+    fn elements(&mut self) -> Result<Parts<'_, 't>, CodecError> {
+        let (node, left) = (self.node, self.length()?);
+        Ok(Parts { de: self, node, left, next: 0, step: 0 })
+    }
     /// Makes a child the node of the next value.
     fn descend(&mut self, node: usize, place: usize) -> Result<(), CodecError> {
         let Some(child) = self.schema.child(node, place) else { return torn() };
@@ -201,15 +221,25 @@ struct Packed<'t> {
     head: Option<u32>,
 }
 
+/// Methods that do what another one does.
+macro_rules! forward {
+    ($($to:ident: $($from:ident),*;)*) => {$($(
+        fn $from<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
+            self.$to(v)
+        }
+    )*)*};
+}
+
 impl<'de> de::Deserializer<'de> for &mut De<'_> {
     type Error = CodecError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
-        self.spend(STEP.saturating_add(size_of::<V::Value>()))?;
-        let (node, kind) = (self.node, self.kind());
-        let schema = self.schema;
-        let parts = schema.children(node).len();
-        match kind {
+    /// Types say what they are: each kind has a method of its own, which keeps the code of hundreds
+    /// of them small.
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, CodecError> {
+        self.other()
+    }
+    fn deserialize_u64<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
+        match self.begin::<V>()? {
             Kind::Unit => v.visit_unit(),
             Kind::Bool => v.visit_bool(self.number()? != 0),
             Kind::Unsigned => v.visit_u64(self.number()?),
@@ -220,45 +250,64 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
                 let c = u32::try_from(self.number()?).ok().and_then(char::from_u32);
                 v.visit_char(c.unwrap_or(char::REPLACEMENT_CHARACTER))
             }
+            _ => self.other(),
+        }
+    }
+    fn deserialize_str<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
+        match self.begin::<V>()? {
             Kind::Text => v.visit_str(self.text()?),
-            Kind::Tuple => v.visit_seq(Parts { de: self, node, left: parts, next: 0, step: 1 }),
-            Kind::Struct => v.visit_map(Parts { de: self, node, left: parts, next: 0, step: 1 }),
-            Kind::List => {
-                let left = self.length()?;
-                v.visit_seq(Parts { de: self, node, left, next: 0, step: 0 })
-            }
-            Kind::Map => {
-                let left = self.length()?;
-                v.visit_map(Parts { de: self, node, left, next: 0, step: 0 })
-            }
-            Kind::Option => {
-                if self.number()? == 0 {
-                    return v.visit_none();
-                }
-                self.descend(node, 0)?;
-                v.visit_some(self)
-            }
-            Kind::Enum => {
-                let place = self.length()?;
-                self.descend(node, place)?;
-                v.visit_enum(Variant { de: self })
-            }
+            _ => self.other(),
+        }
+    }
+    fn deserialize_seq<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
+        match self.begin::<V>()? {
+            Kind::Tuple => v.visit_seq(self.parts()),
+            Kind::List => v.visit_seq(self.elements()?),
             Kind::Bytes => {
                 // A `Vec<u8>` is read as a sequence, whatever its writer called it.
                 v.visit_seq(SeqDeserializer::<_, CodecError>::new(self.bytes()?.into_iter()))
             }
-            Kind::Variant | Kind::Block => torn(),
+            _ => self.other(),
         }
+    }
+    fn deserialize_map<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
+        match self.begin::<V>()? {
+            Kind::Struct => v.visit_map(self.parts()),
+            Kind::Map => v.visit_map(self.elements()?),
+            _ => self.other(),
+        }
+    }
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        v: V,
+    ) -> Result<V::Value, CodecError> {
+        if self.begin::<V>()? != Kind::Enum {
+            return self.other();
+        }
+        let (node, place) = (self.node, self.length()?);
+        self.descend(node, place)?;
+        v.visit_enum(Variant { de: self })
     }
     fn deserialize_option<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
         // Anything else is a field that used to be always present.
-        if self.kind() == Kind::Option { self.deserialize_any(v) } else { v.visit_some(self) }
+        if self.kind() != Kind::Option {
+            return v.visit_some(self);
+        }
+        self.begin::<V>()?;
+        let node = self.node;
+        if self.number()? == 0 {
+            return v.visit_none();
+        }
+        self.descend(node, 0)?;
+        v.visit_some(self)
     }
     fn deserialize_bytes<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
         if self.kind() == Kind::Bytes {
             return v.visit_byte_buf(self.bytes()?);
         }
-        self.deserialize_any(v)
+        self.deserialize_seq(v)
     }
     fn deserialize_byte_buf<V: Visitor<'de>>(self, v: V) -> Result<V::Value, CodecError> {
         self.deserialize_bytes(v)
@@ -282,9 +331,38 @@ impl<'de> de::Deserializer<'de> for &mut De<'_> {
     fn is_human_readable(&self) -> bool {
         false
     }
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string
-        unit unit_struct seq tuple tuple_struct map struct enum identifier
+    forward! {
+        deserialize_u64: deserialize_bool, deserialize_i8, deserialize_i16, deserialize_i32,
+            deserialize_i64, deserialize_i128, deserialize_u8, deserialize_u16, deserialize_u32,
+            deserialize_u128, deserialize_f32, deserialize_f64, deserialize_char,
+            deserialize_unit;
+        deserialize_str: deserialize_string, deserialize_identifier;
+    }
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        v: V,
+    ) -> Result<V::Value, CodecError> {
+        self.deserialize_u64(v)
+    }
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, v: V) -> Result<V::Value, CodecError> {
+        self.deserialize_seq(v)
+    }
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: usize,
+        v: V,
+    ) -> Result<V::Value, CodecError> {
+        self.deserialize_seq(v)
+    }
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        v: V,
+    ) -> Result<V::Value, CodecError> {
+        self.deserialize_map(v)
     }
 }
 
@@ -381,7 +459,7 @@ impl<'de> de::VariantAccess<'de> for Variant<'_, '_> {
     }
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, v: V) -> Result<V::Value, CodecError> {
         self.de.descend(self.de.node, 0)?;
-        de::Deserializer::deserialize_any(self.de, v)
+        de::Deserializer::deserialize_seq(self.de, v)
     }
     fn struct_variant<V: Visitor<'de>>(
         self,
@@ -389,6 +467,6 @@ impl<'de> de::VariantAccess<'de> for Variant<'_, '_> {
         v: V,
     ) -> Result<V::Value, CodecError> {
         self.de.descend(self.de.node, 0)?;
-        de::Deserializer::deserialize_any(self.de, v)
+        de::Deserializer::deserialize_map(self.de, v)
     }
 }
