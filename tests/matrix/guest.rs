@@ -2,6 +2,7 @@
 //! with what the guest's kernel counts. The tests are ignored elsewhere.
 
 use std::fs::OpenOptions;
+use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -15,6 +16,7 @@ use stallscope::collect::bpf::block::BlockBpf;
 use stallscope::collect::bpf::irq::IrqBpf;
 use stallscope::collect::bpf::net::NetBpf;
 use stallscope::collect::bpf::runq::RunqBpf;
+use stallscope::collect::bpf::tasks::{Row, State, TaskWalk};
 use stallscope::collect::{CollectOptions, Collector, HostFs, SampleContext, Unavailable};
 use stallscope::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOpKind};
 use stallscope::sample::bpf::irq::{IrqBpfSample, VECTOR_NAMES};
@@ -68,6 +70,7 @@ fn counts() {
         let mut irq: IrqBpf = opened();
         let mut block: BlockBpf = opened();
         let mut net: NetBpf = opened();
+        let mut all = TaskWalk::open(&HostFs::live(), &CollectOptions::default()).unwrap();
         assert_eq!(runq.programs(), ["runq"]);
         // Now, as looking gives up the right to load.
         let opts = CollectOptions::default();
@@ -81,6 +84,7 @@ fn counts() {
         tcp_events(&mut net);
         spinners_wait(&mut by_lookup, RunqTier::SchedInfo);
         softirqs(&mut irq_by_lookup);
+        sleeps(&mut all);
         works(&runq);
         works(&irq);
         works(&block);
@@ -118,6 +122,7 @@ fn refuses() {
             open::<IrqBpf>().err(),
             open::<BlockBpf>().err(),
             open::<NetBpf>().err(),
+            TaskWalk::open(&HostFs::live(), &CollectOptions::default()).err(),
         ] {
             let u = refused.expect("loaded without rights");
             assert!(u.reason.contains("no CAP_BPF, no CAP_PERFMON"), "{u:?}");
@@ -363,4 +368,68 @@ fn tcp_events(net: &mut NetBpf) {
     let later = snmp("Tcp", "RetransSegs") - base;
     assert!((kernel..=later).contains(&ours), "{ours}: {kernel}..={later}");
     assert!(listed > 0, "no connection listed");
+}
+
+// ---- tasks ------------------------------------------------------------------------------
+
+/// A reader of a pipe is told once, with its call; a reader of a disk with the place in the kernel.
+fn sleeps(all: &mut TaskWalk) {
+    assert!(all.has_calls() && all.has_delays(), "kernels here tell both");
+    let (mut from, to) = std::io::pipe().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let (tell, tids) = std::sync::mpsc::channel();
+        let (tell_pipe, stop_disk) = (tell.clone(), &stop);
+        let own = || gettid().as_raw_nonzero().get() as u32;
+        s.spawn(move || {
+            tell_pipe.send(own()).unwrap();
+            let _ = from.read(&mut [0]);
+        });
+        let pipe = tids.recv().unwrap();
+        s.spawn(move || {
+            tell.send(own()).unwrap();
+            while !stop_disk.load(Ordering::Relaxed) {
+                direct_reads("/dev/vda", 10);
+            }
+        });
+        let disk = tids.recv().unwrap();
+        clock::sleep_until(clock::mono() + Duration::from_millis(500));
+        let mut walk = || -> Vec<Row> { all.walk().unwrap().collect() };
+        let first = walk();
+        let r = first.iter().find(|r| r.tid == pipe).unwrap();
+        assert_eq!((r.pid, r.state), (std::process::id(), State::Sleeps('S')), "{r:?}");
+        assert_eq!(r.call, Some(0), "`read` of x86_64: {r:?}");
+        let end = clock::mono() + Duration::from_secs(60);
+        let (mut walks, in_disk) = (0, |r: &Row| r.tid == disk && r.state == State::Sleeps('D'));
+        let found = loop {
+            let rows = walk();
+            assert!(rows.iter().all(|r| r.tid != pipe), "the same sleep, told twice");
+            walks += 1;
+            if let Some(r) = rows.into_iter().find(in_disk) {
+                break r;
+            }
+            assert!(clock::mono() < end, "never seen in its {walks} walks");
+        };
+        stop.store(true, Ordering::Relaxed);
+        drop(to);
+        let names = file("/proc/kallsyms");
+        let mut names: Vec<(u64, &str)> = names
+            .lines()
+            .filter_map(|l| {
+                let mut words = l.split_whitespace();
+                let at = u64::from_str_radix(words.next()?, 16).ok()?;
+                Some((at, words.nth(1)?))
+            })
+            .collect();
+        names.sort_unstable();
+        let stack: Vec<&str> = found
+            .stack
+            .iter()
+            .take_while(|a| **a != 0)
+            .filter_map(|a| Some(names[names.partition_point(|n| n.0 <= *a).checked_sub(1)?].1))
+            .collect();
+        println!("tasks: {} at first, in D after {walks} walks: {stack:?}", first.len());
+        let is_block = |n: &&str| n.contains("io_schedule") || n.contains("blk");
+        assert!(stack.iter().any(is_block), "{stack:?}");
+    });
 }

@@ -25,8 +25,14 @@ const TOOLS: [&str; 8] =
     ["qemu-system-x86_64", "busybox", "apt-get", "apt-cache", "dpkg-deb", "xz", "strip", "ldd"];
 
 /// Signals of the kernel programs that every kernel here has.
-const COUNTED: [&str; 5] =
-    ["run-queue latency", "softirq time", "interrupt time", "block latency", "TCP events"];
+const COUNTED: [&str; 6] = [
+    "run-queue latency",
+    "softirq time",
+    "interrupt time",
+    "block latency",
+    "TCP events",
+    "waits of all processes",
+];
 
 fn matrix(test: impl FnOnce()) {
     gate::suite("STALLSCOPE_MATRIX", &TOOLS, test);
