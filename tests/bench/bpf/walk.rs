@@ -10,8 +10,6 @@ use stallscope::collect::waits::WaitsCollector;
 
 use super::{goal, host, median, rounds};
 
-/// Looks a second.
-const RATE: f64 = 10.0;
 /// Looks of which one is the median.
 const LOOKS: usize = 20;
 
@@ -52,7 +50,9 @@ fn beside(threads: usize, most: f64) {
     let tasks = tasks.split(['/', ' ']).nth(4).unwrap_or("?").to_owned();
     println!("  {tasks} threads on the host, {} of them ours:", all.len());
     println!("    a bare walk {bare:>8.0} us, a look {whole:>8.0} us: {:.2} times", whole / bare);
-    goal("    ten looks a second, of a core", whole * RATE / 1e4, most, "%");
+    // As often as the collector wants it: ten times a second, or less where that costs much.
+    let rate = 1.0 / waits.relief().unwrap().as_secs_f64();
+    goal(&format!("    {rate:.1} looks a second, of a core"), whole * rate / 1e4, most, "%");
     *GO_ON.0.lock().unwrap() = false;
     GO_ON.1.notify_all();
     for t in all {
