@@ -142,6 +142,8 @@ pub enum Resource {
     Received(String),
     /// The bytes that a network device sends.
     Sent(String),
+    /// The memory that TCP uses.
+    TcpMemory,
     /// The memory of the host.
     HostMemory,
     /// By how much processes grew lately.
@@ -185,6 +187,7 @@ impl fmt::Display for Resource {
             }
             Self::Received(dev) => write!(f, "the bytes that {dev} receives"),
             Self::Sent(dev) => write!(f, "the bytes that {dev} sends"),
+            Self::TcpMemory => f.write_str("the memory that TCP uses"),
             Self::HostMemory => f.write_str("the memory of the host"),
             Self::Growth => f.write_str("the memory by which processes grew"),
             Self::MemoryOfCgroup(path) => write!(f, "the memory of {path}"),

@@ -45,6 +45,7 @@ impl Heap for Share {
             Resource::AllCpus
             | Resource::Cpu(_)
             | Resource::Switches
+            | Resource::TcpMemory
             | Resource::HostMemory
             | Resource::Growth
             | Resource::AllDiskBytes(_)

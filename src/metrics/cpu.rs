@@ -129,6 +129,9 @@ pub struct SoftnetFigures {
     pub dropped_s: f64,
     /// time_squeeze per second.
     pub squeeze_s: f64,
+    /// Interrupts per second by which other CPUs hand packets to this one (RPS); `None` where the
+    /// kernel does not count them.
+    pub rps_s: Option<f64>,
     /// Backlog length now.
     pub backlog: Option<u32>,
 }
@@ -203,6 +206,10 @@ pub fn derive_softirq(
                     processed_s: s(f64::from(grown32(old.processed, row.processed))),
                     dropped_s: s(f64::from(grown32(old.dropped, row.dropped))),
                     squeeze_s: s(f64::from(grown32(old.time_squeeze, row.time_squeeze))),
+                    rps_s: old
+                        .received_rps
+                        .zip(row.received_rps)
+                        .map(|(a, b)| s(f64::from(grown32(a, b)))),
                     backlog: row.backlog_len,
                 })
             })

@@ -228,6 +228,7 @@ fn softirq_on_one_cpu() {
             assert_eq!(f.subject()["cpu"], 0, "{}", f.text());
             let source = if ebpf { "ebpf" } else { "/proc/stat" };
             assert_eq!((report.source("softirq time"), f.uses_ebpf()), (source, ebpf));
+            f.is_by(std::process::id());
             eprintln!("lab: softirq {:?} by {source}", f.evidence("softirq"));
         }
     });

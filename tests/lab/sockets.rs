@@ -164,6 +164,7 @@ fn tcp_memory_under_pressure() {
         assert_eq!((f.kind(), f.severity()), ("host", "warn"), "{}", f.text());
         assert!(f.text().contains("10.9.0.2:50"), "a holder is named: {}", f.text());
         assert!(f.evidence("mem") > Some(20.0), "{}", f.text());
+        f.is_by(std::process::id());
     });
 }
 

@@ -1,5 +1,6 @@
 //! `softirq-one-core`: one CPU handles the network softirqs for the whole host.
 
+use super::common::by;
 use super::common::by_traffic::{self, Way};
 use super::common::measured::{softirqs, to_ms};
 use super::common::nics;
@@ -273,11 +274,31 @@ fn interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
         let alone = one_flow(&now.data, n, busiest, hot.cpu);
         advise(f, w, n, &rates, alone);
     } else {
-        let text = "no NIC interrupt arrives here: packets are sent on this CPU (veth, loopback, \
-            tunnel) or steered here by RPS";
-        f.evidence.push(Evidence::text("irq", text));
-        f.next.push(format!("pidstat -t 1 3  # who sends on CPU {}", hot.cpu.0));
+        without_interrupts(f, w, hot);
     }
+}
+
+/// Packets that no interrupt brings come from a sender on this CPU, or from another CPU.
+fn without_interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
+    const SENT: &str = "packets are sent on this CPU (veth, loopback, tunnel)";
+    let cpu = hot.cpu;
+    let steered = w.derived.softirq.as_ref().and_then(|s| s.softnet(cpu)?.rps_s);
+    let text = match steered {
+        Some(n) if n > 0.0 => {
+            let text = format!("RPS: {}/s from other CPUs", rate(n));
+            f.evidence.push(Evidence::new("received_rps", n, "/s", text));
+            f.next.push("grep . /sys/class/net/*/queues/rx-*/rps_cpus".to_owned());
+            return;
+        }
+        Some(_) => format!("no NIC interrupt arrives here, and nothing by RPS: {SENT}"),
+        None => format!("no NIC interrupt arrives here: {SENT} or steered here by RPS"),
+    };
+    f.evidence.push(Evidence::text("irq", text));
+    f.by = by::of_cpu(w, cpu);
+    f.next.push(match by::pids(&f.by) {
+        Some(pids) => format!("pidstat -t -p {pids} 1 3  # who sends on CPU {}", cpu.0),
+        None => format!("pidstat -t 1 3  # who sends on CPU {}", cpu.0),
+    });
 }
 
 fn count_on(s: &SoftirqSample, irq: &str, cpu: CpuId) -> Option<u64> {

@@ -88,6 +88,13 @@ impl<'a> Found<'a> {
         eprintln!("lab: by {}", first["text"]);
         first["pid"].as_u64().unwrap()
     }
+    /// That it names this process first.
+    #[allow(dead_code, reason = "not every suite has such tests")]
+    pub fn is_by(self, pid: u32) {
+        let first = self.by().first().unwrap_or_else(|| panic!("nobody named: {}", self.text()));
+        assert_eq!(first["pid"], pid, "{}", self.text());
+        eprintln!("lab: by {}", first["text"]);
+    }
     /// The commands to type next.
     pub fn next(self) -> Vec<&'a str> {
         self.0["next"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()

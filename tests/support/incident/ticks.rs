@@ -234,6 +234,7 @@ fn softirq(i: &Incident, v: View<'_>) -> SoftirqSample {
             processed: v.n32(&format!("softnet.{c}.processed")),
             dropped: v.n32(&format!("softnet.{c}.dropped")),
             time_squeeze: v.n32(&format!("softnet.{c}.time_squeeze")),
+            received_rps: Some(v.n32(&format!("softnet.{c}.received_rps"))),
             ..SoftnetRow::default()
         })
         .collect();
