@@ -78,7 +78,7 @@ fn small_segments_overflow_a_small_buffer() {
             for _ in 0..300 {
                 let _ = tx.write(&[7; 100]);
             }
-            pause(200);
+            pause(100);
             let mut block = vec![0; 1 << 16];
             while rx.read(&mut block).is_ok_and(|n| n > 0) {}
         };
