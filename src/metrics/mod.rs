@@ -222,7 +222,7 @@ impl Deriver {
         out.sockets = Arc::new(self.push_sockets(tick));
         out.events = s.net_bpf.as_ref().map(|n| Arc::new(self.events.push(n, &out.sockets)));
         out.net = s.net_counters.as_ref().map(|n| self.push_counters(n)).unwrap_or_default();
-        out.waits = s.waits.as_ref().and_then(|n| self.push_waits(n, out.cgroups.as_deref()));
+        out.waits = s.waits.as_ref().and_then(|n| self.push_waits(n, &out));
         // What rates are taken of; the rest, such as socket tables, the trackers have read.
         let kept = Samples {
             cpu: s.cpu.clone(),
@@ -292,15 +292,19 @@ impl Deriver {
     fn push_waits(
         &mut self,
         now: &Shared<WaitsSample>,
-        cgroups: Option<&Vec<cgroups::CgroupFigures>>,
+        others: &Derived,
     ) -> Option<Arc<waits::WaitFigures>> {
         let before = self.waits.replace(now.clone())?;
         let WaitsSample { threads, gone, everyone, .. } = &now.data;
         if threads.is_empty() && gone.is_empty() && !everyone {
             return None;
         }
-        let cgroups = cgroups.map_or(&[][..], Vec::as_slice);
-        let seen = waits::context::Seen { tables: &self.tables, cgroups };
+        let seen = waits::context::Seen {
+            tables: &self.tables,
+            cgroups: others.cgroups.as_deref().map_or(&[][..], Vec::as_slice),
+            disks: others.disks.as_ref().map(|d| d.as_slice()),
+            process_io: others.process_io.as_deref(),
+        };
         Some(Arc::new(waits::derive(&before, now, &seen)))
     }
 

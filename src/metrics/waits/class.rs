@@ -104,7 +104,6 @@ const FUNCTIONS: &[(Class, &[&str])] = &[
             "__lock_page",
             "__folio_lock",
             "filemap_",
-            "read_events",
             "__wait_on_buffer",
             "jbd2_",
             "do_get_write_access",
@@ -316,9 +315,19 @@ const CONTENDED: u32 = 2;
 /// Whether the peer of a socket owes an answer; `None`: not known.
 pub type Owed = Option<bool>;
 
-/// The class of a sleep. `owed` is asked about the socket of a receiving call.
+/// What a sleep alone does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Does the peer of the socket with this inode owe an answer?
+    Socket(u64),
+    /// Has the process asynchronous requests in flight? Threads of a database ask for completions
+    /// whether there are any to come or not.
+    Requests,
+}
+
+/// The class of a sleep. `owed` is asked what else it depends on.
 #[must_use]
-pub fn class_of(sleep: &Sleep, owed: impl Fn(u64) -> Owed) -> Class {
+pub fn class_of(sleep: &Sleep, owed: impl Fn(Question) -> Owed) -> Class {
     match sleep.state {
         'T' | 't' => return Class::Stopped,
         'I' => return Class::Idle,
@@ -328,8 +337,15 @@ pub fn class_of(sleep: &Sleep, owed: impl Fn(u64) -> Owed) -> Class {
         return of_futex(*f);
     }
     if is_receiving(sleep) {
-        return match sleep.inode.and_then(owed) {
+        return match sleep.inode.and_then(|inode| owed(Question::Socket(inode))) {
             Some(true) => Class::Network,
+            Some(false) => Class::Idle,
+            None => Class::Other,
+        };
+    }
+    if awaits_requests(sleep) {
+        return match owed(Question::Requests) {
+            Some(true) => Class::Disk,
             Some(false) => Class::Idle,
             None => Class::Other,
         };
@@ -366,6 +382,14 @@ fn is_receiving(s: &Sleep) -> bool {
     let is_socket = s.file.as_deref() == Some("socket");
     function.is_some_and(by_function)
         || function.is_none_or(|f| f == "wait_woken") && is_socket && (receives || reads)
+}
+
+/// Waits for completions of requests that it made before (libaio).
+fn awaits_requests(s: &Sleep) -> bool {
+    match s.wchan.as_deref() {
+        Some(function) => function.starts_with("read_events"),
+        None => matches!(s.syscall.as_deref(), Some("io_getevents" | "io_pgetevents")),
+    }
 }
 
 /// The class of a function of the kernel that a thread sleeps in.
@@ -447,7 +471,6 @@ mod tests {
             (Class::Disk, "submit_bio_wait"),
             (Class::Disk, "jbd2_log_wait_commit"),
             (Class::Disk, "balance_dirty_pages"),
-            (Class::Disk, "read_events"),
             (Class::Memory, "shrink_inactive_list"),
             (Class::Memory, "mem_cgroup_handle_over_high"),
             (Class::Lock, "rwsem_down_write_slowpath"),
@@ -495,9 +518,18 @@ mod tests {
             file: Some("socket".into()),
             ..sleep('S', "sk_wait_data", "recvfrom")
         };
-        assert_eq!(class_of(&s, |i| Some(i == 7)), Class::Network);
+        assert_eq!(class_of(&s, |q| Some(q == Question::Socket(7))), Class::Network);
         assert_eq!(class_of(&s, |_| Some(false)), Class::Idle);
         assert_eq!(class_of(&s, |_| None), Class::Other, "not known: no guess");
+    }
+
+    #[test]
+    fn who_asks_for_completions_waits_for_the_disk_when_some_are_to_come() {
+        for s in [sleep('S', "read_events", "io_getevents"), sleep('S', "", "io_getevents")] {
+            assert_eq!(class_of(&s, |q| Some(q == Question::Requests)), Class::Disk);
+            assert_eq!(class_of(&s, |_| Some(false)), Class::Idle);
+            assert_eq!(class_of(&s, |_| None), Class::Other, "not known: no guess");
+        }
     }
 
     #[test]

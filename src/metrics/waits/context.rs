@@ -1,10 +1,12 @@
-//! What sockets and cgroups say about a wait.
+//! What sockets, disks and cgroups say about a wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Context, Owed, throttled_above};
 use crate::metrics::cgroups::CgroupFigures;
+use crate::metrics::disks::DiskFigures;
+use crate::metrics::process_io::{Flow, ProcessIoFigures};
 use crate::metrics::rate::ratio;
 use crate::sample::sockets::{NetnsTable, Proto, SockState};
 use crate::sample::subject::NetnsId;
@@ -13,7 +15,12 @@ use crate::sample::subject::NetnsId;
 pub(in crate::metrics) struct Seen<'a> {
     pub(in crate::metrics) tables: &'a BTreeMap<NetnsId, Arc<NetnsTable>>,
     pub(in crate::metrics) cgroups: &'a [CgroupFigures],
+    pub(in crate::metrics) disks: Option<&'a [DiskFigures]>,
+    pub(in crate::metrics) process_io: Option<&'a ProcessIoFigures>,
 }
+
+/// A disk that has requests for less than this part of the time keeps nobody waiting, %.
+const QUIET: f64 = 5.0;
 
 impl Context for Seen<'_> {
     fn owed(&self, inode: u64) -> Owed {
@@ -25,6 +32,12 @@ impl Context for Seen<'_> {
         })
     }
 
+    fn has_requests(&self, pid: u32) -> Owed {
+        let mut all = self.process_io.iter().flat_map(|p| &p.processes);
+        let moved = all.any(|p| p.task.pid == pid && p.bytes.of(Flow::Both) > 0.0);
+        has_requests(moved, self.disks.map(|d| d.iter().map(|d| (d.util, d.in_flight))))
+    }
+
     fn throttled(&self, cgroup: &str) -> f64 {
         // Each group was read over an interval of its own.
         let part = |g: &CgroupFigures| {
@@ -33,6 +46,16 @@ impl Context for Seen<'_> {
         };
         throttled_above(cgroup, self.cgroups.iter().map(|g| (&*g.path, part(g))))
     }
+}
+
+/// Who moved something just now has some; when no disk has anything to do, nobody has. `disks`: each
+/// with its `util` and what is in flight.
+fn has_requests(moved: bool, disks: Option<impl Iterator<Item = (f64, Option<u64>)>>) -> Owed {
+    if moved {
+        return Some(true);
+    }
+    let mut disks = disks?;
+    disks.all(|(util, now)| util < QUIET && now.is_none_or(|n| n == 0)).then_some(false)
 }
 
 /// A server waits for the next question of its own will. A client that spoke last waits for the
@@ -123,6 +146,24 @@ mod tests {
         ] {
             let owed = owed(&table(lport, wqueue, sent, received), 0);
             assert_eq!(owed, want, "{lport} {wqueue} {sent} {received}");
+        }
+    }
+
+    #[test]
+    fn requests_are_in_flight_when_bytes_move_and_none_are_when_all_disks_are_quiet() {
+        let quiet = [(0.0, Some(0)), (4.9, None)];
+        let busy = [(0.0, Some(0)), (5.0, Some(0))];
+        let hung = [(0.0, Some(3))];
+        for (moved, disks, want) in [
+            (true, Some(&quiet[..]), Some(true)),
+            (true, None, Some(true)),
+            (false, Some(&quiet[..]), Some(false)),
+            (false, Some(&busy[..]), None),
+            (false, Some(&hung[..]), None),
+            (false, None, None),
+        ] {
+            let known = has_requests(moved, disks.map(|d| d.iter().copied()));
+            assert_eq!(known, want, "{moved} {disks:?}");
         }
     }
 

@@ -7,6 +7,7 @@ pub(super) mod context;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use class::Question;
 pub use class::{Class, Owed, is_file_lock};
 
 use super::rate::ratio;
@@ -109,6 +110,8 @@ impl Place {
 pub trait Context {
     /// Whether the peer of the socket with this inode owes an answer.
     fn owed(&self, inode: u64) -> Owed;
+    /// Whether this process has asynchronous requests in flight.
+    fn has_requests(&self, pid: u32) -> Owed;
     /// Part of the time in which the quota of this cgroup, or of one above it, was used up, summed
     /// over CPUs.
     fn throttled(&self, cgroup: &str) -> f64;
@@ -138,6 +141,11 @@ pub fn derive(
     }
 }
 
+/// A thread that so many samples did not find asleep did not sleep ...
+const AWAKE: u32 = 5;
+/// ... if its time on a CPU and waiting for one is nearly all: this is so much more than both.
+const MISSING: f64 = 1.25;
+
 fn thread(
     old: &ThreadWaits,
     new: &ThreadWaits,
@@ -150,7 +158,10 @@ fn thread(
     let delay = delay.map_or(Duration::ZERO, |(a, b)| grown(a, b));
     // Counters are brought up to date when the thread is switched: a stretch that began earlier
     // may end in this interval.
-    let scale = ratio(dt.as_secs_f64(), (run + delay).as_secs_f64()).unwrap_or(1.0).min(1.0);
+    let scale = ratio(dt.as_secs_f64(), (run + delay).as_secs_f64()).unwrap_or(1.0);
+    // Of one that no sample found asleep, the stretch that is missing ends after the interval.
+    let is_awake = new.sleeps.is_empty() && new.samples >= AWAKE;
+    let scale = if is_awake && scale <= MISSING { scale } else { scale.min(1.0) };
     let (run, delay) = (run.mul_f64(scale), delay.mul_f64(scale));
     let user = run.mul_f64(user_share(old, new));
     let throttled = new.cgroup.as_deref().map_or(0.0, |c| context.throttled(c));
@@ -197,7 +208,10 @@ fn asleep(new: &ThreadWaits, rest: Duration, context: &impl Context, parts: &mut
         parts.push(Part { class: Class::Other, place: None, time: rest });
     }
     for s in &new.sleeps {
-        let class = class::class_of(s, |inode| context.owed(inode));
+        let class = class::class_of(s, |question| match question {
+            Question::Socket(inode) => context.owed(inode),
+            Question::Requests => context.has_requests(new.task.pid),
+        });
         let time = rest.mul_f64(f64::from(s.samples) / f64::from(all));
         parts.push(Part { class, place: Some(Place::of(s)), time });
     }
@@ -220,6 +234,9 @@ mod tests {
 
     impl Context for Nothing {
         fn owed(&self, _: u64) -> Owed {
+            None
+        }
+        fn has_requests(&self, _: u32) -> Owed {
             None
         }
         fn throttled(&self, cgroup: &str) -> f64 {
@@ -286,6 +303,24 @@ mod tests {
         };
         let f = one(ThreadWaits { run_delay_ns: Some(0), ..ThreadWaits::default() }, new);
         assert_eq!((ms(&f, Class::User), ms(&f, Class::RunQueue)), (500, 500));
+    }
+
+    #[test]
+    fn who_was_never_found_asleep_ran_or_waited_to() {
+        let of = |run_ms: u64, samples| {
+            let run_ns = run_ms * 1_000_000;
+            let new = ThreadWaits {
+                run_ns,
+                run_delay_ns: Some(2 * run_ns),
+                samples,
+                ..ThreadWaits::default()
+            };
+            let f = one(ThreadWaits { run_delay_ns: Some(0), ..ThreadWaits::default() }, new);
+            (ms(&f, Class::User), ms(&f, Class::RunQueue), ms(&f, Class::Other))
+        };
+        assert_eq!(of(300, 10), (333, 666, 0), "100 ms are not accounted for yet");
+        assert_eq!(of(300, 4), (300, 600, 100));
+        assert_eq!(of(200, 10), (200, 400, 400), "it slept between the samples");
     }
 
     #[test]
