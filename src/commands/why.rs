@@ -1,6 +1,7 @@
 //! `stallscope why WHAT`: watches a process, or plays a recording in which one was watched, and says
 //! where its time goes.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,10 +23,12 @@ use crate::diagnose::why::{Account, Answer, Known};
 use crate::diagnose::{Engine, Severity};
 use crate::exit::{Exit, Stop};
 use crate::metrics::history::DEFAULT_BUDGET;
+use crate::metrics::waits::WaitFigures;
 use crate::playback::tape::{Played, Tape};
 use crate::recording::Recorder;
 use crate::report::why::{self, WhyReport};
 use crate::rights::Duty;
+use crate::sample::time::WallNs;
 use crate::session::Session;
 use crate::source::{Event, Feed};
 
@@ -114,8 +117,7 @@ impl Why {
         let watched = runtime.block_on(self.watch(events, &mut session, &target));
         // Whatever came of it, what was recorded is closed.
         let recorded = session.sink.take().map(close_and_tell).transpose();
-        let (account, duration) = watched?;
-        let exit = self.tell(session.run(), &account, duration, "live")?;
+        let exit = self.tell(session.run(), &watched?, "live")?;
         recorded?;
         Ok(exit)
     }
@@ -140,10 +142,10 @@ impl Why {
         mut events: mpsc::Receiver<Event>,
         session: &mut Session<Option<Recorder>>,
         target: &Target,
-    ) -> anyhow::Result<(Account, Duration)> {
+    ) -> anyhow::Result<Watched> {
         let host = HostFs::live();
         let (duration, interval) = (self.duration, self.live.interval);
-        let (mut account, mut seen, mut first) = (Account::default(), Duration::ZERO, None);
+        let (mut watched, mut first) = (Watched::default(), None);
         let mut signals = Signals::watch(session.sink.is_some())?;
         // Ticks end the run; the timer only catches a source that stops delivering.
         let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
@@ -168,17 +170,18 @@ impl Why {
                 () = &mut patience => None,
             };
             let Some(Event::Tick(tick)) = event else { break };
-            let at = tick.mono;
+            let (at, wall) = (tick.mono, tick.wall);
             session.push(tick);
             let latest = session.run().latest().and_then(|m| m.derived.waits.clone());
             if let Some(figures) = &latest {
-                account.push(figures, |pid| figures.asked.contains(&pid));
+                let time = wall.back(interval)..=wall;
+                watched.push(figures, time, |pid| figures.asked.contains(&pid));
             }
             // The first figures need two readings, and the processes were not known at the first.
-            if !account.is_empty() {
-                seen = at.since(*first.get_or_insert(at)) + interval;
+            if !watched.account.is_empty() {
+                watched.duration = at.since(*first.get_or_insert(at)) + interval;
             }
-            if seen + interval / 2 >= duration {
+            if watched.duration + interval / 2 >= duration {
                 break;
             }
             // A process that ended is listed for as long as its parent does not ask how.
@@ -186,24 +189,24 @@ impl Why {
                 let is_there = f.threads.iter().any(|t| f.asked.contains(&t.task.pid));
                 !is_there && !f.gone.is_empty()
             });
-            if is_over && !account.is_empty() {
+            if is_over && !watched.account.is_empty() {
                 break;
             }
         }
-        if account.is_empty() {
+        if watched.account.is_empty() {
             let why = "it ended, or cannot be read, before two readings of it were there; \
                        `stallscope doctor` shows what is missing here";
             return Err(Stop::cannot(format!("{}: {why}", self.what)));
         }
-        Ok((account, seen))
+        Ok(watched)
     }
 
     /// The same, over a recording.
     fn played(&self, file: &Path) -> anyhow::Result<Exit> {
         let mut tape = Tape::new(open_whole(file)?);
-        let mut account = Account::default();
+        let mut watched = Watched::default();
         let mut run: Option<Session> = None;
-        let (mut duration, mut before, mut everyone) = (Duration::ZERO, None, false);
+        let (mut before, mut everyone) = (None, false);
         loop {
             match tape.play() {
                 Played::Segment(host) => {
@@ -213,17 +216,20 @@ impl Why {
                 }
                 Played::Tick(tick) => {
                     let Some(run) = &mut run else { continue };
-                    let at = tick.mono;
+                    let at = (tick.mono, tick.wall);
                     run.push(tick);
                     let figures = run.run().latest().and_then(|m| m.derived.waits.clone());
                     if let Some(figures) = figures.filter(|f| !f.threads.is_empty()) {
-                        account.push(&figures, |pid| match self.pid {
+                        let (mono, wall) = before.unwrap_or(at);
+                        let is_there = watched.push(&figures, wall..=at.1, |pid| match self.pid {
                             Some(p) => p == pid,
                             // Of the others there are only the threads that wait.
                             None => figures.is_asked(pid),
                         });
                         everyone |= figures.everyone;
-                        duration += before.map_or(Duration::ZERO, |b| at.since(b));
+                        if is_there {
+                            watched.duration += at.0.since(mono);
+                        }
                     }
                     before = Some(at);
                 }
@@ -231,10 +237,10 @@ impl Why {
                 Played::End => break,
             }
         }
-        let Some(run) = run.filter(|_| !account.is_empty()) else {
+        let Some(run) = run.filter(|_| !watched.account.is_empty()) else {
             return Err(Stop::cannot(format!("{}: {}", named(file), self.unseen(everyone))));
         };
-        self.tell(run.run(), &account, duration, "recording")
+        self.tell(run.run(), &watched, "recording")
     }
 
     /// Why a recording has nothing to say.
@@ -258,19 +264,58 @@ impl Why {
     fn tell(
         &self,
         run: &Analysis,
-        account: &Account,
-        duration: Duration,
+        watched: &Watched,
         source: &'static str,
     ) -> anyhow::Result<Exit> {
         let Some(latest) = run.latest() else { return Err(Stop::cannot("no reading arrived")) };
         let window = run.window(latest.tick.seq);
-        let known = Known { findings: latest.findings, tables: run.tables(), window };
+        let Watched { account, duration, time } = watched;
+        let (findings, tables) = (latest.findings, run.tables());
+        let known = Known { findings, time: time.clone(), tables, window };
         let answer = Answer::of(account, &known);
         let asked = self.pid.map_or_else(|| self.what.clone(), |p| format!("{} {p}", self.what));
-        let report =
-            WhyReport { host: run.host(), source, asked: &asked, duration, answer: &answer };
+        let report = WhyReport {
+            host: run.host(),
+            source,
+            asked: &asked,
+            duration: *duration,
+            answer: &answer,
+        };
         self.output.print(|| why::text(&report), || why::json(&report))?;
         let is_explained = answer.findings.iter().any(|f| f.fire.severity >= Severity::Warn);
         Ok(if is_explained { Exit::Findings } else { Exit::Ok })
+    }
+}
+
+/// What was seen of the processes that were asked about.
+struct Watched {
+    account: Account,
+    /// For how long.
+    duration: Duration,
+    /// When; empty: not yet.
+    time: RangeInclusive<WallNs>,
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        let time = WallNs(i64::MAX)..=WallNs(i64::MIN);
+        Self { account: Account::default(), duration: Duration::ZERO, time }
+    }
+}
+
+impl Watched {
+    /// Adds the figures of one tick, which cover `time`. False: there are none.
+    fn push(
+        &mut self,
+        figures: &WaitFigures,
+        time: RangeInclusive<WallNs>,
+        wanted: impl Fn(u32) -> bool,
+    ) -> bool {
+        let is_there = self.account.push(figures, wanted);
+        if is_there {
+            let (from, to) = (self.time.start().min(time.start()), self.time.end().max(time.end()));
+            self.time = *from..=*to;
+        }
+        is_there
     }
 }

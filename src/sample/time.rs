@@ -60,6 +60,14 @@ impl Add<Duration> for MonoNs {
     }
 }
 
+impl WallNs {
+    /// So much earlier.
+    #[must_use]
+    pub fn back(self, d: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)))
+    }
+}
+
 impl Sub for WallNs {
     type Output = i64;
     fn sub(self, other: Self) -> i64 {

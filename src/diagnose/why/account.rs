@@ -62,11 +62,13 @@ impl ThreadAccount {
 }
 
 impl Account {
-    /// Adds the figures of one tick, of the processes that are `wanted`.
-    pub fn push(&mut self, figures: &WaitFigures, wanted: impl Fn(u32) -> bool) {
+    /// Adds the figures of one tick, of the processes that are `wanted`. False: there are none.
+    pub fn push(&mut self, figures: &WaitFigures, wanted: impl Fn(u32) -> bool) -> bool {
+        let mut is_there = false;
         self.unread = self.unread.max(figures.unread);
         self.gone.clone_from(&figures.gone);
         for t in figures.threads.iter().filter(|t| wanted(t.task.pid)) {
+            is_there = true;
             self.is_partial |= !figures.is_whole(t.task.pid);
             let sum = self.threads.entry(t.task).or_default();
             sum.task = t.task;
@@ -80,6 +82,7 @@ impl Account {
                 sum.add(part);
             }
         }
+        is_there
     }
 
     /// Nothing yet?

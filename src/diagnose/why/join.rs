@@ -1,6 +1,7 @@
 //! What explains a wait: the socket behind a descriptor, the findings about it, about the disks, the
 //! CPUs and the cgroups of the threads.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::account::Account;
@@ -10,11 +11,14 @@ use crate::metrics::history::Window;
 use crate::metrics::waits::{Class, Place};
 use crate::sample::sockets::NetnsTable;
 use crate::sample::subject::{SockId, Subject, is_within};
+use crate::sample::time::WallNs;
 
 /// What is known beside the threads.
 pub struct Known<'a> {
-    /// Findings of the same time.
+    /// Findings as of the end of the same time.
     pub findings: &'a Findings,
+    /// That time: a finding that ended before, or began later, explains nothing.
+    pub time: RangeInclusive<WallNs>,
     /// Socket tables of the same time.
     pub tables: Vec<&'a NetnsTable>,
     /// That time, and what was before it; `None`: limits are not asked for.
@@ -65,9 +69,12 @@ impl Known<'_> {
         let ours = |f: &Finding| {
             explains(f, class, socket, within) || hangs(f, function) || is_convoy(f, class, account)
         };
-        let all = self.findings.active.iter().chain(&self.findings.folded);
-        // Both lists have the worst first, and causes come before what they explain.
-        all.into_iter().find(|f| ours(f)).cloned()
+        let Findings { active, folded, cleared, .. } = self.findings;
+        let is_of_the_time =
+            |f: &Finding| f.first_seen <= *self.time.end() && f.last_seen >= *self.time.start();
+        // Those that are active have the worst first, and causes come before what they explain.
+        let mut all = active.iter().chain(folded).chain(cleared);
+        all.find(|f| is_of_the_time(f) && ours(f)).cloned()
     }
 }
 

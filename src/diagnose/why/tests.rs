@@ -5,6 +5,7 @@
 use super::*;
 use crate::diagnose::Findings;
 use crate::metrics::waits::{Part, ThreadFigures, WaitFigures};
+use crate::sample::time::WallNs;
 
 fn place(wchan: &str, syscall: &str, file: Option<(&str, u64)>) -> Place {
     let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
@@ -35,10 +36,15 @@ fn thread(tid: u32, comm: &str, parts: &[(Class, Option<Place>, u64)]) -> Thread
 
 fn answer(threads: Vec<ThreadFigures>) -> Answer {
     let mut account = Account::default();
-    account.push(&WaitFigures { threads, ..WaitFigures::default() }, |_| true);
+    let _ = account.push(&WaitFigures { threads, ..WaitFigures::default() }, |_| true);
     Answer::of(
         &account,
-        &Known { findings: &Findings::default(), tables: Vec::new(), window: None },
+        &Known {
+            findings: &Findings::default(),
+            time: WallNs(0)..=WallNs(0),
+            tables: Vec::new(),
+            window: None,
+        },
     )
 }
 
@@ -85,10 +91,18 @@ fn of_a_process_that_nobody_asked_about_some_is_missing() {
         let (threads, asked) = (threads.clone(), asked.to_vec());
         let figures = WaitFigures { threads, asked, everyone: true, ..WaitFigures::default() };
         let mut account = Account::default();
-        account.push(&figures, |_| true);
+        let _ = account.push(&figures, |_| true);
         let findings = Findings::default();
-        Answer::of(&account, &Known { findings: &findings, tables: Vec::new(), window: None })
-            .missing
+        Answer::of(
+            &account,
+            &Known {
+                findings: &findings,
+                time: WallNs(0)..=WallNs(0),
+                tables: Vec::new(),
+                window: None,
+            },
+        )
+        .missing
     };
     assert!(of(&[700]).is_empty());
     assert_eq!(of(&[]), ["its threads that are idle: nobody asked about it at the time"]);
@@ -136,11 +150,16 @@ fn what_is_known_later_holds_for_the_same_socket_before() {
         (Class::Network, recv()),
     ] {
         let threads = vec![thread(700, "x", &[(class, place, 1000)])];
-        account.push(&WaitFigures { threads, ..WaitFigures::default() }, |_| true);
+        let _ = account.push(&WaitFigures { threads, ..WaitFigures::default() }, |_| true);
     }
     let a = Answer::of(
         &account,
-        &Known { findings: &Findings::default(), tables: Vec::new(), window: None },
+        &Known {
+            findings: &Findings::default(),
+            time: WallNs(0)..=WallNs(0),
+            tables: Vec::new(),
+            window: None,
+        },
     );
     assert_eq!(a.time_of(Class::Network), Duration::from_secs(3));
     assert_eq!(a.time_of(Class::Other), Duration::from_secs(1), "another socket");

@@ -93,10 +93,11 @@ fn answer(cx: &Cx<'_>, pid: u32) -> Option<Answer> {
     }
     let mut account = Account::default();
     for figures in waits {
-        account.push(figures, |p| p == pid);
+        let _ = account.push(figures, |p| p == pid);
     }
     let window = cx.analysis.window(cx.now.tick.seq);
-    let known = Known { findings: cx.now.findings, tables: cx.tables.clone(), window };
+    let (findings, at) = (cx.now.findings, cx.now.tick.wall);
+    let known = Known { findings, time: at.back(SPAN)..=at, tables: cx.tables.clone(), window };
     (!account.is_empty()).then(|| Answer::of(&account, &known))
 }
 
