@@ -46,3 +46,25 @@ fn whole_and_small() {
     assert_eq!(info["damage"].as_array().map(Vec::len), Some(0));
     assert!(std::fs::metadata(DEMO).unwrap().len() < 300_000);
 }
+
+/// The recording has what the page of a process shows: what those who are blamed wait for, though
+/// nobody asked about them at the time, and by which finding.
+#[test]
+fn who_is_blamed_waits_for_what_it_uses() {
+    let (_, report) = said(&["check"]);
+    let all = report["findings"].as_array().unwrap();
+    for (rule, class, least) in
+        [("runq-latency-idle-elsewhere", "run-queue", 0.55), ("disk-capped-cloud", "disk", 0.85)]
+    {
+        let f = all.iter().find(|f| f["rule"] == rule).unwrap();
+        let pid = f["by"][0]["pid"].to_string();
+        let out = run(["why", DEMO, "--pid", &pid, "--format", "json"]);
+        let answer = json(&out);
+        let classes = answer["classes"].as_array().unwrap();
+        let share = classes.iter().find(|c| c["class"] == class).and_then(|c| c["share"].as_f64());
+        assert!(share.is_some_and(|s| s >= least), "{rule} {pid}: {answer:#}");
+        let explains = answer["findings"].as_array().unwrap();
+        assert!(explains.iter().any(|f| f["rule"] == rule), "{answer:#}");
+        assert_eq!(out.status.code(), Some(1), "{answer:#}");
+    }
+}
