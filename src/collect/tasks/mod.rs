@@ -1,5 +1,6 @@
 //! `ThreadScan`: visits the threads of the host within a CPU budget. Those that lately ran or
-//! waited are read in every round, the rest in turn; what is left over is counted.
+//! waited, and those in state D, are read in every round, the rest in turn; what is left over is
+//! counted.
 //!
 //! A thread that has not run for 20 rounds is read in every fourth only.
 //!
@@ -367,6 +368,8 @@ impl ThreadScan {
             // One look is enough for these: among thousands of sleepers the second, which
             // would show that it ran or waited, comes half a minute later.
             None if matches!(thread.state, 'R' | 'D') => HOT_ROUNDS,
+            // It neither runs nor waits for a CPU, and how long that lasts is what is asked.
+            _ if thread.state == 'D' => thread.hot.saturating_sub(1).max(1),
             _ => thread.hot.saturating_sub(1),
         };
         let unmoved = thread.read_at.filter(|_| !thread.moved);

@@ -158,6 +158,27 @@ fn a_small_budget_reads_what_is_hot_and_takes_turns_with_the_rest() {
     assert!(scan.files <= 8);
 }
 
+/// However long: that it does not end is the finding.
+#[test]
+fn a_sleep_that_does_not_end_is_read_in_every_round() {
+    let dir = tempfile::tempdir().unwrap();
+    for pid in 1..=100 {
+        put(dir.path(), pid, pid, "idle", 'S', "1 1 1", 1);
+    }
+    let mut scan = ThreadScan::new(&HostFs::at(dir.path()), 8);
+    run(&mut scan, 0, AMPLE);
+    put(dir.path(), 50, 50, "hung", 'D', "2 1 2", 1);
+    run(&mut scan, 1, AMPLE);
+    for t in 2..60 {
+        let (seen, _) = run(&mut scan, t, Duration::ZERO);
+        assert!(seen.contains(&50), "round {t}: {seen:?}");
+    }
+    put(dir.path(), 50, 50, "hung", 'S', "2 1 3", 1);
+    run(&mut scan, 60, Duration::ZERO);
+    let missed = (61..70).any(|t| !run(&mut scan, t, Duration::ZERO).0.contains(&50));
+    assert!(missed, "it takes turns again");
+}
+
 #[test]
 fn a_thread_number_that_is_used_again_is_another_thread() {
     let dir = tempfile::tempdir().unwrap();
