@@ -46,16 +46,21 @@ impl Place {
 struct OnTheBox {
     alone: bool,
     by_place: [usize; ROOM.len()],
+    /// Tests of [`Place::Hung`] that wait. They come first: later there would be nobody left to run
+    /// beside them.
+    hung: usize,
 }
 
 static ON_THE_BOX: Mutex<OnTheBox> =
-    Mutex::new(OnTheBox { alone: false, by_place: [0; ROOM.len()] });
+    Mutex::new(OnTheBox { alone: false, by_place: [0; ROOM.len()], hung: 0 });
 static ONE_LESS: Condvar = Condvar::new();
 
 impl OnTheBox {
     fn has_room_for(&self, place: Option<Place>) -> bool {
         let mut others = self.by_place.iter().enumerate().filter(|(_, tests)| **tests > 0);
+        let gives_way = self.hung > 0 && place.is_none_or(|p| !p.bears(Place::Hung as usize));
         !self.alone
+            && !gives_way
             && match place {
                 None => others.next().is_none(),
                 Some(p) => {
@@ -70,10 +75,13 @@ struct Turn(Option<Place>);
 
 impl Turn {
     fn wait_for(place: Option<Place>) -> Self {
-        let there = ON_THE_BOX.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_hung = usize::from(place == Some(Place::Hung));
+        let mut there = ON_THE_BOX.lock().unwrap_or_else(PoisonError::into_inner);
+        there.hung += is_hung;
         let mut there = ONE_LESS
             .wait_while(there, |b| !b.has_room_for(place))
             .unwrap_or_else(PoisonError::into_inner);
+        there.hung -= is_hung;
         match place {
             None => there.alone = true,
             Some(p) => there.by_place[p as usize] += 1,
