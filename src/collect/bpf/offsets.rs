@@ -200,7 +200,7 @@ pub(super) fn net(btf: &Btf) -> Result<Globals, Unavailable> {
     Ok(out)
 }
 
-/// Where `struct pt_regs` has a system call and its first arguments: variable of the object,
+/// Where `struct pt_regs` has a system call, its first arguments and the stack: variable of the object,
 /// member, and bytes further.
 type Register = (&'static str, &'static str, u32);
 
@@ -210,6 +210,7 @@ const CALL: &[Register] = &[
     ("REGS_FIRST", "di", 0),
     ("REGS_SECOND", "si", 0),
     ("REGS_THIRD", "dx", 0),
+    ("REGS_STACK", "sp", 0),
 ];
 #[cfg(target_arch = "aarch64")]
 const CALL: &[Register] = &[
@@ -217,6 +218,7 @@ const CALL: &[Register] = &[
     ("REGS_FIRST", "regs", 0),
     ("REGS_SECOND", "regs", 8),
     ("REGS_THIRD", "regs", 16),
+    ("REGS_STACK", "sp", 0),
 ];
 #[cfg(target_arch = "riscv64")]
 const CALL: &[Register] = &[
@@ -224,6 +226,7 @@ const CALL: &[Register] = &[
     ("REGS_FIRST", "orig_a0", 0),
     ("REGS_SECOND", "a1", 0),
     ("REGS_THIRD", "a2", 0),
+    ("REGS_STACK", "sp", 0),
 ];
 /// On others, `/proc` tells.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]

@@ -40,12 +40,13 @@ offsets! {
     /// `task_struct.sched_info.run_delay`, and not 0 where it is counted.
     TASK_DELAY,
     DELAY_KNOWN,
-    /// Registers that hold a system call and its arguments, and not 0 where the kernel gives them
-    /// to programs.
+    /// Registers that hold a system call, its arguments and the stack, and not 0 where the kernel
+    /// gives them to programs.
     REGS_CALL,
     REGS_FIRST,
     REGS_SECOND,
     REGS_THIRD,
+    REGS_STACK,
     REGS_KNOWN,
     /// Not 0 where the kernel gives programs the stack of another task (5.9).
     STACK_KNOWN,
@@ -130,12 +131,15 @@ fn row(task: Kernel, tid: u32, state: u32, start: u64) -> Row {
     if REGS_KNOWN.load() != 0 && state != 0 && row.flags & KERNEL_THREAD == 0 {
         // SAFETY: the verifier checks the type of the argument.
         let regs = Kernel::returned(unsafe { bpf_task_pt_regs(task.pointer()) });
-        row.call = regs.read(exact!(REGS_CALL));
-        row.args = [
-            regs.read(exact!(REGS_FIRST)),
-            regs.read(exact!(REGS_SECOND)),
-            regs.read(exact!(REGS_THIRD)),
-        ];
+        // The numbers of 32-bit programs, whose stacks are below 4 GiB, are others.
+        if regs.read::<u64>(exact!(REGS_STACK)) >> 32 != 0 {
+            row.call = regs.read(exact!(REGS_CALL));
+            row.args = [
+                regs.read(exact!(REGS_FIRST)),
+                regs.read(exact!(REGS_SECOND)),
+                regs.read(exact!(REGS_THIRD)),
+            ];
+        }
     }
     if STACK_KNOWN.load() != 0 && state & (UNINTERRUPTIBLE | NO_LOAD) == UNINTERRUPTIBLE {
         // SAFETY: as above; the target is a field of that size.

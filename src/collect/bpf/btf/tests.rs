@@ -199,7 +199,7 @@ fn constructed_tasks_have_their_registers_where_the_kernel_gives_them() {
         b.structure("task_struct", &[&members[..], &[("se", entity, 200)]].concat());
         b.structure("bpf_iter_meta", &[("seq", 0, 0), ("session_id", 0, 8)]);
         let registers =
-            ["orig_ax", "di", "si", "dx", "syscallno", "regs", "a7", "orig_a0", "a1", "a2"];
+            ["orig_ax", "di", "si", "dx", "syscallno", "regs", "a7", "orig_a0", "a1", "a2", "sp"];
         let registers: Vec<_> =
             (80..).step_by(8).zip(registers).map(|(at, m)| (m, 0, at)).collect();
         b.structure("pt_regs", &registers);
