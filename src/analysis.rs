@@ -256,6 +256,9 @@ impl Analysis {
             .map(|s| s.inode)
             .filter(|i| *i != 0)
             .collect();
+        // Whose connections use up the ports: nothing else is wrong with them.
+        let uses = now.derived.sockets.spaces.iter().flat_map(|s| &s.port_uses);
+        interest.inodes.extend(uses.flat_map(|u| &u.inodes));
         interest
     }
 }

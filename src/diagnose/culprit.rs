@@ -144,6 +144,18 @@ pub enum Resource {
     Sent(String),
     /// The memory that TCP uses.
     TcpMemory,
+    /// The connections that wait to be accepted.
+    Unaccepted,
+    /// The bytes that arrived and that nobody read.
+    Unread,
+    /// The bytes that a queue of this host holds.
+    Queued,
+    /// The packets that had no room at their socket.
+    Overflow,
+    /// The connections that their peers closed and nobody here.
+    Unclosed,
+    /// The connections that use up the local ports.
+    PortsInUse,
     /// The memory of the host.
     HostMemory,
     /// By how much processes grew lately.
@@ -188,6 +200,12 @@ impl fmt::Display for Resource {
             Self::Received(dev) => write!(f, "the bytes that {dev} receives"),
             Self::Sent(dev) => write!(f, "the bytes that {dev} sends"),
             Self::TcpMemory => f.write_str("the memory that TCP uses"),
+            Self::Unaccepted => f.write_str("the connections that wait to be accepted"),
+            Self::Unread => f.write_str("the unread bytes"),
+            Self::Queued => f.write_str("the bytes that wait to be sent"),
+            Self::Overflow => f.write_str("the drops at sockets"),
+            Self::Unclosed => f.write_str("the connections in CLOSE-WAIT"),
+            Self::PortsInUse => f.write_str("the open connections"),
             Self::HostMemory => f.write_str("the memory of the host"),
             Self::Growth => f.write_str("the memory by which processes grew"),
             Self::MemoryOfCgroup(path) => write!(f, "the memory of {path}"),

@@ -46,6 +46,12 @@ impl Heap for Share {
             | Resource::Cpu(_)
             | Resource::Switches
             | Resource::TcpMemory
+            | Resource::Unaccepted
+            | Resource::Unread
+            | Resource::Queued
+            | Resource::Overflow
+            | Resource::Unclosed
+            | Resource::PortsInUse
             | Resource::HostMemory
             | Resource::Growth
             | Resource::AllDiskBytes(_)

@@ -178,7 +178,7 @@ owns!(Dropper { owner } flat { id, proto, state, local, remote, skmem, drops });
 owns!(SpaceFigures { label, port_uses, syn_queues, closing, fattest, unix_full } flat {
     netns, member, ports, stuck_orphans
 });
-owns!(PortUse { sockets } flat { local, remote, used, time_wait });
+owns!(PortUse { sockets, inodes, owners } flat { local, remote, used, time_wait });
 owns!(SynQueue { sources } flat { port, waiting, listener, distinct });
 owns!(Closing { sampled } flat { count, steady_since, at_first });
 owns!(Closer { owner } flat { id, local, remote, age, last_sent });

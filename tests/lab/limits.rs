@@ -46,6 +46,7 @@ fn a_process_that_is_killed_at_its_limit() {
         assert!(all >= own && all <= (host_after - of_host) as f64, "{all}");
         assert!(f.text().contains("52.4 MB"), "the limit is named: {}", f.text());
         assert!(f.text().contains("kernel log: tail/"), "the victim is named: {}", f.text());
+        f.is_mostly_by("tail");
     });
 }
 

@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used)]
 #![allow(unreachable_pub, reason = "a test binary has no users of its items")]
 
+mod actor;
 mod blind;
 mod cpu;
 mod demo;

@@ -5,11 +5,10 @@ use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
-use crate::kit::gate::{Place, beside, lab};
+use crate::actor::{actor, unix_name};
+use crate::kit::gate::{Place, beside, beside_after, lab};
 use crate::kit::net::{B, Pair, fill};
 use crate::kit::product::{Report, check};
 use crate::kit::sh::run;
@@ -59,6 +58,7 @@ fn udp_buffer_overflows() {
         assert_eq!((f.netns(), f.severity()), (Some(net.b.inode), "crit"), "{}", f.text());
         assert!(f.text().contains("10.9.0.2:5000"), "the socket is named: {}", f.text());
         assert!(f.evidence("d") > Some(100.0), "its own count: {}", f.text());
+        f.is_by(std::process::id());
     });
 }
 
@@ -90,6 +90,7 @@ fn small_segments_overflow_a_small_buffer() {
         report.exactly(in_b, &["tcp-rx-drop"], &[]);
         let f = report.the("tcp-rx-drop", in_b);
         assert!(f.evidence("d") >= Some(10.0), "the socket is named: {}", f.text());
+        f.is_by(std::process::id());
     });
 }
 
@@ -171,7 +172,7 @@ fn tcp_memory_under_pressure() {
 /// 120 peers closed a minute ago, and this process did not notice.
 #[test]
 fn sockets_that_nobody_closes() {
-    beside(Place::Network, &["ip", "ss"], || {
+    let leak = || {
         let net = Pair::new();
         let to = SocketAddrV4::new(B, PORT);
         let listener = net.b.inside(|| TcpListener::bind(to).unwrap());
@@ -181,6 +182,9 @@ fn sockets_that_nobody_closes() {
             kept.push(listener.accept().unwrap().0);
             drop(tx);
         }
+        (net, kept)
+    };
+    beside_after(Place::Network, &["ip", "ss"], leak, |(net, _kept)| {
         wait_for("a minute in CLOSE-WAIT", secs(90), || {
             let all = net.b.ss("state close-wait sport = :5000");
             let old = |s: &crate::kit::net::SsLine| s.num("lastack") >= Some(61_000.0);
@@ -192,6 +196,7 @@ fn sockets_that_nobody_closes() {
         let f = report.the("tcp-close-wait-leak", net.affected());
         assert_eq!((f.kind(), f.netns()), ("process", Some(net.b.inode)), "{}", f.text());
         assert_eq!(f.subject()["pid"].as_u64(), Some(u64::from(std::process::id())));
+        f.is_by(std::process::id());
         assert_eq!(f.evidence("CLOSE-WAIT"), Some(120.0), "{}", f.text());
     });
 }
@@ -199,26 +204,20 @@ fn sockets_that_nobody_closes() {
 /// `listen(1)` on a UNIX socket and three clients, and nobody who accepts.
 #[test]
 fn unix_backlog() {
-    // Not beside others: a listener whose process runs is busy rather than stuck.
-    lab(&[], || {
-        let unix = || {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
-        };
-        let name = format!("stlab-{}", std::process::id());
-        let addr = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
-        let listener = unix();
-        bind(&listener, &addr).unwrap();
-        listen(&listener, 1).unwrap();
-        let clients: Vec<_> = (0..3).map(|_| unix()).collect();
-        let refused = clients.iter().filter(|c| connect(c, &addr).is_err()).count();
-        assert_eq!(refused, 1, "the kernel holds one more than the backlog");
+    beside(Place::Anywhere, &["env", "setpriv"], || {
+        let mut server = actor("unix backlog");
+        let name = unix_name(server.pid());
+        wait_for("the backlog", secs(10), || {
+            let all = std::fs::read_to_string("/proc/net/unix").unwrap();
+            // The listener and both clients that it holds.
+            (all.lines().filter(|l| l.ends_with(&name)).count() == 3).then_some(())
+        });
         let report = check("unix", "9s", &[]);
+        server.assert_running();
         let found = report.findings();
         let f = found.iter().find(|f| f.text().contains(&name));
         let f = f.unwrap_or_else(|| panic!("no finding in {}", report.json));
         assert_eq!((f.rule(), f.severity()), ("unix-backlog-full", "warn"));
-        assert!(f.text().contains(&format!("/{}", std::process::id())), "{}", f.text());
-        drop((listener, clients));
+        f.is_by(server.pid());
     });
 }

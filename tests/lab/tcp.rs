@@ -106,9 +106,11 @@ fn k4_peer_never_reads() {
         assert_eq!(reader.netns(), Some(net.b.inode), "the receiver's side: {}", reader.text());
         let own = format!("/{} does not read", std::process::id());
         assert!(reader.text().contains(&own), "the process is named: {}", reader.text());
+        reader.is_by(std::process::id());
         let f = report.the("tcp-zero-window-stall", net.affected());
         assert_eq!(f.netns(), Some(net.a.inode), "the sender's side: {}", f.text());
         assert_eq!(f.cause(), Some("tcp-receiver-not-reading"), "one cause: {}", f.text());
+        f.is_by(std::process::id());
         report.exactly(|f| f.netns() == Some(net.a.inode), &["tcp-zero-window-stall"], &[]);
     });
 }
@@ -152,6 +154,7 @@ fn listener_does_not_accept() {
         report.exactly(in_b, &["tcp-listen-overflow"], &[]);
         let f = report.the("tcp-listen-overflow", in_b);
         assert!(f.text().contains(":5000"), "the listener is named: {}", f.text());
+        f.is_by(std::process::id());
         // The clients do wait for an answer to their SYN: a consequence.
         let in_a = |f: Found<'_>| f.netns() == Some(net.a.inode);
         report.exactly(in_a, &["tcp-connect-stuck"], &[]);

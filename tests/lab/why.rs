@@ -4,130 +4,19 @@
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Condvar, Mutex};
-use std::time::Duration;
 
 use rustix::mount::{MountFlags, mount};
 use serde_json::Value;
 
+use crate::actor::actor;
 use crate::kit::block::{Dir, Loop, load};
 use crate::kit::cgroup::Cgroup;
 use crate::kit::gate::{Place, beside, lab};
 use crate::kit::sh::{Held, run};
 use crate::kit::undo::Undo;
 use crate::kit::{pause, secs, wait_for};
-
-/// Which wait a process of this very program is to make.
-const ACTOR: &str = "STALLSCOPE_LAB_ACTOR";
-
-/// A process of this program that waits in one way.
-fn actor(kind: &str) -> Held {
-    let exe = std::env::current_exe().unwrap();
-    let exe = exe.to_str().unwrap();
-    let env = format!("{ACTOR}={kind}");
-    Held::start(&["env", &env, exe, "--ignored", "--exact", "why::acts", "--nocapture"])
-}
-
-/// Not a test: what [`actor`] starts.
-#[test]
-#[ignore = "run by the tests of this file"]
-fn acts() {
-    match std::env::var(ACTOR).as_deref() {
-        Ok("mutex") => {
-            static LOCK: Mutex<()> = Mutex::new(());
-            let _held = LOCK.lock().unwrap();
-            std::thread::spawn(|| drop(LOCK.lock()));
-            pause(3_600_000);
-        }
-        Ok("convoy") => threads(16, |lock| {
-            let _held = lock.lock().unwrap();
-            spin(1000);
-        }),
-        Ok("sleepy convoy") => threads(16, |lock| {
-            let _held = lock.lock().unwrap();
-            pause(1);
-        }),
-        Ok("short locks") => threads(16, |lock| {
-            drop(lock.lock().map(|_held| spin(20)));
-            pause(1);
-        }),
-        Ok("pool") => {
-            static WORK: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
-            threads(16, |_| {
-                let idle = WORK.0.lock().unwrap();
-                drop(WORK.1.wait_while(idle, |work| !*work));
-            });
-        }
-        Ok("turns") => {
-            static DOOR: Mutex<Option<TcpListener>> = Mutex::new(None);
-            *DOOR.lock().unwrap() = Some(TcpListener::bind("127.0.0.1:0").unwrap());
-            threads(16, |_| drop(DOOR.lock().unwrap().as_ref().map(TcpListener::accept)));
-        }
-        Ok("pipe") => {
-            let (mut from, _to) = std::io::pipe().unwrap();
-            let _ = from.read(&mut [0]);
-        }
-        Ok("child") => {
-            Command::new("sleep").arg("3600").status().unwrap();
-        }
-        Ok("silent peer") => {
-            let (mut near, _far) = connection();
-            near.write_all(b"a question").unwrap();
-            let _ = near.read(&mut [0]);
-        }
-        Ok("slow reader") => {
-            let (mut near, _far) = connection();
-            while near.write_all(&[0; 4096]).is_ok() {}
-        }
-        Ok("no request") => {
-            // A server that has answered, and reads the next question.
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let (mut far, _) = listener.accept().unwrap();
-            near.write_all(b"a question").unwrap();
-            far.read_exact(&mut [0; 10]).unwrap();
-            pause(20);
-            far.write_all(b"an answer").unwrap();
-            let _ = far.read(&mut [0]);
-        }
-        Ok("sleep") => pause(3_600_000),
-        Ok("spin") => loop {
-            std::hint::spin_loop();
-        },
-        other => panic!("no such wait: {other:?}"),
-    }
-}
-
-/// So many threads that do the same over and over, with one lock between them.
-fn threads(n: usize, work: impl Fn(&Mutex<()>) + Sync) {
-    let lock = Mutex::new(());
-    std::thread::scope(|s| {
-        for _ in 0..n {
-            s.spawn(|| {
-                loop {
-                    work(&lock);
-                }
-            });
-        }
-    });
-}
-
-/// Uses a CPU for so many microseconds.
-fn spin(us: u64) {
-    let begun = stallscope::clock::mono();
-    while stallscope::clock::mono().since(begun) < Duration::from_micros(us) {
-        std::hint::spin_loop();
-    }
-}
-
-fn connection() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (near, listener.accept().unwrap().0)
-}
 
 fn stallscope(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stallscope"));

@@ -83,6 +83,7 @@ use super::Rule;
 mod prelude {
     pub(super) use std::time::Duration;
 
+    pub(super) use crate::diagnose::culprit::Resource;
     pub(super) use crate::diagnose::{
         Confidence, Evidence, Explains, Fire, Hold, Kind, Rule, RuleDoc, RuleId, RuledOut, Scope,
         Severity, Thresholds, Verdicts, Window,

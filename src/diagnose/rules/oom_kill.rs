@@ -1,7 +1,10 @@
 //! `oom-kill`: the kernel's OOM killer kills processes.
 
+use super::common::by_memory;
+use super::common::largest::LEAST;
 use super::common::memory::{self, Seen};
 use super::common::text::{bytes, count, sh, time};
+use crate::diagnose::culprit::{Culprit, Sched, Share, Who};
 use crate::diagnose::rules::prelude::*;
 use crate::sample::kmsg::OomKilled;
 use crate::sample::subject::{Subject, is_within};
@@ -154,6 +157,11 @@ fn fire(
     let because = format!("the kernel itself counts {}", count(kills as usize, "kill"));
     f.ruled_out.push(RuledOut::new("userspace-oom-killer", because));
     f.next.push("dmesg -T | grep -E 'oom-kill:|Killed process' | tail".to_owned());
+    match hit {
+        // What it holds now is what the kill has left.
+        Some(h) => f.by.extend(logged(w, victim, alone).next().and_then(|k| filled(k, h))),
+        None => by_memory::blame(w, &mut f),
+    }
     if let Some(h) = hit.or(victim) {
         f.next.push(memory::files(h.now));
         let dir = sh(&format!("{}{}/cgroup.procs", h.now.mount, h.now.path));
@@ -164,6 +172,32 @@ fn fire(
     f
 }
 
+/// Kills of this victim's cgroup in the kernel log, latest first; of any, if it is `alone`.
+fn logged<'a>(
+    w: &Window<'a>,
+    victim: Option<&Seen<'_>>,
+    alone: bool,
+) -> impl Iterator<Item = &'a OomKilled> {
+    let (now, log) = (w.tick.mono, w.tick.samples.kmsg.as_ref());
+    let group = victim.map(|v| v.now.path.clone());
+    // The line with the cgroup exists since 4.19, rate-limited to ten in five seconds.
+    let own = move |k: &&OomKilled| match (&group, &k.cgroup) {
+        (Some(group), Some(path)) => is_within(path, group),
+        _ => alone,
+    };
+    let all = log.into_iter().flat_map(|s| s.data.kills.iter().rev());
+    all.filter(move |k| now.since(k.at) <= SPAN).filter(own)
+}
+
+/// The kernel kills who holds most: it is who filled this cgroup.
+fn filled(killed: &OomKilled, hit: &Seen<'_>) -> Option<Culprit> {
+    let (rss, limit) = (killed.rss_kb? as f64 * 1024.0, hit.now.memory_limit_bytes? as f64);
+    let share = Share::new(rss, limit, Resource::MemoryLimitOf(hit.now.path.to_string()))?;
+    let who = Who::Process { pid: killed.pid, comm: Some(killed.comm.clone()) };
+    let cgroup = killed.cgroup.clone();
+    (share.percent() >= LEAST).then_some(Culprit { who, share, sched: Sched::default(), cgroup })
+}
+
 /// Adds the victims named in the kernel log, latest first. Returns whether there were any.
 fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> bool {
     let Some(log) = w.tick.samples.kmsg.as_ref().map(|s| &s.data) else { return false };
@@ -171,13 +205,7 @@ fn log(w: &Window<'_>, victim: Option<&Seen<'_>>, alone: bool, f: &mut Fire) -> 
         f.missing.push("which process: /dev/kmsg is not readable".to_owned());
         return false;
     }
-    // The line with the cgroup exists since 4.19, rate-limited to ten in five seconds.
-    let own = |k: &&OomKilled| match (victim, &k.cgroup) {
-        (Some(v), Some(path)) => is_within(path, &v.now.path),
-        _ => alone,
-    };
-    let fresh = |k: &&OomKilled| w.tick.mono.since(k.at) <= SPAN;
-    let kills: Vec<&OomKilled> = log.kills.iter().rev().filter(fresh).filter(own).collect();
+    let kills: Vec<&OomKilled> = logged(w, victim, alone).collect();
     if kills.is_empty() {
         if let Some(n) = overwritten(w) {
             f.missing

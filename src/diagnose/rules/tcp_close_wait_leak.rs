@@ -1,5 +1,6 @@
 //! `tcp-close-wait-leak`: a process does not close connections that its peers have closed.
 
+use super::common::by_owner::by_owner;
 use super::common::peers::enter;
 use super::common::text::time;
 use crate::diagnose::rules::prelude::*;
@@ -111,6 +112,9 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, closing: &Closing, h: &Holder<'_>) -> 
     f.count = (n as u32).max(1);
     f.examples = h.sampled.iter().take(5).map(|c| format!("{} -> {}", c.local, c.remote)).collect();
     f.sockets = h.sampled.iter().map(|c| c.id).collect();
+    let sampled = closing.sampled.iter().map(|c| (c.owner.as_ref(), 1.0));
+    f.by = by_owner(sampled, 0.0, &Resource::Unclosed);
+    f.by.retain(|c| c.who.pid() == h.owner.map(|o| o.0));
     let text = format!("{n:.0} in CLOSE-WAIT ({} sampled)", h.sampled.len());
     f.evidence.push(Evidence::new("CLOSE-WAIT", n, "", text).over(MANY));
     let oldest = h.sampled.iter().map(|c| c.age).max().unwrap_or_default();

@@ -1,5 +1,6 @@
 //! `tcp-egress-bufferbloat`: a queue on this host inflates the RTT.
 
+use super::common::by_owner::by_owner;
 use super::common::peers::{Group, by_peer, device, enter, ss_dst};
 use super::common::sockets::{Case, Cause, is_gone};
 use super::common::text::{bytes, time, time_us};
@@ -117,6 +118,11 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     let t: u64 = g.cases.iter().filter_map(|c| c.socket.skmem.t()).map(u64::from).sum();
     let text = format!("t {}: handed to the qdisc or driver, not sent yet", bytes(t));
     f.evidence.push(Evidence::new("t", t as f64, "bytes", text).over(BELOW_TCP.into()));
+    let parts = g
+        .cases
+        .iter()
+        .map(|c| (c.socket.owner.as_ref(), f64::from(c.socket.skmem.t().unwrap_or(0))));
+    f.by = by_owner(parts, queue(s, w).map_or(0.0, |q| q.backlog.into()), &Resource::Queued);
     if let Some(q) = queue(s, w) {
         let delay = q.delay().map_or(String::new(), |d| format!(", {} at its rate", time(d)));
         let text = format!("{} holds {}{delay}", q.kind, bytes(q.backlog.into()));

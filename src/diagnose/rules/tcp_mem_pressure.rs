@@ -1,14 +1,11 @@
 //! `tcp-mem-pressure`: the host's TCP memory or orphans are near their limit.
 
-use std::collections::BTreeMap;
-
+use super::common::by_owner::by_owner;
 use super::common::counters::{grown, spaces};
 use super::common::peers::{enter, owner};
 use super::common::text::{bytes, count};
-use crate::diagnose::culprit::{Culprit, MAX_CULPRITS, Resource, Sched, Share, Who};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::Fat;
-use crate::sample::sockets::Owner;
 
 /// An active finding clears below this fraction of the second limit (pressure).
 const CLEAR: f64 = 0.8;
@@ -139,7 +136,10 @@ fn fire(w: &Window<'_>, s: &State, severity: Severity) -> Fire {
     }
     let fattest = fattest(w);
     holders(&mut f, &fattest);
-    f.by = s.mem.map_or_else(Vec::new, |(n, _)| by(w, n.saturating_mul(page)));
+    f.by = s.mem.map_or_else(Vec::new, |(n, _)| {
+        let held = fat(w).map(|x| (x.owner.as_ref(), f64::from(x.r) + f64::from(x.w)));
+        by_owner(held, n.saturating_mul(page) as f64, &Resource::TcpMemory)
+    });
     rule_out(&mut f, w, s, &fattest);
     // The limits are host-wide, but ss lists one namespace: that of the socket that uses most.
     let inside = fattest.first().map_or_else(String::new, |x| enter(w, x.id.netns));
@@ -167,26 +167,6 @@ fn fattest<'a>(w: &Window<'a>) -> Vec<&'a Fat> {
     all.sort_by_key(|x| (std::cmp::Reverse(x.r.saturating_add(x.w)), x.id));
     all.truncate(5);
     all
-}
-
-/// Whose sockets hold at least so much of the memory.
-fn by(w: &Window<'_>, memory: u64) -> Vec<Culprit> {
-    /// Who holds less than this is not what the others wait for, %.
-    const LEAST: f64 = 5.0;
-    let mut held: BTreeMap<u32, (&Owner, f64)> = BTreeMap::new();
-    for (x, owner) in fat(w).filter_map(|x| Some((x, x.owner.as_ref()?))) {
-        held.entry(owner.pid).or_insert((owner, 0.0)).1 += f64::from(x.r) + f64::from(x.w);
-    }
-    let mut held: Vec<_> = held.into_values().collect();
-    held.sort_by(|a, b| b.1.total_cmp(&a.1));
-    // The kernel counts by the page, and per CPU: together they may show more.
-    let whole = held.iter().fold(0.0, |sum, h| sum + h.1).max(memory as f64);
-    let named = held.into_iter().take(MAX_CULPRITS).filter_map(|(owner, bytes)| {
-        let share = Share::new(bytes, whole, Resource::TcpMemory)?;
-        let who = Who::Process { pid: owner.pid, comm: Some(owner.comm.clone()) };
-        Some(Culprit { who, share, sched: Sched::default(), cgroup: None })
-    });
-    named.filter(|c| c.share.percent() >= LEAST).collect()
 }
 
 fn holders(f: &mut Fire, fattest: &[&Fat]) {

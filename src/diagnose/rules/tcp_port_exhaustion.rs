@@ -1,5 +1,6 @@
 //! `tcp-port-exhaustion`: local ports towards one destination are running out.
 
+use super::common::by_owner::by_owner;
 use super::common::counters::{grown, spaces};
 use super::common::peers::enter;
 use super::common::text::sh;
@@ -86,6 +87,9 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, u: &PortUse, range: u32) -> Fire {
     );
     f.count = u.used.max(1);
     f.sockets.clone_from(&u.sockets);
+    // Of some of them the owner is asked for.
+    let asked = u.inodes.len() as f64;
+    f.by = by_owner(u.owners.iter().map(|o| (Some(o), 1.0)), asked, &Resource::PortsInUse);
     let text = format!("{pct:.0}% of ip_local_port_range {first}-{last}");
     f.evidence.push(Evidence::new("ports", pct, "%", text).over(limit));
     let waiting = 100.0 * f64::from(u.time_wait) / f64::from(u.used.max(1));

@@ -1,5 +1,6 @@
 //! `tcp-receiver-not-reading`: a local process does not read from its socket.
 
+use super::common::by_owner::by_owner;
 use super::common::counters::{grown, is_udp, losers};
 use super::common::doing;
 use super::common::peers::{Group, by_service, enter, ss_dst};
@@ -163,6 +164,8 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
     } else {
         f.missing.push("which process (its descriptors cannot be read)".to_owned());
     }
+    let parts = g.cases.iter().map(|c| (c.socket.owner.as_ref(), f64::from(c.socket.rqueue)));
+    f.by = by_owner(parts, 0.0, &Resource::Unread);
     rule_out(&mut f, s, g);
     next(&mut f, w, g, owner);
     f

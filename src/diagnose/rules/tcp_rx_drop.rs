@@ -1,5 +1,6 @@
 //! `tcp-rx-drop`: the kernel drops TCP data that has arrived.
 
+use super::common::by_owner::by_owner;
 use super::common::counters::{Lost, SPAN, grown, held, is_udp, losers, spaces};
 use super::common::peers::{enter, owner};
 use super::common::text::{count, rate};
@@ -91,6 +92,8 @@ fn fire(w: &Window<'_>, netns: NetnsId, lost: &[Lost], (unread, all): (u64, u64)
         f.evidence.push(Evidence::new("PruneCalled", c, "/s", text).over(PRUNES_S));
     }
     sockets(&mut f, lost);
+    let parts = lost.iter().map(|l| (l.socket.owner.as_ref(), l.packets as f64));
+    f.by = by_owner(parts, 0.0, &Resource::Overflow);
     f.count = u32::try_from(lost.len().max(1)).unwrap_or(u32::MAX);
     let because = format!("{unread} of {all} drops are at sockets that nobody reads");
     f.ruled_out.push(RuledOut::new("tcp-receiver-not-reading", because));

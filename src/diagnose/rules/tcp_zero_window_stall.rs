@@ -1,10 +1,15 @@
 //! `tcp-zero-window-stall`: the peer advertises a zero window: its application does not read.
 
+use std::collections::BTreeMap;
+
+use super::common::by_owner::by_owner;
 use super::common::evidence;
 use super::common::peers::{Group, by_peer, enter, on_peer, ss_dst};
 use super::common::sockets::{Cause, STORM_RTOS, ZERO_WINDOW, ZERO_WINDOW_EARLY, cases};
 use super::common::text::{bytes, time};
+use crate::diagnose::culprit::Culprit;
 use crate::diagnose::rules::prelude::*;
+use crate::metrics::sockets::Suspect;
 
 /// Critical after this.
 const CRIT: Duration = Duration::from_secs(60);
@@ -104,10 +109,24 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
         let because = "bytes_acked +0: a window that opens by a little would move it";
         f.ruled_out.push(RuledOut::new("slow-reader", because));
     }
+    f.by = readers(w, g);
     f.ruled_out.push(RuledOut::new("tcp-rto-storm", "timer is persist: nothing is in flight"));
     let enter = enter(w, g.netns());
     f.next.push(format!("{enter}ss -tinmo dst {}", ss_dst(s)));
     let ss = format!("ss -tnmp sport = :{}  # Recv-Q against rb, and its reader", s.remote.port);
     f.next.push(on_peer(w, s, &ss));
     f
+}
+
+/// The processes of this host that do not read, where the other end is here as well.
+fn readers(w: &Window<'_>, g: &Group<'_>) -> Vec<Culprit> {
+    let mut all: BTreeMap<_, Option<&Suspect>> = BTreeMap::new();
+    for s in w.derived.sockets.suspects.iter().filter(|s| s.rqueue > 0) {
+        // Two namespaces may use the same addresses: which of them it is nobody can tell.
+        all.entry((s.local, s.remote)).and_modify(|one| *one = None).or_insert(Some(s));
+    }
+    let other_end = |s: &Suspect| *all.get(&(s.remote, s.local))?;
+    let unread = g.cases.iter().filter_map(|c| other_end(c.socket));
+    let unread = unread.map(|s| (s.owner.as_ref(), f64::from(s.rqueue)));
+    by_owner(unread, 0.0, &Resource::Unread)
 }

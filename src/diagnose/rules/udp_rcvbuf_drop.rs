@@ -1,5 +1,6 @@
 //! `udp-rcvbuf-drop`: a UDP socket's receive buffer overflows.
 
+use super::common::by_owner::by_owner;
 use super::common::counters::{Lost, is_udp, losers, spaces, sum};
 use super::common::peers::{enter, owner};
 use super::common::text::count;
@@ -101,6 +102,8 @@ fn fire(w: &Window<'_>, netns: NetnsId, errors: u64, lost: Option<&Lost>) -> Fir
             f.evidence.push(Evidence::new("d", l.packets as f64, "", text));
             f.sockets.push(l.socket.id);
             f.examples.push(l.socket.local.to_string());
+            let part = (l.socket.owner.as_ref(), l.packets as f64);
+            f.by = by_owner([part].into_iter(), errors as f64, &Resource::Overflow);
         }
         None => f.missing.push("which socket (no socket's own drop count grew)".to_owned()),
     }

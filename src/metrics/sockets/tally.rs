@@ -71,6 +71,10 @@ pub struct PortUse {
     pub time_wait: u32,
     /// Some of the sockets.
     pub sockets: Vec<SockId>,
+    /// Inodes of those of them that are open.
+    pub inodes: Vec<u32>,
+    /// The processes that hold these, where known.
+    pub owners: Vec<Owner>,
 }
 
 /// Half-open connections of one local port.
@@ -334,11 +338,18 @@ fn port_uses(space: &NetnsTable, tcp: u32) -> Vec<PortUse> {
             used: 0,
             time_wait: 0,
             sockets: Vec::new(),
+            inodes: Vec::new(),
+            owners: Vec::new(),
         });
         u.used += 1;
         u.time_wait += u32::from(rows.state[i] == SockState::TIME_WAIT);
         if u.sockets.len() < NAMED {
             u.sockets.push(space.id(i));
+        }
+        let inode = rows.inode[i];
+        if inode != 0 && u.inodes.len() < NAMED {
+            u.inodes.push(inode);
+            u.owners.extend(space.owner(inode).cloned());
         }
     }
     let mut out: Vec<PortUse> = uses.into_values().filter(|u| u.used >= enough).collect();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use super::product::Found;
 
 /// One that runs until it is stopped has printed by then.
-const SECONDS: &str = "5";
+const SECONDS: &str = "3";
 /// Changes the box, or asks for another one.
 const NOT_OURS: [&str; 16] = [
     "prlimit ",
@@ -60,7 +60,7 @@ pub fn try_all(test: &str, findings: &[&Found<'_>]) {
 
 fn try_it(test: &str, f: Found<'_>, command: &str) {
     let out = Command::new("timeout")
-        .args(["-k", "1", SECONDS, "bash", "-c", command])
+        .args(["-k", "1", SECONDS, "bash", "-c", &once(command)])
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .output()
@@ -83,6 +83,11 @@ fn try_it(test: &str, f: Found<'_>, command: &str) {
         assert!(text.contains(&name), "{name} is not told: {at}");
     }
     eprintln!("lab: {test}: {}: typed: {command}", f.rule());
+}
+
+/// A command that measures three seconds for a person measures one here.
+fn once(command: &str) -> String {
+    command.replace(" 1 3", " 1 1")
 }
 
 /// Why a command is not typed.

@@ -4,8 +4,11 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use stallscope::clock;
+use stallscope::sample::time::MonoNs;
+
 /// Where a test breaks things, and nowhere else.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "not every suite has such tests")]
 pub enum Place {
     /// Between network namespaces of its own.
@@ -70,8 +73,8 @@ impl OnTheBox {
     }
 }
 
-/// A test that has its turn: in its place, or alone.
-struct Turn(Option<Place>);
+/// A test that has its turn, and since when: in its place, or alone.
+struct Turn(Option<Place>, MonoNs);
 
 impl Turn {
     fn wait_for(place: Option<Place>) -> Self {
@@ -86,7 +89,7 @@ impl Turn {
             None => there.alone = true,
             Some(p) => there.by_place[p as usize] += 1,
         }
-        Self(place)
+        Self(place, clock::mono())
     }
 }
 
@@ -98,6 +101,9 @@ impl Drop for Turn {
             Some(p) => there.by_place[p as usize] -= 1,
         }
         ONE_LESS.notify_all();
+        let (place, took) = (self.0, clock::mono().since(self.1).as_secs_f64());
+        let place = place.map_or("alone".to_owned(), |p| format!("{p:?}"));
+        say(&format!("took {took:.1} s, {place}:"));
     }
 }
 
@@ -124,6 +130,22 @@ pub fn beside(place: Place, tools: &[&str], test: impl FnOnce()) {
     }
 }
 
+/// As [`beside`], for a fault that is slow to come and disturbs nobody before it is judged: what
+/// `prepare` makes ages while others have their turn.
+#[allow(dead_code, reason = "not every suite has such tests")]
+pub fn beside_after<T>(
+    place: Place,
+    tools: &[&str],
+    prepare: impl FnOnce() -> T,
+    test: impl FnOnce(T),
+) {
+    if asked_for("STALLSCOPE_LAB") && may_run(by_root(tools)) {
+        let prepared = prepare();
+        let _turn = Turn::wait_for(Some(place));
+        test(prepared);
+    }
+}
+
 /// Runs `test` if the tools it compares with are installed; needs no root.
 pub fn with_tools(tools: &[&str], test: impl FnOnce()) {
     alone(present(tools), test);
@@ -147,7 +169,7 @@ fn alone(allowed: Result<(), String>, test: impl FnOnce()) {
 fn asked_for(variable: &str) -> bool {
     let asked = std::env::var(variable).as_deref() == Ok("1");
     if !asked {
-        say(&format!("privileged suite (set {variable}=1, needs root)"));
+        say(&format!("SKIPPED (set {variable}=1, needs root):"));
     }
     asked
 }
@@ -159,14 +181,14 @@ fn by_root(tools: &[&str]) -> Result<(), String> {
 fn may_run(allowed: Result<(), String>) -> bool {
     let Err(why) = allowed else { return true };
     assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run in CI: {why}");
-    say(&why);
+    say(&format!("SKIPPED ({why}):"));
     false
 }
 
 /// `eprintln!` would be swallowed with the output of the passing test.
-fn say(why: &str) {
+fn say(what: &str) {
     let test = std::thread::current();
-    let _ = writeln!(std::io::stderr(), "SKIPPED {}: {why}", test.name().unwrap_or_default());
+    let _ = writeln!(std::io::stderr(), "{what} {}", test.name().unwrap_or_default());
 }
 
 fn present(tools: &[&str]) -> Result<(), String> {

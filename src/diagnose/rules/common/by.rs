@@ -6,16 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::super::Window;
 use super::super::super::culprit::{Culprit, MAX_CULPRITS, Resource, Sched, Share, Who};
 use super::cgroups::REMEMBER;
+use super::largest::{LEAST, largest};
 use super::tasks;
 use crate::metrics::cgroups::{CgroupCpuFigures, CgroupFigures};
 use crate::metrics::cpu::ThreadWait;
 use crate::sample::sched::TaskKind;
 use crate::sample::subject::{CgroupId, CpuId, is_within};
 
-/// Less than this is not what the others wait for, %.
-const LEAST: f64 = 5.0;
-/// Who uses less than this part of what the first one does is one of those who wait.
-const BESIDE: f64 = 0.2;
 /// Cgroups are named instead of processes if these use less than this part of what those do.
 const TOO_LITTLE: f64 = 0.5;
 
@@ -103,8 +100,7 @@ fn ranked(
     top.map(|(s, share)| culprit(who(w, s.most.0, s.threads), s.most.0, share)).collect()
 }
 
-/// Threads are read at other times than the whole, so together they may show more than that: then
-/// they are the whole.
+/// All threads are a part of the whole, those that do not count among them.
 fn top<'a>(
     all: &[Use<'a>],
     whole: f64,
@@ -122,14 +118,12 @@ fn top<'a>(
             sum.most = (t, *n);
         }
     }
-    let mut sums: Vec<Sum<'_>> = sums.into_values().collect();
-    // The map was in the order of pids, and so are equals.
-    sums.sort_by(|a, b| b.part.total_cmp(&a.part));
-    let least = BESIDE * sums.first().map_or(0.0, |s| s.part);
-    let named = sums.into_iter().filter(|s| s.part >= least).take(MAX_CULPRITS);
-    let shares =
-        named.filter_map(|s| Share::new(s.part, whole, of.clone()).map(|share| (s, share)));
-    shares.filter(|(_, share)| share.percent() >= LEAST).collect()
+    // In the order of pids, and so are equals.
+    let parts = sums.into_values().map(|s| {
+        let part = s.part;
+        (s, part)
+    });
+    largest(parts.collect(), whole, of)
 }
 
 fn culprit(who: Who, t: &ThreadWait, share: Share) -> Culprit {
@@ -241,15 +235,6 @@ mod tests {
         let all = [(1, 1, 900.0), (2, 2, 300.0)];
         assert_eq!(named(&all, 1000.0), [(1, 1, 75.0), (2, 1, 25.0)]);
         assert_eq!(named(&[], 0.0), []);
-    }
-
-    #[test]
-    fn who_uses_little_is_not_named() {
-        // 4.9% of the whole.
-        assert_eq!(named(&[(1, 1, 49.0), (2, 2, 50.0)], 1000.0), [(2, 1, 5.0)]);
-        // Less than a fifth of the first.
-        assert_eq!(named(&[(1, 1, 170.0), (2, 2, 830.0)], 1000.0), [(2, 1, 83.0), (1, 1, 17.0)]);
-        assert_eq!(named(&[(1, 1, 160.0), (2, 2, 840.0)], 1000.0), [(2, 1, 84.0)]);
     }
 
     /// They give way, but their time is still a part of what is measured.

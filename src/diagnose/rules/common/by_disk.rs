@@ -7,6 +7,7 @@ use super::super::super::culprit::{Culprit, MAX_CULPRITS, Resource, Sched, Share
 use super::super::super::{Evidence, Fire, Window};
 use super::by;
 use super::cgroups::REMEMBER;
+use super::largest::{LEAST, largest};
 use super::text::{bytes, time};
 use crate::metrics::cgroups::{CgroupFigures, CgroupIoFigures};
 use crate::metrics::disks::DiskFigures;
@@ -17,10 +18,6 @@ use crate::sample::subject::is_within;
 const SPAN: Duration = Duration::from_secs(10);
 /// The same where pages are written long after they were made dirty.
 const SPAN_OF_DIRTY: Duration = Duration::from_secs(60);
-/// Less than this is not what the others wait for, %.
-const LEAST: f64 = 5.0;
-/// Who moves less than this part of what the first one does is one of those who wait.
-const BESIDE: f64 = 0.2;
 /// So much of the traffic may be nobody's without a word.
 const NOBODY: f64 = 0.3;
 /// Cgroups are named instead of processes if these move less than this part of what those do.
@@ -96,20 +93,15 @@ fn ranked<'u, 'a>(
     total: f64,
     of: &Resource,
 ) -> Vec<(&'u User<'a>, Culprit)> {
-    let mut all: Vec<&User<'_>> = users.iter().filter(|u| u.bytes.of(flow) > 0.0).collect();
-    // They were in the order of pids, and so are equals.
-    all.sort_by(|a, b| b.bytes.of(flow).total_cmp(&a.bytes.of(flow)));
-    // Pages that are dirty when the time ends are charged already.
-    let total = total.max(all.iter().fold(0.0, |sum, u| sum + u.bytes.of(flow)));
-    let least = BESIDE * all.first().map_or(0.0, |u| u.bytes.of(flow));
-    let named = all.into_iter().filter(|u| u.bytes.of(flow) >= least).take(MAX_CULPRITS);
-    let named = named.filter_map(|u| {
-        let share = Share::new(u.bytes.of(flow), total, of.clone())?;
+    // They are in the order of pids, and so are equals. Pages that are dirty when the time ends are
+    // charged already.
+    let all = users.iter().map(|u| (u, u.bytes.of(flow))).collect();
+    let culprit = |(u, share): (&'u User<'a>, _)| {
         let who = Who::Process { pid: u.latest.task.pid, comm: Some(u.latest.comm.clone()) };
         let cgroup = u.latest.cgroup.clone();
-        Some((u, Culprit { who, share, sched: Sched::default(), cgroup }))
-    });
-    named.filter(|(_, c)| c.share.percent() >= LEAST).collect()
+        (u, Culprit { who, share, sched: Sched::default(), cgroup })
+    };
+    largest(all, total, of).into_iter().map(culprit).collect()
 }
 
 /// `written in 10 s: fio/501 97.3 MB, dd/77 1.2 MB`.

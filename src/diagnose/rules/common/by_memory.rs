@@ -4,21 +4,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::super::culprit::{Culprit, MAX_CULPRITS, Resource, Sched, Share, Who};
+use super::super::super::culprit::{Culprit, Resource, Sched, Share, Who};
 use super::super::super::{Evidence, Fire, Window};
 use super::by;
+use super::largest::largest;
 use super::text::{bytes, time};
-use crate::metrics::rate::ratio;
 use crate::sample::cgroups::CgroupRow;
 use crate::sample::sched::ThreadSched;
 use crate::sample::subject::is_within;
 
 /// What is looked back at.
 const SPAN: Duration = Duration::from_secs(30);
-/// Less than this is not what the others wait for, %.
-const LEAST: f64 = 5.0;
-/// Who has less than this part of what the first one has is one of those who wait.
-const BESIDE: f64 = 0.2;
 /// Processes that together grew by less than this part of the memory did not fill it lately.
 const GREW: f64 = 0.05;
 const MIB: f64 = 1024.0 * 1024.0;
@@ -63,33 +59,25 @@ pub(crate) fn next(f: &mut Fire) {
 fn blame_for(all: &[Resident<'_>], whole: f64, of: impl Fn(bool) -> Resource, f: &mut Fire) {
     let sum = |of: fn(&Resident<'_>) -> f64| all.iter().fold(0.0, |sum, r| sum + of(r));
     let grew = sum(growth);
-    let is_growth = whole > 0.0 && grew >= GREW * whole;
-    let (part, whole): (fn(&Resident<'_>) -> f64, f64) = if is_growth {
-        (growth, grew)
-    } else {
-        // What several processes share is resident in each of them.
-        (held, if whole > 0.0 { whole.max(sum(held)) } else { 0.0 })
-    };
-    let mut named: Vec<&Resident<'_>> = all.iter().filter(|r| part(r) > 0.0).collect();
-    // They were in the order of pids, and so are equals.
-    named.sort_by(|a, b| part(b).total_cmp(&part(a)));
-    let least = BESIDE * named.first().map_or(0.0, |r| part(r));
-    named.retain(|r| part(r) >= least && ratio(100.0 * part(r), whole).is_some_and(|p| p >= LEAST));
-    named.truncate(MAX_CULPRITS);
-    if let Some(first) = named.first() {
-        let text: Vec<String> = named.iter().map(|r| r.text()).collect();
+    if whole <= 0.0 {
+        return;
+    }
+    let is_growth = grew >= GREW * whole;
+    // What several processes share is resident in each of them.
+    let (part, whole): (fn(&Resident<'_>) -> f64, f64) =
+        if is_growth { (growth, grew) } else { (held, whole) };
+    // In the order of pids, and so are equals.
+    let named = largest(all.iter().map(|r| (r, part(r))).collect(), whole, &of(is_growth));
+    if let Some((first, _)) = named.first() {
+        let text: Vec<String> = named.iter().map(|(r, _)| r.text()).collect();
         let text = format!("resident: {}", text.join(", "));
         f.evidence.push(Evidence::new("rss", first.now, "bytes", text));
     }
-    f.by = named
-        .into_iter()
-        .filter_map(|r| {
-            let share = Share::new(part(r), whole, of(is_growth))?;
-            let who = Who::Process { pid: r.pid, comm: r.comm.map(str::to_owned) };
-            let cgroup = r.cgroup.map(str::to_owned);
-            Some(Culprit { who, share, sched: Sched::default(), cgroup })
-        })
-        .collect();
+    let culprit = |(r, share): (&Resident<'_>, _)| {
+        let who = Who::Process { pid: r.pid, comm: r.comm.map(str::to_owned) };
+        Culprit { who, share, sched: Sched::default(), cgroup: r.cgroup.map(str::to_owned) }
+    };
+    f.by = named.into_iter().map(culprit).collect();
 }
 
 /// A process and its memory, in bytes.

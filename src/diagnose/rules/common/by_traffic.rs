@@ -3,19 +3,16 @@
 
 use std::time::Duration;
 
-use super::super::super::culprit::{Culprit, MAX_CULPRITS, Resource, Sched, Share, Who};
+use super::super::super::culprit::{Culprit, Resource, Sched, Share, Who};
 use super::super::super::{Fire, Window};
+use super::largest::largest;
 use super::links;
+use crate::metrics::Derived;
 use crate::metrics::netdev::{LinkFigures, SpaceFigures};
-use crate::metrics::rate::ratio;
 use crate::metrics::sockets::{End, Talker};
 
 /// Sockets were read so lately.
 const REMEMBER: Duration = Duration::from_secs(5);
-/// Less than this fills no device, %.
-const LEAST: f64 = 5.0;
-/// Who moves less than this part of what the first one does is one of those who wait.
-const BESIDE: f64 = 0.2;
 /// A device with this part of the traffic of its like has all of it: no socket says which one its
 /// packets take.
 const ALONE: f64 = 0.9;
@@ -55,16 +52,13 @@ pub(crate) fn blame(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, way: Way,
     if whole <= 0.0 || whole < ALONE * all {
         return;
     }
-    let named = named(w, s, way, whole);
-    // Sockets and devices are read at different times: together they may show more than there is.
-    let whole = whole.max(named.iter().fold(0.0, |sum, t| sum + way.of(t)));
     let dev = l.attrs.name.clone();
     let of = match way {
         Way::In => Resource::Received(dev),
         Way::Out => Resource::Sent(dev),
     };
-    f.by = named.iter().filter_map(|t| culprit(t, way.of(t), whole, &of)).collect();
-    let known = named.iter().fold(0.0, |sum, t| sum + way.of(t));
+    let named = largest(talkers(w, s).map(|t| (t, way.of(t))).collect(), whole, &of);
+    let known = named.iter().fold(0.0, |sum, (t, _)| sum + way.of(t));
     let rest = 1.0 - known / whole;
     if rest >= NOBODY {
         let does = if way == Way::In { "receives" } else { "sends" };
@@ -75,10 +69,11 @@ pub(crate) fn blame(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, way: Way,
         ));
     }
     let enter = links::enter(w, s);
-    f.next.extend(named.first().map(|t| match t.end {
+    f.next.extend(named.first().map(|(t, _)| match t.end {
         End::Port(port) => format!("{enter}ss -tinp sport = :{port}"),
         End::Peer(remote) => format!("{enter}ss -tinp dst {remote}"),
     }));
+    f.by = named.into_iter().map(|(t, share)| culprit(t, share)).collect();
 }
 
 /// The same for the host, if a single NIC is what it receives by.
@@ -90,28 +85,20 @@ pub(crate) fn blame_host(w: &Window<'_>, f: &mut Fire) {
     }
 }
 
-/// Those that move most, most first.
-fn named<'a>(w: &Window<'a>, s: &SpaceFigures, way: Way, whole: f64) -> Vec<&'a Talker> {
+/// Those that were seen in the namespace lately.
+fn talkers<'a>(w: &Window<'a>, s: &SpaceFigures) -> impl Iterator<Item = &'a Talker> {
+    let netns = s.netns;
     let mut recent = w.recent(usize::MAX).take_while(|d| w.tick.mono.since(d.mono) <= REMEMBER);
-    let of_space = |d: &'a crate::metrics::Derived| {
-        let all: Vec<&Talker> = d.sockets.talkers.iter().filter(|t| t.netns == s.netns).collect();
-        (!all.is_empty()).then_some(all)
-    };
-    let mut all = recent.find_map(of_space).unwrap_or_default();
-    all.sort_by(|a, b| way.of(b).total_cmp(&way.of(a)));
-    let least = BESIDE * all.first().map_or(0.0, |t| way.of(t));
-    let much = |t: &&Talker| ratio(100.0 * way.of(t), whole).is_some_and(|p| p >= LEAST);
-    all.retain(|t| way.of(t) >= least && much(t));
-    all.truncate(MAX_CULPRITS);
-    all
+    let seen = |d: &&Derived| d.sockets.talkers.iter().any(|t| t.netns == netns);
+    let all = recent.find(seen).into_iter().flat_map(|d| &d.sockets.talkers);
+    all.filter(move |t| t.netns == netns)
 }
 
-fn culprit(t: &Talker, part: f64, whole: f64, of: &Resource) -> Option<Culprit> {
+fn culprit(t: &Talker, share: Share) -> Culprit {
     let owner = t.owner.clone();
     let who = match t.end {
         End::Port(port) => Who::Port { port, owner },
         End::Peer(remote) => Who::Peer { remote, owner },
     };
-    let share = Share::new(part, whole, of.clone())?;
-    Some(Culprit { who, share, sched: Sched::default(), cgroup: None })
+    Culprit { who, share, sched: Sched::default(), cgroup: None }
 }

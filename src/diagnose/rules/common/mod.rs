@@ -4,6 +4,7 @@
 pub(super) mod by;
 pub(super) mod by_disk;
 pub(super) mod by_memory;
+pub(super) mod by_owner;
 pub(super) mod by_traffic;
 pub(in crate::diagnose) mod cgroups;
 pub(super) mod counters;
@@ -12,6 +13,7 @@ pub(super) mod doing;
 pub(in crate::diagnose) mod enter;
 pub(super) mod evidence;
 pub(super) mod filesystems;
+pub(super) mod largest;
 pub(super) mod lasting;
 pub(super) mod links;
 pub(super) mod measured;
