@@ -187,17 +187,11 @@ impl Analysis {
     /// The youngest socket table of each namespace, of the last ticks: not every one is read in each.
     #[must_use]
     pub fn tables(&self) -> Vec<&NetnsTable> {
-        let mut out: Vec<&NetnsTable> = Vec::new();
-        for m in self.history.iter().rev().take(RECENT) {
-            let samples = &m.tick.samples;
-            let both = [samples.sockets.as_ref(), samples.netns_sockets.as_ref()];
-            for table in both.into_iter().flatten().flat_map(|s| &s.data.spaces) {
-                if !out.iter().any(|t| t.netns == table.netns) {
-                    out.push(table);
-                }
-            }
-        }
-        out
+        youngest_tables(self.history.iter().rev().take(RECENT).map(|m| &*m.tick))
+    }
+    /// The last ticks, youngest first: those that have a socket table of each namespace.
+    pub fn recent(&self) -> impl Iterator<Item = &Arc<Tick>> {
+        self.history.iter().rev().take(RECENT).map(|m| &m.tick)
     }
     /// The oldest moment that was judged.
     #[must_use]
@@ -261,4 +255,18 @@ impl Analysis {
         interest.inodes.extend(uses.flat_map(|u| &u.inodes));
         interest
     }
+}
+
+/// The first table of each namespace.
+pub fn youngest_tables<'a>(ticks: impl Iterator<Item = &'a Tick>) -> Vec<&'a NetnsTable> {
+    let mut out: Vec<&NetnsTable> = Vec::new();
+    for samples in ticks.map(|t| &t.samples) {
+        let both = [samples.sockets.as_ref(), samples.netns_sockets.as_ref()];
+        for table in both.into_iter().flatten().flat_map(|s| &s.data.spaces) {
+            if !out.iter().any(|t| t.netns == table.netns) {
+                out.push(table);
+            }
+        }
+    }
+    out
 }

@@ -12,7 +12,7 @@ use super::shared::live::Live;
 use super::shared::output::Output;
 use super::shared::recorder::{Beside, close_and_tell};
 use super::shared::recording::{named, open_whole};
-use super::shared::wait::{Asked, Signals, runtime};
+use super::shared::wait::{Ended, Ticks, runtime};
 use crate::amount;
 use crate::analysis::Analysis;
 use crate::diagnose::Engine;
@@ -92,33 +92,21 @@ impl Check {
     /// Takes in ticks for as long as was asked; an interrupt ends it early with what was seen.
     async fn watch(
         &self,
-        mut events: mpsc::Receiver<Event>,
+        events: mpsc::Receiver<Event>,
         session: &mut Session<Option<Recorder>>,
     ) -> anyhow::Result<Observed> {
         let (duration, interval) = (self.duration, self.live.interval);
         let mut seen = Observed { interval, ..Observed::default() };
         let mut first = None;
-        let mut signals = Signals::watch(session.sink.is_some())?;
-        // Ticks end the run; the timer only catches a source that stops delivering.
-        let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
-        tokio::pin!(patience);
+        let mut ticks = Ticks::new(events, (duration, interval), session.sink.as_ref())?;
         loop {
-            let event = tokio::select! {
-                e = events.recv() => e,
-                asked = signals.next() => match asked {
-                    Asked::End => return if_any(seen, "stopped before the first reading"),
-                    Asked::Mark => {
-                        if let Some(r) = &mut session.sink {
-                            r.mark("SIGUSR1");
-                        }
-                        continue;
-                    }
-                },
-                () = &mut patience => None,
-            };
-            let Some(Event::Tick(tick)) = event else {
-                let why = "no reading arrived; `stallscope doctor` shows which signal hangs";
-                return if_any(seen, why);
+            let tick = match ticks.next(&mut session.sink).await {
+                Ok(tick) => tick,
+                Err(Ended::Asked) => return if_any(seen, "stopped before the first reading"),
+                Err(Ended::Silent) => {
+                    let why = "no reading arrived; `stallscope doctor` shows which signal hangs";
+                    return if_any(seen, why);
+                }
             };
             let start = *first.get_or_insert(tick.mono);
             seen.first_wall.get_or_insert(tick.wall);

@@ -3,6 +3,7 @@
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -14,13 +15,13 @@ use super::shared::live::Live;
 use super::shared::output::Output;
 use super::shared::recorder::{Beside, close_and_tell};
 use super::shared::recording::{named, open_whole};
-use super::shared::wait::{Asked, Signals, runtime};
+use super::shared::wait::{Ticks, runtime};
 use crate::amount;
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, youngest_tables};
 use crate::collect::HostFs;
 use crate::collect::waits::Target;
 use crate::diagnose::why::{Account, Answer, Known};
-use crate::diagnose::{Engine, Severity};
+use crate::diagnose::{Engine, Findings, Severity};
 use crate::exit::{Exit, Stop};
 use crate::metrics::history::DEFAULT_BUDGET;
 use crate::metrics::waits::WaitFigures;
@@ -28,6 +29,7 @@ use crate::playback::tape::{Played, Tape};
 use crate::recording::Recorder;
 use crate::report::why::{self, WhyReport};
 use crate::rights::Duty;
+use crate::sample::tick::Tick;
 use crate::sample::time::WallNs;
 use crate::session::Session;
 use crate::source::{Event, Feed};
@@ -139,43 +141,29 @@ impl Why {
     /// Takes in ticks for as long as was asked; an interrupt ends it early with what was seen.
     async fn watch(
         &self,
-        mut events: mpsc::Receiver<Event>,
+        events: mpsc::Receiver<Event>,
         session: &mut Session<Option<Recorder>>,
         target: &Target,
     ) -> anyhow::Result<Watched> {
         let host = HostFs::live();
         let (duration, interval) = (self.duration, self.live.interval);
         let (mut watched, mut first) = (Watched::default(), None);
-        let mut signals = Signals::watch(session.sink.is_some())?;
-        // Ticks end the run; the timer only catches a source that stops delivering.
-        let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
-        tokio::pin!(patience);
+        let mut ticks = Ticks::new(events, (duration, interval), session.sink.as_ref())?;
         loop {
             let processes = target.processes(&host);
             if processes.is_empty() {
                 break;
             }
             session.watch(processes);
-            let event = tokio::select! {
-                e = events.recv() => e,
-                asked = signals.next() => match asked {
-                    Asked::End => None,
-                    Asked::Mark => {
-                        if let Some(r) = &mut session.sink {
-                            r.mark("SIGUSR1");
-                        }
-                        continue;
-                    }
-                },
-                () = &mut patience => None,
-            };
-            let Some(Event::Tick(tick)) = event else { break };
+            let Ok(tick) = ticks.next(&mut session.sink).await else { break };
             let (at, wall) = (tick.mono, tick.wall);
             session.push(tick);
             let latest = session.run().latest().and_then(|m| m.derived.waits.clone());
             if let Some(figures) = &latest {
                 let time = wall.back(interval)..=wall;
-                watched.push(figures, time, |pid| figures.asked.contains(&pid));
+                if watched.push(figures, time, |pid| figures.asked.contains(&pid)) {
+                    watched.last = Last::of(session.run());
+                }
             }
             // The first figures need two readings, and the processes were not known at the first.
             if !watched.account.is_empty() {
@@ -229,6 +217,7 @@ impl Why {
                         everyone |= figures.everyone;
                         if is_there {
                             watched.duration += at.0.since(mono);
+                            watched.last = Last::of(run.run());
                         }
                     }
                     before = Some(at);
@@ -267,11 +256,15 @@ impl Why {
         watched: &Watched,
         source: &'static str,
     ) -> anyhow::Result<Exit> {
-        let Some(latest) = run.latest() else { return Err(Stop::cannot("no reading arrived")) };
-        let window = run.window(latest.tick.seq);
-        let Watched { account, duration, time } = watched;
-        let (findings, tables) = (latest.findings, run.tables());
-        let known = Known { findings, time: time.clone(), tables, window };
+        let Watched { account, duration, time, last } = watched;
+        let Some(last) = last else { return Err(Stop::cannot("no reading arrived")) };
+        let known = Known {
+            findings: &last.findings,
+            time: time.clone(),
+            tables: youngest_tables(last.ticks.iter().map(|t| &**t)),
+            // A recording may be longer than the memory.
+            window: last.ticks.first().and_then(|t| run.window(t.seq)),
+        };
         let answer = Answer::of(account, &known);
         let asked = self.pid.map_or_else(|| self.what.clone(), |p| format!("{} {p}", self.what));
         let report = WhyReport {
@@ -294,12 +287,28 @@ struct Watched {
     duration: Duration,
     /// When; empty: not yet.
     time: RangeInclusive<WallNs>,
+    /// Its end.
+    last: Option<Last>,
+}
+
+/// What was known when they were seen last. A recording may go on for hours.
+struct Last {
+    findings: Arc<Findings>,
+    /// The latest ticks, youngest first.
+    ticks: Vec<Arc<Tick>>,
+}
+
+impl Last {
+    fn of(run: &Analysis) -> Option<Self> {
+        let findings = run.latest()?.findings.clone();
+        Some(Self { findings, ticks: run.recent().cloned().collect() })
+    }
 }
 
 impl Default for Watched {
     fn default() -> Self {
         let time = WallNs(i64::MAX)..=WallNs(i64::MIN);
-        Self { account: Account::default(), duration: Duration::ZERO, time }
+        Self { account: Account::default(), duration: Duration::ZERO, time, last: None }
     }
 }
 

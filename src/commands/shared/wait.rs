@@ -1,10 +1,19 @@
 //! What a command without a screen waits for: the event loop, and the signals that end it cleanly
 //! or mark the recording.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::Sleep;
 
+use crate::recording::Recorder;
+use crate::sample::tick::Tick;
 use crate::signals::is_ignored;
+use crate::source::Event;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +65,61 @@ async fn next(s: &mut Option<Signal>) {
     match s {
         Some(s) => _ = s.recv().await,
         None => std::future::pending().await,
+    }
+}
+
+/// The ticks of a command that watches for a limited time.
+pub(crate) struct Ticks {
+    events: mpsc::Receiver<Event>,
+    signals: Signals,
+    /// Ticks end the run; this only catches a source that stops delivering.
+    patience: Pin<Box<Sleep>>,
+}
+
+/// Why there is no further tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// A signal asked for it.
+    Asked,
+    /// The source ended, or stopped delivering.
+    Silent,
+}
+
+impl Ticks {
+    /// Of a source, for somebody who watches for `duration` with a tick per `interval`.
+    pub(crate) fn new(
+        events: mpsc::Receiver<Event>,
+        (duration, interval): (Duration, Duration),
+        recorder: Option<&Recorder>,
+    ) -> anyhow::Result<Self> {
+        let signals = Signals::watch(recorder.is_some())?;
+        let patience = tokio::time::sleep(duration + interval * 3 + Duration::from_secs(10));
+        Ok(Self { events, signals, patience: Box::pin(patience) })
+    }
+
+    /// The next one. What a signal marks on the way is marked in the recording.
+    pub(crate) async fn next(
+        &mut self,
+        recorder: &mut Option<Recorder>,
+    ) -> Result<Arc<Tick>, Ended> {
+        loop {
+            return tokio::select! {
+                event = self.events.recv() => match event {
+                    Some(Event::Tick(tick)) => Ok(tick),
+                    Some(Event::End(_)) | None => Err(Ended::Silent),
+                },
+                asked = self.signals.next() => match asked {
+                    Asked::End => Err(Ended::Asked),
+                    Asked::Mark => {
+                        if let Some(r) = recorder {
+                            r.mark("SIGUSR1");
+                        }
+                        continue;
+                    }
+                },
+                () = &mut self.patience => Err(Ended::Silent),
+            };
+        }
     }
 }
 
