@@ -91,7 +91,8 @@ fn a_server_with_one_slow_request_is_not() {
     });
 }
 
-/// redis at the far end, whose clients run a script that counts to `n`.
+/// redis at the far end, whose clients run a script that counts to a number up to `n`: with one
+/// and the same number, redis would go round in step with the clock of whoever looks.
 fn redis_with_scripts(net: &Pair, dir: &Dir, clients: &str, n: u32) -> [Held; 2] {
     let at = |ns: &str, argv: &[&str]| {
         Held::start(&[&["nsenter", &format!("--net=/run/netns/{ns}"), "--"], argv].concat())
@@ -103,9 +104,10 @@ fn redis_with_scripts(net: &Pair, dir: &Dir, clients: &str, n: u32) -> [Held; 2]
         server.assert_running();
         net.a.inside(|| TcpStream::connect(SocketAddrV4::new(B, 6379))).ok()
     });
-    let script = format!("for i = 1, {n} do end return 1");
     let ask = ["redis-benchmark", "-h", "10.9.0.2", "-c", clients, "-n", "100000000"];
-    let clients = at(&net.a.name, &[&ask[..], &["EVAL", &script, "0"]].concat());
+    let (script, n) = ("for i = 1, tonumber(ARGV[1]) do end return 1", n.to_string());
+    let script = ["-r", &n, "EVAL", script, "0", "__rand_int__"];
+    let clients = at(&net.a.name, &[&ask[..], &script].concat());
     [server, clients]
 }
 
@@ -120,19 +122,18 @@ fn busy(redis: &Held) {
     wait_for("redis uses a CPU", secs(10), || {
         let before = ticks(redis.pid());
         pause(500);
-        (ticks(redis.pid()) - before >= 47).then_some(())
+        (ticks(redis.pid()) - before >= 40).then_some(())
     });
 }
 
 /// Twenty clients run scripts of tens of milliseconds: one thread has it all to do.
 #[test]
-#[ignore = "fires in nine of ten runs: rounds of redis that run in step with the readings hide it"]
 fn a_server_may_be_bound_by_one_thread() {
     lab(&["ip", "ss", "redis-server", "redis-benchmark"], || {
         let (net, dir) = (Pair::new(), Dir::new());
-        let [mut server, mut clients] = redis_with_scripts(&net, &dir, "20", 4_000_000);
+        let [mut server, mut clients] = redis_with_scripts(&net, &dir, "20", 8_000_000);
         busy(&server);
-        let report = check_undisturbed("one-thread", "14s");
+        let report = check_undisturbed("one-thread", "20s");
         server.assert_running();
         clients.assert_running();
         report.exactly(net.affected(), &["single-thread-bound"], &[]);
@@ -149,7 +150,7 @@ fn a_server_may_be_bound_by_one_thread() {
 fn a_busy_thread_that_keeps_up_is_not_bound() {
     lab(&["ip", "ss", "redis-server", "redis-benchmark"], || {
         let (net, dir) = (Pair::new(), Dir::new());
-        let [mut server, mut clients] = redis_with_scripts(&net, &dir, "20", 12_000);
+        let [mut server, mut clients] = redis_with_scripts(&net, &dir, "20", 25_000);
         busy(&server);
         let report = check_undisturbed("one-thread-quick", "14s");
         server.assert_running();
@@ -163,7 +164,7 @@ fn a_busy_thread_that_keeps_up_is_not_bound() {
 fn redis_at_moderate_load_is_quiet() {
     beside(Place::Network, &["ip", "ss", "redis-server", "redis-benchmark"], || {
         let (net, dir) = (Pair::new(), Dir::new());
-        let [mut server, mut clients] = redis_with_scripts(&net, &dir, "2", 100);
+        let [mut server, mut clients] = redis_with_scripts(&net, &dir, "2", 200);
         pause(1000);
         let report = check("redis-moderate", "13s", &[]);
         server.assert_running();

@@ -44,9 +44,9 @@ static DOC: RuleDoc = RuleDoc {
         out: who waits for one is in the function that wants it.",
     sources: "/proc/PID/task/TID/{stat,schedstat,wchan}. The kernel itself reports a task after \
         120 s (hung_task_timeout_secs), and never one in a killable sleep, as those for NFS are. \
-        Measured on 6.18: a reader of a frozen disk stays in one sleep for as long as it is \
-        frozen, while one of 32 writers of a disk limited to 500 requests/s runs 15 times a \
-        second.",
+        Measured on 6.18: writers of a \
+        frozen disk stay in one sleep until it is thawed; 32 writers of a disk limited to 500 \
+        requests/s are all in D at every reading, and each sleeps 64 ms at a time.",
     hold: Hold::events(3),
     needs_time: Duration::from_secs(12),
 };

@@ -1,9 +1,14 @@
 //! `tc-shaped`: a tc shaper, not the link, limits a device.
 
+use std::sync::Arc;
+
+use super::common::by_owner::by_owner;
 use super::common::links::{self, Judged, say, spaces};
 use super::common::text::{bits, bytes, rate, sh, time};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::netdev::{LinkFigures, QdiscFigures, SpaceFigures};
+use crate::metrics::sockets::Suspect;
+use crate::sample::sockets::RouteOutcome;
 
 /// Fraction of its rate from which a shaper counts as used up.
 const FULL: f64 = 0.95;
@@ -188,6 +193,14 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, l: &LinkFigures, u: &Used<'_>) -> Fire
         time(Duration::try_from_secs_f64(f64::from(u.backlog) / u.limit).unwrap_or_default());
     let text = format!("backlog {} B in {} packets: {delay} at that rate", u.backlog, u.qlen);
     f.evidence.push(Evidence::new("backlog", u.backlog.into(), "bytes", text));
+    let through = |x: &&Arc<Suspect>| {
+        let out =
+            |r: &RouteOutcome| matches!(r, RouteOutcome::Via { dev, .. } if *dev == l.attrs.name);
+        x.id.netns == s.netns && x.route.as_ref().is_some_and(out)
+    };
+    let waiting = w.derived.sockets.suspects.iter().filter(through);
+    let parts = waiting.map(|x| (x.owner.as_ref(), f64::from(x.skmem.t().unwrap_or(0))));
+    f.by = by_owner(parts, u.backlog.into(), &Resource::Queued);
     let text = format!("overlimits {}/s", rate(u.overlimits_s));
     f.evidence.push(Evidence::new("overlimits", u.overlimits_s, "/s", text));
     let text =

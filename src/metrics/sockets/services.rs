@@ -17,7 +17,7 @@ use crate::sample::time::MonoNs;
 
 /// A request that waits this long to be read waits for a process that has no time for it: one that
 /// has leaves nothing unread for more than some ms.
-pub const LATE: Duration = Duration::from_millis(100);
+pub const LATE: Duration = Duration::from_millis(50);
 /// Sockets that are followed of one service.
 const FOLLOWED: usize = 64;
 
