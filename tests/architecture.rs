@@ -61,8 +61,12 @@ const LAYERS: &[(&str, &str)] = &[
     ("playback", "sample metrics diagnose analysis recording rights session"),
     // The timeline says what there is beyond memory; it reads nothing.
     ("view", "sample metrics diagnose analysis playback::timeline time_spec text"),
-    // `paste::understood` is what it says of a paste.
-    ("report", "sample metrics diagnose analysis paste::understood rights text"),
+    // `paste::understood` is what it says of a paste, `recording::tools` what is in a file.
+    (
+        "report",
+        "sample metrics diagnose analysis paste::understood recording::tools recording::Event rights \
+         text",
+    ),
     // `waits::class`: a collector that looks at every thread keeps only those that are not idle, by
     // the same tables that the figures are made with.
     ("collect", "sample collectors parse clock rights metrics::waits::class"),
@@ -113,10 +117,23 @@ const IO_WORDS: &[&str] = &[
     "process::Command",
 ];
 
-const CLOCK_CALLS: &[&str] =
-    &["Instant::now", "SystemTime::now", "clock_gettime", "Timestamp::now", "Zoned::now"];
-
-const TERMINAL_WORDS: &[&str] = &["ratatui", "crossterm"];
+/// What only some layers may name: who, what, and what is said of the others.
+type Ban = (fn(&str) -> bool, &'static [&'static str], &'static str);
+const BANS: &[Ban] = &[
+    (|l| IO.contains(&l), IO_WORDS, "no files, sockets or environment here"),
+    (
+        |l| l == "clock",
+        &["Instant::now", "SystemTime::now", "clock_gettime", "Timestamp::now", "Zoned::now"],
+        "only clock.rs reads clocks",
+    ),
+    (|l| !PURE.contains(&l), &["Instant", "SystemTime", "tokio"], "the layer is pure"),
+    (|l| l == "ui", &["ratatui", "crossterm"], "only ui/ knows the terminal"),
+    (
+        |l| l == "main",
+        &["println!", "eprintln!", "print!", "eprint!", "dbg!", "todo!", "unimplemented!"],
+        "not in a library",
+    ),
+];
 
 /// A source file, cut for scanning.
 struct Source {
@@ -318,35 +335,13 @@ fn complaints(s: &Source) -> Vec<String> {
             say(format!("`{layer}` may not use `{path}`"));
         }
     }
-    if !IO.contains(&layer) {
-        for w in IO_WORDS.iter().filter(|w| has_word(&s.code, w)) {
-            say(format!("`{layer}` may not touch files, sockets or the environment: {w}"));
-        }
-    }
-    if layer != "clock" {
-        for w in CLOCK_CALLS.iter().filter(|w| has_word(&s.code, w)) {
-            say(format!("only clock.rs reads clocks: {w}"));
-        }
-    }
-    if PURE.contains(&layer) {
-        for w in ["Instant", "SystemTime", "tokio"].iter().filter(|w| has_word(&s.code, w)) {
-            say(format!("`{layer}` is pure: {w}"));
-        }
-    }
-    if layer != "ui" {
-        for w in TERMINAL_WORDS.iter().filter(|w| has_word(&s.code, w)) {
-            say(format!("only ui/ knows {w}"));
+    for (_, words, why) in BANS.iter().filter(|(may, _, _)| !may(layer)) {
+        for word in words.iter().filter(|w| has_word(&s.code, w)) {
+            say(format!("{why}: {word}"));
         }
     }
     if has_word(&s.code, "unsafe") && !UNSAFE.contains(&s.path.as_str()) {
         say("unsafe code".into());
-    }
-    if layer != "main" {
-        for w in ["println!", "eprintln!", "print!", "eprint!", "dbg!", "todo!", "unimplemented!"] {
-            if has_word(&s.code, w) {
-                say(format!("library code does not use {w}"));
-            }
-        }
     }
     out
 }
@@ -435,30 +430,15 @@ fn imports(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     out
 }
 
-/// What a circle of imports goes through, if there is one.
-fn circle(all: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
-    fn visit(
-        at: &String,
-        all: &BTreeMap<String, BTreeSet<String>>,
-        way: &mut Vec<String>,
-        done: &mut BTreeSet<String>,
-    ) -> bool {
-        if way.contains(at) {
-            way.push(at.clone());
-            return true;
-        }
-        if !done.insert(at.clone()) {
-            return false;
-        }
-        way.push(at.clone());
-        let found = all.get(at).into_iter().flatten().any(|n| visit(n, all, way, done));
-        if !found {
-            way.pop();
-        }
-        found
+/// Those that import in a circle, and who imports them.
+fn circles(mut all: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    let free = |all: &BTreeMap<String, BTreeSet<String>>| {
+        all.iter().find(|(_, to)| !to.iter().any(|t| all.contains_key(t))).map(|(n, _)| n.clone())
+    };
+    while let Some(name) = free(&all) {
+        all.remove(&name);
     }
-    let (mut way, mut done) = (Vec::new(), BTreeSet::new());
-    all.keys().any(|at| visit(at, all, &mut way, &mut done)).then_some(way)
+    all.into_keys().collect()
 }
 
 #[test]
@@ -471,7 +451,7 @@ fn a_recording_has_no_circle_of_imports() {
         (!is_test_code(path)).then(|| Source::new(path, &fs::read_to_string(f).unwrap()))
     };
     let all = imports(&files.iter().filter_map(read).collect::<Vec<_>>());
-    assert_eq!(circle(&all), None);
+    assert_eq!(circles(all.clone()), BTreeSet::new());
     let place = |m: &str| RECORDING.iter().position(|p| Some(*p) == m.split("::").nth(1));
     for (me, them) in &all {
         for other in them {
@@ -480,8 +460,8 @@ fn a_recording_has_no_circle_of_imports() {
     }
     let edges = [("a", vec!["b"]), ("b", vec!["c", "d"]), ("c", vec![]), ("d", vec!["a"])];
     let edges = edges.map(|(n, to)| (n.to_owned(), to.into_iter().map(str::to_owned).collect()));
-    let found = circle(&BTreeMap::from(edges));
-    assert_eq!(found.unwrap(), ["a", "b", "d", "a"], "the checker sees");
+    let found = circles(BTreeMap::from(edges));
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["a", "b", "d"], "the checker sees");
 }
 
 #[test]
@@ -515,7 +495,7 @@ fn the_checker_sees() {
         ("diagnose/x.rs", "//! m\nfn f() { std::fs::read(p); }", "std::fs"),
         ("view/x.rs", "//! m\nfn f(now: Instant) {}", "is pure: Instant"),
         ("collect/x.rs", "//! m\nfn f() { Instant::now(); }", "only clock.rs"),
-        ("report/x.rs", "//! m\nuse ratatui::Frame;", "only ui/ knows ratatui"),
+        ("report/x.rs", "//! m\nuse ratatui::Frame;", "only ui/ knows the terminal: ratatui"),
         ("ui/x.rs", "//! m\nfn f() { unsafe { g() } }", "unsafe code"),
         ("metrics/x.rs", "use std::fmt;", "`//!` head"),
         ("newfolder/x.rs", "//! m", "no layer"),

@@ -9,6 +9,7 @@ use super::shared::output::Output;
 use super::shared::recording::{named, open_whole, wrong};
 use crate::exit::Exit;
 use crate::recording::tools::info;
+use crate::report;
 
 /// Show what a recording contains: host, time span, gaps, marks, findings, damage, sizes.
 #[derive(Args, Debug)]
@@ -27,7 +28,7 @@ impl Run for Info {
         let info = info::Info::gather(&mut reader, &named(&self.file))
             .map_err(|e| wrong(&self.file, &e))?;
         let json = serde_json::to_value(&info)?;
-        self.output.print(|| info.text(), || json)?;
+        self.output.print(|| report::info::text(&info), || json)?;
         Ok(Exit::Ok)
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod doctor;
 pub mod explain;
+pub mod info;
 pub mod json;
 pub mod rights;
 pub mod rules;

@@ -23,36 +23,19 @@ use crate::sample::{Samples, Shared, SignalStatus, Stamped};
 /// What the pseudonym of a boot begins with.
 pub(crate) const BOOT: &str = "boot-";
 
+/// What a name is of, by what its pseudonym begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    Host,
-    Boot,
-    Process,
-    Cgroup,
-    Netns,
-    Device,
-    Volume,
-    Mount,
-    Socket,
-    Other,
-}
+struct Kind(&'static str);
 
-impl Kind {
-    fn prefix(self) -> &'static str {
-        match self {
-            Self::Host => "host-",
-            Self::Boot => BOOT,
-            Self::Process => "proc-",
-            Self::Cgroup => "group-",
-            Self::Netns => "ns-",
-            Self::Device => "if-",
-            Self::Volume => "vol-",
-            Self::Mount => "dir-",
-            Self::Socket => "sock-",
-            Self::Other => "text-",
-        }
-    }
-}
+const HOST: Kind = Kind("host-");
+const PROCESS: Kind = Kind("proc-");
+const CGROUP: Kind = Kind("group-");
+const NETNS: Kind = Kind("ns-");
+const DEVICE: Kind = Kind("if-");
+const VOLUME: Kind = Kind("vol-");
+const MOUNT: Kind = Kind("dir-");
+const SOCKET: Kind = Kind("sock-");
+const OTHER: Kind = Kind("text-");
 
 /// Maps originals to pseudonyms.
 #[derive(Debug, Default)]
@@ -76,8 +59,8 @@ pub struct RedactError(&'static str, CodecError);
 impl Redactor {
     pub fn host(&mut self, h: &HostInfo) -> HostInfo {
         HostInfo {
-            hostname: self.name(Kind::Host, &h.hostname),
-            boot_id: self.name(Kind::Boot, &h.boot_id),
+            hostname: self.name(HOST, &h.hostname),
+            boot_id: self.name(Kind(BOOT), &h.boot_id),
             ..h.clone()
         }
     }
@@ -150,7 +133,7 @@ impl Redactor {
         }
         let n = self.counts.entry(kind).or_insert(0);
         *n += 1;
-        let new = format!("{}{n}", kind.prefix());
+        let new = format!("{}{n}", kind.0);
         self.names.insert((kind, original.to_owned()), new.clone());
         self.words.entry(original.to_owned()).or_insert_with(|| new.clone());
         new
@@ -177,7 +160,7 @@ impl Redactor {
             let new = if let Ok(ip) = core.parse::<IpAddr>() {
                 self.ip(ip).to_string()
             } else if core.starts_with('/') {
-                self.path(Kind::Other, core)
+                self.path(OTHER, core)
             } else if let Some(known) = self.words.get(core) {
                 known.clone()
             } else {
@@ -224,7 +207,7 @@ impl Redactor {
             unread: unread
                 .iter()
                 .map(|u| UnreadNetns {
-                    label: self.name(Kind::Netns, &u.label),
+                    label: self.name(NETNS, &u.label),
                     reason: "redacted".to_owned(),
                     ..u.clone()
                 })
@@ -267,7 +250,7 @@ impl Redactor {
                     [0, rest @ ..] => (&[0][..], rest),
                     all => (&[][..], all),
                 };
-                let new = self.name(Kind::Socket, &String::from_utf8_lossy(rest));
+                let new = self.name(SOCKET, &String::from_utf8_lossy(rest));
                 names.extend_from_slice(first);
                 if first.is_empty() {
                     names.push(b'/');
@@ -299,11 +282,11 @@ impl Redactor {
 
     fn field(&mut self, id: &str, key: &str, s: &str) -> String {
         match key {
-            "name" if id == "netdev" => self.name(Kind::Device, s),
-            "name" if id == "disks" => self.name(Kind::Volume, s),
+            "name" if id == "netdev" => self.name(DEVICE, s),
+            "name" if id == "disks" => self.name(VOLUME, s),
             "name" if id == "net_bpf" => s.to_owned(),
             "holes" => self.text(s),
-            "mount" | "source" if id == "filesystems" => self.path(Kind::Mount, s),
+            "mount" | "source" if id == "filesystems" => self.path(MOUNT, s),
             // Words of the kernel: what has a value that could be a name was left out.
             "options" | "mount_options" if id == "filesystems" => s.to_owned(),
             // Numbers and words of the kernel.
@@ -311,17 +294,17 @@ impl Redactor {
             | "operstate" | "allowed" | "wchan" | "rps_cpus" | "kind" | "source" | "place"
             | "vectors" | "exceeded" | "qdisc" | "line" | "model" | "syscall" => s.to_owned(),
             "file" if matches!(s, "socket" | "pipe") || s.starts_with('[') => s.to_owned(),
-            "file" => self.path(Kind::Other, s),
-            "comm" => self.name(Kind::Process, s),
+            "file" => self.path(OTHER, s),
+            "comm" => self.name(PROCESS, s),
             "path" | "mount" | "cgroup" | "cgroups" | "memory_cgroup" | "pids_cgroup" => {
-                self.path(Kind::Cgroup, s)
+                self.path(CGROUP, s)
             }
-            "dev" => self.name(Kind::Device, s),
-            "backing_file" => self.path(Kind::Volume, s),
-            "dm_name" | "parent" | "slaves" | "holders" => self.name(Kind::Volume, s),
+            "dev" => self.name(DEVICE, s),
+            "backing_file" => self.path(VOLUME, s),
+            "dm_name" | "parent" | "slaves" | "holders" => self.name(VOLUME, s),
             "name" => self.handlers(s),
-            "label" => self.name(Kind::Netns, s),
-            _ => self.name(Kind::Other, s),
+            "label" => self.name(NETNS, s),
+            _ => self.name(OTHER, s),
         }
     }
 
@@ -329,12 +312,12 @@ impl Redactor {
     fn handlers(&mut self, s: &str) -> String {
         let harmless = |p: &str| {
             p.chars().all(|c| c.is_ascii_digit() || c.is_ascii_uppercase() || c == '_')
-                || is_common(Kind::Device, p)
-                || is_common(Kind::Volume, p)
+                || is_common(DEVICE, p)
+                || is_common(VOLUME, p)
                 || CHIPS.contains(&p.to_ascii_lowercase().as_str())
         };
         let mut part = |p: &str| {
-            if harmless(p) { p.to_owned() } else { self.name(Kind::Device, p) }
+            if harmless(p) { p.to_owned() } else { self.name(DEVICE, p) }
         };
         by_part(s, " ", |word| by_part(word, "-", &mut part))
     }
@@ -408,23 +391,21 @@ fn is_common(kind: Kind, s: &str) -> bool {
         })
     };
     match kind {
-        Kind::Host | Kind::Boot | Kind::Socket | Kind::Other => false,
-        Kind::Process => ["kworker/", "ksoftirqd/", "migration/", "kswapd", "rcu_", "swapper/"]
+        PROCESS => ["kworker/", "ksoftirqd/", "migration/", "kswapd", "rcu_", "swapper/"]
             .iter()
             .any(|p| s.starts_with(p)),
-        Kind::Cgroup => {
+        CGROUP => {
             ["system.slice", "user.slice", "machine.slice", "kubepods.slice"].contains(&s)
                 || ["init.scope", "kubepods", "docker", "cgroup", "sys", "fs", ".."].contains(&s)
         }
-        Kind::Netns => s == "host",
-        Kind::Device => {
-            s == "lo" || numbered(&["eth", "ens", "eno", "enp", "wlan", "wlp", "bond", "ib"])
-        }
-        Kind::Mount => MOUNTS.contains(&s) || is_common(Kind::Volume, s),
-        Kind::Volume => {
+        NETNS => s == "host",
+        DEVICE => s == "lo" || numbered(&["eth", "ens", "eno", "enp", "wlan", "wlp", "bond", "ib"]),
+        MOUNT => MOUNTS.contains(&s) || is_common(VOLUME, s),
+        VOLUME => {
             numbered(&["nvme", "dm-", "loop", "md", "sr", "mmcblk", "zram", "ram", "nbd"])
                 || lettered(&["sd", "vd", "xvd", "hd"])
         }
+        _ => false,
     }
 }
 
@@ -449,72 +430,4 @@ fn pseudo_v6(a: Ipv6Addr, n: u32) -> [u8; 16] {
         _ => [0x20, 0x01, 0x0d, 0xb8],
     };
     (u128::from(u32::from_be_bytes(prefix)) << 96 | u128::from(n)).to_be_bytes()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::sample::filesystems::{FilesystemRow, FilesystemsSample};
-    use crate::sample::sockets::{NeighState, NextHop, Owner, RouteAnswer, RouteOutcome};
-    use crate::sample::time::{MonoNs, Span};
-    use std::time::Duration;
-
-    /// An address of any range goes where its field says that it is one.
-    #[test]
-    fn what_is_beside_the_rows_of_a_table_is_told_by_nobody() {
-        let nat64 = "64:ff9b::c000:201".parse::<Ipv6Addr>().unwrap().octets();
-        let hop = Some(NextHop { addr: nat64, state: NeighState::Failed });
-        let outcome = RouteOutcome::Via { ifindex: 7, dev: "acme0".to_owned(), hop };
-        let table = NetnsTable {
-            label: "acme".to_owned(),
-            owners: vec![Owner::new(5, 6, "acmed")],
-            cgroups: vec![(8, "/acme.slice/db.service".to_owned())],
-            routes: vec![RouteAnswer { cookie: 9, outcome }],
-            holes: vec!["mptcp: no diag module".to_owned()],
-            ..NetnsTable::default()
-        };
-        let new = Redactor::default().table(&Arc::new(table)).unwrap();
-        assert_eq!((new.label.as_str(), &new.holes[0][..]), ("ns-1", "mptcp: no diag module"));
-        assert_eq!(new.owners, [Owner::new(5, 6, "proc-1")]);
-        assert_eq!(new.cgroups, [(8, "/group-1.slice/group-2.service".to_owned())]);
-        let hop = Some(NextHop { addr: pseudo_v6(nat64.into(), 1), state: NeighState::Failed });
-        let outcome = RouteOutcome::Via { ifindex: 7, dev: "if-1".to_owned(), hop };
-        assert_eq!(new.routes, [RouteAnswer { cookie: 9, outcome }]);
-    }
-
-    #[test]
-    fn mount_points_and_their_sources_are_told_by_nobody() {
-        let row = |(mount, source): (&str, &str)| FilesystemRow {
-            mount: mount.into(),
-            source: source.into(),
-            kind: "ext4".into(),
-            mount_options: "rw".into(),
-            options: "ro,errors=remount-ro".into(),
-            ..FilesystemRow::default()
-        };
-        let mounts = [
-            ("/", "/dev/sda1"),
-            ("/home/alice", "/dev/mapper/acme-home"),
-            ("/home/alice/db", "filer.acme:/export/acme"),
-            ("/var/log", "tmpfs"),
-        ];
-        let filesystems = Arc::new(mounts.into_iter().map(row).collect());
-        let data = FilesystemsSample { filesystems, left_out: 0 };
-        let span = Span::at(MonoNs(1));
-        let sample = Some(Arc::new(Stamped { span, cpu: Duration::ZERO, data }));
-        let samples = Samples { filesystems: sample, ..Samples::default() };
-        let tick = Redactor::default().tick(&Tick { samples, ..Tick::default() }).unwrap();
-        let new = tick.samples.filesystems.unwrap();
-        let shown: Vec<(&str, &str)> =
-            new.data.filesystems.iter().map(|r| (&*r.mount, &*r.source)).collect();
-        let want = [
-            ("/", "/dev/sda1"),
-            ("/home/dir-1", "/dev/mapper/dir-3"),
-            ("/home/dir-1/dir-2", "dir-4/dir-5/dir-6"),
-            ("/var/log", "tmpfs"),
-        ];
-        assert_eq!(shown, want);
-        assert_eq!(&*new.data.filesystems[0].options, "ro,errors=remount-ro");
-    }
 }

@@ -125,7 +125,7 @@ fn findings_and_marks_outlive_their_ticks() {
         info.events.iter().filter(|r| matches!(r.event, Event::Mark { .. })).collect();
     assert_eq!(marks.len(), 1);
     assert_eq!(marks[0].at.seq.0, 3099);
-    let text = info.text();
+    let text = stallscope::report::info::text(&info);
     for step in ["each 60s (downsampled from 1s),", "each 10s (downsampled from 1s),", "each 1s,"] {
         assert!(text.contains(step), "{step} in\n{text}");
     }

@@ -4,4 +4,5 @@ mod damage;
 mod golden;
 mod hostile;
 mod info;
+mod redact;
 mod roundtrip;

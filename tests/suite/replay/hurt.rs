@@ -270,7 +270,7 @@ fn boots_stay_apart_under_redaction() {
     let mut again = reader(&bytes);
     let kept: Vec<_> = again.segments().iter().map(|s| s.1.host.boot_id.clone()).collect();
     assert_eq!(kept, ["boot-1", "boot-1", "boot-2", "boot-1"]);
-    let text = Info::gather(&mut again, "x").unwrap().text();
+    let text = stallscope::report::info::text(&Info::gather(&mut again, "x").unwrap());
     assert_eq!(text.matches(", boot boot-1, ").count(), 3, "{text}");
     assert_eq!(text.matches(", boot boot-2, ").count(), 1, "{text}");
     assert!(!text.contains("unknown"), "{text}");
