@@ -156,6 +156,8 @@ pub enum Resource {
     Unclosed,
     /// The connections that use up the local ports.
     PortsInUse,
+    /// The time that the threads of a queue wait for a lock.
+    LockWait,
     /// The memory of the host.
     HostMemory,
     /// By how much processes grew lately.
@@ -206,6 +208,7 @@ impl fmt::Display for Resource {
             Self::Overflow => f.write_str("the drops at sockets"),
             Self::Unclosed => f.write_str("the connections in CLOSE-WAIT"),
             Self::PortsInUse => f.write_str("the open connections"),
+            Self::LockWait => f.write_str("the time that the others wait for the lock"),
             Self::HostMemory => f.write_str("the memory of the host"),
             Self::Growth => f.write_str("the memory by which processes grew"),
             Self::MemoryOfCgroup(path) => write!(f, "the memory of {path}"),

@@ -52,6 +52,7 @@ impl Heap for Share {
             | Resource::Overflow
             | Resource::Unclosed
             | Resource::PortsInUse
+            | Resource::LockWait
             | Resource::HostMemory
             | Resource::Growth
             | Resource::AllDiskBytes(_)

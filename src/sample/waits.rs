@@ -89,10 +89,24 @@ pub struct Sleep {
     pub inode: Option<u64>,
     /// What its descriptor is: a path, `socket`, `pipe`, `[eventpoll]`.
     pub file: Option<String>,
+    /// Who held the lock of a file when it began to wait for it, by `/proc/locks`. `None`: it waits
+    /// for something else, or nobody of this PID namespace is told.
+    pub holder: Option<Holder>,
     /// Samples that found it here.
     pub samples: u32,
 }
-owns!(Sleep { wchan, syscall, file } flat { state, futex, inode, samples });
+owns!(Sleep { wchan, syscall, file, holder } flat { state, futex, inode, samples });
+
+/// A process that holds a lock of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Holder {
+    /// Process id.
+    pub pid: u32,
+    /// Its `comm`, raw.
+    pub comm: String,
+}
+owns!(Holder { comm } flat { pid });
 
 /// Arguments of the system call `futex`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -110,6 +110,37 @@ fn a_throttled_disk_is_a_disk() {
     });
 }
 
+/// A lock of a file: who holds it is named, and is the next one to ask about.
+#[test]
+fn the_lock_of_a_file_names_who_holds_it() {
+    beside(Place::Anywhere, &["flock", "setpriv"], || {
+        let dir = Dir::new();
+        let file = dir.path.join("lock").display().to_string();
+        let holder = Held::start(&["flock", &file, "sleep", "3600"]);
+        let is_held = || std::fs::read_to_string("/proc/locks").unwrap();
+        let pid = format!(" {} ", holder.pid());
+        wait_for("the lock", secs(10), || is_held().contains(&pid).then_some(()));
+        let waiter = Held::start(&["flock", &file, "true"]);
+        pause(500);
+        for how in [&[][..], &["--no-bpf"]] {
+            let report = why(&waiter.pid().to_string(), "4s", how);
+            waits("file lock", &report, "lock", 0.95);
+            let says = report["conclusion"].as_str().unwrap();
+            let held = format!("held by flock/{}", holder.pid());
+            assert!(says.contains(&held), "{says}");
+            let next = format!("stallscope why {}", holder.pid());
+            assert_eq!(report["next"][0], next.as_str(), "{report:#}");
+        }
+        // Nobody asks about it, and a recording has it as well.
+        let tape = dir.path.join("a.stall").display().to_string();
+        run(&[env!("CARGO_BIN_EXE_stallscope"), "record", "-o", &tape, "--duration", "6s"]);
+        let report = product(&["why", &tape, "--pid", &waiter.pid().to_string()]);
+        waits("file lock, unasked", &report, "lock", 0.95);
+        let says = report["conclusion"].as_str().unwrap();
+        assert!(says.contains(&format!("held by flock/{}", holder.pid())), "{says}");
+    });
+}
+
 /// Two loops share a CPU, and one has a tenth of one by quota: waiting for a CPU and being held back
 /// are two things.
 #[test]

@@ -217,13 +217,16 @@ fn as_sleep(host: &HostFs, t: &Thread, s: &Asleep, names: &Names, files: &mut Fi
         file.clone()
     };
     let (file, inode) = fd.map_or((None, None), &mut known);
+    let wchan = names.place(&stack);
+    let holder = sleep::holder(host, pid, wchan.as_deref());
     Sleep {
         state,
-        wchan: names.place(&stack),
+        wchan,
         syscall: call.map(str::to_owned),
         futex,
         inode,
         file,
+        holder,
         samples: s.samples,
     }
 }

@@ -12,6 +12,7 @@
 mod collector;
 mod everyone;
 mod groups;
+mod locks;
 mod place;
 mod sleep;
 mod syscall;

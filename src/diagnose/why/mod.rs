@@ -78,6 +78,8 @@ pub struct PlaceShare {
     pub time: Duration,
     /// The prefix for a command about its socket, where that is in another network namespace.
     pub enter: Option<String>,
+    /// The process that holds the lock of a file.
+    pub holder: Option<u32>,
     /// The finding that explains it.
     pub finding: Option<Arc<Finding>>,
 }
@@ -190,6 +192,7 @@ fn places(account: &Account, known: &Known<'_>) -> Vec<PlaceShare> {
             wchan: place.and_then(|p| p.wchan.clone()),
             time,
             enter: place.and_then(|p| known.enter(p.inode?)),
+            holder: place.and_then(|p| Some(p.holder.as_ref()?.pid)),
             finding: known.finding(class, place, cgroup, account),
         }
     };

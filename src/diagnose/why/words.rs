@@ -48,12 +48,16 @@ fn in_place(p: &Place, known: &Known<'_>) -> String {
         (c @ ("fsync" | "fdatasync" | "syncfs"), Some(o)) => format!("{c} of {o}"),
         (c, Some(o)) => format!("{c} on {o}"),
     };
-    match (subject.as_str(), &p.wchan) {
+    let mut out = match (subject.as_str(), &p.wchan) {
         ("", Some(f)) => f.clone(),
         ("", None) => UNREADABLE.to_owned(),
         (s, Some(f)) => format!("{s} ({f})"),
         (s, None) => s.to_owned(),
+    };
+    if let Some(h) = &p.holder {
+        let _ = write!(out, ", held by {}/{}", h.comm, h.pid);
     }
+    out
 }
 
 fn object(p: &Place, known: &Known<'_>) -> Option<String> {
@@ -199,8 +203,11 @@ pub(super) fn next(a: &Answer) -> Vec<String> {
     match class {
         Class::User | Class::Sys => vec![format!("perf top -g -p {pid}")],
         Class::Lock if a.places.iter().any(|p| of_class(&p) && is_of_file(p)) => {
-            // The kernel says who holds these.
-            vec!["lslocks -o PID,COMMAND,TYPE,MODE,BLOCKER,PATH".to_owned()]
+            // The kernel says who holds these; what that one waits for is the next question.
+            let holder = a.places.iter().filter(of_class).find_map(|p| p.holder);
+            let why = holder.map(|pid| format!("stallscope why {pid}"));
+            let all = "lslocks -o PID,COMMAND,TYPE,MODE,BLOCKER,PATH".to_owned();
+            why.into_iter().chain([all]).collect()
         }
         Class::Lock => vec![format!("gdb -p {pid} -batch -ex 'thread apply all bt'")],
         Class::Network => {

@@ -13,7 +13,7 @@ pub use class::{Class, Owed, is_file_lock};
 use super::rate::ratio;
 use crate::sample::Stamped;
 use crate::sample::subject::{TaskId, is_within};
-use crate::sample::waits::{Sleep, ThreadWaits, WaitsSample};
+use crate::sample::waits::{Holder, Sleep, ThreadWaits, WaitsSample};
 
 /// Threads over one interval.
 #[derive(Clone, Debug, Default)]
@@ -92,6 +92,8 @@ pub struct Place {
     pub file: Option<String>,
     /// Address of the mutex that another thread holds, in the memory of the process.
     pub mutex: Option<u64>,
+    /// Who holds the lock of a file.
+    pub holder: Option<Holder>,
 }
 
 impl Place {
@@ -102,6 +104,7 @@ impl Place {
             inode: s.inode,
             file: s.file.clone(),
             mutex: s.futex.filter(|f| class::is_mutex(*f)).and_then(|f| f.addr),
+            holder: s.holder.clone(),
         }
     }
 }

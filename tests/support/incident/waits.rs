@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use stallscope::sample::subject::TaskId;
-use stallscope::sample::waits::{Futex, Sleep, ThreadWaits, WaitsSample};
+use stallscope::sample::waits::{Futex, Holder, Sleep, ThreadWaits, WaitsSample};
 
 use super::Incident;
 
@@ -36,6 +36,8 @@ pub struct Asleep {
     pub syscall: Option<String>,
     /// Address, and the expected value: 2 is a contended mutex.
     pub futex: Option<(u64, u32)>,
+    /// Who holds the lock of a file: name and process id.
+    pub holder: Option<(String, u32)>,
     pub part: f64,
 }
 
@@ -68,6 +70,7 @@ fn sleep(s: &Asleep) -> Sleep {
         wchan: Some(s.wchan.clone()),
         syscall: s.syscall.clone().or_else(|| futex.map(|_| "futex".to_owned())),
         futex,
+        holder: s.holder.clone().map(|(comm, pid)| Holder { pid, comm }),
         samples: (s.part * f64::from(SAMPLES)).round() as u32,
         ..Sleep::default()
     }
