@@ -187,7 +187,7 @@ impl Analysis {
     /// The youngest socket table of each namespace, of the last ticks: not every one is read in each.
     #[must_use]
     pub fn tables(&self) -> Vec<&NetnsTable> {
-        youngest_tables(self.history.iter().rev().take(RECENT).map(|m| &*m.tick))
+        youngest_tables(self.recent().map(|t| &**t))
     }
     /// The last ticks, youngest first: those that have a socket table of each namespace.
     pub fn recent(&self) -> impl Iterator<Item = &Arc<Tick>> {

@@ -89,8 +89,8 @@ pub struct Sleep {
     pub inode: Option<u64>,
     /// What its descriptor is: a path, `socket`, `pipe`, `[eventpoll]`.
     pub file: Option<String>,
-    /// Who held the lock of a file when it began to wait for it, by `/proc/locks`. `None`: it waits
-    /// for something else, or nobody of this PID namespace is told.
+    /// Who held the lock of a file that its process waited for at the end of the reading, by
+    /// `/proc/locks`. `None`: it waits for something else, or nobody of this PID namespace is told.
     pub holder: Option<Holder>,
     /// Samples that found it here.
     pub samples: u32,

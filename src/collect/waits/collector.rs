@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use super::everyone::Everyone;
+use super::locks;
 use super::sleep::Readable;
 use super::watched::{Pass, Watched};
 use crate::clock;
@@ -198,6 +199,7 @@ impl WaitsCollector {
             }
         }
         out.threads.sort_unstable_by_key(|t| t.task);
+        locks::name_holders(&self.host, &mut out.threads);
         out
     }
 }

@@ -217,16 +217,14 @@ fn as_sleep(host: &HostFs, t: &Thread, s: &Asleep, names: &Names, files: &mut Fi
         file.clone()
     };
     let (file, inode) = fd.map_or((None, None), &mut known);
-    let wchan = names.place(&stack);
-    let holder = sleep::holder(host, pid, wchan.as_deref());
     Sleep {
         state,
-        wchan,
+        wchan: names.place(&stack),
         syscall: call.map(str::to_owned),
         futex,
         inode,
         file,
-        holder,
+        holder: None,
         samples: s.samples,
     }
 }

@@ -1,10 +1,9 @@
 //! What a thread sleeps in, by the files of `/proc/PID/task/TID`.
 
-use super::{locks, place, syscall};
+use super::{place, syscall};
 use crate::collect::HostFs;
-use crate::metrics::waits::class::is_file_lock;
 use crate::rights::{self, Duty};
-use crate::sample::waits::{Holder, Sleep};
+use crate::sample::waits::Sleep;
 
 /// What the kernel let us read of a sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,13 +39,7 @@ pub(super) fn read(host: &HostFs, pid: u32, dir: &str, state: char) -> (Sleep, R
     if let Some(fd) = call.fd() {
         (out.file, out.inode) = descriptor(host, pid, fd);
     }
-    out.holder = holder(host, pid, out.wchan.as_deref());
     (out, readable)
-}
-
-/// Who holds the lock that a process waits for, if it is one of a file.
-pub(super) fn holder(host: &HostFs, pid: u32, function: Option<&str>) -> Option<Holder> {
-    function.filter(|f| is_file_lock(f)).and_then(|_| locks::holder(host, pid))
 }
 
 /// What a descriptor of a process is: a path, `socket`, `pipe`, `[eventpoll]`; and the inode of the

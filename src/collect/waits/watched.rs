@@ -162,6 +162,5 @@ impl Watched {
 
 fn is_same(a: &Sleep, b: &Sleep) -> bool {
     let of = |s: &Sleep| (s.state, s.futex, s.inode);
-    of(a) == of(b)
-        && (&a.wchan, &a.syscall, &a.file, &a.holder) == (&b.wchan, &b.syscall, &b.file, &b.holder)
+    of(a) == of(b) && (&a.wchan, &a.syscall, &a.file) == (&b.wchan, &b.syscall, &b.file)
 }

@@ -46,9 +46,8 @@ static DOC: RuleDoc = RuleDoc {
         under it (no I/O, no logging), split it, or use fewer threads.",
     sources: "/proc/PID/task/TID/{syscall,wchan,stack,schedstat}, ten samples a second; a walk over \
         all threads in the kernel (iter/task) finds the processes to look at; /proc/locks has who \
-        holds the lock of a file. A contended \
-        mutex of glibc, musl and Rust waits for the value 2. Measured on 6.18: 16 threads that \
-        hold one mutex for 1 ms each wait for it 90% of their time at 1.0 CPUs, and 97% at 0.04 \
+        holds the lock of a file. A contended mutex of glibc, musl and Rust waits for the value 2. \
+        Measured on 6.18: 16 threads that hold one mutex for 1 ms each wait for it 90% of their time at 1.0 CPUs, and 97% at 0.04 \
         CPUs if they sleep under it; with 20 us under it and 1 ms outside they wait 1% of it.",
     hold: Hold::of(4, 5),
     needs_time: Duration::from_secs(6),
@@ -156,9 +155,7 @@ impl Convoy<'_> {
         (!text.is_empty())
             .then(|| format!("threads that wait, by system call: {}", text.join(", ")))
     }
-}
 
-impl Convoy<'_> {
     /// Who holds it, where the kernel tells.
     fn holders(&self) -> Vec<Culprit> {
         let parts = self.waiting.iter().flat_map(|(t, _)| &t.parts);

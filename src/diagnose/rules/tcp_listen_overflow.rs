@@ -1,6 +1,6 @@
 //! `tcp-listen-overflow`: a server accepts too slowly and its accept queue overflows.
 
-use super::common::by_owner::by_owner;
+use super::common::by_owner::all_by;
 use super::common::counters::{Lost, losers};
 use super::common::doing;
 use super::common::lasting::lasting;
@@ -147,7 +147,7 @@ fn standing(w: &Window<'_>, netns: NetnsId, out: &mut Verdicts) {
         }
         listener(&mut f, w, &l);
         f.missing.push("whether it lasts (one sample of the queue)".to_owned());
-        f.by = by_owner([(l.socket.owner.as_ref(), 1.0)].into_iter(), 0.0, &Resource::Unaccepted);
+        f.by = all_by(l.socket.owner.as_ref(), &Resource::Unaccepted);
         next(&mut f, &enter(w, netns), Whose::Full(local, &l));
         out.fire(Subject::Listener { local, netns }, f);
     }
@@ -226,7 +226,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, overflows: u64, whose: Whose<'_>) -> Fir
         let text = format!("{n} on this host in SYN-SENT");
         f.evidence.push(Evidence::new("syn-sent", waiting.into(), "", text));
     }
-    f.by = by_owner([(whose.owner(), 1.0)].into_iter(), 0.0, &Resource::Unaccepted);
+    f.by = all_by(whose.owner(), &Resource::Unaccepted);
     next(&mut f, &enter(w, netns), whose);
     f
 }

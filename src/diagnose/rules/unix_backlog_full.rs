@@ -1,6 +1,6 @@
 //! `unix-backlog-full`: a UNIX socket's listen backlog is full.
 
-use super::common::by_owner::by_owner;
+use super::common::by_owner::all_by;
 use super::common::lasting::lasting;
 use super::common::peers::{enter, owner};
 use super::common::text::sh;
@@ -69,7 +69,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, u: &UnixFull) -> Fire {
         }
         None => f.missing.push("whether its processes run".to_owned()),
     }
-    f.by = by_owner([(u.owner.as_ref(), 1.0)].into_iter(), 0.0, &Resource::Unaccepted);
+    f.by = all_by(u.owner.as_ref(), &Resource::Unaccepted);
     f.ruled_out.push(RuledOut::new("burst", "an earlier sample was just as full"));
     let enter = enter(w, netns);
     f.next.push(if u.path.is_empty() {

@@ -6,6 +6,11 @@ use super::super::super::culprit::{Culprit, Resource, Sched, Who};
 use super::largest::largest;
 use crate::sample::sockets::Owner;
 
+/// The process that has all of it, if it is known.
+pub(crate) fn all_by(owner: Option<&Owner>, of: &Resource) -> Vec<Culprit> {
+    by_owner([(owner, 1.0)].into_iter(), 0.0, of)
+}
+
 /// The processes with the largest parts of `whole`, by what each of their sockets has of it. 0 for a
 /// whole that is all there is, sockets of unknown owners included.
 pub(crate) fn by_owner<'a>(
