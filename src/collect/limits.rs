@@ -8,10 +8,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use super::sched::parse_loadavg;
+use super::{
+    CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable, task_owners,
+};
 use crate::clock;
 use crate::parse::{fields, lines, number, whole_lines};
-use crate::sample::limits::{LimitsSample, OpenFiles};
+use crate::sample::limits::{LimitsSample, OpenFiles, TaskOwners};
 use crate::sample::time::MonoNs;
 use crate::sample::{CollectorId, Signal};
 
@@ -39,6 +42,7 @@ pub struct LimitsCollector {
     listed_at: Option<MonoNs>,
     near: Vec<OpenFiles>,
     maxima: (Option<u64>, Option<u64>),
+    tasks: Option<TaskOwners>,
 }
 
 impl Collector for LimitsCollector {
@@ -53,6 +57,7 @@ impl Collector for LimitsCollector {
             listed_at: None,
             near: Vec::new(),
             maxima: (None, None),
+            tasks: None,
         };
         let pid_max = host.read_number::<u64>("proc/sys/kernel/pid_max");
         pid_max.map_err(|e| {
@@ -66,9 +71,14 @@ impl Collector for LimitsCollector {
             self.listed_at = Some(cx.at);
             let most = |name: &str| self.host.read_number(format!("proc/sys/kernel/{name}")).ok();
             self.maxima = (most("pid_max"), most("threads-max"));
-            if self.counts_files {
+            let is_full = self.is_nearly_full();
+            if self.counts_files || is_full {
                 let all = self.host.list("proc").map_err(|e| CollectError::read("proc", e))?;
-                self.todo = all.iter().filter_map(|n| n.parse().ok()).collect();
+                let pids: Vec<u32> = all.iter().filter_map(|n| n.parse().ok()).collect();
+                self.tasks = is_full.then(|| task_owners::of(&self.host, &pids));
+                self.todo = if self.counts_files { pids.into() } else { VecDeque::new() };
+            } else {
+                self.tasks = None;
             }
         }
         let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(100));
@@ -78,6 +88,7 @@ impl Collector for LimitsCollector {
             threads_max: self.maxima.1,
             counts_files: self.counts_files,
             processes: self.near.clone(),
+            tasks: self.tasks.clone(),
         })
     }
 
@@ -92,6 +103,14 @@ impl Collector for LimitsCollector {
 }
 
 impl LimitsCollector {
+    /// Are there nearly as many tasks as there may be?
+    fn is_nearly_full(&self) -> bool {
+        let (pid_max, threads_max) = self.maxima;
+        let tasks = self.host.read("proc/loadavg").ok().and_then(|b| Some(parse_loadavg(&b)?.1));
+        let most = pid_max.into_iter().chain(threads_max).min();
+        most.zip(tasks).is_some_and(|(most, (_, all))| task_owners::is_near(all.into(), most))
+    }
+
     fn look(&mut self, budget: Duration, asked: &[u32]) {
         let start = clock::thread_cpu();
         let asked = if self.counts_files { asked } else { &[] };

@@ -28,6 +28,7 @@ pub mod registry;
 pub mod sched;
 pub mod sockets;
 pub mod softirq;
+mod task_owners;
 pub mod tasks;
 pub mod waits;
 

@@ -158,6 +158,12 @@ pub enum Resource {
     PortsInUse,
     /// The time that the threads of a queue wait for a lock.
     LockWait,
+    /// The time that processes spend in the kernel.
+    KernelTime,
+    /// The tasks of the host.
+    Tasks,
+    /// The tasks of a cgroup.
+    TasksOfCgroup(String),
     /// The memory of the host.
     HostMemory,
     /// By how much processes grew lately.
@@ -177,6 +183,7 @@ impl Resource {
             Self::CpuOfCgroup(of)
             | Self::QuotaOf(of)
             | Self::BytesOfCgroup(_, of)
+            | Self::TasksOfCgroup(of)
             | Self::MemoryOfCgroup(of)
             | Self::GrowthOfCgroup(of)
             | Self::MemoryLimitOf(of) => of == path,
@@ -209,6 +216,9 @@ impl fmt::Display for Resource {
             Self::Unclosed => f.write_str("the connections in CLOSE-WAIT"),
             Self::PortsInUse => f.write_str("the open connections"),
             Self::LockWait => f.write_str("the time that the others wait for the lock"),
+            Self::KernelTime => f.write_str("the system time of processes"),
+            Self::Tasks => f.write_str("the tasks"),
+            Self::TasksOfCgroup(path) => write!(f, "the tasks of {path}"),
             Self::HostMemory => f.write_str("the memory of the host"),
             Self::Growth => f.write_str("the memory by which processes grew"),
             Self::MemoryOfCgroup(path) => write!(f, "the memory of {path}"),

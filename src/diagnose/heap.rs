@@ -37,6 +37,7 @@ impl Heap for Share {
             | Resource::QuotaOf(name)
             | Resource::DiskBytes(_, name)
             | Resource::BytesOfCgroup(_, name)
+            | Resource::TasksOfCgroup(name)
             | Resource::MemoryOfCgroup(name)
             | Resource::GrowthOfCgroup(name)
             | Resource::MemoryLimitOf(name)
@@ -53,6 +54,8 @@ impl Heap for Share {
             | Resource::Unclosed
             | Resource::PortsInUse
             | Resource::LockWait
+            | Resource::KernelTime
+            | Resource::Tasks
             | Resource::HostMemory
             | Resource::Growth
             | Resource::AllDiskBytes(_)

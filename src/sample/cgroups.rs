@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::heap::{flat, owns};
+use super::limits::TaskOwners;
 use super::psi::PsiTotals;
 use super::subject::{CgroupId, DiskId};
 
@@ -48,6 +49,8 @@ pub struct CgroupRow {
     pub memory_failures: Option<u64>,
     /// Number of tasks against its limit.
     pub pids: Option<CgroupPids>,
+    /// Whose they are, while there are nearly as many as the limit allows.
+    pub tasks: Option<TaskOwners>,
     /// `cpu.pressure` (v2).
     pub psi_cpu: Option<PsiTotals>,
     /// `io.pressure` (v2).
@@ -55,7 +58,7 @@ pub struct CgroupRow {
     /// `memory.pressure` (v2).
     pub psi_memory: Option<PsiTotals>,
 }
-owns!(CgroupRow { path, mount, io } flat {
+owns!(CgroupRow { path, mount, io, tasks } flat {
     id, cpu, memory_bytes, memory_limit_bytes, memory_high_bytes, oom_kills, memory_failures,
     pids, psi_cpu, psi_io, psi_memory
 });

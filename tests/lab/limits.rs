@@ -119,5 +119,7 @@ fn a_cgroup_that_may_start_no_more_tasks() {
         report.exactly(about(&group), &["task-limit"], &[]);
         let f = report.the("task-limit", about(&group));
         assert_eq!((f.severity(), f.number("pids.current")), ("crit", 100.0));
+        // It has 19 children.
+        f.is_by(load.pid());
     });
 }

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use super::mounts::{Hierarchy, hierarchies, parse_controllers};
 use super::read::{Contents, Limits, Reader};
-use super::tree::{Group, Known};
+use super::tree::{Group, Known, members};
 use super::watch::Watches;
 use crate::clock;
-use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
+use crate::collect::{
+    CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable, task_owners,
+};
 use crate::sample::cgroups::{CgroupPids, CgroupRow, CgroupsSample};
 use crate::sample::time::MonoNs;
 use crate::sample::{CollectorId, Signal};
@@ -178,6 +180,7 @@ impl CgroupsCollector {
                 self.check(group, at, out);
                 continue;
             }
+            self.ask_whose_tasks(&mut group, &contents, at);
             out.groups.push(row(&group, &self.hierarchies, contents));
             self.limited.push_back(group);
         }
@@ -221,11 +224,23 @@ impl CgroupsCollector {
         let limited = group.limits.matter();
         let (contents, _) = self.contents(&mut group, limited);
         let limited = limited || is_near(&group.limits, &contents);
+        self.ask_whose_tasks(&mut group, &contents, at);
         // The root has no limit in v2, and its counters are the system's.
         if limited || !group.is_root() {
             out.groups.push(row(&group, &self.hierarchies, contents));
         }
         if limited { self.limited.push_back(group) } else { self.others.push_back(group) }
+    }
+
+    /// Looks whose the tasks of a group are that may have few more.
+    fn ask_whose_tasks(&mut self, group: &mut Group, contents: &Contents, at: MonoNs) {
+        let tasks = contents.pids.zip(group.limits.pids);
+        if !tasks.is_some_and(|(now, most)| task_owners::is_near(now, most)) {
+            group.tasks = None;
+        } else if group.tasks.as_ref().is_none_or(|(t, _)| at.since(*t) >= task_owners::AGE) {
+            let pids = members(&self.host.path(""), &group.dir, &mut self.buf);
+            group.tasks = Some((at, task_owners::of(&self.host, &pids)));
+        }
     }
 
     fn reader(&mut self, group: &Group) -> Reader<'_> {
@@ -301,6 +316,7 @@ fn row(group: &Group, hierarchies: &[Hierarchy], contents: Contents) -> CgroupRo
             max: group.limits.pids,
             failures: contents.pids_failures,
         }),
+        tasks: group.tasks.as_ref().map(|(_, owners)| owners.clone()),
         psi_cpu,
         psi_io,
         psi_memory,

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use super::read::{Limits, OpenFiles};
+use crate::parse::{lines, number};
+use crate::sample::limits::TaskOwners;
 use crate::sample::subject::CgroupId;
 use crate::sample::time::MonoNs;
 
@@ -34,6 +36,8 @@ pub(super) struct Group {
     pub checked_at: Option<MonoNs>,
     /// Links of the directory when it was listed.
     pub links: Option<u64>,
+    /// Whose its tasks are, and when that was looked at; only where its limit is near.
+    pub tasks: Option<(MonoNs, TaskOwners)>,
 }
 
 impl Group {
@@ -51,6 +55,7 @@ impl Group {
             open: Vec::new(),
             checked_at: None,
             links: None,
+            tasks: None,
         }
     }
 
@@ -127,6 +132,26 @@ impl Known {
         })?;
         Ok(found)
     }
+}
+
+/// The processes of a group and of those below it, as its number of tasks counts them.
+pub(super) fn members(root: &Path, dir: &Path, buf: &mut Vec<u8>) -> Vec<u32> {
+    let mut todo = vec![root.join(dir)];
+    let mut pids = Vec::new();
+    while let Some(dir) = todo.pop() {
+        if let Ok(bytes) = std::fs::read(dir.join("cgroup.procs")) {
+            pids.extend(lines(&bytes).filter_map(|l| u32::try_from(number(l)?).ok()));
+        }
+        if todo.len() < MAX_GROUPS {
+            // What goes away meanwhile has no members.
+            let _ = subdirectories(&dir, buf, |name| todo.push(dir.join(name)));
+        }
+    }
+    // 0: not of our PID namespace.
+    pids.retain(|pid| *pid > 0);
+    pids.sort_unstable();
+    pids.dedup();
+    pids
 }
 
 /// Calls `visit` with each subdirectory whose name is text.

@@ -1,11 +1,14 @@
 //! `task-limit`: a limit on processes and threads is reached or close.
 
 use super::common::cgroups::{self, file, subject, with_rows};
+use super::common::largest::largest;
 use super::common::text::rate;
+use crate::diagnose::culprit::{Culprit, Resource, Sched, Who};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::CgroupFigures;
 use crate::metrics::rate::ratio;
-use crate::sample::cgroups::CgroupPids;
+use crate::sample::cgroups::{CgroupPids, CgroupRow};
+use crate::sample::limits::{TaskOwner, TaskOwners};
 
 /// Usage of a cgroup's limit, %.
 const GROUP: f64 = 95.0;
@@ -46,7 +49,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let Some(used) = ratio(100.0 * p.current as f64, max as f64) else { continue };
         let refused = g.pids_refused_s.unwrap_or(0.0);
         if (used >= GROUP && max > TINY) || refused > 0.0 {
-            out.fire(subject(g), group(w, g, p, max, refused));
+            out.fire(subject(g), group(w, g, row, p, max));
         } else if used >= GROUP_CLEAR && max > TINY {
             out.linger(subject(g));
         }
@@ -54,7 +57,8 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     cgroups::unread(w, out, |g| g.pids_refused_s.is_some());
 }
 
-fn group(w: &Window<'_>, g: &CgroupFigures, p: CgroupPids, max: u64, refused: f64) -> Fire {
+fn group(w: &Window<'_>, g: &CgroupFigures, row: &CgroupRow, p: CgroupPids, max: u64) -> Fire {
+    let refused = g.pids_refused_s.unwrap_or(0.0);
     let mut f = if refused > 0.0 {
         let text = format!("{} cannot create more tasks: it has {} of {max}", g.path, p.current);
         Fire::new(Severity::Crit, text)
@@ -70,6 +74,7 @@ fn group(w: &Window<'_>, g: &CgroupFigures, p: CgroupPids, max: u64, refused: f6
     } else if p.failures.is_none() {
         f.missing.push("whether a fork was refused (no pids.events)".to_owned());
     }
+    blame(&mut f, row.tasks.as_ref(), p.current, &Resource::TasksOfCgroup(g.path.to_string()));
     match on_host(w) {
         Some(h) => {
             let text = format!("{} of {} tasks on the host", h.tasks, h.most);
@@ -86,6 +91,48 @@ fn group(w: &Window<'_>, g: &CgroupFigures, p: CgroupPids, max: u64, refused: f6
     ));
     f.next.push(format!("echo {} > {}", max.saturating_mul(2), file(g, "pids.max")));
     f
+}
+
+/// Names the processes whose threads and children they are.
+fn blame(f: &mut Fire, owners: Option<&TaskOwners>, tasks: u64, of: &Resource) {
+    let Some(all) = owners.filter(|o| o.read > 0) else {
+        f.missing.push("whose tasks they are: no process was read".to_owned());
+        return;
+    };
+    let parts = all.owners.iter().map(|o| (o, f64::from(o.tasks())));
+    let named = largest(parts.collect(), f64::from(all.read), of);
+    let text: Vec<String> = named.iter().map(|(o, _)| owned(o)).collect();
+    let read = if f64::from(all.read) < 0.9 * tasks as f64 {
+        format!("; of {} tasks that were read", all.read)
+    } else {
+        String::new()
+    };
+    if let Some((most, _)) = named.first() {
+        let text = format!("{}{read}", text.join("; "));
+        f.evidence.push(Evidence::new("tasks of a process", most.tasks().into(), "", text));
+    }
+    let culprit = |(o, share): (&TaskOwner, _)| {
+        let who = Who::Process { pid: o.pid, comm: Some(o.comm.clone()) };
+        Culprit { who, share, sched: Sched::default(), cgroup: None }
+    };
+    f.by = named.into_iter().map(culprit).collect();
+}
+
+/// `perl/501 has 1 thread and 19 children`.
+fn owned(o: &TaskOwner) -> String {
+    let mut has = Vec::new();
+    if o.threads > 0 {
+        has.push(format!("{} thread{}", o.threads, if o.threads == 1 { "" } else { "s" }));
+    }
+    if o.children > 0 {
+        let zombies = match o.zombies {
+            0 => String::new(),
+            n => format!(" ({n} in state Z: it does not wait for them)"),
+        };
+        let many = if o.children == 1 { "child" } else { "children" };
+        has.push(format!("{} {many}{zombies}", o.children));
+    }
+    format!("{}/{} has {}", o.comm, o.pid, has.join(" and "))
 }
 
 /// Tasks of the host, with the smaller of its limits.
@@ -120,6 +167,8 @@ fn host(w: &Window<'_>, out: &mut Verdicts) {
     let at = if used >= HOST_CRIT { HOST_CRIT } else { HOST };
     f.evidence.push(Evidence::new("tasks", used, "%", text).over(at));
     f.ruled_out.push(RuledOut::new("RLIMIT_NPROC", "the host-wide limit is near"));
+    let owners = w.tick.samples.limits.as_ref().and_then(|s| s.data.tasks.as_ref());
+    blame(&mut f, owners, tasks, &Resource::Tasks);
     f.next.push("ps -eo nlwp,stat,pid,comm --sort=-nlwp | head".to_owned());
     f.next
         .push("ps -eo stat,ppid,comm | awk '$1 ~ /^Z/' | sort | uniq -c | sort -rn | head".into());

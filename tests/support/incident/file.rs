@@ -71,6 +71,12 @@ pub struct Incident {
     pub process_io_denied: u32,
     pub pid_max: Option<u64>,
     pub threads_max: Option<u64>,
+    /// Threads of other processes would be among those watched.
+    #[serde(default)]
+    pub everyone_is_watched: bool,
+    /// Whose the tasks of the host are.
+    #[serde(default)]
+    pub tasks: Vec<super::room::Tasks>,
     #[serde(default)]
     pub killed: Vec<Killed>,
     /// The kernel's log is not ours to read.
@@ -275,6 +281,9 @@ pub struct Cgroup {
     pub memory_limit: Option<u64>,
     /// Tasks; how many there are is `cgroup.NAME.pids`, how many were refused `.pids_failures`.
     pub pids_max: Option<u64>,
+    /// Processes that its tasks are of.
+    #[serde(default)]
+    pub tasks: Vec<super::room::Tasks>,
     /// Read at multiples of so many seconds only.
     pub every: Option<f64>,
 }

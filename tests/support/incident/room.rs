@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use stallscope::sample::filesystems::{FilesystemRow, FilesystemsSample, Space};
 use stallscope::sample::kmsg::{KmsgSample, OomKilled};
-use stallscope::sample::limits::{LimitsSample, OpenFiles};
+use stallscope::sample::limits::{LimitsSample, OpenFiles, TaskOwner, TaskOwners};
 use stallscope::sample::process_io::{ProcessIo, ProcessIoSample};
 use stallscope::sample::subject::{DiskId, TaskId};
 use stallscope::sample::time::MonoNs;
@@ -75,7 +75,35 @@ pub fn limits(i: &Incident, v: View<'_>) -> LimitsSample {
         threads_max: i.threads_max,
         counts_files: !i.no_file_counts,
         processes: i.processes.iter().map(row).collect(),
+        tasks: owners(&i.tasks),
     }
+}
+
+/// A process, its threads and its children.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tasks {
+    pub pid: u32,
+    pub comm: String,
+    #[serde(default)]
+    pub threads: u32,
+    #[serde(default)]
+    pub children: u32,
+    #[serde(default)]
+    pub zombies: u32,
+}
+
+pub fn owners(all: &[Tasks]) -> Option<TaskOwners> {
+    let owner = |t: &Tasks| TaskOwner {
+        pid: t.pid,
+        comm: t.comm.clone(),
+        threads: t.threads,
+        children: t.children,
+        zombies: t.zombies,
+    };
+    let owners: Vec<TaskOwner> = all.iter().map(owner).collect();
+    let read = owners.iter().map(TaskOwner::tasks).sum();
+    (read > 0).then_some(TaskOwners { read, owners })
 }
 
 /// A process whose bytes are counted.

@@ -374,6 +374,7 @@ fn cgroups(i: &Incident, v: View<'_>, t: f64) -> CgroupsSample {
                     max: c.pids_max,
                     failures: get("pids_failures"),
                 }),
+                tasks: room::owners(&c.tasks),
                 psi_memory,
                 ..CgroupRow::default()
             }
