@@ -236,6 +236,7 @@ fn s26_backlog_overflow() {
         let f = report.the("softnet-drop-or-squeeze", on);
         // How many are lost depends on what else runs; from 0.1% on it is critical.
         assert!(f.alarming() && f.number("drop") >= 7.0, "{}", f.text());
+        f.is_by(std::process::id());
     });
 }
 

@@ -282,13 +282,13 @@ fn interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
 fn without_interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
     const SENT: &str = "packets are sent on this CPU (veth, loopback, tunnel)";
     let cpu = hot.cpu;
-    let steered = w.derived.softirq.as_ref().and_then(|s| s.softnet(cpu)?.rps_s);
-    let text = match steered {
+    let net = w.derived.softirq.as_ref().and_then(|s| s.softnet(cpu));
+    let text = match net.and_then(|n| n.rps_s) {
         Some(n) if n > 0.0 => {
             let text = format!("RPS: {}/s from other CPUs", rate(n));
             f.evidence.push(Evidence::new("received_rps", n, "/s", text));
             f.next.push("grep . /sys/class/net/*/queues/rx-*/rps_cpus".to_owned());
-            return;
+            return by_traffic::blame_packets(w, net.map_or(0.0, |n| n.processed_s), f);
         }
         Some(_) => format!("no NIC interrupt arrives here, and nothing by RPS: {SENT}"),
         None => format!("no NIC interrupt arrives here: {SENT} or steered here by RPS"),

@@ -101,6 +101,6 @@ fn fire(w: &Window<'_>, n: &SoftnetFigures, share: Option<CpuShare>) -> Fire {
     if let Some(c) = n.cpu {
         f.next.push(format!("mpstat -P {} -I SCPU 1 3", c.0));
     }
-    by_traffic::blame_host(w, &mut f);
+    by_traffic::blame_packets(w, n.processed_s + n.dropped_s, &mut f);
     f
 }

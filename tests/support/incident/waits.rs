@@ -24,6 +24,9 @@ pub struct Watched {
     /// Part of the time on a CPU.
     #[serde(default)]
     pub runs: f64,
+    /// Part of that in the kernel.
+    #[serde(default)]
+    pub system: f64,
     /// Part of the sleeping time, by where it is.
     #[serde(default)]
     pub sleeps: Vec<Asleep>,
@@ -53,6 +56,8 @@ pub fn waits(i: &Incident, t: f64) -> WaitsSample {
             comm: w.comm.clone(),
             run_ns: ((t - w.from) * w.runs * 1e9) as u64,
             run_delay_ns: Some(0),
+            utime: (100.0 * (t - w.from) * w.runs * (1.0 - w.system)) as u64,
+            stime: (100.0 * (t - w.from) * w.runs * w.system) as u64,
             samples: SAMPLES,
             sleeps: w.sleeps.iter().map(sleep).collect(),
             ..ThreadWaits::default()
@@ -60,7 +65,7 @@ pub fn waits(i: &Incident, t: f64) -> WaitsSample {
     });
     let mut threads: Vec<ThreadWaits> = threads.collect();
     threads.sort_by_key(|t| t.task);
-    WaitsSample { threads, ..WaitsSample::default() }
+    WaitsSample { threads, everyone: i.everyone_is_watched, ..WaitsSample::default() }
 }
 
 fn sleep(s: &Asleep) -> Sleep {

@@ -143,7 +143,7 @@ fn who(w: &Window<'_>, t: &ThreadWait, threads: usize) -> Who {
 }
 
 /// The name of its first thread, which may have been asleep since it was read.
-fn process_name(w: &Window<'_>, pid: u32) -> Option<String> {
+pub(crate) fn process_name(w: &Window<'_>, pid: u32) -> Option<String> {
     let ticks = w.history.back_from(w.tick.seq);
     let mut samples = ticks.filter_map(|m| m.tick.samples.sched.as_ref());
     samples.find_map(|s| {

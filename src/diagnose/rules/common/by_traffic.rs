@@ -1,21 +1,27 @@
 //! Who fills a network device: a port that is listened on, or a peer, by the bytes that TCP counts
 //! per socket.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::super::culprit::{Culprit, Resource, Sched, Share, Who};
-use super::super::super::{Fire, Window};
+use super::super::super::{Evidence, Fire, Window};
+use super::by;
 use super::largest::largest;
 use super::links;
+use super::text::rate;
 use crate::metrics::Derived;
 use crate::metrics::netdev::{LinkFigures, SpaceFigures};
 use crate::metrics::sockets::{End, Talker};
+use crate::metrics::waits::{Class, ThreadFigures};
 
 /// Sockets were read so lately.
 const REMEMBER: Duration = Duration::from_secs(5);
 /// A device with this part of the traffic of its like has all of it: no socket says which one its
 /// packets take.
 const ALONE: f64 = 0.9;
+/// NICs that receive less than this part of a CPU's packets are not where they come from.
+const MOST: f64 = 0.5;
 /// So much of the traffic may be nobody's without a word.
 const NOBODY: f64 = 0.3;
 
@@ -83,6 +89,58 @@ pub(crate) fn blame_host(w: &Window<'_>, f: &mut Fire) {
     if let Some(l) = nics.max_by(|a, b| a.rx_bytes_s.total_cmp(&b.rx_bytes_s)) {
         blame(w, s, l, Way::In, f);
     }
+}
+
+/// The same for packets that a CPU takes, so many per second: they arrive by a NIC, or a program of
+/// this host sends them, through `lo` or between containers.
+pub(crate) fn blame_packets(w: &Window<'_>, packets_s: f64, f: &mut Fire) {
+    let spaces = links::spaces(w);
+    let nics = || spaces.iter().flat_map(|(s, _)| &s.links).filter(|l| l.attrs.physical);
+    let arrive: f64 = nics().map(|l| l.rx_pps).sum();
+    if arrive >= MOST * packets_s {
+        return blame_host(w, f);
+    }
+    if nics().next().is_none() {
+        f.missing.push("who sends these packets: no NIC is in sight, they may arrive".to_owned());
+        return;
+    }
+    let text = format!("NICs receive {} packets/s: the others are sent on this host", rate(arrive));
+    f.evidence.push(Evidence::new("nic packets", arrive, "/s", text));
+    let Some(by) = in_the_kernel(w) else {
+        f.missing.push("who sends them: the system time of all processes needs eBPF".to_owned());
+        return;
+    };
+    f.next.extend(by::pids(&by).map(|pids| format!("pidstat -u -p {pids} 1 3  # %system")));
+    f.by = by;
+}
+
+/// Who spends most system time: who sends, sends from there. `None` if that is not known of everyone.
+fn in_the_kernel(w: &Window<'_>) -> Option<Vec<Culprit>> {
+    let mut sums: BTreeMap<u32, (&ThreadFigures, f64)> = BTreeMap::new();
+    let recent = w.recent(usize::MAX).take_while(|d| w.tick.mono.since(d.mono) <= REMEMBER);
+    let mut known = false;
+    for waits in recent.filter_map(|d| d.waits.as_deref()).filter(|f| f.everyone) {
+        known = true;
+        for t in &waits.threads {
+            let sys = t.parts.iter().filter(|p| p.class == Class::Sys);
+            let time: f64 = sys.map(|p| p.time.as_secs_f64()).sum();
+            let sum = sums.entry(t.task.pid).or_insert((t, 0.0));
+            sum.1 += time;
+            // A process is called what its first thread is called.
+            if t.task.tid == t.task.pid {
+                sum.0 = t;
+            }
+        }
+    }
+    let named = largest(sums.into_values().collect(), 0.0, &Resource::KernelTime);
+    let culprit = |(t, share): (&ThreadFigures, _)| {
+        // The first thread may only wait for the others, and then it is not here.
+        let first = (t.task.tid == t.task.pid).then(|| t.comm.clone());
+        let comm = first.or_else(|| by::process_name(w, t.task.pid));
+        let who = Who::Process { pid: t.task.pid, comm };
+        Culprit { who, share, sched: Sched::default(), cgroup: t.cgroup.clone() }
+    };
+    known.then(|| named.into_iter().map(culprit).collect())
 }
 
 /// Those that were seen in the namespace lately.
