@@ -50,7 +50,6 @@ mod softirq_long_run;
 mod softirq_one_core;
 mod softirq_remote_numa;
 mod softnet_drop_or_squeeze;
-mod swap_full;
 mod task_hung;
 mod task_limit;
 mod tc_shaped;
@@ -168,7 +167,6 @@ pub static RULES: &[&Rule] = &[
     &compaction_stall::RULE,
     &cgroup_mem_stall::RULE,
     &oom_kill::RULE,
-    &swap_full::RULE,
     &fd_limit::RULE,
     &task_limit::RULE,
     &weight_starved::RULE,
