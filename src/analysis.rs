@@ -253,7 +253,22 @@ impl Analysis {
         // Whose connections use up the ports: nothing else is wrong with them.
         let uses = now.derived.sockets.spaces.iter().flat_map(|s| &s.port_uses);
         interest.inodes.extend(uses.flat_map(|u| &u.inodes));
+        interest.inodes.extend(self.conntrack_inodes());
         interest
+    }
+
+    /// Sockets that opened the entries of a nearly full connection table. Namespaces are read in
+    /// turn: each by its youngest figures.
+    fn conntrack_inodes(&self) -> Vec<u32> {
+        let (mut seen, mut out) = (BTreeSet::new(), Vec::new());
+        let recent = self.history.iter().rev().take(RECENT);
+        for s in recent.filter_map(|m| m.derived.netdev.as_deref()).flatten() {
+            if seen.insert(s.netns) {
+                let sources = s.origins.iter().flat_map(|o| &o.sources);
+                out.extend(sources.flat_map(|s| &s.inodes));
+            }
+        }
+        out
     }
 }
 

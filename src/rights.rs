@@ -110,7 +110,8 @@ pub static TABLE: [Row; 12] = [
         thread: "read-netnswalker",
         held: CapabilitySet::NET_ADMIN.union(ENTER),
         lent: NONE,
-        why: "enter network namespaces; socket marks, and the processes that own sockets",
+        why: "enter network namespaces; socket marks, the processes that own sockets, and who opened \
+              the entries of a connection table",
     },
     Row {
         duty: Duty::Counters,

@@ -2,6 +2,7 @@
 //! host, with the share of it that was measured.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::metrics::process_io::Flow;
 use crate::sample::subject::{CpuId, Endpoint, TaskId};
@@ -67,6 +68,13 @@ pub enum Who {
         /// As above.
         owner: Option<(u32, String)>,
     },
+    /// The connections that come from an address.
+    Source {
+        /// Which.
+        addr: IpAddr,
+        /// The process that opened them, with its `comm`, raw; `None` if unknown.
+        owner: Option<(u32, String)>,
+    },
     /// The tasks that are directly in a cgroup, without those of the cgroups below it.
     TasksOf {
         /// Path of the cgroup.
@@ -81,7 +89,7 @@ impl Who {
         match self {
             Self::Process { pid, .. } => Some(*pid),
             Self::Thread { task, .. } | Self::Kernel { task, .. } => Some(task.pid),
-            Self::Port { owner, .. } | Self::Peer { owner, .. } => {
+            Self::Port { owner, .. } | Self::Peer { owner, .. } | Self::Source { owner, .. } => {
                 owner.as_ref().map(|(pid, _)| *pid)
             }
             Self::Cgroup { .. } | Self::TasksOf { .. } => None,
@@ -106,6 +114,10 @@ impl fmt::Display for Who {
             }
             Self::Peer { remote, owner } => {
                 write!(f, "peer {remote}")?;
+                owned(f, owner.as_ref())
+            }
+            Self::Source { addr, owner } => {
+                write!(f, "source {addr}")?;
                 owned(f, owner.as_ref())
             }
             Self::TasksOf { path } => write!(f, "tasks of {path} itself"),
@@ -156,6 +168,8 @@ pub enum Resource {
     Unclosed,
     /// The connections that use up the local ports.
     PortsInUse,
+    /// The entries of a connection tracking table.
+    ConntrackEntries,
     /// The time that the threads of a queue wait for a lock.
     LockWait,
     /// The time that processes spend in the kernel.
@@ -215,6 +229,7 @@ impl fmt::Display for Resource {
             Self::Overflow => f.write_str("the drops at sockets"),
             Self::Unclosed => f.write_str("the connections in CLOSE-WAIT"),
             Self::PortsInUse => f.write_str("the open connections"),
+            Self::ConntrackEntries => f.write_str("the entries of the connection table"),
             Self::LockWait => f.write_str("the time that the others wait for the lock"),
             Self::KernelTime => f.write_str("the system time of processes"),
             Self::Tasks => f.write_str("the tasks"),
@@ -411,6 +426,13 @@ mod tests {
         assert_eq!(of(None), ("GC/11 of process 9".to_owned(), Some(9)));
         let c = Who::Kernel { task, comm: "kswapd0".to_owned() };
         assert_eq!(c.to_string(), "kernel thread kswapd0/11");
+        let of = |owner: Option<(u32, String)>| {
+            let c = Who::Source { addr: IpAddr::from([10, 0, 0, 5]), owner };
+            (c.to_string(), c.pid())
+        };
+        assert_eq!(of(None), ("source 10.0.0.5".to_owned(), None));
+        let nginx = of(Some((812, "nginx".to_owned())));
+        assert_eq!(nginx, ("source 10.0.0.5 (nginx/812)".to_owned(), Some(812)));
         let c = Who::TasksOf { path: "/".to_owned() };
         assert_eq!((c.to_string().as_str(), c.pid()), ("tasks of / itself", None));
     }

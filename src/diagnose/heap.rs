@@ -22,7 +22,7 @@ impl Heap for Culprit {
             Who::Kernel { comm: name, .. }
             | Who::Cgroup { path: name }
             | Who::TasksOf { path: name } => name.heap(None),
-            Who::Port { owner, .. } | Who::Peer { owner, .. } => {
+            Who::Port { owner, .. } | Who::Peer { owner, .. } | Who::Source { owner, .. } => {
                 owner.as_ref().map_or(0, |(_, comm)| comm.heap(None))
             }
         };
@@ -53,6 +53,7 @@ impl Heap for Share {
             | Resource::Overflow
             | Resource::Unclosed
             | Resource::PortsInUse
+            | Resource::ConntrackEntries
             | Resource::LockWait
             | Resource::KernelTime
             | Resource::Tasks

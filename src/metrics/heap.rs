@@ -12,6 +12,7 @@ use super::disks::DiskFigures;
 use super::disks::caps::Cap;
 use super::filesystems::Turned;
 use super::netdev::{LinkFigures, QdiscFigures, SpaceFigures as NetdevFigures};
+use super::origins::{OriginFigures, SourceFigures};
 use super::process_io::{ProcessBytes, ProcessIoFigures};
 use super::sockets::{
     Closer, Closing, Dropper, Fat, PeerLoss, PortUse, SocketFigures, SocketTotals, SpaceFigures,
@@ -107,7 +108,9 @@ owns!(DiskFigures { name, attrs, cap } flat {
 owns!(ProcessIoFigures { processes } flat { unread, denied });
 owns!(ProcessBytes { comm, cgroup } flat { task, dt, bytes });
 owns!(Turned { mount } flat { dev, at });
-owns!(NetdevFigures { label, links, qdiscs } flat { netns, member, dt, conntrack });
+owns!(NetdevFigures { label, links, qdiscs, origins } flat { netns, member, dt, conntrack });
+owns!(OriginFigures { sources } flat { read, addresses, target, unread });
+owns!(SourceFigures { inodes, holders } flat { addr, entries, target, asked, open });
 owns!(LinkFigures { attrs, exceeded_s } flat {
     ifindex, rx_pps, tx_pps, rx_bytes_s, tx_bytes_s, rx_errors_s, tx_errors_s, rx_dropped_s,
     tx_dropped_s, rx_lost_s, rx_crc_s, rx_frame_s, carrier_changes

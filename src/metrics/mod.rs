@@ -15,6 +15,7 @@ pub mod filesystems;
 mod heap;
 pub mod history;
 pub mod netdev;
+pub mod origins;
 pub mod own;
 pub mod process_io;
 pub mod processes;
@@ -215,11 +216,18 @@ impl Deriver {
         out.cgroups = s.cgroups.as_ref().map(|n| Arc::new(self.cgroups.push(n)));
         out.process_io = s.process_io.as_ref().map(|n| Arc::new(self.process_io.push(n)));
         out.turned = s.filesystems.as_ref().map(|n| Arc::new(self.filesystems.push(n)));
-        out.netdev = s.netdev.as_ref().map(|n| Arc::new(self.netdev.push(n)));
         if let Some(n) = &s.net_counters {
             self.sockets.counters(n);
         }
         out.sockets = Arc::new(self.push_sockets(tick));
+        out.netdev = s.netdev.as_ref().map(|n| {
+            let mut spaces = self.netdev.push(n);
+            for s in &mut spaces {
+                let origins = self.netdev.origins(s.netns);
+                s.origins = origins.map(|o| origins::join(o, s.netns, &self.tables));
+            }
+            Arc::new(spaces)
+        });
         out.events = s.net_bpf.as_ref().map(|n| Arc::new(self.events.push(n, &out.sockets)));
         out.net = s.net_counters.as_ref().map(|n| self.push_counters(n)).unwrap_or_default();
         out.waits = s.waits.as_ref().and_then(|n| self.push_waits(n, &out));

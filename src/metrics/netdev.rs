@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::origins::OriginFigures;
 use super::rate::{Readings, grown, grown32, grown32_unless_reset, per_second, ratio};
 use crate::sample::Stamped;
 use crate::sample::netdev::{
-    Conntrack, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow, Shape,
+    Conntrack, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, Origins, QdiscRow, Shape,
 };
 use crate::sample::subject::NetnsId;
 use crate::sample::time::MonoNs;
@@ -29,6 +30,8 @@ pub struct SpaceFigures {
     pub qdiscs: Vec<QdiscFigures>,
     /// Connection tracking.
     pub conntrack: Option<ConntrackFigures>,
+    /// Who opened the entries of its table, as of the last reading of it.
+    pub origins: Option<OriginFigures>,
 }
 
 impl SpaceFigures {
@@ -181,10 +184,14 @@ impl ConntrackFigures {
 #[derive(Clone, Debug, Default)]
 pub struct NetdevTracker {
     last: HashMap<NetnsId, Readings<Arc<NetdevSpace>>>,
+    /// The last ones of each, and when they were read.
+    origins: HashMap<NetnsId, (MonoNs, Arc<Origins>)>,
 }
 
 /// A namespace that was not read for so long is forgotten.
 const FORGET: Duration = Duration::from_secs(120);
+/// Who fills a table is asked every five seconds, and not known any more after this time.
+const REMEMBER: Duration = Duration::from_secs(15);
 
 impl NetdevTracker {
     /// Figures of the namespaces in this sample that were read before.
@@ -193,10 +200,20 @@ impl NetdevTracker {
         for space in &now.data.spaces {
             let past = self.last.entry(space.netns).or_default();
             out.extend(past.push(space.span.mid(), space.clone(), |p, n, dt| figures(p, n, dt)));
+            if let Some(o) = &space.origins {
+                self.origins.insert(space.netns, (space.span.mid(), o.clone()));
+            }
         }
         let at = now.span.end;
+        self.origins.retain(|_, (read, _)| at.since(*read) < REMEMBER);
         self.last.retain(|_, r| r.last_at().is_some_and(|t: MonoNs| at.since(t) < FORGET));
         out
+    }
+
+    /// Who filled the connection table of a namespace lately.
+    #[must_use]
+    pub fn origins(&self, netns: NetnsId) -> Option<&Origins> {
+        self.origins.get(&netns).map(|(_, o)| &**o)
     }
 }
 
@@ -221,6 +238,7 @@ fn figures(p: &NetdevSpace, n: &NetdevSpace, dt: Duration) -> SpaceFigures {
         dt,
         links: links.collect(),
         qdiscs: qdiscs.collect(),
+        origins: None,
         conntrack: n.conntrack.map(|now| {
             let old = p.conntrack.unwrap_or_default();
             // Another namespace may have the number of one that is gone.

@@ -147,6 +147,10 @@ fn culprit(c: &Culprit) -> Value {
             "kind": "peer", "remote": remote.to_string(), "pid": owner.as_ref().map(|o| o.0),
             "comm": owner.as_ref().map(|o| &o.1),
         }),
+        Who::Source { addr, owner } => json!({
+            "kind": "source", "addr": addr.to_string(), "pid": owner.as_ref().map(|o| o.0),
+            "comm": owner.as_ref().map(|o| &o.1),
+        }),
         Who::TasksOf { path } => json!({"kind": "cgroup-tasks", "path": path}),
     };
     if let Value::Object(map) = &mut v {
@@ -177,6 +181,15 @@ mod tests {
             "kind": "thread", "pid": 9, "tid": 11, "comm": "GC", "process": "java",
             "share": 61.2, "of": "the CPU time", "policy": "SCHED_FIFO", "nice": null, "cgroup": null,
             "text": "GC/11 of java/9 with 61% of the CPU time, SCHED_FIFO",
+        });
+        assert_eq!(culprit(&c), want);
+        let who = Who::Source { addr: [10, 0, 0, 5].into(), owner: None };
+        let share = Share::new(1.0, 2.0, Resource::ConntrackEntries).unwrap();
+        let c = Culprit { who, share, sched: Sched::default(), cgroup: None };
+        let want = json!({
+            "kind": "source", "addr": "10.0.0.5", "pid": null, "comm": null, "share": 50.0,
+            "of": "the entries of the connection table", "policy": null, "nice": null,
+            "cgroup": null, "text": "source 10.0.0.5 with 50% of the entries of the connection table",
         });
         assert_eq!(culprit(&c), want);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::heap::owns;
+use super::heap::{flat, owns};
 use super::subject::NetnsId;
 use super::time::Span;
 
@@ -36,10 +36,13 @@ pub struct NetdevSpace {
     pub qdiscs: Vec<QdiscRow>,
     /// Connection tracking; `None` without the module.
     pub conntrack: Option<Conntrack>,
+    /// Who opened the entries of its table; `None` when that was not asked this time: the table has
+    /// room, or was asked less than 5 s before.
+    pub origins: Option<Arc<Origins>>,
     /// What could not be read, and why.
     pub holes: Vec<String>,
 }
-owns!(NetdevSpace { label, links, qdiscs, holes } flat {
+owns!(NetdevSpace { label, links, qdiscs, origins, holes } flat {
     netns, member, span, conntrack
 } same by |a, b| (a.netns, a.span) == (b.netns, b.span));
 
@@ -198,6 +201,82 @@ pub struct Conntrack {
     /// Entries evicted to make room.
     pub early_drop: Option<u32>,
 }
+
+/// Who opened the entries of a connection table, by ctnetlink (since 2.6.14): the source address of
+/// the first packet, before any translation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Origins {
+    /// Entries that were read: the first ones, in the order of their hash.
+    pub read: u32,
+    /// Addresses that they come from.
+    pub addresses: u32,
+    /// Where most of them go.
+    pub target: Target,
+    /// Where most of them come from, most first.
+    pub sources: Vec<Origin>,
+    /// Why not all that were asked for could be read.
+    pub unread: Option<Unread>,
+}
+owns!(Origins { sources } flat { read, addresses, target, unread } same by |a, b| a == b);
+
+/// Why the entries of a table could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unread {
+    /// It needs CAP_NET_ADMIN.
+    NotPermitted,
+    /// The kernel has no ctnetlink.
+    NoModule,
+    /// Another error, by its number; 0 for an answer that was cut short.
+    Errno(i32),
+}
+
+/// The entries that one address opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Origin {
+    /// The address; IPv4 as v4-mapped v6.
+    pub addr: [u8; 16],
+    /// It is one of this namespace's own.
+    pub local: bool,
+    /// Entries, of those that were read.
+    pub entries: u32,
+    /// Where most of them go.
+    pub target: Target,
+    /// Some of them, spread evenly over all of its entries.
+    pub flows: Vec<Flow>,
+}
+owns!(Origin { flows } flat { addr, local, entries, target });
+
+/// Where entries go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Target {
+    /// The address, likewise.
+    pub addr: [u8; 16],
+    /// The port; 0 for a protocol without ports.
+    pub port: u16,
+    /// Number of the protocol: 6 is TCP, 17 is UDP.
+    pub proto: u8,
+    /// Entries that go there.
+    pub entries: u32,
+}
+
+/// An entry of a connection table, as its first packet had it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Flow {
+    /// Port of the source; 0 for a protocol without ports.
+    pub from: u16,
+    /// Address of the destination, likewise.
+    pub addr: [u8; 16],
+    /// Port of the destination.
+    pub port: u16,
+    /// Number of the protocol.
+    pub proto: u8,
+}
+flat!(Flow);
 
 impl QdiscRow {
     /// `parent` of a root qdisc (`TC_H_ROOT`).

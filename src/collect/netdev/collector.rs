@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{conntrack, driver::DriverStats, ethtool, link, qdisc, walk};
+use super::{conntrack, driver::DriverStats, ethtool, link, origins, qdisc, walk};
 use crate::clock;
 use crate::collect::enter::{Enter, inside};
 use crate::collect::namespaces::{self, MountDirs, Namespace};
@@ -17,7 +17,9 @@ use crate::collect::sockets::schedule::Schedule;
 use crate::collect::{
     CollectError, CollectOptions, Collector, HostFs, NetnsScope, SampleContext, Unavailable,
 };
-use crate::sample::netdev::{Channels, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, QdiscRow};
+use crate::sample::netdev::{
+    Channels, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, Origins, QdiscRow, Unread,
+};
 use crate::sample::subject::NetnsId;
 use crate::sample::time::{MonoNs, Span};
 use crate::sample::{CollectorId, Extent, Signal};
@@ -31,6 +33,8 @@ const LIST_AGE: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(2);
 /// Speed and channels are asked for again after this time: some drivers ask their firmware.
 const SLOW_AGE: Duration = Duration::from_secs(60);
+/// Who fills a connection table is asked again after this time.
+const ORIGINS_AGE: Duration = Duration::from_secs(5);
 /// Our own namespace may cost this share of one core; with thousands of devices it is read
 /// every few ticks.
 const OWN_BUDGET: f64 = 0.01;
@@ -88,6 +92,8 @@ struct Shared {
     /// Number of the ethtool family; `None` where the kernel has none.
     ethtool: Option<u16>,
     ethtool_known: bool,
+    /// The kernel has no ctnetlink, and was asked for it once: it runs `modprobe` each time.
+    no_ctnetlink: bool,
 }
 
 /// What is remembered of a namespace.
@@ -96,6 +102,8 @@ struct Memory {
     attrs: BTreeMap<u32, Arc<LinkAttrs>>,
     slow: BTreeMap<u32, (Option<u32>, Option<Channels>)>,
     slow_at: Option<MonoNs>,
+    /// When its connection table was read.
+    origins_at: Option<MonoNs>,
 }
 
 impl Collector for NetdevCollector {
@@ -144,6 +152,7 @@ impl Collector for NetdevCollector {
                 kinds: Vec::new(),
                 ethtool: None,
                 ethtool_known: false,
+                no_ctnetlink: false,
             },
             lost: None,
         })
@@ -341,13 +350,36 @@ fn read(
     if let Err(e) = tc {
         out.holes.push(format!("qdiscs: {}", e.text()));
     }
+    out.conntrack = conntrack::read(place.host, place.net, &mut shared.file);
+    if out.conntrack.is_some_and(|c| origins::are_worth_it(&c)) {
+        out.origins = read_origins(place.at, memory, shared, &mut bad);
+    }
     if bad > 0 {
         out.holes.push(format!("messages that could not be read: {bad}"));
     }
-    out.conntrack = conntrack::read(place.host, place.net, &mut shared.file);
     out.span = Span::between(start, clock::mono());
     *socket = usable.then_some(link);
     Ok(out)
+}
+
+/// Who fills the connection table, unless that was asked just now.
+fn read_origins(
+    at: MonoNs,
+    memory: &mut Memory,
+    shared: &mut Shared,
+    bad: &mut u32,
+) -> Option<Arc<Origins>> {
+    if memory.origins_at.is_some_and(|t| at.since(t) < ORIGINS_AGE) {
+        return None;
+    }
+    memory.origins_at = Some(at);
+    let out = if shared.no_ctnetlink {
+        Origins { unread: Some(Unread::NoModule), ..Origins::default() }
+    } else {
+        origins::read(&mut shared.buffers, bad)
+    };
+    shared.no_ctnetlink = out.unread == Some(Unread::NoModule);
+    Some(Arc::new(out))
 }
 
 fn read_links(

@@ -1,6 +1,6 @@
 //! Network devices, their queueing disciplines and connection tracking, per network namespace:
 //! `RTM_GETLINK`, `RTM_GETQDISC` and `RTM_GETTCLASS` over rtnetlink, speed and channels over
-//! ethtool netlink (since 5.6), `nf_conntrack` from `/proc`.
+//! ethtool netlink (since 5.6), `nf_conntrack` from `/proc`, and who fills its table over ctnetlink.
 //!
 //! Our own namespace is read each tick, the others in turn within a budget. Of driver statistics
 //! (`ethtool -S`) only those that nothing else tells are read, see `driver`.
@@ -10,6 +10,7 @@ mod conntrack;
 mod driver;
 pub mod ethtool;
 pub mod link;
+pub mod origins;
 pub mod qdisc;
 
 pub use collector::NetdevCollector;

@@ -21,6 +21,8 @@ use crate::sample::sockets::{InetRows, Proto};
 pub const SOCK_DIAG: isize = netlink_sys::protocols::NETLINK_SOCK_DIAG;
 /// `NETLINK_ROUTE`.
 pub const ROUTE: isize = netlink_sys::protocols::NETLINK_ROUTE;
+/// `NETLINK_NETFILTER`.
+pub const NETFILTER: isize = netlink_sys::protocols::NETLINK_NETFILTER;
 /// `NETLINK_GENERIC`.
 pub const GENERIC: isize = netlink_sys::protocols::NETLINK_GENERIC;
 

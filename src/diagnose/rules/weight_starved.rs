@@ -161,7 +161,8 @@ impl Rival {
             | Who::Thread { .. }
             | Who::Kernel { .. }
             | Who::Port { .. }
-            | Who::Peer { .. } => "",
+            | Who::Peer { .. }
+            | Who::Source { .. } => "",
         }
     }
 }

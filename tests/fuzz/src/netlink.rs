@@ -1,6 +1,6 @@
-//! Answers of netlink: sock_diag, rtnetlink, ethtool.
+//! Answers of netlink: sock_diag, rtnetlink, ethtool, ctnetlink.
 
-use stallscope::collect::netdev::{ethtool, link, qdisc};
+use stallscope::collect::netdev::{ethtool, link, origins, qdisc};
 use stallscope::collect::sockets::cookies::CookieMap;
 use stallscope::collect::sockets::diag::InetSink;
 use stallscope::collect::sockets::nlmsg::{Message, Messages};
@@ -60,6 +60,7 @@ fn routing(payload: &[u8]) {
             let _ = q.row(class, "x".into());
         }
     }
+    let _ = origins::Entry::parse(payload);
     let _ = (ethtool::family(payload), ethtool::speed(payload), ethtool::channels(payload));
     let _ = ethtool::device_name(payload);
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use stallscope::recording::tools::redact::Redactor;
 use stallscope::sample::filesystems::{FilesystemRow, FilesystemsSample};
+use stallscope::sample::netdev::{Flow, NetdevSample, NetdevSpace, Origin, Origins, Target};
 use stallscope::sample::sockets::{
     NeighState, NetnsTable, NextHop, Owner, RouteAnswer, RouteOutcome, SocketsSample,
 };
@@ -48,6 +49,39 @@ fn what_is_beside_the_rows_of_a_table_is_told_by_nobody() {
     let hop = Some(NextHop { addr: octets("2001:db8::1"), state: NeighState::Failed });
     let outcome = RouteOutcome::Via { ifindex: 7, dev: "if-1".to_owned(), hop };
     assert_eq!(new.routes, [RouteAnswer { cookie: 9, outcome }]);
+}
+
+#[test]
+fn who_fills_a_connection_table_is_told_by_nobody() {
+    let [host, pod, peer] = ["::ffff:192.0.2.77", "64:ff9b::c000:201", "2a00:1450::9"].map(octets);
+    let target = |addr| Target { addr, port: 53, proto: 17, entries: 9 };
+    let origin = |addr| Origin {
+        addr,
+        local: true,
+        entries: 9,
+        target: target(peer),
+        flows: vec![Flow { from: 4001, addr: peer, port: 53, proto: 17 }],
+    };
+    let origins = Origins {
+        target: target(peer),
+        sources: vec![origin(host), origin(pod)],
+        ..Origins::default()
+    };
+    let space = NetdevSpace { origins: Some(Arc::new(origins)), ..NetdevSpace::default() };
+    let data = NetdevSample { spaces: vec![Arc::new(space)] };
+    let new = redacted(Samples { netdev: Some(sample(data)), ..Samples::default() });
+    let new = new.netdev.unwrap();
+    let new = new.data.spaces[0].origins.as_ref().unwrap();
+    let [a, b] = &new.sources[..] else { panic!("{new:?}") };
+    for addr in [a.addr, b.addr, new.target.addr] {
+        assert!(![host, pod, peer].contains(&addr), "{new:?}");
+    }
+    // The same address is still the same, and numbers are kept.
+    assert!(a.addr != b.addr && a.addr != new.target.addr);
+    for s in [a, b] {
+        assert_eq!(s.target, new.target);
+        assert_eq!(s.flows, [Flow { from: 4001, addr: new.target.addr, port: 53, proto: 17 }]);
+    }
 }
 
 #[test]

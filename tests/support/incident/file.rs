@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use stallscope::sample::sched::TaskKind;
 
-use super::links::{Link, Qdisc};
+use super::links::{Link, OriginOf, Qdisc};
 use super::room::{Filesystem, Killed, Process, ProcessBytes};
 use super::waits::Watched;
 
@@ -60,6 +60,8 @@ pub struct Incident {
     pub links: Vec<Link>,
     #[serde(default, rename = "qdisc")]
     pub qdiscs: Vec<Qdisc>,
+    #[serde(default, rename = "origin")]
+    pub origins: Vec<OriginOf>,
     #[serde(default, rename = "filesystem")]
     pub filesystems: Vec<Filesystem>,
     #[serde(default, rename = "process")]

@@ -1,11 +1,14 @@
 //! Network devices, qdiscs and connection tracking of an incident.
 
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use stallscope::sample::netdev::{
-    Channels, Conntrack, LinkAttrs, LinkRow, LinkStats, NetdevSample, NetdevSpace, QdiscRow, Shape,
+    Channels, Conntrack, Flow, LinkAttrs, LinkRow, LinkStats, NetdevSample, NetdevSpace, Origin,
+    Origins, QdiscRow, Shape, Target, Unread,
 };
+use stallscope::sample::sockets::map_v4;
 use stallscope::sample::subject::NetnsId;
 use stallscope::sample::time::{MonoNs, Span};
 
@@ -47,6 +50,30 @@ pub struct Qdisc {
     pub rate: Option<u64>,
     pub ceil: Option<u64>,
     pub burst: Option<u64>,
+}
+
+/// Entries of a connection table that come from one address.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OriginOf {
+    #[serde(default = "one")]
+    pub netns: u32,
+    /// The address, with the first source port: others follow.
+    pub from: SocketAddrV4,
+    /// It is an address of the namespace.
+    #[serde(default)]
+    pub local: bool,
+    pub to: SocketAddrV4,
+    /// Number of the protocol.
+    pub proto: u8,
+    pub entries: u32,
+    /// Of so many the socket is looked for.
+    pub asked: u16,
+    /// Entries to the same destination, each from an address of its own.
+    #[serde(default)]
+    pub others: u32,
+    /// Why they cannot be read.
+    pub unread: Option<Unread>,
 }
 
 fn one() -> u32 {
@@ -97,8 +124,46 @@ fn space(i: &Incident, v: View<'_>, mono: MonoNs, ns: u32) -> NetdevSpace {
         links,
         qdiscs,
         conntrack,
+        origins: origins(i, ns).map(Arc::new),
         holes: Vec::new(),
     }
+}
+
+fn origins(i: &Incident, ns: u32) -> Option<Origins> {
+    let of: Vec<&OriginOf> = i.origins.iter().filter(|o| o.netns == ns).collect();
+    let first = of.first()?;
+    if first.unread.is_some() {
+        return Some(Origins { unread: first.unread, ..Origins::default() });
+    }
+    let octets = |a: &SocketAddrV4| map_v4(a.ip().octets());
+    let target = |o: &OriginOf, entries| Target {
+        addr: octets(&o.to),
+        port: o.to.port(),
+        proto: o.proto,
+        entries,
+    };
+    let origin = |o: &&OriginOf| Origin {
+        addr: octets(&o.from),
+        local: o.local,
+        entries: o.entries,
+        target: target(o, o.entries),
+        flows: (0..o.asked)
+            .map(|n| Flow {
+                from: o.from.port() + n,
+                addr: octets(&o.to),
+                port: o.to.port(),
+                proto: o.proto,
+            })
+            .collect(),
+    };
+    let sum = |part: fn(&OriginOf) -> u32| of.iter().map(|o| part(o)).sum::<u32>();
+    Some(Origins {
+        read: sum(|o| o.entries + o.others),
+        addresses: sum(|o| 1 + o.others),
+        target: target(first, first.entries + first.others),
+        sources: of.iter().map(origin).collect(),
+        unread: None,
+    })
 }
 
 fn link(l: &Link, ifindex: u32, v: View<'_>) -> LinkRow {
