@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -167,49 +168,113 @@ fn sysctl(undo: &mut Undo, path: &'static str, value: &str) {
     std::fs::write(path, value).unwrap();
 }
 
+/// The limit of connection tables is the host's: one test at a time sets it.
+static FULL_TABLE: Mutex<()> = Mutex::new(());
+
+/// Tracks connections in a namespace.
+fn track(ns: &Ns) {
+    for line in [
+        "add table inet t",
+        "add chain inet t c { type filter hook output priority 0; }",
+        "add rule inet t c ct state new counter",
+        "add chain inet t i { type filter hook input priority 0; }",
+        "add rule inet t i ct state established counter",
+    ] {
+        ns.exec(&["nft", line]);
+    }
+}
+
+/// The namespace `full` has a connection table of 64 entries. From `from`, a datagram goes to
+/// each of many ports of `to`, by sockets that `open` makes; the first that got through stay open.
+fn fill_table(
+    name: &str,
+    from: &Ns,
+    full: &Ns,
+    to: Ipv4Addr,
+    open: impl Fn(SocketAddrV4) -> UdpSocket + Sync,
+) -> Report {
+    const MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+    track(full);
+    let mut undo = Undo::default();
+    sysctl(&mut undo, MAX, "64");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            from.inside(|| {
+                let (mut port, mut open_ones) = (1_u16, Vec::new());
+                while !stop.load(Ordering::Relaxed) {
+                    let to = SocketAddrV4::new(to, port);
+                    let socket = open(to);
+                    if socket.send_to(&[0], to).is_ok() && open_ones.len() < 256 {
+                        open_ones.push(socket);
+                    }
+                    port = port.wrapping_add(1).max(1);
+                    // Slowly: of those that have no room, one in two hundred evicts another entry.
+                    let now = stallscope::clock::mono();
+                    let pause = stallscope::sample::time::MonoNs(now.0 + 4_000_000);
+                    stallscope::clock::sleep_until(pause);
+                }
+            });
+        });
+        let _stop = StopOnDrop(&stop);
+        let count = ["sh", "-c", "cat /proc/sys/net/netfilter/nf_conntrack_count"];
+        wait_for("a full table", secs(10), || (full.exec(&count).trim() == "64").then_some(()));
+        check(name, "7s", &[])
+    })
+}
+
 /// A connection table of 64 entries, and a datagram to each of many ports. The limit is the host's:
 /// beside tests that track no connections.
 #[test]
 fn n22_conntrack_full() {
-    const MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+    let _turn = FULL_TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     beside(Place::Flood, &["ip", "nft", "nstat"], || {
         let net = Pair::new();
-        for line in [
-            "add table inet t",
-            "add chain inet t c { type filter hook output priority 0; }",
-            "add rule inet t c ct state new counter",
-            "add chain inet t i { type filter hook input priority 0; }",
-            "add rule inet t i ct state established counter",
-        ] {
-            net.a.exec(&["nft", line]);
-        }
-        let mut undo = Undo::default();
-        sysctl(&mut undo, MAX, "64");
-        let stop = AtomicBool::new(false);
-        let report = std::thread::scope(|s| {
-            s.spawn(|| {
-                net.a.inside(|| {
-                    let mut port = 1_u16;
-                    while !stop.load(Ordering::Relaxed) {
-                        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-                        let _ = socket.send_to(&[0], (Ipv4Addr::LOCALHOST, port));
-                        port = port.wrapping_add(1).max(1);
-                        let now = stallscope::clock::mono();
-                        let pause = stallscope::sample::time::MonoNs(now.0 + 1_000_000);
-                        stallscope::clock::sleep_until(pause);
-                    }
-                });
-            });
-            let _stop = StopOnDrop(&stop);
-            let full = ["sh", "-c", "cat /proc/sys/net/netfilter/nf_conntrack_count"];
-            wait_for("a full table", secs(10), || (net.a.exec(&full).trim() == "64").then_some(()));
-            check("n22", "7s", &[])
+        let local = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+        let report = fill_table("n22", &net.a, &net.a, Ipv4Addr::LOCALHOST, |_| {
+            UdpSocket::bind(local).unwrap()
         });
         let here = |f: Found<'_>| f.netns() == Some(net.a.inode);
         report.exactly(here, &["conntrack-full"], &[]);
         let f = report.the("conntrack-full", here);
         assert_eq!((f.severity(), f.number("used")), ("crit", 100.0));
         assert!(f.number("drop") > 10.0, "{}", f.text());
+        f.is_by(std::process::id());
+        assert_eq!(
+            (&f.by()[0]["kind"], &f.by()[0]["addr"]),
+            (&"source".into(), &"127.0.0.1".into())
+        );
+        assert!(f.number("largest source") >= 90.0, "{}", f.text());
+    });
+}
+
+/// The same where the datagrams arrive from another namespace. By sockets that are connected, the
+/// process is known; of one that is bound to no address, nobody can say where it sends from.
+#[test]
+fn n22_conntrack_full_from_elsewhere() {
+    let _turn = FULL_TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    beside(Place::Flood, &["ip", "nft", "nstat"], || {
+        for connected in [true, false] {
+            let net = Pair::new();
+            let report = fill_table("n22-elsewhere", &net.a, &net.b, B, |to| {
+                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+                if connected {
+                    socket.connect(to).unwrap();
+                }
+                socket
+            });
+            let there = |f: Found<'_>| f.netns() == Some(net.b.inode);
+            let f = report.the("conntrack-full", there);
+            let first = &f.by()[0];
+            assert_eq!((&first["kind"], &first["addr"]), (&"source".into(), &"10.9.0.1".into()));
+            if connected {
+                f.is_by(std::process::id());
+            } else {
+                assert_eq!((f.by().len(), first["pid"].is_null()), (1, true), "{}", f.text());
+                assert_eq!(first["share"], 100.0, "{}", f.text());
+            }
+            eprintln!("lab: {}", first["text"]);
+        }
     });
 }
 
