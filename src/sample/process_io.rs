@@ -3,12 +3,14 @@
 //! A write is charged to whoever makes a page dirty, when it does: the kernel's flushers, which hand
 //! the page to the disk later, are charged nothing. Nobody is charged for the journal and metadata of
 //! a file system, nor for swap. Bytes to and from network file systems count as well, and nothing
-//! tells which disk they were for.
+//! tells which disk they were for. The open files of a process narrow that down.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::heap::owns;
-use super::subject::TaskId;
+use super::heap::{flat, owns};
+use super::subject::{DiskId, TaskId};
 
 /// One reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,8 +57,54 @@ pub struct ProcessIo {
     pub zero_ms: Option<u32>,
     /// Path in the hierarchy that limits its I/O, read only for those that move much.
     pub cgroup: Option<String>,
+    /// Where its open files are, looked at only for those that move much, every few seconds.
+    /// `None`: not looked at lately, or not ours to.
+    pub open: Option<Arc<OpenDisks>>,
 }
-owns!(ProcessIo { comm, cgroup } flat {
+owns!(ProcessIo { comm, cgroup, open } flat {
     task, read_bytes, write_bytes, cancelled_write_bytes, syscr, syscw, children_read_bytes,
     children_write_bytes, still_ms, zero_ms
 });
+
+/// The devices of the regular files and block devices that a process has open, from one look at
+/// `/proc/PID/fd` (since 2.2; `statx` since 4.11).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OpenDisks {
+    /// Each device once, by number, at most 8.
+    pub on: Vec<OpenOn>,
+    /// There were more devices or descriptors than are looked at, or some that could not be.
+    pub more: bool,
+}
+owns!(OpenDisks { on } flat { more } same by |a, b| a == b);
+
+/// One or more open files on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenOn {
+    /// Of a file, the device number of its file system: often that of a partition. Major 0 is that
+    /// of one without a device of its own, such as overlay, btrfs, tmpfs, NFS.
+    pub dev: DiskId,
+    /// What they are open for, all together.
+    pub access: Access,
+}
+flat!(OpenOn);
+
+/// What a file is open for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// Both.
+    Both,
+}
+
+impl Access {
+    /// What files are open for of which some are open for this, and some for that.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        if self == other { self } else { Self::Both }
+    }
+}

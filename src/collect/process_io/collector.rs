@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::looks::Looks;
 use super::parse::parse_io_cgroup;
 use super::process::Process;
 use super::scan::{ProcessScan, Round};
+use crate::clock;
 use crate::collect::permission::{self, Right};
 use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
 use crate::sample::process_io::{ProcessIo, ProcessIoSample};
@@ -15,11 +17,14 @@ use crate::sample::{CollectorId, Signal};
 
 /// Share of one core for reading processes.
 const BUDGET: f64 = 0.001;
-/// The cgroup is read for those that moved so many bytes since the reading before ...
+/// Part of that for looks at open files; more where the readings leave some.
+const LOOKS: f64 = 0.25;
+/// The cgroup is read, and open files are looked at, for those that moved so many bytes since the
+/// reading before ...
 const MUCH: u64 = 16 << 10;
 /// ... at most of so many in a round, ...
-const MAX_CGROUPS: usize = 8;
-/// ... and read again after this time.
+const MAX_BUSY: usize = 8;
+/// ... and the cgroup is read again after this time.
 const CGROUP_AGE: Duration = Duration::from_secs(10);
 /// Rounds in a row that left processes out: the budget does not suffice for this host.
 const BEHIND: u32 = 10;
@@ -32,6 +37,7 @@ pub struct ProcessIoCollector {
     host: HostFs,
     scan: ProcessScan,
     cgroups: HashMap<TaskId, (Option<String>, MonoNs)>,
+    looks: Looks,
     /// The last round.
     round: Round,
     behind: u32,
@@ -56,6 +62,7 @@ impl Collector for ProcessIoCollector {
             host: host.clone(),
             scan: ProcessScan::new(host),
             cgroups: HashMap::new(),
+            looks: Looks::default(),
             round: Round::default(),
             behind: 0,
         })
@@ -63,13 +70,18 @@ impl Collector for ProcessIoCollector {
 
     fn sample(&mut self, cx: &SampleContext<'_>) -> Result<ProcessIoSample, CollectError> {
         let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(250));
+        let start = clock::thread_cpu();
         let mut rows: Vec<(ProcessIo, u64)> = Vec::new();
         self.round = self
             .scan
-            .round(cx.at, budget, |p| rows.push((row(p), moved(p))))
+            .round(cx.at, budget.mul_f64(1.0 - LOOKS), |p| rows.push((row(p), moved(p))))
             .map_err(|e| CollectError::read("proc", e))?;
         self.behind = if self.round.unread > 0 { self.behind.saturating_add(1) } else { 0 };
+        // Those that moved most come first.
+        rows.sort_unstable_by_key(|r| std::cmp::Reverse(r.1));
         self.read_cgroups(cx.at, &mut rows);
+        let spent = clock::thread_cpu().saturating_sub(start);
+        self.look(cx.at, budget.saturating_sub(spent).max(budget.mul_f64(LOOKS)), &mut rows);
         // Always in the same order: the next sample is a small difference to this one.
         rows.sort_unstable_by_key(|r| r.0.task);
         Ok(ProcessIoSample {
@@ -96,11 +108,9 @@ impl Collector for ProcessIoCollector {
 }
 
 impl ProcessIoCollector {
-    /// Reads the cgroups of those that moved most, and puts what is known of any process into its
-    /// row.
+    /// Reads the cgroups of the first ones, and puts what is known of any process into its row.
     fn read_cgroups(&mut self, at: MonoNs, rows: &mut [(ProcessIo, u64)]) {
-        rows.sort_unstable_by_key(|r| std::cmp::Reverse(r.1));
-        for (row, _) in rows.iter().filter(|r| r.1 >= MUCH).take(MAX_CGROUPS) {
+        for (row, _) in busy(rows) {
             let fresh = |(_, read_at): &(_, MonoNs)| at.since(*read_at) < CGROUP_AGE;
             if !self.cgroups.get(&row.task).is_some_and(fresh) {
                 let bytes = self.host.read(format!("proc/{}/cgroup", row.task.pid)).ok();
@@ -112,6 +122,19 @@ impl ProcessIoCollector {
             row.cgroup = self.cgroups.get(&row.task).and_then(|(path, _)| path.clone());
         }
     }
+
+    /// The same of where their open files are.
+    fn look(&mut self, at: MonoNs, budget: Duration, rows: &mut [(ProcessIo, u64)]) {
+        self.looks.round(&self.host, at, budget, busy(rows).map(|r| r.0.task));
+        for (row, _) in rows {
+            row.open = self.looks.of(row.task);
+        }
+    }
+}
+
+/// Of rows with those in front that moved most, the ones that more is asked about.
+fn busy(rows: &[(ProcessIo, u64)]) -> impl Iterator<Item = &(ProcessIo, u64)> {
+    rows.iter().take_while(|r| r.1 >= MUCH).take(MAX_BUSY)
 }
 
 /// Bytes that it moved since the reading before.
@@ -135,6 +158,7 @@ fn row(p: &Process) -> ProcessIo {
         still_ms: p.still.map_or(0, ms),
         zero_ms: p.zero.map(ms),
         cgroup: None,
+        open: None,
     }
 }
 

@@ -10,6 +10,7 @@
 //! others it would count the same bytes twice, so rows say how much of them was in rows before.
 
 mod collector;
+mod looks;
 mod parse;
 mod process;
 mod scan;
