@@ -106,7 +106,7 @@ owns!(DiskFigures { name, attrs, cap } flat {
     baseline, r_baseline, w_baseline, stuck_for
 });
 owns!(ProcessIoFigures { processes } flat { unread, denied });
-owns!(ProcessBytes { comm, cgroup } flat { task, dt, bytes });
+owns!(ProcessBytes { comm, cgroup, open } flat { task, dt, bytes });
 owns!(Turned { mount } flat { dev, at });
 owns!(NetdevFigures { label, links, qdiscs, origins } flat { netns, member, dt, conntrack });
 owns!(OriginFigures { sources } flat { read, addresses, target, unread });

@@ -1,29 +1,26 @@
 //! What processes moved to and from disks, and what part of a disk's traffic that can be.
 //!
 //! The kernel charges a process for bytes, not for requests, and does not say which disk they were
-//! for. So a share is stated of one disk only where nearly all traffic of the host is that disk's.
+//! for. So a share is stated of one disk only where nearly all traffic of the host is that disk's,
+//! or where all that those who are named have open is on it.
 
-use std::collections::{BTreeMap, HashMap};
+mod lately;
+
+pub use lately::{Lately, Place, Suspects, User, Whole};
+
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::MIN_SPAN;
 use super::disks::DiskFigures;
-use super::history::Window;
-use super::rate::{grown, per_second, ratio};
+use super::rate::{grown, ratio};
 use crate::sample::Stamped;
-use crate::sample::disks::DiskClass;
-use crate::sample::process_io::{ProcessIo, ProcessIoSample};
-use crate::sample::subject::{DiskId, TaskId};
+use crate::sample::process_io::{Access, OpenDisks, ProcessIo, ProcessIoSample};
+use crate::sample::subject::TaskId;
 use crate::sample::time::MonoNs;
 
 /// Processes whose last row is remembered.
 const MAX_KNOWN: usize = 16_384;
-/// A disk with this part of the host's traffic has all of it, as far as shares go.
-const ALONE: f64 = 0.9;
-/// Processes may be charged for so much more than the disks moved: pages that are still dirty when
-/// the interval ends, and rounding.
-const MORE: f64 = 1.1;
-
 /// Bytes read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bytes {
@@ -75,6 +72,15 @@ impl Flow {
             _ => Self::Both,
         }
     }
+
+    /// Can bytes go this way through a file that is open for that?
+    fn goes(self, access: Access) -> bool {
+        match self {
+            Self::Read => access != Access::Write,
+            Self::Write => access != Access::Read,
+            Self::Both => true,
+        }
+    }
 }
 
 /// What a process moved since the reading before.
@@ -86,6 +92,8 @@ pub struct ProcessBytes {
     pub comm: String,
     /// Path in the hierarchy that limits its I/O, where read.
     pub cgroup: Option<String>,
+    /// Where its open files are, if that was looked at.
+    pub open: Option<Arc<OpenDisks>>,
     /// The time in which it moved them.
     pub dt: Duration,
     /// Its own, and those of children that ended and were not seen themselves. Pages that were
@@ -138,6 +146,7 @@ impl ProcessIoTracker {
                 task: p.task,
                 comm: p.comm.clone(),
                 cgroup: p.cgroup.clone(),
+                open: p.open.clone(),
                 dt: at.since(then),
                 bytes,
             });
@@ -181,161 +190,6 @@ fn moved(before: &Counters, now: &Counters) -> Option<Bytes> {
         // Who truncates a file is not always who wrote it.
         written: less(written, cancelled.saturating_add(of_children_written)),
     })
-}
-
-/// What processes and disks moved in the last seconds.
-#[derive(Clone, Debug)]
-pub struct Lately<'a> {
-    /// How long that was.
-    pub lasted: Duration,
-    /// Processes that moved anything, in the order of pids.
-    pub users: Vec<User<'a>>,
-    /// All of them together.
-    pub processes: Bytes,
-    /// What the disks moved for file systems and programs: a volume counts, the disks below it do
-    /// not, and what goes through a loop device counts where it ends up.
-    pub disks: Bytes,
-    /// Processes not read in the last round for lack of budget.
-    pub unread: u32,
-    /// Processes that we may not read.
-    pub denied: u32,
-    per_disk: BTreeMap<DiskId, Bytes>,
-    /// The same without layers: what the disks at the bottom did.
-    bottom: Bytes,
-    loops: Vec<DiskId>,
-}
-
-/// A process and what it moved in the last seconds.
-#[derive(Clone, Debug)]
-pub struct User<'a> {
-    /// The latest figures of it.
-    pub latest: &'a ProcessBytes,
-    /// When it moved last.
-    pub at: MonoNs,
-    /// What it moved.
-    pub bytes: Bytes,
-}
-
-/// What the share of a process is a part of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whole {
-    /// The traffic of this disk: it is nearly all there was.
-    Disk,
-    /// That of all disks.
-    Disks,
-    /// What processes were charged for: more than the disks moved.
-    Processes,
-}
-
-impl<'a> Lately<'a> {
-    /// Of the last `span`, or as much as was seen. `None` if processes or disks were not read.
-    #[must_use]
-    pub fn new(w: &Window<'a>, span: Duration) -> Option<Self> {
-        // A moment's figures are of the time before it, and the first one has none.
-        let from = w.tick.mono.back(span).max(w.history.first()?.tick.mono);
-        let moments = || w.history.back_from(w.tick.seq).take_while(move |m| m.tick.mono > from);
-        let newest = moments().find_map(|m| m.derived.process_io.as_deref())?;
-        let lasted = w.tick.mono.since(from);
-        let mut this = Self {
-            lasted,
-            users: Vec::new(),
-            processes: Bytes::default(),
-            disks: Bytes::default(),
-            unread: newest.unread,
-            denied: newest.denied,
-            per_disk: BTreeMap::new(),
-            bottom: Bytes::default(),
-            loops: Vec::new(),
-        };
-        let mut users: BTreeMap<TaskId, User<'a>> = BTreeMap::new();
-        for m in moments() {
-            for p in m.derived.process_io.iter().flat_map(|f| &f.processes) {
-                let bytes = p.bytes.times(inside(m.tick.mono, p.dt, from));
-                this.processes.add(bytes);
-                let new = || User { latest: p, at: m.tick.mono, bytes: Bytes::default() };
-                users.entry(p.task).or_insert_with(new).bytes.add(bytes);
-            }
-        }
-        this.users = users.into_values().collect();
-        this.add_disks(w, from)?;
-        Some(this)
-    }
-
-    fn add_disks(&mut self, w: &Window<'a>, from: MonoNs) -> Option<()> {
-        let newest = w.recent(usize::MAX).find_map(|d| d.disks.as_deref())?;
-        let mut until = None;
-        // Figures span a second at least, whatever the interval: those that follow one another.
-        for f in w.recent(usize::MAX).take_while(|f| f.mono > from) {
-            let Some(disks) = f.disks.as_deref() else { continue };
-            if until.is_some_and(|t: MonoNs| t.since(f.mono) < MIN_SPAN) {
-                continue;
-            }
-            until = Some(f.mono);
-            for d in disks {
-                let each = Bytes { read: 1024.0 * d.rkb_s, written: 1024.0 * d.wkb_s };
-                let seconds = d.dt.as_secs_f64() * inside(f.mono, d.dt, from);
-                self.per_disk.entry(d.id).or_default().add(each.times(seconds));
-            }
-        }
-        let by_class = |d: &&DiskFigures| d.attrs.class != DiskClass::Memory;
-        let parents: Vec<&str> = newest.iter().filter_map(|d| d.attrs.parent.as_deref()).collect();
-        for d in newest.iter().filter(by_class) {
-            let bytes = self.per_disk.get(&d.id).copied().unwrap_or_default();
-            if is_loop(d) {
-                self.loops.push(d.id);
-                continue;
-            }
-            if d.attrs.holders.is_empty() && !parents.contains(&&*d.name) {
-                self.disks.add(bytes);
-            }
-            if d.attrs.slaves.is_empty() && d.attrs.class != DiskClass::Partition {
-                self.bottom.add(bytes);
-            }
-        }
-        Some(())
-    }
-
-    /// What this disk moved.
-    #[must_use]
-    pub fn of_disk(&self, id: DiskId) -> Bytes {
-        self.per_disk.get(&id).copied().unwrap_or_default()
-    }
-
-    /// What shares of this disk's users can be stated of, and how many bytes that is.
-    #[must_use]
-    pub fn whole(&self, id: DiskId, flow: Flow) -> (Whole, f64) {
-        let this = self.of_disk(id).of(flow);
-        let all = self.bottom.of(flow);
-        // What goes through a loop device ends up on a disk at the bottom, and is counted there.
-        let all = if self.loops.contains(&id) { this.max(all) } else { all };
-        let charged = self.processes.of(flow);
-        let (what, traffic) = if this > 0.0 && this >= ALONE * all {
-            (Whole::Disk, this)
-        } else {
-            (Whole::Disks, self.disks.of(flow))
-        };
-        if charged > MORE * traffic { (Whole::Processes, charged) } else { (what, traffic) }
-    }
-
-    /// Bytes per second.
-    #[must_use]
-    pub fn rate(&self, bytes: f64) -> f64 {
-        per_second(bytes, self.lasted).unwrap_or(0.0)
-    }
-}
-
-/// A loop device: its traffic is that of a file, and so of another disk once more.
-fn is_loop(d: &DiskFigures) -> bool {
-    d.attrs.class == DiskClass::Stack && (d.attrs.backing_file.is_some() || is_loop_name(&d.name))
-}
-
-fn is_loop_name(name: &str) -> bool {
-    name.strip_prefix("loop").is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()))
-}
-
-/// The part of an interval that ends `at` which is not before `from`.
-fn inside(at: MonoNs, dt: Duration, from: MonoNs) -> f64 {
-    ratio(at.since(from).as_secs_f64(), dt.as_secs_f64()).unwrap_or(1.0).min(1.0)
 }
 
 #[cfg(test)]

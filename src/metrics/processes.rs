@@ -143,6 +143,7 @@ mod tests {
             task: task(7, 7),
             comm: "db".into(),
             cgroup: Some("/db".into()),
+            open: None,
             dt: Duration::from_secs(2),
             bytes: Bytes { read: 10.0, written: 3.0 },
         };

@@ -5,6 +5,7 @@
 //! any two of throughput, latency and queue give the third.
 
 pub mod caps;
+pub mod layers;
 mod tracker;
 
 pub(super) use tracker::DiskTracker;

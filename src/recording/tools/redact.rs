@@ -300,7 +300,8 @@ impl Redactor {
                 self.path(CGROUP, s)
             }
             "dev" => self.name(DEVICE, s),
-            "backing_file" => self.path(VOLUME, s),
+            // On which file system it is decides who uses the disk below.
+            "backing_file" => self.path(MOUNT, s),
             "dm_name" | "parent" | "slaves" | "holders" => self.name(VOLUME, s),
             "name" => self.handlers(s),
             "label" => self.name(NETNS, s),

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use stallscope::sample::filesystems::{FilesystemRow, FilesystemsSample, Space};
 use stallscope::sample::kmsg::{KmsgSample, OomKilled};
 use stallscope::sample::limits::{LimitsSample, OpenFiles, TaskOwner, TaskOwners};
-use stallscope::sample::process_io::{ProcessIo, ProcessIoSample};
+use stallscope::sample::process_io::{Access, OpenDisks, OpenOn, ProcessIo, ProcessIoSample};
 use stallscope::sample::subject::{DiskId, TaskId};
 use stallscope::sample::time::MonoNs;
 
@@ -114,6 +114,27 @@ pub struct ProcessBytes {
     pub comm: String,
     pub pid: u32,
     pub cgroup: Option<String>,
+    /// Disks by name that it has files open on, and `?` for a file system whose disk is not known.
+    /// Nothing: it was not looked at.
+    pub reads_on: Option<Vec<String>>,
+    pub writes_on: Option<Vec<String>>,
+}
+
+/// What was seen of its open files.
+fn open(i: &Incident, p: &ProcessBytes) -> Option<Arc<OpenDisks>> {
+    let on = |names: &Option<Vec<String>>, access| {
+        let all = names.iter().flatten().map(move |name| {
+            let n = i.disks.iter().position(|d| d.name == *name);
+            assert!(n.is_some() || name == "?", "no disk {name}");
+            let dev = n.map_or(DiskId { major: 0, minor: 40 }, super::ticks::disk_id);
+            OpenOn { dev, access }
+        });
+        all.collect::<Vec<_>>()
+    };
+    let mut all = on(&p.reads_on, Access::Read);
+    all.extend(on(&p.writes_on, Access::Write));
+    let looked = p.reads_on.is_some() || p.writes_on.is_some();
+    looked.then(|| Arc::new(OpenDisks { on: all, more: false }))
 }
 
 /// Rows of those that moved anything since the tick before.
@@ -128,6 +149,7 @@ pub fn process_io(i: &Incident, before: View<'_>, v: View<'_>) -> Option<Process
             read_bytes: now[0],
             write_bytes: now[1],
             cgroup: p.cgroup.clone(),
+            open: open(i, p),
             ..ProcessIo::default()
         })
     };

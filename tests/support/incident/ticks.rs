@@ -115,6 +115,11 @@ pub fn namespaces(i: &Incident) -> BTreeSet<u32> {
     all
 }
 
+/// The number of the nth disk.
+pub fn disk_id(n: usize) -> DiskId {
+    DiskId { major: 252, minor: 16 * n as u32 }
+}
+
 fn disks(i: &Incident, v: View<'_>) -> DisksSample {
     let disks = i
         .disks
@@ -126,7 +131,7 @@ fn disks(i: &Incident, v: View<'_>) -> DisksSample {
                 serde_json::from_value(serde_json::Value::String(d.class.clone())).unwrap();
             let in_flight = g("in_flight");
             DiskRow {
-                id: DiskId { major: 252, minor: 16 * n as u32 },
+                id: disk_id(n),
                 name: d.name.as_str().into(),
                 stat: DiskCounters {
                     rd_ios: g("rd_ios"),
@@ -388,7 +393,7 @@ fn cgroup_io(i: &Incident, io: &file::CgroupIo, g: impl Fn(&str) -> u64, t: f64)
     let count = |key: &str| (!io.uncounted).then(|| g(key));
     let set = |limit: Option<u64>| limit.filter(|_| io.until.is_none_or(|end| t < end));
     CgroupIo {
-        dev: DiskId { major: 252, minor: 16 * n as u32 },
+        dev: disk_id(n),
         rbytes: count("rbytes"),
         wbytes: count("wbytes"),
         rios: count("rios"),

@@ -11,7 +11,7 @@ use super::largest::{LEAST, largest};
 use super::text::{bytes, time};
 use crate::metrics::cgroups::{CgroupFigures, CgroupIoFigures};
 use crate::metrics::disks::DiskFigures;
-use crate::metrics::process_io::{Flow, Lately, User, Whole};
+use crate::metrics::process_io::{Flow, Lately, Suspects, User, Whole};
 use crate::sample::subject::is_within;
 
 /// What is looked back at.
@@ -64,20 +64,19 @@ fn blame_for(w: &Window<'_>, d: &DiskFigures, f: &mut Fire, flow: Flow, span: Du
         f.by = groups;
         return;
     };
-    let (whole, total) = lately.whole(d.id, flow);
+    let Suspects { users, whole, total, charged } = lately.suspects(d.id, flow);
     let of = match whole {
         Whole::Disk => Resource::DiskBytes(flow, d.name.to_string()),
         Whole::Disks => Resource::AllDiskBytes(flow),
         Whole::Processes => Resource::ProcessBytes(flow),
     };
-    let named = ranked(&lately.users, flow, total, &of);
+    let named = ranked(users, flow, total, &of);
     let sum = |all: &[Culprit]| all.iter().fold(0.0, |sum, c| sum + c.share.percent());
     let processes: Vec<Culprit> = named.iter().map(|(_, c)| c.clone()).collect();
     // Bytes per cgroup are counted for this disk alone, those of processes are not.
     let better = whole != Whole::Disk && sum(&groups) >= MOST;
     let by_group = better || sum(&processes) < TOO_LITTLE * sum(&groups);
     f.by = if by_group { groups } else { processes };
-    let charged = lately.processes.of(flow);
     if let Some(text) = numbers(&lately, named.iter().map(|(u, _)| *u), flow) {
         f.evidence.push(Evidence::new("process-io", lately.rate(charged), "bytes/s", text));
     }
@@ -88,14 +87,17 @@ fn blame_for(w: &Window<'_>, d: &DiskFigures, f: &mut Fire, flow: Flow, span: Du
 
 /// The processes that moved most.
 fn ranked<'u, 'a>(
-    users: &'u [User<'a>],
+    users: impl IntoIterator<Item = &'u User<'a>>,
     flow: Flow,
     total: f64,
     of: &Resource,
-) -> Vec<(&'u User<'a>, Culprit)> {
+) -> Vec<(&'u User<'a>, Culprit)>
+where
+    'a: 'u,
+{
     // They are in the order of pids, and so are equals. Pages that are dirty when the time ends are
     // charged already.
-    let all = users.iter().map(|u| (u, u.bytes.of(flow))).collect();
+    let all = users.into_iter().map(|u| (u, u.bytes.of(flow))).collect();
     let culprit = |(u, share): (&'u User<'a>, _)| {
         let who = Who::Process { pid: u.latest.task.pid, comm: Some(u.latest.comm.clone()) };
         let cgroup = u.latest.cgroup.clone();
