@@ -43,22 +43,42 @@ fn about_cgroups(ours: &Cgroup) -> impl Fn(Found<'_>) -> bool + use<'_> {
     }
 }
 
-/// One synchronous writer on a fast device: it is the writer that waits, and no alarm.
+/// One synchronous writer on a fast device: it is the writer that waits, and no alarm. Another one
+/// writes to a file elsewhere meanwhile.
 #[test]
 fn k8_one_synchronous_writer() {
     beside(Place::Disk, &["losetup", "fio", "dd"], || {
         let dir = Dir::new();
         let dev = Loop::new(&dir.image("disk.img", 256), true);
+        let mut other = writes_elsewhere(&dir);
         let mut one = load(&dev.dev, "--bs=4k --ioengine=psync", exec);
         wait_for("500 writes/s", secs(10), || (rate(&dev) > 500.0).then_some(()));
         let report = check_undisturbed("k8-qd1", "14s");
         one.assert_running();
+        other.assert_running();
         let disk = |f: Found<'_>| f.disk() == Some(dev.name());
         report.exactly(disk, &[], &[]);
-        // Of the bytes of all disks, and tests beside this one write, too.
+        // Not of the bytes of all disks, and tests beside this one write, too.
         let f = report.annotates("disk-qd1-bound", disk);
-        assert!(f.by().first().is_some_and(|c| c["comm"] == "fio"), "{}", f.text());
+        let pid = f.is_mostly_by("fio");
+        assert_eq!(f.by().len(), 1, "{}", f.text());
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(line.contains(&dev.dev), "{pid}: {line}");
+        assert!(
+            f.text().contains(&format!("of the bytes written to {}", dev.name())),
+            "{}",
+            f.text()
+        );
     });
+}
+
+/// Writes 10 MB/s to a file of this directory, through the page cache.
+fn writes_elsewhere(dir: &Dir) -> Held {
+    let file = dir.path.join("other");
+    let options = "--name=other --rw=write --bs=1M --size=64M --fallocate=none --time_based";
+    let rate = "--runtime=600 --rate=10m --thread --eta=never";
+    let line = format!("exec fio {options} {rate} --filename={} >/dev/null", file.display());
+    Held::start(&["sh", "-c", &line])
 }
 
 /// Each write is followed by a flush of the device, which is an fsync of the file below. How long
