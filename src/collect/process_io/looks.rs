@@ -215,6 +215,11 @@ mod tests {
         DiskId { major: rustix::fs::major(dev), minor: rustix::fs::minor(dev) }
     }
 
+    /// Where builds are: on a disk, more often than the directory for temporary files.
+    fn beside_the_program() -> tempfile::TempDir {
+        tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap()
+    }
+
     /// A child with these as its standard streams.
     fn child(read: &File, write: &File) -> std::process::Child {
         let mut sleep = std::process::Command::new("sleep");
@@ -224,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_device_of_a_file_and_what_it_is_open_for() {
-        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let dir = beside_the_program();
         let path = dir.path().join("f");
         let write = File::create(&path).unwrap();
         let read = File::open(&path).unwrap();
@@ -251,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_is_opened_for_its_path_alone_is_open_for_nothing() {
-        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let dir = beside_the_program();
         File::create(dir.path().join("f")).unwrap();
         let path = rustix::fs::open(dir.path().join("f"), OFlags::PATH, Mode::empty()).unwrap();
         let fds = File::open("/proc/self/fd").unwrap();
