@@ -28,7 +28,7 @@ pub enum Place {
 }
 
 /// How many tests run at a time in each [`Place`]. Most of a test is waiting.
-const ROOM: [usize; 7] = [3, 2, 1, 2, 3, 2, 1];
+const ROOM: [usize; 7] = [4, 3, 1, 2, 3, 2, 1];
 
 impl Place {
     /// Do tests of both places run side by side?
@@ -37,7 +37,7 @@ impl Place {
         let is = |place: Self| own == place as usize || other == place as usize;
         own == other
             || if is(Self::Hung) {
-                is(Self::Network)
+                is(Self::Network) || is(Self::Console)
             } else {
                 !is(Self::Flood) && !is(Self::Console)
             }
@@ -49,19 +49,19 @@ impl Place {
 struct OnTheBox {
     alone: bool,
     by_place: [usize; ROOM.len()],
-    /// Tests of [`Place::Hung`] that wait. They come first: later there would be nobody left to run
-    /// beside them.
-    hung: usize,
+    /// Tests of [`Place::Hung`] and [`Place::Console`] that wait. They come first, since hardly any
+    /// others run beside them: each other do.
+    first: usize,
 }
 
 static ON_THE_BOX: Mutex<OnTheBox> =
-    Mutex::new(OnTheBox { alone: false, by_place: [0; ROOM.len()], hung: 0 });
+    Mutex::new(OnTheBox { alone: false, by_place: [0; ROOM.len()], first: 0 });
 static ONE_LESS: Condvar = Condvar::new();
 
 impl OnTheBox {
     fn has_room_for(&self, place: Option<Place>) -> bool {
         let mut others = self.by_place.iter().enumerate().filter(|(_, tests)| **tests > 0);
-        let gives_way = self.hung > 0 && place.is_none_or(|p| !p.bears(Place::Hung as usize));
+        let gives_way = self.first > 0 && !comes_first(place);
         !self.alone
             && !gives_way
             && match place {
@@ -73,18 +73,22 @@ impl OnTheBox {
     }
 }
 
+fn comes_first(place: Option<Place>) -> bool {
+    matches!(place, Some(Place::Hung | Place::Console))
+}
+
 /// A test that has its turn, and since when: in its place, or alone.
 struct Turn(Option<Place>, MonoNs);
 
 impl Turn {
     fn wait_for(place: Option<Place>) -> Self {
-        let is_hung = usize::from(place == Some(Place::Hung));
+        let is_first = usize::from(comes_first(place));
         let mut there = ON_THE_BOX.lock().unwrap_or_else(PoisonError::into_inner);
-        there.hung += is_hung;
+        there.first += is_first;
         let mut there = ONE_LESS
             .wait_while(there, |b| !b.has_room_for(place))
             .unwrap_or_else(PoisonError::into_inner);
-        there.hung -= is_hung;
+        there.first -= is_first;
         match place {
             None => there.alone = true,
             Some(p) => there.by_place[p as usize] += 1,
