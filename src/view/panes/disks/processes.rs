@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::metrics::process_io::{Flow, Lately, User, Whole};
+use crate::metrics::process_io::{Flow, Lately, Suspects, User, Whole};
 use crate::sample::subject::DiskId;
 use crate::view::context::Cx;
 use crate::view::lines::{LABEL, field};
@@ -19,10 +19,11 @@ const SHOWN: usize = 5;
 pub(super) fn busiest(cx: &Cx<'_>, id: DiskId) -> Option<u32> {
     let window = cx.analysis.window(cx.now.tick.seq)?;
     let lately = Lately::new(&window, SPAN)?;
-    if !matches!(lately.whole(id, Flow::Both).0, Whole::Disk) {
+    let suspects = lately.suspects(id, Flow::Both);
+    if suspects.whole != Whole::Disk {
         return None;
     }
-    let moved = lately.users.iter().filter(|u| u.bytes.of(Flow::Both) > 0.0);
+    let moved = suspects.users.into_iter().filter(|u| u.bytes.of(Flow::Both) > 0.0);
     let most =
         moved.max_by(|a, b| a.bytes.of(Flow::Both).total_cmp(&b.bytes.of(Flow::Both)))?;
     Some(most.latest.task.pid)
@@ -33,13 +34,15 @@ pub(super) fn lines(cx: &Cx<'_>, id: DiskId) -> Vec<Line> {
     let Some(lately) = window.as_ref().and_then(|w| Lately::new(w, SPAN)) else {
         return Vec::new();
     };
-    let mut users: Vec<&User<'_>> = lately.users.iter().collect();
+    let Suspects { mut users, whole, .. } = lately.suspects(id, Flow::Both);
+    let elsewhere = lately.users.len().saturating_sub(users.len());
     users.retain(|u| u.bytes.of(Flow::Both) > 0.0);
     users.sort_by(|a, b| b.bytes.of(Flow::Both).total_cmp(&a.bytes.of(Flow::Both)));
     let lasted = units::duration(lately.lasted);
-    let what = match lately.whole(id, Flow::Both).0 {
-        Whole::Disk => "nearly all traffic of the host is this disk's",
-        Whole::Disks | Whole::Processes => "on any disk: the kernel does not tell which",
+    let what = match (lately.whole(id, Flow::Both).0, whole) {
+        (Whole::Disk, _) => "nearly all traffic of the host is this disk's",
+        (_, Whole::Disk) => "all that they have open is on this disk",
+        _ => "on any disk: the kernel does not tell which",
     };
     let mut head = Line::of(format!(" {:<LABEL$}", "processes"), Tone::Dim);
     if users.is_empty() {
@@ -51,6 +54,7 @@ pub(super) fn lines(cx: &Cx<'_>, id: DiskId) -> Vec<Line> {
     out.extend(users.iter().take(SHOWN).map(|u| field("", user(&lately, u))));
     let left = [
         (users.len().saturating_sub(SHOWN) as u32, "more"),
+        (elsewhere as u32, "with all files on other disks"),
         (lately.denied, "not ours to read"),
         (lately.unread, "not read for lack of budget"),
     ];
