@@ -43,11 +43,11 @@ fn about_cgroups(ours: &Cgroup) -> impl Fn(Found<'_>) -> bool + use<'_> {
     }
 }
 
-/// One synchronous writer on a fast device: it is the writer that waits, and no alarm. Another one
-/// writes to a file elsewhere meanwhile.
+/// One synchronous writer on a fast device: it is the writer that waits, and no alarm. The only other
+/// writer has its file elsewhere, and is not named.
 #[test]
 fn k8_one_synchronous_writer() {
-    beside(Place::Disk, &["losetup", "fio", "dd"], || {
+    lab(&["losetup", "fio", "dd"], || {
         let dir = Dir::new();
         let dev = Loop::new(&dir.image("disk.img", 256), true);
         let mut other = writes_elsewhere(&dir);
@@ -58,7 +58,7 @@ fn k8_one_synchronous_writer() {
         other.assert_running();
         let disk = |f: Found<'_>| f.disk() == Some(dev.name());
         report.exactly(disk, &[], &[]);
-        // Not of the bytes of all disks, and tests beside this one write, too.
+        // Not of the bytes of all disks: where the others have their files is known.
         let f = report.annotates("disk-qd1-bound", disk);
         let pid = f.is_mostly_by("fio");
         assert_eq!(f.by().len(), 1, "{}", f.text());

@@ -28,7 +28,7 @@ pub enum Place {
 }
 
 /// How many tests run at a time in each [`Place`]. Most of a test is waiting.
-const ROOM: [usize; 7] = [4, 3, 1, 2, 3, 2, 1];
+const ROOM: [usize; 7] = [3, 2, 1, 2, 3, 2, 1];
 
 impl Place {
     /// Do tests of both places run side by side?
