@@ -124,7 +124,7 @@ owns!(Talker { owner } flat { netns, end, rx, tx });
 owns!(WaitFigures { threads, asked, queues, gone } flat { everyone, unread });
 owns!(ThreadFigures { comm, cgroup, memory_cgroup, pids_cgroup, parts } flat { task, dt, samples });
 owns!(Part { place } flat { class, time });
-owns!(Place { wchan, syscall, file, holder } flat { inode, mutex });
+owns!(Place { wchan, syscall, file, holder } flat { inode, mutex, may_be_condition });
 owns!(RunqFigures { waits, cpus, tasks, cgroups } flat {
     tier, dt, latency, switches_s, waiting, long, long_unlisted, coverage, slept
 });

@@ -49,6 +49,13 @@ fn acts() {
         }),
         Ok("pool") => {
             static WORK: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+            // Its futex then expects what that of a contended mutex expects.
+            std::thread::spawn(|| {
+                for _ in 0..2 {
+                    pause(300);
+                    WORK.1.notify_all();
+                }
+            });
             threads(16, |_| {
                 let idle = WORK.0.lock().unwrap();
                 drop(WORK.1.wait_while(idle, |work| !*work));

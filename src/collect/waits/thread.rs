@@ -2,7 +2,7 @@
 
 use super::syscall::Call;
 use crate::collect::bpf::tasks::{Row, State};
-use crate::metrics::waits::class::is_idle;
+use crate::metrics::waits::class::{is_idle, may_be_condition};
 use crate::sample::bpf::layout::tasks::FRAMES;
 use crate::sample::waits::{Futex, Sleep, ThreadWaits};
 
@@ -11,6 +11,8 @@ use crate::sample::waits::{Futex, Sleep, ThreadWaits};
 const WARM: u32 = 10;
 /// At most: after that it is forgotten, 5 s after it was busy last.
 const HOTTEST: u32 = 50;
+/// Walks in which a thread that waits for a mutex gets it, if others hold it for moments only.
+const TURN: u32 = 20;
 /// Sleeps of one thread that are told apart between two readings.
 const MOST_SLEEPS: usize = 16;
 
@@ -137,9 +139,11 @@ impl Thread {
         self.warmth > WARM || self.is_listed
     }
 
-    /// Does it wait for a mutex that another thread holds?
+    /// Does it wait for a mutex that another thread holds? What may be a condition variable as well
+    /// is none if the thread does not get its turn.
     pub(super) fn is_queued(&self) -> bool {
-        self.current().is_some_and(|s| s.spot.futex.is_some() && !s.is_idle)
+        let is_mutex = |f| !may_be_condition(f) || self.stays <= TURN;
+        self.current().is_some_and(|s| s.spot.futex.is_some_and(is_mutex) && !s.is_idle)
     }
 
     /// Has it been in a sleep for two walks of which the row does not tell enough?
@@ -221,6 +225,22 @@ mod tests {
         let kept = (0..100).take_while(|_| t.count()).count();
         assert_eq!(kept, 19, "two seconds after two walks");
         assert_eq!((t.sleeps[0].samples, t.sleeps[1].samples), (2, 20));
+    }
+
+    #[test]
+    fn what_may_be_a_condition_variable_is_no_queue_for_long() {
+        let (call, [at, _, val]) = FUTEX;
+        let bitset = (call, [at, 0x89, val]);
+        for (futex, queues) in [(FUTEX, true), (bitset, false)] {
+            let mut t = Thread::new(row('S', futex)).unwrap();
+            for walk in 1..=30 {
+                assert!(t.count());
+                assert_eq!(t.is_queued(), queues || walk <= 20, "{futex:?}, {walk}");
+            }
+            t.hear(Row::default());
+            t.hear(row('S', futex));
+            assert!(t.is_queued(), "it had its turn");
+        }
     }
 
     #[test]

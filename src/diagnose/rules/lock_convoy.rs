@@ -38,10 +38,11 @@ static DOC: RuleDoc = RuleDoc {
         where eBPF can be used, and otherwise those whose threads are watched, by `stallscope why` \
         or by an open page of the console.",
     look_alikes: "Workers that wait for work: a condition variable is no mutex (its futex expects \
-        another value). Workers that take turns to accept or poll with a lock held: nothing runs, \
+        another value; Rust's looks like a mutex after two notifications, but then none of its threads \
+        runs). Workers that take turns to accept or poll with a lock held: nothing runs, \
         and one of them is in accept or poll. Short locks on many CPUs: threads wait less than \
         half of their time. Not seen are locks of Java and Go, which wait as condition variables \
-        do, and most locks of the kernel, which wchan leaves out.",
+        do, mutexes of Rust that are held for seconds, and most locks of the kernel, which wchan leaves out.",
     remedy: "More threads or CPUs make it worse. The stacks show the lock and who holds it: do less \
         under it (no I/O, no logging), split it, or use fewer threads.",
     sources: "/proc/PID/task/TID/{syscall,wchan,stack,schedstat}, ten samples a second; a walk over \
@@ -104,6 +105,11 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     }
 }
 
+/// Is what it waits for perhaps no mutex?
+fn may_be_condition(t: &ThreadFigures) -> bool {
+    t.parts.iter().filter_map(|p| p.place.as_ref()).any(|p| p.may_be_condition)
+}
+
 /// Threads that wait for one lock.
 struct Convoy<'a> {
     lock: Lock<'a>,
@@ -130,6 +136,13 @@ fn convoy<'a>(threads: &[&'a ThreadFigures]) -> Option<Convoy<'a>> {
     let active = threads.iter().filter(|t| time_in(t, |c| c == Class::Idle) <= IDLE).count();
     let runs: f64 =
         threads.iter().map(|t| time_in(t, |c| matches!(c, Class::User | Class::Sys))).sum();
+    // Threads of a queue run in turn; those that a condition variable holds may not for hours.
+    let may_be_idle = |(t, _): &(&ThreadFigures, f64)| {
+        may_be_condition(t) && time_in(t, |c| matches!(c, Class::User | Class::Sys)) <= 0.0
+    };
+    if waiting.iter().all(may_be_idle) {
+        return None;
+    }
     let queue = waiting.len() >= THREADS && 2 * waiting.len() > active && runs < RUNS;
     if !queue || runs < NOTHING && threads.iter().any(|t| takes_its_turn(t)) {
         return None;

@@ -15,6 +15,7 @@ fn place(wchan: &str, syscall: &str, file: Option<(&str, u64)>) -> Place {
         inode: file.map(|f| f.1).filter(|i| *i != 0),
         file: file.map(|f| f.0.to_owned()),
         mutex: None,
+        may_be_condition: false,
         holder: None,
     }
 }

@@ -306,8 +306,10 @@ const FUNCTIONS: &[(Class, &[&str])] = &[
 
 /// `FUTEX_LOCK_PI` and `FUTEX_LOCK_PI2`: locks by definition.
 const PI: [u32; 2] = [6, 13];
-/// `FUTEX_WAIT` and `FUTEX_WAIT_BITSET`.
-const WAIT: [u32; 2] = [0, 9];
+/// `FUTEX_WAIT_BITSET`.
+const WAIT_BITSET: u32 = 9;
+/// With `FUTEX_WAIT`.
+const WAIT: [u32; 2] = [0, WAIT_BITSET];
 /// A mutex of glibc, musl or Rust that somebody holds and others wait for has this value. Condition
 /// variables, semaphores and joins wait with others.
 const CONTENDED: u32 = 2;
@@ -369,6 +371,14 @@ pub fn is_mutex(f: Futex) -> bool {
     // Bits above are flags: private, the clock.
     let op = f.op & 0x7f;
     PI.contains(&op) || WAIT.contains(&op) && f.val == CONTENDED
+}
+
+/// Is it a condition variable just as likely? Rust waits for both by `FUTEX_WAIT_BITSET`, and its
+/// condition variables for a number that is counted up: one that was notified twice looks like a
+/// mutex until the next time.
+#[must_use]
+pub fn may_be_condition(f: Futex) -> bool {
+    f.op & 0x7f == WAIT_BITSET && is_mutex(f)
 }
 
 /// Waits for data from a network socket: whether that is work or idleness is the socket's to say.
@@ -508,6 +518,8 @@ mod tests {
                 ..sleep('S', "futex_wait_queue", "futex")
             };
             assert_eq!(class_of(&s, |_| None), class, "{op:#x} {val}");
+            let is_sure = !may_be_condition(Futex { op, val, addr: None });
+            assert_eq!(is_sure, (op, val) != (0x89, 2), "{op:#x} {val}");
         }
     }
 

@@ -92,6 +92,8 @@ pub struct Place {
     pub file: Option<String>,
     /// Address of the mutex that another thread holds, in the memory of the process.
     pub mutex: Option<u64>,
+    /// It may as well be a condition variable: it looks the same.
+    pub may_be_condition: bool,
     /// Who holds the lock of a file.
     pub holder: Option<Holder>,
 }
@@ -104,6 +106,7 @@ impl Place {
             inode: s.inode,
             file: s.file.clone(),
             mutex: s.futex.filter(|f| class::is_mutex(*f)).and_then(|f| f.addr),
+            may_be_condition: s.futex.is_some_and(class::may_be_condition),
             holder: s.holder.clone(),
         }
     }

@@ -8,6 +8,8 @@ use super::Incident;
 
 /// `FUTEX_WAIT_PRIVATE`.
 const WAIT: u32 = 0x80;
+/// `FUTEX_WAIT_BITSET_PRIVATE`.
+const WAIT_BITSET: u32 = 0x89;
 /// Samples of a thread per tick.
 const SAMPLES: u32 = 10;
 
@@ -39,6 +41,9 @@ pub struct Asleep {
     pub syscall: Option<String>,
     /// Address, and the expected value: 2 is a contended mutex.
     pub futex: Option<(u64, u32)>,
+    /// It waits by `FUTEX_WAIT_BITSET`, as Rust does.
+    #[serde(default)]
+    pub bitset: bool,
     /// Who holds the lock of a file: name and process id.
     pub holder: Option<(String, u32)>,
     pub part: f64,
@@ -69,7 +74,11 @@ pub fn waits(i: &Incident, t: f64) -> WaitsSample {
 }
 
 fn sleep(s: &Asleep) -> Sleep {
-    let futex = s.futex.map(|(addr, val)| Futex { op: WAIT, val, addr: Some(addr) });
+    let futex = s.futex.map(|(addr, val)| Futex {
+        op: if s.bitset { WAIT_BITSET } else { WAIT },
+        val,
+        addr: Some(addr),
+    });
     Sleep {
         state: 'S',
         wchan: Some(s.wchan.clone()),
