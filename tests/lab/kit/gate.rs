@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, Once, PoisonError};
 
 use stallscope::clock;
 use stallscope::sample::time::MonoNs;
@@ -82,6 +82,10 @@ struct Turn(Option<Place>, MonoNs);
 
 impl Turn {
     fn wait_for(place: Option<Place>) -> Self {
+        // After two notifications a hundred tests that wait look like a queue for a mutex, and the
+        // program under test looks at each of them ten times a second.
+        static BEGUN: Once = Once::new();
+        BEGUN.call_once(|| (0..3).for_each(|_| ONE_LESS.notify_all()));
         let is_first = usize::from(comes_first(place));
         let mut there = ON_THE_BOX.lock().unwrap_or_else(PoisonError::into_inner);
         there.first += is_first;
