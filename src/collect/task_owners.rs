@@ -64,7 +64,7 @@ pub(super) fn of(host: &HostFs, pids: &[u32]) -> TaskOwners {
 }
 
 fn count(host: &HostFs, members: &BTreeMap<u32, Member>) -> TaskOwners {
-    // Who has such children himself is nobody's.
+    // A process with such children answers for itself.
     let parents: BTreeSet<u32> =
         members.values().filter(|m| m.threads == 1).map(|m| m.parent).collect();
     let mut owners: BTreeMap<u32, TaskOwner> = BTreeMap::new();

@@ -23,6 +23,14 @@ pub struct Culprit {
     pub cgroup: Option<String>,
 }
 
+impl Culprit {
+    /// A process that is scheduled in the ordinary way, or of which that does not matter here.
+    #[must_use]
+    pub fn process(pid: u32, comm: Option<String>, cgroup: Option<String>, share: Share) -> Self {
+        Self { who: Who::Process { pid, comm }, share, sched: Sched::default(), cgroup }
+    }
+}
+
 /// Names are raw, as everywhere in findings: who prints them makes them safe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::common::largest::largest;
 use super::common::text::count;
-use crate::diagnose::culprit::{Culprit, Sched, Who};
+use crate::diagnose::culprit::Culprit;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::ratio;
 use crate::metrics::waits::{Class, Part, ThreadFigures, is_file_lock};
@@ -38,11 +38,12 @@ static DOC: RuleDoc = RuleDoc {
         where eBPF can be used, and otherwise those whose threads are watched, by `stallscope why` \
         or by an open page of the console.",
     look_alikes: "Workers that wait for work: a condition variable is no mutex (its futex expects \
-        another value; Rust's looks like a mutex after two notifications, but then none of its threads \
-        runs). Workers that take turns to accept or poll with a lock held: nothing runs, \
+        another value; Rust's looks like a mutex after two notifications, but then none of its \
+        threads runs). Workers that take turns to accept or poll with a lock held: nothing runs, \
         and one of them is in accept or poll. Short locks on many CPUs: threads wait less than \
         half of their time. Not seen are locks of Java and Go, which wait as condition variables \
-        do, mutexes of Rust that are held for seconds, and most locks of the kernel, which wchan leaves out.",
+        do, mutexes of Rust that are held for seconds, and most locks of the kernel, which wchan \
+        leaves out.",
     remedy: "More threads or CPUs make it worse. The stacks show the lock and who holds it: do less \
         under it (no I/O, no logging), split it, or use fewer threads.",
     sources: "/proc/PID/task/TID/{syscall,wchan,stack,schedstat}, ten samples a second; a walk over \
@@ -180,10 +181,8 @@ impl Convoy<'_> {
                 *held.entry(h).or_default() += part.time.as_secs_f64();
             }
         }
-        let culprit = |(h, share): (&Holder, _)| {
-            let who = Who::Process { pid: h.pid, comm: Some(h.comm.clone()) };
-            Culprit { who, share, sched: Sched::default(), cgroup: None }
-        };
+        let culprit =
+            |(h, share): (&Holder, _)| Culprit::process(h.pid, Some(h.comm.clone()), None, share);
         let named = largest(held.into_iter().collect(), whole, &Resource::LockWait);
         named.into_iter().map(culprit).collect()
     }

@@ -4,7 +4,7 @@ use super::common::by_memory;
 use super::common::largest::LEAST;
 use super::common::memory::{self, Seen};
 use super::common::text::{bytes, count, sh, time};
-use crate::diagnose::culprit::{Culprit, Sched, Share, Who};
+use crate::diagnose::culprit::{Culprit, Share};
 use crate::diagnose::rules::prelude::*;
 use crate::sample::kmsg::OomKilled;
 use crate::sample::subject::{Subject, is_within};
@@ -193,9 +193,9 @@ fn logged<'a>(
 fn filled(killed: &OomKilled, hit: &Seen<'_>) -> Option<Culprit> {
     let (rss, limit) = (killed.rss_kb? as f64 * 1024.0, hit.now.memory_limit_bytes? as f64);
     let share = Share::new(rss, limit, Resource::MemoryLimitOf(hit.now.path.to_string()))?;
-    let who = Who::Process { pid: killed.pid, comm: Some(killed.comm.clone()) };
-    let cgroup = killed.cgroup.clone();
-    (share.percent() >= LEAST).then_some(Culprit { who, share, sched: Sched::default(), cgroup })
+    let (comm, cgroup) = (killed.comm.clone(), killed.cgroup.clone());
+    let named = share.percent() >= LEAST;
+    named.then(|| Culprit::process(killed.pid, Some(comm), cgroup, share))
 }
 
 /// Adds the victims named in the kernel log, latest first. Returns whether there were any.

@@ -3,7 +3,7 @@
 use super::common::cgroups::{self, file, subject, with_rows};
 use super::common::largest::largest;
 use super::common::text::rate;
-use crate::diagnose::culprit::{Culprit, Resource, Sched, Who};
+use crate::diagnose::culprit::{Culprit, Resource};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::CgroupFigures;
 use crate::metrics::rate::ratio;
@@ -111,10 +111,8 @@ fn blame(f: &mut Fire, owners: Option<&TaskOwners>, tasks: u64, of: &Resource) {
         let text = format!("{}{read}", text.join("; "));
         f.evidence.push(Evidence::new("tasks of a process", most.tasks().into(), "", text));
     }
-    let culprit = |(o, share): (&TaskOwner, _)| {
-        let who = Who::Process { pid: o.pid, comm: Some(o.comm.clone()) };
-        Culprit { who, share, sched: Sched::default(), cgroup: None }
-    };
+    let culprit =
+        |(o, share): (&TaskOwner, _)| Culprit::process(o.pid, Some(o.comm.clone()), None, share);
     f.by = named.into_iter().map(culprit).collect();
 }
 

@@ -99,9 +99,8 @@ where
     // charged already.
     let all = users.into_iter().map(|u| (u, u.bytes.of(flow))).collect();
     let culprit = |(u, share): (&'u User<'a>, _)| {
-        let who = Who::Process { pid: u.latest.task.pid, comm: Some(u.latest.comm.clone()) };
-        let cgroup = u.latest.cgroup.clone();
-        (u, Culprit { who, share, sched: Sched::default(), cgroup })
+        let (comm, cgroup) = (u.latest.comm.clone(), u.latest.cgroup.clone());
+        (u, Culprit::process(u.latest.task.pid, Some(comm), cgroup, share))
     };
     largest(all, total, of).into_iter().map(culprit).collect()
 }

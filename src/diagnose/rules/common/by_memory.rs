@@ -74,8 +74,7 @@ fn blame_for(all: &[Resident<'_>], whole: f64, of: impl Fn(bool) -> Resource, f:
         f.evidence.push(Evidence::new("rss", first.now, "bytes", text));
     }
     let culprit = |(r, share): (&Resident<'_>, _)| {
-        let who = Who::Process { pid: r.pid, comm: r.comm.map(str::to_owned) };
-        Culprit { who, share, sched: Sched::default(), cgroup: r.cgroup.map(str::to_owned) }
+        Culprit::process(r.pid, r.comm.map(str::to_owned), r.cgroup.map(str::to_owned), share)
     };
     f.by = named.into_iter().map(culprit).collect();
 }

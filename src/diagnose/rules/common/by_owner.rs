@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::super::culprit::{Culprit, Resource, Sched, Who};
+use super::super::super::culprit::{Culprit, Resource};
 use super::largest::largest;
 use crate::sample::sockets::Owner;
 
@@ -27,8 +27,7 @@ pub(crate) fn by_owner<'a>(
         }
     }
     let culprit = |(owner, share): (&Owner, _)| {
-        let who = Who::Process { pid: owner.pid, comm: Some(owner.comm.clone()) };
-        Culprit { who, share, sched: Sched::default(), cgroup: None }
+        Culprit::process(owner.pid, Some(owner.comm.clone()), None, share)
     };
     let named = largest(held.into_values().collect(), whole.max(sum), of);
     named.into_iter().map(culprit).collect()

@@ -137,8 +137,7 @@ fn in_the_kernel(w: &Window<'_>) -> Option<Vec<Culprit>> {
         // The first thread may only wait for the others, and then it is not here.
         let first = (t.task.tid == t.task.pid).then(|| t.comm.clone());
         let comm = first.or_else(|| by::process_name(w, t.task.pid));
-        let who = Who::Process { pid: t.task.pid, comm };
-        Culprit { who, share, sched: Sched::default(), cgroup: t.cgroup.clone() }
+        Culprit::process(t.task.pid, comm, t.cgroup.clone(), share)
     };
     known.then(|| named.into_iter().map(culprit).collect())
 }
