@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -93,8 +94,9 @@ fn agrees(console: &Console, what: &str) {
     assert!(compared >= 10, "{what}: the header changed {compared} times");
 }
 
-/// The load changes all the time: threads, then sockets. After two hours of ticks the console is
-/// no larger than its budget and what it began with.
+/// The load changes all the time: threads, sockets, threads that queue for a mutex and are watched
+/// for that. After two hours of ticks the console is no larger than its budget and what it began
+/// with.
 #[test]
 fn memory_stays_within_the_budget() {
     beside(Place::Console, &["ip"], || {
@@ -106,15 +108,17 @@ fn memory_stays_within_the_budget() {
         let console = net.a.inside(|| Console::start(&args, Path::new(".")));
         let (begun, done) = (clock::mono(), AtomicBool::new(false));
         let elapsed = || clock::mono().since(begun);
-        let mut worst = 0;
+        let (mut worst, mutex) = (0, Mutex::new(()));
         std::thread::scope(|s| {
             let mut phases = 0;
             while elapsed() < total {
                 let _held = net.a.inside(|| sockets([2000, 0, 9000, 0][phases % 4]));
                 let threads = if phases % 2 == 1 { 1500 } else { 100 };
                 done.store(false, Ordering::Relaxed);
+                let locked = (phases % 4 == 3).then(|| mutex.lock().unwrap());
                 for _ in 0..threads {
                     s.spawn(|| {
+                        drop(mutex.lock().unwrap());
                         while !done.load(Ordering::Relaxed) {
                             pause(700);
                         }
@@ -133,6 +137,7 @@ fn memory_stays_within_the_budget() {
                     worst / 1024
                 );
                 done.store(true, Ordering::Relaxed);
+                drop(locked);
                 phases += 1;
             }
         });
