@@ -7,6 +7,7 @@
 pub mod bpf;
 pub mod cgroups;
 pub mod cpu;
+mod descriptors;
 pub mod disks;
 pub mod enter;
 pub mod filesystems;

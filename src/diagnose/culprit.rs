@@ -186,6 +186,8 @@ pub enum Resource {
     Tasks,
     /// The tasks of a cgroup.
     TasksOfCgroup(String),
+    /// The space in use on a file system, by its mount point.
+    SpaceOn(String),
     /// The memory of the host.
     HostMemory,
     /// By how much processes grew lately.
@@ -242,6 +244,7 @@ impl fmt::Display for Resource {
             Self::KernelTime => f.write_str("the system time of processes"),
             Self::Tasks => f.write_str("the tasks"),
             Self::TasksOfCgroup(path) => write!(f, "the tasks of {path}"),
+            Self::SpaceOn(mount) => write!(f, "the used space of {mount}, in deleted files"),
             Self::HostMemory => f.write_str("the memory of the host"),
             Self::Growth => f.write_str("the memory by which processes grew"),
             Self::MemoryOfCgroup(path) => write!(f, "the memory of {path}"),

@@ -38,6 +38,7 @@ impl Heap for Share {
             | Resource::DiskBytes(_, name)
             | Resource::BytesOfCgroup(_, name)
             | Resource::TasksOfCgroup(name)
+            | Resource::SpaceOn(name)
             | Resource::MemoryOfCgroup(name)
             | Resource::GrowthOfCgroup(name)
             | Resource::MemoryLimitOf(name)

@@ -76,7 +76,8 @@ mod tests {
             ..FilesystemRow::default()
         };
         let rows = options.iter().enumerate().map(row).collect();
-        let data = FilesystemsSample { filesystems: Arc::new(rows), left_out: 0 };
+        let data =
+            FilesystemsSample { filesystems: Arc::new(rows), ..FilesystemsSample::default() };
         let span = Span::at(MonoNs(s * 1_000_000_000));
         let all = t.push(&Stamped { span, cpu: Duration::ZERO, data });
         all.iter().map(|t| (t.mount.to_string(), t.at.0 / 1_000_000_000)).collect()

@@ -16,8 +16,40 @@ pub struct FilesystemsSample {
     pub filesystems: Arc<Vec<FilesystemRow>>,
     /// How many more there are: we ask so many and no more.
     pub left_out: u32,
+    /// Who keeps deleted files of nearly full ones open; `None` while none is.
+    pub deleted: Option<Arc<Deleted>>,
 }
-owns!(FilesystemsSample { filesystems } flat { left_out });
+owns!(FilesystemsSample { filesystems, deleted } flat { left_out });
+
+/// What a search of all open files found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Deleted {
+    /// By file system, and there those that keep most first, at most 8.
+    pub holders: Vec<Holder>,
+    /// Processes whose descriptors are not ours to see.
+    pub denied: u32,
+    /// Processes that the first search has not come to yet.
+    pub left: u32,
+}
+owns!(Deleted { holders } flat { denied, left } same by |a, b| a == b);
+
+/// A process with deleted files open: their space is free when it closes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Holder {
+    /// The file system, by its device number.
+    pub dev: DiskId,
+    /// Process id.
+    pub pid: u32,
+    /// Its `comm`, raw.
+    pub comm: String,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Files.
+    pub files: u32,
+}
+owns!(Holder { comm } flat { dev, pid, bytes, files });
 
 /// One file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

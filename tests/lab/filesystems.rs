@@ -85,6 +85,7 @@ fn a_deleted_file_that_is_still_open() {
         std::fs::remove_file(format!("{}/gone", fs.path)).unwrap();
         let report = check("fs-deleted", "6s", &[]);
         let f = report.the("fs-full", fs.is_about());
+        f.is_by(std::process::id());
         let all = f.next();
         let find = all.iter().find(|n| n.starts_with("find ")).unwrap();
         let found = run(&["sh", "-c", find]);

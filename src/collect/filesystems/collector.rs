@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::asker::{Answer, Asker, DEADLINE, Probe, statvfs};
+use super::deleted::Search;
 use super::mounts::{Mount, parse_mounts};
 use crate::clock;
 use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
@@ -42,6 +43,7 @@ pub struct FilesystemsCollector {
     at: MonoNs,
     /// Why nobody can be asked.
     trouble: Option<String>,
+    search: Search,
 }
 
 impl Collector for FilesystemsCollector {
@@ -61,6 +63,8 @@ impl Collector for FilesystemsCollector {
             self.trouble = asked.err().map(|e| format!("cannot start a thread: {e}"));
         }
         self.refresh();
+        self.search.round(&self.host, cx.at, &self.sample.filesystems);
+        self.sample.deleted = self.search.told();
         Ok(self.sample.clone())
     }
 
@@ -103,6 +107,7 @@ impl FilesystemsCollector {
             sample: FilesystemsSample::default(),
             at: MonoNs(0),
             trouble: None,
+            search: Search::default(),
         })
     }
 

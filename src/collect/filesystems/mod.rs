@@ -4,12 +4,15 @@
 //! asked on a thread of their own, and a tick takes what has come by then: one that hangs stays
 //! without numbers, and the others are asked by another thread.
 //!
+//! While one is nearly full, a search looks who keeps deleted files of it open.
+//!
 //! Left out are pseudo file systems, images that are full by nature, layers over another file
 //! system that is listed itself, and network file systems of FUSE: whoever waits for one of
 //! those cannot even be killed. A file system that is mounted in several places is asked once.
 
 mod asker;
 mod collector;
+mod deleted;
 mod mounts;
 
 pub use collector::FilesystemsCollector;

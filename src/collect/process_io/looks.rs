@@ -1,21 +1,21 @@
 //! `Looks`: on which devices the open files of processes are.
 //!
-//! A look goes through `/proc/PID/fd` in steps of some forty descriptors, and goes on in the next
-//! round where the budget ends: a descriptor of a file costs some 9 us (measured on 6.18 in a virtual
-//! machine), and a server may have ten thousand.
+//! A look goes through `/proc/PID/fd` in steps, and goes on in the next round where the budget ends: a
+//! server may have ten thousand descriptors.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags};
 use rustix::io::Errno;
 
 use crate::clock;
 use crate::collect::HostFs;
+use crate::collect::descriptors::{Descriptors, Step, behind};
 use crate::sample::process_io::{Access, OpenDisks, OpenOn};
 use crate::sample::subject::{DiskId, TaskId};
 use crate::sample::time::MonoNs;
@@ -28,9 +28,6 @@ const KEEP: Duration = Duration::from_secs(15);
 const MAX_DESCRIPTORS: usize = 256;
 /// Devices of a process.
 const MAX_DEVICES: usize = 8;
-/// Room for the entries of one `getdents64` call of 24 bytes each: the kernel makes an inode for
-/// each one that it lists, wanted or not.
-const STEP: usize = 1 << 10;
 
 /// See the module head.
 #[derive(Debug, Default)]
@@ -45,16 +42,9 @@ pub(super) struct Looks {
 #[derive(Debug)]
 struct Look {
     task: TaskId,
-    /// `/proc/PID/fd`; keeps nothing of the process.
-    dir: File,
-    descriptors: usize,
+    descriptors: Descriptors,
+    visited: usize,
     seen: OpenDisks,
-}
-
-/// What came of a step.
-enum Step {
-    More,
-    Done,
 }
 
 impl Looks {
@@ -118,50 +108,33 @@ impl Looks {
 }
 
 impl Look {
-    fn open(host: &HostFs, task: TaskId) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let path = host.path(format!("proc/{}/fd", task.pid));
-        let dir = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-        Ok(Self { task, dir, descriptors: 0, seen: OpenDisks::default() })
+    fn open(host: &HostFs, task: TaskId) -> Result<Self, Errno> {
+        let descriptors = Descriptors::open(host, task.pid)?;
+        Ok(Self { task, descriptors, visited: 0, seen: OpenDisks::default() })
     }
 
-    /// Looks at the descriptors of one `getdents64` call, all of them: where the next call begins
-    /// is behind the last one.
     fn step(&mut self) -> io::Result<Step> {
-        let mut buf = [MaybeUninit::uninit(); STEP];
-        let mut entries = RawDir::new(&self.dir, &mut buf);
-        let mut any = false;
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            let name = entry.file_name();
-            if name.to_bytes().first().is_some_and(u8::is_ascii_digit) {
-                if self.descriptors >= MAX_DESCRIPTORS {
-                    self.seen.more = true;
-                    return Ok(Step::Done);
-                }
-                self.descriptors += 1;
-                match open_on(&self.dir, name) {
-                    Ok(Some(on)) => add(&mut self.seen, on),
-                    // Closed meanwhile.
-                    Ok(None) | Err(Errno::NOENT) => {}
-                    Err(_) => self.seen.more = true,
-                }
+        let Self { descriptors, visited, seen, .. } = self;
+        descriptors.step(|dir, name| {
+            if *visited >= MAX_DESCRIPTORS {
+                seen.more = true;
+                return ControlFlow::Break(());
             }
-            any = true;
-            if entries.is_buffer_empty() {
-                break;
+            *visited += 1;
+            match open_on(dir, name) {
+                Ok(Some(on)) => add(seen, on),
+                // Closed meanwhile.
+                Ok(None) | Err(Errno::NOENT) => {}
+                Err(_) => seen.more = true,
             }
-        }
-        Ok(if any { Step::More } else { Step::Done })
+            ControlFlow::Continue(())
+        })
     }
 }
 
 /// The device that a descriptor is about; `None` if it is neither a regular file nor a block device.
 fn open_on(dir: &File, name: &std::ffi::CStr) -> Result<Option<OpenOn>, Errno> {
-    // Asks for the type alone, and for no more than what this host knows: the server of an NFS
-    // mount or of FUSE may be dead, and we must not wait for it.
-    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    let file = rustix::fs::statx(dir, name, flags, StatxFlags::TYPE)?;
+    let file = behind(dir, name, StatxFlags::TYPE)?;
     let Some(dev) = device(&file) else { return Ok(None) };
     // The link has the mode with which the file was opened; one that was opened with O_PATH has
     // none.
@@ -205,6 +178,8 @@ fn add(seen: &mut OpenDisks, new: OpenOn) {
 mod tests {
     use std::fs::OpenOptions;
     use std::os::unix::fs::MetadataExt;
+
+    use rustix::fs::OFlags;
 
     use super::*;
 

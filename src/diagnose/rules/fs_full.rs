@@ -1,10 +1,12 @@
 //! `fs-full`: a file system is full or nearly full.
 
 use super::common::filesystems::{subject, writable};
-use super::common::text::{bytes, sh};
+use super::common::largest::{LEAST, largest};
+use super::common::text::{bytes, count, sh};
+use crate::diagnose::culprit::Culprit;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::ratio;
-use crate::sample::filesystems::{FilesystemRow, Space};
+use crate::sample::filesystems::{FilesystemRow, Holder, Space};
 
 /// Space available to ordinary users, %.
 const WARN: f64 = 5.0;
@@ -23,8 +25,8 @@ static DOC: RuleDoc = RuleDoc {
         100 MiB or more: writes fail with ENOSPC. Clears above 7%. File systems mounted \
         read-only, and images that are always full (squashfs, iso9660), are not checked.",
     look_alikes: "Deleted files that a process still has open: du finds less than df reports, \
-        and only closing them frees the space; a command in the finding lists them. No inodes \
-        left: writes fail with ENOSPC too, while df shows space (fs-inodes). A disk quota: \
+        and only closing them frees the space; those who keep most are named, and a command \
+        lists the files. No inodes left: writes fail with ENOSPC too, while df shows space (fs-inodes). A disk quota: \
         ENOSPC or EDQUOT for one user or project. Blocks that ext4 reserves for root: df shows \
         100% while root can still write.",
     remedy: "Find what grew (du) or what keeps deleted files open; truncate or rotate logs, \
@@ -48,14 +50,14 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         };
         let left = 100.0 * left;
         if left <= WARN && avail < PLENTY {
-            out.fire(subject(r), fire(r, &s, left));
+            out.fire(subject(r), fire(w, r, &s, left));
         } else if left <= CLEAR && avail < PLENTY / 4 * 5 {
             out.linger(subject(r));
         }
     }
 }
 
-fn fire(r: &FilesystemRow, s: &Space, left: f64) -> Fire {
+fn fire(w: &Window<'_>, r: &FilesystemRow, s: &Space, left: f64) -> Fire {
     let (avail, total) = (s.avail_bytes(), s.total_bytes());
     let none = avail == 0 || (avail < NOTHING && total >= NOT_TINY);
     let mut f = if none {
@@ -91,10 +93,48 @@ fn fire(r: &FilesystemRow, s: &Space, left: f64) -> Fire {
     }
     let text = format!("mounted {}: writes filled it", r.mount_options);
     f.ruled_out.push(RuledOut::new("read-only image", text));
+    deleted(w, r, s, &mut f);
     let dir = sh(&r.mount);
     f.next.push(format!("df -h {dir}; du -xhd2 {dir} 2>/dev/null | sort -h | tail -20"));
     f.next.push(held_open(&r.mount));
     f
+}
+
+/// Names those who keep deleted files of it open, by what these take of the used space.
+fn deleted(w: &Window<'_>, r: &FilesystemRow, s: &Space, f: &mut Fire) {
+    let found = w.tick.samples.filesystems.as_ref().and_then(|s| s.data.deleted.as_deref());
+    let Some(found) = found else {
+        f.missing.push("who keeps deleted files open (not looked for)".to_owned());
+        return;
+    };
+    let here = found.holders.iter().filter(|h| h.dev == r.dev);
+    let of = Resource::SpaceOn(r.mount.to_string());
+    let named = largest(here.map(|h| (h, h.bytes as f64)).collect(), s.used_bytes() as f64, &of);
+    let unseen = found.left + found.denied;
+    if let Some((most, _)) = named.first() {
+        let files = |h: &Holder| count(h.files as usize, "file");
+        let one = |(h, _): &(&Holder, _)| {
+            format!("{}/{} {} in {}", h.comm, h.pid, bytes(h.bytes), files(h))
+        };
+        let text: Vec<String> = named.iter().map(one).collect();
+        let text = format!("deleted and open: {}", text.join(", "));
+        f.evidence.push(Evidence::new("deleted", most.bytes as f64, "bytes", text));
+    } else if unseen == 0 {
+        let text =
+            format!("less than {LEAST}% of the used space is in deleted files that are open");
+        f.ruled_out.push(RuledOut::new("deleted files", text));
+    }
+    let rest = |n: u32| if n == 1 { "1 process".to_owned() } else { format!("{n} processes") };
+    if found.left > 0 {
+        let rest = rest(found.left);
+        f.missing.push(format!("deleted files that {rest} may have open: still looking"));
+    } else if found.denied > 0 {
+        let rest = rest(found.denied);
+        f.missing.push(format!("deleted files that {rest} of other users may have open"));
+    }
+    let culprit =
+        |(h, share): (&Holder, _)| Culprit::process(h.pid, Some(h.comm.clone()), None, share);
+    f.by = named.into_iter().map(culprit).collect();
 }
 
 /// Deleted files that are still open, largest first: bytes, and the descriptor.

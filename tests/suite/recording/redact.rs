@@ -101,7 +101,7 @@ fn mount_points_and_their_sources_are_told_by_nobody() {
         ("/var/log", "tmpfs"),
     ];
     let filesystems = Arc::new(mounts.into_iter().map(row).collect());
-    let data = FilesystemsSample { filesystems, left_out: 0 };
+    let data = FilesystemsSample { filesystems, ..FilesystemsSample::default() };
     let new = redacted(Samples { filesystems: Some(sample(data)), ..Samples::default() });
     let new = new.filesystems.unwrap();
     let shown: Vec<(&str, &str)> =

@@ -76,6 +76,9 @@ pub struct Incident {
     /// Threads of other processes would be among those watched.
     #[serde(default)]
     pub everyone_is_watched: bool,
+    /// Who keeps deleted files open.
+    #[serde(default)]
+    pub keeps: Vec<super::room::Keeps>,
     /// Whose the tasks of the host are.
     #[serde(default)]
     pub tasks: Vec<super::room::Tasks>,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use stallscope::sample::filesystems::{FilesystemRow, FilesystemsSample, Space};
+use stallscope::sample::filesystems::{Deleted, FilesystemRow, FilesystemsSample, Holder, Space};
 use stallscope::sample::kmsg::{KmsgSample, OomKilled};
 use stallscope::sample::limits::{LimitsSample, OpenFiles, TaskOwner, TaskOwners};
 use stallscope::sample::process_io::{Access, OpenDisks, OpenOn, ProcessIo, ProcessIoSample};
@@ -208,5 +208,32 @@ pub fn filesystems(i: &Incident, v: View<'_>, t: f64, mono: MonoNs) -> Filesyste
         }
     };
     let all = i.filesystems.iter().enumerate().map(row).collect();
-    FilesystemsSample { filesystems: Arc::new(all), left_out: 0 }
+    FilesystemsSample { filesystems: Arc::new(all), left_out: 0, deleted: deleted(i) }
+}
+
+/// A process that keeps deleted files open.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keeps {
+    /// Name of the file system.
+    pub filesystem: String,
+    pub pid: u32,
+    pub comm: String,
+    pub bytes: u64,
+    pub files: u32,
+}
+
+fn deleted(i: &Incident) -> Option<Arc<Deleted>> {
+    let row = |k: &Keeps| {
+        let n = i.filesystems.iter().position(|f| f.name == k.filesystem).unwrap();
+        Holder {
+            dev: DiskId { major: 252, minor: n as u32 * 16 },
+            pid: k.pid,
+            comm: k.comm.clone(),
+            bytes: k.bytes,
+            files: k.files,
+        }
+    };
+    let holders: Vec<Holder> = i.keeps.iter().map(row).collect();
+    (!holders.is_empty()).then(|| Arc::new(Deleted { holders, ..Deleted::default() }))
 }
