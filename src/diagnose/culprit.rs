@@ -178,6 +178,8 @@ pub enum Resource {
     PortsInUse,
     /// The entries of a connection tracking table.
     ConntrackEntries,
+    /// The same, of other protocols than TCP.
+    NonTcpEntries,
     /// The time that the threads of a queue wait for a lock.
     LockWait,
     /// The time that processes spend in the kernel.
@@ -240,6 +242,9 @@ impl fmt::Display for Resource {
             Self::Unclosed => f.write_str("the connections in CLOSE-WAIT"),
             Self::PortsInUse => f.write_str("the open connections"),
             Self::ConntrackEntries => f.write_str("the entries of the connection table"),
+            Self::NonTcpEntries => {
+                f.write_str("the entries of the connection table that are not TCP")
+            }
             Self::LockWait => f.write_str("the time that the others wait for the lock"),
             Self::KernelTime => f.write_str("the system time of processes"),
             Self::Tasks => f.write_str("the tasks"),

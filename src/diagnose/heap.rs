@@ -55,6 +55,7 @@ impl Heap for Share {
             | Resource::Unclosed
             | Resource::PortsInUse
             | Resource::ConntrackEntries
+            | Resource::NonTcpEntries
             | Resource::LockWait
             | Resource::KernelTime
             | Resource::Tasks

@@ -109,7 +109,7 @@ owns!(ProcessIoFigures { processes } flat { unread, denied });
 owns!(ProcessBytes { comm, cgroup, open } flat { task, dt, bytes });
 owns!(Turned { mount } flat { dev, at });
 owns!(NetdevFigures { label, links, qdiscs, origins } flat { netns, member, dt, conntrack });
-owns!(OriginFigures { sources } flat { read, addresses, target, unread });
+owns!(OriginFigures { sources } flat { selection, read, addresses, target, unread });
 owns!(SourceFigures { inodes, holders } flat { addr, entries, target, asked, open });
 owns!(LinkFigures { attrs, exceeded_s } flat {
     ifindex, rx_pps, tx_pps, rx_bytes_s, tx_bytes_s, rx_errors_s, tx_errors_s, rx_dropped_s,

@@ -9,14 +9,16 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::sample::netdev::{Flow, Origin, Origins, Target, Unread};
+use crate::sample::netdev::{Flow, Origin, Origins, Selection, Target, Unread};
 use crate::sample::sockets::{InetRows, NetnsTable, Owner, Proto, unmap};
 use crate::sample::subject::{Endpoint, NetnsId};
 
 /// Who opened the entries of a connection table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginFigures {
-    /// Entries that were read.
+    /// Which entries were counted.
+    pub selection: Selection,
+    /// Their number.
     pub read: u32,
     /// Addresses that they come from.
     pub addresses: u32,
@@ -108,6 +110,7 @@ pub(super) fn join(
     }
     let sources = origins.sources.iter().zip(found);
     OriginFigures {
+        selection: origins.selection,
         read: origins.read,
         addresses: origins.addresses,
         target: TargetFigures::of(&origins.target),

@@ -37,7 +37,7 @@ pub struct NetdevSpace {
     /// Connection tracking; `None` without the module.
     pub conntrack: Option<Conntrack>,
     /// Who opened the entries of its table; `None` when that was not asked this time: the table has
-    /// room, or was asked less than 5 s before.
+    /// room and no flows clash, or it was asked less than 5 s before.
     pub origins: Option<Arc<Origins>>,
     /// What could not be read, and why.
     pub holes: Vec<String>,
@@ -207,7 +207,9 @@ pub struct Conntrack {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Origins {
-    /// Entries that were read: the first ones, in the order of their hash.
+    /// Which entries were counted.
+    pub selection: Selection,
+    /// Their number: of the first ones, in the order of their hash.
     pub read: u32,
     /// Addresses that they come from.
     pub addresses: u32,
@@ -218,7 +220,19 @@ pub struct Origins {
     /// Why not all that were asked for could be read.
     pub unread: Option<Unread>,
 }
-owns!(Origins { sources } flat { read, addresses, target, unread } same by |a, b| a == b);
+owns!(Origins { sources } flat { selection, read, addresses, target, unread } same by |a, b| a == b);
+
+/// Entries of a connection table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Selection {
+    /// All, because the table is nearly full.
+    #[default]
+    All,
+    /// Those of other protocols than TCP, because new flows clash: two packets of a new TCP
+    /// connection do not come at the same time.
+    NotTcp,
+}
 
 /// Why the entries of a table could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -276,7 +290,7 @@ pub struct Flow {
     /// Number of the protocol.
     pub proto: u8,
 }
-flat!(Flow);
+flat!(Flow, Selection);
 
 impl QdiscRow {
     /// `parent` of a root qdisc (`TC_H_ROOT`).

@@ -332,6 +332,7 @@ fn s27_long_softirq() {
         let f = report.the("softirq-long-run", on);
         assert!(f.text().contains("softirq NET_RX holds cpu1"), "{}", f.text());
         assert!(f.number("softirq run") >= 10.0, "{}", f.text());
+        f.is_by(std::process::id());
     });
 }
 

@@ -18,7 +18,7 @@ use crate::collect::{
     CollectError, CollectOptions, Collector, HostFs, NetnsScope, SampleContext, Unavailable,
 };
 use crate::sample::netdev::{
-    Channels, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, Origins, QdiscRow, Unread,
+    Channels, LinkAttrs, LinkRow, NetdevSample, NetdevSpace, Origins, QdiscRow, Selection, Unread,
 };
 use crate::sample::subject::NetnsId;
 use crate::sample::time::{MonoNs, Span};
@@ -104,6 +104,8 @@ struct Memory {
     slow_at: Option<MonoNs>,
     /// When its connection table was read.
     origins_at: Option<MonoNs>,
+    /// Entries that could not be inserted into it.
+    failed: Option<origins::Failed>,
 }
 
 impl Collector for NetdevCollector {
@@ -351,8 +353,9 @@ fn read(
         out.holes.push(format!("qdiscs: {}", e.text()));
     }
     out.conntrack = conntrack::read(place.host, place.net, &mut shared.file);
-    if out.conntrack.is_some_and(|c| origins::are_worth_it(&c)) {
-        out.origins = read_origins(place.at, memory, shared, &mut bad);
+    let wanted = |c| origins::wanted(&c, place.at, &mut memory.failed);
+    if let Some(selection) = out.conntrack.and_then(wanted) {
+        out.origins = read_origins(selection, place.at, memory, shared, &mut bad);
     }
     if bad > 0 {
         out.holes.push(format!("messages that could not be read: {bad}"));
@@ -364,6 +367,7 @@ fn read(
 
 /// Who fills the connection table, unless that was asked just now.
 fn read_origins(
+    selection: Selection,
     at: MonoNs,
     memory: &mut Memory,
     shared: &mut Shared,
@@ -374,9 +378,9 @@ fn read_origins(
     }
     memory.origins_at = Some(at);
     let out = if shared.no_ctnetlink {
-        Origins { unread: Some(Unread::NoModule), ..Origins::default() }
+        Origins { selection, unread: Some(Unread::NoModule), ..Origins::default() }
     } else {
-        origins::read(&mut shared.buffers, bad)
+        origins::read(selection, &mut shared.buffers, bad)
     };
     shared.no_ctnetlink = out.unread == Some(Unread::NoModule);
     Some(Arc::new(out))

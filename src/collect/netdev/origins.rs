@@ -1,7 +1,7 @@
 //! Who fills a connection table: a dump over ctnetlink (`IPCTNL_MSG_CT_GET`, since 2.6.14), which
-//! needs CAP_NET_ADMIN. Only a table that is nearly full is dumped, and of that one only the first
-//! entries: the kernel walks it in the order of a keyed hash over both ends, so that these are as
-//! good a sample as any.
+//! needs CAP_NET_ADMIN. Only a table that is nearly full, or in which flows clash, is dumped, and of
+//! that one only the first entries: the kernel walks it in the order of a keyed hash over both ends,
+//! so that these are as good a sample as any.
 //!
 //! Where ctnetlink is a module, asking for it makes the kernel load it, as `conntrack -L` does.
 
@@ -11,8 +11,9 @@ use std::io;
 use super::walk;
 use crate::collect::sockets::netlink::{self, Buffers, DumpError, NlSocket};
 use crate::collect::sockets::nlmsg::{self, Attrs, Message, Messages, Step};
-use crate::sample::netdev::{Conntrack, Flow, Origin, Origins, Target, Unread};
+use crate::sample::netdev::{Conntrack, Flow, Origin, Origins, Selection, Target, Unread};
 use crate::sample::sockets::map_v4;
+use crate::sample::time::MonoNs;
 
 /// Part of the table from which on it is asked for, %. Below what the rule warns at: who filled
 /// it is known by then.
@@ -53,17 +54,32 @@ const EPERM: i32 = 1;
 const EINVAL: i32 = 22;
 const EPROTONOSUPPORT: i32 = 93;
 
-/// Is the table so full that it matters who fills it?
-pub(super) fn are_worth_it(c: &Conntrack) -> bool {
-    c.max > 0 && c.count.saturating_mul(100) >= c.max.saturating_mul(WORTH)
+const IPPROTO_TCP: u8 = 6;
+
+/// How often entries could not be inserted, and when that was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failed(MonoNs, u32);
+
+/// Which entries to look at: all of a table that is nearly full, or what may clash in one in which a
+/// flow per second does. `failed` remembers the reading before.
+pub(super) fn wanted(c: &Conntrack, at: MonoNs, failed: &mut Option<Failed>) -> Option<Selection> {
+    let now = c.insert_failed.map(|n| Failed(at, n));
+    let before = std::mem::replace(failed, now);
+    if c.max > 0 && c.count.saturating_mul(100) >= c.max.saturating_mul(WORTH) {
+        return Some(Selection::All);
+    }
+    let (Failed(then, old), Failed(at, new)) = before.zip(now)?;
+    // A counter that went backwards is that of another namespace.
+    let grown = new.checked_sub(old).filter(|n| *n > 0)?;
+    (f64::from(grown) >= at.since(then).as_secs_f64()).then_some(Selection::NotTcp)
 }
 
 /// Reads the table of the namespace that the calling thread is in.
-pub(super) fn read(buffers: &mut Buffers, bad: &mut u32) -> Origins {
+pub(super) fn read(selection: Selection, buffers: &mut Buffers, bad: &mut u32) -> Origins {
     let mut entries: Vec<Entry> = Vec::new();
     let mut socket = match NlSocket::open(netlink::NETFILTER) {
         Ok(socket) => socket,
-        Err(e) => return Origins { unread: Some(reason(&e)), ..Origins::default() },
+        Err(e) => return Origins { selection, unread: Some(reason(&e)), ..Origins::default() },
     };
     let asked = socket.dump(buffers, put_dump, |bytes, seq| take(bytes, seq, &mut entries, bad));
     // The rest of the dump goes with the socket.
@@ -72,9 +88,12 @@ pub(super) fn read(buffers: &mut Buffers, bad: &mut u32) -> Origins {
         DumpError::NoModule(_) => Unread::NoModule,
         e => reason(&e.into_io()),
     });
+    if selection == Selection::NotTcp {
+        entries.retain(|e| e.flow.proto != IPPROTO_TCP);
+    }
     let mut route = NlSocket::open(netlink::ROUTE).ok();
     let local = |addr: &[u8; 16]| is_local(&mut route, buffers, addr);
-    Origins { unread, ..summary(&entries, local) }
+    Origins { selection, unread, ..summary(&entries, local) }
 }
 
 fn reason(e: &io::Error) -> Unread {
@@ -174,7 +193,7 @@ fn summary(entries: &[Entry], mut local: impl FnMut(&[u8; 16]) -> bool) -> Origi
         addresses,
         sources: sources.collect(),
         target: target(entries.iter().map(|e| &e.flow)),
-        unread: None,
+        ..Origins::default()
     }
 }
 

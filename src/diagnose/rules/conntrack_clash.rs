@@ -1,9 +1,11 @@
 //! `conntrack-clash`: two packets of one new flow race into the connection table; one is dropped.
 
 use super::common::links::{self, Judged, say, spaces};
+use super::common::origins;
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::netdev::{ConntrackFigures, SpaceFigures};
+use crate::sample::netdev::Selection;
 
 /// Packets lost per second.
 const LOST_S: f64 = 1.0;
@@ -24,8 +26,9 @@ static DOC: RuleDoc = RuleDoc {
         same time through DNAT; each lost query costs 5 s. Run a DNS cache on the node, set \
         options single-request-reopen (or use-vc) in resolv.conf, masquerade with random-fully, \
         or exempt DNS with notrack.",
-    sources: "/proc/net/stat/nf_conntrack: insert_failed, drop; nf_conntrack_core.c, \
-        nf_ct_resolve_clash(); kubernetes#56903, weave#3287.",
+    sources: "/proc/net/stat/nf_conntrack: insert_failed, drop; of the first 4096 entries \
+        from ctnetlink, those that are not TCP; nf_conntrack_core.c, nf_ct_resolve_clash(); \
+        kubernetes#56903, weave#3287.",
     hold: Hold::of(3, 10),
     needs_time: Duration::from_secs(4),
 };
@@ -85,7 +88,8 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures, lost: f64, used:
         }
         None => f.missing.push("whether the packets were dropped (no drop counter)".to_owned()),
     }
-    f.missing.push("which flows (the table does not record it)".to_owned());
+    f.missing.push("which flows clash: the kernel does not record it".to_owned());
+    origins::blame(s, Selection::NotTcp, &mut f);
     let enter = links::enter(w, s);
     f.next.push(format!(
         "{enter}cat /proc/net/stat/nf_conntrack  # insert_failed, drop: hex, per CPU"
@@ -97,5 +101,8 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures, lost: f64, used:
         _ => String::new(),
     };
     f.next.push(format!("grep -E 'nameserver|options' {root}/etc/resolv.conf"));
+    if let Some(pid) = f.by.iter().find_map(|c| c.who.pid()) {
+        f.next.push(format!("stallscope why {pid}"));
+    }
     f
 }

@@ -1,5 +1,6 @@
 //! `softirq-long-run`: a softirq occupies a CPU for so long that everything else waits.
 
+use super::common::by_traffic;
 use super::common::text::{ms, rate};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::Derived;
@@ -50,7 +51,7 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         let counts: Vec<&Long<'_>> = long.iter().filter(|l| !l.stolen()).collect();
         if counts.len() >= TIMES {
             let stolen = long.len() - counts.len();
-            out.fire(Subject::Cpu { cpu }, fire(cpu, &counts, stolen));
+            out.fire(Subject::Cpu { cpu }, fire(w, cpu, &counts, stolen));
         }
     }
 }
@@ -82,7 +83,7 @@ impl<'a> Long<'a> {
     }
 }
 
-fn fire(cpu: CpuId, long: &[&Long<'_>], stolen: usize) -> Fire {
+fn fire(w: &Window<'_>, cpu: CpuId, long: &[&Long<'_>], stolen: usize) -> Fire {
     let worst = long.iter().max_by_key(|l| l.ns);
     let (ns, name) = worst.map_or((LONG_NS, "?"), |l| (l.ns, l.vector.name()));
     let longest = ns as f64 / 1e6;
@@ -132,5 +133,9 @@ fn fire(cpu: CpuId, long: &[&Long<'_>], stolen: usize) -> Fire {
         cpu.0
     ));
     f.next.push(format!("grep -E 'CPU|{name}' /proc/softirqs"));
+    let net = w.derived.softirq.as_ref().and_then(|s| s.softnet(cpu));
+    if let Some(n) = net.filter(|_| name == "NET_RX") {
+        by_traffic::blame_packets(w, n.processed_s, &mut f);
+    }
     f
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use stallscope::sample::netdev::{
     Channels, Conntrack, Flow, LinkAttrs, LinkRow, LinkStats, NetdevSample, NetdevSpace, Origin,
-    Origins, QdiscRow, Shape, Target, Unread,
+    Origins, QdiscRow, Selection, Shape, Target, Unread,
 };
 use stallscope::sample::sockets::map_v4;
 use stallscope::sample::subject::NetnsId;
@@ -74,6 +74,9 @@ pub struct OriginOf {
     pub others: u32,
     /// Why they cannot be read.
     pub unread: Option<Unread>,
+    /// Which entries were asked for.
+    #[serde(default)]
+    pub selection: Selection,
 }
 
 fn one() -> u32 {
@@ -133,7 +136,8 @@ fn origins(i: &Incident, ns: u32) -> Option<Origins> {
     let of: Vec<&OriginOf> = i.origins.iter().filter(|o| o.netns == ns).collect();
     let first = of.first()?;
     if first.unread.is_some() {
-        return Some(Origins { unread: first.unread, ..Origins::default() });
+        let (selection, unread) = (first.selection, first.unread);
+        return Some(Origins { selection, unread, ..Origins::default() });
     }
     let octets = |a: &SocketAddrV4| map_v4(a.ip().octets());
     let target = |o: &OriginOf, entries| Target {
@@ -158,6 +162,7 @@ fn origins(i: &Incident, ns: u32) -> Option<Origins> {
     };
     let sum = |part: fn(&OriginOf) -> u32| of.iter().map(|o| part(o)).sum::<u32>();
     Some(Origins {
+        selection: first.selection,
         read: sum(|o| o.entries + o.others),
         addresses: sum(|o| 1 + o.others),
         target: target(first, first.entries + first.others),

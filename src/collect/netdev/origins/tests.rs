@@ -73,10 +73,30 @@ fn sources_are_counted_and_their_entries_spread() {
 }
 
 #[test]
-fn only_a_table_that_is_nearly_full_is_worth_it() {
-    let worth = |count, max| are_worth_it(&Conntrack { count, max, ..Conntrack::default() });
-    assert!(worth(70, 100) && worth(u64::MAX, u64::MAX));
-    assert!(!worth(69, 100) && !worth(100, 0), "0 is no limit");
+fn all_entries_are_wanted_of_a_table_that_is_nearly_full() {
+    let of = |count, max| {
+        wanted(&Conntrack { count, max, ..Conntrack::default() }, MonoNs(1), &mut None)
+    };
+    assert_eq!((of(70, 100), of(u64::MAX, u64::MAX)), (Some(Selection::All), Some(Selection::All)));
+    assert_eq!((of(69, 100), of(100, 0)), (None, None), "0 is no limit");
+}
+
+/// Two flows that clash in two seconds are what the rule begins to speak of.
+#[test]
+fn those_that_are_not_tcp_are_wanted_where_flows_clash() {
+    let mut failed = None;
+    let mut at = |s: u64, n: Option<u32>| {
+        let c = Conntrack { count: 9, max: 100, insert_failed: n, ..Conntrack::default() };
+        wanted(&c, MonoNs(s * 1_000_000_000), &mut failed)
+    };
+    assert_eq!(at(1, Some(50)), None, "it has no reading before");
+    assert_eq!(at(3, Some(52)), Some(Selection::NotTcp));
+    assert_eq!(at(5, Some(53)), None, "one in two seconds");
+    assert_eq!(at(6, Some(53)), None);
+    assert_eq!(at(7, Some(3)), None, "reset");
+    assert_eq!(at(8, None), None);
+    assert_eq!(at(9, Some(90)), None, "it was not counted before");
+    assert_eq!(at(10, Some(91)), Some(Selection::NotTcp));
 }
 
 #[test]
@@ -105,7 +125,7 @@ fn the_kernel_tells_which_addresses_are_its_own() {
 #[test]
 fn the_live_table_is_read_or_refused_with_a_reason() {
     let mut bad = 0;
-    let o = read(&mut Buffers::default(), &mut bad);
+    let o = read(Selection::NotTcp, &mut Buffers::default(), &mut bad);
     assert_eq!(bad, 0);
     match o.unread {
         None => assert!(o.read as usize <= MAX_ENTRIES && o.sources.len() <= MAX_SOURCES),

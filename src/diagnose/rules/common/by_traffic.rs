@@ -121,7 +121,8 @@ fn in_the_kernel(w: &Window<'_>) -> Option<Vec<Culprit>> {
     let mut known = false;
     for waits in recent.filter_map(|d| d.waits.as_deref()).filter(|f| f.everyone) {
         known = true;
-        for t in &waits.threads {
+        // This thread takes packets in, for whoever sends them.
+        for t in waits.threads.iter().filter(|t| !t.comm.starts_with("ksoftirqd/")) {
             let sys = t.parts.iter().filter(|p| p.class == Class::Sys);
             let time: f64 = sys.map(|p| p.time.as_secs_f64()).sum();
             let sum = sums.entry(t.task.pid).or_insert((t, 0.0));

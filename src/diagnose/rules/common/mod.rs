@@ -19,6 +19,7 @@ pub(super) mod links;
 pub(super) mod measured;
 pub(super) mod memory;
 pub(super) mod nics;
+pub(super) mod origins;
 pub(super) mod peers;
 pub(super) mod release;
 pub(super) mod sockets;
