@@ -58,6 +58,7 @@ fn a_server_that_answers_nobody_is_hung() {
         let name = format!("/{} does not answer: 5 connections", std::process::id());
         assert!(f.text().contains(&name), "{}", f.text());
         assert!(f.text().contains("1 of these waiting to be accepted"), "{}", f.text());
+        f.is_by(std::process::id());
     });
 }
 

@@ -1,5 +1,6 @@
 //! `server-hung`: a server reads no requests and answers none.
 
+use super::common::by_owner::all_by;
 use super::common::doing::{evidence, halted, holder};
 use super::common::peers::{enter, example};
 use super::common::text::{bytes, count, time};
@@ -91,6 +92,7 @@ fn fire(w: &Window<'_>, s: &Still, still: Duration) -> Fire {
         Some(o) => f.evidence.extend(evidence(w, o)),
         None => f.missing.push("which process (its descriptors cannot be read)".to_owned()),
     }
+    f.by = all_by(s.owner.as_ref(), &Resource::Unread);
     if s.unsent > 0 {
         let text = format!("{} sent earlier, still not acknowledged", bytes(s.unsent));
         f.evidence.push(Evidence::new("sendq", s.unsent as f64, "bytes", text));
