@@ -8,7 +8,7 @@ use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
 use crate::actor::{actor, unix_name};
-use crate::kit::gate::{Place, beside, beside_after, lab};
+use crate::kit::gate::{Place, beside, beside_after};
 use crate::kit::net::{B, Pair, fill};
 use crate::kit::product::{Report, check};
 use crate::kit::sh::run;
@@ -145,7 +145,7 @@ fn half_open_connections() {
 /// limit is lowered, and unread bytes are what it holds.
 #[test]
 fn tcp_memory_under_pressure() {
-    lab(&["ip", "sysctl"], || {
+    beside(Place::Still, &["ip", "sysctl"], || {
         let net = Pair::new();
         let mut undo = Undo::default();
         let now = run(&["sysctl", "-n", "net.ipv4.tcp_mem"]);
@@ -157,7 +157,7 @@ fn tcp_memory_under_pressure() {
         }
         // The highest limit stays: nobody else's connection is aborted.
         run(&["sysctl", "-qw", &format!("net.ipv4.tcp_mem=10 20 {}", was[2])]);
-        let report = check("tcp-mem", "8s", &[]);
+        let report = check("tcp-mem", "6s", &[]);
         drop(undo);
         let all = report.findings();
         let f = all.iter().find(|f| f.rule() == "tcp-mem-pressure");
@@ -204,8 +204,8 @@ fn sockets_that_nobody_closes() {
 /// `listen(1)` on a UNIX socket and three clients, and nobody who accepts.
 #[test]
 fn unix_backlog() {
-    // Alone: beside others not all threads are read, and nobody knows whether the listener's run.
-    lab(&["env", "setpriv"], || {
+    // Beside many others not all threads are read, and nobody knows whether the listener's run.
+    beside(Place::Still, &["env", "setpriv"], || {
         let mut server = actor("unix backlog");
         let name = unix_name(server.pid());
         wait_for("the backlog", secs(10), || {
@@ -213,7 +213,7 @@ fn unix_backlog() {
             // The listener and both clients that it holds.
             (all.lines().filter(|l| l.ends_with(&name)).count() == 3).then_some(())
         });
-        let report = check("unix", "9s", &[]);
+        let report = check("unix", "7s", &[]);
         server.assert_running();
         let found = report.findings();
         let f = found.iter().find(|f| f.text().contains(&name));

@@ -195,7 +195,7 @@ fn a_process_may_end_in_mid_watch() {
 /// that accept in turn are no convoy.
 #[test]
 fn threads_that_queue_for_a_lock_are_a_convoy() {
-    lab(&["setpriv", "env"], || {
+    beside(Place::Still, &["setpriv", "env"], || {
         // What needs a CPU comes after the other.
         let at_a_time = [
             &[("convoy", true), ("sleepy convoy", true), ("pool", false), ("turns", false)][..],

@@ -25,10 +25,12 @@ pub enum Place {
     Console = 5,
     /// In a sleep that does not end, which is told of the host: no disk may be slow beside it.
     Hung = 6,
+    /// On a host of which hardly anything else is told: beside another one of these, and no others.
+    Still = 7,
 }
 
 /// How many tests run at a time in each [`Place`]. Most of a test is waiting.
-const ROOM: [usize; 7] = [3, 2, 1, 2, 3, 2, 1];
+const ROOM: [usize; 8] = [3, 2, 1, 2, 3, 2, 1, 2];
 
 impl Place {
     /// Do tests of both places run side by side?
@@ -39,7 +41,7 @@ impl Place {
             || if is(Self::Hung) {
                 is(Self::Network) || is(Self::Console)
             } else {
-                !is(Self::Flood) && !is(Self::Console)
+                !is(Self::Flood) && !is(Self::Console) && !is(Self::Still)
             }
     }
 }
