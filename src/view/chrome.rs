@@ -438,18 +438,21 @@ fn typed(vm: &mut Vm, area: Area, prompt: &'static str, input: &Input) -> Line {
     Line::of(prompt, Tone::Key).with(before, Tone::Plain).with(after, Tone::Plain)
 }
 
+const FILTER_HELP: &str = "words, rto>1s dport:443 !state:listen   Tab fields, Enter applies";
+
 /// The last line: a message, the filter being typed, or the keys that make sense now.
 pub(super) fn footer(vm: &mut Vm, v: &ViewState, area: Area) {
-    if let Mode::Filter { input, .. } = &v.mode {
-        let prompt = " filter /";
-        let mut line = typed(vm, area, prompt, input);
-        if input.text.is_empty() {
-            line = line.right(
-                "words, rto>1s dport:443 !state:listen   Enter applies, Esc cancels ",
-                Tone::Dim,
-            );
-        }
-        vm.lines(area, vec![line]);
+    if let Mode::Filter { pane, input, offers, .. } = &v.mode {
+        let line = typed(vm, area, " filter /", input);
+        let wrong = v.pane(*pane).and_then(|p| p.filter.wrong());
+        let (says, tone) = match (offers.as_slice(), wrong) {
+            ([], Some(wrong)) => (text::clean(wrong).into_owned(), Tone::Warn),
+            ([], None) if input.text.is_empty() => (FILTER_HELP.to_owned(), Tone::Dim),
+            (names, _) => (names.join(" "), Tone::Dim),
+        };
+        let room = usize::from(area.w).saturating_sub(line.width() + 2);
+        let says = text::cut(&says, room).into_owned();
+        vm.lines(area, vec![if says.is_empty() { line } else { line.right(says + " ", tone) }]);
         return;
     }
     if let Mode::Goto { input } = &v.mode {

@@ -11,6 +11,7 @@ pub mod click;
 pub mod context;
 pub mod detail;
 pub mod filter;
+mod filtering;
 mod input;
 pub mod keymap;
 pub mod layout;

@@ -258,6 +258,10 @@ pub enum Mode {
         input: Input,
         /// The filter before.
         before: String,
+        /// The fields that the name before the cursor may become.
+        offers: Vec<&'static str>,
+        /// How far back in the filters that were applied.
+        back: usize,
     },
     /// Typing a time to go to.
     Goto {
@@ -366,6 +370,8 @@ pub struct ViewState {
     pub timeline: Timeline,
     /// What the keys mean.
     pub mode: Mode,
+    /// Filters that were applied, the latest last.
+    pub filters: Vec<String>,
     /// Detail views that are open, outermost first.
     pub details: Vec<OpenDetail>,
     /// Panes, in the order of the registry.
@@ -406,6 +412,7 @@ impl ViewState {
             play: Play::default(),
             timeline: Timeline::default(),
             mode: Mode::Normal,
+            filters: Vec::new(),
             details: Vec::new(),
             panes: super::panes::PANES.iter().map(|p| PaneState::new(p.id())).collect(),
             finding: None,

@@ -8,9 +8,9 @@ use super::action::{Action, Effect, Key, Pasted, Step, TimeStep};
 use super::build::{held, shown};
 use super::chrome;
 use super::context::{Cx, clock};
-use super::filter::Filter;
+use super::filtering::{self, MAX_FILTER};
 use super::layout::{PaneArea, focused_pane, in_overview, places};
-use super::panes::{self, PANES, PaneCx, PaneId};
+use super::panes::{self, PANES, PaneCx};
 use super::state::{
     Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, RowKey,
     SORT_HOLD, SPEEDS, Sort, SortHold, ViewState, When,
@@ -23,8 +23,6 @@ use crate::sample::time::Seq;
 
 /// Maximum number of nested detail views.
 const MAX_DETAILS: usize = 8;
-/// Longest filter, characters.
-const MAX_FILTER: usize = 200;
 /// Longest time, characters.
 const MAX_TIME: usize = 40;
 /// How long a message stays.
@@ -39,7 +37,7 @@ pub fn key(v: &mut ViewState, a: &Analysis, size: Size, key: Key) -> Option<Effe
         return update(v, a, size, action);
     }
     match v.mode {
-        Mode::Filter { .. } => type_filter(v, key),
+        Mode::Filter { .. } => filtering::type_key(v, key),
         Mode::Goto { .. } => return type_time(v, a, key),
         _ => {}
     }
@@ -69,7 +67,7 @@ pub fn paste(v: &mut ViewState, a: &Analysis, pasted: &Pasted) {
         Mode::Filter { pane, input, .. } => {
             input.paste(&pasted.text, MAX_FILTER);
             let (pane, typed) = (*pane, input.string());
-            set_filter(v, pane, &typed);
+            filtering::set(v, pane, &typed);
         }
         Mode::Goto { input } => input.paste(&pasted.text, MAX_TIME),
         Mode::Normal | Mode::Columns { .. } | Mode::Help { .. } => {
@@ -150,7 +148,8 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
             if let Some(before) = v.pane(pane).map(|p| p.filter.text.clone()) {
                 v.details.clear();
                 focus(v, Focus::Pane(pane));
-                v.mode = Mode::Filter { pane, input: Input::new(&before), before };
+                let (input, offers) = (Input::new(&before), Vec::new());
+                v.mode = Mode::Filter { pane, input, before, offers, back: 0 };
             }
         }
         Action::Columns => {
@@ -218,10 +217,16 @@ pub fn arrived(v: &mut ViewState, a: &Analysis, at: Seq) {
     travel::wanted(v, a);
 }
 
+/// One step: out of a prompt, a detail, a filter, a pane.
 fn back(v: &mut ViewState) {
+    let pane = focused_pane(v);
     if v.mode != Mode::Normal {
         v.mode = Mode::Normal;
-    } else if v.details.pop().is_none() {
+    } else if v.details.pop().is_some() {
+    } else if v.focus != Focus::Findings && v.pane(pane).is_some_and(|p| !p.filter.text.is_empty())
+    {
+        filtering::set(v, pane, "");
+    } else {
         v.layout = Layout::Overview;
         leave_alone(v);
     }
@@ -479,25 +484,6 @@ fn toggle_column(v: &mut ViewState) {
     }
 }
 
-fn type_filter(v: &mut ViewState, key: Key) {
-    let Mode::Filter { pane, input, before } = &mut v.mode else { return };
-    let pane = *pane;
-    match key {
-        Key::Enter | Key::Tab => v.mode = Mode::Normal,
-        Key::Esc => {
-            let before = std::mem::take(before);
-            v.mode = Mode::Normal;
-            set_filter(v, pane, &before);
-        }
-        key => {
-            if input.edit(key, MAX_FILTER) {
-                let typed = input.string();
-                set_filter(v, pane, &typed);
-            }
-        }
-    }
-}
-
 fn type_time(v: &mut ViewState, a: &Analysis, key: Key) -> Option<Effect> {
     let Mode::Goto { input } = &mut v.mode else { return None };
     match key {
@@ -514,15 +500,6 @@ fn type_time(v: &mut ViewState, a: &Analysis, key: Key) -> Option<Effect> {
         key => _ = input.edit(key, MAX_TIME),
     }
     None
-}
-
-fn set_filter(v: &mut ViewState, pane: PaneId, typed: &str) {
-    let filter = Filter::parse(typed, &panes::pane(pane).columns());
-    if let Some(st) = v.pane_mut(pane) {
-        st.filter = filter;
-        st.hold = None;
-        st.top = 0;
-    }
 }
 
 fn copy(v: &mut ViewState, a: &Analysis, size: Size) -> Option<Effect> {

@@ -285,6 +285,10 @@ pub(super) fn add_table<T: Table + ?Sized>(
         vm.lines.push(line);
         vm.keys.push(t.key(p.cx, *row));
     }
+    if win.passed == 0 && win.total > 0 && !p.st.filter.is_empty() {
+        let says = format!("   none of {} passes the filter; Esc clears it", win.total);
+        vm.lines.push(Line::of(says, Tone::Dim));
+    }
 }
 
 /// The part of a title that says how the rows are chosen and ordered.

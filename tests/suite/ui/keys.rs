@@ -113,6 +113,59 @@ fn a_filter_is_live_and_escape_brings_the_old_one_back() {
     assert!(!c.text().contains("/!st"), "an empty filter is none");
 }
 
+/// The last line of the screen.
+fn footer(c: &Console) -> String {
+    c.text().lines().last().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_filter_that_is_not_understood_says_so_and_what_may_be_meant() {
+    let mut c = faults();
+    c.keys("/rtt0>5");
+    assert!(footer(&c).contains("no field rtt0; did you mean rtt, retr, rto?"), "{}", footer(&c));
+    c.keys("<enter>");
+    assert!(matches!(c.view.mode, Mode::Filter { .. }), "it is not applied");
+    c.keys("<c-u>rto>1x");
+    assert!(footer(&c).contains("rto 1x: a time is expected"), "{}", footer(&c));
+    c.keys("<bs>s<enter>");
+    assert!(c.text().contains("/rto>1s 2 of"));
+    // Esc where nothing else is open clears it.
+    c.keys("<esc>");
+    assert!(!c.text().contains("/rto"));
+}
+
+#[test]
+fn tab_completes_a_field_and_an_empty_table_says_why() {
+    let mut c = faults();
+    c.keys("/dp<tab>");
+    assert!(footer(&c).starts_with(" filter /dport "), "{}", footer(&c));
+    c.keys(":9<enter>");
+    assert!(c.text().contains("passes the filter; Esc clears it"), "{}", c.text());
+    c.keys("/<c-u>s<tab>");
+    for name in ["st", "state", "sendq", "stall", "sport", "snd_wnd"] {
+        assert!(footer(&c).split(' ').any(|w| w == name), "{}", footer(&c));
+    }
+    c.keys("<esc>/<c-u>dport = :3306<enter>");
+    assert!(c.text().contains("/dport = :3306 2 of"));
+}
+
+#[test]
+fn up_and_down_bring_back_earlier_filters() {
+    let mut c = faults();
+    c.keys("/443<enter>/<c-u>java<enter>/<c-u>443<enter>/");
+    let shown = |c: &Console| footer(c).trim().to_owned();
+    c.keys("<up>");
+    assert_eq!(shown(&c), "filter /443");
+    c.keys("<up>");
+    assert_eq!(shown(&c), "filter /java");
+    c.keys("<up>");
+    assert_eq!(shown(&c), "filter /java", "there are no more");
+    c.keys("<down>");
+    assert_eq!(shown(&c), "filter /443");
+    c.keys("<down><enter>");
+    assert!(!c.text().contains("/443"), "the one that was being typed was empty");
+}
+
 #[test]
 fn the_script_of_the_handbook() {
     let mut c = faults();
