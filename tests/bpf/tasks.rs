@@ -123,7 +123,8 @@ fn an_uninterruptible_sleep_comes_with_its_stack() {
             });
             loop {
                 let rows = walk(&mut all);
-                let found = rows.iter().find(|r| r.state == State::Sleeps('D'));
+                // One that is still on its way there has no stack yet.
+                let found = rows.iter().find(|r| r.state == State::Sleeps('D') && r.stack[0] != 0);
                 if let Some(r) = found {
                     println!("{r:x?}");
                     // Addresses of the kernel have all bits above set.
