@@ -33,6 +33,7 @@
 //! | [`commands`] | a file per command: its arguments, and source, analysis and outlet wired up | judge |
 //! | [`help`] | what `stallscope help TOPIC` prints | anything else |
 //! | [`amount`] | lengths of time and sizes as people type them | anything else |
+//! | [`typo`] | what may have been meant by a wrong name | anything else |
 //! | [`time_spec`] | times as people type them | ask what time it is |
 //! | [`text`] | untrusted text made safe to show | anything else |
 //! | [`rights`] | which thread keeps which capability | anything else |
@@ -72,5 +73,6 @@ pub mod signals;
 pub mod source;
 pub mod text;
 pub mod time_spec;
+pub mod typo;
 pub mod ui;
 pub mod view;

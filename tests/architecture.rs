@@ -44,6 +44,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("exit", ""),
     ("text", ""),
     ("amount", ""),
+    ("typo", ""),
     ("collectors", ""),
     ("sample", "collectors"),
     ("clock", "sample::time"),
@@ -60,7 +61,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("session", "sample metrics analysis recording"),
     ("playback", "sample metrics diagnose analysis recording rights session"),
     // The timeline says what there is beyond memory; it reads nothing.
-    ("view", "sample metrics diagnose analysis playback::timeline time_spec text"),
+    ("view", "sample metrics diagnose analysis playback::timeline time_spec text typo"),
     // `paste::understood` is what it says of a paste, `recording::tools` what is in a file.
     (
         "report",
@@ -82,7 +83,7 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "commands",
         "amount sample metrics diagnose analysis view report collect source recording playback session \
-         paste ui help exit clock time_spec rights signals text",
+         paste ui help exit clock time_spec rights signals text typo",
     ),
     ("main", "commands exit text allocator"),
     ("lib", ""),

@@ -7,6 +7,10 @@ use super::shared::output::Output;
 use crate::diagnose::{RULES, told};
 use crate::exit::{Exit, Stop};
 use crate::report;
+use crate::typo::{nearest, question};
+
+/// Letters that a typo may have wrong.
+const LETTERS: usize = 3;
 
 /// List the rules, or explain one.
 #[derive(Args, Debug)]
@@ -29,7 +33,9 @@ impl Run for Rules {
                 let text = format!("rule '{id}' applies only to pasted text: `stallscope explain`");
                 return Err(Stop::usage(text));
             }
-            return Err(Stop::usage(format!("no rule '{id}'; `stallscope rules` lists them")));
+            let near = nearest(id, RULES.iter().map(|r| r.id().0), LETTERS);
+            let hint = question(&near).unwrap_or("`stallscope rules` lists them".to_owned());
+            return Err(Stop::usage(format!("no rule '{id}'; {hint}")));
         }
         let text = || match &self.id {
             None => report::rules::list(&chosen),

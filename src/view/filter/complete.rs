@@ -1,27 +1,18 @@
 //! Names of fields: those that are near a typo, and those that a beginning may become.
 
+use crate::typo;
 use crate::view::table::ColumnInfo;
 
-/// Names that are told.
-const MOST: usize = 3;
 /// Letters that a typo may have wrong.
 const TYPO: usize = 2;
 
 /// The fields that a name may have been meant to be, nearest first. `sure`: it may be something else
 /// than a field; then only those that differ in one letter.
 pub(super) fn nearest(name: &str, columns: &[ColumnInfo], sure: bool) -> Vec<&'static str> {
-    let name = name.to_ascii_lowercase();
-    let most = if sure || name.len() <= 2 { 1 } else { TYPO };
-    let mut near: Vec<(usize, &'static str)> = Vec::new();
-    for key in names(columns) {
-        let typo = strsim::damerau_levenshtein(&name, &key.to_ascii_lowercase());
-        let is_part = !sure && name.len() > 1 && key.to_ascii_lowercase().contains(&name);
-        if typo < name.len().max(key.len()) && typo <= most || is_part {
-            near.push((typo, key));
-        }
-    }
-    near.sort_unstable();
-    near.into_iter().map(|(_, key)| key).take(MOST).collect()
+    let letters = if sure || name.len() <= 2 { 1 } else { TYPO };
+    let mut near = typo::nearest(name, names(columns), letters);
+    near.retain(|key| !sure || key.len().abs_diff(name.len()) <= letters);
+    near
 }
 
 /// All names of fields, each once.

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::complete::nearest;
 use super::{Net, Op, Term, Test};
+use crate::typo::question;
 use crate::view::table::{ColumnInfo, Unit};
 
 /// Signs of comparisons, longest first, and how `ss` spells them as words.
@@ -149,10 +150,8 @@ fn test(body: &str, columns: &[ColumnInfo]) -> Result<Test, String> {
     if is_text || !is_name(name) {
         return Ok(Test::Word(body.to_lowercase()));
     }
-    Err(match near.as_slice() {
-        [] => format!("no field {name}; Tab lists them"),
-        all => format!("no field {name}; did you mean {}?", all.join(", ")),
-    })
+    let hint = question(&near).unwrap_or("Tab lists them".to_owned());
+    Err(format!("no field {name}; {hint}"))
 }
 
 fn field(columns: &[ColumnInfo], column: usize, op: Op, value: &str) -> Result<Test, String> {

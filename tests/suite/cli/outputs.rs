@@ -71,6 +71,7 @@ fn usage_errors() {
         &["check", "--interval", "10s", "--duration", "1s"],
         &["check", "--interval", "60s"],
         &["rules", "no-such-rule"],
+        &["rules", "rto-strom"],
         &["rules", "disk-errors"],
         &["help", "recordin"],
         &["help", "chekc"],
