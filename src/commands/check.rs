@@ -12,6 +12,7 @@ use super::shared::live::Live;
 use super::shared::output::Output;
 use super::shared::recorder::{Beside, close_and_tell};
 use super::shared::recording::{named, open_whole};
+use super::shared::status_line::{StatusLine, so_far, ticks_so_far};
 use super::shared::wait::{Ended, Ticks, runtime};
 use crate::amount;
 use crate::analysis::Analysis;
@@ -99,6 +100,7 @@ impl Check {
         let mut seen = Observed { interval, ..Observed::default() };
         let mut first = None;
         let mut ticks = Ticks::new(events, (duration, interval), session.sink.as_ref())?;
+        let mut line = StatusLine::new();
         loop {
             let tick = match ticks.next(&mut session.sink).await {
                 Ok(tick) => tick,
@@ -113,6 +115,10 @@ impl Check {
             seen.ticks += 1;
             seen.duration = tick.mono.since(start);
             session.push(tick);
+            let found = session.run().latest().map_or(0, |m| m.findings.all().count());
+            line.draw(|| {
+                format!("checking this host: {}, {}", so_far(seen.duration, duration), count(found))
+            });
             // Half an interval of slack: 15 ticks of 1 s span 14.99 s now and then.
             if seen.duration + interval / 2 >= duration {
                 return Ok(seen);
@@ -123,12 +129,18 @@ impl Check {
     /// The same report, over all of a recording.
     fn played(&self, file: &Path) -> anyhow::Result<Exit> {
         let mut tape = Tape::new(open_whole(file)?);
-        let Some(all) = whole(&mut tape) else {
+        let mut line = StatusLine::new();
+        let name = named(file);
+        let whole = whole(&mut tape, |done, all| {
+            line.draw(|| format!("checking {name}: {}", ticks_so_far(done, all)));
+        });
+        line.clear();
+        let Some(all) = whole else {
             let why = tape.reader().damage().next().map_or_else(
                 || "has no ticks: nothing was recorded".to_owned(),
                 |d| format!("no tick can be read: {d}"),
             );
-            return Err(Stop::cannot(format!("{}: {why}", named(file))));
+            return Err(Stop::cannot(format!("{name}: {why}")));
         };
         let observed = Observed {
             first_wall: all.first_wall,
@@ -143,9 +155,14 @@ impl Check {
     }
 
     fn tell(&self, report: &CheckReport) -> anyhow::Result<Exit> {
-        self.output.print(|| report::text::render(report), || report::json::render(report))?;
+        self.output
+            .print_findings(|| report::text::render(report), || report::json::render(report))?;
         Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })
     }
+}
+
+fn count(findings: usize) -> String {
+    if findings == 1 { "1 finding".to_owned() } else { format!("{findings} findings") }
 }
 
 /// The result, if there was any tick: no tick is not an all-clear.

@@ -56,7 +56,7 @@ impl Run for Explain {
         let report = CheckReport::of_paste(session.run(), samples, &told.findings);
         let disks = report::explain::disks(session.run());
         let understood = paste.understood();
-        self.output.print(
+        self.output.print_findings(
             || report::explain::render(&report, understood, &disks, &told.figures),
             || report::explain::json(&report, understood, &disks, &told.figures),
         )?;

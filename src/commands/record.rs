@@ -177,12 +177,12 @@ impl Record {
                 break;
             }
         }
-        finish(session.sink, &progress)
+        finish(session.sink, &mut progress)
     }
 }
 
 /// Closes the file and says what it lacks.
-fn finish(recorder: Recorder, progress: &Progress) -> anyhow::Result<Exit> {
+fn finish(recorder: Recorder, progress: &mut Progress) -> anyhow::Result<Exit> {
     let end = close(recorder);
     progress.end(end.as_ref().ok());
     let status = end?;

@@ -15,6 +15,7 @@ use super::shared::live::Live;
 use super::shared::output::Output;
 use super::shared::recorder::{Beside, close_and_tell};
 use super::shared::recording::{named, open_whole};
+use super::shared::status_line::{StatusLine, so_far, ticks_so_far};
 use super::shared::wait::{Ticks, runtime};
 use crate::amount;
 use crate::analysis::{Analysis, youngest_tables};
@@ -33,6 +34,9 @@ use crate::sample::tick::Tick;
 use crate::sample::time::WallNs;
 use crate::session::Session;
 use crate::source::{Event, Feed};
+
+/// Ticks of a recording from one word about the progress to the next.
+const STEP: u64 = 256;
 
 /// Say why a process is slow: where its threads spend their time, and what they wait for.
 ///
@@ -149,6 +153,7 @@ impl Why {
         let (duration, interval) = (self.duration, self.live.interval);
         let (mut watched, mut first) = (Watched::default(), None);
         let mut ticks = Ticks::new(events, (duration, interval), session.sink.as_ref())?;
+        let mut line = StatusLine::new();
         loop {
             let processes = target.processes(&host);
             if processes.is_empty() {
@@ -169,6 +174,7 @@ impl Why {
             if !watched.account.is_empty() {
                 watched.duration = at.since(*first.get_or_insert(at)) + interval;
             }
+            line.draw(|| format!("watching {}: {}", self.what, so_far(watched.duration, duration)));
             if watched.duration + interval / 2 >= duration {
                 break;
             }
@@ -195,7 +201,11 @@ impl Why {
         let mut watched = Watched::default();
         let mut run: Option<Session> = None;
         let (mut before, mut everyone) = (None, false);
+        let (mut line, name) = (StatusLine::new(), named(file));
         loop {
+            if tape.at().is_multiple_of(STEP) {
+                line.draw(|| format!("reading {name}: {}", ticks_so_far(tape.at(), tape.len())));
+            }
             match tape.play() {
                 Played::Segment(host) => {
                     run =
@@ -226,8 +236,9 @@ impl Why {
                 Played::End => break,
             }
         }
+        line.clear();
         let Some(run) = run.filter(|_| !watched.account.is_empty()) else {
-            return Err(Stop::cannot(format!("{}: {}", named(file), self.unseen(everyone))));
+            return Err(Stop::cannot(format!("{name}: {}", self.unseen(everyone))));
         };
         self.tell(run.run(), &watched, "recording")
     }
@@ -274,7 +285,7 @@ impl Why {
             duration: *duration,
             answer: &answer,
         };
-        self.output.print(|| why::text(&report), || why::json(&report))?;
+        self.output.print_findings(|| why::text(&report), || why::json(&report))?;
         let is_explained = answer.findings.iter().any(|f| f.fire.severity >= Severity::Warn);
         Ok(if is_explained { Exit::Findings } else { Exit::Ok })
     }

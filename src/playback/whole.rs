@@ -37,8 +37,12 @@ pub struct Whole {
     pub damage: Vec<Damage>,
 }
 
-/// Plays all of it. `None`: there is no tick that can be read.
-pub fn whole(tape: &mut Tape) -> Option<Whole> {
+/// Ticks from one word about the progress to the next.
+const STEP: u64 = 256;
+
+/// Plays all of it, and tells now and then how many ticks of how many are done. `None`: there is no
+/// tick that can be read.
+pub fn whole(tape: &mut Tape, mut told: impl FnMut(u64, u64)) -> Option<Whole> {
     let mut out: Option<Whole> = None;
     let mut ended: Vec<Arc<Finding>> = Vec::new();
     let mut first: Option<MonoNs> = None;
@@ -64,6 +68,9 @@ pub fn whole(tape: &mut Tape) -> Option<Whole> {
                 let Some(run) = &mut run else { continue };
                 first.get_or_insert(tick.mono);
                 first_wall.get_or_insert(tick.wall);
+                if u64::is_multiple_of(ticks, STEP) {
+                    told(tape.at(), tape.len());
+                }
                 ticks += 1;
                 run.push(tick);
                 let Some(now) = run.run().latest() else { continue };

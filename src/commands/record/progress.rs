@@ -1,13 +1,12 @@
 //! What the user sees of a recording while it is made.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::time::Duration;
-
-use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::analysis::Analysis;
 use crate::commands::shared::output::say;
+use crate::commands::shared::status_line::StatusLine;
 use crate::diagnose::blind::{self, BlindSpot, blind_spots};
 use crate::metrics::coverage::coverage;
 use crate::recording::recorder::{State, Status};
@@ -24,7 +23,7 @@ const QUIET: Duration = Duration::from_secs(60);
 /// One line on a terminal, errors everywhere.
 pub(super) struct Progress {
     name: String,
-    terminal: bool,
+    status: StatusLine,
     gaps: u64,
     findings: BTreeSet<(&'static str, String)>,
     /// Times and bytes of the last minute.
@@ -42,7 +41,7 @@ impl Progress {
     pub(super) fn new(name: String) -> Self {
         Self {
             name,
-            terminal: std::io::stderr().is_terminal(),
+            status: StatusLine::new(),
             gaps: 0,
             findings: BTreeSet::new(),
             recent: VecDeque::new(),
@@ -67,7 +66,7 @@ impl Progress {
     pub(super) fn tick(&mut self, tick: &Tick, analysis: &Analysis, status: &Status) {
         self.gaps += u64::from(tick.gap.is_some());
         self.warn(tick.mono, status);
-        if !self.terminal {
+        if !self.status.is_shown() {
             return;
         }
         self.begun.get_or_insert(tick.mono);
@@ -83,7 +82,8 @@ impl Progress {
         while self.recent.front().is_some_and(|r| tick.mono.since(r.0) > Duration::from_secs(60)) {
             self.recent.pop_front();
         }
-        Self::draw(&self.line(tick.mono, status));
+        let line = self.line(tick.mono, status);
+        self.status.draw(|| line);
     }
 
     /// Once per trouble, and at most once a minute.
@@ -106,9 +106,7 @@ impl Progress {
             _ => return,
         };
         self.told_at = Some(now);
-        if self.terminal {
-            Self::draw("");
-        }
+        self.status.clear();
         say(&says);
     }
 
@@ -148,25 +146,11 @@ impl Progress {
         line
     }
 
-    /// Overwrites the line. A terminal that takes nothing (Ctrl-S) must not delay ticks.
-    fn draw(line: &str) {
-        let err = std::io::stderr();
-        let mut fds = [PollFd::new(&err, PollFlags::OUT)];
-        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        if !matches!(poll(&mut fds, Some(&now)), Ok(1)) {
+    pub(super) fn end(&mut self, status: Option<&Status>) {
+        if !self.status.is_shown() {
             return;
         }
-        let width = rustix::termios::tcgetwinsize(&err).map_or(0, |w| usize::from(w.ws_col));
-        let width = if width == 0 { 80 } else { width };
-        let cut: String = line.chars().take(width.saturating_sub(1).max(20)).collect();
-        let _ = write!(err.lock(), "\r{cut}\x1b[K");
-    }
-
-    pub(super) fn end(&self, status: Option<&Status>) {
-        if !self.terminal {
-            return;
-        }
-        Self::draw("");
+        self.status.clear();
         if let Some(s) = status {
             let size = units::bytes(s.size as f64);
             let name = sanitize(&self.name);

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
+use super::dress;
 use crate::report;
 use crate::text::sanitize;
 
@@ -36,6 +37,15 @@ impl Output {
             Format::Text => print(&text()),
             Format::Json => print(&report::json::text(&json())),
         }
+    }
+
+    /// The same for findings, which are wrapped and coloured on a terminal.
+    pub(crate) fn print_findings(
+        &self,
+        text: impl FnOnce() -> String,
+        json: impl FnOnce() -> Value,
+    ) -> anyhow::Result<()> {
+        self.print(|| dress::for_stdout(text()), json)
     }
 }
 

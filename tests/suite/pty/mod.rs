@@ -5,6 +5,7 @@
 
 mod input;
 mod limits;
+mod progress;
 mod signals;
 
 use std::time::{Duration, Instant};

@@ -103,7 +103,7 @@ fn findings_and_frames_of_every_scenario_are_those_of_the_live_run() {
 #[test]
 fn a_report_of_the_whole_file_forgets_nothing_that_came_and_went() {
     let (made, ticks) = long();
-    let whole = whole(&mut Tape::new(reader(&made.bytes))).unwrap();
+    let whole = whole(&mut Tape::new(reader(&made.bytes)), |_, _| {}).unwrap();
     assert_eq!(whole.ticks, ticks.len() as u64);
     let mut live = Analysis::new(made.host.clone(), Engine::default(), BUDGET);
     let mut ended = std::collections::BTreeSet::new();
