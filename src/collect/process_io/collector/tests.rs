@@ -42,7 +42,9 @@ impl Proc {
         std::fs::write(dir.join("cgroup"), "3:cpu:/a\n2:blkio:/db\n0::/u\n").unwrap();
     }
 
+    /// As in `/proc`, nothing can be read any more through a file that is still open.
     fn end(&self, pid: u32) {
+        std::fs::write(self.path().join(format!("{pid}/io")), "").unwrap();
         std::fs::remove_dir_all(self.path().join(pid.to_string())).unwrap();
     }
 
