@@ -80,7 +80,13 @@ groups() {
     pids="$pids $!"
     keep memory stallscope check --format json --duration 14s
     load_off
-    for g in oom high; do echo 1 >/sys/fs/cgroup/$g/cgroup.kill; done
+    # One that was just started joins its group first, and may be killed for its memory there: not
+    # while the next check runs.
+    sleep 1
+    for g in oom high; do
+        echo 1 >/sys/fs/cgroup/$g/cgroup.kill
+        while grep -q 'populated 1' /sys/fs/cgroup/$g/cgroup.events; do sleep 1; done
+    done
     pids=
     for g in heavy heavy light; do
         within $g "$spin" &
