@@ -17,6 +17,9 @@ const PLENTY: u64 = 10_000_000_000;
 const NOTHING: u64 = 1 << 20;
 const NOT_TINY: u64 = 100 << 20;
 
+/// Their files have other device numbers than their mounts: a subvolume, or the layer below.
+const OWN_NUMBERS: [&str; 2] = ["btrfs", "overlay"];
+
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("fs-full"),
     title: "a file system is full or nearly full",
@@ -102,6 +105,10 @@ fn fire(w: &Window<'_>, r: &FilesystemRow, s: &Space, left: f64) -> Fire {
 
 /// Names those who keep deleted files of it open, by what these take of the used space.
 fn deleted(w: &Window<'_>, r: &FilesystemRow, s: &Space, f: &mut Fire) {
+    if OWN_NUMBERS.contains(&&*r.kind) {
+        let text = format!("who keeps deleted files open: those of {} are not found here", r.kind);
+        return f.missing.push(text);
+    }
     let found = w.tick.samples.filesystems.as_ref().and_then(|s| s.data.deleted.as_deref());
     let Some(found) = found else {
         f.missing.push("who keeps deleted files open (not looked for)".to_owned());
