@@ -176,6 +176,8 @@ pub enum Resource {
     Unclosed,
     /// The connections that use up the local ports.
     PortsInUse,
+    /// The attempts to connect.
+    Connects,
     /// The entries of a connection tracking table.
     ConntrackEntries,
     /// The same, of other protocols than TCP.
@@ -241,6 +243,7 @@ impl fmt::Display for Resource {
             Self::Overflow => f.write_str("the drops at sockets"),
             Self::Unclosed => f.write_str("the connections in CLOSE-WAIT"),
             Self::PortsInUse => f.write_str("the open connections"),
+            Self::Connects => f.write_str("the connection attempts"),
             Self::ConntrackEntries => f.write_str("the entries of the connection table"),
             Self::NonTcpEntries => {
                 f.write_str("the entries of the connection table that are not TCP")

@@ -54,6 +54,7 @@ impl Heap for Share {
             | Resource::Overflow
             | Resource::Unclosed
             | Resource::PortsInUse
+            | Resource::Connects
             | Resource::ConntrackEntries
             | Resource::NonTcpEntries
             | Resource::LockWait

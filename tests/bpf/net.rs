@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use stallscope::clock;
 use stallscope::collect::bpf::net::NetBpf;
 use stallscope::collect::{HostFs, RELIEF};
-use stallscope::sample::bpf::net::{FlowEvents, NetBpfSample, NetEventKind};
+use stallscope::sample::bpf::net::{Connector, FlowEvents, NetBpfSample, NetEventKind};
 
 use crate::kit::gate::lab;
 use crate::kit::net::{B, Pair};
@@ -103,6 +103,58 @@ fn resets_and_their_reasons() {
         assert!(reason.count >= 95);
         let place = s.places.iter().find(|p| p.reason == reason.reason && p.count >= 95);
         assert_eq!(&*place.unwrap().place, "tcp_v4_rcv");
+    });
+}
+
+/// Whatever becomes of it: one that is refused, one that is accepted.
+#[test]
+fn who_connects_is_told() {
+    lab(&["ip", "nstat"], || {
+        let pair = Pair::new();
+        let mut net: NetBpf = open();
+        let before = sample(&mut net).connects.unwrap();
+        let opens = pair.a.counter("TcpActiveOpens");
+        for _ in 0..100 {
+            pair.a.inside(|| TcpStream::connect("127.0.0.1:9").map(|_| ()).unwrap_err());
+        }
+        let (_tx, _rx) = pair.connect(4002);
+        let s = sample(&mut net);
+        assert_eq!(pair.a.counter("TcpActiveOpens") - opens, 101);
+        let here = |c: &&Connector| c.netns.0 == pair.a.inode;
+        let told: Vec<_> = s.connectors.iter().filter(here).collect();
+        // See `block::nearly` for the few that may lack.
+        assert!((95..=100).contains(&told[0].count), "{told:?}");
+        assert!(s.connects.unwrap() - before >= 95);
+        assert_eq!(told[0].remote.to_string(), "127.0.0.1:9");
+        assert!(told.iter().all(|c| c.pid == std::process::id()), "{told:?}");
+        let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
+        assert_eq!(told[0].comm.as_deref(), Some(comm.trim_end()));
+        assert_eq!(of(&s.flows, NetEventKind::ReceiveReset, pair.a.inode), told[0].count);
+    });
+}
+
+/// Thousands of calls a second: what is recorded of them is a sample, and leaves the rest its room.
+#[test]
+fn many_connects_are_sampled() {
+    lab(&["ip"], || {
+        let pair = Pair::new();
+        let mut net: NetBpf = open();
+        let before = sample(&mut net);
+        let begun = clock::mono();
+        pair.a.inside(|| {
+            for _ in 0..4_000 {
+                assert!(TcpStream::connect("127.0.0.1:9").is_err());
+            }
+        });
+        let took = clock::mono().since(begun).as_secs_f64();
+        let s = sample(&mut net);
+        let told: u64 = s.connectors.iter().map(|c| c.count).sum();
+        let most =
+            250.0 * (1.0 + took) * std::thread::available_parallelism().unwrap().get() as f64;
+        println!("4,000 in {took:.2} s: {told} recorded");
+        assert!(s.connects.unwrap() - before.connects.unwrap() >= 3_900);
+        assert!(told >= 100 && told as f64 <= most, "{told} of {most}");
+        assert_eq!((s.limited, s.ring_full), (before.limited, before.ring_full));
     });
 }
 

@@ -21,7 +21,7 @@ use crate::kit::{pause, secs, wait_for};
 use crate::netdev::StopOnDrop;
 
 /// Does `step` inside `ns` every so often while `work` runs.
-fn meanwhile<T>(
+pub(crate) fn meanwhile<T>(
     ns: &Ns,
     gap_ms: u64,
     mut step: impl FnMut() + Send,
@@ -73,6 +73,9 @@ fn n30_refused() {
         assert!(!f.next().iter().any(|c| c.starts_with("on ")), "{}", f.text());
         let named = f.text().contains("10.9.0.2:7999 refuses");
         assert_eq!(named, report.source("TCP events") == "ebpf", "{}", f.text());
+        if named {
+            f.is_by(std::process::id());
+        }
         let (fails, resets) = (net.a.counter("TcpAttemptFails"), net.b.counter("TcpOutRsts"));
         assert_eq!(fails, resets, "the kernel's own account");
     });

@@ -13,6 +13,7 @@ use crate::kit::gate::{Place, beside};
 use crate::kit::net::{A, B, Pair};
 use crate::kit::product::{Found, check};
 use crate::kit::{pause, secs, wait_for};
+use crate::packets::meanwhile;
 
 const PORT: u16 = 5000;
 
@@ -217,10 +218,15 @@ fn ports_run_out() {
         }
         let seen = net.a.ss("state time-wait dst 10.9.0.2:5000").len();
         assert!(seen >= 96, "{seen} in TIME-WAIT");
-        let report = check("ports", "5s", &[]);
+        // The client goes on: there are two ports left, and then none.
+        let more = || drop(TcpStream::connect(to));
+        let report = meanwhile(&net.a, 20, more, || check("ports", "5s", &[]));
         report.exactly(net.affected(), &["tcp-port-exhaustion"], &[]);
         let f = report.the("tcp-port-exhaustion", net.affected());
         assert_eq!((f.netns(), f.severity()), (Some(net.a.inode), "crit"), "{}", f.text());
         assert!(f.text().contains(&format!("from {A} to {to}")), "{}", f.text());
+        if report.source("TCP events") == "ebpf" {
+            f.is_by(std::process::id());
+        }
     });
 }

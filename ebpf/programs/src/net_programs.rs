@@ -1,5 +1,5 @@
-//! The programs of `net` and `net_perf`: TCP retransmits and resets, full receive queues and
-//! dropped packets.
+//! The programs of `net` and `net_perf`: TCP retransmits and resets, full receive queues, dropped
+//! packets, and who connects.
 //!
 //! Every event is counted per CPU and never lost. TCP events are also handed to the reader
 //! with the socket they are about; a rate limit and a full buffer cost records, which are
@@ -10,11 +10,12 @@
 use core::ffi::c_void;
 
 use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::{btf_tracepoint, map};
 use aya_ebpf::maps::Array;
 use aya_ebpf::programs::BtfTracePointContext;
 use stallscope_bpf::layout::net::{
-    DROP_SUBSYS, DROPS, Event, FILLED, KIND, LIMITED, PLACE, PLACE_FULL, PLACE_WORDS, PLACES,
+    CONNECT, CONNECT_FILLED, CONNECT_RATE, CONNECT_TOKENS, DROP_SUBSYS, DROPS, Event, FILLED, KIND, LIMITED, PLACE, PLACE_FULL, PLACE_WORDS, PLACES,
     PROBES, RATE, RCVQUEUE_FULL, REASON, REASONS, RECEIVE_RESET, RETRANSMIT, RETRANSMIT_FAILED,
     RING_FULL, SEND_RESET, TOKENS, WORDS,
 };
@@ -49,6 +50,7 @@ offsets! {
     DROP_HAS_REASON,
 }
 
+const TCP_SYN_SENT: u64 = 2;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
@@ -76,6 +78,15 @@ pub fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sock_rcvqueue_full")]
 pub fn rcvqueue_full(ctx: BtfTracePointContext) -> i32 {
     event(ctx.as_ptr(), RCVQUEUE_FULL, 0);
+    0
+}
+
+/// Who calls `connect()` is the current task when the socket goes to SYN-SENT.
+#[btf_tracepoint(function = "inet_sock_set_state")]
+pub fn connect(ctx: BtfTracePointContext) -> i32 {
+    if arg(ctx.as_ptr(), 2) & 0xffff_ffff == TCP_SYN_SENT {
+        event(ctx.as_ptr(), CONNECT, (bpf_get_current_pid_tgid() >> 32) as i32);
+    }
     0
 }
 
@@ -129,7 +140,11 @@ fn event(ctx: *mut c_void, kind: usize, detail: i32) {
     let Some(s) = Stripe::of(&NET, cpu) else { return };
     s.add_shared(KIND + kind, 1);
     let t = now();
-    if !allowed(s, t) {
+    if kind == CONNECT {
+        if !allowed::<CONNECT_RATE>(s, CONNECT_TOKENS, CONNECT_FILLED, t) {
+            return;
+        }
+    } else if !allowed::<RATE>(s, TOKENS, FILLED, t) {
         s.add_shared(LIMITED, 1);
         return;
     }
@@ -194,20 +209,22 @@ fn copy16(to: &mut [u8; 16], from: Kernel, offset: usize) {
     *to = unsafe { core::mem::transmute::<[u32; 4], [u8; 16]>(words) };
 }
 
-/// Token bucket of this CPU. Contexts that meet here may spend one token twice: harmless.
+/// A token bucket of this CPU. Contexts that meet here may spend one token twice: harmless.
 #[inline(always)]
-fn allowed(s: Stripe, t: u64) -> bool {
-    let mut tokens = s.get(TOKENS);
-    let since = t.wrapping_sub(s.get(FILLED));
+fn allowed<const RATE: u64>(s: Stripe, left: usize, filled: usize, t: u64) -> bool {
+    let mut tokens = s.get(left);
+    let since = t.wrapping_sub(s.get(filled));
     // 2^30 ns stand for a second.
     if since >= 1 << 20 {
         let earned = if since >= 1 << 30 { RATE } else { (since * RATE) >> 30 };
-        tokens = if tokens + earned > RATE { RATE } else { tokens + earned };
-        s.set(FILLED, t);
+        if earned > 0 {
+            tokens = if tokens + earned > RATE { RATE } else { tokens + earned };
+            s.set(filled, t);
+        }
     }
     if tokens == 0 {
         return false;
     }
-    s.set(TOKENS, tokens - 1);
+    s.set(left, tokens - 1);
     true
 }

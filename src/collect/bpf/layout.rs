@@ -430,7 +430,7 @@ pub mod block {
 /// Words of the stripe of one CPU in `NET`, and the records of `EVENTS`.
 pub mod net {
     /// Kinds of event.
-    pub const KINDS: usize = 5;
+    pub const KINDS: usize = 6;
     /// A segment was sent again (or would have been: `err`).
     pub const RETRANSMIT: usize = 0;
     /// We sent a reset.
@@ -441,6 +441,8 @@ pub mod net {
     pub const RCVQUEUE_FULL: usize = 3;
     /// A retransmit that the stack failed to send.
     pub const RETRANSMIT_FAILED: usize = 4;
+    /// A process of this host connects.
+    pub const CONNECT: usize = 5;
     /// First counter of the kinds.
     pub const KIND: usize = 0;
     /// Records left out by the rate limit.
@@ -457,6 +459,10 @@ pub mod net {
     pub const PLACE_FULL: usize = 13;
     /// All drops.
     pub const DROPS: usize = 14;
+    /// As [`TOKENS`] and [`FILLED`], of [`CONNECT`].
+    pub const CONNECT_TOKENS: usize = 15;
+    /// See there.
+    pub const CONNECT_FILLED: usize = 16;
     /// First counter of the drop reasons.
     pub const REASON: usize = 64;
     /// Drop reasons with a counter; the last takes all above.
@@ -475,6 +481,8 @@ pub mod net {
     pub const RING_BYTES: u32 = 1 << 20;
     /// Records per second and CPU, and the largest burst.
     pub const RATE: u64 = 20_000;
+    /// The same for [`CONNECT`]: of these only shares are told, and a sample has them, too.
+    pub const CONNECT_RATE: u64 = 250;
     const _: () = assert!(PLACE + PLACES * PLACE_WORDS <= WORDS);
 
     /// One record of the ring buffer. Addresses and `dport` are in network byte order.
@@ -495,7 +503,7 @@ pub mod net {
         pub dport: u16,
         /// Inode of the network namespace.
         pub netns: u32,
-        /// Reset reason, or the error of a retransmit.
+        /// Reset reason, the error of a retransmit, or the process that connects.
         pub detail: i32,
         /// Local address: 4 bytes for IPv4.
         pub saddr: [u8; 16],

@@ -1,8 +1,10 @@
-//! TCP retransmits and resets, full receive queues, and dropped packets by reason and place.
+//! TCP retransmits and resets, full receive queues, dropped packets by reason and place, and who
+//! calls `connect()`.
 //!
 //! Counters miss nothing. Records with the socket go through a ring buffer (perf buffers before
 //! 5.8); at a reading they are put together per connection. A rate limit (20,000 per second and
-//! CPU) and a full buffer cost records, never counts, and both are told.
+//! CPU) and a full buffer cost records, never counts, and both are told. Of `connect()` a sample is
+//! enough (250 per second and CPU): who calls it most is in there.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +16,9 @@ use super::maps::{Still, Stripes};
 use super::{Coverage, events, objects, offsets, symbols};
 use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
 use crate::sample::bpf::layout::net as l;
-use crate::sample::bpf::net::{DropPlace, DropReason, FlowEvents, NetBpfSample, NetEventKind};
+use crate::sample::bpf::net::{
+    Connector, DropPlace, DropReason, FlowEvents, MAX_CONNECTORS, NetBpfSample, NetEventKind,
+};
 use crate::sample::subject::{CpuId, Endpoint, NetnsId};
 use crate::sample::time::MonoNs;
 use crate::sample::{CollectorId, Signal};
@@ -28,7 +32,8 @@ pub(super) const BYTES_FIXED: usize = events::BYTES_FIXED;
 const LISTED: usize = 256;
 const MISSED_EVERY: u32 = 60;
 
-const KINDS: [NetEventKind; l::KINDS] = [
+/// Those that records come for, beside [`l::CONNECT`].
+const KINDS: [NetEventKind; l::CONNECT] = [
     NetEventKind::Retransmit,
     NetEventKind::SendReset,
     NetEventKind::ReceiveReset,
@@ -45,8 +50,8 @@ pub struct NetBpf {
     held: Held,
     /// Records of the last reading.
     taken: u64,
-    /// Why a kind is not counted, by kind; drops last.
-    off: [Option<String>; l::KINDS],
+    /// Why a program is not attached, by [`PROGRAMS`].
+    off: [Option<String>; PROGRAMS.len()],
     reasons: Vec<(u32, Arc<str>)>,
     places: BTreeMap<u64, Arc<str>>,
     /// All drops, and their reasons and places as they were read last.
@@ -56,15 +61,17 @@ pub struct NetBpf {
     coverage: Coverage,
 }
 
-/// Programs with their tracepoints and the kind they count; the last counts drops.
-const PROGRAMS: [(&str, &str); 5] = [
+/// Programs with their tracepoints.
+const PROGRAMS: [(&str, &str); 6] = [
     ("tcp_retransmit", "tcp_retransmit_skb"),
     ("tcp_send_reset", "tcp_send_reset"),
     ("tcp_receive_reset", "tcp_receive_reset"),
     ("rcvqueue_full", "sock_rcvqueue_full"),
     ("drop_skb", "kfree_skb"),
+    ("connect", "inet_sock_set_state"),
 ];
 const DROPS: usize = 4;
+const CONNECTS: usize = 5;
 
 impl Collector for NetBpf {
     type Sample = NetBpfSample;
@@ -100,6 +107,7 @@ impl Collector for NetBpf {
         out.resets_received = kind(2, l::RECEIVE_RESET);
         out.rcvqueue_full = kind(3, l::RCVQUEUE_FULL);
         out.drops = self.off.get(DROPS).and_then(|o| o.is_none().then(|| sum(l::DROPS)));
+        out.connects = kind(CONNECTS, l::CONNECT);
         out.limited = sum(l::LIMITED);
         out.ring_full = sum(l::RING_FULL);
         out.place_full = sum(l::PLACE_FULL);
@@ -131,6 +139,7 @@ impl Collector for NetBpf {
             "TCP resets received",
             "full receive queues",
             "packet drop reasons",
+            "connect() calls",
         ];
         for (name, why) in names.into_iter().zip(&self.off) {
             if let Some(why) = why {
@@ -188,7 +197,8 @@ impl NetBpf {
         Self::with(host, &*load::kernel(host, opts)?, objects::NET_PERF)
     }
 
-    /// Empties the ring; returns how many records there were since the reading before.
+    /// Empties the ring; returns how many records there were since the reading before, but for those
+    /// of which a sample is enough.
     fn take_events(&mut self, out: &mut NetBpfSample) -> u64 {
         self.held.take_in(&mut self.events);
         let held = std::mem::take(&mut self.held);
@@ -198,8 +208,27 @@ impl NetBpf {
         let rest = out.flows.get(LISTED..).unwrap_or_default();
         out.unlisted += rest.iter().map(|f| f.count).sum::<u64>();
         out.flows.truncate(LISTED);
+        self.list_connectors(held.connects, out);
+        out.connects_unlisted += held.connects_unlisted;
         self.taken = held.taken;
-        held.taken
+        held.counted
+    }
+
+    fn list_connectors(&self, connects: BTreeMap<ConnectKey, u64>, out: &mut NetBpfSample) {
+        let mut all: Vec<(ConnectKey, u64)> = connects.into_iter().collect();
+        all.sort_by_key(|(key, count)| (std::cmp::Reverse(*count), *key));
+        let rest = all.get(MAX_CONNECTORS..).unwrap_or_default();
+        out.connects_unlisted = rest.iter().map(|(_, n)| n).sum();
+        all.truncate(MAX_CONNECTORS);
+        let mut names: BTreeMap<u32, Option<Arc<str>>> = BTreeMap::new();
+        let name = |pid| self.host.read_trimmed(format!("proc/{pid}/comm")).ok().map(Arc::from);
+        out.connectors = all
+            .into_iter()
+            .map(|((pid, netns, remote), count)| {
+                let comm = names.entry(pid).or_insert_with(|| name(pid)).clone();
+                Connector { pid, comm, netns, remote, count }
+            })
+            .collect();
     }
 
     fn take_drops(&mut self, out: &mut NetBpfSample) {
@@ -248,14 +277,22 @@ impl NetBpf {
 struct Held {
     flows: BTreeMap<FlowKey, FlowEvents>,
     unlisted: u64,
+    connects: BTreeMap<ConnectKey, u64>,
+    connects_unlisted: u64,
     /// Records.
     taken: u64,
+    /// The same without those of `connect()`.
+    counted: u64,
 }
 
 impl Held {
     fn take_in(&mut self, events: &mut Events) {
         events.drain(|record| {
             self.taken += 1;
+            if let Some(key) = connect(record) {
+                return self.connect(key);
+            }
+            self.counted += 1;
             let Some(e) = decode(record) else {
                 self.unlisted += 1;
                 return;
@@ -272,41 +309,86 @@ impl Held {
             }
         });
     }
+
+    fn connect(&mut self, key: ConnectKey) {
+        if let Some(count) = self.connects.get_mut(&key) {
+            *count += 1;
+        } else if self.connects.len() >= MAX_CONNECTORS * 16 {
+            // As above: a scanner connects everywhere.
+            self.connects_unlisted += 1;
+        } else {
+            self.connects.insert(key, 1);
+        }
+    }
 }
 
 /// Events that belong together: kind, namespace, ends, and without ends the reason.
 type FlowKey = (NetEventKind, NetnsId, Option<(Endpoint, Endpoint)>, Option<i32>);
 
-/// Parses a record; the layout is [`l::Event`].
+/// Who connects where: process, namespace, destination.
+type ConnectKey = (u32, NetnsId, Endpoint);
+
+/// Parses a record of [`l::CONNECT`]. The local end is not known yet when a process connects.
+fn connect(b: &[u8]) -> Option<ConnectKey> {
+    let record = Record(b);
+    let (_, remote) = record.ends()?;
+    (usize::from(record.u16_at(16)?) == l::CONNECT).then_some((
+        record.u32_at(28)?,
+        record.netns()?,
+        remote,
+    ))
+}
+
+/// Parses a record of the other kinds.
 fn decode(b: &[u8]) -> Option<FlowEvents> {
-    let u16_at = |at: usize| Some(u16::from_ne_bytes(b.get(at..at + 2)?.try_into().ok()?));
-    let u32_at = |at: usize| Some(u32::from_ne_bytes(b.get(at..at + 4)?.try_into().ok()?));
-    let u64_at = |at: usize| Some(u64::from_ne_bytes(b.get(at..at + 8)?.try_into().ok()?));
-    let kind = *KINDS.get(usize::from(u16_at(16)?))?;
-    let family = u16_at(18)?;
-    let address = |at: usize| -> Option<IpAddr> {
-        let bytes: [u8; 16] = b.get(at..at + 16)?.try_into().ok()?;
-        match family {
+    let r = Record(b);
+    Some(FlowEvents {
+        kind: *KINDS.get(usize::from(r.u16_at(16)?))?,
+        ends: r.ends(),
+        netns: r.netns()?,
+        cookie: r.u64_at(8)?,
+        state: r.u32_at(64)? as u8,
+        detail: r.u32_at(28)? as i32,
+        count: 1,
+        last: MonoNs(r.u64_at(0)?),
+        cpu: CpuId(r.u32_at(68)?),
+    })
+}
+
+/// A record of the ring; the layout is [`l::Event`].
+#[derive(Clone, Copy)]
+struct Record<'a>(&'a [u8]);
+
+impl Record<'_> {
+    fn bytes<const N: usize>(self, at: usize) -> Option<[u8; N]> {
+        self.0.get(at..at + N)?.try_into().ok()
+    }
+    fn u16_at(self, at: usize) -> Option<u16> {
+        self.bytes(at).map(u16::from_ne_bytes)
+    }
+    fn u32_at(self, at: usize) -> Option<u32> {
+        self.bytes(at).map(u32::from_ne_bytes)
+    }
+    fn u64_at(self, at: usize) -> Option<u64> {
+        self.bytes(at).map(u64::from_ne_bytes)
+    }
+    fn netns(self) -> Option<NetnsId> {
+        self.u32_at(24).map(|inode| NetnsId(inode.into()))
+    }
+    /// Local and remote end; `None` without a socket.
+    fn ends(self) -> Option<(Endpoint, Endpoint)> {
+        let local = Endpoint { addr: self.address(32)?, port: self.u16_at(20)? };
+        let remote = Endpoint { addr: self.address(48)?, port: u16::from_be(self.u16_at(22)?) };
+        Some((local, remote))
+    }
+    fn address(self, at: usize) -> Option<IpAddr> {
+        let bytes: [u8; 16] = self.bytes(at)?;
+        match self.u16_at(18)? {
             2 => Some(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()),
             10 => Some(Ipv6Addr::from(bytes).to_canonical()),
             _ => None,
         }
-    };
-    let (sport, dport) = (u16_at(20)?, u16::from_be(u16_at(22)?));
-    let ends = address(32).zip(address(48)).map(|(local, remote)| {
-        (Endpoint { addr: local, port: sport }, Endpoint { addr: remote, port: dport })
-    });
-    Some(FlowEvents {
-        kind,
-        ends,
-        netns: NetnsId(u64::from(u32_at(24)?)),
-        cookie: u64_at(8)?,
-        state: u32_at(64)? as u8,
-        detail: u32_at(28)? as i32,
-        count: 1,
-        last: MonoNs(u64_at(0)?),
-        cpu: CpuId(u32_at(68)?),
-    })
+    }
 }
 
 /// Names without their common prefix.

@@ -1,6 +1,7 @@
 //! `tcp-port-exhaustion`: local ports towards one destination are running out.
 
 use super::common::by_owner::by_owner;
+use super::common::connects;
 use super::common::counters::{grown, spaces};
 use super::common::peers::enter;
 use super::common::text::sh;
@@ -87,9 +88,6 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, u: &PortUse, range: u32) -> Fire {
     );
     f.count = u.used.max(1);
     f.sockets.clone_from(&u.sockets);
-    // Of some of them the owner is asked for.
-    let asked = u.inodes.len() as f64;
-    f.by = by_owner(u.owners.iter().map(|o| (Some(o), 1.0)), asked, &Resource::PortsInUse);
     let text = format!("{pct:.0}% of ip_local_port_range {first}-{last}");
     f.evidence.push(Evidence::new("ports", pct, "%", text).over(limit));
     let waiting = 100.0 * f64::from(u.time_wait) / f64::from(u.used.max(1));
@@ -101,6 +99,14 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, u: &PortUse, range: u32) -> Fire {
     if u.time_wait * 2 < u.used {
         let because = format!("{} are open, not in TIME-WAIT", u.used - u.time_wait);
         f.ruled_out.push(RuledOut::new("short-lived-connections", because));
+    }
+    if u.time_wait * 2 >= u.used {
+        connects::blame(w, s.netns, |to| to == u.remote, &mut f);
+    }
+    if f.by.is_empty() {
+        // Of some of them the owner is asked for.
+        let asked = u.inodes.len() as f64;
+        f.by = by_owner(u.owners.iter().map(|o| (Some(o), 1.0)), asked, &Resource::PortsInUse);
     }
     let enter = enter(w, s.netns);
     let dst = sh(&u.remote.to_string());
@@ -123,6 +129,7 @@ fn overflow(w: &Window<'_>, netns: NetnsId, n: u64) -> Fire {
     f.evidence.push(Evidence::new("TIME-WAIT", waiting.into(), "", text));
     let because = "the limit is tcp_max_tw_buckets, not the port range";
     f.ruled_out.push(RuledOut::new("ports-in-use", because));
+    connects::blame(w, netns, |_| true, &mut f);
     let enter = enter(w, netns);
     f.next.push(format!("{enter}sysctl net.ipv4.tcp_max_tw_buckets"));
     f.next.push(format!(

@@ -1,5 +1,6 @@
 //! `tcp-refused`: connection attempts are refused.
 
+use super::common::connects;
 use super::common::counters::{SPAN, held, spaces};
 use super::common::peers::{enter, way_in};
 use super::common::text::{count, rate, sh};
@@ -214,6 +215,9 @@ fn fire(
     f.ruled_out.push(RuledOut::new("tcp-connect-stuck", because));
     let because = format!("ActiveOpens {}/s: the attempts are this host's own", rate(now.opens));
     f.ruled_out.push(RuledOut::new("syn-scan-of-this-host", because));
+    let refusing = seen.filter(|s| s.sum > 0);
+    let wanted = |to| refusing.is_none_or(|s| s.by.iter().any(|(e, _)| *e == to));
+    connects::blame(w, netns, wanted, &mut f);
     let enter = enter(w, netns);
     if let Some((_, (e, _))) = first {
         let (addr, port) = (e.addr, e.port);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Coverage, grown_missed};
 use crate::metrics::rate::{grown, per_second};
-use crate::sample::bpf::net::{DropReason, FlowEvents, NetBpfSample, NetEventKind};
+use crate::sample::bpf::net::{Connector, DropReason, FlowEvents, NetBpfSample, NetEventKind};
 use crate::sample::subject::{Endpoint, NetnsId};
 use crate::sample::{Shared, Stamped};
 
@@ -35,6 +35,10 @@ pub struct NetFigures {
     pub flows: Vec<FlowEvents>,
     /// Events whose connections are not listed.
     pub unlisted: u64,
+    /// Who connected where, by process. `None`: the program is not attached.
+    pub connectors: Option<Vec<Connector>>,
+    /// Calls of `connect()` that were recorded and are not listed.
+    pub connects_unlisted: u64,
     /// Records left out by the rate limit and for want of room, in the interval. They are
     /// counted in the rates, but belong to no connection.
     pub unrecorded: u64,
@@ -168,7 +172,15 @@ pub fn derive<'a>(
     }
     drops(p, n, dt, &mut out);
     let mut flows: BTreeMap<_, FlowEvents> = BTreeMap::new();
+    let mut connectors: BTreeMap<_, Connector> = BTreeMap::new();
     for s in later {
+        out.connects_unlisted = out.connects_unlisted.saturating_add(s.data.connects_unlisted);
+        for c in &s.data.connectors {
+            let sum = connectors
+                .entry((c.pid, c.netns, c.remote))
+                .or_insert_with(|| Connector { count: 0, ..c.clone() });
+            sum.count = sum.count.saturating_add(c.count);
+        }
         out.unlisted = out.unlisted.saturating_add(s.data.unlisted);
         for f in &s.data.flows {
             let key = (f.kind, f.netns, f.ends, f.ends.is_none().then_some(f.detail));
@@ -176,6 +188,7 @@ pub fn derive<'a>(
             flows.insert(key, FlowEvents { count: before.saturating_add(f.count), ..f.clone() });
         }
     }
+    out.connectors = n.connects.map(|_| connectors.into_values().collect());
     out.flows = flows.into_values().collect();
     out.flows.sort_by_key(|f| std::cmp::Reverse(f.count));
     Some(out)

@@ -1,4 +1,4 @@
-//! TCP events and dropped packets, as eBPF counts them.
+//! TCP events, dropped packets, and who connects, as eBPF counts them.
 
 use std::sync::Arc;
 
@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::sample::heap::{flat, owns};
 use crate::sample::subject::{CpuId, Endpoint, NetnsId};
 use crate::sample::time::MonoNs;
+
+/// Most rows of [`NetBpfSample::connectors`].
+pub const MAX_CONNECTORS: usize = 64;
 
 /// One reading. Counters are since the programs were attached; a kind whose program is not
 /// attached is `None`.
@@ -25,6 +28,8 @@ pub struct NetBpfSample {
     pub rcvqueue_full: Option<u64>,
     /// Packets dropped, all reasons.
     pub drops: Option<u64>,
+    /// Calls of `connect()` for TCP, whatever became of them.
+    pub connects: Option<u64>,
     /// By reason.
     pub reasons: Vec<DropReason>,
     /// By reason and place.
@@ -35,16 +40,21 @@ pub struct NetBpfSample {
     pub flows: Vec<FlowEvents>,
     /// Events since the reading before whose connections are not listed.
     pub unlisted: u64,
-    /// Records left out by the rate limit, since attach.
+    /// Who connected where since the reading before, most calls first: at most [`MAX_CONNECTORS`].
+    /// Of more than 250 calls per second and CPU, a sample.
+    pub connectors: Vec<Connector>,
+    /// Calls since the reading before that were recorded and are not listed.
+    pub connects_unlisted: u64,
+    /// Records left out by the rate limit, since attach; calls of `connect()` are not counted.
     pub limited: u64,
     /// Records left out because the ring was full, since attach.
     pub ring_full: u64,
     /// Events that no program ran for (5.12); `None` where the kernel does not tell.
     pub missed: Option<u64>,
 }
-owns!(NetBpfSample { reasons, places, flows } flat {
-    retransmits, retransmits_failed, resets_sent, resets_received, rcvqueue_full, drops, place_full,
-    unlisted, limited, ring_full, missed
+owns!(NetBpfSample { reasons, places, flows, connectors } flat {
+    retransmits, retransmits_failed, resets_sent, resets_received, rcvqueue_full, drops, connects,
+    place_full, unlisted, connects_unlisted, limited, ring_full, missed
 });
 
 /// Drops for one reason.
@@ -113,3 +123,19 @@ pub struct FlowEvents {
     pub cpu: CpuId,
 }
 flat!(FlowEvents);
+
+/// Calls of `connect()` of one process for one destination since the reading before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connector {
+    /// The process, as the host numbers it.
+    pub pid: u32,
+    /// Its `comm`, raw; `None` if it had ended by the reading.
+    pub comm: Option<Arc<str>>,
+    /// Network namespace of the socket.
+    pub netns: NetnsId,
+    /// Where to.
+    pub remote: Endpoint,
+    /// How many calls.
+    pub count: u64,
+}
+owns!(Connector { comm } flat { pid, netns, remote, count });

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use stallscope::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOp};
 use stallscope::sample::bpf::irq::{IrqBpfSample, IrqCpu, VECTOR_NAMES, VectorTime};
 use stallscope::sample::bpf::layout::runq::LONG_NS;
-use stallscope::sample::bpf::net::{FlowEvents, NetBpfSample, NetEventKind};
+use stallscope::sample::bpf::net::{Connector, FlowEvents, NetBpfSample, NetEventKind};
 use stallscope::sample::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu};
 use stallscope::sample::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId};
 use stallscope::sample::time::MonoNs;
@@ -119,7 +119,8 @@ pub(super) fn block(i: &Incident, v: View<'_>) -> BlockBpfSample {
     BlockBpfSample { disks: disks.collect(), splits: true, ..BlockBpfSample::default() }
 }
 
-/// Connects that were refused, by who refused: `refuse.1.10.0.0.9:8080`. None, no sample.
+/// Connects that were refused, by who refused: `refuse.1.10.0.0.9:8080`; and who connects where:
+/// `connect.1.4242.nginx.10.0.0.9:8080`. None, no sample.
 pub(super) fn net(i: &Incident, before: &State, v: View<'_>, at: MonoNs) -> Option<NetBpfSample> {
     let mut out = NetBpfSample { retransmits: Some(0), resets_sent: Some(0), ..Default::default() };
     let (mut sum, mut any) = (0_u64, false);
@@ -153,6 +154,28 @@ pub(super) fn net(i: &Incident, before: &State, v: View<'_>, at: MonoNs) -> Opti
             out.unlisted = out.unlisted.saturating_add(new.saturating_sub(200));
         }
     }
+    for ns in namespaces(i) {
+        let prefix = format!("connect.{ns}.");
+        let old = View(before).under(&prefix);
+        for (who, n) in v.under(&prefix) {
+            any = true;
+            let connects = out.connects.get_or_insert_default();
+            *connects = connects.saturating_add(n);
+            let count = n.saturating_sub(old.get(&who).copied().unwrap_or(0));
+            let mut parts = who.splitn(3, '.');
+            let mut part = || parts.next().unwrap();
+            let (pid, comm, remote) = (part().parse().unwrap(), part().into(), part());
+            let remote: std::net::SocketAddr = remote.parse().unwrap();
+            out.connectors.push(Connector {
+                pid,
+                comm: Some(comm),
+                netns: NetnsId(ns.into()),
+                remote: Endpoint { addr: remote.ip(), port: remote.port() },
+                count,
+            });
+        }
+    }
+    out.connectors.retain(|c| c.count > 0);
     out.resets_received = Some(sum);
     any.then_some(out)
 }

@@ -13,7 +13,8 @@
 //! on a CPU (`wait.t.4000000`, `wait.cpu0.150000`), ns in a softirq (`soft.NET_RX.0`), runs of one
 //! that took so many ns (`softrun.NET_RX.0.12000000`), requests that took so many ns in a stage,
 //! and splits (`blk.vdb.device.7550000`, `blk.vdb.splits`), connects that were refused in a
-//! namespace, and by whom (`refuse.1.10.0.0.9:8080`).
+//! namespace, by whom (`refuse.1.10.0.0.9:8080`), and
+//! who asks for them (`connect.1.4242.nginx.10.0.0.9:8080`).
 //!
 //! - `at` (one time or a list) with `set`, `add`, `mul`: something happens;
 //! - `from`, `to` with `rate`: growth per second, a list cycles second by second;

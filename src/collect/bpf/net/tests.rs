@@ -42,6 +42,17 @@ fn records_decode_to_connections() {
 }
 
 #[test]
+fn who_connects_is_no_event_of_a_connection() {
+    let mut b = record(2, &[10, 0, 0, 1], &[10, 0, 0, 2]);
+    assert_eq!(connect(&b), None);
+    b[16..18].copy_from_slice(&(l::CONNECT as u16).to_ne_bytes());
+    b[28..32].copy_from_slice(&4242u32.to_ne_bytes());
+    let (pid, netns, remote) = connect(&b).unwrap();
+    assert_eq!((pid, netns.0, remote.to_string()), (4242, 4_026_531_840, "10.0.0.2:443".into()));
+    assert_eq!(decode(&b), None);
+}
+
+#[test]
 fn reasons_lose_their_prefix() {
     let names =
         reason_names(vec![(3, "SKB_DROP_REASON_NO_SOCKET".into()), (1, "SKB_CONSUMED".into())]);
@@ -52,5 +63,6 @@ proptest! {
     #[test]
     fn any_record_decodes_or_not(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
         let _ = decode(&bytes);
+        let _ = connect(&bytes);
     }
 }

@@ -7,6 +7,7 @@ pub(super) mod by_memory;
 pub(super) mod by_owner;
 pub(super) mod by_traffic;
 pub(in crate::diagnose) mod cgroups;
+pub(super) mod connects;
 pub(super) mod counters;
 pub(super) mod disks;
 pub(super) mod doing;
