@@ -22,6 +22,7 @@ use crate::metrics::history::DEFAULT_BUDGET;
 use crate::playback::tape::Tape;
 use crate::playback::whole::whole;
 use crate::recording::Recorder;
+use crate::report::text::Unjudged;
 use crate::report::{self, CheckReport, Observed};
 use crate::rights::Duty;
 use crate::session::Session;
@@ -42,6 +43,9 @@ pub(super) struct Check {
     /// How long to watch, 1s to 24h.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = watch_time)]
     duration: Duration,
+    /// Name the rules that could not judge, and what they lacked.
+    #[arg(long)]
+    verbose: bool,
     /// Whether to record.
     #[command(flatten)]
     to: Beside,
@@ -155,8 +159,11 @@ impl Check {
     }
 
     fn tell(&self, report: &CheckReport) -> anyhow::Result<Exit> {
-        self.output
-            .print_findings(|| report::text::render(report), || report::json::render(report))?;
+        let unjudged = if self.verbose { Unjudged::Listed } else { Unjudged::Counted };
+        self.output.print_findings(
+            || report::text::render(report, unjudged),
+            || report::json::render(report),
+        )?;
         Ok(if report.has_findings() { Exit::Findings } else { Exit::Ok })
     }
 }

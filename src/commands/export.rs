@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use super::Run;
 use super::shared::output::print;
 use super::shared::recording::{anchor, named, open_whole, range};
+use super::shared::status_line::{StatusLine, groups_so_far};
 use crate::analysis::Analysis;
 use crate::diagnose::Engine;
 use crate::exit::{Exit, Stop};
@@ -112,13 +113,18 @@ impl Export {
     ) -> anyhow::Result<(u64, Exported)> {
         let out = Output::create(&self.output)
             .map_err(|e| Stop::cannot(format!("{}: {e}", self.output.display())))?;
+        let (name, mut line) = (named(&self.file), StatusLine::new());
+        let told = |done, all| {
+            line.draw(|| format!("copying {name}: {}", groups_so_far(done, all)));
+        };
         let made = if self.redact {
             let mut judge = Judgement::default();
             let note = |host: Option<&HostInfo>, tick: &Tick| judge.note(host, tick);
-            export::redacted(reader, out.file(), from, to, note)
+            export::redacted(reader, out.file(), from, to, note, told)
         } else {
-            export::copy(reader, out.file(), from, to)
+            export::copy(reader, out.file(), from, to, told)
         };
+        line.clear();
         let whole = made.and_then(|(file, done)| {
             file.sync_all()?;
             Ok((file.metadata()?.len(), done))

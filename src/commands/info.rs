@@ -7,6 +7,7 @@ use clap::Args;
 use super::Run;
 use super::shared::output::Output;
 use super::shared::recording::{named, open_whole, wrong};
+use super::shared::status_line::{StatusLine, groups_so_far};
 use crate::exit::Exit;
 use crate::recording::tools::info;
 use crate::report;
@@ -25,8 +26,12 @@ pub(super) struct Info {
 impl Run for Info {
     fn run(&self) -> anyhow::Result<Exit> {
         let mut reader = open_whole(&self.file)?;
-        let info = info::Info::gather(&mut reader, &named(&self.file))
-            .map_err(|e| wrong(&self.file, &e))?;
+        let (name, mut line) = (named(&self.file), StatusLine::new());
+        let info = info::Info::gather(&mut reader, &name, |done, all| {
+            line.draw(|| format!("reading {name}: {}", groups_so_far(done, all)));
+        })
+        .map_err(|e| wrong(&self.file, &e))?;
+        line.clear();
         let json = serde_json::to_value(&info)?;
         self.output.print(|| report::info::text(&info), || json)?;
         Ok(Exit::Ok)

@@ -8,9 +8,19 @@ use crate::sample::SignalStatus;
 use crate::sample::subject::Subject;
 use crate::text::sanitize;
 
+/// How much is said of the rules that did not judge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unjudged {
+    /// How many they are.
+    #[default]
+    Counted,
+    /// Which, and why.
+    Listed,
+}
+
 /// The whole report; ends with a newline.
 #[must_use]
-pub fn render(r: &CheckReport) -> String {
+pub fn render(r: &CheckReport, unjudged: Unjudged) -> String {
     let mut out = String::new();
     let (ok, all) = r.coverage_counts();
     let _ = writeln!(
@@ -38,7 +48,7 @@ pub fn render(r: &CheckReport) -> String {
             if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
         let _ = writeln!(out, "?  unreadable: {}{more}", sanitize(first));
     }
-    out.push_str(&summary(r));
+    out.push_str(&summary(r, unjudged));
     out
 }
 
@@ -157,12 +167,22 @@ pub(super) fn verdict(r: &CheckReport, most: usize) -> String {
     out
 }
 
-fn summary(r: &CheckReport) -> String {
+fn summary(r: &CheckReport, unjudged: Unjudged) -> String {
     let mut out = verdict(r, blind::SHOWN);
     out.get_mut(..1).map(str::make_ascii_uppercase);
     out.push('.');
-    if !r.not_judged.is_empty() {
-        let _ = write!(out, " Not judged: {}.", not_judged(&r.not_judged));
+    match (r.not_judged.len(), unjudged) {
+        (0, _) => {}
+        (_, Unjudged::Listed) => {
+            let _ = write!(out, " Not judged: {}.", not_judged(&r.not_judged));
+        }
+        (_, Unjudged::Counted) => {
+            let mut rules: Vec<&str> = r.not_judged.iter().map(|n| n.rule.0).collect();
+            rules.sort_unstable();
+            rules.dedup();
+            let s = if rules.len() == 1 { "" } else { "s" };
+            let _ = write!(out, " Not judged: {} rule{s}; --verbose says why.", rules.len());
+        }
     }
     out.push('\n');
     out

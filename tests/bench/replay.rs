@@ -161,7 +161,7 @@ fn cut(file: &Path) {
     let begun = clock::mono();
     let r = Reader::file(file).unwrap();
     let f = stallscope::recording::tools::export::Output::create(&out).unwrap();
-    let (_, done) = copy(&r, f.file(), mid, WallNs(mid.0 + 600_000_000_000)).unwrap();
+    let (_, done) = copy(&r, f.file(), mid, WallNs(mid.0 + 600_000_000_000), |_, _| ()).unwrap();
     println!(
         "cut 10 minutes, with opening: {:?} ({} ticks)",
         clock::mono().since(begun),

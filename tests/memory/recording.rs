@@ -320,7 +320,7 @@ fn events_and_findings_of_all_groups_are_a_list_of_limited_size() {
     let bytes = w.seal().unwrap();
     let (info, peak, _) = taken(|| {
         let mut r = open(bytes.clone());
-        Info::gather(&mut r, "many").unwrap()
+        Info::gather(&mut r, "many", |_, _| ()).unwrap()
     });
     assert!(info.events.len() > 50_000 && info.findings.len() > 10_000);
     assert_eq!(info.events.len() as u64 + info.events_left_out, events);

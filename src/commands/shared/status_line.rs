@@ -76,6 +76,11 @@ pub(crate) fn ticks_so_far(done: u64, all: u64) -> String {
     format!("{}%, {done} of {all} ticks", done.saturating_mul(100) / all.max(1))
 }
 
+/// `43%, 120 of 480 groups of ticks`.
+pub(crate) fn groups_so_far(done: usize, all: usize) -> String {
+    format!("{}%, {done} of {all} groups of ticks", done.saturating_mul(100) / all.max(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,5 +94,6 @@ mod tests {
         assert_eq!(of(62_000, 86_400), "0:01:02 of 24:00:00");
         assert_eq!(ticks_so_far(12_345, 28_800), "42%, 12345 of 28800 ticks");
         assert_eq!(ticks_so_far(0, 0), "0%, 0 of 0 ticks");
+        assert_eq!(groups_so_far(1, 3), "33%, 1 of 3 groups of ticks");
     }
 }

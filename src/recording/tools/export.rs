@@ -80,12 +80,14 @@ fn host(r: &Reader, g: &GroupEntry) -> HostInfo {
     r.host_of(g.segment).cloned().unwrap_or_else(|| r.host())
 }
 
-/// Copies the groups of a time span as they are. Reads nothing but their bytes.
+/// Copies the groups of a time span as they are, and tells how many are done. Reads nothing but their
+/// bytes.
 pub fn copy<W: Write>(
     r: &Reader,
     out: W,
     from: WallNs,
     to: WallNs,
+    mut told: impl FnMut(usize, usize),
 ) -> Result<(W, Exported), ExportError> {
     let groups = chosen(r, from, to);
     let first = groups.first().ok_or(ExportError::Nothing)?;
@@ -104,6 +106,7 @@ pub fn copy<W: Write>(
         w.copy_group(r.raw_group(*i)?, g)?;
         done.groups += 1;
         done.add(g.ticks, g.first, g.last);
+        told(done.groups as usize, groups.len());
     }
     for m in events {
         w.event(m.at, m.event.clone())?;
@@ -115,7 +118,7 @@ fn inside(m: &EventAt, from: WallNs, to: WallNs) -> bool {
     m.at.wall >= from && m.at.wall <= to
 }
 
-/// Rewrites the ticks of a time span, redacted. `judge` gives the note of each from the redacted
+/// Rewrites the ticks of a time span, redacted, and tells how many groups are done. `judge` gives the note of each from the redacted
 /// tick, so that findings use the pseudonyms.
 pub fn redacted<W: Write>(
     r: &mut Reader,
@@ -123,6 +126,7 @@ pub fn redacted<W: Write>(
     from: WallNs,
     to: WallNs,
     mut judge: impl FnMut(Option<&HostInfo>, &Tick) -> TickSummary,
+    mut told: impl FnMut(usize, usize),
 ) -> Result<(W, Exported), ExportError> {
     let groups = chosen(r, from, to);
     let first = groups.first().ok_or(ExportError::Nothing)?.1;
@@ -161,6 +165,7 @@ pub fn redacted<W: Write>(
         }
         w.end_group()?;
         done.groups += 1;
+        told(done.groups as usize, groups.len());
     }
     if done.ticks == 0 {
         return Err(ExportError::Unreadable(done.lost));

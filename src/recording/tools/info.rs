@@ -67,9 +67,13 @@ pub struct FindingSpan {
 }
 
 impl Info {
-    /// Reads everything, to the last block.
-    pub fn gather(r: &mut Reader, file: &str) -> Result<Self, ReadError> {
-        let content = r.survey()?;
+    /// Reads everything, to the last block, and tells how many groups of ticks are done.
+    pub fn gather(
+        r: &mut Reader,
+        file: &str,
+        told: impl FnMut(usize, usize),
+    ) -> Result<Self, ReadError> {
+        let content = r.survey_telling(told)?;
         let size = r.size()?;
         let said = r.events()?;
         let (findings, findings_left_out) = findings(r);

@@ -56,9 +56,19 @@ impl Events {
 impl Reader {
     /// Reads every tick. Damage that it meets is in [`Reader::damage`] afterwards.
     pub fn survey(&mut self) -> Result<Survey, ReadError> {
+        self.survey_telling(|_, _| ())
+    }
+
+    /// The same, and tells how many groups of how many are done.
+    pub fn survey_telling(
+        &mut self,
+        mut told: impl FnMut(usize, usize),
+    ) -> Result<Survey, ReadError> {
         let mut out = Survey::default();
-        for group in 0..self.groups().len() {
+        let all = self.groups().len();
+        for group in 0..all {
             self.survey_group(group, &mut out)?;
+            told(group + 1, all);
         }
         let ticks = out.keyframe_bytes + out.delta_bytes;
         out.other_bytes = self.end().saturating_sub(ticks);

@@ -114,7 +114,7 @@ fn findings_and_marks_outlive_their_ticks() {
     let path = dir.path().join("a.stall");
     run(&path, "a", Existing::Refuse, 0, 5000);
     let mut r = Reader::file(&path).unwrap();
-    let info = Info::gather(&mut r, "a").unwrap();
+    let info = Info::gather(&mut r, "a", |_, _| ()).unwrap();
     let f = &info.findings[0];
     assert_eq!((info.findings.len(), f.rule.as_str()), (1, "r"));
     let (first, last) = (r.tick(f.first_tick).unwrap(), r.tick(f.last_tick).unwrap());

@@ -125,7 +125,7 @@ fn a_part_is_the_same_bytes_and_plays_from_there() {
     let wall = times(made);
     let (from, to) = (wall[400], wall[700]);
     let r = reader(&made.bytes);
-    let (part, done) = copy(&r, Vec::new(), from, to).unwrap();
+    let (part, done) = copy(&r, Vec::new(), from, to, |_, _| ()).unwrap();
     assert!(done.ticks >= 300 && done.ticks <= 300 + 2 * 60, "{done:?}");
     for g in 0..r.groups().len() {
         let entry = r.groups()[g];
@@ -139,7 +139,7 @@ fn a_part_is_the_same_bytes_and_plays_from_there() {
     assert_eq!((copied.len(), copied.host()), (done.ticks, made.host.clone()));
     assert!(copied.is_sealed());
     assert_eq!(played(&part, |_| {}), (done.ticks, 0));
-    assert!(copy(&r, Vec::new(), WallNs(0), WallNs(1)).is_err(), "no such time");
+    assert!(copy(&r, Vec::new(), WallNs(0), WallNs(1), |_, _| ()).is_err(), "no such time");
 }
 
 /// Texts and addresses of ticks, as they can be asked for.
@@ -202,14 +202,21 @@ fn nothing_of_the_original_is_left_after_redaction() {
     assert!(words.len() > 10 && addresses.len() > 10, "{} {}", words.len(), addresses.len());
     let mut r = reader(&made.bytes);
     let mut run: Option<Analysis> = None;
-    let (bytes, done) = redacted(&mut r, Vec::new(), WallNs(i64::MIN), WallNs(i64::MAX), |h, t| {
-        if let Some(h) = h {
-            run = Some(Analysis::new(h.clone(), Engine::default(), BUDGET));
-        }
-        let run = run.as_mut().unwrap();
-        run.push(Arc::new(t.clone()));
-        run.latest().map_or_else(TickSummary::default, |m| m.summary())
-    })
+    let (bytes, done) = redacted(
+        &mut r,
+        Vec::new(),
+        WallNs(i64::MIN),
+        WallNs(i64::MAX),
+        |h, t| {
+            if let Some(h) = h {
+                run = Some(Analysis::new(h.clone(), Engine::default(), BUDGET));
+            }
+            let run = run.as_mut().unwrap();
+            run.push(Arc::new(t.clone()));
+            run.latest().map_or_else(TickSummary::default, |m| m.summary())
+        },
+        |_, _| (),
+    )
     .unwrap();
     assert_eq!((done.ticks, done.lost), (ticks.len() as u64, 0));
     let raw = unpacked(&bytes);
@@ -266,11 +273,12 @@ fn boots_stay_apart_under_redaction() {
     let bytes = w.seal().unwrap();
     let mut r = reader(&bytes);
     let (from, to) = (WallNs(i64::MIN), WallNs(i64::MAX));
-    let (bytes, _) = redacted(&mut r, Vec::new(), from, to, |_, _| TickSummary::default()).unwrap();
+    let (bytes, _) =
+        redacted(&mut r, Vec::new(), from, to, |_, _| TickSummary::default(), |_, _| ()).unwrap();
     let mut again = reader(&bytes);
     let kept: Vec<_> = again.segments().iter().map(|s| s.1.host.boot_id.clone()).collect();
     assert_eq!(kept, ["boot-1", "boot-1", "boot-2", "boot-1"]);
-    let text = stallscope::report::info::text(&Info::gather(&mut again, "x").unwrap());
+    let text = stallscope::report::info::text(&Info::gather(&mut again, "x", |_, _| ()).unwrap());
     assert_eq!(text.matches(", boot boot-1, ").count(), 3, "{text}");
     assert_eq!(text.matches(", boot boot-2, ").count(), 1, "{text}");
     assert!(!text.contains("unknown"), "{text}");
