@@ -11,6 +11,7 @@ use crate::diagnose::RULES;
 use crate::exit::Exit;
 use crate::report::rules;
 use crate::view::keymap::{GROUPS, KEYMAP, key_names};
+use crate::view::state::ViewState;
 use crate::view::text::wrap;
 
 /// Columns of a page.
@@ -110,13 +111,14 @@ pub fn exit_codes() -> String {
 
 /// The keymap by its headings.
 fn key_table() -> String {
-    let width = KEYMAP.iter().map(|b| key_names(b).len()).max().unwrap_or(0);
+    let v = ViewState::default();
+    let width = KEYMAP.iter().map(|b| key_names(&v, b).len()).max().unwrap_or(0);
     let mut out = String::new();
     for group in GROUPS {
         let blank = if out.is_empty() { "" } else { "\n" };
         let _ = writeln!(out, "{blank}{group}");
         for b in KEYMAP.iter().filter(|b| b.group == *group) {
-            row(&mut out, &key_names(b), width, b.help);
+            row(&mut out, &key_names(&v, b), width, b.help);
         }
     }
     out

@@ -60,7 +60,8 @@ impl GlyphSet {
         let locale = locale.unwrap_or_default().to_ascii_lowercase();
         let utf8 = locale.contains("utf-8") || locale.contains("utf8");
         match term.unwrap_or_default() {
-            "dumb" | "vt100" | "vt102" | "vt220" => Self::Ascii,
+            // The fonts of the Linux console have few of the bars.
+            "dumb" | "vt100" | "vt102" | "vt220" | "linux" => Self::Ascii,
             _ if !utf8 => Self::Ascii,
             _ => Self::Block,
         }
@@ -102,11 +103,12 @@ impl GlyphSet {
             "─" | "┄" => '-',
             "━" => '=',
             "│" | "▏" => '|',
-            "┃" => '^',
+            "┃" | "▴" => '^',
             "┌" | "┐" | "┘" => '+',
             "└" => '`',
             "·" => '.',
             "…" => '~',
+            "▾" => 'v',
             _ => '?',
         })
     }
@@ -134,5 +136,6 @@ mod tests {
         assert_eq!(GlyphSet::detect(Some("C"), Some("xterm")), Ascii);
         assert_eq!(GlyphSet::detect(None, None), Ascii);
         assert_eq!(GlyphSet::detect(Some("C.UTF-8"), Some("dumb")), Ascii);
+        assert_eq!(GlyphSet::detect(Some("C.UTF-8"), Some("linux")), Ascii);
     }
 }

@@ -111,16 +111,26 @@ pub enum Action {
     FocusPrevious,
     /// Focus the findings.
     FocusFindings,
+    /// From a finding to another, so many further in the list.
+    Finding(i8),
+    /// Show the rule of the finding in full.
+    Rule,
+    /// Show all findings, active and ended.
+    Log,
     /// Focus a pane by its number from 1; again: zoom it.
     FocusPane(u8),
     /// Move the cursor.
     Move(Step),
     /// Sort by the next column.
     SortNext,
+    /// Choose the column to sort by.
+    SortBy,
     /// Reverse the sort order.
     SortReverse,
     /// Type a filter.
     Filter,
+    /// Type a command.
+    Command,
     /// Choose columns.
     Columns,
     /// Show or hide the column under the cursor.

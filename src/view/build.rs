@@ -5,11 +5,11 @@ use std::borrow::Cow;
 
 use super::chrome;
 use super::context::Cx;
-use super::layout::{PaneArea, places};
+use super::layout::{PaneArea, Shape, places};
 use super::panes::{self, PaneCx, PaneVm};
-use super::state::{Focus, Mode, PaneState, ViewState};
+use super::state::{Focus, PaneState, ViewState};
 use super::vm::{Area, Frame, FrameKind, Line, Node, Size, Tone, Vm};
-use super::{detail, overlay};
+use super::{detail, overlay, vitals};
 use crate::analysis::Analysis;
 use crate::sample::time::Seq;
 
@@ -18,10 +18,13 @@ use crate::sample::time::Seq;
 pub fn build(a: &Analysis, v: &ViewState, size: Size) -> Vm {
     let mut vm = Vm { size, ..Vm::default() };
     let cx = shown(a, v);
-    let active = cx.as_ref().map_or(0, |c| c.now.findings.active.len());
-    let p = places(size, v, active);
+    let shape = cx.as_ref().map(|cx| Shape::of(cx, v, size)).unwrap_or_default();
+    let p = places(size, v, &shape);
     if let Some(area) = p.header {
         vm.lines(area, vec![chrome::header(a, cx.as_ref(), v, area.w)]);
+    }
+    if let (Some(area), Some(cx)) = (p.vitals, &cx) {
+        vm.lines(area, vitals::lines(cx, area.w, area.h));
     }
     if let (Some(area), Some(cx)) = (p.timeline, &cx) {
         vm.lines(area, vec![chrome::timeline(a, cx, v, area.w)]);
@@ -31,8 +34,9 @@ pub fn build(a: &Analysis, v: &ViewState, size: Size) -> Vm {
         if let Some(open) = v.details.last() {
             detail::draw(&mut vm, cx, open, p.body);
         }
+        let last = p.panes.last().map(|p| p.id);
         for place in &p.panes {
-            draw_pane(&mut vm, cx, v, *place);
+            draw_pane(&mut vm, cx, v, *place, last == Some(place.id));
         }
     } else {
         for place in &p.panes {
@@ -49,7 +53,7 @@ pub fn build(a: &Analysis, v: &ViewState, size: Size) -> Vm {
     }
     if let Some(area) = p.footer {
         chrome::footer(&mut vm, v, area);
-    } else if matches!(v.mode, Mode::Filter { .. } | Mode::Goto { .. }) && size.h > 0 {
+    } else if v.mode.is_prompt() && size.h > 0 {
         chrome::footer(&mut vm, v, Area::new(0, size.h - 1, size.w, 1));
     }
     overlay::draw(&mut vm, v, size);
@@ -80,7 +84,7 @@ pub fn number_of(id: panes::PaneId) -> usize {
     panes::PANES.iter().position(|p| p.id() == id).map_or(0, |i| i + 1)
 }
 
-fn draw_pane(vm: &mut Vm, cx: &Cx<'_>, v: &ViewState, place: PaneArea) {
+fn draw_pane(vm: &mut Vm, cx: &Cx<'_>, v: &ViewState, place: PaneArea, is_last: bool) {
     let Some(st) = v.pane(place.id) else { return };
     let pane = panes::pane(place.id);
     let held = held(cx.analysis, v, st);
@@ -91,7 +95,7 @@ fn draw_pane(vm: &mut Vm, cx: &Cx<'_>, v: &ViewState, place: PaneArea) {
     let mut title: Vec<(Cow<'static, str>, Tone)> =
         vec![(format!("{} {}", number_of(place.id), pane.heading()).into(), Tone::Strong)];
     title.extend(built.title);
-    if place.frame == FrameKind::Rule {
+    if place.frame == FrameKind::Rule && is_last {
         // In a single pane the title also says which others there are.
         for other in panes::PANES.iter().filter(|o| o.id() != place.id) {
             let text = format!("{} {}", number_of(other.id()), other.heading());

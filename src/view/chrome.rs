@@ -399,8 +399,8 @@ fn finding_line(cx: &Cx<'_>, f: &Finding, w: u16, of: Option<usize>) -> Line {
     let folded = cx.now.findings.consequences(f).count();
     let folded = if folded > 0 { format!("  +{folded} folded") } else { String::new() };
     if w >= 70 {
-        let since = cx.clock(f.first_seen);
-        line = line.right(format!("{folded}  since {since} "), Tone::Dim);
+        let age = units::age(cx.mono().since(f.since));
+        line = line.right(format!("{folded} {age:>5} "), Tone::Dim);
     } else if !folded.is_empty() {
         line = line.right(format!("{folded} "), Tone::Dim);
     }
@@ -438,6 +438,7 @@ fn typed(vm: &mut Vm, area: Area, prompt: &'static str, input: &Input) -> Line {
     Line::of(prompt, Tone::Key).with(before, Tone::Plain).with(after, Tone::Plain)
 }
 
+const COMMAND_HELP: &str = "sort rto, rule tcp-rto-storm, goto -5m   Tab lists, Enter runs";
 const FILTER_HELP: &str = "words, rto>1s dport:443 !state:listen   Tab fields, Enter applies";
 
 /// The last line: a message, the filter being typed, or the keys that make sense now.
@@ -453,6 +454,17 @@ pub(super) fn footer(vm: &mut Vm, v: &ViewState, area: Area) {
         let room = usize::from(area.w).saturating_sub(line.width() + 2);
         let says = text::cut(&says, room).into_owned();
         vm.lines(area, vec![if says.is_empty() { line } else { line.right(says + " ", tone) }]);
+        return;
+    }
+    if let Mode::Command { input, offers } = &v.mode {
+        let line = typed(vm, area, " :", input);
+        let says = if input.text.is_empty() { COMMAND_HELP.to_owned() } else { offers.join(" ") };
+        let room = usize::from(area.w).saturating_sub(line.width() + 2);
+        let says = text::cut(&says, room).into_owned();
+        vm.lines(
+            area,
+            vec![if says.is_empty() { line } else { line.right(says + " ", Tone::Dim) }],
+        );
         return;
     }
     if let Mode::Goto { input } = &v.mode {

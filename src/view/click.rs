@@ -1,12 +1,14 @@
-//! A click selects the row, finding or pane under it, or opens it if it is already selected.
+//! A click selects the row, finding or pane under it, or opens it if it is already selected; on the
+//! title of a column it sorts.
 
 use super::action::{Action, Effect};
 use super::build::{held, shown};
 use super::chrome;
 use super::detail;
-use super::layout::{FindingsTitle, places};
+use super::layout::{FindingsTitle, Shape, places};
 use super::panes::{self, PaneCx, PaneId};
 use super::scrub;
+use super::sorting::sort_by;
 use super::state::{Cursor, Focus, Mode, RowKey, ViewState};
 use super::update::{focus, update};
 use super::vm::Size;
@@ -19,7 +21,7 @@ pub fn click(v: &mut ViewState, a: &Analysis, size: Size, x: u16, y: u16) -> Opt
         return None;
     }
     let cx = shown(a, v)?;
-    let p = places(size, v, cx.now.findings.active.len());
+    let p = places(size, v, &Shape::of(&cx, v, size));
     if let (Some(area), Some(o)) = (p.timeline, v.timeline.outline())
         && area.contains(x, y)
     {
@@ -49,6 +51,15 @@ pub fn click(v: &mut ViewState, a: &Analysis, size: Size, x: u16, y: u16) -> Opt
         let pane = panes::pane(place.id);
         let built = pane.build(&pcx, inside.size());
         let row = y.checked_sub(inside.y).map(usize::from);
+        let title = |(from, to, _): &&(u16, u16, usize)| (*from..*to).contains(&(x - inside.x));
+        if row.is_some_and(|r| r + 1 == built.first_row)
+            && let Some((_, _, column)) = built.titles.iter().find(title)
+        {
+            let column = *column;
+            focus(v, Focus::Pane(place.id));
+            sort_by(v, column);
+            return None;
+        }
         let row = row.and_then(|r| r.checked_sub(built.first_row));
         let key = row.and_then(|r| built.keys.get(r)).copied();
         key.and_then(|k| Some((k, pane.place(&pcx, k)?)))

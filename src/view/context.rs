@@ -9,12 +9,14 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use super::panes::processes::Studies;
+use super::panes::resources::{self, Resource};
 use super::state::ViewState;
 use crate::analysis::{Analysis, TickView};
 use crate::diagnose::{Aspect, Findings, Severity};
 use crate::metrics::bpf::{BlockFigures, EventRow, IrqFigures, NetFigures, RunqFigures};
-use crate::metrics::cpu::{CpuFigures, SchedFigures, SoftirqFigures};
+use crate::metrics::cpu::{CpuFigures, PsiFigures, SchedFigures, SoftirqFigures};
 use crate::metrics::disks::DiskFigures;
+use crate::metrics::netdev::{LinkFigures, SpaceFigures};
 use crate::metrics::processes::{ProcessFigures, by_process};
 use crate::metrics::sockets::SocketFigures;
 use crate::sample::sockets::NetnsTable;
@@ -137,8 +139,15 @@ pub struct Cx<'a> {
     pub net_bpf: Option<Dated<&'a NetFigures>>,
     /// Network events of the last minutes.
     pub events: Option<Dated<&'a [Arc<EventRow>]>>,
+    /// Network devices by namespace, the host's own first: those read lately, each as of its latest
+    /// reading ...
+    pub spaces: Vec<&'a SpaceFigures>,
+    /// ... the first of which was at this time.
+    pub spaces_at: Option<MonoNs>,
     /// Marks from findings.
     pub marks: Marks,
+    /// Gathered when somebody asks.
+    resources: OnceCell<Vec<Resource>>,
     /// Summed up when somebody asks.
     processes: OnceCell<Vec<ProcessFigures>>,
     /// What was worked out for the page of a process.
@@ -177,6 +186,18 @@ impl<'a> Cx<'a> {
         }
         let marks = Marks::of(now.findings);
         let suspects = &*now.derived.sockets;
+        let own = analysis.host().netns;
+        let mut spaces: Vec<&SpaceFigures> = Vec::new();
+        let mut spaces_at = None;
+        for m in back() {
+            for s in m.derived.netdev.as_deref().into_iter().flatten() {
+                if spaces.iter().all(|o| o.netns != s.netns) {
+                    spaces_at = spaces_at.or(m.tick.samples.netdev.as_ref().map(|s| s.span.mid()));
+                    spaces.push(s);
+                }
+            }
+        }
+        spaces.sort_by_key(|s| (Some(s.netns) != own, s.netns));
         Some(Self {
             analysis,
             now,
@@ -191,7 +212,10 @@ impl<'a> Cx<'a> {
             block_bpf: dated!(block_bpf, block_bpf, |f| &**f),
             net_bpf: dated!(net_bpf, net_bpf, |f| &**f),
             events: dated!(net_bpf, events, |f| f.as_slice()),
+            spaces,
+            spaces_at,
             marks,
+            resources: OnceCell::new(),
             processes: OnceCell::new(),
             studies: &view.studies,
             tz: &view.tz,
@@ -209,6 +233,45 @@ impl<'a> Cx<'a> {
             let io = back.find_map(|m| m.derived.process_io.as_deref());
             by_process(self.sched.map(|s| s.value), blocked, io)
         })
+    }
+
+    /// Where work waits.
+    pub fn resources(&self) -> &[Resource] {
+        self.resources.get_or_init(|| resources::gather(self))
+    }
+
+    /// The host's own network namespace.
+    #[must_use]
+    pub fn own_space(&self) -> Option<&'a SpaceFigures> {
+        let own = self.analysis.host().netns?;
+        self.spaces.iter().find(|s| s.netns == own).copied()
+    }
+
+    /// Bytes per second that the NICs of the host receive and send; without NICs, all devices but
+    /// `lo`.
+    #[must_use]
+    pub fn network(&self) -> Option<(f64, f64)> {
+        let links = &self.own_space()?.links;
+        let any = links.iter().any(|l| l.attrs.physical);
+        let counts = |l: &&LinkFigures| if any { l.attrs.physical } else { l.attrs.name != "lo" };
+        let all = links.iter().filter(counts);
+        Some(all.fold((0.0, 0.0), |(rx, tx), l| (rx + l.rx_bytes_s, tx + l.tx_bytes_s)))
+    }
+
+    /// A value of `/proc/meminfo` or `/proc/vmstat`, as [`MemorySample`] names them.
+    ///
+    /// [`MemorySample`]: crate::sample::memory::MemorySample
+    #[must_use]
+    pub fn memory(&self, name: &str) -> Option<u64> {
+        let mut back = self.analysis.history().back_from(self.now.tick.seq).take(LOOK_BACK);
+        back.find_map(|m| m.tick.samples.memory.as_ref())?.data.get(name)
+    }
+
+    /// Pressure; nothing where the kernel does not tell.
+    #[must_use]
+    pub fn psi(&self) -> PsiFigures {
+        let mut back = self.analysis.history().back_from(self.now.tick.seq).take(LOOK_BACK);
+        back.find_map(|m| m.derived.psi).unwrap_or_default()
     }
 
     /// Time of this moment.

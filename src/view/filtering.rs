@@ -62,11 +62,13 @@ fn apply(v: &mut ViewState, pane: PaneId) {
     }
 }
 
-/// Shows the rows that pass from now on.
+/// Shows the rows that pass from now on: in the pane where it was typed, and in all others that
+/// understand it.
 pub(super) fn set(v: &mut ViewState, pane: PaneId, typed: &str) {
-    let filter = Filter::parse(typed, &panes::pane(pane).columns());
-    if let Some(st) = v.pane_mut(pane) {
-        st.filter = filter;
+    for st in &mut v.panes {
+        let filter = Filter::parse(typed, &panes::pane(st.id).columns());
+        let is_understood = st.id == pane || filter.wrong().is_none();
+        st.filter = if is_understood { filter } else { Filter::default() };
         st.hold = None;
         st.top = 0;
     }

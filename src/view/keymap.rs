@@ -65,6 +65,9 @@ impl Binding {
     }
 }
 
+fn in_finding(v: &ViewState) -> bool {
+    v.details.last().is_some_and(|d| matches!(d.what, Detail::Finding(_)))
+}
 fn always(_: &ViewState) -> bool {
     true
 }
@@ -74,6 +77,7 @@ fn in_detail(v: &ViewState) -> bool {
 fn can_open(v: &ViewState) -> bool {
     let goes_on = |d: &Detail| match d {
         Detail::Finding(_) => true,
+        Detail::Rule(_) | Detail::Log => false,
         Detail::Row(key) => panes::pane(key.pane()).leads_on(),
     };
     v.details.last().is_none_or(|d| goes_on(&d.what))
@@ -139,7 +143,7 @@ const FIXED: &[Binding] = &[
         .hint(8, "zoom")
         .when(outside_detail),
     bind(
-        &[Enter, Right],
+        &[Enter, Right, Char('l')],
         Action::Open,
         "Panes",
         "details of the row, or the evidence of a finding",
@@ -154,7 +158,22 @@ const FIXED: &[Binding] = &[
     )
     .hint(6, "process")
     .when(may_have_process),
-    bind(&[Esc, Left], Action::Back, "Panes", "one level back").hint(1, "back").when(can_go_back),
+    bind(&[Char('n')], Action::Finding(1), "Panes", "the next finding")
+        .hint(4, "next finding")
+        .when(in_finding),
+    bind(&[Char('N')], Action::Finding(-1), "Panes", "the finding before"),
+    bind(&[Char('R')], Action::Rule, "Panes", "the rule of the finding in full")
+        .hint(5, "rule")
+        .when(in_finding),
+    bind(
+        &[Char('F')],
+        Action::Log,
+        "Panes",
+        "all findings, active and ended, with how long they lasted",
+    ),
+    bind(&[Esc, Left, Char('h')], Action::Back, "Panes", "one level back")
+        .hint(1, "back")
+        .when(can_go_back),
     bind(&[Down, Char('j')], Action::Move(Step::Down), "Cursor", "down"),
     bind(&[Up, Char('k')], Action::Move(Step::Up), "Cursor", "up"),
     bind(&[Ctrl('d')], Action::Move(Step::HalfDown), "Cursor", "half a page down"),
@@ -169,6 +188,7 @@ const FIXED: &[Binding] = &[
     bind(&[Char('s')], Action::SortNext, "Rows", "sort by the next column")
         .hint(4, "sort")
         .when(in_list),
+    bind(&[Char('o')], Action::SortBy, "Rows", "sort by a column, which is chosen by a letter"),
     bind(&[Char('S')], Action::SortReverse, "Rows", "reverse the sort order"),
     bind(&[Char('c')], Action::Columns, "Rows", "choose columns"),
     bind(&[Char('y')], Action::Copy, "Rows", "copy the next command, or the row (OSC 52)")
@@ -228,6 +248,12 @@ const FIXED: &[Binding] = &[
         "record to a new file here, starting with what is in memory; again: stop",
     )
     .hint(9, "record"),
+    bind(
+        &[Char(':')],
+        Action::Command,
+        "Program",
+        "type a command: all of these by name; Tab completes",
+    ),
     bind(&[Char('m')], Action::Mark, "Program", "add a mark to the recording in progress")
         .hint(5, "mark")
         .when(recording),
@@ -267,14 +293,19 @@ pub fn context(mode: &Mode) -> Option<Context> {
         Mode::Normal => Some(Context::Normal),
         Mode::Columns { .. } => Some(Context::Columns),
         Mode::Help { .. } => Some(Context::Help),
-        Mode::Filter { .. } | Mode::Goto { .. } => None,
+        Mode::Filter { .. } | Mode::Goto { .. } | Mode::Command { .. } | Mode::Sort { .. } => None,
     }
 }
 
-/// What a key does in this mode.
+/// What a key does now: what the user bound it to, else what it is bound to anyway.
 #[must_use]
-pub fn lookup(mode: &Mode, key: Key) -> Option<Action> {
-    let here = context(mode);
+pub fn lookup(v: &ViewState, key: Key) -> Option<Action> {
+    let here = context(&v.mode);
+    if here == Some(Context::Normal)
+        && let Some((_, action)) = v.keys.iter().find(|(k, _)| *k == key)
+    {
+        return Some(*action);
+    }
     KEYMAP
         .iter()
         .find(|b| {
@@ -307,10 +338,52 @@ pub fn key_name(k: Key) -> String {
     }
 }
 
+/// Keys that are written by a name.
+const NAMED: [Key; 14] = [
+    Char(' '),
+    Enter,
+    Esc,
+    Tab,
+    BackTab,
+    Up,
+    Down,
+    Left,
+    Right,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+    Key::Delete,
+];
+
+/// The key of that name.
+#[must_use]
+pub fn parse_key(name: &str) -> Option<Key> {
+    let mut chars = name.chars();
+    match (chars.next(), chars.next(), chars.next()) {
+        (Some(c), None, _) if !c.is_control() && c != ' ' => return Some(Key::Char(c)),
+        (Some('^'), Some(c), None) if c.is_ascii_alphabetic() => {
+            return Some(Key::Ctrl(c.to_ascii_lowercase()));
+        }
+        _ => {}
+    }
+    NAMED.into_iter().find(|k| key_name(*k).eq_ignore_ascii_case(name))
+}
+
+/// The keys of a binding, those of the user first, without those that he bound to something else.
+fn keys_of(v: &ViewState, b: &Binding) -> Vec<Key> {
+    if b.context != Context::Normal {
+        return b.keys.to_vec();
+    }
+    let own = v.keys.iter().filter(|(_, action)| *action == b.action).map(|(k, _)| *k);
+    let taken = |key: &&Key| v.keys.iter().any(|(k, _)| k == *key);
+    own.chain(b.keys.iter().filter(|k| !taken(k)).copied()).collect()
+}
+
 /// Names of the keys of a binding: `Down j`.
 #[must_use]
-pub fn key_names(b: &Binding) -> String {
-    b.keys.iter().map(|k| key_name(*k)).collect::<Vec<_>>().join(" ")
+pub fn key_names(v: &ViewState, b: &Binding) -> String {
+    keys_of(v, b).into_iter().map(key_name).collect::<Vec<_>>().join(" ")
 }
 
 /// What the footer offers now, best first: keys and word.
@@ -319,7 +392,9 @@ pub fn hints(v: &ViewState) -> Vec<(String, &'static str)> {
     let here = context(&v.mode);
     let mut out: Vec<(u8, String, &'static str)> = Vec::new();
     for b in KEYMAP.iter().filter(|b| Some(b.context) == here && (b.offered)(v)) {
-        let (Some((rank, word)), Some(key)) = (b.hint, b.keys.first()) else { continue };
+        let (Some((rank, word)), Some(key)) = (b.hint, keys_of(v, b).first().copied()) else {
+            continue;
+        };
         let word = match (b.action, v.when) {
             (Action::Freeze, _) if v.play.on => "pause",
             (Action::Freeze, _) if v.in_past() => "play",
@@ -330,9 +405,9 @@ pub fn hints(v: &ViewState) -> Vec<(String, &'static str)> {
         match out.iter_mut().find(|o| o.2 == word && o.0 == rank) {
             Some(o) => {
                 o.1.push(' ');
-                o.1.push_str(&key_name(*key));
+                o.1.push_str(&key_name(key));
             }
-            None => out.push((rank, key_name(*key), word)),
+            None => out.push((rank, key_name(key), word)),
         }
     }
     out.sort_by_key(|o| o.0);

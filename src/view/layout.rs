@@ -1,7 +1,11 @@
-//! The layout, from the size of the terminal and what the user chose. `build` draws by it, `update`
-//! pages by it.
+//! The layout, from the size of the terminal, what the user chose and how much there is to show.
+//! `build` draws by it, `update` pages by it.
+//!
+//! Panes are as high as what they have to say, and grow into what is left. A small screen shows the
+//! resources and one pane.
 
-use super::panes::{PANES, PaneId};
+use super::context::Cx;
+use super::panes::{self, PaneCx, PaneId};
 use super::state::{Focus, Layout, ViewState};
 use super::vm::{Area, FrameKind, Size};
 
@@ -19,11 +23,55 @@ pub struct PaneArea {
     pub frame: FrameKind,
 }
 
+/// How much there is to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Active findings.
+    pub findings: usize,
+    /// Lines that the panes of the overview can fill.
+    pub wants: Vec<(PaneId, u16)>,
+}
+
+impl Shape {
+    /// Of a moment. Only the panes that `size` can show together are asked.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, v: &ViewState, size: Size) -> Self {
+        let findings = cx.now.findings.active.len();
+        let shared = v.details.is_empty() && v.layout == Layout::Overview;
+        let asked: Vec<PaneId> = if !shared {
+            Vec::new()
+        } else if is_wide(size) {
+            LEFT.iter().chain(RIGHT).copied().collect()
+        } else {
+            vec![PaneId::Resources]
+        };
+        let want = |id| {
+            let st = v.pane(id)?;
+            let p = PaneCx { cx, held: None, st, view: v, focused: false };
+            Some((id, panes::pane(id).wants(&p)))
+        };
+        Self { findings, wants: asked.into_iter().filter_map(want).collect() }
+    }
+    fn want(&self, id: PaneId) -> u16 {
+        self.wants.iter().find(|w| w.0 == id).map_or(0, |w| w.1)
+    }
+}
+
+/// The columns of the overview. The last pane of each takes what the others leave.
+const LEFT: &[PaneId] = &[PaneId::Sockets, PaneId::Processes];
+const RIGHT: &[PaneId] = &[PaneId::Resources, PaneId::Disks, PaneId::Cpus, PaneId::RunQueue];
+
+fn is_wide(size: Size) -> bool {
+    size.w >= OVERVIEW.w && size.h >= OVERVIEW.h
+}
+
 /// Where things are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     /// Top line.
     pub header: Option<Area>,
+    /// The vitals.
+    pub vitals: Option<Area>,
     /// The timeline.
     pub timeline: Option<Area>,
     /// Findings; at least one row whenever there is one.
@@ -48,36 +96,64 @@ pub enum FindingsTitle {
     None,
 }
 
-/// Computes it; `findings` is the number of active findings.
+/// Computes it.
 #[must_use]
-pub fn places(size: Size, v: &ViewState, findings: usize) -> Places {
+pub fn places(size: Size, v: &ViewState, shape: &Shape) -> Places {
     let mut out = Places::default();
     let Size { w, h } = size;
     if w == 0 || h == 0 {
         return out;
     }
-    let line = |y: u16| Area::new(0, y, w, 1);
-    let overview = w >= OVERVIEW.w && h >= OVERVIEW.h;
-    let mut top = 0;
-    let mut bottom = h;
+    let wide = is_wide(size);
+    let (mut top, mut bottom) = (0, h);
+    let mut take = |out: &mut Option<Area>, rows: u16| {
+        *out = Some(Area::new(0, top, w, rows));
+        top += rows;
+    };
     if h >= 4 {
-        out.header = Some(line(0));
-        top = 1;
+        take(&mut out.header, 1);
     }
-    if h >= 7 {
-        out.footer = Some(line(h - 1));
-        bottom = h - 1;
+    // A page about one thing needs the lines itself.
+    if h >= 9 && v.details.is_empty() {
+        take(&mut out.vitals, if h >= 20 { 2 } else { 1 });
     }
     if h >= 12 && w >= 30 {
-        out.timeline = Some(line(top));
-        top += 1;
+        take(&mut out.timeline, 1);
     }
-    let room = bottom - top;
-    let n = u16::try_from(findings).unwrap_or(u16::MAX);
-    let rows = if overview {
-        // A title and up to a sixth of the screen.
+    if h >= 7 {
+        out.footer = Some(Area::new(0, h - 1, w, 1));
+        bottom = h - 1;
+    }
+    if wide {
         out.findings_title = FindingsTitle::Line;
+    }
+    let rows = finding_rows(size, v, shape.findings, bottom - top);
+    out.findings = Area::new(0, top, w, rows);
+    let body = Area::new(0, top + rows, w, bottom - top - rows);
+    out.body = body;
+    if body.h == 0 || !v.details.is_empty() {
+        return out;
+    }
+    let focused = focused_pane(v);
+    let single = |id, area| PaneArea { id, area, frame: FrameKind::Rule };
+    out.panes = if v.layout == Layout::Overview && in_overview(focused) && wide {
+        overview(body, shape)
+    } else if v.layout == Layout::Overview && in_overview(focused) && h >= 20 {
+        stacked(body, focused, shape)
+    } else {
+        vec![single(focused, body)]
+    };
+    out
+}
+
+fn finding_rows(size: Size, v: &ViewState, findings: usize, room: u16) -> u16 {
+    let h = size.h;
+    let n = u16::try_from(findings).unwrap_or(u16::MAX);
+    let rows = if is_wide(size) {
+        // A title and up to a sixth of the screen.
         1 + n.min((h / 6).max(3))
+    } else if !v.details.is_empty() {
+        1
     } else if h >= 20 {
         n.clamp(1, 4)
     } else if h >= 10 {
@@ -87,20 +163,7 @@ pub fn places(size: Size, v: &ViewState, findings: usize) -> Places {
     } else {
         1
     };
-    let rows = rows.min(room);
-    out.findings = Area::new(0, top, w, rows);
-    let body = Area::new(0, top + rows, w, bottom - top - rows);
-    out.body = body;
-    if body.h == 0 || !v.details.is_empty() {
-        return out;
-    }
-    let focused = focused_pane(v);
-    if overview && v.layout == Layout::Overview && in_overview(focused) {
-        out.panes = quadrants(body);
-    } else {
-        out.panes = vec![PaneArea { id: focused, area: body, frame: FrameKind::Rule }];
-    }
-    out
+    rows.min(room)
 }
 
 /// The pane that has, or last had, the focus.
@@ -112,32 +175,69 @@ pub fn focused_pane(v: &ViewState) -> PaneId {
     }
 }
 
-/// Panes that the overview shows together, in the order of the registry.
-const QUADRANTS: usize = 4;
-
 /// Whether a pane is part of the overview. The others take the whole screen while they have the
 /// focus.
 #[must_use]
 pub fn in_overview(id: PaneId) -> bool {
-    PANES.iter().take(QUADRANTS).any(|p| p.id() == id)
+    LEFT.contains(&id) || RIGHT.contains(&id)
 }
 
-fn quadrants(a: Area) -> Vec<PaneArea> {
-    // Sockets are wide; lists on top get more rows than charts need.
-    let left = (a.w * 3 / 5).clamp(60, 130).min(a.w);
-    let top = (a.h * 11 / 20).max(1);
-    let (right, bottom) = (a.w - left, a.h - top);
-    let areas: [Area; QUADRANTS] = [
-        Area::new(a.x, a.y, left, top),
-        Area::new(a.x + left, a.y, right, top),
-        Area::new(a.x, a.y + top, left, bottom),
-        Area::new(a.x + left, a.y + top, right, bottom),
-    ];
-    PANES
-        .iter()
-        .zip(areas)
-        .map(|(p, area)| PaneArea { id: p.id(), area, frame: FrameKind::Box })
-        .collect()
+/// Lines of a frame.
+const FRAME: u16 = 2;
+/// Fewest lines of a pane with its frame: titles and two rows.
+const LEAST: u16 = 3 + FRAME;
+
+/// Two columns of panes.
+fn overview(a: Area, shape: &Shape) -> Vec<PaneArea> {
+    // Sockets are wide.
+    let left = (a.w * 3 / 5).clamp(60, 140).min(a.w);
+    let mut out = column(Area { w: left, ..a }, LEFT, shape);
+    out.extend(column(Area::new(a.x + left, a.y, a.w - left, a.h), RIGHT, shape));
+    out
+}
+
+/// Panes below each other: each has the least, then what it can fill, row by row; what is left goes
+/// to the last one. Those for which there is no room are left out.
+fn column(a: Area, ids: &[PaneId], shape: &Shape) -> Vec<PaneArea> {
+    let fit = usize::from(a.h / LEAST).clamp(1, ids.len());
+    let ids = ids.get(..fit).unwrap_or_default();
+    let mut heights = vec![LEAST.min(a.h); ids.len()];
+    let mut rest = a.h.saturating_sub(heights.iter().sum());
+    while rest > 0 {
+        let before = rest;
+        for (h, id) in heights.iter_mut().zip(ids) {
+            if rest > 0 && *h < shape.want(*id).saturating_add(FRAME) {
+                *h += 1;
+                rest -= 1;
+            }
+        }
+        if rest == before {
+            break;
+        }
+    }
+    if let Some(last) = heights.last_mut() {
+        *last += rest;
+    }
+    let mut y = a.y;
+    let place = |(id, h): (&PaneId, u16)| {
+        let area = Area::new(a.x, y, a.w, h);
+        y += h;
+        PaneArea { id: *id, area, frame: FrameKind::Box }
+    };
+    ids.iter().zip(heights).map(place).collect()
+}
+
+/// The resources above the pane with the focus; above the processes, if that is the resources.
+fn stacked(a: Area, focused: PaneId, shape: &Shape) -> Vec<PaneArea> {
+    let below = if focused == PaneId::Resources { PaneId::Processes } else { focused };
+    let most = if focused == PaneId::Resources { a.h * 2 / 3 } else { a.h / 2 };
+    // With its rule.
+    let h = (shape.want(PaneId::Resources) + 1).min(most);
+    let place = |id, area| PaneArea { id, area, frame: FrameKind::Rule };
+    vec![
+        place(PaneId::Resources, Area { h, ..a }),
+        place(below, Area::new(a.x, a.y + h, a.w, a.h - h)),
+    ]
 }
 
 #[cfg(test)]
@@ -147,15 +247,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everything_lies_on_the_screen(w in 0u16..400, h in 0u16..150, n in 0usize..300, zoom: bool) {
+        fn everything_lies_on_the_screen(
+            w in 0u16..400, h in 0u16..150, n in 0usize..300, zoom: bool, want in 0u16..300,
+        ) {
             let mut v = ViewState::default();
             if zoom {
                 v.layout = Layout::Zoom;
             }
-            let p = places(Size::new(w, h), &v, n);
+            let wants = LEFT.iter().chain(RIGHT).map(|id| (*id, want)).collect();
+            let p = places(Size::new(w, h), &v, &Shape { findings: n, wants });
             let mut all: Vec<Area> = p.panes.iter().map(|p| p.area).collect();
+            let covered: u32 = all.iter().map(|a| u32::from(a.w) * u32::from(a.h)).sum();
+            prop_assert_eq!(covered, u32::from(p.body.w) * u32::from(p.body.h), "nothing is blank");
             all.extend([p.findings, p.body]);
-            all.extend(p.header.into_iter().chain(p.timeline).chain(p.footer));
+            all.extend(p.header.into_iter().chain(p.vitals).chain(p.timeline).chain(p.footer));
             for a in &all {
                 prop_assert!(a.x + a.w <= w && a.y + a.h <= h, "{a:?} in {w}x{h}");
             }

@@ -30,7 +30,8 @@ pub(super) fn findings_on(cx: &Cx<'_>, row: RowKey) -> Vec<Line> {
             let mut line = Line::of(format!(" {:<2} ", s.mark()), table::tone_of(s));
             line.add(format!("{}  ", f.rule), Tone::Strong);
             line.add(text::clean(&f.fire.summary).into_owned(), Tone::Plain);
-            out.push(line.right(format!("  since {} ", cx.clock(f.first_seen)), Tone::Dim));
+            let age = units::age(cx.mono().since(f.since));
+            out.push(line.right(format!("  {age} "), Tone::Dim));
         }
     }
     out

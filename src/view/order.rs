@@ -59,7 +59,11 @@ impl<R: Copy + 'static> Ordered<R> {
         };
         let mut scratch = String::new();
         let mut rows = Vec::with_capacity(all.len());
+        let folds = filter.is_empty() && matches!(sort, Sort::Trouble { .. });
         for (i, row) in all.into_iter().enumerate() {
+            if folds && t.is_folded(cx, row) {
+                continue;
+            }
             if !filter.is_empty() && !filter.accepts(t, cx, row, &mut scratch) {
                 continue;
             }

@@ -1,15 +1,16 @@
 //! Overlays: the keys and the column chooser. Both derive from tables.
 
 use super::keymap::{self, GROUPS, KEYMAP};
+use super::layout::focused_pane;
 use super::panes;
-use super::state::{Mode, ViewState};
-use super::table::HIDDEN;
+use super::state::{Mode, PaneState, ViewState};
+use super::table::{ColumnInfo, HIDDEN};
 use super::vm::{Area, Frame, FrameKind, Line, LineStyle, Node, Size, Tone, Vm};
 
 pub(super) fn draw(vm: &mut Vm, v: &ViewState, size: Size) {
     match &v.mode {
         Mode::Help { scroll } => {
-            let lines = help_lines();
+            let lines = help_lines(v);
             boxed(vm, size, "Keys", lines, *scroll, 76);
         }
         Mode::Columns { pane, at } => {
@@ -28,22 +29,58 @@ pub(super) fn draw(vm: &mut Vm, v: &ViewState, size: Size) {
             let room = usize::from(size.h.saturating_sub(4)).max(1);
             boxed(vm, size, "Columns", lines, (*at + 1).saturating_sub(room), 70);
         }
-        Mode::Normal | Mode::Filter { .. } | Mode::Goto { .. } => {}
+        Mode::Sort { pane } => {
+            let Some(st) = v.pane(*pane) else { return };
+            let columns = panes::pane(*pane).columns();
+            let mut lines = Vec::new();
+            for (letter, index) in letters(&columns, st) {
+                let column = index.and_then(|i| columns.get(i));
+                let (name, help) = column.map_or(("trouble", "worst first"), |c| (c.key, c.help));
+                let mut line = Line::of(format!(" {letter} "), Tone::Key);
+                line.add(format!("{name:<13} "), Tone::Strong);
+                lines.push(line.with(help, Tone::Dim));
+            }
+            boxed(vm, size, "Sort by", lines, 0, 70);
+        }
+        Mode::Normal | Mode::Filter { .. } | Mode::Goto { .. } | Mode::Command { .. } => {}
     }
+}
+
+/// A letter for the order of trouble and for each column that is shown: one of its name, where no
+/// other took all of them.
+#[must_use]
+pub fn letters(columns: &[ColumnInfo], st: &PaneState) -> Vec<(char, Option<usize>)> {
+    let mut out: Vec<(char, Option<usize>)> = vec![('t', None)];
+    for (index, c) in columns.iter().enumerate() {
+        if !st.columns.get(c.key).copied().unwrap_or(c.priority != HIDDEN) {
+            continue;
+        }
+        let own = c.key.chars().filter(char::is_ascii_lowercase);
+        let mut all = own.chain('a'..='z').chain('A'..='Z');
+        if let Some(free) = all.find(|l| out.iter().all(|o| o.0 != *l)) {
+            out.push((free, Some(index)));
+        }
+    }
+    out
 }
 
 /// Lines of the help.
 #[must_use]
-pub fn help_lines() -> Vec<Line> {
+pub fn help_lines(v: &ViewState) -> Vec<Line> {
     let mut out = Vec::new();
     for group in GROUPS {
         out.push(Line::of(format!(" {group}"), Tone::Accent));
         for b in KEYMAP.iter().filter(|b| b.group == *group) {
-            let keys = keymap::key_names(b);
+            let keys = keymap::key_names(v, b);
             let mut line = Line::of(format!("   {keys:<16} "), Tone::Key);
             line.add(b.help, Tone::Plain);
             out.push(line);
         }
+    }
+    let pane = panes::pane(focused_pane(v));
+    out.push(Line::of(format!(" Columns of {}", pane.heading()), Tone::Accent));
+    for c in pane.columns() {
+        out.push(Line::of(format!("   {:<16} ", c.key), Tone::Key).with(c.help, Tone::Plain));
     }
     out.push(Line::of(" Marks", Tone::Accent));
     for (mark, what, tone) in [

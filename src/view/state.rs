@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
+use super::action::{Action, Key};
 use super::filter::Filter;
 use super::panes::PaneId;
 use super::panes::processes::Studies;
@@ -38,7 +39,7 @@ impl RowKey {
         match self {
             Self::Socket(..) => PaneId::Sockets,
             Self::Disk(_) => PaneId::Disks,
-            Self::Cpu(_) => PaneId::Softirq,
+            Self::Cpu(_) => PaneId::Cpus,
             Self::Task(_) => PaneId::RunQueue,
             Self::Process(_) => PaneId::Processes,
             Self::Numbered(pane, _) => pane,
@@ -210,6 +211,10 @@ pub enum Detail {
     Finding(FindingKey),
     /// A row of a pane.
     Row(RowKey),
+    /// A rule, in full.
+    Rule(RuleId),
+    /// All findings, active and ended.
+    Log,
 }
 
 /// A detail view that is open.
@@ -263,6 +268,18 @@ pub enum Mode {
         /// How far back in the filters that were applied.
         back: usize,
     },
+    /// Typing a command.
+    Command {
+        /// What was typed.
+        input: Input,
+        /// What the word before the cursor may become.
+        offers: Vec<&'static str>,
+    },
+    /// Choosing the column to sort a pane by.
+    Sort {
+        /// The pane.
+        pane: PaneId,
+    },
     /// Typing a time to go to.
     Goto {
         /// What was typed.
@@ -280,6 +297,14 @@ pub enum Mode {
         /// First line shown.
         scroll: usize,
     },
+}
+
+impl Mode {
+    /// Is text typed into the last line?
+    #[must_use]
+    pub fn is_prompt(&self) -> bool {
+        matches!(self, Self::Filter { .. } | Self::Goto { .. } | Self::Command { .. })
+    }
 }
 
 /// How the past is played.
@@ -370,6 +395,8 @@ pub struct ViewState {
     pub timeline: Timeline,
     /// What the keys mean.
     pub mode: Mode,
+    /// Keys of the user, which go before the others.
+    pub keys: Vec<(Key, Action)>,
     /// Filters that were applied, the latest last.
     pub filters: Vec<String>,
     /// Detail views that are open, outermost first.
@@ -412,6 +439,7 @@ impl ViewState {
             play: Play::default(),
             timeline: Timeline::default(),
             mode: Mode::Normal,
+            keys: Vec::new(),
             filters: Vec::new(),
             details: Vec::new(),
             panes: super::panes::PANES.iter().map(|p| PaneState::new(p.id())).collect(),

@@ -236,6 +236,11 @@ pub trait Table: Sync {
     fn offers(&self, _cx: &Cx<'_>, _column: &'static str) -> bool {
         true
     }
+    /// Whether a row is only counted while nobody asks for it, by a filter or by another order than
+    /// that of trouble.
+    fn is_folded(&self, _cx: &Cx<'_>, _row: Self::Row) -> bool {
+        false
+    }
     /// Text in which a filter without a field searches, appended to `out`.
     fn search(&self, cx: &Cx<'_>, row: Self::Row, out: &mut String);
 }
@@ -307,12 +312,19 @@ pub const MARK: u16 = 2;
 /// The line of titles.
 #[must_use]
 pub fn header<R>(columns: &[Column<R>], widths: &[(usize, u16)], sort: Sort) -> Line {
-    let mut line = Line::of(" ".repeat(usize::from(MARK)), Tone::Dim);
+    let mark = if sort.reversed() { "▴" } else { "▾" };
+    let mut line = match sort {
+        // The order of the marks in front of the rows.
+        Sort::Trouble { .. } => {
+            Line::of(format!("{mark:>w$}", w = usize::from(MARK)), Tone::Accent)
+        }
+        _ => Line::of(" ".repeat(usize::from(MARK)), Tone::Dim),
+    };
     for (i, w) in widths {
         let c = &columns[*i];
         let sorted = matches!(sort, Sort::Column { index, .. } if index == *i);
         let tone = if sorted { Tone::Accent } else { Tone::Dim };
-        line.add(" ", Tone::Dim);
+        line.add(if sorted { mark } else { " " }, tone);
         line.add(aligned(c.key, *w, is_right(c.unit), c.unit), tone);
     }
     line.style = LineStyle::Header;

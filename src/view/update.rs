@@ -9,20 +9,19 @@ use super::build::{held, shown};
 use super::chrome;
 use super::context::{Cx, clock};
 use super::filtering::{self, MAX_FILTER};
-use super::layout::{PaneArea, focused_pane, in_overview, places};
+use super::layout::{PaneArea, Shape, focused_pane, in_overview, places};
+use super::opening::{next_finding, open, open_process, open_rule, under_cursor};
 use super::panes::{self, PANES, PaneCx};
+use super::sorting::{choose_sort, sort_next, sort_reverse, toggle_column};
 use super::state::{
-    Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, RowKey,
-    SORT_HOLD, SPEEDS, Sort, SortHold, ViewState, When,
+    Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, SORT_HOLD,
+    SPEEDS, SortHold, ViewState, When,
 };
-use super::table::HIDDEN;
 use super::vm::{FrameKind, Size, to_text};
-use super::{detail, keymap, overlay, text, travel};
+use super::{command, detail, keymap, overlay, text, travel};
 use crate::analysis::Analysis;
 use crate::sample::time::Seq;
 
-/// Maximum number of nested detail views.
-const MAX_DETAILS: usize = 8;
 /// Longest time, characters.
 const MAX_TIME: usize = 40;
 /// How long a message stays.
@@ -33,12 +32,14 @@ const SAVED: Size = Size::new(220, 2000);
 /// A key was pressed.
 pub fn key(v: &mut ViewState, a: &Analysis, size: Size, key: Key) -> Option<Effect> {
     v.notice = None;
-    if let Some(action) = keymap::lookup(&v.mode, key) {
+    if let Some(action) = keymap::lookup(v, key) {
         return update(v, a, size, action);
     }
     match v.mode {
         Mode::Filter { .. } => filtering::type_key(v, key),
         Mode::Goto { .. } => return type_time(v, a, key),
+        Mode::Command { .. } => return command::type_key(v, a, size, key),
+        Mode::Sort { pane } => choose_sort(v, pane, key),
         _ => {}
     }
     None
@@ -47,7 +48,7 @@ pub fn key(v: &mut ViewState, a: &Analysis, size: Size, key: Key) -> Option<Effe
 /// The cursor step that a key asks for, if any.
 #[must_use]
 pub fn step(v: &ViewState, key: Key) -> Option<Step> {
-    match keymap::lookup(&v.mode, key) {
+    match keymap::lookup(v, key) {
         Some(Action::Move(step)) => Some(step),
         _ => None,
     }
@@ -70,7 +71,8 @@ pub fn paste(v: &mut ViewState, a: &Analysis, pasted: &Pasted) {
             filtering::set(v, pane, &typed);
         }
         Mode::Goto { input } => input.paste(&pasted.text, MAX_TIME),
-        Mode::Normal | Mode::Columns { .. } | Mode::Help { .. } => {
+        Mode::Command { input, .. } => input.paste(&pasted.text, command::MAX_COMMAND),
+        Mode::Normal | Mode::Columns { .. } | Mode::Help { .. } | Mode::Sort { .. } => {
             let lines = if pasted.lines == 1 { "line" } else { "lines" };
             let says = format!(
                 "{} {lines} of pasted text refused: open a prompt first, such as / for a filter",
@@ -139,10 +141,25 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
             v.details.clear();
             focus(v, Focus::Findings);
         }
+        Action::Finding(by) => next_finding(v, a, by),
+        Action::Rule => open_rule(v, a, size),
+        Action::Log => {
+            v.details.clear();
+            v.details.push(OpenDetail { what: Detail::Log, scroll: 0 });
+        }
         Action::FocusPane(n) => focus_number(v, n),
         Action::Move(step) => move_cursor(v, a, size, step, 1),
         Action::SortNext => sort_next(v, size),
         Action::SortReverse => sort_reverse(v),
+        Action::SortBy => {
+            v.details.clear();
+            let pane = focused_pane(v);
+            focus(v, Focus::Pane(pane));
+            v.mode = Mode::Sort { pane };
+        }
+        Action::Command => {
+            v.mode = Mode::Command { input: Input::default(), offers: Vec::new() };
+        }
         Action::Filter => {
             let pane = focused_pane(v);
             if let Some(before) = v.pane(pane).map(|p| p.filter.text.clone()) {
@@ -284,70 +301,15 @@ fn focus_by(v: &mut ViewState, a: &Analysis, by: i32) {
     }
 }
 
-fn open(v: &mut ViewState, a: &Analysis, size: Size) {
-    if v.details.len() >= MAX_DETAILS {
-        return;
-    }
-    let what = {
-        let Some(cx) = shown(a, v) else { return };
-        match v.details.last() {
-            // From a finding to the first thing it names.
-            Some(open) => detail::next(&cx, &open.what),
-            None => under_cursor(v, &cx, size),
-        }
-    };
-    if let Some(what) = what {
-        v.details.push(OpenDetail { what, scroll: 0 });
-    }
-}
-
-/// The page of the process that is spoken of.
-fn open_process(v: &mut ViewState, a: &Analysis, size: Size) {
-    if v.details.len() >= MAX_DETAILS {
-        return;
-    }
-    let found = {
-        let Some(cx) = shown(a, v) else { return };
-        let open = v.details.last().map(|open| open.what.clone());
-        if matches!(open, Some(Detail::Row(RowKey::Process(_)))) {
-            return;
-        }
-        let here = open.or_else(|| under_cursor(v, &cx, size));
-        let pid = here.and_then(|what| detail::process(&cx, &what));
-        pid.map(|pid| Detail::Row(RowKey::Process(pid)))
-    };
-    match found {
-        Some(what) => v.details.push(OpenDetail { what, scroll: 0 }),
-        None => notify(v, a, "no process is known here"),
-    }
-}
-
-fn under_cursor(v: &ViewState, cx: &Cx<'_>, _size: Size) -> Option<Detail> {
-    match v.focus {
-        Focus::Findings => {
-            let f = cx.now.findings.active.get(chrome::selected_finding(cx, v)?)?;
-            Some(Detail::Finding(FindingKey { rule: f.rule, subject: f.subject.clone() }))
-        }
-        Focus::Pane(id) => {
-            let st = v.pane(id)?;
-            let held = held(cx.analysis, v, st);
-            let p = PaneCx { cx, held: held.as_ref(), st, view: v, focused: true };
-            let pane = panes::pane(id);
-            let named = pane.named(&st.filter.text).filter(|_| pane.count(&p) == 0);
-            let key = match (named, st.cursor) {
-                (Some(key), _) | (None, Cursor::On { key, .. }) => key,
-                (None, Cursor::Top) => pane.key_at(&p, 0)?,
-            };
-            Some(Detail::Row(key))
-        }
-    }
-}
-
 fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step, times: usize) {
+    let help = match v.mode {
+        Mode::Help { .. } => overlay::help_lines(v).len(),
+        _ => 0,
+    };
     match &mut v.mode {
         Mode::Help { scroll } => {
             let page = usize::from(size.h.saturating_sub(3)).max(1);
-            let last = overlay::help_lines().len().saturating_sub(page);
+            let last = help.saturating_sub(page);
             *scroll = stepped(*scroll, step, times, page, last + 1);
             return;
         }
@@ -355,10 +317,11 @@ fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step, times: u
             *at = stepped(*at, step, times, 10, panes::pane(*pane).columns().len());
             return;
         }
-        Mode::Normal | Mode::Filter { .. } | Mode::Goto { .. } => {}
+        Mode::Sort { .. } => return,
+        Mode::Normal | Mode::Filter { .. } | Mode::Goto { .. } | Mode::Command { .. } => {}
     }
     let Some(cx) = shown(a, v) else { return };
-    let place = places(size, v, cx.now.findings.active.len());
+    let place = places(size, v, &Shape::of(&cx, v, size));
     if let Some(open) = v.details.last() {
         let page = usize::from(place.body.h).max(1);
         let lines = detail::lines(&cx, &open.what, place.body.w).len();
@@ -444,44 +407,6 @@ fn stepped(at: usize, step: Step, times: usize, page: usize, n: usize) -> usize 
         Step::Last => last,
     };
     to.min(last)
-}
-
-/// The orders of a pane: its own, by trouble, then by each column that is shown.
-fn sort_next(v: &mut ViewState, _size: Size) {
-    let id = focused_pane(v);
-    let Some(st) = v.pane_mut(id) else { return };
-    let own = super::state::PaneState::new(id).sort;
-    let mut orders = vec![own];
-    if !matches!(own, Sort::Trouble { .. }) {
-        orders.push(Sort::Trouble { reverse: false });
-    }
-    for (index, c) in panes::pane(id).columns().iter().enumerate() {
-        if st.columns.get(c.key).copied().unwrap_or(c.priority != HIDDEN) {
-            orders.push(Sort::Column { index, reverse: false });
-        }
-    }
-    let straight = if st.sort.reversed() { st.sort.turned() } else { st.sort };
-    let at = orders.iter().position(|o| *o == straight).unwrap_or(0);
-    st.sort = orders.get((at + 1) % orders.len()).copied().unwrap_or(own);
-    st.hold = None;
-    st.top = 0;
-}
-
-fn sort_reverse(v: &mut ViewState) {
-    let id = focused_pane(v);
-    if let Some(st) = v.pane_mut(id) {
-        st.sort = st.sort.turned();
-        st.hold = None;
-    }
-}
-
-fn toggle_column(v: &mut ViewState) {
-    let Mode::Columns { pane, at } = v.mode else { return };
-    let Some(c) = panes::pane(pane).columns().get(at).copied() else { return };
-    if let Some(st) = v.pane_mut(pane) {
-        let on = st.columns.get(c.key).copied().unwrap_or(c.priority != HIDDEN);
-        st.columns.insert(c.key, !on);
-    }
 }
 
 fn type_time(v: &mut ViewState, a: &Analysis, key: Key) -> Option<Effect> {

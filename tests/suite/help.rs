@@ -131,7 +131,8 @@ fn pages_fit_a_terminal_of_80_columns() {
 fn every_key_is_listed_once() {
     let page = said(&["help", "keys"]);
     for b in KEYMAP.iter() {
-        let row = format!("{} {}", key_names(b), b.help);
+        let row =
+            format!("{} {}", key_names(&stallscope::view::state::ViewState::default(), b), b.help);
         assert!(unwrapped(&page).contains(&row), "{row}\n{page}");
     }
     let table = topic("keys").tables[0]();

@@ -1,6 +1,7 @@
 //! A console on scripted ticks, keys as text, screens as text with styles.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
@@ -8,7 +9,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 use stallscope::analysis::Analysis;
-use stallscope::diagnose::{Engine, Rule, Thresholds};
+use stallscope::diagnose::{Engine, RULES, Rule, Thresholds};
+use stallscope::recording::Reader;
 use stallscope::ui::render::render;
 use stallscope::ui::{ColorMode, GlyphSet, Theme};
 use stallscope::view::action::{Effect, Key};
@@ -45,6 +47,17 @@ impl Console {
     pub fn after(script: Script, size: Size, n: u64) -> Self {
         let mut c = Self::new(script, size);
         c.ticks(n);
+        c
+    }
+    /// A console over the first `n` ticks of a recording, judged by the real rules.
+    pub fn over(file: &str, size: Size, n: u64) -> Self {
+        let mut reader = Reader::file(Path::new(file)).unwrap();
+        let mut c = Self::with(Script::healthy(), size, RULES);
+        c.analysis = Analysis::new(reader.host(), Engine::default(), 64 << 20);
+        for i in 0..n {
+            c.analysis.push(reader.tick(i).unwrap());
+            update::tick(&mut c.view, &c.analysis);
+        }
         c
     }
     pub fn ticks(&mut self, n: u64) -> &mut Self {
@@ -110,7 +123,7 @@ pub fn draw(vm: &Vm, theme: Theme) -> Buffer {
 }
 
 pub fn theme(color: ColorMode, glyphs: GlyphSet) -> Theme {
-    Theme { color, glyphs }
+    Theme { color, glyphs, ..Theme::default() }
 }
 
 /// The text of a buffer, one line per row.

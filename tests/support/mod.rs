@@ -21,6 +21,7 @@ pub mod rules;
 pub mod samples;
 pub mod script;
 pub mod sockets;
+pub mod svg;
 pub mod terminal;
 
 /// Says that a test cannot run here. A failure in CI, where it would pass for ever without

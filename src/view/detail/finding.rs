@@ -1,13 +1,15 @@
-//! A finding: summary, start, confidence, evidence over time with thresholds, who causes it,
-//! what was ruled out, related findings, next commands.
+//! A finding: what it says, who causes it, what to type next; then the evidence over time with
+//! thresholds, what was ruled out, what belongs to it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::diagnose::{Confidence, Evidence, Finding};
+use crate::metrics::bpf::{EventKey, EventRow};
+use crate::sample::subject::Subject;
 use crate::view::chrome::is;
 use crate::view::context::Cx;
-use crate::view::lines::field;
+use crate::view::panes::events;
 use crate::view::series::Buckets;
 use crate::view::state::FindingKey;
 use crate::view::table::tone_of;
@@ -20,6 +22,16 @@ pub(super) fn find<'a>(cx: &Cx<'a>, key: &FindingKey) -> Option<&'a Arc<Finding>
     f.all().chain(&f.annotations).chain(&f.cleared).find(|f| is(f, key))
 }
 
+/// The finding, as many as there are, and its place among them: `2 of 3`.
+pub(super) fn title(cx: &Cx<'_>, key: &FindingKey) -> String {
+    let active = &cx.now.findings.active;
+    match active.iter().position(|f| is(f, key)) {
+        Some(at) if active.len() > 1 => format!("Finding {} of {}", at + 1, active.len()),
+        _ => "Finding".to_owned(),
+    }
+}
+
+/// What it says, who is to blame and what to type come first: a small screen shows nothing else.
 pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
     let Some(f) = find(cx, key) else {
         return vec![
@@ -28,7 +40,45 @@ pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
         ];
     };
     let wide = usize::from(w).saturating_sub(4).max(10);
-    let mut out = Vec::new();
+    let mut out = head(cx, f, w);
+    for l in text::wrap(&text::clean(&f.fire.summary), wide) {
+        out.push(Line::of(format!("    {l}"), Tone::Strong));
+    }
+    consequence_of(cx, f, &mut out);
+    if !f.fire.by.is_empty() {
+        out.push(heading("by"));
+        let by: Vec<String> = f.fire.by.iter().map(ToString::to_string).collect();
+        out.extend(items(&by, wide, Tone::Strong));
+    }
+    if !f.fire.next.is_empty() {
+        out.push(heading("next").with("  y copies the first", Tone::Dim));
+        out.extend(items(&f.fire.next, wide, Tone::Strong));
+    }
+    if !f.fire.evidence.is_empty() {
+        evidence(cx, key, f, wide, &mut out);
+    }
+    if !f.fire.missing.is_empty() {
+        out.push(heading("cannot tell"));
+        out.extend(items(&f.fire.missing, wide, Tone::Plain));
+    }
+    if !f.fire.ruled_out.is_empty() {
+        out.push(heading("ruled out"));
+        for r in &f.fire.ruled_out {
+            let all = format!("{}: {}", text::clean(&r.rule), text::clean(&r.because));
+            out.extend(hanging(&all, wide, Tone::Plain));
+        }
+    }
+    explains(cx, f, &mut out);
+    if !f.fire.examples.is_empty() {
+        out.push(heading("examples"));
+        out.extend(items(&f.fire.examples, wide, Tone::Plain));
+    }
+    out.extend(events(cx, f, wide));
+    out
+}
+
+/// Rule, subject, and since when; the latter on a line of its own where there is no room.
+fn head(cx: &Cx<'_>, f: &Finding, w: u16) -> Vec<Line> {
     let s = cx.now.findings.severity(f);
     let mut head = Line::of(format!(" {:<2} {}  ", s.mark(), s.name()), tone_of(s));
     head.add(f.rule.0, Tone::Strong);
@@ -36,58 +86,34 @@ pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
     if f.fire.count > 1 {
         head.add(format!("  x{}", f.fire.count), Tone::Plain);
     }
-    out.push(head);
-    for l in text::wrap(&text::clean(&f.fire.summary), wide) {
-        out.push(Line::of(format!("    {l}"), Tone::Plain));
+    let confidence = match f.fire.confidence {
+        Confidence::Confirmed => "confirmed",
+        Confidence::Suspected => "suspected",
+    };
+    let since = format!("{confidence}, {}", since(cx, f));
+    if head.width() + since.len() + 2 <= usize::from(w) {
+        return vec![head.right(since + " ", Tone::Dim)];
     }
-    out.push(Line::new());
-    out.push(since(cx, f));
-    out.push(confidence(f));
-    if !f.fire.evidence.is_empty() {
-        out.push(heading("evidence"));
-        for (i, e) in f.fire.evidence.iter().enumerate() {
-            evidence(cx, key, i, e, wide, &mut out);
-        }
-    }
-    if !f.fire.examples.is_empty() {
-        out.push(heading("examples"));
-        out.extend(items(&f.fire.examples, wide, Tone::Plain));
-    }
-    if !f.fire.by.is_empty() {
-        out.push(heading("by"));
-        let by: Vec<String> = f.fire.by.iter().map(ToString::to_string).collect();
-        out.extend(items(&by, wide, Tone::Strong));
-    }
-    if !f.fire.ruled_out.is_empty() {
-        out.push(heading("ruled out"));
-        for r in &f.fire.ruled_out {
-            let mut line = Line::of(format!("    {}: ", text::clean(&r.rule)), Tone::Dim);
-            line.add(text::clean(&r.because).into_owned(), Tone::Plain);
-            out.push(line);
-        }
-    }
-    story(cx, f, &mut out);
-    if !f.fire.next.is_empty() {
-        out.push(heading("next"));
-        out.extend(items(&f.fire.next, wide, Tone::Strong));
-    }
-    out.push(Line::new());
-    out.push(Line::of(format!(" full explanation: stallscope rules {}", f.rule), Tone::Dim));
-    out
+    vec![head, Line::of(format!("    {since}"), Tone::Dim)]
 }
 
-/// What explains it, and what it explains.
-fn story(cx: &Cx<'_>, f: &Finding, out: &mut Vec<Line>) {
-    let line = |f: &Finding| {
-        let s = cx.now.findings.severity(f);
-        let mut line = Line::of(format!("    {:<2} ", s.mark()), tone_of(s));
-        line.add(format!("{}  ", f.rule), Tone::Strong);
-        line.with(text::clean(&f.fire.summary).into_owned(), Tone::Plain)
-    };
+fn consequence_of(cx: &Cx<'_>, f: &Finding, out: &mut Vec<Line>) {
     if let Some(cause) = cx.now.findings.cause_of(f) {
         out.push(heading("a consequence of"));
-        out.push(line(cause));
+        out.push(other(cx, cause));
     }
+}
+
+/// Another finding in one line.
+fn other(cx: &Cx<'_>, f: &Finding) -> Line {
+    let s = cx.now.findings.severity(f);
+    let mut line = Line::of(format!("    {:<2} ", s.mark()), tone_of(s));
+    line.add(format!("{}  ", f.rule), Tone::Strong);
+    line.with(text::clean(&f.fire.summary).into_owned(), Tone::Plain)
+}
+
+/// What it explains.
+fn explains(cx: &Cx<'_>, f: &Finding, out: &mut Vec<Line>) {
     let mut folded = cx.now.findings.consequences(f).peekable();
     if folded.peek().is_some() {
         let (own, all) = (f.fire.severity, cx.now.findings.severity(f));
@@ -99,7 +125,7 @@ fn story(cx: &Cx<'_>, f: &Finding, out: &mut Vec<Line>) {
         } else {
             heading("explains")
         });
-        out.extend(folded.map(|f| line(f)));
+        out.extend(folded.map(|f| other(cx, f)));
     }
 }
 
@@ -114,62 +140,94 @@ fn items(list: &[String], wide: usize, tone: Tone) -> Vec<Line> {
         .collect()
 }
 
-fn since(cx: &Cx<'_>, f: &Finding) -> Line {
-    let lasted = cx.mono().since(f.since);
-    let mut s = format!("{}, for {}", cx.clock(f.first_seen), units::age(lasted));
-    if !f.active {
-        s = format!("{} until {} (ended)", cx.clock(f.first_seen), cx.clock(f.last_seen));
+/// One text, continued below its beginning.
+fn hanging(s: &str, wide: usize, tone: Tone) -> Vec<Line> {
+    let lines = text::wrap(s, wide.saturating_sub(2).max(8)).into_iter().enumerate();
+    let indent = |i| if i == 0 { "    " } else { "      " };
+    lines.map(|(i, l)| Line::of(format!("{}{l}", indent(i)), tone)).collect()
+}
+
+fn since(cx: &Cx<'_>, f: &Finding) -> String {
+    if f.active {
+        let lasted = units::age(cx.mono().since(f.since));
+        return format!("since {}, for {lasted}", cx.clock(f.first_seen));
     }
-    field("since", s)
+    format!("{} until {} (ended)", cx.clock(f.first_seen), cx.clock(f.last_seen))
 }
 
-fn confidence(f: &Finding) -> Line {
-    let missing = f.fire.missing.join("; ");
-    let missing = text::clean(&missing);
-    let s = match (f.fire.confidence, f.fire.missing.is_empty()) {
-        (Confidence::Confirmed, true) => "confirmed: all inputs available".to_owned(),
-        (Confidence::Confirmed, false) => format!("confirmed; cannot tell: {missing}"),
-        (Confidence::Suspected, true) => "suspected".to_owned(),
-        (Confidence::Suspected, false) => format!("suspected; cannot tell: {missing}"),
+/// Columns of the table of evidence.
+struct Widths {
+    name: usize,
+    limit: usize,
+    chart: usize,
+}
+
+/// Each number with its limit and the last minute, and below it what it says. A finding keeps its
+/// evidence in the same order from tick to tick.
+fn evidence(cx: &Cx<'_>, key: &FindingKey, f: &Finding, wide: usize, out: &mut Vec<Line>) {
+    let all = &f.fire.evidence;
+    let limits = all.iter().filter_map(|e| Some(text::width(&limit(e.value?, e)?)));
+    let names = all.iter().map(|e| text::width(&text::clean(&e.field)));
+    let widths = Widths {
+        name: names.max().unwrap_or(0).clamp(8, 18),
+        limit: limits.max().unwrap_or(0),
+        chart: (wide / 5).clamp(6, 30),
     };
-    field("confidence", s)
+    let Widths { name, limit: over, chart } = widths;
+    let mut head = heading("evidence");
+    head.fit(4 + name);
+    head.add(format!("{:>11}  ", "now"), Tone::Dim);
+    if over > 0 {
+        head.add(format!("{:<over$}  ", "limit"), Tone::Dim);
+    }
+    head.add(format!("{:<chart$}", "last minute"), Tone::Dim);
+    out.push(if all.iter().any(|e| e.value.is_some()) { head } else { heading("evidence") });
+    for (i, e) in all.iter().enumerate() {
+        row(cx, key, i, e, &widths, wide, out);
+    }
 }
 
-/// One number over time. A finding keeps its evidence in the same order from tick to tick.
-fn evidence(
+/// `> 5.00/s`: how it stands to its threshold.
+fn limit(v: f64, e: &Evidence) -> Option<String> {
+    let t = e.threshold?;
+    let sign = if v >= t { '>' } else { '<' };
+    // Thresholds are round numbers.
+    Some(format!("{sign} {}", quantity(t, e.unit).replace(".00s", "s")))
+}
+
+fn row(
     cx: &Cx<'_>,
     key: &FindingKey,
     index: usize,
     e: &Evidence,
+    widths: &Widths,
     wide: usize,
     out: &mut Vec<Line>,
 ) {
-    let name = text::cut(&text::clean(&e.field), 13).into_owned();
-    let mut line = Line::of(format!("    {name:<14}"), Tone::Dim);
+    let Widths { name: width, limit: over, chart } = *widths;
+    let name = text::cut(&text::clean(&e.field), width).into_owned();
+    let mut line = Line::of(format!("    {name:<width$}"), Tone::Dim);
     if let Some(v) = e.value {
-        let n = (wide / 5).clamp(6, 30);
-        let b = Buckets::new(cx.mono(), Duration::from_secs(60), cx.analysis.host().interval, n);
+        line.add(format!("{:>11}  ", quantity(v, e.unit)), Tone::Strong);
+        if over > 0 {
+            line.add(format!("{:<over$}  ", limit(v, e).unwrap_or_default()), Tone::Dim);
+        }
+        let interval = cx.analysis.host().interval;
+        let b = Buckets::new(cx.mono(), Duration::from_secs(60), interval, chart);
         let values = over_time(cx, key, index, &e.field, b);
         let top = series::greatest(&values).unwrap_or(0.0).max(v).max(e.threshold.unwrap_or(0.0));
         line.push(Piece::Spark(series::levels(&values, top), Tone::Plain));
-        line.add(format!(" {:>11}  ", quantity(v, e.unit)), Tone::Strong);
-        if let Some(t) = e.threshold {
-            let word = if v >= t { "over" } else { "under" };
-            // Thresholds are round numbers.
-            let limit = quantity(t, e.unit).replace(".00s", "s");
-            line.add(format!("{word} {limit}  "), Tone::Dim);
-        }
     }
-    let room = wide.saturating_sub(line.width());
+    line.add("  ", Tone::Plain);
     let words = text::clean(&e.text).into_owned();
-    if text::width(&words) <= room {
+    if line.width() + text::width(&words) <= wide + 4 {
         line.add(words, Tone::Plain);
         out.push(line);
         return;
     }
     out.push(line);
-    for l in text::wrap(&words, wide.saturating_sub(14).max(10)) {
-        out.push(Line::of(format!("    {:14}{l}", ""), Tone::Plain));
+    for l in text::wrap(&words, wide.saturating_sub(2).max(10)) {
+        out.push(Line::of(format!("      {l}"), Tone::Plain));
     }
 }
 
@@ -204,6 +262,48 @@ fn over_time(
         let e = f.fire.evidence.get(index).filter(|e| e.field == field);
         e.or_else(|| f.fire.evidence.iter().find(|e| e.field == field))?.value
     })
+}
+
+/// Rows of events about the network that are shown with a finding.
+const EVENTS: usize = 4;
+
+/// What the kernel did at the same time to the same connections, and which packets it dropped: a drop
+/// is the cause of many a retransmit.
+fn events(cx: &Cx<'_>, f: &Finding, wide: usize) -> Vec<Line> {
+    let remote = match &f.subject {
+        Subject::Peer { remote, .. } => Some(*remote),
+        Subject::Listener { .. } | Subject::Netns { .. } | Subject::Link { .. } => None,
+        _ if f.fire.sockets.is_empty() => return Vec::new(),
+        _ => None,
+    };
+    let rows = cx.events.map_or(&[][..], |e| e.value);
+    let belongs = |r: &EventRow| match &r.key {
+        EventKey::Drop { .. } => true,
+        EventKey::Flow { ends, .. } => {
+            r.socket.is_some_and(|s| f.fire.sockets.contains(&s))
+                || remote.is_some_and(|to| ends.is_some_and(|(_, e)| e == to))
+        }
+    };
+    let mut rows: Vec<&Arc<EventRow>> =
+        rows.iter().filter(|r| r.last >= f.since && belongs(r)).collect();
+    rows.sort_by_key(|r| (std::cmp::Reverse(r.total), r.id));
+    let more = rows.len().saturating_sub(EVENTS);
+    let mut out: Vec<Line> = Vec::new();
+    for r in rows.into_iter().take(EVENTS) {
+        let kind = events::kind_name(&r.key);
+        let mut line = Line::of(format!("    {:>7} {kind:<11} ", units::int(r.total)), Tone::Plain);
+        let last = format!("  last {}", cx.clock(cx.wall_of(r.last)));
+        let room = wide.saturating_sub(line.width() + last.len()).max(20);
+        line.add(events::subject(r, room), Tone::Plain);
+        out.push(line.with(last, Tone::Dim));
+    }
+    if !out.is_empty() {
+        out.insert(0, heading("events at the same time"));
+    }
+    if more > 0 {
+        out.push(Line::of(format!("    + {more} more in the pane Events"), Tone::Dim));
+    }
+    out
 }
 
 #[cfg(test)]

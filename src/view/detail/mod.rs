@@ -2,6 +2,10 @@
 //! What a row opens into is with its pane.
 
 mod finding;
+mod log;
+mod rule;
+
+use std::borrow::Cow;
 
 use super::context::Cx;
 use super::state::{Detail, FindingKey, OpenDetail, RowKey};
@@ -27,7 +31,7 @@ pub(super) fn draw(vm: &mut Vm, cx: &Cx<'_>, open: &OpenDetail, area: Area) {
         area,
         Node::Frame(Frame {
             kind: FrameKind::Rule,
-            title: vec![(title(cx, &open.what).into(), Tone::Strong)],
+            title: vec![(title(cx, &open.what), Tone::Strong)],
             note: (note.into(), Tone::Dim),
             focused: true,
         }),
@@ -43,10 +47,12 @@ fn pane(key: RowKey) -> &'static dyn panes::Pane {
     panes::pane(key.pane())
 }
 
-fn title(cx: &Cx<'_>, what: &Detail) -> &'static str {
+fn title(cx: &Cx<'_>, what: &Detail) -> Cow<'static, str> {
     match what {
-        Detail::Finding(_) => "Finding",
-        Detail::Row(key) => pane(*key).title(cx, *key),
+        Detail::Finding(key) => finding::title(cx, key).into(),
+        Detail::Rule(_) => "Rule".into(),
+        Detail::Log => "Findings, active and ended".into(),
+        Detail::Row(key) => pane(*key).title(cx, *key).into(),
     }
 }
 
@@ -55,6 +61,8 @@ fn title(cx: &Cx<'_>, what: &Detail) -> &'static str {
 pub fn lines(cx: &Cx<'_>, what: &Detail, w: u16) -> Vec<Line> {
     match what {
         Detail::Finding(key) => finding::lines(cx, key, w),
+        Detail::Rule(id) => rule::lines(*id, w),
+        Detail::Log => log::lines(cx, w),
         Detail::Row(key) => pane(*key).lines(cx, *key, w),
     }
 }
@@ -65,6 +73,7 @@ pub fn copy_text(cx: &Cx<'_>, what: &Detail) -> Option<String> {
     let command = match what {
         Detail::Finding(key) => finding::find(cx, key).and_then(|f| f.fire.next.first().cloned()),
         Detail::Row(key) => pane(*key).next_command(cx, *key),
+        Detail::Rule(_) | Detail::Log => None,
     };
     if let Some(c) = command {
         return Some(text::clean(&c).into_owned());
@@ -79,6 +88,7 @@ pub fn next(cx: &Cx<'_>, what: &Detail) -> Option<Detail> {
     let key = match what {
         Detail::Row(key) => return pane(*key).leads_to(cx, *key).map(Detail::Row),
         Detail::Finding(key) => key,
+        Detail::Rule(_) | Detail::Log => return None,
     };
     let f = finding::find(cx, key)?;
     let row = match &f.subject {
@@ -95,6 +105,7 @@ pub fn next(cx: &Cx<'_>, what: &Detail) -> Option<Detail> {
 pub fn process(cx: &Cx<'_>, what: &Detail) -> Option<u32> {
     let key = match what {
         Detail::Row(key) => *key,
+        Detail::Rule(_) | Detail::Log => return None,
         Detail::Finding(key) => {
             let f = finding::find(cx, key)?;
             let named = f.fire.by.iter().find_map(|c| c.who.pid());

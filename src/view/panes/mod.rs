@@ -21,7 +21,7 @@ macro_rules! panes {
         #[allow(missing_docs, reason = "the pane says what it is")]
         pub enum PaneId { $($id),* }
 
-        /// Every pane, in the order of their numbers. The overview shows the first four.
+        /// Every pane, in the order of their numbers.
         pub const PANES: &[&dyn Pane] = &[$(&$module::$id),*];
     };
 }
@@ -29,10 +29,12 @@ macro_rules! panes {
 panes! {
     sockets: Sockets,
     disks: Disks,
-    softirq: Softirq,
+    cpus: Cpus,
     runq: RunQueue,
     events: Events,
     processes: Processes,
+    network: Network,
+    resources: Resources,
 }
 
 /// The pane with this id.
@@ -66,8 +68,10 @@ pub struct PaneVm {
     pub lines: Vec<Line>,
     /// The rows of the list, from the top.
     pub keys: Vec<RowKey>,
-    /// Line of the first of them.
+    /// Line of the first of them; the one above it has the titles of the columns.
     pub first_row: usize,
+    /// From where to where a column's title is, and its number.
+    pub titles: Vec<(u16, u16, usize)>,
     /// Sockets among the rows, with their inodes.
     pub visible: Vec<(SockId, u32)>,
 }
@@ -130,6 +134,8 @@ pub trait Pane: RowDetail {
     fn key_at(&self, p: &PaneCx<'_>, place: usize) -> Option<RowKey>;
     /// Rows of the list that fit into a pane of this inner size.
     fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize;
+    /// Lines that it can fill, of this width.
+    fn wants(&self, p: &PaneCx<'_>) -> u16;
     /// Draws it into an inner size.
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm;
 }
@@ -148,6 +154,10 @@ trait ListPane: Table + RowDetail {
     const SORT: Sort = Sort::Trouble { reverse: false };
     /// Rows of the list that fit into a pane of this inner size.
     fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize;
+    /// Lines that it can fill: its rows and the titles of the columns.
+    fn wants(&self, p: &PaneCx<'_>) -> u16 {
+        u16::try_from(self.rows(p.cx).len() + 1).unwrap_or(u16::MAX)
+    }
     /// Draws it into an inner size.
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm;
 }
@@ -184,6 +194,9 @@ impl<T: ListPane> Pane for T {
     }
     fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
         ListPane::list_rows(self, p, inner)
+    }
+    fn wants(&self, p: &PaneCx<'_>) -> u16 {
+        ListPane::wants(self, p)
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         ListPane::build(self, p, inner)
@@ -277,6 +290,12 @@ pub(super) fn add_table<T: Table + ?Sized>(
     let widths = table::fit(columns, p.st, w, |column| t.offers(p.cx, column));
     vm.lines.push(table::header(columns, &widths, p.st.sort));
     vm.first_row = vm.lines.len();
+    let mut x = table::MARK;
+    for (column, w) in &widths {
+        // With the blank in front of it.
+        vm.titles.push((x, x + w + 1, *column));
+        x += w + 1;
+    }
     for (i, row) in win.rows.iter().enumerate() {
         let mut line = table::row(columns, &widths, p.cx, *row, t.mark(p.cx, *row));
         if p.focused && win.selected == Some(i) {

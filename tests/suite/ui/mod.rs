@@ -6,4 +6,5 @@ mod bytes;
 mod keys;
 mod processes;
 mod screens;
+mod steering;
 mod tough;

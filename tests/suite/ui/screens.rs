@@ -1,7 +1,8 @@
 //! Whole screens as snapshots: text, then styles.
 
 use jiff::tz::TimeZone;
-use stallscope::ui::{ColorMode, GlyphSet, Theme, summary};
+use stallscope::ui::{ColorMode, GlyphSet, Palette, Theme, summary};
+use stallscope::view::panes::PANES;
 use stallscope::view::vm::Size;
 
 use crate::support::console::{Console, styled, text, theme};
@@ -44,6 +45,39 @@ fn three_faults() {
         let c = Console::after(Script::three_faults(), size, 60);
         let buf = c.draw(Theme::default());
         insta::assert_snapshot!(format!("faults@{}x{}", size.w, size.h), styled(&buf));
+    }
+}
+
+/// Every pane at every size, styles too.
+#[test]
+fn panes() {
+    for (key, pane) in ('1'..).zip(PANES) {
+        for (w, h) in [(40, 12), (80, 24), (120, 40), (200, 60)] {
+            let script = Script::three_faults().with_bpf();
+            let mut c = Console::after(script, Size::new(w, h), 60);
+            let keys = format!("{key}{}", if key == '1' { "" } else { "z" });
+            let buf = c.keys(&keys).draw(Theme::default());
+            insta::assert_snapshot!(format!("pane-{}@{w}x{h}", pane.name()), styled(&buf));
+        }
+    }
+}
+
+/// The landing screen in each look, at each size.
+#[test]
+fn looks() {
+    for (w, h) in [(40, 12), (80, 24), (120, 40), (200, 60)] {
+        let c = Console::after(Script::three_faults(), Size::new(w, h), 60);
+        for (name, theme) in [
+            ("mono", theme(ColorMode::Mono, GlyphSet::Block)),
+            ("ascii", theme(ColorMode::Mono, GlyphSet::Ascii)),
+            ("light", Theme { palette: Palette::Light, ..Theme::default() }),
+            ("contrast", Theme { palette: Palette::Contrast, ..Theme::default() }),
+        ] {
+            let shown = styled(&c.draw(theme));
+            assert!(name != "light" || !shown.contains("Yellow"), "yellow on white");
+            assert!(name != "contrast" || !shown.contains("DIM"), "nothing is dim");
+            insta::assert_snapshot!(format!("look-{name}@{w}x{h}"), shown);
+        }
     }
 }
 

@@ -319,6 +319,9 @@ impl ListPane for Disks {
     fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1 + charts(inner))).max(1)
     }
+    fn wants(&self, p: &PaneCx<'_>) -> u16 {
+        u16::try_from(self.rows(p.cx).len()).unwrap_or(u16::MAX).saturating_add(1 + CHARTS)
+    }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let cx = p.cx;
         let at = cx.disks.map(|d| d.at);

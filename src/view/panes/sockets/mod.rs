@@ -9,14 +9,16 @@ use std::fmt::Write as _;
 
 use super::{ListPane, PaneCx, PaneId, PaneVm};
 use crate::diagnose::Severity;
-use crate::metrics::sockets::{Suspect, trouble};
+use crate::metrics::sockets::{End, Suspect, Talker, trouble};
 use crate::sample::CollectorId;
-use crate::sample::sockets::{NetnsTable, Owner, Proto, SockState, SocketSource, TcpInfo};
+use crate::sample::sockets::{
+    NetnsTable, Owner, Proto, SockState, SockTimer, SocketSource, TcpInfo,
+};
 use crate::sample::subject::SockId;
 use crate::view::context::Cx;
-use crate::view::state::RowKey;
+use crate::view::state::{RowKey, Sort};
 use crate::view::table::{Cell, Column, HIDDEN, Table, Unit, Value, format_value};
-use crate::view::vm::{Size, Tone};
+use crate::view::vm::{Line, Size, Tone};
 use crate::view::{text, units};
 
 pub use unix::{has_queues as unix_has_queues, name as unix_name, unnamed as unix_unnamed};
@@ -341,7 +343,33 @@ fn netns(cx: &Cx<'_>, r: SockRow) -> Value {
     at!(cx, r, |t, _i| Value::name(&t.label))
 }
 
-static COLUMNS: [Column<SockRow>; 28] = [
+/// Why it does not get on, in words.
+fn why(cx: &Cx<'_>, r: SockRow) -> Value {
+    let Some((t, i)) = r.get(cx) else { return Value::Empty };
+    let (state, retrans) = (t.inet.state[i], t.inet.retrans[i]);
+    if state == SockState::LISTEN {
+        // The queue of connections that wait to be accepted.
+        let (len, limit) = (t.inet.rqueue[i], t.inet.wqueue[i]);
+        return if len > limit { Value::Text("queue full".into()) } else { Value::Empty };
+    }
+    let s = r.suspect(cx);
+    let closed = s.is_some_and(|s| s.zero_window_since.is_some());
+    let times = |what: &str, n: u8| Value::Text(format!("{what} x{n}").into());
+    match t.inet.timer[i] {
+        _ if state == SockState::SYN_SENT => times("connecting", retrans),
+        SockTimer::PERSIST if closed => Value::Text("peer window 0".into()),
+        SockTimer::PERSIST => Value::Text("cannot send".into()),
+        SockTimer::ON if retrans > 0 => times("no answer", retrans),
+        SockTimer::KEEPALIVE if retrans > 0 => times("peer gone", retrans),
+        _ if s.is_some_and(|s| s.unread_since.is_some()) => Value::Text("not read here".into()),
+        _ if state == SockState::CLOSE_WAIT && cx.marks.socket(t.id(i)).is_some() => {
+            Value::Text("not closed".into())
+        }
+        _ => Value::Empty,
+    }
+}
+
+static COLUMNS: [Column<SockRow>; 29] = [
     Column::new("st", 2, Unit::Text, state)
         .also("state")
         .prio(0)
@@ -357,6 +385,9 @@ static COLUMNS: [Column<SockRow>; 28] = [
         .grow(47)
         .about("remote end; UNIX: * and the peer's inode"),
     Column::new("owner", 12, Unit::Task, owner).prio(7).grow(24).about("process that owns it"),
+    Column::new("why", 13, Unit::Text, why)
+        .prio(3)
+        .about("why it does not get on: its timer, queue or window in words"),
     Column::new("rto", 5, Unit::Time, rto).prio(2).about("retransmission timeout"),
     Column::new("backoff", 7, Unit::Count, backoff)
         .prio(6)
@@ -440,6 +471,9 @@ impl Table for Sockets {
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
         mark + f64::from(trouble(&t.inet, i))
     }
+    fn is_folded(&self, cx: &Cx<'_>, r: SockRow) -> bool {
+        r.unix(cx).is_some_and(|(t, i)| unix::is_folded(t, i))
+    }
     /// Older sockets first: cookies grow.
     fn tie(&self, cx: &Cx<'_>, r: SockRow) -> Option<u64> {
         let cookie = match r.unix(cx) {
@@ -461,6 +495,36 @@ impl Table for Sockets {
     }
 }
 
+/// Below the rows, where nothing else is: who moves most bytes to and from other hosts.
+fn busiest(cx: &Cx<'_>, inner: Size, vm: &mut PaneVm) {
+    let room = usize::from(inner.h).saturating_sub(vm.lines.len());
+    let mut all: Vec<&Talker> = cx.suspects.talkers.iter().collect();
+    if room < 3 || all.is_empty() {
+        return;
+    }
+    all.sort_by(|a, b| (b.rx + b.tx).total_cmp(&(a.rx + a.tx)));
+    vm.lines.push(Line::of(" busiest, by port or peer", Tone::Accent));
+    for t in all.into_iter().take(room - 1) {
+        let end = match t.end {
+            End::Port(port) => format!("port {port}"),
+            End::Peer(remote) => remote.to_string(),
+        };
+        let owner = t.owner.as_ref().map_or(String::new(), |(pid, comm)| {
+            format!("{}/{pid}", text::clean(comm))
+        });
+        let mut line = Line::of(format!("    {:<21} ", text::cut_endpoint(&end, 21)), Tone::Plain);
+        line.add(format!("{:<16} ", text::cut_task(&owner, 16)), Tone::Plain);
+        let (rx, tx) = (units::bytes(t.rx), units::bytes(t.tx));
+        line.add(format!("rx {rx}/s  tx {tx}/s"), Tone::Strong);
+        vm.lines.push(line.whole(inner.w));
+    }
+}
+
+/// Are healthy UNIX sockets only counted?
+fn folds(p: &PaneCx<'_>) -> bool {
+    p.st.filter.is_empty() && matches!(p.st.sort, Sort::Trouble { .. })
+}
+
 impl ListPane for Sockets {
     const ID: PaneId = PaneId::Sockets;
     const NAME: &'static str = "sockets";
@@ -469,6 +533,13 @@ impl ListPane for Sockets {
 
     fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1)).max(1)
+    }
+    /// Without a list of them: there may be 100,000.
+    fn wants(&self, p: &PaneCx<'_>) -> u16 {
+        let folds = folds(p);
+        let of = |t: &NetnsTable| t.inet.len() + if folds { 0 } else { t.unix.len() };
+        let rows: usize = p.cx.tables.iter().map(|t| of(t)).sum();
+        u16::try_from(rows + 1).unwrap_or(u16::MAX)
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let cx = p.cx;
@@ -486,16 +557,18 @@ impl ListPane for Sockets {
         let win = super::window(self, p, self.list_rows(p, inner));
         let unix: usize = cx.tables.iter().map(|t| t.unix.len()).sum();
         let mut count = grouped(win.total.saturating_sub(unix));
-        if unix > 0 {
-            let _ = write!(count, " + {} unix", grouped(unix));
-        }
         if cx.tables.len() > 1 {
             let _ = write!(count, " in {} netns", cx.tables.len());
+        }
+        if unix > 0 {
+            let how = if folds(p) { ", listed by /unix" } else { "" };
+            let _ = write!(count, " + {} unix{how}", grouped(unix));
         }
         vm.title.push((count.into(), Tone::Plain));
         vm.title.extend(super::order_title(self, p, &win));
         super::add_table(&mut vm, self, p, &win, inner.w);
         vm.visible = win.rows.iter().filter_map(|r| r.asked(cx)).collect();
+        busiest(cx, inner, &mut vm);
         vm
     }
 }

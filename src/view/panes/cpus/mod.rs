@@ -1,6 +1,6 @@
-//! SoftIRQs per CPU: share of the core and of each vector, one row of heat over time. From eBPF,
-//! which measures time; else the share from `/proc/stat` and how often from `/proc/softirqs`.
-//! Drops and squeezes are from `softnet_stat`.
+//! CPUs: what each does with its time, who runs on it and how much waits for it, with softirqs by
+//! vector and the last minute. Time in softirqs is from eBPF, which measures it; else the share is
+//! from `/proc/stat`, and how often from `/proc/softirqs`. Drops and squeezes are from `softnet_stat`.
 
 mod detail;
 
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::{ListPane, PaneCx, PaneId, PaneVm};
 use crate::diagnose::Severity;
 use crate::metrics::bpf::IrqFigures;
-use crate::metrics::cpu::{CpuShare, SoftnetFigures};
+use crate::metrics::cpu::{CpuShare, SoftnetFigures, ThreadWait};
 use crate::sample::CollectorId;
 use crate::sample::subject::CpuId;
 use crate::view::context::Cx;
@@ -17,7 +17,10 @@ use crate::view::series::{self, Buckets};
 use crate::view::state::RowKey;
 use crate::view::table::{self, Cell, Column, HIDDEN, Table, Unit, Value};
 use crate::view::vm::{Line, Size, Tone};
-use crate::view::{text, units};
+use crate::view::{text, units, vitals};
+
+/// Who ran less in the interval is not worth a name: 1% of a second.
+const LEAST_RUN_NS: u64 = 10_000_000;
 
 fn share(cx: &Cx<'_>, cpu: CpuId) -> Option<CpuShare> {
     cx.cpu?.value.cpu(cpu)
@@ -50,6 +53,18 @@ fn longest_run(cx: &Cx<'_>, cpu: CpuId) -> Value {
     let max = runs.iter().filter_map(|v| v.run.max_ns).max();
     max.map_or(Value::Empty, |ns| Value::Num(ns as f64 / 1e9))
 }
+fn busy_pct(cx: &Cx<'_>, cpu: CpuId) -> Option<f64> {
+    share(cx, cpu).map(vitals::busy)
+}
+/// The thread that ran most, of those that ran there last.
+fn top_thread<'a>(cx: &Cx<'a>, cpu: CpuId) -> Option<&'a ThreadWait> {
+    let threads = cx.sched?.value.threads.iter();
+    let here = threads.filter(|t| t.thread.last_cpu == Some(cpu) && t.run_ns >= LEAST_RUN_NS);
+    here.max_by_key(|t| t.run_ns)
+}
+fn task_name(t: &ThreadWait) -> String {
+    format!("{}/{}", text::clean(&t.thread.comm), t.thread.task.tid)
+}
 fn runs_s(cx: &Cx<'_>, cpu: CpuId) -> Value {
     let Some(b) = timed(cx) else { return Value::Unknown };
     Value::Num(b.cpu(cpu).map_or(0.0, |c| c.vectors.iter().map(|v| v.run.runs_s).sum()))
@@ -76,6 +91,13 @@ figures! {
     iowait = |cx, c| Value::num(share(cx, c).map(|s| s.iowait));
     steal = |cx, c| Value::num(share(cx, c).map(|s| s.steal));
     idle = |cx, c| Value::num(share(cx, c).map(|s| s.idle));
+    busy = |cx, c| Value::num(busy_pct(cx, c));
+    runq = |cx, c| Value::num(vitals::waiting_for(cx, c));
+    top = |cx, c| match (top_thread(cx, c), cx.sched) {
+        (Some(t), _) => Value::Text(task_name(t).into()),
+        (None, Some(_)) => Value::Empty,
+        (None, None) => Value::Unknown,
+    };
     net_rx = |cx, c| vector(cx, c, "NET_RX");
     net_tx = |cx, c| vector(cx, c, "NET_TX");
     block = |cx, c| vector(cx, c, "BLOCK");
@@ -122,37 +144,67 @@ vector_cell!(rcu_cell, rcu);
 vector_cell!(tasklet_cell, tasklet);
 vector_cell!(hrtimer_cell, hrtimer);
 
-static COLUMNS: [Column<CpuId>; 23] = [
+/// busy% of the last minute: rows of CPUs can be compared.
+fn busy_heat(cx: &Cx<'_>, c: CpuId, w: u16) -> Cell {
+    let interval = cx.analysis.host().interval;
+    let b = Buckets::new(cx.mono(), std::time::Duration::from_secs(60), interval, usize::from(w));
+    let v = series::maxima(cx, b, |m| Some(vitals::busy(m.derived.cpu.as_ref()?.cpu(c)?)));
+    Cell::Spark(series::levels(&v, 100.0), Tone::Plain)
+}
+
+static COLUMNS: [Column<CpuId>; 27] = [
     Column::new("cpu", 4, Unit::Count, cpu)
         .prio(0)
         .first(crate::view::table::First::Low)
         .about("CPU number"),
-    Column::new("si%", 5, Unit::Percent, si)
+    Column::new("busy%", 5, Unit::Percent, busy)
         .prio(0)
-        .about("share of the core spent in software interrupts"),
-    Column::new("net_rx", 6, Unit::Number, net_rx)
+        .about("all but idle and waiting for I/O: 100 - id - wa"),
+    Column::new("us%", 5, Unit::Percent, user).prio(1).about("user, nice included"),
+    Column::new("sy%", 5, Unit::Percent, system).prio(2).about("kernel"),
+    Column::new("si%", 5, Unit::Percent, si)
         .prio(1)
+        .about("share of the core spent in software interrupts"),
+    Column::new("hi%", 5, Unit::Percent, hi)
+        .prio(8)
+        .about("share of the core spent in hardware interrupt handlers"),
+    Column::new("wa%", 5, Unit::Percent, iowait).prio(3).about("idle, I/O pending"),
+    Column::new("st%", 5, Unit::Percent, steal).prio(4).about("taken by the hypervisor"),
+    Column::new("runq", 5, Unit::Number, runq)
+        .prio(1)
+        .about("threads that wait for it, on average"),
+    Column::new("top", 12, Unit::Task, top)
+        .prio(1)
+        .grow(24)
+        .about("thread that ran most, of those that ran there last"),
+    Column::new("busy", 8, Unit::Text, busy)
+        .prio(3)
+        .grow(30)
+        .write(busy_heat)
+        .about("busy% of the last minute, 0 to 100"),
+    Column::new("net_rx", 6, Unit::Number, net_rx)
+        .prio(5)
         .write(net_rx_cell)
         .about("NET_RX: % of the core (eBPF), or per second"),
     Column::new("net_tx", 6, Unit::Number, net_tx)
-        .prio(5)
+        .prio(6)
         .write(net_tx_cell)
         .about("NET_TX: % of the core (eBPF), or per second"),
     Column::new("block", 5, Unit::Number, block)
-        .prio(3)
+        .prio(6)
         .write(block_cell)
         .about("BLOCK: % of the core (eBPF), or per second"),
     Column::new("sched", 5, Unit::Number, sched)
-        .prio(6)
+        .prio(7)
         .write(sched_cell)
         .about("SCHED: % of the core (eBPF), or per second"),
     Column::new("timer", 5, Unit::Number, timer)
-        .prio(7)
+        .prio(8)
         .write(timer_cell)
         .about("TIMER: % of the core (eBPF), or per second"),
-    Column::new("history", 20, Unit::Text, si)
-        .prio(2)
-        .grow(40)
+    Column::new("softirq", 8, Unit::Text, si)
+        .prio(4)
+        .grow(30)
         .write(heat)
         .about("si% of the last minute, 0 to 100"),
     Column::new("squeeze", 7, Unit::Number, squeeze)
@@ -161,13 +213,6 @@ static COLUMNS: [Column<CpuId>; 23] = [
     Column::new("drop", 5, Unit::Number, dropped)
         .prio(9)
         .about("packets dropped at the backlog, per second"),
-    Column::new("us%", 5, Unit::Percent, user).prio(10).about("user"),
-    Column::new("sy%", 5, Unit::Percent, system).prio(10).about("kernel"),
-    Column::new("wa%", 5, Unit::Percent, iowait).prio(11).about("idle, I/O pending"),
-    Column::new("st%", 5, Unit::Percent, steal).prio(11).about("taken by the hypervisor"),
-    Column::new("hi%", 5, Unit::Percent, hi)
-        .prio(8)
-        .about("share of the core spent in hardware interrupt handlers"),
     Column::new("max", 5, Unit::Time, longest_run)
         .prio(8)
         .about("longest softirq of the interval (eBPF; of those timed)"),
@@ -196,9 +241,9 @@ static COLUMNS: [Column<CpuId>; 23] = [
 ];
 
 /// The pane.
-pub struct Softirq;
+pub struct Cpus;
 
-impl Table for Softirq {
+impl Table for Cpus {
     type Row = CpuId;
 
     fn columns(&self) -> &'static [Column<CpuId>] {
@@ -219,10 +264,12 @@ impl Table for Softirq {
     fn mark(&self, cx: &Cx<'_>, r: CpuId) -> Option<Severity> {
         cx.marks.cpu(r)
     }
-    /// In steps of five percent, so that idle CPUs do not change places.
+    /// In steps of ten percent, so that idle CPUs do not change places; of two that are as busy, the
+    /// one with more softirqs.
     fn trouble(&self, cx: &Cx<'_>, r: CpuId) -> f64 {
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
-        mark + soft_pct(cx, r).map_or(0.0, |s| ((s - 5.0) / 10.0).round().max(0.0))
+        let step = |pct: Option<f64>| pct.map_or(0.0, |p| ((p - 5.0) / 10.0).round().max(0.0));
+        mark + 100.0 * step(busy_pct(cx, r)) + step(soft_pct(cx, r))
     }
     fn offers(&self, cx: &Cx<'_>, column: &'static str) -> bool {
         timed(cx).is_some() || !matches!(column, "max" | "irq/s")
@@ -301,14 +348,17 @@ fn softnet_line(cx: &Cx<'_>) -> Line {
     line
 }
 
-impl ListPane for Softirq {
-    const ID: PaneId = PaneId::Softirq;
-    const NAME: &'static str = "softirq";
-    const TITLE: &'static str = "SoftIRQ";
-    const HELP: &'static str = "go to the softirqs; again: zoom";
+impl ListPane for Cpus {
+    const ID: PaneId = PaneId::Cpus;
+    const NAME: &'static str = "cpus";
+    const TITLE: &'static str = "CPUs";
+    const HELP: &'static str = "go to the CPUs and their softirqs; again: zoom";
 
     fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(1 + footer(p.cx, inner))).max(1)
+    }
+    fn wants(&self, p: &PaneCx<'_>) -> u16 {
+        u16::try_from(self.rows(p.cx).len() + 3).unwrap_or(u16::MAX)
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let cx = p.cx;

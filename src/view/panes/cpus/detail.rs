@@ -8,13 +8,13 @@ use crate::sample::CollectorId;
 use crate::sample::subject::CpuId;
 use crate::view::context::Cx;
 use crate::view::lines::{chart, field, findings_on, gone};
-use crate::view::panes::softirq::Softirq;
-use crate::view::panes::{RowDetail, runq, softirq};
+use crate::view::panes::cpus::Cpus;
+use crate::view::panes::{RowDetail, cpus, runq};
 use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
 
-impl RowDetail for Softirq {
+impl RowDetail for Cpus {
     fn title(&self, _cx: &Cx<'_>, _key: RowKey) -> &'static str {
         "CPU"
     }
@@ -133,7 +133,7 @@ fn interrupt_times(cx: &Cx<'_>, cpu: CpuId) -> Vec<Line> {
     let Some(b) = cx.irq_bpf else { return Vec::new() };
     let here = b.value.lines.iter().filter(|l| l.cpu == cpu).take(6);
     here.map(|l| {
-        let name = softirq::irq_name(cx, l.irq).unwrap_or_default();
+        let name = cpus::irq_name(cx, l.irq).unwrap_or_default();
         let name = text::cut(&name, 20).into_owned();
         field("irq time", format!("{:>4} {name:<20} {}", l.irq, run_text(&l.run)))
     })

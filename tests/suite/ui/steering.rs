@@ -1,0 +1,179 @@
+//! Steering: what people ask a screen, in how few keys it answers, and the ways to say what is wanted.
+
+use stallscope::view::click::click;
+use stallscope::view::panes::PaneId;
+use stallscope::view::state::{Detail, Mode, Sort};
+use stallscope::view::vm::Size;
+
+use crate::support::console::Console;
+use crate::support::script::Script;
+
+const BIG: Size = Size::new(120, 36);
+const CLASSIC: Size = Size::new(80, 24);
+
+fn faults(size: Size) -> Console {
+    Console::after(Script::three_faults(), size, 60)
+}
+
+/// A question, the keys that answer it, and the answer.
+#[test]
+fn the_questions_of_an_incident_take_few_keys() {
+    for (question, keys, most, answers) in [
+        ("what is wrong?", "", 0, &["tcp-silent-rto", "disk-capped-cloud", "softirq-one-core"][..]),
+        ("why this socket?", "<enter>", 1, &["where is the packet?", "stuck here"]),
+        ("who owns it?", "<enter>", 1, &["java/2214"]),
+        ("which command next?", "f<enter>", 2, &["next", "ip route get"]),
+        ("what does this CPU do?", "3", 1, &["busy%", "si%"]),
+        ("what loads this disk?", "2<enter>", 2, &["vdb", "aqu-sz"]),
+        ("why is this process slow?", "6<enter>", 3, &["java/2200"]),
+    ] {
+        let mut c = faults(CLASSIC);
+        let text = c.keys(keys).text();
+        let typed = keys.replace("<enter>", "E").chars().count();
+        assert!(typed <= most, "{question} takes {typed} keys");
+        for part in answers {
+            assert!(text.contains(part), "{question} no `{part}` in\n{text}");
+        }
+    }
+}
+
+#[test]
+fn n_goes_from_finding_to_finding_and_r_shows_the_rule() {
+    let mut c = faults(BIG);
+    let rule = |c: &Console| match &c.view.details.last().unwrap().what {
+        Detail::Finding(k) => k.rule.0,
+        other => panic!("{other:?}"),
+    };
+    c.keys("n");
+    assert_eq!(rule(&c), "tcp-silent-rto");
+    assert!(c.text().contains("Finding 1 of 3"));
+    c.keys("n");
+    assert_eq!(rule(&c), "disk-capped-cloud");
+    c.keys("nn");
+    assert_eq!(rule(&c), "tcp-silent-rto", "after the last comes the first");
+    c.keys("N");
+    assert_eq!(rule(&c), "softirq-one-core");
+    assert_eq!(c.view.details.len(), 1, "one replaces the other");
+    c.keys("R");
+    let text = c.text();
+    assert!(text.contains("fires when") && text.contains("look-alikes"), "{text}");
+    c.keys("<esc>");
+    assert_eq!(rule(&c), "softirq-one-core");
+}
+
+#[test]
+fn the_log_has_what_is_active_and_what_has_ended() {
+    let mut c = faults(BIG);
+    let text = c.keys("F").text();
+    assert!(text.contains("3 active, 0 ended in the last hour"), "{text}");
+    let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in\n{text}"));
+    assert!(text.contains(" 42s active tcp-silent-rto"), "{text}");
+    // The latest is the first.
+    assert!(place("active tcp-silent-rto") < place("active disk-capped-cloud"));
+    c.keys("<esc>");
+    assert!(c.view.details.is_empty());
+}
+
+#[test]
+fn commands_do_what_keys_do_and_what_keys_cannot() {
+    let mut c = faults(BIG);
+    c.keys(":rule tcp-rto-storm<enter>");
+    assert!(matches!(&c.view.details[0].what, Detail::Rule(id) if id.0 == "tcp-rto-storm"));
+    c.keys("<esc>:sort rto<enter>");
+    assert!(c.text().contains("by rto"), "{}", c.text());
+    c.keys(":sort rto<enter>");
+    assert!(c.text().contains("by rto reversed"), "again is the other way round");
+    c.keys(":disks<enter>");
+    assert_eq!(c.view.focus, stallscope::view::state::Focus::Pane(PaneId::Disks));
+    c.keys(":log<enter>");
+    assert!(matches!(c.view.details[0].what, Detail::Log));
+    c.keys("<esc>:proce<tab>");
+    assert!(c.text().lines().last().unwrap().contains("process processes"), "{}", c.text());
+    c.keys("<esc>:dsiks<enter>");
+    let last = c.text().lines().last().unwrap().to_owned();
+    assert!(last.contains("no command dsiks; did you mean disks?"), "{last}");
+    c.keys(":quit 3<enter>");
+    assert!(c.text().lines().last().unwrap().contains("quit takes no word: 3"));
+    c.keys(":filter rtoo>3<enter>");
+    assert!(c.text().lines().last().unwrap().contains("no field rtoo"), "{}", c.text());
+    c.keys(":<esc>");
+    assert_eq!(c.view.mode, Mode::Normal);
+}
+
+#[test]
+fn a_column_is_chosen_by_a_letter_or_by_its_title() {
+    let mut c = faults(BIG);
+    let sort = |c: &Console| c.view.pane(PaneId::Sockets).unwrap().sort;
+    let text = c.keys("o").text();
+    let rto = text.lines().find(|l| l.contains("retransmission timeout")).unwrap();
+    let inside = rto.split('│').find(|p| p.contains("retransmission")).unwrap();
+    let letter = inside.trim_start().chars().next().unwrap();
+    c.keys(&letter.to_string());
+    let by_rto = sort(&c);
+    assert!(c.text().contains("by rto") && matches!(by_rto, Sort::Column { .. }));
+    let titles = c.text().lines().position(|l| l.contains("sendq")).unwrap();
+    assert!(c.text().lines().nth(titles).unwrap().contains("▾  rto"), "{}", c.text());
+    c.keys("ot");
+    assert_eq!(sort(&c), Sort::Trouble { reverse: false });
+    // The title under the mouse.
+    let line = c.text().lines().nth(titles).unwrap().to_owned();
+    let x = line.chars().position(|c| c == 'r').map(|_| line.find(" rto").unwrap()).unwrap();
+    let x = line[..x].chars().count() as u16 + 2;
+    click(&mut c.view, &c.analysis, BIG, x, titles as u16);
+    assert_eq!(sort(&c), by_rto);
+    click(&mut c.view, &c.analysis, BIG, x, titles as u16);
+    assert!(sort(&c).reversed(), "again is the other way round");
+    c.keys("o<esc>");
+    assert_eq!((c.view.mode.clone(), sort(&c).reversed()), (Mode::Normal, true));
+}
+
+#[test]
+fn one_filter_holds_for_all_panes_that_understand_it() {
+    let mut c = faults(BIG);
+    c.keys("/java<enter>");
+    let filter = |c: &Console, id| c.view.pane(id).unwrap().filter.text.clone();
+    assert_eq!(filter(&c, PaneId::Processes), "java");
+    let text = c.text();
+    assert!(text.contains("java/2200") && !text.contains("mysqld/2201"), "{text}");
+    c.keys("/<c-u>rto>1s<enter>");
+    // Processes have no rto.
+    assert_eq!(filter(&c, PaneId::Processes), "");
+    assert_eq!(filter(&c, PaneId::Sockets), "rto>1s");
+    c.keys("<esc>");
+    assert_eq!(filter(&c, PaneId::Sockets), "");
+}
+
+#[test]
+fn a_key_of_the_user_goes_before_the_others() {
+    use stallscope::view::action::{Action, Key};
+    let mut c = faults(BIG);
+    c.view.keys = vec![(Key::Char('s'), Action::Filter)];
+    c.keys("s");
+    assert!(matches!(c.view.mode, Mode::Filter { .. }));
+    c.keys("<esc>");
+    let footer = c.text().lines().last().unwrap().to_owned();
+    assert!(footer.contains("s filter") && !footer.contains("s sort"), "{footer}");
+    // In a prompt a letter is a letter.
+    c.keys("/s");
+    assert!(c.text().lines().last().unwrap().contains("filter /s"));
+}
+
+/// Nothing is hidden or left blank on large screens, and nothing breaks on odd ones.
+#[test]
+fn every_size_shows_the_worst() {
+    for (w, h) in [(40, 12), (80, 24), (100, 27), (120, 40), (200, 60), (300, 80)] {
+        let c = faults(Size::new(w, h));
+        let text = c.text();
+        assert!(text.contains("10.0.3.7:3306"), "{w}x{h}\n{text}");
+        if w >= 80 {
+            for part in ["cpu", "tcp 44", "blocked 0", "Where work waits", "Sockets"] {
+                assert!(text.contains(part), "{w}x{h}: no `{part}` in\n{text}");
+            }
+        }
+    }
+    for (w, h) in [(1, 1), (2, 3), (7, 5), (1000, 1000)] {
+        let mut c = faults(Size::new(w, h));
+        c.text();
+        c.keys("<enter>").text();
+    }
+}
