@@ -7,6 +7,7 @@
 //! that it becomes (`FromStr`, `ValueEnum`).
 
 mod check;
+mod config;
 mod console;
 mod doctor;
 mod explain;
@@ -65,6 +66,7 @@ commands! {
     Explain in explain,
     Info in info,
     Rules in rules,
+    Config in config,
     Help in help,
 }
 

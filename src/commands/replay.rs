@@ -9,7 +9,7 @@ use super::Run;
 use super::shared::environment::Environment;
 use super::shared::limits;
 use super::shared::recording::{anchor, named, open_begun, range, wrong};
-use super::shared::screen::{Screen, leave};
+use super::shared::screen::{Screen, leave, obeyed};
 use crate::exit::{Exit, Stop};
 use crate::playback::player::{Origin, Player};
 use crate::time_spec::TimeSpec;
@@ -63,7 +63,8 @@ impl Run for Replay {
         if reader.is_empty() {
             return Err(Stop::cannot(format!("{}: has no ticks yet", named(file))));
         }
-        let settings = self.screen.settings(&Environment::read());
+        let env = Environment::read();
+        let settings = obeyed(self.screen.chosen(None, &env)?, &env);
         let piped = matches!(origin, Origin::Pipe(_));
         let at = self.at.and_then(|at| {
             let (range, tz) = (range(&reader)?, &settings.tz);

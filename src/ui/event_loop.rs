@@ -168,7 +168,7 @@ pub(super) async fn run(
         view,
         player,
         playing: Playing::default(),
-        theme: Theme { color: settings.color, glyphs: settings.glyphs },
+        theme: Theme { color: settings.color, palette: settings.palette, glyphs: settings.glyphs },
         session,
         saver: Saver::new(settings.write_dir.clone()),
         settings,

@@ -8,6 +8,7 @@ mod event_loop;
 pub mod glyphs;
 mod guard;
 mod inlet;
+pub mod once;
 mod outlet;
 mod pace;
 mod play;
@@ -33,11 +34,13 @@ use crate::sample::tick::HostInfo;
 use crate::sample::time::WallNs;
 use crate::signals;
 use crate::source::Feed;
+use crate::view::action::{Action, Key};
+use crate::view::panes::PaneId;
 use crate::view::state::{Play, ViewState};
 
 pub use glyphs::{GlyphChoice, GlyphSet};
 pub use summary::summary;
-pub use theme::{ColorChoice, ColorMode, Theme};
+pub use theme::{ColorChoice, ColorMode, Palette, Theme};
 
 /// Whether mouse events are asked for. Off leaves text selection to the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,11 +52,23 @@ pub enum MouseMode {
     On,
 }
 
+impl From<bool> for MouseMode {
+    fn from(on: bool) -> Self {
+        if on { Self::On } else { Self::Off }
+    }
+}
+
 /// Settings from the caller; the console does not read the environment.
 #[derive(Clone, Debug)]
 pub struct ConsoleSettings {
     /// Colours; see [`ColorMode::resolve`].
     pub color: ColorMode,
+    /// Which ones.
+    pub palette: Palette,
+    /// Keys of the user, which go before the others.
+    pub keys: Vec<(Key, Action)>,
+    /// The columns of panes, instead of their own.
+    pub columns: Vec<(PaneId, Vec<&'static str>)>,
     /// Characters; see [`GlyphSet::resolve`].
     pub glyphs: GlyphSet,
     /// Mouse.
@@ -68,11 +83,30 @@ impl Default for ConsoleSettings {
     fn default() -> Self {
         Self {
             color: ColorMode::default(),
+            palette: Palette::default(),
+            keys: Vec::new(),
+            columns: Vec::new(),
             glyphs: GlyphSet::default(),
             mouse: MouseMode::default(),
             tz: TimeZone::UTC,
             write_dir: PathBuf::from("."),
         }
+    }
+}
+
+impl ConsoleSettings {
+    /// The state of the screen at the start.
+    #[must_use]
+    pub fn view(&self) -> ViewState {
+        let mut view = ViewState::new(self.tz.clone());
+        view.keys.clone_from(&self.keys);
+        for (pane, chosen) in &self.columns {
+            if let Some(st) = view.pane_mut(*pane) {
+                let all = crate::view::panes::pane(*pane).columns().into_iter();
+                st.columns = all.map(|c| (c.key, chosen.contains(&c.key))).collect();
+            }
+        }
+        view
     }
 }
 
@@ -158,7 +192,7 @@ pub fn run(
     analysis: Analysis,
     recorder: Option<Recorder>,
 ) -> Result<ExitSummary, UiError> {
-    let view = ViewState::new(stage.settings.tz.clone());
+    let view = stage.settings.view();
     with_terminal(stage, event_loop::Input::Live(feed), analysis, view, recorder)
 }
 
@@ -180,7 +214,7 @@ pub fn replay(
     begin: Begin,
     settings: ConsoleSettings,
 ) -> Result<ExitSummary, UiError> {
-    let mut view = ViewState::new(settings.tz.clone());
+    let mut view = settings.view();
     let goal = match begin.at {
         Some((from, to)) => Goal::Within(from, to),
         None if player.follow => Goal::End,

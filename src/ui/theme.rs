@@ -52,11 +52,25 @@ impl ColorMode {
     }
 }
 
+/// Which colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Palette {
+    /// Those that the terminal calls so.
+    #[default]
+    Terminal,
+    /// Bright ones, and nothing dim.
+    Contrast,
+    /// For a light background: no yellow, no cyan.
+    Light,
+}
+
 /// Colours and glyphs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Theme {
     /// Colours.
     pub color: ColorMode,
+    /// Which ones.
+    pub palette: Palette,
     /// Characters.
     pub glyphs: super::glyphs::GlyphSet,
 }
@@ -70,6 +84,29 @@ impl Theme {
         }
     }
 
+    fn accent(self) -> Color {
+        match self.palette {
+            Palette::Terminal => self.color(Color::Cyan, 75),
+            Palette::Contrast => self.color(Color::LightCyan, 123),
+            Palette::Light => self.color(Color::Blue, 25),
+        }
+    }
+    /// On white, yellow cannot be read.
+    fn warn(self) -> Color {
+        match self.palette {
+            Palette::Terminal => self.color(Color::Yellow, 214),
+            Palette::Contrast => self.color(Color::LightYellow, 226),
+            Palette::Light => self.color(Color::Magenta, 130),
+        }
+    }
+    fn crit(self) -> Color {
+        match self.palette {
+            Palette::Terminal => self.color(Color::Red, 203),
+            Palette::Contrast => self.color(Color::LightRed, 196),
+            Palette::Light => self.color(Color::Red, 160),
+        }
+    }
+
     /// How text of a tone looks.
     #[must_use]
     pub fn tone(self, t: Tone) -> Style {
@@ -77,17 +114,18 @@ impl Theme {
         match t {
             Tone::Plain => s,
             // Not dark grey: many palettes make it the background.
+            Tone::Dim if self.palette == Palette::Contrast => s,
             Tone::Dim => s.add_modifier(Modifier::DIM),
             Tone::Strong => s.add_modifier(Modifier::BOLD),
-            Tone::Accent => s.fg(self.color(Color::Cyan, 75)).add_modifier(Modifier::BOLD),
-            Tone::Key | Tone::Info => s.fg(self.color(Color::Cyan, 75)),
-            Tone::Warn => s.fg(self.color(Color::Yellow, 214)).add_modifier(Modifier::BOLD),
+            Tone::Accent => s.fg(self.accent()).add_modifier(Modifier::BOLD),
+            Tone::Key | Tone::Info => s.fg(self.accent()),
+            Tone::Warn => s.fg(self.warn()).add_modifier(Modifier::BOLD),
             Tone::Crit => {
                 let m = match self.color {
                     ColorMode::Mono => Modifier::BOLD | Modifier::UNDERLINED,
                     _ => Modifier::BOLD,
                 };
-                s.fg(self.color(Color::Red, 203)).add_modifier(m)
+                s.fg(self.crit()).add_modifier(m)
             }
         }
     }
@@ -113,7 +151,7 @@ impl Theme {
     /// Borders.
     #[must_use]
     pub fn border(self, focused: bool) -> Style {
-        if focused { self.tone(Tone::Accent) } else { Style::new().add_modifier(Modifier::DIM) }
+        self.tone(if focused { Tone::Accent } else { Tone::Dim })
     }
 }
 

@@ -1,5 +1,7 @@
 //! The environment. The only reader of its variables.
 
+use std::path::PathBuf;
+
 /// The variables that matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Environment {
@@ -9,6 +11,8 @@ pub(crate) struct Environment {
     pub term: Option<String>,
     /// `LC_ALL`, `LC_CTYPE` or `LANG`: the first that is set and not empty.
     pub locale: Option<String>,
+    /// `XDG_CONFIG_HOME`, or `.config` in `HOME`.
+    pub config_home: Option<PathBuf>,
 }
 
 impl Environment {
@@ -19,6 +23,11 @@ impl Environment {
         Self {
             no_color: var("NO_COLOR"),
             term: var("TERM"),
+            config_home: set("XDG_CONFIG_HOME")
+                .map(PathBuf::from)
+                // A relative one is to be ignored, by the specification.
+                .filter(|dir| dir.is_absolute())
+                .or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".config"))),
             locale: set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")),
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Live {
 impl Live {
     /// This host.
     pub(crate) fn host(&self) -> HostInfo {
-        live::host_info(&HostFs::live(), self.interval)
+        host(self.interval)
     }
 
     /// Starts the readers. The calling thread keeps the capabilities that its own `duty` needs.
@@ -71,7 +71,12 @@ impl Reach {
     }
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+/// This host, read so often.
+pub(crate) fn host(interval: Duration) -> HostInfo {
+    live::host_info(&HostFs::live(), interval)
+}
+
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(100)..=Duration::from_secs(60);
     amount::duration(text, range, "100ms to 60s")
 }

@@ -9,5 +9,6 @@ pub(super) mod output;
 pub(super) mod recorder;
 pub(super) mod recording;
 pub(super) mod screen;
+pub(super) mod settings;
 pub(super) mod status_line;
 pub(super) mod wait;

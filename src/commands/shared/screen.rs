@@ -2,43 +2,70 @@
 //! leaves on the normal screen.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use jiff::tz::TimeZone;
 
 use super::environment::Environment;
 use super::output::{print, say};
+use super::settings::{Flags, Settings};
 use crate::ui::{
     ColorChoice, ColorMode, ConsoleSettings, ExitReason, ExitSummary, GlyphChoice, GlyphSet,
-    MouseMode,
+    MouseMode, Palette,
 };
 
 /// How the console looks.
 #[derive(Args, Debug)]
 pub(crate) struct Screen {
-    /// Colours; auto follows NO_COLOR and TERM.
-    #[arg(long, value_enum, default_value_t)]
-    color: ColorChoice,
-    /// Glyphs for charts and borders; auto follows the locale.
-    #[arg(long, value_enum, default_value_t)]
-    glyphs: GlyphChoice,
+    /// Colours; auto, as without this, follows NO_COLOR and TERM.
+    #[arg(long, value_enum)]
+    color: Option<ColorChoice>,
+    /// Which colours; terminal, as without this, has those that the terminal calls so.
+    #[arg(long, value_enum)]
+    theme: Option<Palette>,
+    /// Glyphs for charts and borders; auto, as without this, follows the locale.
+    #[arg(long, value_enum)]
+    glyphs: Option<GlyphChoice>,
     /// Select panes and rows with the mouse; selecting text then needs Shift.
     #[arg(long)]
     mouse: bool,
 }
 
 impl Screen {
-    /// What the console obeys.
-    pub(crate) fn settings(&self, env: &Environment) -> ConsoleSettings {
-        let (no_color, locale, term) =
-            (env.no_color.as_deref(), env.locale.as_deref(), env.term.as_deref());
-        ConsoleSettings {
-            color: ColorMode::resolve(self.color, no_color, term),
-            glyphs: GlyphSet::resolve(self.glyphs, locale, term),
-            mouse: if self.mouse { MouseMode::On } else { MouseMode::Off },
-            tz: TimeZone::system(),
-            write_dir: PathBuf::from("."),
-        }
+    /// What was said here and in the file of settings.
+    ///
+    /// # Errors
+    /// As [`Settings::read`].
+    pub(crate) fn chosen(
+        &self,
+        interval: Option<Duration>,
+        env: &Environment,
+    ) -> anyhow::Result<Settings> {
+        let flags = Flags {
+            interval,
+            color: self.color,
+            palette: self.theme,
+            glyphs: self.glyphs,
+            mouse: self.mouse.then_some(MouseMode::On),
+        };
+        Settings::read(flags, env)
+    }
+}
+
+/// What the console obeys.
+pub(crate) fn obeyed(chosen: Settings, env: &Environment) -> ConsoleSettings {
+    let (no_color, locale, term) =
+        (env.no_color.as_deref(), env.locale.as_deref(), env.term.as_deref());
+    ConsoleSettings {
+        color: ColorMode::resolve(chosen.color.value, no_color, term),
+        palette: chosen.palette.value,
+        glyphs: GlyphSet::resolve(chosen.glyphs.value, locale, term),
+        mouse: chosen.mouse.value,
+        keys: chosen.keys,
+        columns: chosen.columns,
+        tz: TimeZone::system(),
+        write_dir: PathBuf::from("."),
     }
 }
 
@@ -77,8 +104,9 @@ mod tests {
             no_color: no_color.map(str::to_owned),
             term: Some(term.to_owned()),
             locale: Some(locale.to_owned()),
+            config_home: None,
         };
-        flags.screen.settings(&env)
+        obeyed(flags.screen.chosen(None, &env).unwrap(), &env)
     }
 
     #[test]
