@@ -467,6 +467,11 @@ pub(super) fn footer(vm: &mut Vm, v: &ViewState, area: Area) {
         );
         return;
     }
+    if let Mode::HelpSearch { input } = &v.mode {
+        let line = typed(vm, area, " help /", input);
+        vm.lines(area, vec![line.right("Esc goes back ", Tone::Dim)]);
+        return;
+    }
     if let Mode::Goto { input } = &v.mode {
         let prompt = " go to ";
         let line = typed(vm, area, prompt, input);

@@ -281,6 +281,9 @@ const FIXED: &[Binding] = &[
         .within(Context::Help),
     bind(&[PageUp, Ctrl('u')], Action::Move(Step::PageUp), "Help", "a page up")
         .within(Context::Help),
+    bind(&[Char('/')], Action::Filter, "Help", "search in this help")
+        .within(Context::Help)
+        .hint(2, "search"),
     bind(&[Esc, Char('?'), Char('q'), Enter], Action::Back, "Help", "close")
         .within(Context::Help)
         .hint(0, "close"),
@@ -293,7 +296,11 @@ pub fn context(mode: &Mode) -> Option<Context> {
         Mode::Normal => Some(Context::Normal),
         Mode::Columns { .. } => Some(Context::Columns),
         Mode::Help { .. } => Some(Context::Help),
-        Mode::Filter { .. } | Mode::Goto { .. } | Mode::Command { .. } | Mode::Sort { .. } => None,
+        Mode::Filter { .. }
+        | Mode::Goto { .. }
+        | Mode::Command { .. }
+        | Mode::Sort { .. }
+        | Mode::HelpSearch { .. } => None,
     }
 }
 
@@ -454,6 +461,6 @@ mod tests {
         v.when = When::Frozen(crate::sample::time::Seq(1));
         assert!(words(&v).contains(&"live") && words(&v).contains(&"resume"));
         v.mode = Mode::Help { scroll: 0 };
-        assert_eq!(words(&v), ["close", "scroll"]);
+        assert_eq!(words(&v), ["close", "scroll", "search"]);
     }
 }

@@ -5,13 +5,22 @@ use super::layout::focused_pane;
 use super::panes;
 use super::state::{Mode, PaneState, ViewState};
 use super::table::{ColumnInfo, HIDDEN};
-use super::vm::{Area, Frame, FrameKind, Line, LineStyle, Node, Size, Tone, Vm};
+use super::vm::{Area, Frame, FrameKind, Line, LineStyle, Node, Size, Tone, Vm, to_text};
 
 pub(super) fn draw(vm: &mut Vm, v: &ViewState, size: Size) {
     match &v.mode {
         Mode::Help { scroll } => {
             let lines = help_lines(v);
             boxed(vm, size, "Keys", lines, *scroll, 76);
+        }
+        Mode::HelpSearch { input } => {
+            let typed = input.string().to_lowercase();
+            let mut lines = help_lines(v);
+            lines.retain(|l| to_text(std::slice::from_ref(l), 0).to_lowercase().contains(&typed));
+            if lines.is_empty() {
+                lines.push(Line::of(" nothing has that", Tone::Dim));
+            }
+            boxed(vm, size, "Keys", lines, 0, 76);
         }
         Mode::Columns { pane, at } => {
             let Some(st) = v.pane(*pane) else { return };

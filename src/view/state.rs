@@ -297,13 +297,24 @@ pub enum Mode {
         /// First line shown.
         scroll: usize,
     },
+    /// Searching in them.
+    HelpSearch {
+        /// What was typed.
+        input: Input,
+    },
 }
 
 impl Mode {
     /// Is text typed into the last line?
     #[must_use]
     pub fn is_prompt(&self) -> bool {
-        matches!(self, Self::Filter { .. } | Self::Goto { .. } | Self::Command { .. })
+        matches!(
+            self,
+            Self::Filter { .. }
+                | Self::Goto { .. }
+                | Self::Command { .. }
+                | Self::HelpSearch { .. }
+        )
     }
 }
 

@@ -24,6 +24,8 @@ use crate::sample::time::Seq;
 
 /// Longest time, characters.
 const MAX_TIME: usize = 40;
+/// The same of what is searched for in the help.
+const MAX_SEARCH: usize = 40;
 /// How long a message stays.
 const NOTICE: Duration = Duration::from_secs(5);
 /// Rows and columns of a pane that is written to a file.
@@ -39,6 +41,7 @@ pub fn key(v: &mut ViewState, a: &Analysis, size: Size, key: Key) -> Option<Effe
         Mode::Filter { .. } => filtering::type_key(v, key),
         Mode::Goto { .. } => return type_time(v, a, key),
         Mode::Command { .. } => return command::type_key(v, a, size, key),
+        Mode::HelpSearch { .. } => search_help(v, key),
         Mode::Sort { pane } => choose_sort(v, pane, key),
         _ => {}
     }
@@ -72,6 +75,7 @@ pub fn paste(v: &mut ViewState, a: &Analysis, pasted: &Pasted) {
         }
         Mode::Goto { input } => input.paste(&pasted.text, MAX_TIME),
         Mode::Command { input, .. } => input.paste(&pasted.text, command::MAX_COMMAND),
+        Mode::HelpSearch { input } => input.paste(&pasted.text, MAX_SEARCH),
         Mode::Normal | Mode::Columns { .. } | Mode::Help { .. } | Mode::Sort { .. } => {
             let lines = if pasted.lines == 1 { "line" } else { "lines" };
             let says = format!(
@@ -160,6 +164,9 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
         Action::Command => {
             v.mode = Mode::Command { input: Input::default(), offers: Vec::new() };
         }
+        Action::Filter if matches!(v.mode, Mode::Help { .. }) => {
+            v.mode = Mode::HelpSearch { input: Input::default() };
+        }
         Action::Filter => {
             let pane = focused_pane(v);
             if let Some(before) = v.pane(pane).map(|p| p.filter.text.clone()) {
@@ -193,6 +200,15 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
         Action::Help => v.mode = Mode::Help { scroll: 0 },
     }
     None
+}
+
+/// What is typed leaves the lines of the help that have it.
+fn search_help(v: &mut ViewState, key: Key) {
+    let Mode::HelpSearch { input } = &mut v.mode else { return };
+    match key {
+        Key::Esc => v.mode = Mode::Help { scroll: 0 },
+        key => _ = input.edit(key, MAX_SEARCH),
+    }
 }
 
 /// Pauses or resumes. The past plays from where it is; the present is frozen.
@@ -317,7 +333,7 @@ fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step, times: u
             *at = stepped(*at, step, times, 10, panes::pane(*pane).columns().len());
             return;
         }
-        Mode::Sort { .. } => return,
+        Mode::Sort { .. } | Mode::HelpSearch { .. } => return,
         Mode::Normal | Mode::Filter { .. } | Mode::Goto { .. } | Mode::Command { .. } => {}
     }
     let Some(cx) = shown(a, v) else { return };

@@ -101,6 +101,21 @@ fn commands_do_what_keys_do_and_what_keys_cannot() {
 }
 
 #[test]
+fn the_help_explains_columns_and_can_be_searched() {
+    let mut c = faults(BIG);
+    c.keys("?/backoff");
+    let text = c.text();
+    assert!(text.contains("exponential backoff of the timer"), "{text}");
+    assert!(!text.contains("zoom the pane"), "{text}");
+    c.keys("xyz");
+    assert!(c.text().contains("nothing has that"), "{}", c.text());
+    c.keys("<esc>");
+    assert!(c.text().contains("zoom the pane"), "{}", c.text());
+    c.keys("<esc>");
+    assert_eq!(c.view.mode, Mode::Normal);
+}
+
+#[test]
 fn a_column_is_chosen_by_a_letter_or_by_its_title() {
     let mut c = faults(BIG);
     let sort = |c: &Console| c.view.pane(PaneId::Sockets).unwrap().sort;

@@ -118,10 +118,13 @@ impl Table for Processes {
     fn mark(&self, cx: &Cx<'_>, r: ProcessRef) -> Option<Severity> {
         cx.marks.process(r.get(cx)?.pid)
     }
-    /// Threads that wait, on average; of those that do not, who runs.
+    /// Threads that wait, on average; of those that do not, who runs. In steps of the double: who waits
+    /// a little more than a second ago does not change its place.
     fn trouble(&self, cx: &Cx<'_>, r: ProcessRef) -> f64 {
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e9 * (1.0 + f64::from(s as u8)));
-        mark + r.get(cx).map_or(0.0, |p| p.wait + f64::from(p.blocked) + p.run / 1e3)
+        let step = |seconds: f64| (1.0 + 1000.0 * seconds).log2().floor();
+        let p = r.get(cx);
+        mark + p.map_or(0.0, |p| 100.0 * step(p.wait + f64::from(p.blocked)) + step(p.run))
     }
     fn search(&self, cx: &Cx<'_>, r: ProcessRef, out: &mut String) {
         if let Some(p) = r.get(cx) {
