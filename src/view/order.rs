@@ -42,6 +42,75 @@ impl SortKey {
     }
 }
 
+/// Whether a row is listed.
+fn passes<T: Table + ?Sized>(
+    t: &T,
+    cx: &Cx<'_>,
+    sort: Sort,
+    filter: &Filter,
+    row: T::Row,
+    scratch: &mut String,
+) -> bool {
+    if !filter.is_empty() {
+        return filter.accepts(t, cx, row, scratch);
+    }
+    !(matches!(sort, Sort::Trouble { .. }) && t.is_folded(cx, row))
+}
+
+/// The rows at the top of an order.
+pub struct Top<R> {
+    /// In order.
+    pub rows: Vec<R>,
+    /// Rows that passed the filter.
+    pub passed: usize,
+    /// Rows without the filter.
+    pub total: usize,
+}
+
+/// The first `n` rows by trouble, as [`Ordered::slice`] has them: the landing screen of a host with
+/// 100,000 sockets shows twenty, and needs no list of the others.
+pub fn top<T: Table + ?Sized>(
+    t: &T,
+    cx: &Cx<'_>,
+    reverse: bool,
+    filter: &Filter,
+    n: usize,
+) -> Top<T::Row> {
+    let sort = Sort::Trouble { reverse };
+    let all = t.rows(cx);
+    let (total, mut passed, mut scratch) = (all.len(), 0, String::new());
+    let before =
+        |a: &(f64, u64, T::Row), b: &(f64, u64, T::Row)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+    let n = n.max(1);
+    let mut kept: Vec<(f64, u64, T::Row)> = Vec::with_capacity(2 * n);
+    // What is not before this one is not among the first n.
+    let mut last: Option<(f64, u64, T::Row)> = None;
+    for (i, row) in all.into_iter().enumerate() {
+        if !passes(t, cx, sort, filter, row, &mut scratch) {
+            continue;
+        }
+        passed += 1;
+        let s = t.trouble(cx, row);
+        let key = if reverse { s } else { -s };
+        if last.as_ref().is_some_and(|l| key.total_cmp(&l.0) == Ordering::Greater) {
+            continue;
+        }
+        let one = (key, t.tie(cx, row).unwrap_or(i as u64), row);
+        if last.as_ref().is_some_and(|l| before(&one, l) != Ordering::Less) {
+            continue;
+        }
+        kept.push(one);
+        if kept.len() == 2 * n {
+            kept.select_nth_unstable_by(n - 1, before);
+            kept.truncate(n);
+            last = kept.last().copied();
+        }
+    }
+    kept.sort_unstable_by(before);
+    kept.truncate(n);
+    Top { rows: kept.into_iter().map(|k| k.2).collect(), passed, total }
+}
+
 impl<R: Copy + 'static> Ordered<R> {
     /// The rows of `t` that pass the filter, ready to be ordered.
     pub fn new<T: Table<Row = R> + ?Sized>(
@@ -59,12 +128,8 @@ impl<R: Copy + 'static> Ordered<R> {
         };
         let mut scratch = String::new();
         let mut rows = Vec::with_capacity(all.len());
-        let folds = filter.is_empty() && matches!(sort, Sort::Trouble { .. });
         for (i, row) in all.into_iter().enumerate() {
-            if folds && t.is_folded(cx, row) {
-                continue;
-            }
-            if !filter.is_empty() && !filter.accepts(t, cx, row, &mut scratch) {
+            if !passes(t, cx, sort, filter, row, &mut scratch) {
                 continue;
             }
             let place = i as u64;

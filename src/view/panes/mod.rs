@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::context::Cx;
-use super::order::Ordered;
+use super::order::{self, Ordered, Top};
 use super::state::{Cursor, PaneState, RowKey, Sort, ViewState};
 use super::table::{self, ColumnInfo, Table};
 use super::vm::{Line, LineStyle, Size, Tone};
@@ -227,6 +227,12 @@ fn ordered<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>) -> Ordered<T::Row> {
 /// The `n` rows to show: around the cursor, near the previous scroll position.
 pub(super) fn window<T: Table + ?Sized>(t: &T, p: &PaneCx<'_>, n: usize) -> Window<T::Row> {
     let cx = order_cx(p);
+    if let (Cursor::Top, 0, Sort::Trouble { reverse }) = (p.st.cursor, p.st.top, p.st.sort)
+        && p.held.is_none()
+    {
+        let Top { rows, passed, total } = order::top(t, cx, reverse, &p.st.filter, n);
+        return Window { selected: (passed > 0).then_some(0), rows, passed, total };
+    }
     let mut list = ordered(t, p);
     let (passed, total) = (list.len(), list.total());
     let place = match p.st.cursor {

@@ -173,6 +173,27 @@ fn a_key_of_the_user_goes_before_the_others() {
     assert!(c.text().lines().last().unwrap().contains("filter /s"));
 }
 
+/// The first rows are found without a list of all; they are those of the list.
+#[test]
+fn the_top_of_the_list_is_the_list() {
+    let script = Script { connections: 3000, unix: 40, ..Script::three_faults() };
+    let mut c = Console::after(script, BIG, 60);
+    for (filter, order) in [("", ""), ("", "S"), ("/:8080<enter>", ""), ("", "S")] {
+        c.keys(filter).keys(order);
+        let rows = |c: &Console| -> Vec<String> {
+            let text = c.text();
+            let rows = text.lines().filter(|l| l.contains("10.0.") && !l.contains("->"));
+            rows.map(|l| l[3..].to_owned()).collect()
+        };
+        let top = rows(&c);
+        assert!(top.len() > 5, "{}", c.text());
+        // The cursor is on a row now: the whole list is put in order.
+        c.keys("jk");
+        assert_eq!(rows(&c), top);
+        c.keys("g<esc>");
+    }
+}
+
 /// Nothing is hidden or left blank on large screens, and nothing breaks on odd ones.
 #[test]
 fn every_size_shows_the_worst() {

@@ -50,24 +50,29 @@ impl Kind {
         }
     }
 
-    /// Whether a finding is about such a resource: by the first words of its rule's name.
+    /// Whether a finding is about such a resource.
     #[must_use]
     pub fn is_of(self, f: &Finding) -> bool {
-        let rules: &[&str] = match self {
-            Self::Cpu => {
-                &["cpu-", "runq-", "ctx-switch", "load-", "single-thread", "weight-", "lock-"]
-            }
+        self.has(f.rule.0)
+    }
+
+    /// The same, by how the name of its rule begins.
+    fn has(self, rule: &str) -> bool {
+        self.rules().iter().any(|begin| rule.starts_with(begin))
+    }
+
+    fn rules(self) -> &'static [&'static str] {
+        match self {
+            Self::Cpu => &["cpu-", "runq-", "ctx-switch", "load-", "single-thread", "lock-"],
             Self::Disk => &["disk-", "dm-", "md-", "fs-", "task-hung"],
             Self::Softirq => &["softirq-", "softnet-"],
-            Self::Memory => &["mem-", "oom-", "compaction-", "tcp-mem-"],
+            Self::Memory => &["mem-", "oom-", "compaction-"],
             Self::Network => {
                 &["nic-", "qdisc-", "tc-", "conntrack-", "neigh-", "rp-filter", "csum-", "ip-"]
             }
-            Self::Sockets => &["tcp-", "udp-", "unix-", "server-"],
-            Self::Cgroup => &["cfs-", "cgroup-", "task-limit"],
-        };
-        let named = rules.iter().any(|r| f.rule.0.starts_with(r));
-        named && !(self == Self::Sockets && f.rule.0.starts_with("tcp-mem-"))
+            Self::Sockets => &["tcp-", "udp-", "unix-", "server-", "fd-limit"],
+            Self::Cgroup => &["cfs-", "cgroup-", "weight-", "task-limit"],
+        }
     }
 }
 
@@ -329,4 +334,21 @@ fn cgroups(cx: &Cx<'_>) -> Resource {
         r.worst = text::clean(&g.path).into_owned();
     }
     r
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::RULES;
+
+    /// A new rule whose name begins otherwise needs its beginning in the list of a resource.
+    #[test]
+    fn every_rule_belongs_to_one_resource() {
+        use Kind::{Cgroup, Cpu, Disk, Memory, Network, Sockets, Softirq};
+        for r in RULES {
+            let all = [Cpu, Disk, Softirq, Memory, Network, Sockets, Cgroup];
+            let of: Vec<Kind> = all.into_iter().filter(|k| k.has(r.id().0)).collect();
+            assert_eq!(of.len(), 1, "{}: {of:?}", r.id());
+        }
+    }
 }
