@@ -3,6 +3,7 @@
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::diagnose::{Aspect, Findings, Severity};
 use crate::metrics::bpf::{BlockFigures, EventRow, IrqFigures, NetFigures, RunqFigures};
 use crate::metrics::cpu::{CpuFigures, PsiFigures, SchedFigures, SoftirqFigures};
 use crate::metrics::disks::DiskFigures;
+use crate::metrics::history::Snapshot;
 use crate::metrics::netdev::{LinkFigures, SpaceFigures};
 use crate::metrics::processes::{ProcessFigures, by_process};
 use crate::metrics::sockets::SocketFigures;
@@ -139,13 +141,11 @@ pub struct Cx<'a> {
     pub net_bpf: Option<Dated<&'a NetFigures>>,
     /// Network events of the last minutes.
     pub events: Option<Dated<&'a [Arc<EventRow>]>>,
-    /// Network devices by namespace, the host's own first: those read lately, each as of its latest
-    /// reading ...
-    pub spaces: Vec<&'a SpaceFigures>,
-    /// ... the first of which was at this time.
-    pub spaces_at: Option<MonoNs>,
     /// Marks from findings.
     pub marks: Marks,
+    /// Network devices by namespace, the host's own first: those read lately, each as of its latest
+    /// reading.
+    pub spaces: Vec<&'a SpaceFigures>,
     /// Gathered when somebody asks.
     resources: OnceCell<Vec<Resource>>,
     /// Summed up when somebody asks.
@@ -186,18 +186,12 @@ impl<'a> Cx<'a> {
         }
         let marks = Marks::of(now.findings);
         let suspects = &*now.derived.sockets;
-        let own = analysis.host().netns;
-        let mut spaces: Vec<&SpaceFigures> = Vec::new();
-        let mut spaces_at = None;
-        for m in back() {
-            for s in m.derived.netdev.as_deref().into_iter().flatten() {
-                if spaces.iter().all(|o| o.netns != s.netns) {
-                    spaces_at = spaces_at.or(m.tick.samples.netdev.as_ref().map(|s| s.span.mid()));
-                    spaces.push(s);
-                }
-            }
+        let mut by_netns = BTreeMap::new();
+        for s in back().filter_map(|m| m.derived.netdev.as_deref()).flatten() {
+            by_netns.entry(s.netns).or_insert(s);
         }
-        spaces.sort_by_key(|s| (Some(s.netns) != own, s.netns));
+        let mut spaces: Vec<&SpaceFigures> = by_netns.into_values().collect();
+        spaces.sort_by_key(|s| Some(s.netns) != analysis.host().netns);
         Some(Self {
             analysis,
             now,
@@ -212,9 +206,8 @@ impl<'a> Cx<'a> {
             block_bpf: dated!(block_bpf, block_bpf, |f| &**f),
             net_bpf: dated!(net_bpf, net_bpf, |f| &**f),
             events: dated!(net_bpf, events, |f| f.as_slice()),
-            spaces,
-            spaces_at,
             marks,
+            spaces,
             resources: OnceCell::new(),
             processes: OnceCell::new(),
             studies: &view.studies,
@@ -240,11 +233,22 @@ impl<'a> Cx<'a> {
         self.resources.get_or_init(|| resources::gather(self))
     }
 
+    /// Moments from the one shown back, as far as a sample may be missing.
+    fn back(&self) -> impl Iterator<Item = &'a Snapshot> + use<'a> {
+        self.analysis.history().back_from(self.now.tick.seq).take(LOOK_BACK)
+    }
+
+    /// When the latest of the network devices were read.
+    #[must_use]
+    pub fn spaces_at(&self) -> Option<MonoNs> {
+        self.back().find_map(|m| m.tick.samples.netdev.as_ref()).map(|s| s.span.mid())
+    }
+
     /// The host's own network namespace.
     #[must_use]
     pub fn own_space(&self) -> Option<&'a SpaceFigures> {
         let own = self.analysis.host().netns?;
-        self.spaces.iter().find(|s| s.netns == own).copied()
+        self.spaces.first().filter(|s| s.netns == own).copied()
     }
 
     /// Bytes per second that the NICs of the host receive and send; without NICs, all devices but
@@ -263,15 +267,13 @@ impl<'a> Cx<'a> {
     /// [`MemorySample`]: crate::sample::memory::MemorySample
     #[must_use]
     pub fn memory(&self, name: &str) -> Option<u64> {
-        let mut back = self.analysis.history().back_from(self.now.tick.seq).take(LOOK_BACK);
-        back.find_map(|m| m.tick.samples.memory.as_ref())?.data.get(name)
+        self.back().find_map(|m| m.tick.samples.memory.as_ref())?.data.get(name)
     }
 
     /// Pressure; nothing where the kernel does not tell.
     #[must_use]
     pub fn psi(&self) -> PsiFigures {
-        let mut back = self.analysis.history().back_from(self.now.tick.seq).take(LOOK_BACK);
-        back.find_map(|m| m.derived.psi).unwrap_or_default()
+        self.back().find_map(|m| m.derived.psi).unwrap_or_default()
     }
 
     /// Time of this moment.

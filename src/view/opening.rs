@@ -116,7 +116,7 @@ pub(super) fn under_cursor(v: &ViewState, cx: &Cx<'_>, _size: Size) -> Option<De
                 (Some(key), _) | (None, Cursor::On { key, .. }) => key,
                 (None, Cursor::Top) => pane.key_at(&p, 0)?,
             };
-            Some(Detail::Row(key))
+            Some(Detail::Row(pane.opens(cx, key)))
         }
     }
 }

@@ -82,6 +82,10 @@ pub trait RowDetail: Sync {
     fn title(&self, cx: &Cx<'_>, key: RowKey) -> &'static str;
     /// All its lines.
     fn lines(&self, cx: &Cx<'_>, key: RowKey, w: u16) -> Vec<Line>;
+    /// The row that Enter opens in the list: itself, as a rule.
+    fn opens(&self, _cx: &Cx<'_>, key: RowKey) -> RowKey {
+        key
+    }
     /// What to type next.
     fn next_command(&self, _cx: &Cx<'_>, _key: RowKey) -> Option<String> {
         None

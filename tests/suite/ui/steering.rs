@@ -2,7 +2,7 @@
 
 use stallscope::view::click::click;
 use stallscope::view::panes::PaneId;
-use stallscope::view::state::{Detail, Mode, Sort};
+use stallscope::view::state::{Detail, Mode, RowKey, Sort};
 use stallscope::view::vm::Size;
 
 use crate::support::console::Console;
@@ -171,6 +171,19 @@ fn a_key_of_the_user_goes_before_the_others() {
     // In a prompt a letter is a letter.
     c.keys("/s");
     assert!(c.text().lines().last().unwrap().contains("filter /s"));
+}
+
+/// Another CPU may be the busiest in a moment: the row stays, and opens the one that is.
+#[test]
+fn a_resource_keeps_its_row_and_opens_what_is_worst_in_it() {
+    let mut c = faults(CLASSIC);
+    c.keys("8jjj");
+    let st = c.view.pane(PaneId::Resources).unwrap();
+    assert_eq!(st.cursor.key(), Some(RowKey::Numbered(PaneId::Resources, 1)), "{}", c.text());
+    c.keys("<enter>");
+    assert!(matches!(c.view.details[0].what, Detail::Row(RowKey::Cpu(_))));
+    c.keys("<esc>gj<enter>");
+    assert!(c.text().contains("1 goes to the pane Sockets"), "{}", c.text());
 }
 
 /// The first rows are found without a list of all; they are those of the list.

@@ -1,15 +1,15 @@
 //! A network device: what it moves, what it lost, what waits in its qdiscs.
 
-use super::{Network, find, full_name, key_of, qdiscs, used};
+use super::{Network, find, full_name, qdiscs, used};
 use crate::metrics::Derived;
 use crate::metrics::netdev::LinkFigures;
 use crate::sample::subject::Subject;
 use crate::view::context::Cx;
-use crate::view::lines::{chart, field, gone};
+use crate::view::lines::{chart, field, finding, gone};
 use crate::view::panes::RowDetail;
 use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
-use crate::view::{table, text, units};
+use crate::view::{text, units};
 
 impl RowDetail for Network {
     fn title(&self, _cx: &Cx<'_>, _key: RowKey) -> &'static str {
@@ -27,11 +27,7 @@ impl RowDetail for Network {
             let is_it = matches!(&f.subject, Subject::Link { dev, netns }
                 if *dev == l.attrs.name && *netns == s.netns);
             if is_it {
-                let severity = cx.now.findings.severity(f);
-                let mut line =
-                    Line::of(format!(" {:<2} ", severity.mark()), table::tone_of(severity));
-                line.add(format!("{}  ", f.rule), Tone::Strong);
-                out.push(line.with(text::clean(&f.fire.summary).into_owned(), Tone::Plain));
+                out.push(finding(cx, f, " "));
             }
         }
         let (netns, ifindex) = (s.netns, l.ifindex);
@@ -82,7 +78,7 @@ impl RowDetail for Network {
         let own = cx.own_space().is_some_and(|o| o.netns == s.netns);
         let name = text::clean(&l.attrs.name).into_owned();
         let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-@".contains(&b));
-        (own && plain && key_of(cx, s, l) == key).then(|| format!("ip -s -s link show dev {name}"))
+        (own && plain).then(|| format!("ip -s -s link show dev {name}"))
     }
 }
 

@@ -24,22 +24,20 @@ pub struct LinkRef {
 
 impl LinkRef {
     fn get<'a>(self, cx: &Cx<'a>) -> Option<(&'a SpaceFigures, &'a LinkFigures)> {
-        let space = cx.spaces.get(usize::from(self.space))?;
+        let space = cx.spaces.get(usize::from(self.space)).copied()?;
         Some((space, space.links.get(usize::from(self.link))?))
     }
 }
 
-/// Identity of a device: its number, and its namespace where that is not the host's own.
-fn key_of(cx: &Cx<'_>, s: &SpaceFigures, l: &LinkFigures) -> RowKey {
-    let own = cx.own_space().is_some_and(|o| o.netns == s.netns);
-    let netns = if own { 0 } else { s.netns.0 << 32 };
-    RowKey::Numbered(PaneId::Network, netns | u64::from(l.ifindex))
+/// Identity of a device: its namespace, whose inode has 32 bits, and its number there.
+pub(super) fn key_of(s: &SpaceFigures, l: &LinkFigures) -> RowKey {
+    RowKey::Numbered(PaneId::Network, s.netns.0 << 32 | u64::from(l.ifindex))
 }
 
 /// A device of this moment.
 fn find<'a>(cx: &Cx<'a>, key: RowKey) -> Option<(&'a SpaceFigures, &'a LinkFigures)> {
-    let all = cx.spaces.iter().flat_map(|s| s.links.iter().map(move |l| (*s, l)));
-    all.into_iter().find(|(s, l)| key_of(cx, s, l) == key)
+    let mut all = cx.spaces.iter().flat_map(|s| s.links.iter().map(move |l| (*s, l)));
+    all.find(|(s, l)| key_of(s, l) == key)
 }
 
 /// Qdiscs of a device; a class is a part of one.
@@ -130,7 +128,7 @@ impl Table for Network {
         rows.collect()
     }
     fn key(&self, cx: &Cx<'_>, r: LinkRef) -> RowKey {
-        r.get(cx).map_or(RowKey::Numbered(PaneId::Network, 0), |(s, l)| key_of(cx, s, l))
+        r.get(cx).map_or(RowKey::Numbered(PaneId::Network, 0), |(s, l)| key_of(s, l))
     }
     fn mark(&self, cx: &Cx<'_>, r: LinkRef) -> Option<Severity> {
         let (s, l) = r.get(cx)?;
@@ -195,7 +193,7 @@ impl ListPane for Network {
         usize::from(inner.h.saturating_sub(1 + footer)).max(1)
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
-        let note = super::note(p, "rtnetlink", CollectorId::Netdev, p.cx.spaces_at);
+        let note = super::note(p, "rtnetlink", CollectorId::Netdev, p.cx.spaces_at());
         let mut vm = PaneVm { note, ..PaneVm::default() };
         if p.cx.spaces.is_empty() {
             vm.lines = super::empty_lines(p, CollectorId::Netdev, inner.w);

@@ -8,7 +8,7 @@ use crate::metrics::netdev::LinkFigures;
 use crate::metrics::sockets::Suspect;
 use crate::sample::subject::Subject;
 use crate::view::context::Cx;
-use crate::view::panes::PaneId;
+use crate::view::panes::{PaneId, network};
 use crate::view::state::RowKey;
 use crate::view::table::Value;
 use crate::view::{text, units, vitals};
@@ -81,8 +81,10 @@ impl Kind {
 pub struct Resource {
     /// What kind.
     pub kind: Kind,
-    /// What Enter opens.
+    /// Identity: a cursor stays on it.
     pub key: RowKey,
+    /// What Enter opens.
+    pub opens: RowKey,
     /// Name.
     pub name: String,
     /// % in use.
@@ -103,9 +105,11 @@ pub struct Resource {
 
 impl Resource {
     fn new(kind: Kind, number: u64, name: impl Into<String>) -> Self {
+        let key = RowKey::Numbered(PaneId::Resources, number);
         Self {
             kind,
-            key: RowKey::Numbered(PaneId::Resources, number),
+            key,
+            opens: key,
             name: name.into(),
             busy: Value::Empty,
             wait: None,
@@ -128,6 +132,7 @@ impl Resource {
 pub fn gather(cx: &Cx<'_>) -> Vec<Resource> {
     let mut out = vec![cpus(cx)];
     out.extend(disks(cx));
+    out.extend(files(cx));
     out.extend([memory(cx), softirq(cx)]);
     out.extend(network(cx));
     out.extend([sockets(cx), cgroups(cx)]);
@@ -135,6 +140,17 @@ pub fn gather(cx: &Cx<'_>) -> Vec<Resource> {
         marked(cx, r);
     }
     out
+}
+
+/// File systems and tasks that hang in them, while there is a finding about one: it is not known here
+/// which disk they lie on.
+fn files(cx: &Cx<'_>) -> Option<Resource> {
+    let about = |f: &Finding| Kind::Disk.is_of(f) && !matches!(f.subject, Subject::Disk { .. });
+    let f = cx.now.findings.all().find(|f| about(f))?;
+    let mut r = Resource::new(Kind::Disk, 8, "files");
+    r.waits = String::new();
+    r.worst = text::clean(&f.subject.to_string()).into_owned();
+    Some(r)
 }
 
 /// The worst finding about it, and whom it names.
@@ -145,8 +161,7 @@ fn marked(cx: &Cx<'_>, r: &mut Resource) {
     };
     let about = |f: &Finding| match (&f.subject, dev) {
         (Subject::Disk { dev, .. }, Some(id)) => *dev == id,
-        // Of a file system it is not known here which disk it lies on.
-        (_, Some(_)) => false,
+        (Subject::Disk { .. }, None) | (_, Some(_)) => false,
         (_, None) => r.kind.is_of(f),
     };
     let mut by = None;
@@ -169,7 +184,8 @@ fn cpus(cx: &Cx<'_>) -> Resource {
     r.busy = Value::num(total.map(vitals::busy));
     if let Some((id, pct)) = vitals::busiest(cx) {
         r.worst = format!("{id} {}%", units::pct(pct));
-        r.key = RowKey::Cpu(id);
+        // Another one may be the busiest in a moment; the row stays.
+        r.opens = RowKey::Cpu(id);
     }
     if let Some(steal) = total.map(|t| t.steal).filter(|s| *s >= 1.0) {
         let _ = write!(r.worst, ", steal {}%", units::pct(steal));
@@ -212,6 +228,7 @@ fn disks(cx: &Cx<'_>) -> Vec<Resource> {
 fn disk(cx: &Cx<'_>, d: &DiskFigures) -> Resource {
     let mut r = Resource::new(Kind::Disk, 2, text::clean(&d.name).into_owned());
     r.key = RowKey::Disk(d.id);
+    r.opens = r.key;
     r.busy = Value::Num(d.util);
     r.wait = Some(d.aqu_sz);
     r.waits = match d.await_ms {
@@ -279,7 +296,8 @@ fn network(cx: &Cx<'_>) -> Vec<Resource> {
         let number = 100 + u64::from(l.ifindex);
         let mut r = Resource::new(Kind::Network, number, text::clean(&l.attrs.name).into_owned())
             .waits(Some(f64::from(backlog)), |n| format!("qdisc {}", units::bytes(n)));
-        r.key = RowKey::Numbered(PaneId::Network, u64::from(l.ifindex));
+        r.key = network::key_of(space, l);
+        r.opens = r.key;
         let speed = l.attrs.speed_mbit.filter(|s| *s > 0).map(|s| f64::from(s) * 125_000.0);
         let most = l.rx_bytes_s.max(l.tx_bytes_s);
         // Of a virtual NIC it is not known what it could carry.

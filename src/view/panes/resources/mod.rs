@@ -7,7 +7,7 @@ use super::{ListPane, PaneCx, PaneId, PaneVm, RowDetail};
 use crate::diagnose::Severity;
 use crate::sample::CollectorId;
 use crate::view::context::Cx;
-use crate::view::lines::field;
+use crate::view::lines::{field, finding};
 use crate::view::state::RowKey;
 use crate::view::table::{Cell, Column, Table, Unit, Value};
 use crate::view::vm::{Line, Size, Tone};
@@ -123,6 +123,10 @@ impl RowDetail for Resources {
         "Resource"
     }
 
+    fn opens(&self, cx: &Cx<'_>, key: RowKey) -> RowKey {
+        cx.resources().iter().find(|r| r.key == key).map_or(key, |r| r.opens)
+    }
+
     fn lines(&self, cx: &Cx<'_>, key: RowKey, w: u16) -> Vec<Line> {
         let Some(r) = cx.resources().iter().find(|r| r.key == key) else {
             return crate::view::lines::gone("resource");
@@ -131,11 +135,10 @@ impl RowDetail for Resources {
         if let Value::Num(n) = r.busy {
             out.push(field("busy", format!("{}%", units::pct(n))));
         }
-        out.push(field("wait", r.waits.clone()));
         if let Value::Num(n) = r.errors {
             out.push(field("errors", format!("{}/s", units::count(n))));
         }
-        for (name, value) in [("worst", &r.worst), ("by", &r.by)] {
+        for (name, value) in [("wait", &r.waits), ("worst", &r.worst), ("by", &r.by)] {
             if !value.is_empty() {
                 out.push(field(name, value.clone()));
             }
@@ -143,10 +146,7 @@ impl RowDetail for Resources {
         out.push(Line::of(" findings", Tone::Accent));
         let before = out.len();
         for f in cx.now.findings.all().filter(|f| r.kind.is_of(f)) {
-            let s = cx.now.findings.severity(f);
-            let mut line = Line::of(format!(" {:<2} ", s.mark()), table::tone_of(s));
-            line.add(format!("{}  ", f.rule), Tone::Strong);
-            out.push(line.with(text::clean(&f.fire.summary).into_owned(), Tone::Plain));
+            out.push(finding(cx, f, " "));
         }
         if out.len() == before {
             out.push(Line::of("    none", Tone::Dim));
