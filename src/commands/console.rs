@@ -21,9 +21,8 @@ use crate::metrics::history::DEFAULT_BUDGET;
 use crate::rights::Duty;
 use crate::session::Session;
 use crate::source::Feed;
-use crate::ui::{self, once};
+use crate::ui::{self, ConsoleSettings, once};
 use crate::view::build::build;
-use crate::view::state::ViewState;
 use crate::view::update;
 use crate::view::vm::Size;
 
@@ -69,10 +68,7 @@ impl Run for Console {
             ));
         }
         limits::ready_to_read()?;
-        let env = Environment::read();
-        let chosen = self.screen.chosen(self.interval, &env)?;
-        let interval = chosen.interval.value;
-        let settings = obeyed(chosen, &env);
+        let (interval, settings) = self.settings()?;
         let recorder = self.to.open(&host(interval))?;
         let no_screen = |e| Stop::cannot(format!("{e}; `stallscope check` needs no terminal"));
         let stage = ui::Stage::open(settings).map_err(no_screen)?;
@@ -85,18 +81,22 @@ impl Run for Console {
 }
 
 impl Console {
+    /// What was said here and in the file: the interval, and what the console obeys.
+    fn settings(&self) -> anyhow::Result<(Duration, ConsoleSettings)> {
+        let env = Environment::read();
+        let chosen = self.screen.chosen(self.interval, &env)?;
+        Ok((chosen.interval.value, obeyed(chosen, &env)))
+    }
+
     /// The first screen, on standard output.
     fn print(&self) -> anyhow::Result<Exit> {
         limits::ready_to_read()?;
-        let env = Environment::read();
-        let chosen = self.screen.chosen(self.interval, &env)?;
-        let interval = chosen.interval.value;
-        let settings = obeyed(chosen, &env);
+        let (interval, settings) = self.settings()?;
         let runtime = runtime()?;
         let Feed { host, events, interest } = self.reach.feed(interval, Duty::Figures)?;
         let run = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
         let mut session = Session::new(run).read_by(interest);
-        let (mut view, size) = (ViewState::new(settings.tz), page());
+        let (mut view, size) = (settings.view(), page());
         let mut line = StatusLine::new();
         let seen = runtime.block_on(async {
             let mut ticks = Ticks::new(events, (interval * READINGS, interval), None)?;
