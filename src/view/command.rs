@@ -2,6 +2,7 @@
 //! `:rule tcp-rto-storm`, `:goto -5m`). Tab completes.
 
 use super::action::{Action, Effect, Key};
+use super::filter::completion;
 use super::keymap::KEYMAP;
 use super::layout::focused_pane;
 use super::panes::{self, PANES};
@@ -69,19 +70,15 @@ fn candidates(v: &ViewState, typed: &str) -> Vec<&'static str> {
 fn complete(
     input: &mut Input,
     typed: &str,
-    mut all: Vec<&'static str>,
+    all: Vec<&'static str>,
     offers: &mut Vec<&'static str>,
 ) {
-    let word = typed.rsplit(' ').next().unwrap_or("");
-    all.retain(|name| name.starts_with(word));
-    let Some(first) = all.first() else { return };
-    let same = |name: &&str| first.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
-    let shared = all.iter().map(same).min().unwrap_or(0);
-    for c in first.get(word.len()..shared).unwrap_or("").chars() {
+    let done = completion(typed.rsplit(' ').next().unwrap_or(""), all.into_iter());
+    for c in done.insert.chars() {
         input.edit(Key::Char(c), MAX_COMMAND);
     }
-    if all.len() > 1 {
-        *offers = all;
+    if done.names.len() > 1 {
+        *offers = done.names;
     }
 }
 

@@ -5,6 +5,7 @@ use super::context::Cx;
 use super::state::RowKey;
 use super::vm::{Line, Piece, Tone};
 use super::{series, table, text, units};
+use crate::diagnose::Finding;
 use crate::metrics::Derived;
 use crate::sample::subject::Subject;
 
@@ -26,15 +27,20 @@ pub(super) fn findings_on(cx: &Cx<'_>, row: RowKey) -> Vec<Line> {
             _ => false,
         };
         if hit {
-            let s = cx.now.findings.severity(f);
-            let mut line = Line::of(format!(" {:<2} ", s.mark()), table::tone_of(s));
-            line.add(format!("{}  ", f.rule), Tone::Strong);
-            line.add(text::clean(&f.fire.summary).into_owned(), Tone::Plain);
+            let line = finding(cx, f, " ");
             let age = units::age(cx.mono().since(f.since));
             out.push(line.right(format!("  {age} "), Tone::Dim));
         }
     }
     out
+}
+
+/// A finding in one line: mark, rule, what it says.
+pub(super) fn finding(cx: &Cx<'_>, f: &Finding, indent: &str) -> Line {
+    let s = cx.now.findings.severity(f);
+    let mut line = Line::of(format!("{indent}{:<2} ", s.mark()), table::tone_of(s));
+    line.add(format!("{}  ", f.rule), Tone::Strong);
+    line.with(text::clean(&f.fire.summary).into_owned(), Tone::Plain)
 }
 
 /// Width of the names on the left.

@@ -9,6 +9,7 @@ use crate::metrics::bpf::{EventKey, EventRow};
 use crate::sample::subject::Subject;
 use crate::view::chrome::is;
 use crate::view::context::Cx;
+use crate::view::lines::finding;
 use crate::view::panes::events;
 use crate::view::series::Buckets;
 use crate::view::state::FindingKey;
@@ -100,16 +101,8 @@ fn head(cx: &Cx<'_>, f: &Finding, w: u16) -> Vec<Line> {
 fn consequence_of(cx: &Cx<'_>, f: &Finding, out: &mut Vec<Line>) {
     if let Some(cause) = cx.now.findings.cause_of(f) {
         out.push(heading("a consequence of"));
-        out.push(other(cx, cause));
+        out.push(finding(cx, cause, "    "));
     }
-}
-
-/// Another finding in one line.
-fn other(cx: &Cx<'_>, f: &Finding) -> Line {
-    let s = cx.now.findings.severity(f);
-    let mut line = Line::of(format!("    {:<2} ", s.mark()), tone_of(s));
-    line.add(format!("{}  ", f.rule), Tone::Strong);
-    line.with(text::clean(&f.fire.summary).into_owned(), Tone::Plain)
 }
 
 /// What it explains.
@@ -125,7 +118,7 @@ fn explains(cx: &Cx<'_>, f: &Finding, out: &mut Vec<Line>) {
         } else {
             heading("explains")
         });
-        out.extend(folded.map(|f| other(cx, f)));
+        out.extend(folded.map(|f| finding(cx, f, "    ")));
     }
 }
 

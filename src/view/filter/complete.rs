@@ -33,10 +33,15 @@ pub(in crate::view) struct Completion {
 pub(in crate::view) fn complete(before: &str, columns: &[ColumnInfo]) -> Completion {
     let word = before.rsplit(char::is_whitespace).next().unwrap_or("");
     let word = word.strip_prefix('!').unwrap_or(word);
+    of(word, names(columns))
+}
+
+/// Completes a word to one of these names.
+pub(in crate::view) fn of(word: &str, all: impl Iterator<Item = &'static str>) -> Completion {
     let begins = |key: &&'static str| {
         key.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
     };
-    let names: Vec<&'static str> = names(columns).filter(begins).collect();
+    let names: Vec<&'static str> = all.filter(begins).collect();
     let Some(first) = names.first() else { return Completion::default() };
     let same = |key: &&str| {
         first.bytes().zip(key.bytes()).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count()

@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::context::Cx;
 use super::table::{ColumnInfo, Table, Value};
 
-pub(super) use complete::complete;
+pub(super) use complete::{complete, of as completion};
 
 /// Comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

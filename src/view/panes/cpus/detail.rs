@@ -12,7 +12,7 @@ use crate::view::panes::cpus::Cpus;
 use crate::view::panes::{RowDetail, cpus, runq};
 use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
-use crate::view::{text, units};
+use crate::view::{text, units, vitals};
 
 impl RowDetail for Cpus {
     fn title(&self, _cx: &Cx<'_>, _key: RowKey) -> &'static str {
@@ -54,7 +54,7 @@ fn lines(cx: &Cx<'_>, cpu: CpuId, w: u16) -> Vec<Line> {
         move |d: &crate::metrics::Derived| Some(f(&d.cpu.as_ref()?.cpu(cpu)?))
     };
     out.push(chart(cx, "softirq %", w, 100.0, units::pct, share(|s| s.softirq)));
-    out.push(chart(cx, "busy %", w, 100.0, units::pct, share(|s| 100.0 - s.idle - s.iowait)));
+    out.push(chart(cx, "busy %", w, 100.0, units::pct, share(|s| vitals::busy(*s))));
     out.push(chart(cx, "steal %", w, 100.0, units::pct, share(|s| s.steal)));
     out.push(Line::new());
     out.extend(vectors(cx, cpu));

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use super::{ListPane, PaneCx, PaneId, PaneVm};
 use crate::diagnose::Severity;
+use crate::metrics::Derived;
 use crate::metrics::bpf::IrqFigures;
 use crate::metrics::cpu::{CpuShare, SoftnetFigures, ThreadWait};
 use crate::sample::CollectorId;
@@ -112,18 +113,20 @@ figures! {
 }
 
 /// One bar per bucket on a fixed scale of 0 to 100%: rows of CPUs can be compared.
-fn heat(cx: &Cx<'_>, c: CpuId, w: u16) -> Cell {
-    let b = Buckets::new(
-        cx.mono(),
-        std::time::Duration::from_secs(60),
-        cx.analysis.host().interval,
-        usize::from(w),
-    );
-    let v = series::maxima(cx, b, |m| match m.derived.irq_bpf.as_ref().filter(|b| b.softirqs) {
-        Some(b) => b.soft_pct(c),
-        None => Some(m.derived.cpu.as_ref()?.cpu(c)?.softirq),
-    });
+fn last_minute(cx: &Cx<'_>, w: u16, of: impl Fn(&Derived) -> Option<f64>) -> Cell {
+    let interval = cx.analysis.host().interval;
+    let b = Buckets::new(cx.mono(), std::time::Duration::from_secs(60), interval, usize::from(w));
+    let v = series::maxima(cx, b, |m| of(&m.derived));
     Cell::Spark(series::levels(&v, 100.0), Tone::Plain)
+}
+fn soft_cell(cx: &Cx<'_>, c: CpuId, w: u16) -> Cell {
+    last_minute(cx, w, |d| match d.irq_bpf.as_ref().filter(|b| b.softirqs) {
+        Some(b) => b.soft_pct(c),
+        None => Some(d.cpu.as_ref()?.cpu(c)?.softirq),
+    })
+}
+fn busy_cell(cx: &Cx<'_>, c: CpuId, w: u16) -> Cell {
+    last_minute(cx, w, |d| Some(vitals::busy(d.cpu.as_ref()?.cpu(c)?)))
 }
 
 /// A vector: percent where time is measured, else a rate.
@@ -143,14 +146,6 @@ vector_cell!(timer_cell, timer);
 vector_cell!(rcu_cell, rcu);
 vector_cell!(tasklet_cell, tasklet);
 vector_cell!(hrtimer_cell, hrtimer);
-
-/// busy% of the last minute: rows of CPUs can be compared.
-fn busy_heat(cx: &Cx<'_>, c: CpuId, w: u16) -> Cell {
-    let interval = cx.analysis.host().interval;
-    let b = Buckets::new(cx.mono(), std::time::Duration::from_secs(60), interval, usize::from(w));
-    let v = series::maxima(cx, b, |m| Some(vitals::busy(m.derived.cpu.as_ref()?.cpu(c)?)));
-    Cell::Spark(series::levels(&v, 100.0), Tone::Plain)
-}
 
 static COLUMNS: [Column<CpuId>; 27] = [
     Column::new("cpu", 4, Unit::Count, cpu)
@@ -180,7 +175,7 @@ static COLUMNS: [Column<CpuId>; 27] = [
     Column::new("busy", 8, Unit::Text, busy)
         .prio(3)
         .grow(30)
-        .write(busy_heat)
+        .write(busy_cell)
         .about("busy% of the last minute, 0 to 100"),
     Column::new("net_rx", 6, Unit::Number, net_rx)
         .prio(5)
@@ -205,7 +200,7 @@ static COLUMNS: [Column<CpuId>; 27] = [
     Column::new("softirq", 8, Unit::Text, si)
         .prio(4)
         .grow(30)
-        .write(heat)
+        .write(soft_cell)
         .about("si% of the last minute, 0 to 100"),
     Column::new("squeeze", 7, Unit::Number, squeeze)
         .prio(8)
