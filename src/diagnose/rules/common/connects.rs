@@ -21,12 +21,12 @@ pub(crate) fn blame(
     f: &mut Fire,
 ) {
     let mut known = false;
-    let mut unlisted = 0;
+    let mut unlisted = 0_u64;
     let mut sums: BTreeMap<u32, (&Connector, u64)> = BTreeMap::new();
     for n in recent(w).filter_map(|d| d.net_bpf.as_deref()) {
         let Some(connectors) = &n.connectors else { continue };
         known = true;
-        unlisted += n.connects_unlisted;
+        unlisted = n.connects_unlisted.saturating_add(unlisted);
         for c in connectors.iter().filter(|c| c.netns == netns && wanted(c.remote)) {
             let sum = sums.entry(c.pid).or_insert((c, 0));
             sum.1 = sum.1.saturating_add(c.count);
