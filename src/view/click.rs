@@ -51,7 +51,8 @@ pub fn click(v: &mut ViewState, a: &Analysis, size: Size, x: u16, y: u16) -> Opt
         let pane = panes::pane(place.id);
         let built = pane.build(&pcx, inside.size());
         let row = y.checked_sub(inside.y).map(usize::from);
-        let title = |(from, to, _): &&(u16, u16, usize)| (*from..*to).contains(&(x - inside.x));
+        let title =
+            |(from, to, _): &&(u16, u16, usize)| (*from..*to).contains(&x.saturating_sub(inside.x));
         if row.is_some_and(|r| r + 1 == built.first_row)
             && let Some((_, _, column)) = built.titles.iter().find(title)
         {

@@ -52,13 +52,19 @@ pub(super) fn memory(cx: &Cx<'_>) -> Option<(f64, u64)> {
     let total = cx.memory("meminfo.MemTotal")?;
     let free = cx.memory("meminfo.MemAvailable")?;
     let used = total.saturating_sub(free) as f64;
-    crate::metrics::rate::ratio(100.0 * used, total as f64).map(|pct| (pct, total * 1024))
+    crate::metrics::rate::ratio(100.0 * used, total as f64)
+        .map(|pct| (pct, total.saturating_mul(1024)))
 }
 
 /// Bytes in swap.
 pub(super) fn swap(cx: &Cx<'_>) -> Option<u64> {
     let total = cx.memory("meminfo.SwapTotal")?;
-    Some(total.saturating_sub(cx.memory("meminfo.SwapFree")?) * 1024)
+    Some(total.saturating_sub(cx.memory("meminfo.SwapFree")?).saturating_mul(1024))
+}
+
+/// TCP sockets of any state, in all namespaces.
+pub(super) fn tcp(cx: &Cx<'_>) -> f64 {
+    cx.suspects.totals.iter().map(|t| f64::from(t.tcp)).sum()
 }
 
 /// Neither a part of another one nor made of others, so that sums count nothing twice.
@@ -163,8 +169,7 @@ fn traffic(cx: &Cx<'_>) -> Vec<Item> {
     };
     let (r, w) = (sum(|d| d.rkb_s), sum(|d| d.wkb_s));
     out.push(item(format!("disk r {} w {}", bytes(r), bytes(w)), false));
-    let tcp: u32 = cx.suspects.totals.iter().map(|t| t.tcp).sum();
-    out.push(item(format!("tcp {}", units::count(tcp.into())), false));
+    out.push(item(format!("tcp {}", units::count(tcp(cx))), false));
     let retrans = cx.net_bpf.and_then(|n| n.value.retransmits_s);
     let retrans = retrans.or_else(|| {
         cx.now.derived.net.iter().filter_map(|n| n.rate("TcpRetransSegs")).reduce(|a, b| a + b)

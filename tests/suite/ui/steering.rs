@@ -138,6 +138,9 @@ fn a_column_is_chosen_by_a_letter_or_by_its_title() {
     assert_eq!(sort(&c), by_rto);
     click(&mut c.view, &c.analysis, BIG, x, titles as u16);
     assert!(sort(&c).reversed(), "again is the other way round");
+    // The border beside the titles is none of them.
+    click(&mut c.view, &c.analysis, BIG, 0, titles as u16);
+    assert!(sort(&c).reversed());
     c.keys("o<esc>");
     assert_eq!((c.view.mode.clone(), sort(&c).reversed()), (Mode::Normal, true));
 }

@@ -291,11 +291,11 @@ fn network(cx: &Cx<'_>) -> Vec<Resource> {
     links.truncate(LINKS);
     links.sort_by_key(|l| l.ifindex);
     let row = |l: &LinkFigures| {
-        let backlog: u32 =
-            space.qdiscs.iter().filter(|q| q.ifindex == l.ifindex).map(|q| q.backlog).sum();
+        let own = space.qdiscs.iter().filter(|q| q.ifindex == l.ifindex);
+        let backlog: f64 = own.map(|q| f64::from(q.backlog)).sum();
         let number = 100 + u64::from(l.ifindex);
         let mut r = Resource::new(Kind::Network, number, text::clean(&l.attrs.name).into_owned())
-            .waits(Some(f64::from(backlog)), |n| format!("qdisc {}", units::bytes(n)));
+            .waits(Some(backlog), |n| format!("qdisc {}", units::bytes(n)));
         r.key = network::key_of(space, l);
         r.opens = r.key;
         let speed = l.attrs.speed_mbit.filter(|s| *s > 0).map(|s| f64::from(s) * 125_000.0);
@@ -322,9 +322,8 @@ fn sockets(cx: &Cx<'_>) -> Resource {
         s.missing_since.is_none() && cx.marks.socket(s.id).is_some()
     };
     let n = cx.suspects.suspects.iter().filter(stuck).count();
-    let tcp: u32 = cx.suspects.totals.iter().map(|t| t.tcp).sum();
     let mut r = Resource::new(Kind::Sockets, 6, "sockets")
-        .waits(Some(n as f64), |n| format!("{n:.0} of {}", units::count(tcp.into())));
+        .waits(Some(n as f64), |n| format!("{n:.0} of {}", units::count(vitals::tcp(cx))));
     r.errors = Value::num(cx.net_bpf.and_then(|n| n.value.retransmits_s));
     let worst = cx.suspects.suspects.iter().filter(stuck);
     if let Some(s) = worst.min_by_key(|s| (s.stalled_since(), s.id)) {
