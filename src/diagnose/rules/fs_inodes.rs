@@ -69,6 +69,7 @@ fn fire(r: &FilesystemRow, s: &Space, left: f64) -> Fire {
         f.evidence.push(Evidence::new("avail", 0.0, "bytes", text));
         f.ruled_out.push(RuledOut::new("quota", "the file system itself reports none free"));
     }
+    f.missing.push("which process created the files (the kernel keeps no record of it)".to_owned());
     let dir = sh(&r.mount);
     f.next.push(format!("df -i {dir}; du -xd3 --inodes {dir} 2>/dev/null | sort -n | tail -20"));
     f

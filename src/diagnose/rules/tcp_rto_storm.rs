@@ -1,7 +1,7 @@
 //! `tcp-rto-storm`: retransmissions leave this host and no answer comes back.
 
 use super::common::peers::{Group, by_peer, device, enter, on_peer, ss_dst};
-use super::common::sockets::{Cause, STORM_RTOS, cases};
+use super::common::sockets::{Cause, STORM_RTOS, cases, retrans_fail_ever};
 use super::common::{evidence, text::sh};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::median;
@@ -119,7 +119,7 @@ fn fire(w: &Window<'_>, g: &Group<'_>) -> Fire {
             f.evidence.push(Evidence::new(short, n as f64, "", format!("{n} {what} ({short})")));
         }
     }
-    rule_out(&mut f, g);
+    rule_out(&mut f, w, g);
     let enter = enter(w, g.netns());
     let peer = sh(&s.remote.addr.to_string());
     if let Some(e) = unaccepted(g) {
@@ -160,7 +160,7 @@ fn unaccepted(g: &Group<'_>) -> Option<Evidence> {
     })
 }
 
-fn rule_out(f: &mut Fire, g: &Group<'_>) {
+fn rule_out(f: &mut Fire, w: &Window<'_>, g: &Group<'_>) {
     let s = g.first().socket;
     let because = evidence::open_window(s).unwrap_or_else(|| "timer is on, not persist".into());
     f.ruled_out.push(RuledOut::new("tcp-zero-window-stall", because));
@@ -182,6 +182,9 @@ fn rule_out(f: &mut Fire, g: &Group<'_>) {
         let newest = s.events.last().is_some_and(|e| e.net.is_settled());
         let since = if newest { "" } else { ", but for the last RTO: not read since" };
         let because = format!("TCPRetransFail +0{since}");
+        f.ruled_out.push(RuledOut::new("tcp-local-egress-drop", because));
+    } else if s.events.is_empty() && retrans_fail_ever(w, s) == Some(0) {
+        let because = "TCPRetransFail 0 since boot";
         f.ruled_out.push(RuledOut::new("tcp-local-egress-drop", because));
     }
     if let Some(n) = i.backoff().filter(|n| *n >= STORM_RTOS) {

@@ -219,6 +219,9 @@ fn is_ripe(t: &Thresholds, e: &TimerEvent) -> bool {
     t.single_sample || e.net.is_settled() || e.net.retrans_fail.is_none()
 }
 
+/// What is not known while `TCPRetransFail` may cover this socket's retransmissions.
+const UNREFUSED: &str = "whether this host refuses some of them (TCPRetransFail)";
+
 /// Counters of each namespace are read within so many intervals, as a rule.
 const COUNTERS_DUE: u32 = 4;
 
@@ -229,7 +232,7 @@ fn storm<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case<'a>>
     let all: Vec<&TimerEvent> = s.trailing(TimerKind::Rto, |_| true).collect();
     let Some(newest) = all.first() else { return Some(Case::sure(s, Cause::Storm)) };
     let last = all.iter().find(|e| is_ripe(t, e))?;
-    let why = "whether this host refuses some of them (TCPRetransFail)";
+    let why = UNREFUSED;
     let told: u32 = all.iter().filter(|e| is_ripe(t, e)).map(|e| e.count).sum();
     if !is_ripe(t, newest) && told < STORM_RTOS.into() {
         // What the counters said of the first ones need not hold for those that followed: our own
@@ -309,7 +312,13 @@ fn one_sample<'a>(w: &Window<'_>, t: &Thresholds, s: &'a Suspect) -> Option<Case
     if last_rto_sent(s)? {
         let total = s.info?.total_retrans()?;
         let all_left = total >= u32::from(s.retransmits());
-        return all_left.then(|| Case::suspected(s, Cause::Storm, why));
+        return all_left.then(|| {
+            let mut case = Case::suspected(s, Cause::Storm, why);
+            if retrans_fail_ever(w, s) != Some(0) {
+                case.missing.push(UNREFUSED);
+            }
+            case
+        });
     }
     let frozen =
         over_half(s) && s.skmem.t() == Some(0) && tb_lt_w_bug(&w.host.kernel) != Release::Fixed;
@@ -331,10 +340,18 @@ pub(crate) fn too_big_ever(w: &Window<'_>, s: &Suspect) -> Option<i64> {
     too_big_at(w.tick, s)
 }
 
+/// `TCPRetransFail` since boot: while it is 0, this host never refused a retransmission.
+pub(crate) fn retrans_fail_ever(w: &Window<'_>, s: &Suspect) -> Option<i64> {
+    counter_at(w.tick, s, "TcpExtTCPRetransFail")
+}
+
 fn too_big_at(tick: &Tick, s: &Suspect) -> Option<i64> {
+    counter_at(tick, s, "TcpExtTCPWqueueTooBig")
+}
+
+fn counter_at(tick: &Tick, s: &Suspect, name: &str) -> Option<i64> {
     let counters = tick.samples.net_counters.as_ref()?;
-    let space = counters.data.spaces.iter().find(|n| n.netns == s.id.netns)?;
-    space.get("TcpExtTCPWqueueTooBig")
+    counters.data.spaces.iter().find(|n| n.netns == s.id.netns)?.get(name)
 }
 
 /// Its growth since before the RTOs of this socket began, observed or not; since boot if nothing
