@@ -145,7 +145,7 @@ fn the_lock_of_a_file_names_who_holds_it() {
 /// are two things.
 #[test]
 fn waits_for_a_cpu_are_told_apart() {
-    lab(&["taskset", "setpriv"], || {
+    lab(&["chrt", "taskset", "setpriv"], || {
         let spin = ["taskset", "-c", "0", "sh", "-c", "while :; do :; done"];
         let both = [Held::start(&spin), Held::start(&spin)];
         pause(500);
@@ -156,6 +156,24 @@ fn waits_for_a_cpu_are_told_apart() {
         eprintln!("lab: why: two on a CPU: ran {ran:.3}, run queue {queued:.3}");
         assert!((0.4..0.6).contains(&queued) && (0.4..0.6).contains(&ran), "{report:#}");
         drop(both);
+
+        // The kernel leaves others a twentieth of a CPU that a real-time loop would have.
+        let loser = Held::start(&spin);
+        let hog = Held::start(&[
+            "chrt",
+            "-f",
+            "5",
+            "taskset",
+            "-c",
+            "0",
+            "sh",
+            "-c",
+            "while :; do :; done",
+        ]);
+        pause(1_500);
+        let report = why(&loser.pid().to_string(), "5s", &[]);
+        waits("real-time loop", &report, "run-queue", 0.9);
+        drop((loser, hog));
 
         let group = Cgroup::new("cpu", "why");
         group.set("cpu.cfs_period_us", "100000");

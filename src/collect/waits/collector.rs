@@ -8,7 +8,9 @@ use super::locks;
 use super::sleep::Readable;
 use super::watched::{Pass, Watched};
 use crate::clock;
+use crate::collect::hot::HotFile;
 use crate::collect::permission::{self, Right};
+use crate::collect::sched::parse_loadavg;
 use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
 use crate::sample::waits::WaitsSample;
 use crate::sample::{CollectorId, Signal};
@@ -17,6 +19,9 @@ use crate::sample::{CollectorId, Signal};
 const EVERY: Duration = Duration::from_millis(100);
 /// Share of one core for the passes.
 const BUDGET: f64 = 0.01;
+/// The same where only walks over all threads are made, for each of them; but not below that of a
+/// thousand.
+const BUDGET_PER_THREAD: f64 = 3e-6;
 /// Descriptors that stay open, at most an eighth of our limit.
 const MAX_FILES: usize = 4096;
 /// Threads that are watched; more are counted as unread.
@@ -34,6 +39,9 @@ pub struct WaitsCollector {
     everyone: Result<Everyone, Unavailable>,
     /// CPU time of the last pass.
     cost: Duration,
+    loadavg: HotFile,
+    /// Threads of the host at the last pass.
+    all_threads: u32,
     /// What could be read of the sleeps of the last second or so; `None`: there was none to read.
     readable: Option<Readable>,
 }
@@ -53,6 +61,8 @@ impl Collector for WaitsCollector {
             unread: 0,
             everyone: Everyone::open(host, opts),
             cost: Duration::ZERO,
+            loadavg: HotFile::record(host, "proc/loadavg"),
+            all_threads: 0,
             readable: None,
         })
     }
@@ -77,7 +87,12 @@ impl Collector for WaitsCollector {
 
     fn relief(&self) -> Option<Duration> {
         let is_watching = self.watched.values().any(|t| !t.is_empty());
-        (is_watching || self.everyone.is_ok()).then(|| EVERY.max(self.cost.div_f64(BUDGET)))
+        let budget = if is_watching {
+            BUDGET
+        } else {
+            (BUDGET_PER_THREAD * f64::from(self.all_threads.max(1000))).min(BUDGET)
+        };
+        (is_watching || self.everyone.is_ok()).then(|| EVERY.max(self.cost.div_f64(budget)))
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
@@ -148,6 +163,8 @@ impl WaitsCollector {
     /// Looks at every thread once.
     fn pass(&mut self) {
         let begun = clock::thread_cpu();
+        let load = self.loadavg.read().ok().and_then(parse_loadavg);
+        self.all_threads = load.map_or(0, |(_, (_, threads))| threads);
         if let Ok(e) = &mut self.everyone
             && let Err(why) = e.pass()
         {

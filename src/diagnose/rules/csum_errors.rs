@@ -102,6 +102,7 @@ fn fire(w: &Window<'_>, n: &NetPair) -> Fire {
         }
         None => f.missing.push("how many packets arrive (no InReceives)".to_owned()),
     }
+    f.missing.push("who sent or damaged them (the kernel keeps no record of it)".to_owned());
     let because = match nic_errors(w, netns) {
         Some(e) => {
             format!("the NICs count {} errors/s; a packet with a bad CRC never reaches IP", rate(e))

@@ -103,6 +103,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, (failed, whole): (u64, u64), share: f64)
         let text = format!("{} fragments/s arrive over IPv4", rate(r));
         f.evidence.push(Evidence::new("ReasmReqds", r, "/s", text));
     }
+    f.missing.push("who sent the fragments (the kernel keeps no record of it)".to_owned());
     let because = format!("ReasmOKs +{whole}: only fragmented packets count here");
     f.ruled_out.push(RuledOut::new("whole-packets", because));
     let enter = enter(w, netns);
