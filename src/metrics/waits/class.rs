@@ -352,11 +352,9 @@ pub fn class_of(sleep: &Sleep, owed: impl Fn(Question) -> Owed) -> Class {
             None => Class::Other,
         };
     }
-    if let Some(class) = sleep.wchan.as_deref().and_then(of_function) {
-        return class;
-    }
-    if sleep.wchan.is_some() {
-        return Class::Other;
+    if let Some(function) = sleep.wchan.as_deref() {
+        let class = of_function(function);
+        return class.or_else(|| Some(of_call(entered(function)?, sleep))).unwrap_or(Class::Other);
     }
     sleep.syscall.as_deref().map_or(Class::Other, |call| of_call(call, sleep))
 }
@@ -400,6 +398,12 @@ fn awaits_requests(s: &Sleep) -> bool {
         Some(function) => function.starts_with("read_events"),
         None => matches!(s.syscall.as_deref(), Some("io_getevents" | "io_pgetevents")),
     }
+}
+
+/// The system call whose own function this is: what is short has no function below it.
+fn entered(function: &str) -> Option<&str> {
+    const ENTRIES: [&str; 5] = ["__do_sys_", "__se_sys_", "__x64_sys_", "__arm64_sys_", "sys_"];
+    ENTRIES.iter().find_map(|entry| function.strip_prefix(entry))
 }
 
 /// The class of a function of the kernel that a thread sleeps in.
@@ -497,6 +501,8 @@ mod tests {
             (Class::Idle, "hrtimer_nanosleep"),
             (Class::Idle, "inet_csk_accept"),
             (Class::Idle, "kthread_worker_fn"),
+            (Class::Idle, "__do_sys_pause"),
+            (Class::Other, "__do_sys_finit_module"),
             (Class::Other, "some_driver_ioctl"),
         ] {
             assert_eq!(class_of(&sleep('S', function, ""), |_| None), class, "{function}");
