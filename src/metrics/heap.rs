@@ -15,8 +15,8 @@ use super::netdev::{LinkFigures, QdiscFigures, SpaceFigures as NetdevFigures};
 use super::origins::{OriginFigures, SourceFigures};
 use super::process_io::{ProcessBytes, ProcessIoFigures};
 use super::sockets::{
-    Closer, Closing, Dropper, Fat, PeerLoss, PortUse, SocketFigures, SocketTotals, SpaceFigures,
-    Still, Suspect, SynQueue, Talker, TimerEvent, UnixFull,
+    Closer, Closing, Dropper, Fat, Group, PeerLoss, PortUse, SocketFigures, SocketTotals,
+    SpaceFigures, Still, Suspect, SynQueue, Talker, TimerEvent, UnixFull,
 };
 use super::waits::{Part, Place, ThreadFigures, WaitFigures};
 use super::{Derived, NetPair};
@@ -178,9 +178,10 @@ owns!(Still { owner, unread } flat {
     netns, local, waiting, bytes, late, longest, connections, since, at, worked, unsent
 });
 owns!(Dropper { owner } flat { id, proto, state, local, remote, skmem, drops });
-owns!(SpaceFigures { label, port_uses, syn_queues, closing, fattest, unix_full } flat {
+owns!(SpaceFigures { label, port_uses, syn_queues, closing, fattest, unix_full, groups } flat {
     netns, member, ports, stuck_orphans
 });
+owns!(Group { owner } flat { netns, end, connections, moved });
 owns!(PortUse { sockets, inodes, owners } flat { local, remote, used, time_wait });
 owns!(SynQueue { sources } flat { port, waiting, listener, distinct });
 owns!(Closing { sampled } flat { count, steady_since, at_first });

@@ -78,7 +78,7 @@ fn can_open(v: &ViewState) -> bool {
     let goes_on = |d: &Detail| match d {
         Detail::Finding(_) => true,
         Detail::Rule(_) | Detail::Log => false,
-        Detail::Row(key) => panes::pane(key.pane()).leads_on(),
+        Detail::Row(key) => panes::pane(key.pane()).leads_on(*key),
     };
     v.details.last().is_none_or(|d| goes_on(&d.what))
 }

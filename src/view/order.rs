@@ -52,9 +52,12 @@ fn passes<T: Table + ?Sized>(
     scratch: &mut String,
 ) -> bool {
     if !filter.is_empty() {
-        return filter.accepts(t, cx, row, scratch);
+        return !t.is_summary(cx, row) && filter.accepts(t, cx, row, scratch);
     }
-    !(matches!(sort, Sort::Trouble { .. }) && t.is_folded(cx, row))
+    match sort {
+        Sort::Trouble { .. } => !t.is_folded(cx, row),
+        _ => !t.is_summary(cx, row),
+    }
 }
 
 /// The rows at the top of an order.

@@ -241,6 +241,10 @@ pub trait Table: Sync {
     fn is_folded(&self, _cx: &Cx<'_>, _row: Self::Row) -> bool {
         false
     }
+    /// Whether a row stands for folded ones, and is there only while they are folded.
+    fn is_summary(&self, _cx: &Cx<'_>, _row: Self::Row) -> bool {
+        false
+    }
     /// Text in which a filter without a field searches, appended to `out`.
     fn search(&self, cx: &Cx<'_>, row: Self::Row, out: &mut String);
 }

@@ -119,6 +119,8 @@ pub(super) struct FlowTracker {
     rings: HashMap<u64, VecDeque<Reading>>,
     /// Who moved most between the last two readings.
     talkers: Vec<Talker>,
+    /// Rows that were read both times: bytes received and sent per second, in row order.
+    moved: Vec<(u32, f64, f64)>,
 }
 
 impl FlowTracker {
@@ -127,6 +129,7 @@ impl FlowTracker {
         let ring = |r: &VecDeque<Reading>| block(r.len() * size_of::<Reading>());
         block(self.last.len() * size_of::<Reading>())
             + block(self.next.len() * size_of::<Reading>())
+            + block(self.moved.len() * size_of::<(u32, f64, f64)>())
             + self.rings.values().map(ring).sum::<usize>()
     }
 
@@ -145,6 +148,7 @@ impl FlowTracker {
         let mut merged = Vec::with_capacity(self.next.len());
         let mut old = self.last.iter().peekable();
         let mut talk = Talk::new(space);
+        self.moved.clear();
         for now in &self.next {
             while let Some(gone) = old.next_if(|o| o.cookie < now.cookie) {
                 if at.since(gone.at) < KEEP {
@@ -161,10 +165,13 @@ impl FlowTracker {
                 super::super::rate::per_second(n as f64, now.at.since(before.at)).unwrap_or(0.0)
             };
             let rx = moved(before.received, now.received);
-            talk.add(now.row as usize, rx, moved(before.acked, now.acked));
+            let tx = moved(before.acked, now.acked);
+            talk.add(now.row as usize, rx, tx);
+            self.moved.push((now.row, rx, tx));
             ring(&mut self.rings, before, now);
         }
         self.talkers = talk.most();
+        self.moved.sort_unstable_by_key(|m| m.0);
         merged.extend(old.filter(|o| at.since(o.at) < KEEP).copied());
         self.next.clear();
         self.last = merged;
@@ -218,6 +225,11 @@ impl FlowTracker {
     /// Who moved most between the last two readings.
     pub(super) fn talkers(&self) -> &[Talker] {
         &self.talkers
+    }
+
+    /// Rows that were read both times: bytes received and sent per second, in row order.
+    pub(super) fn moved(&self) -> &[(u32, f64, f64)] {
+        &self.moved
     }
 
     /// How the socket with this cookie spent the last seconds, where it moves data.

@@ -8,6 +8,7 @@
 mod advance;
 mod drops;
 mod flows;
+mod groups;
 mod rto;
 mod services;
 mod stall;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 pub use drops::Dropper;
 pub use flows::{Flow, PeerLoss};
+pub use groups::{Group, STUCK};
 pub use rto::{Growth, Rto};
 pub use services::{LATE, Still};
 pub use talkers::{End, Talker};

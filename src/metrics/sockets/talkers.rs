@@ -13,7 +13,7 @@ const MAX_TALKERS: usize = 4;
 const LEAST: f64 = 10_000.0;
 
 /// One end that connections have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
     /// A port that is listened on.
     Port(u16),

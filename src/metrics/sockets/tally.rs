@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::groups::Group;
 use crate::sample::sockets::{
     InetRows, NetnsTable, Owner, Proto, SockState, SockTimer, TcpInfo, oldest_closing, unmap,
 };
@@ -56,6 +57,8 @@ pub struct SpaceFigures {
     pub stuck_orphans: u32,
     /// UNIX listeners whose backlog is full.
     pub unix_full: Vec<UnixFull>,
+    /// Healthy TCP connections by port or peer, and listeners: first those that move most.
+    pub groups: Vec<Group>,
 }
 
 /// Ports in use towards one destination.
@@ -243,6 +246,7 @@ impl Tally {
             fattest: self.fattest.into_iter().flatten().map(named).collect(),
             stuck_orphans: self.stuck_orphans,
             unix_full: unix_full(space),
+            groups: Vec::new(),
         }
     }
 }

@@ -519,3 +519,42 @@ proptest! {
         }
     }
 }
+
+/// 1,000 bytes received and 3,000 acknowledged in the second between the two readings.
+#[test]
+fn healthy_connections_are_told_by_what_they_have_in_common() {
+    let moves = |cookie, lport, second: u64| Row {
+        cookie,
+        lport,
+        wq: 0,
+        info: Some(info(248, &[("bytes_received", 1000 * second), ("bytes_acked", 3000 * second)])),
+        ..row()
+    };
+    let tables: Vec<Vec<Row>> = (1..3)
+        .map(|second| {
+            vec![
+                Row { state: SockState::LISTEN, cookie: 1, lport: 80, rport: 0, wq: 128, ..row() },
+                Row { state: SockState::LISTEN, cookie: 2, lport: 81, rport: 0, wq: 128, ..row() },
+                moves(3, 80, second),
+                moves(4, 80, second),
+                moves(5, 40_001, second),
+                // Neither of these is a healthy connection.
+                Row { state: SockState::TIME_WAIT, cookie: 6, lport: 80, ..row() },
+                Row { proto: Proto::Udp, state: SockState::CLOSE, cookie: 8, lport: 80, ..row() },
+                Row { cookie: 7, lport: 40_002, ..rto_row(4, &[]) },
+            ]
+        })
+        .collect();
+    let f = run(&tables);
+    let groups: Vec<_> =
+        f.spaces[0].groups.iter().map(|g| (g.end, g.connections, g.moved)).collect();
+    let peer = Endpoint { addr: Ipv4Addr::new(10, 0, 0, 2).into(), port: 3306 };
+    assert_eq!(
+        groups,
+        [
+            (End::Port(80), 2, Some((2000.0, 6000.0))),
+            (End::Peer(peer), 1, Some((1000.0, 3000.0))),
+            (End::Port(81), 0, None),
+        ]
+    );
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::advance::advance;
 use super::drops::{DropTracker, Dropper};
 use super::flows::{FlowTracker, PeerLoss};
+use super::groups::GroupTracker;
 use super::services::{ServiceTracker, Still};
 use super::talkers::Talker;
 use super::tally::{ClosingTracker, SpaceFigures, Tally};
@@ -89,6 +90,7 @@ struct SpaceMemory {
     drops: DropTracker,
     services: ServiceTracker,
     closing: ClosingTracker,
+    groups: GroupTracker,
     figures: Arc<SpaceFigures>,
 }
 
@@ -105,7 +107,11 @@ impl SocketTracker {
     /// Bytes that it holds beside the followed sockets, which are those of ticks.
     pub(in crate::metrics) fn bytes(&self) -> usize {
         let space = |m: &SpaceMemory| {
-            m.flows.bytes() + m.drops.bytes() + m.closing.bytes() + m.services.bytes()
+            m.flows.bytes()
+                + m.drops.bytes()
+                + m.closing.bytes()
+                + m.services.bytes()
+                + m.groups.bytes()
         };
         let counters = |c: &Counters| c.len() * size_of::<(MonoNs, [Option<i64>; 4])>();
         self.spaces.values().map(space).sum::<usize>()
@@ -235,7 +241,9 @@ impl SocketTracker {
             }
         }
         memory.drops.finish(space, &mut self.droppers);
-        memory.figures = Arc::new(tally.finish(space, at, &mut memory.closing));
+        let groups = memory.groups.read(space, memory.flows.moved());
+        let figures = tally.finish(space, at, &mut memory.closing);
+        memory.figures = Arc::new(SpaceFigures { groups, ..figures });
         self.spaces.insert(space.netns, memory);
         for s in self.followed.values_mut().filter(|s| s.id.netns == space.netns) {
             if s.missing_since.is_none() && !seen.contains(&s.id) {

@@ -91,7 +91,7 @@ pub trait RowDetail: Sync {
         None
     }
     /// Whether Enter may open another row from here.
-    fn leads_on(&self) -> bool {
+    fn leads_on(&self, _key: RowKey) -> bool {
         false
     }
     /// The row that it opens.

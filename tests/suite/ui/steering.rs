@@ -202,7 +202,8 @@ fn the_top_of_the_list_is_the_list() {
             rows.map(|l| l[3..].to_owned()).collect()
         };
         let top = rows(&c);
-        assert!(top.len() > 5, "{}", c.text());
+        // Without a filter only those in trouble are listed, and what the others have in common.
+        assert!(top.len() > if filter.is_empty() { 1 } else { 5 }, "{}", c.text());
         // The cursor is on a row now: the whole list is put in order.
         c.keys("jk");
         assert_eq!(rows(&c), top);

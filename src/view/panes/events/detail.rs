@@ -26,7 +26,7 @@ impl RowDetail for Events {
         let RowKey::Numbered(_, id) = key else { return None };
         next_command(cx, id)
     }
-    fn leads_on(&self) -> bool {
+    fn leads_on(&self, _key: RowKey) -> bool {
         true
     }
     /// To the socket that the event is about.

@@ -33,7 +33,7 @@ impl RowDetail for Processes {
         let answer = study.answer.as_ref().and_then(|a| a.next.first().cloned());
         Some(answer.unwrap_or_else(|| format!("stallscope why {pid}")))
     }
-    fn leads_on(&self) -> bool {
+    fn leads_on(&self, _key: RowKey) -> bool {
         true
     }
     /// To what explains its worst wait.

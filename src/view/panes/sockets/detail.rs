@@ -10,7 +10,7 @@ use crate::sample::subject::SockId;
 use crate::view::context::Cx;
 use crate::view::lines::{chart, field, findings_on, gone};
 use crate::view::panes::RowDetail;
-use crate::view::panes::sockets::{SockRow, Sockets, find};
+use crate::view::panes::sockets::{SockRow, Sockets, find, group};
 use crate::view::state::RowKey;
 use crate::view::vm::{Line, Tone};
 use crate::view::{text, units};
@@ -68,19 +68,27 @@ impl RowDetail for Sockets {
             RowKey::Socket(id, alt) if find(cx, id, alt).is_some_and(|r| r.unix(cx).is_some()) => {
                 "UNIX socket"
             }
+            RowKey::Numbered(..) => "Connections",
             _ => "Socket: where is the packet?",
         }
     }
     fn lines(&self, cx: &Cx<'_>, key: RowKey, w: u16) -> Vec<Line> {
-        let RowKey::Socket(id, alt) = key else { return Vec::new() };
+        let RowKey::Socket(id, alt) = key else { return group::lines(cx, key) };
         lines(cx, id, alt, w)
     }
     fn next_command(&self, cx: &Cx<'_>, key: RowKey) -> Option<String> {
-        let RowKey::Socket(id, alt) = key else { return None };
+        let RowKey::Socket(id, alt) = key else { return group::next_command(cx, key) };
         next_command(cx, id, alt)
     }
+    /// From connections to one of them.
+    fn leads_on(&self, key: RowKey) -> bool {
+        matches!(key, RowKey::Numbered(..))
+    }
+    fn leads_to(&self, cx: &Cx<'_>, key: RowKey) -> Option<RowKey> {
+        group::leads_to(cx, key)
+    }
     fn process(&self, cx: &Cx<'_>, key: RowKey) -> Option<u32> {
-        let RowKey::Socket(id, alt) = key else { return None };
+        let RowKey::Socket(id, alt) = key else { return group::process(cx, key) };
         find(cx, id, alt)?.owner(cx).map(|o| o.pid)
     }
     /// A row that is gone keeps its question: it may come back.

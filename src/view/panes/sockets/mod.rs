@@ -1,18 +1,21 @@
 //! Sockets, worst first. From `sock_diag` dumps; `tcp_info` only for rows on the screen and sockets
-//! in trouble. UNIX sockets (`unix`) come after the others.
+//! in trouble. UNIX sockets (`unix`) come after the others. While nobody asks for more, by a filter or
+//! another order, the healthy ones are groups (`group`).
 
 mod detail;
 mod detail_unix;
+mod group;
+mod row;
 mod unix;
 
 use std::fmt::Write as _;
 
 use super::{ListPane, PaneCx, PaneId, PaneVm};
 use crate::diagnose::Severity;
-use crate::metrics::sockets::{End, Suspect, Talker, trouble};
+use crate::metrics::sockets::{STUCK, Suspect, trouble};
 use crate::sample::CollectorId;
 use crate::sample::sockets::{
-    NetnsTable, Owner, Proto, SockState, SockTimer, SocketSource, TcpInfo,
+    NetnsTable, Proto, SockState, SockTimer, SocketSource, TcpInfo,
 };
 use crate::sample::subject::SockId;
 use crate::view::context::Cx;
@@ -21,104 +24,23 @@ use crate::view::table::{Cell, Column, HIDDEN, Table, Unit, Value, format_value}
 use crate::view::vm::{Line, Size, Tone};
 use crate::view::{text, units};
 
+pub use row::{SockRow, find, key_of};
 pub use unix::{has_queues as unix_has_queues, name as unix_name, unnamed as unix_unnamed};
-
-/// A row: table of the context, index in the table. UNIX rows are numbered after the others.
-#[derive(Clone, Copy, Debug)]
-pub struct SockRow {
-    /// Index into `Cx::tables`.
-    pub table: u16,
-    /// Index into its `inet` rows; from their number on, into its `unix` rows.
-    pub row: u32,
-}
-
-impl SockRow {
-    /// The table and the index of its row, which exists and is not a UNIX socket.
-    #[must_use]
-    pub fn get<'a>(self, cx: &Cx<'a>) -> Option<(&'a NetnsTable, usize)> {
-        let t = *cx.tables.get(usize::from(self.table))?;
-        let i = self.row as usize;
-        (i < t.inet.len()).then_some((t, i))
-    }
-    /// The table and the index of its UNIX row, which exists.
-    #[must_use]
-    pub fn unix<'a>(self, cx: &Cx<'a>) -> Option<(&'a NetnsTable, usize)> {
-        let t = *cx.tables.get(usize::from(self.table))?;
-        let i = (self.row as usize).checked_sub(t.inet.len())?;
-        (i < t.unix.len()).then_some((t, i))
-    }
-    /// What to ask the collector for while the row is on the screen: `tcp_info` by the id (UNIX
-    /// sockets have none), the owner by the inode.
-    #[must_use]
-    pub fn asked(self, cx: &Cx<'_>) -> Option<(SockId, u32)> {
-        if let Some((t, i)) = self.unix(cx) {
-            return Some((SockId { netns: t.netns, cookie: 0 }, t.unix.inode[i]));
-        }
-        self.get(cx).map(|(t, i)| (t.id(i), t.inet.inode[i]))
-    }
-    /// `tcp_info` of this tick, or the last one read.
-    #[must_use]
-    pub fn info(self, cx: &Cx<'_>) -> Option<TcpInfo> {
-        let (t, i) = self.get(cx)?;
-        t.inet.tcp_info(i).copied().or_else(|| self.suspect(cx)?.info)
-    }
-    /// What is known if the socket is tracked.
-    #[must_use]
-    pub fn suspect<'a>(self, cx: &Cx<'a>) -> Option<&'a Suspect> {
-        let (t, i) = self.get(cx)?;
-        cx.suspects.get(t.id(i)).map(|s| &**s)
-    }
-    /// The process that owns it.
-    #[must_use]
-    pub fn owner<'a>(self, cx: &Cx<'a>) -> Option<&'a Owner> {
-        if let Some((t, i)) = self.unix(cx) {
-            return t.owner(t.unix.inode[i]);
-        }
-        let (t, i) = self.get(cx)?;
-        t.owner(t.inet.inode[i]).or_else(|| self.suspect(cx)?.owner.as_ref())
-    }
-}
-
-/// Identity of a row. Rows without a cookie (`/proc/net`) are distinguished by what they connect.
-#[must_use]
-pub fn key_of(t: &NetnsTable, i: usize) -> RowKey {
-    let id = t.id(i);
-    let r = &t.inet;
-    let alt = if id.cookie == 0 {
-        // FNV-1a over the tuple.
-        let mut h = 0xcbf2_9ce4_8422_2325_u64;
-        let bytes = r.local[i].into_iter().chain(r.remote[i]);
-        let bytes = bytes.chain(r.lport[i].to_ne_bytes()).chain(r.rport[i].to_ne_bytes());
-        for b in bytes.chain(r.inode[i].to_ne_bytes()).chain([r.proto[i] as u8]) {
-            h = (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
-        }
-        h
-    } else {
-        0
-    };
-    RowKey::Socket(id, alt)
-}
-
-/// Finds a socket in this moment.
-#[must_use]
-pub fn find(cx: &Cx<'_>, id: SockId, alt: u64) -> Option<SockRow> {
-    let (ti, t) = cx.tables.iter().enumerate().find(|(_, t)| t.netns == id.netns)?;
-    let row = if id.cookie == 0 {
-        (0..t.inet.len()).find(|i| key_of(t, *i) == RowKey::Socket(id, alt))?
-    } else if unix::is_key(alt) {
-        let key = RowKey::Socket(id, alt);
-        t.inet.len() + (0..t.unix.len()).find(|i| unix::key_of(t, *i) == key)?
-    } else {
-        t.inet.find(id.cookie)?
-    };
-    Some(SockRow { table: ti as u16, row: row as u32 })
-}
 
 /// Columns that UNIX sockets fill in their own way get it from here.
 macro_rules! unix {
     ($cx:ident, $r:ident, $f:path) => {
         if let Some((t, i)) = $r.unix($cx) {
             return $f(t, i);
+        }
+    };
+}
+
+/// Columns that groups fill in their own way get it from here.
+macro_rules! group {
+    ($cx:ident, $r:ident, $f:path) => {
+        if let Some(g) = group::get($cx, $r) {
+            return $f(g);
         }
     };
 }
@@ -140,6 +62,7 @@ fn is_conn(t: &NetnsTable, i: usize) -> bool {
 
 fn state(cx: &Cx<'_>, r: SockRow) -> Value {
     unix!(cx, r, unix::state);
+    group!(cx, r, group::state);
     at!(cx, r, |t, i| Value::Text(t.inet.state[i].name().into()))
 }
 fn state_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
@@ -147,7 +70,11 @@ fn state_cell(cx: &Cx<'_>, r: SockRow, _w: u16) -> Cell {
         (Some((t, i)), _) if t.inet.proto[i] == Proto::Udp => "UD",
         (Some((t, i)), _) => short(t.inet.state[i]),
         (None, Some((t, i))) => short(t.unix.state[i]),
-        (None, None) => "",
+        (None, None) => match group::get(cx, r) {
+            Some(g) if group::is_listened(g) => "LI",
+            Some(_) => "ES",
+            None => "",
+        },
     };
     Cell::Text(short.into(), Tone::Plain)
 }
@@ -177,6 +104,7 @@ fn proto(cx: &Cx<'_>, r: SockRow) -> Value {
 }
 fn local(cx: &Cx<'_>, r: SockRow) -> Value {
     unix!(cx, r, unix::local);
+    group!(cx, r, group::local);
     at!(cx, r, |t, i| Value::Text(t.inet.local_endpoint(i).to_string().into()))
 }
 /// The end of a path says more than its beginning; of an endpoint, both ends count.
@@ -191,6 +119,7 @@ fn local_cell(cx: &Cx<'_>, r: SockRow, w: u16) -> Cell {
 }
 fn peer(cx: &Cx<'_>, r: SockRow) -> Value {
     unix!(cx, r, unix::peer);
+    group!(cx, r, group::peer);
     at!(cx, r, |t, i| {
         let e = t.inet.remote_endpoint(i);
         if e.port == 0 { Value::Empty } else { Value::Text(e.to_string().into()) }
@@ -340,6 +269,10 @@ fn uid(cx: &Cx<'_>, r: SockRow) -> Value {
 }
 fn netns(cx: &Cx<'_>, r: SockRow) -> Value {
     unix!(cx, r, unix::netns);
+    if let Some(g) = group::get(cx, r) {
+        let space = cx.suspects.space(g.netns);
+        return space.map_or(Value::Empty, |s| Value::name(&s.label));
+    }
     at!(cx, r, |t, _i| Value::name(&t.label))
 }
 
@@ -369,6 +302,14 @@ fn why(cx: &Cx<'_>, r: SockRow) -> Value {
     }
 }
 
+/// Of a group: what it moves.
+fn why_cell(cx: &Cx<'_>, r: SockRow, w: u16) -> Cell {
+    match group::get(cx, r) {
+        Some(g) => Cell::Text(group::moved(g, w).into(), Tone::Dim),
+        None => format_value(&why(cx, r), Unit::Text),
+    }
+}
+
 static COLUMNS: [Column<SockRow>; 29] = [
     Column::new("st", 2, Unit::Text, state)
         .also("state")
@@ -387,7 +328,9 @@ static COLUMNS: [Column<SockRow>; 29] = [
     Column::new("owner", 12, Unit::Task, owner).prio(7).grow(24).about("process that owns it"),
     Column::new("why", 13, Unit::Text, why)
         .prio(3)
-        .about("why it does not get on: its timer, queue or window in words"),
+        .grow(24)
+        .write(why_cell)
+        .about("why it does not get on, in words; healthy connections: what they move"),
     Column::new("rto", 5, Unit::Time, rto).prio(2).about("retransmission timeout"),
     Column::new("backoff", 7, Unit::Count, backoff)
         .prio(6)
@@ -448,11 +391,15 @@ impl Table for Sockets {
             let table = ti as u16;
             out.extend((0..rows(t) as u32).map(|row| SockRow { table, row }));
         }
+        out.extend(group::rows(cx));
         out
     }
     fn key(&self, cx: &Cx<'_>, r: SockRow) -> RowKey {
         if let Some((t, i)) = r.unix(cx) {
             return unix::key_of(t, i);
+        }
+        if let Some(g) = group::get(cx, r) {
+            return group::key(g);
         }
         r.get(cx).map_or(RowKey::Socket(SockId::default(), 0), |(t, i)| key_of(t, i))
     }
@@ -467,18 +414,33 @@ impl Table for Sockets {
         if let Some((t, i)) = r.unix(cx) {
             return unix::trouble(t, i);
         }
+        if let Some(g) = group::get(cx, r) {
+            return group::weight(g);
+        }
         let Some((t, i)) = r.get(cx) else { return 0.0 };
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
         mark + f64::from(trouble(&t.inet, i))
     }
+    /// A queue that is not empty for a moment is no trouble; one that is followed may be.
     fn is_folded(&self, cx: &Cx<'_>, r: SockRow) -> bool {
+        if let Some((t, i)) = r.get(cx) {
+            let worth = trouble(&t.inet, i);
+            let is_followed = || worth > 0 && r.suspect(cx).is_some();
+            return worth < STUCK && !is_followed() && self.mark(cx, r).is_none();
+        }
         r.unix(cx).is_some_and(|(t, i)| unix::is_folded(t, i))
+    }
+    fn is_summary(&self, _cx: &Cx<'_>, r: SockRow) -> bool {
+        group::is_one(r)
     }
     /// Older sockets first: cookies grow.
     fn tie(&self, cx: &Cx<'_>, r: SockRow) -> Option<u64> {
         let cookie = match r.unix(cx) {
             Some((t, i)) => t.unix.cookie[i],
-            None => r.get(cx).map(|(t, i)| t.inet.cookie[i])?,
+            None => match group::get(cx, r).map(group::key) {
+                Some(RowKey::Numbered(_, n)) => n,
+                _ => r.get(cx).map(|(t, i)| t.inet.cookie[i])?,
+            },
         };
         (cookie != 0).then_some(cookie)
     }
@@ -495,34 +457,33 @@ impl Table for Sockets {
     }
 }
 
-/// Below the rows, where nothing else is: who moves most bytes to and from other hosts.
-fn busiest(cx: &Cx<'_>, inner: Size, vm: &mut PaneVm) {
-    let room = usize::from(inner.h).saturating_sub(vm.lines.len());
-    let mut all: Vec<&Talker> = cx.suspects.talkers.iter().collect();
-    if room < 3 || all.is_empty() {
-        return;
-    }
-    all.sort_by(|a, b| (b.rx + b.tx).total_cmp(&(a.rx + a.tx)));
-    vm.lines.push(Line::of(" busiest, by port or peer", Tone::Accent));
-    for t in all.into_iter().take(room - 1) {
-        let end = match t.end {
-            End::Port(port) => format!("port {port}"),
-            End::Peer(remote) => remote.to_string(),
-        };
-        let owner = t.owner.as_ref().map_or(String::new(), |(pid, comm)| {
-            format!("{}/{pid}", text::clean(comm))
-        });
-        let mut line = Line::of(format!("    {:<21} ", text::cut_endpoint(&end, 21)), Tone::Plain);
-        line.add(format!("{:<16} ", text::cut_task(&owner, 16)), Tone::Plain);
-        let (rx, tx) = (units::bytes(t.rx), units::bytes(t.tx));
-        line.add(format!("rx {rx}/s  tx {tx}/s"), Tone::Strong);
-        vm.lines.push(line.whole(inner.w));
-    }
-}
-
-/// Are healthy UNIX sockets only counted?
+/// Are healthy sockets only counted?
 fn folds(p: &PaneCx<'_>) -> bool {
     p.st.filter.is_empty() && matches!(p.st.sort, Sort::Trouble { .. })
+}
+
+/// How many there are, and how the others are listed.
+fn count(p: &PaneCx<'_>, passed: usize) -> String {
+    let tables = &p.cx.tables;
+    let inet: usize = tables.iter().map(|t| t.inet.len()).sum();
+    let unix: usize = tables.iter().map(|t| t.unix.len()).sum();
+    let mut out = if folds(p) {
+        let groups = group::rows(p.cx).count();
+        match passed.saturating_sub(groups) {
+            0 => format!("none of {} stuck", grouped(inet)),
+            n => format!("{} of {} stuck", grouped(n), grouped(inet)),
+        }
+    } else {
+        grouped(inet)
+    };
+    if tables.len() > 1 {
+        let _ = write!(out, " in {} netns", tables.len());
+    }
+    if unix > 0 {
+        let how = if folds(p) { ", listed by /unix" } else { "" };
+        let _ = write!(out, " + {} unix{how}", grouped(unix));
+    }
+    out
 }
 
 impl ListPane for Sockets {
@@ -536,9 +497,11 @@ impl ListPane for Sockets {
     }
     /// Without a list of them: there may be 100,000.
     fn wants(&self, p: &PaneCx<'_>) -> u16 {
-        let folds = folds(p);
-        let of = |t: &NetnsTable| t.inet.len() + if folds { 0 } else { t.unix.len() };
-        let rows: usize = p.cx.tables.iter().map(|t| of(t)).sum();
+        let rows: usize = if folds(p) {
+            p.cx.suspects.suspects.len() + group::rows(p.cx).count() + 1
+        } else {
+            p.cx.tables.iter().map(|t| t.inet.len() + t.unix.len()).sum()
+        };
         u16::try_from(rows + 1).unwrap_or(u16::MAX)
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
@@ -555,20 +518,14 @@ impl ListPane for Sockets {
             return vm;
         }
         let win = super::window(self, p, self.list_rows(p, inner));
-        let unix: usize = cx.tables.iter().map(|t| t.unix.len()).sum();
-        let mut count = grouped(win.total.saturating_sub(unix));
-        if cx.tables.len() > 1 {
-            let _ = write!(count, " in {} netns", cx.tables.len());
-        }
-        if unix > 0 {
-            let how = if folds(p) { ", listed by /unix" } else { "" };
-            let _ = write!(count, " + {} unix{how}", grouped(unix));
-        }
-        vm.title.push((count.into(), Tone::Plain));
+        vm.title.push((count(p, win.passed).into(), Tone::Plain));
         vm.title.extend(super::order_title(self, p, &win));
         super::add_table(&mut vm, self, p, &win, inner.w);
+        if folds(p) && vm.lines.len() < usize::from(inner.h) {
+            let says = "   healthy ones are one row per port or peer: s or / lists each";
+            vm.lines.push(Line::of(says, Tone::Dim).whole(inner.w));
+        }
         vm.visible = win.rows.iter().filter_map(|r| r.asked(cx)).collect();
-        busiest(cx, inner, &mut vm);
         vm
     }
 }

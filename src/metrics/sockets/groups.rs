@@ -1,0 +1,191 @@
+//! Healthy TCP connections by what they have in common: the port that is listened on, or the peer.
+//! A host has thousands of them, and nobody reads them one by one.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::talkers::End;
+use super::trouble;
+use crate::sample::sockets::{NetnsTable, Owner, Proto, SockState};
+use crate::sample::subject::NetnsId;
+
+/// Groups that are told of a namespace: those that move most, and of those that move the same, the
+/// largest.
+const MAX_GROUPS: usize = 24;
+/// Ends that are told apart in one reading.
+const MAX_ENDS: usize = 4096;
+/// From this much trouble on a connection is no healthy one: its timer or its queue says so.
+pub const STUCK: u32 = 800;
+
+/// Healthy connections with a common end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Where.
+    pub netns: NetnsId,
+    /// What they have in common.
+    pub end: End,
+    /// The process that listens, or has one of them; `None` if unknown.
+    pub owner: Option<Owner>,
+    /// How many; none for a port that nobody is connected to.
+    pub connections: u32,
+    /// Bytes received and bytes sent and acknowledged per second by those that were read twice;
+    /// `None` if none was, as on a host with more than 1,000 connections.
+    pub moved: Option<(f64, f64)>,
+}
+
+impl Group {
+    /// Both ways, bytes/s.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.moved.map_or(0.0, |(rx, tx)| rx + tx)
+    }
+    /// A place in the order of groups that a little more or less does not change: powers of two of
+    /// the bytes per second, then of the connections.
+    #[must_use]
+    pub fn weight(&self) -> u32 {
+        let steps = |n: f64| (1.0 + n).log2() as u32;
+        steps(self.rate()) * 64 + steps(self.connections.into())
+    }
+}
+
+/// What a row belongs to while rows are counted.
+#[derive(Clone, Copy, Debug)]
+struct Sum {
+    /// The listener, or the first connection.
+    row: u32,
+    connections: u32,
+    moved: Option<(f64, f64)>,
+}
+
+/// Counts the connections of a namespace. Its memory is used again for the next reading.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GroupTracker {
+    sums: HashMap<End, Sum>,
+}
+
+impl GroupTracker {
+    /// Bytes that it holds, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.sums.capacity() * size_of::<(End, Sum)>()
+    }
+
+    /// The groups of a reading. `moved`: rows with the bytes that they received and sent per second,
+    /// in the order of rows.
+    pub(super) fn read(&mut self, space: &NetnsTable, moved: &[(u32, f64, f64)]) -> Vec<Group> {
+        let rows = &space.inet;
+        self.sums.clear();
+        let mut ports = Ports::default();
+        for i in (0..rows.len()).filter(|i| rows.state[*i] == SockState::LISTEN) {
+            ports.insert(rows.lport[i]);
+            let sum = Sum { row: i as u32, connections: 0, moved: None };
+            self.sums.entry(End::Port(rows.lport[i])).or_insert(sum);
+        }
+        let mut moved = moved.iter().peekable();
+        for i in 0..rows.len() {
+            let of_row = moved.next_if(|m| m.0 as usize == i).map(|m| (m.1, m.2));
+            if !is_connection(space, i) || trouble(rows, i) >= STUCK {
+                continue;
+            }
+            let end = if ports.has(rows.lport[i]) {
+                End::Port(rows.lport[i])
+            } else {
+                End::Peer(rows.remote_endpoint(i))
+            };
+            if self.sums.len() >= MAX_ENDS && !self.sums.contains_key(&end) {
+                continue;
+            }
+            let new = Sum { row: i as u32, connections: 0, moved: None };
+            let sum = self.sums.entry(end).or_insert(new);
+            sum.connections += 1;
+            if let Some((rx, tx)) = of_row {
+                let (all_rx, all_tx) = sum.moved.unwrap_or_default();
+                sum.moved = Some((all_rx + rx, all_tx + tx));
+            }
+        }
+        self.most(space)
+    }
+
+    fn most(&self, space: &NetnsTable) -> Vec<Group> {
+        let group = |(end, sum): (&End, &Sum)| Group {
+            netns: space.netns,
+            end: *end,
+            owner: None,
+            connections: sum.connections,
+            moved: sum.moved,
+        };
+        let mut all: Vec<(Group, u32)> =
+            self.sums.iter().map(|(end, sum)| (group((end, sum)), sum.row)).collect();
+        let order = |(g, _): &(Group, u32)| (Reverse(g.weight()), g.end);
+        if all.len() > MAX_GROUPS {
+            all.select_nth_unstable_by_key(MAX_GROUPS, order);
+            all.truncate(MAX_GROUPS);
+        }
+        all.sort_unstable_by_key(order);
+        all.into_iter()
+            .map(|(mut g, row)| {
+                let inode = space.inet.inode.get(row as usize);
+                g.owner = inode.and_then(|i| space.owner(*i)).cloned();
+                g
+            })
+            .collect()
+    }
+}
+
+/// A TCP connection that both ends know of.
+fn is_connection(space: &NetnsTable, i: usize) -> bool {
+    let gone = [SockState::LISTEN, SockState::TIME_WAIT, SockState::CLOSE, SockState::NEW_SYN_RECV];
+    space.inet.proto[i] != Proto::Udp && !gone.contains(&space.inet.state[i])
+}
+
+/// A set of ports: one bit for each, since it is asked once for every socket.
+struct Ports([u64; 1024]);
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self([0; 1024])
+    }
+}
+
+impl Ports {
+    fn insert(&mut self, port: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(port >> 6)) {
+            *word |= 1 << (port & 63);
+        }
+    }
+    fn has(&self, port: u16) -> bool {
+        self.0.get(usize::from(port >> 6)).is_some_and(|w| w >> (port & 63) & 1 == 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::sample::subject::Endpoint;
+
+    #[test]
+    fn weights_change_by_doubling() {
+        let g = |connections, rx: f64| Group {
+            netns: NetnsId(1),
+            end: End::Peer(Endpoint { addr: Ipv4Addr::LOCALHOST.into(), port: 80 }),
+            owner: None,
+            connections,
+            moved: Some((rx, 0.0)),
+        };
+        assert_eq!(g(3, 1000.0).weight(), g(3, 1020.0).weight());
+        assert!(g(3, 2100.0).weight() > g(30, 1000.0).weight());
+        assert!(g(9, 0.0).weight() > g(2, 0.0).weight());
+        assert!(Group { moved: None, ..g(u32::MAX, 0.0) }.weight() < 8192);
+        assert!(g(1, f64::MAX).weight() < 1 << 17);
+    }
+
+    #[test]
+    fn ports_are_told_apart() {
+        let mut p = Ports::default();
+        [0, 1, 63, 64, 65_535].into_iter().for_each(|n| p.insert(n));
+        let all: Vec<u16> = (0..=u16::MAX).filter(|n| p.has(*n)).collect();
+        assert_eq!(all, [0, 1, 63, 64, 65_535]);
+    }
+}
