@@ -5,6 +5,7 @@ use super::common::disks::{
     Reference, against, lately, leaves, local_flash, not_measured, reference, spins, subject,
     swing, swing_of, title,
 };
+use super::common::lasting::one_sample;
 use super::common::text::{ms, rate, sh};
 use super::disk_capped_cloud::capped;
 use super::disk_writeback_storm;
@@ -16,6 +17,8 @@ use crate::metrics::disks::DiskFigures;
 const QUEUE: f64 = 16.0;
 /// Latency relative to an empty queue.
 const WAITING: f64 = 3.0;
+/// The queue is full for 8 of 10 s, with some slack for the length of a tick.
+const FULL: Duration = Duration::from_millis(7750);
 /// Throughput flatter than this is a limit, not a saturated device.
 const SWINGS: f64 = 0.05;
 /// The same for bytes per second: at a bandwidth limit, IOPS vary if request sizes do.
@@ -72,9 +75,9 @@ fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
 /// Was the queue full, with requests of `slow` ms or more, for 8 of the last 10 s?
 fn held(w: &Window<'_>, d: &DiskFigures, slow: f64) -> bool {
     let is_full = |p: &&DiskFigures| p.aqu_sz >= QUEUE && p.await_ms.is_some_and(|r| r >= slow);
-    let each = w.host.interval.max(MIN_SPAN).as_secs_f64();
-    // With some slack for the length of a tick.
-    lately(w, d, 10).filter(is_full).count() as f64 * each >= 7.75
+    let each = w.host.interval.max(MIN_SPAN);
+    let full = lately(w, d, 10).filter(is_full).map(|p| one_sample(each, p.dt));
+    full.sum::<Duration>() >= FULL
 }
 
 /// Is it saturated in this tick, however long it has been so?

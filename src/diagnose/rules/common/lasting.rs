@@ -6,17 +6,42 @@ use crate::metrics::history::Window;
 use crate::metrics::{Derived, MIN_SPAN};
 
 /// For how much of the last `span` a condition was true, and in how many samples; each sample
-/// counts as one interval.
+/// counts as one interval, and no more than that at which it was taken.
 pub(crate) fn lasting(
     w: &Window<'_>,
     span: Duration,
     is_true: impl Fn(&Derived) -> bool,
 ) -> (Duration, usize) {
     let weight = w.host.interval.max(MIN_SPAN);
-    let n = w
-        .recent(usize::MAX)
-        .take_while(|d| w.tick.mono.since(d.mono) < span)
-        .filter(|d| is_true(d))
-        .count();
-    (weight * u32::try_from(n).unwrap_or(u32::MAX), n)
+    let mut recent = w.recent(usize::MAX).peekable();
+    let (mut time, mut n) = (Duration::ZERO, 0);
+    while let Some(d) = recent.next().filter(|d| w.tick.mono.since(d.mono) < span) {
+        if is_true(d) {
+            let apart = recent.peek().map_or(weight, |before| d.mono.since(before.mono));
+            time = time.saturating_add(one_sample(weight, apart));
+            n += 1;
+        }
+    }
+    (time, n)
+}
+
+/// How long a sample counts that covers the time `apart`. The console can change its interval: one
+/// that was taken before at a much shorter interval does not count as one of now. What is merely
+/// early or late counts in full.
+pub(crate) fn one_sample(interval: Duration, apart: Duration) -> Duration {
+    if apart * 2 < interval { apart } else { interval }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_of_a_shorter_interval_counts_for_less() {
+        let s = Duration::from_secs;
+        assert_eq!(one_sample(s(60), s(1)), s(1), "the console went from 1s to 60s");
+        assert_eq!(one_sample(s(1), s(60)), s(1), "and the other way round");
+        assert_eq!(one_sample(s(10), s(9)), s(10), "a tick was early");
+        assert_eq!(one_sample(MIN_SPAN, s(1)), MIN_SPAN);
+    }
 }
