@@ -6,6 +6,19 @@ use std::time::Duration;
 /// The longest time in days that means anything here: a year.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
+/// Intervals at which this host can be sampled ...
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+/// ... and how an error calls them.
+pub const INTERVALS: &str = "100ms to 60s";
+
+/// A sampling interval.
+///
+/// # Errors
+/// What it should look like.
+pub fn interval(text: &str) -> Result<Duration, String> {
+    duration(text, INTERVAL, INTERVALS)
+}
+
 /// A length of time within `range`, which an error calls `said`.
 ///
 /// # Errors
@@ -76,12 +89,10 @@ mod tests {
     #[test]
     fn a_length_of_time_has_a_unit_and_a_range() {
         let s = Duration::from_secs;
-        let up_to_a_minute =
-            |text| duration(text, Duration::from_millis(100)..=s(60), "100ms to 60s");
-        assert_eq!(up_to_a_minute("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(up_to_a_minute("1m"), Ok(s(60)));
+        assert_eq!(interval("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(interval("1m"), Ok(s(60)));
         for bad in ["", "5", "-3s", "50ms", "2h", "1e9999s", "s", "10 parsecs", "1d"] {
-            assert!(up_to_a_minute(bad).is_err(), "{bad}");
+            assert!(interval(bad).is_err(), "{bad}");
         }
         assert_eq!(days("2w", s(60), ""), Ok(s(14 * 86_400)));
         assert_eq!(days("90s", s(60), ""), Ok(s(90)));

@@ -7,6 +7,7 @@ mod summary;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::diagnose::{Engine, Findings};
 use crate::metrics::history::{History, MIN_MOMENTS, Window};
@@ -169,10 +170,14 @@ impl Analysis {
         self.history.bytes() + self.said + self.deriver.bytes()
     }
 
-    /// What does not change during the run.
+    /// What does not change during the run, but for the interval.
     #[must_use]
     pub fn host(&self) -> &HostInfo {
         &self.host
+    }
+    /// Ticks come at this interval from now on.
+    pub fn set_interval(&mut self, interval: Duration) {
+        self.host.interval = interval;
     }
     /// The moments in memory.
     #[must_use]

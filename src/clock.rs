@@ -1,6 +1,7 @@
 //! The only caller of the kernel's clocks. Everything else gets time from ticks.
 #![expect(clippy::disallowed_methods, reason = "this is the one place that may")]
 
+use std::sync::{Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -37,6 +38,16 @@ pub fn sleep_until(deadline: MonoNs) {
     if !left.is_zero() {
         std::thread::sleep(left);
     }
+}
+
+/// Waits until `bell` rings, or `deadline`; may also return before either.
+pub fn wait_until<'a, T>(
+    bell: &Condvar,
+    held: MutexGuard<'a, T>,
+    deadline: MonoNs,
+) -> MutexGuard<'a, T> {
+    let left = deadline.since(mono());
+    bell.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0
 }
 
 fn nanos(t: Timespec) -> u64 {

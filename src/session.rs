@@ -5,6 +5,7 @@
 //! who listens; not in what is done with a tick.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -90,6 +91,11 @@ impl<N: TickSink> Session<N> {
     /// Goes on with another run.
     pub fn go_on_with(&mut self, run: Analysis) {
         self.run = run;
+    }
+
+    /// Ticks come at this interval from now on.
+    pub fn set_interval(&mut self, interval: Duration) {
+        self.run.set_interval(interval);
     }
 
     /// The rows on the screen, sockets and inodes, 0 standing for none; processes whose threads are

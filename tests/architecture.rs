@@ -61,7 +61,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("session", "sample metrics analysis recording"),
     ("playback", "sample metrics diagnose analysis recording rights session"),
     // The timeline says what there is beyond memory; it reads nothing.
-    ("view", "sample metrics diagnose analysis playback::timeline time_spec text typo"),
+    ("view", "amount sample metrics diagnose analysis playback::timeline time_spec text typo"),
     // `paste::understood` is what it says of a paste, `recording::tools` what is in a file.
     (
         "report",

@@ -93,7 +93,7 @@ impl Console {
         limits::ready_to_read()?;
         let (interval, settings) = self.settings()?;
         let runtime = runtime()?;
-        let Feed { host, events, interest } = self.reach.feed(interval, Duty::Figures)?;
+        let Feed { host, events, interest, .. } = self.reach.feed(interval, Duty::Figures)?;
         let run = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
         let mut session = Session::new(run).read_by(interest);
         let (mut view, size) = (settings.view(), page());

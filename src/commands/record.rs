@@ -140,7 +140,7 @@ impl Record {
     async fn watch(&self, feed: Feed, recorder: Recorder) -> anyhow::Result<Exit> {
         let interval = self.live.interval;
         let mut signals = Signals::watch(true)?;
-        let Feed { host, mut events, interest } = feed;
+        let Feed { host, mut events, interest, .. } = feed;
         let mut ended = recorder.watch();
         let mut progress = Progress::new(recorder.target().name());
         let run = Analysis::lean(host, Engine::default(), BUDGET);

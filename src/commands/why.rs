@@ -117,7 +117,7 @@ impl Why {
         }
         let recorder = self.to.open(&self.live.host())?;
         let runtime = runtime()?;
-        let Feed { host, events, interest } = self.live.feed(Duty::Figures)?;
+        let Feed { host, events, interest, .. } = self.live.feed(Duty::Figures)?;
         let run = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
         let mut session = Session::new(run).with_sink(recorder).read_by(interest);
         let watched = runtime.block_on(self.watch(events, &mut session, &target));

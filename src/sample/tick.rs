@@ -93,7 +93,7 @@ pub struct HostInfo {
     pub page_size: u32,
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at start, ns.
     pub wall_offset_ns: i64,
-    /// Nominal distance of two ticks.
+    /// Nominal distance of two ticks; the console can change it.
     pub interval: Duration,
     /// The distance with which ticks were taken, where most of them were left out later.
     #[serde(skip_serializing_if = "Option::is_none")]

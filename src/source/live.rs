@@ -1,12 +1,14 @@
 //! The running kernel as a source: one thread per collector role, and one that puts their
 //! readings together into ticks.
 //!
-//! Deadlines are absolute (`start + k * interval`). A role that has not delivered by the grace
-//! time is `Late` in the tick's health and its sample goes into a later tick; nobody waits for
-//! it again until it reports. A role whose reading takes more than half of its period reads
-//! every second tick, then every fourth, and says so.
+//! Deadlines are absolute (`start + k * interval`), and shared: when the interval changes, it
+//! changes for all threads at once. A role that has not delivered by the grace time is `Late` in
+//! the tick's health and its sample goes into a later tick; nobody waits for it again until it
+//! reports. A role whose reading takes more than half of its period reads every second tick, then
+//! every fourth, and says so.
 
 mod assembler;
+mod schedule;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -16,6 +18,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use self::assembler::Assembler;
+use self::schedule::Schedule;
+pub use self::schedule::Scheduler;
 use super::Feed;
 use crate::clock;
 use crate::collect::registry::{Running, open_role};
@@ -75,26 +79,25 @@ pub fn start(host: &HostFs, opts: &CollectOptions, interval: Duration) -> std::i
     let (interest, watched) = watch::channel(Arc::new(Interest::default()));
     let (reports, inbox) = channel();
     let (restricted, all_restricted) = channel::<()>();
-    let base = clock::mono();
+    let scheduler = Scheduler::new(Schedule::new(clock::mono(), interval));
     // First of all the thread without which the others read for nobody.
     let (ticks, events) = mpsc::channel(QUEUE);
-    let done = restricted.clone();
+    let (done, shared) = (restricted.clone(), scheduler.clone());
     thread::Builder::new().name("assemble".into()).spawn(move || {
         rights::restrict(Duty::Figures);
         drop(done);
-        Assembler::new(base, interval, inbox, ticks).run();
+        Assembler::new(shared, inbox, ticks).run();
     })?;
     let mut refused = 0;
     for role in ROLES {
         let (host, opts, reader, watched) =
             (host.clone(), opts.clone(), reports.clone(), watched.clone());
-        let (duty, done) = (duty(role), restricted.clone());
+        let (duty, done, scheduler) = (duty(role), restricted.clone(), scheduler.clone());
         let spawned = thread::Builder::new().name(duty.row().thread.into()).spawn(move || {
             rights::restrict(duty);
             drop(done);
             let _obituary = Obituary { role, reports: reader.clone() };
-            RoleThread { role, base, interval, every: 1, reports: reader, watched }
-                .run(&host, &opts);
+            RoleThread::new(role, scheduler, reader, watched).run(&host, &opts);
         });
         if let Err(e) = spawned {
             refused += 1;
@@ -108,7 +111,7 @@ pub fn start(host: &HostFs, opts: &CollectOptions, interval: Duration) -> std::i
     drop(restricted);
     // Ends when the last of them has let go of its end.
     let _ = all_restricted.recv_timeout(RESTRICTED);
-    Ok(Feed { host: info, events, interest })
+    Ok(Feed { host: info, events, interest, scheduler })
 }
 
 /// What the thread of a role does, as far as rights go.
@@ -144,14 +147,25 @@ type Reading = (Samples, Vec<(CollectorId, String)>, Vec<(CollectorId, Vec<Signa
 
 struct RoleThread {
     role: Role,
-    base: MonoNs,
-    interval: Duration,
+    scheduler: Scheduler,
+    /// The one that the next reading is planned by.
+    schedule: Schedule,
     every: u32,
     reports: Sender<Report>,
     watched: watch::Receiver<Arc<Interest>>,
 }
 
 impl RoleThread {
+    fn new(
+        role: Role,
+        scheduler: Scheduler,
+        reports: Sender<Report>,
+        watched: watch::Receiver<Arc<Interest>>,
+    ) -> Self {
+        let schedule = scheduler.now();
+        Self { role, scheduler, schedule, every: 1, reports, watched }
+    }
+
     fn run(mut self, host: &HostFs, opts: &CollectOptions) {
         let mut collectors: Vec<(CollectorId, Box<dyn Running>)> = Vec::new();
         let mut off = Vec::new();
@@ -173,11 +187,14 @@ impl RoleThread {
         }
         let mut k: u64 = 0;
         loop {
-            self.wait(&mut collectors, deadline(self.base, self.interval, k));
+            k = self.wait(&mut collectors, k);
             let begun = clock::mono();
             let (samples, failed, signals) = self.read(&mut collectors, begun);
-            self.adapt(clock::mono().since(begun));
-            k = next_due(self.base, self.interval, clock::mono(), k, self.every);
+            let now = clock::mono();
+            if !self.follow() {
+                self.adapt(now.since(begun));
+            }
+            k = self.schedule.next_due(now, k, self.every);
             let (role, every) = (self.role, self.every);
             let report = Report::Read { role, samples, failed, signals, every, next: k };
             if self.reports.send(report).is_err() {
@@ -186,31 +203,57 @@ impl RoleThread {
         }
     }
 
+    /// Until reading `k` is due, or the one that takes its place when the interval changes
+    /// meanwhile.
+    fn wait(&mut self, collectors: &mut [(CollectorId, Box<dyn Running>)], mut k: u64) -> u64 {
+        while !self.sleep(collectors, self.schedule.deadline(k)) {
+            self.follow();
+            k = self.schedule.replanned(clock::mono(), k);
+        }
+        k
+    }
+
     /// Until the next reading, or not quite: programs in the kernel go on filling their buffers.
-    fn wait(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], until: MonoNs) {
+    /// False when the interval changes.
+    fn sleep(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], until: MonoNs) -> bool {
         while let Some(every) = self.relief(collectors) {
             let next = clock::mono() + every;
             // A reading that is due just after it does the same.
             if next + every / 5 >= until {
                 break;
             }
-            clock::sleep_until(next);
+            if !self.scheduler.sleep(self.schedule, next) {
+                return false;
+            }
             for c in collectors.iter_mut() {
                 c.1.relieve();
             }
         }
-        clock::sleep_until(until);
+        self.scheduler.sleep(self.schedule, until)
+    }
+
+    /// Goes on by the schedule that holds now. True when it is another one: what was too much for
+    /// the interval before says nothing about this one.
+    fn follow(&mut self) -> bool {
+        let now = self.scheduler.now();
+        let changed = now != self.schedule;
+        if changed {
+            self.schedule = now;
+            self.every = 1;
+        }
+        changed
     }
 
     fn relief(&self, collectors: &[(CollectorId, Box<dyn Running>)]) -> Option<Duration> {
-        let filling = self.interval > UNRELIEVED || collectors.iter().any(|c| c.1.is_filling());
+        let filling =
+            self.schedule.interval > UNRELIEVED || collectors.iter().any(|c| c.1.is_filling());
         let filled = (self.role == Role::Bpf && filling).then_some(RELIEF);
         filled.into_iter().chain(collectors.iter().filter_map(|c| c.1.relief())).min()
     }
 
     fn read(&self, collectors: &mut [(CollectorId, Box<dyn Running>)], at: MonoNs) -> Reading {
         let interest = self.watched.borrow().clone();
-        let cx = SampleContext { at, interval: self.interval, interest: &interest };
+        let cx = SampleContext { at, interval: self.schedule.interval, interest: &interest };
         let mut samples = Samples::default();
         let mut failed = Vec::new();
         let mut signals = Vec::new();
@@ -227,27 +270,13 @@ impl RoleThread {
 
     /// Halves the rate when a reading takes over half of the period, restores it below a tenth.
     fn adapt(&mut self, took: Duration) {
-        let period = self.interval * self.every;
+        let period = self.schedule.interval * self.every;
         if took > period / 2 {
             self.every = (self.every * 2).min(MAX_THINNING);
         } else if self.every > 1 && took < period / 10 {
             self.every /= 2;
         }
     }
-}
-
-fn deadline(base: MonoNs, interval: Duration, k: u64) -> MonoNs {
-    MonoNs(base.0.saturating_add((interval.as_nanos() as u64).saturating_mul(k)))
-}
-
-/// Number of the last deadline that lies not after `now`.
-fn deadlines(base: MonoNs, interval: Duration, now: MonoNs) -> u64 {
-    now.since(base).as_nanos() as u64 / (interval.as_nanos() as u64).max(1)
-}
-
-/// The next multiple of `every` ticks that lies in the future.
-fn next_due(base: MonoNs, interval: Duration, now: MonoNs, k: u64, every: u32) -> u64 {
-    (k + u64::from(every)).max(deadlines(base, interval, now) + 1)
 }
 
 /// What does not change while we run.

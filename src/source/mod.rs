@@ -29,4 +29,6 @@ pub struct Feed {
     pub events: mpsc::Receiver<Event>,
     /// What the consumer shows, for collectors that read detail on demand.
     pub interest: watch::Sender<Arc<Interest>>,
+    /// How often it reads, to change that.
+    pub scheduler: live::Scheduler,
 }

@@ -27,6 +27,7 @@ use crate::recording::Recorder;
 use crate::sample::time::MonoNs;
 use crate::session::Session;
 use crate::signals;
+use crate::source::live::Scheduler;
 use crate::source::{Event, Feed};
 use crate::view::action::{Action, Effect, Key};
 use crate::view::build::build;
@@ -115,6 +116,8 @@ pub(super) struct Console {
     pub(super) session: Session<Recordings>,
     pub(super) view: ViewState,
     pub(super) player: Option<Player>,
+    /// How often the running kernel is read.
+    scheduler: Option<Scheduler>,
     pub(super) playing: Playing,
     theme: Theme,
     settings: ConsoleSettings,
@@ -156,17 +159,18 @@ pub(super) async fn run(
     let Ends { mut signals, mut keys, terminal } = ends;
     // A recording has no feed: its channel is closed and never asked.
     let session = Session::new(analysis).with_sink(Recordings::new(recorder));
-    let (mut events, session, mut player) = match input {
-        Input::Live(Feed { events, interest, host: _ }) => {
-            (events, session.read_by(interest), None)
+    let (mut events, session, mut player, scheduler) = match input {
+        Input::Live(Feed { events, interest, scheduler, host: _ }) => {
+            (events, session.read_by(interest), None, Some(scheduler))
         }
-        Input::Tape(p) => (tokio::sync::mpsc::channel(1).1, session, Some(*p)),
+        Input::Tape(p) => (tokio::sync::mpsc::channel(1).1, session, Some(*p), None),
     };
     let mut answers = player.as_mut().and_then(|p| p.answers.take());
     let mut feed_open = player.is_none();
     let mut c = Console {
         view,
         player,
+        scheduler,
         playing: Playing::default(),
         theme: Theme { color: settings.color, palette: settings.palette, glyphs: settings.glyphs },
         session,
@@ -182,6 +186,8 @@ pub(super) async fn run(
     let line = c.terminal.line.clone();
     c.play_changed();
     c.judge_whole();
+    // A recording that begins with the console is one before the first tick.
+    c.view.rec = c.session.sink.running();
     loop {
         c.draw();
         if c.done.is_some() {
@@ -347,6 +353,7 @@ impl Console {
             Some(Effect::Quit) => self.done = Some(ExitReason::Quit),
             Some(Effect::Suspend) => self.suspend(),
             Some(Effect::Repaint) => self.resized(),
+            Some(Effect::Interval(interval)) => self.set_interval(interval),
             Some(Effect::Record) => {
                 let (run, recordings) = self.session.parts();
                 let says = recordings.toggle(run, &self.settings.write_dir);
@@ -364,6 +371,14 @@ impl Console {
                 }
             }
         }
+    }
+
+    fn set_interval(&mut self, interval: Duration) {
+        let Some(scheduler) = &self.scheduler else { return };
+        scheduler.set_interval(interval);
+        self.session.set_interval(interval);
+        // The silence so far was due to the interval before.
+        self.ticked = clock::mono();
     }
 
     fn mark(&mut self, name: Option<&str>) {

@@ -126,7 +126,12 @@ impl Recordings {
             }
             !matches!(state, State::Ended(_))
         });
-        (self.running.as_ref().map(|r| shown(&r.status())), news)
+        (self.running(), news)
+    }
+
+    /// State of the recording in progress.
+    pub(super) fn running(&self) -> Option<Rec> {
+        self.running.as_ref().map(|r| shown(&r.status()))
     }
 
     /// Closes all; a line for each.

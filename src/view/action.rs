@@ -1,5 +1,7 @@
 //! What a user can do. Keys map to actions in `keymap`, `update` carries them out.
 
+use std::time::Duration;
+
 use crate::playback::timeline::Goal;
 
 /// A key, free of any terminal library.
@@ -137,9 +139,9 @@ pub enum Action {
     ToggleColumn,
     /// Pause or resume the display; play or pause the past.
     Freeze,
-    /// Play the past faster.
+    /// Play the past faster, or sample the present more often.
     Faster,
-    /// Play the past slower.
+    /// Play the past slower, or sample the present less often.
     Slower,
     /// Type a time to go to.
     Goto,
@@ -179,6 +181,8 @@ pub enum Effect {
         /// Content.
         text: String,
     },
+    /// Sample at this interval.
+    Interval(Duration),
     /// Start or stop recording.
     Record,
     /// Put a mark into the recording.

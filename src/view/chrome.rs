@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::context::{Cx, clock as clock_time, clock_minutes, day};
 use super::keymap;
 use super::layout::{FindingsTitle, Places};
+use super::pace::interval_text;
 use super::series::Buckets;
 use super::state::{FindingKey, Flow, Focus, Input, Link, Mode, Rec, RecState, ViewState, When};
 use super::table::tone_of;
@@ -124,8 +125,7 @@ fn mode_text(a: &Analysis, v: &ViewState) -> (String, Tone) {
         (Flow::Ended(_), When::Live) => ("ENDED".to_owned(), Tone::Warn),
         (Flow::Silent(d), When::Live) => (format!("NO DATA {}", units::age(*d)), Tone::Warn),
         (Flow::Ticking, When::Live) => {
-            let i = units::duration(a.host().interval).replace(".00s", "s");
-            (format!("LIVE {i}"), Tone::Strong)
+            (format!("LIVE {}", interval_text(a.host().interval)), Tone::Strong)
         }
     }
 }

@@ -10,7 +10,7 @@ use super::sorting::sort_by;
 use super::state::{Detail, Focus, Input, Mode, OpenDetail, ViewState};
 use super::update::{focus, notify, update};
 use super::vm::Size;
-use super::{filtering, travel};
+use super::{filtering, pace, travel};
 use crate::analysis::Analysis;
 use crate::diagnose::RULES;
 use crate::typo::{nearest, question};
@@ -21,8 +21,15 @@ pub(super) const MAX_COMMAND: usize = 200;
 const TYPO: usize = 2;
 
 /// What takes a word more: name, what the word is.
-const WITH_WORD: [(&str, &str); 4] =
-    [("sort", "COLUMN"), ("filter", "EXPRESSION"), ("goto", "TIME"), ("rule", "ID")];
+const WITH_WORD: [(&str, &str); 5] = [
+    ("sort", "COLUMN"),
+    ("filter", "EXPRESSION"),
+    ("goto", "TIME"),
+    ("rule", "ID"),
+    (INTERVAL, "DURATION"),
+];
+/// No key says which one.
+const INTERVAL: &str = "interval";
 
 /// A key of the prompt.
 pub(super) fn type_key(v: &mut ViewState, a: &Analysis, size: Size, key: Key) -> Option<Effect> {
@@ -62,6 +69,7 @@ fn candidates(v: &ViewState, typed: &str) -> Vec<&'static str> {
     match typed.split_once(' ') {
         None => names(),
         Some(("sort", _)) => panes::pane(focused_pane(v)).columns().iter().map(|c| c.key).collect(),
+        Some((INTERVAL, _)) => pace::steps(),
         Some(("rule", _)) => RULES.iter().map(|r| r.id().0).collect(),
         Some(_) => Vec::new(),
     }
@@ -92,6 +100,10 @@ fn run(v: &mut ViewState, a: &Analysis, size: Size, typed: &str) -> Option<Effec
     if !word.is_empty() {
         return with_word(v, a, name, word);
     }
+    if name == INTERVAL {
+        pace::tell(v, a);
+        return None;
+    }
     if let Some(p) = PANES.iter().find(|p| p.name() == name) {
         v.details.clear();
         focus(v, Focus::Pane(p.id()));
@@ -112,6 +124,7 @@ fn with_word(v: &mut ViewState, a: &Analysis, name: &str, word: &str) -> Option<
             let tz = v.tz.clone();
             return travel::to_time(v, a, word, &tz);
         }
+        INTERVAL => return pace::set(v, a, word),
         "filter" => {
             v.details.clear();
             filtering::set(v, pane, word);

@@ -230,10 +230,15 @@ const FIXED: &[Binding] = &[
     bind(&[Char('t')], Action::Goto, "Time", "go to a time: 14:03:20, -5m, 2026-05-01 14:03")
         .hint(6, "time")
         .when(in_past),
-    bind(&[Char('+'), Char('=')], Action::Faster, "Time", "play the past twice as fast, up to 64x")
-        .hint(7, "speed")
-        .when(in_past),
-    bind(&[Char('-')], Action::Slower, "Time", "play the past at half speed, down to 0.25x")
+    bind(
+        &[Char('+'), Char('=')],
+        Action::Faster,
+        "Time",
+        "sample more often; play the past faster, to 64x",
+    )
+    .hint(7, "speed")
+    .when(in_past),
+    bind(&[Char('-')], Action::Slower, "Time", "sample less often; play the past slower, to 0.25x")
         .hint(7, "speed")
         .when(in_past),
     bind(&[Home], Action::Time(TimeStep::Start), "Time", "to the start of memory or recording"),

@@ -20,6 +20,7 @@ mod lines;
 mod opening;
 pub mod order;
 pub mod overlay;
+pub mod pace;
 pub mod panes;
 pub mod scrub;
 pub mod series;

@@ -15,10 +15,10 @@ use super::panes::{self, PANES, PaneCx};
 use super::sorting::{choose_sort, sort_next, sort_reverse, toggle_column};
 use super::state::{
     Cursor, Detail, FindingKey, Flow, Focus, Input, Layout, Mode, Notice, OpenDetail, SORT_HOLD,
-    SPEEDS, SortHold, ViewState, When,
+    SortHold, ViewState, When,
 };
 use super::vm::{FrameKind, Size, to_text};
-use super::{command, detail, keymap, overlay, text, travel};
+use super::{command, detail, keymap, overlay, pace, text, travel};
 use crate::analysis::Analysis;
 use crate::sample::time::Seq;
 
@@ -184,8 +184,8 @@ pub fn update(v: &mut ViewState, a: &Analysis, size: Size, action: Action) -> Op
         }
         Action::ToggleColumn => toggle_column(v),
         Action::Freeze => freeze(v, a),
-        Action::Faster => pace(v, a, 2.0),
-        Action::Slower => pace(v, a, 0.5),
+        Action::Faster => return pace::step(v, a, true),
+        Action::Slower => return pace::step(v, a, false),
         Action::Goto => v.mode = Mode::Goto { input: Input::default() },
         Action::Time(step) => {
             // A user who steps by ticks looks closely: the display stays until it plays again.
@@ -221,12 +221,6 @@ fn freeze(v: &mut ViewState, a: &Analysis) {
         (When::Live, Some(m)) => When::Frozen(m.tick.seq),
         _ => When::Live,
     };
-}
-
-fn pace(v: &mut ViewState, a: &Analysis, by: f64) {
-    v.play.speed = (v.play.speed * by).clamp(SPEEDS.0, SPEEDS.1);
-    let text = format!("speed {}x", v.play.speed);
-    notify(v, a, text);
 }
 
 /// Plays the next tick, if it is in memory. At the newest one, live resumes.

@@ -77,6 +77,5 @@ pub(crate) fn host(interval: Duration) -> HostInfo {
 }
 
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
-    let range = Duration::from_millis(100)..=Duration::from_secs(60);
-    amount::duration(text, range, "100ms to 60s")
+    amount::interval(text)
 }

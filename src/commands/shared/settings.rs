@@ -146,10 +146,8 @@ impl Settings {
             (line(at), wrong(e.message()))
         })?;
         let at = |s: &Spanned<String>, why: String| (line(s.span().start), why);
-        let interval = file.interval.as_ref().map(|s| {
-            let range = Duration::from_millis(100)..=Duration::from_secs(60);
-            amount::duration(s.get_ref(), range, "100ms to 60s").map_err(|e| at(s, e))
-        });
+        let interval =
+            file.interval.as_ref().map(|s| amount::interval(s.get_ref()).map_err(|e| at(s, e)));
         let mut out = Self {
             file: None,
             interval: From::of(flags.interval, interval.transpose()?, INTERVAL),
@@ -198,7 +196,7 @@ impl Settings {
             let _ = writeln!(out, "{:<32}# {origin}", format!("{name} = {value}"));
         };
         let quoted = |name: String| format!("\"{name}\"");
-        let interval = crate::view::units::duration(self.interval.value).replace(".00s", "s");
+        let interval = crate::view::pace::interval_text(self.interval.value);
         line("interval", quoted(interval), self.interval.origin);
         line("color", quoted(name_of(&self.color.value)), self.color.origin);
         line("theme", quoted(name_of(&self.palette.value)), self.palette.origin);

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{ROLES, Report, deadline, deadlines, next_due};
+use super::schedule::{Schedule, Scheduler};
+use super::{ROLES, Report};
 use crate::allocator::{self, GIVE_BACK};
 use crate::clock;
 use crate::sample::tick::{CollectorHealth, Gap, HealthState, Tick};
@@ -17,8 +18,11 @@ use crate::source::Event;
 
 /// Waits for the roles of each deadline, and makes a tick of what came.
 pub(super) struct Assembler {
+    /// When it began.
     base: MonoNs,
-    interval: Duration,
+    scheduler: Scheduler,
+    /// The one that is served.
+    schedule: Schedule,
     inbox: Receiver<Report>,
     out: mpsc::Sender<Event>,
     pending: Samples,
@@ -31,8 +35,8 @@ pub(super) struct Assembler {
     failed: BTreeMap<CollectorId, String>,
     /// Number of the deadline that is being served; runs ahead of `seq` when ticks are lost.
     k: u64,
-    /// The deadline within whose interval the tick before was put together.
-    before: Option<u64>,
+    /// The deadline within whose interval the tick before was put together, and by which schedule.
+    before: Option<(Schedule, u64)>,
     seq: u64,
     /// Ticks that nobody will see since the last one that somebody does.
     missing: u32,
@@ -40,14 +44,15 @@ pub(super) struct Assembler {
 
 impl Assembler {
     pub(super) fn new(
-        base: MonoNs,
-        interval: Duration,
+        scheduler: Scheduler,
         inbox: Receiver<Report>,
         out: mpsc::Sender<Event>,
     ) -> Self {
+        let schedule = scheduler.now();
         Self {
-            base,
-            interval,
+            base: schedule.base,
+            scheduler,
+            schedule,
             inbox,
             out,
             pending: Samples::default(),
@@ -68,13 +73,12 @@ impl Assembler {
     pub(super) fn run(mut self) {
         let mut freed = 0;
         loop {
-            let due = deadline(self.base, self.interval, self.k);
-            clock::sleep_until(due);
+            let due = self.wait();
             // At the first tick a slow box may need longer: wait for it, the screen does not.
             let grace = if self.k == 0 {
-                self.interval
+                self.schedule.interval
             } else {
-                (self.interval / 2).min(Duration::from_millis(500))
+                (self.schedule.interval / 2).min(Duration::from_millis(500))
             };
             if !self.gather(due + grace) || !self.emit(clock::mono()) {
                 return;
@@ -85,7 +89,30 @@ impl Assembler {
                 allocator::give_back();
                 freed = 0;
             }
-            self.k = next_due(self.base, self.interval, clock::mono(), self.k, 1);
+            self.follow();
+            self.k = self.schedule.next_due(clock::mono(), self.k, 1);
+        }
+    }
+
+    /// Until the next tick is due, or the one that takes its place when the interval changes
+    /// meanwhile; returns when it was due.
+    fn wait(&mut self) -> MonoNs {
+        while !self.scheduler.sleep(self.schedule, self.schedule.deadline(self.k)) {
+            self.follow();
+            self.k = self.schedule.replanned(clock::mono(), self.k);
+        }
+        self.schedule.deadline(self.k)
+    }
+
+    /// Goes on by the schedule that holds now. After a change all roles read at its first
+    /// deadline, however rarely they did before.
+    fn follow(&mut self) {
+        let now = self.scheduler.now();
+        if now != self.schedule {
+            self.schedule = now;
+            for (every, next) in self.alive.values_mut() {
+                (*every, *next) = (1, (*next).min(now.first));
+            }
         }
     }
 
@@ -202,8 +229,11 @@ impl Assembler {
 
     /// Deadlines that passed without a tick: we were stopped, or did not get the CPU.
     fn count_missed(&mut self, now: MonoNs) {
-        let at = deadlines(self.base, self.interval, now);
-        if let Some(before) = self.before.replace(at) {
+        let at = self.schedule.last(now);
+        // What was planned before a change of the interval is not missed after it.
+        if let Some((by, before)) = self.before.replace((self.schedule, at))
+            && by == self.schedule
+        {
             let missed = at.saturating_sub(before).saturating_sub(1);
             self.missing = self.missing.saturating_add(u32::try_from(missed).unwrap_or(u32::MAX));
         }

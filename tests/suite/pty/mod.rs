@@ -60,6 +60,23 @@ fn keys_do_not_wait_for_ticks() {
     assert!(s.exit().success());
 }
 
+/// The next reading would come in a minute; with another interval it comes at once.
+#[test]
+fn the_interval_changes_while_it_runs() {
+    let mut s = Session::start(36, 120, &[], &["--interval", "60s", "--no-bpf"]);
+    s.shows("LIVE 60s");
+    s.until("a sample", |s| s.text().contains("netlink"));
+    s.keys(":interval 200ms\r").shows("LIVE 200ms");
+    // Rates appear with the second tick.
+    s.until("a sample of the disks", Session::has_aged_disks);
+    s.keys("-").shows("LIVE 500ms");
+    s.keys("+").shows("LIVE 200ms");
+    s.keys(":interval 5h\r").shows("interval 5h: 100ms to 60s is expected");
+    s.keys("q");
+    assert!(s.exit().success());
+    s.assert_restored();
+}
+
 #[test]
 fn shrinks_to_nothing_and_grows_back() {
     let mut s = Session::start(24, 80, &[], &[]);

@@ -1,8 +1,11 @@
 //! Steering: what people ask a screen, in how few keys it answers, and the ways to say what is wanted.
 
+use std::time::Duration;
+
+use stallscope::view::action::Effect;
 use stallscope::view::click::click;
 use stallscope::view::panes::PaneId;
-use stallscope::view::state::{Detail, Mode, RowKey, Sort};
+use stallscope::view::state::{Detail, Mode, Rec, RecState, RowKey, Sort};
 use stallscope::view::vm::Size;
 
 use crate::support::console::Console;
@@ -98,6 +101,55 @@ fn commands_do_what_keys_do_and_what_keys_cannot() {
     assert!(c.text().lines().last().unwrap().contains("no field rtoo"), "{}", c.text());
     c.keys(":<esc>");
     assert_eq!(c.view.mode, Mode::Normal);
+}
+
+/// What the event loop does with it, too.
+fn interval_of(c: &mut Console) -> Option<Duration> {
+    let Some(Effect::Interval(interval)) = c.effects.pop() else { return None };
+    c.analysis.set_interval(interval);
+    Some(interval)
+}
+
+#[test]
+fn the_interval_changes_in_place() {
+    let mut c = faults(BIG);
+    let ms = |n| Some(Duration::from_millis(n));
+    let last = |c: &Console| c.text().lines().last().unwrap().to_owned();
+    c.keys(":interval<enter>");
+    assert!(last(&c).contains("sampled every 1s"), "{}", last(&c));
+    c.keys(":interval 250ms<enter>");
+    assert!(last(&c).contains("sampled every 250ms"), "{}", last(&c));
+    assert_eq!(interval_of(&mut c), ms(250));
+    assert!(c.text().contains("LIVE 250ms"), "{}", c.text());
+    // The keys go through the usual ones.
+    for (keys, interval) in [("-", 500), ("+", 200), ("+", 100), (":slower<enter>", 200)] {
+        c.keys(keys);
+        assert_eq!(interval_of(&mut c), ms(interval), "{keys}");
+    }
+    c.keys(":interval 60s<enter>");
+    assert_eq!(interval_of(&mut c), ms(60_000));
+    assert!(c.text().contains("LIVE 60s"), "{}", c.text());
+    c.keys("-");
+    assert!(last(&c).contains("60s is the longest sampling interval"), "{}", last(&c));
+    for bad in ["5", "50ms", "2h", "often"] {
+        c.keys(&format!(":interval {bad}<enter>"));
+        let says = format!("interval {bad}: 100ms to 60s is expected");
+        assert!(last(&c).contains(&says), "{}", last(&c));
+    }
+    c.keys(":interval 5<tab>");
+    assert!(last(&c).contains("500ms 5s"), "{}", last(&c));
+    c.keys("<esc>");
+    // The past plays faster instead.
+    c.keys("[+");
+    assert!(last(&c).contains("speed 2x"), "{}", last(&c));
+    c.keys("0");
+    c.view.rec = Some(Rec { size: 0, latency: Duration::ZERO, state: RecState::Ok });
+    for keys in ["+", ":interval 1s<enter>"] {
+        c.keys(keys);
+        let says = "stop the recording first (r): it is written at 60s";
+        assert!(last(&c).contains(says), "{}", last(&c));
+    }
+    assert_eq!(c.effects, []);
 }
 
 #[test]

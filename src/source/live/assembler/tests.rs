@@ -9,7 +9,8 @@ use super::*;
 fn assembler() -> (Sender<Report>, mpsc::Receiver<Event>, Assembler) {
     let (reports, inbox) = channel();
     let (out, events) = mpsc::channel(2);
-    (reports, events, Assembler::new(clock::mono(), Duration::from_millis(100), inbox, out))
+    let schedule = Schedule::new(clock::mono(), Duration::from_millis(100));
+    (reports, events, Assembler::new(Scheduler::new(schedule), inbox, out))
 }
 
 fn opened(role: Role, on: &[CollectorId]) -> Report {
@@ -165,4 +166,32 @@ fn a_lost_tick_leaves_its_gap_behind() {
     assert_eq!((tick(&mut events).gap, tick(&mut events).gap), (None, None));
     assert!(a.emit(a.base + Duration::from_millis(600)));
     assert_eq!(tick(&mut events).gap, Some(Gap { ticks: 4 }), "200, 300, 400 and 500");
+}
+
+/// What was planned at the interval before is neither waited for nor missed.
+#[test]
+fn a_change_of_the_interval_is_no_gap_and_calls_everybody() {
+    let (_keep, mut events, mut a) = assembler();
+    for r in ROLES {
+        let on = [CollectorId::Psi];
+        a.take(opened(r, if r == Role::Files { &on[..] } else { &[] }));
+    }
+    let mut thinned = read(Role::Files, &[]);
+    if let Report::Read { every, next, .. } = &mut thinned {
+        (*every, *next) = (4, 4);
+    }
+    a.take(thinned);
+    assert!(a.emit(a.base));
+    a.k = 1;
+    assert!(a.waiting_for().is_empty(), "it reads every fourth time");
+    a.scheduler.set_interval(Duration::from_secs(60));
+    a.follow();
+    a.k = a.schedule.first;
+    assert_eq!(a.waiting_for(), [Role::Files]);
+    a.take(read(Role::Files, &[]));
+    // Many of the deadlines that there were before.
+    assert!(a.emit(a.base + Duration::from_secs(50)));
+    assert_eq!((tick(&mut events).gap, tick(&mut events).gap), (None, None));
+    assert!(a.emit(a.schedule.deadline(a.k + 3)));
+    assert_eq!(tick(&mut events).gap, Some(Gap { ticks: 3 }), "from here on it counts again");
 }
