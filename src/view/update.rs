@@ -457,7 +457,7 @@ fn copy(v: &mut ViewState, a: &Analysis, size: Size) -> Option<Effect> {
 fn save(v: &ViewState, a: &Analysis) -> Option<Effect> {
     let cx = shown(a, v)?;
     let (name, lines) = if let Some(open) = v.details.last() {
-        ("detail".to_owned(), detail::lines(&cx, &open.what, SAVED.w))
+        ("detail".to_owned(), detail::lines_to_keep(&cx, &open.what, SAVED.w))
     } else {
         let id = focused_pane(v);
         let st = v.pane(id)?;

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::diagnose::{Confidence, Evidence, Finding};
+use crate::diagnose::{Confidence, Evidence, Finding, RuledOut};
 use crate::metrics::bpf::{EventKey, EventRow};
 use crate::sample::subject::Subject;
 use crate::view::chrome::is;
 use crate::view::context::Cx;
-use crate::view::lines::finding;
+use crate::view::lines::{GAP, beside, finding};
 use crate::view::panes::events;
 use crate::view::series::Buckets;
 use crate::view::state::FindingKey;
@@ -32,43 +32,45 @@ pub(super) fn title(cx: &Cx<'_>, key: &FindingKey) -> String {
     }
 }
 
+/// Columns from which on parts of the page stand beside each other.
+const WIDE: u16 = 110;
+
+/// Where the right one of two parts begins, if both are to stand beside each other. The right part
+/// has more room: commands and what was ruled out are longer than names and what is missing.
+pub(super) fn split(w: u16) -> Option<usize> {
+    (w >= WIDE).then(|| usize::from(w) * 2 / 5)
+}
+
 /// What it says, who is to blame and what to type come first: a small screen shows nothing else.
-pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
+/// `split` is where the right one of two parts begins; without it they are below each other.
+pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16, split: Option<usize>) -> Vec<Line> {
     let Some(f) = find(cx, key) else {
         return vec![
             Line::of(format!(" {}", key.rule), Tone::Strong),
             Line::of(" does not exist at the time shown", Tone::Dim),
         ];
     };
-    let wide = usize::from(w).saturating_sub(4).max(10);
+    let wide = room(usize::from(w));
     let mut out = head(cx, f, w);
     for l in text::wrap(&text::clean(&f.fire.summary), wide) {
         out.push(Line::of(format!("    {l}"), Tone::Strong));
     }
     consequence_of(cx, f, &mut out);
-    if !f.fire.by.is_empty() {
-        out.push(heading("by"));
-        let by: Vec<String> = f.fire.by.iter().map(ToString::to_string).collect();
-        out.extend(items(&by, wide, Tone::Strong));
-    }
-    if !f.fire.next.is_empty() {
-        out.push(heading("next").with("  y copies the first", Tone::Dim));
-        out.extend(items(&f.fire.next, wide, Tone::Strong));
-    }
+    // A command is to be read as a whole: where a part of the page cuts a word of it in two, or
+    // needs more than two lines for it, the commands have the full width.
+    let readable = |c: &String, wide| {
+        let c = text::clean(c);
+        c.split(' ').all(|word| text::width(word) <= wide) && text::wrap(&c, wide).len() <= 2
+    };
+    let whole = |at: &usize| {
+        let wide = room(usize::from(w).saturating_sub(*at));
+        f.fire.next.iter().all(|c| readable(c, wide))
+    };
+    out.extend(two(w, split.filter(whole), |wide| by(f, wide), |wide| next(f, wide)));
     if !f.fire.evidence.is_empty() {
         evidence(cx, key, f, wide, &mut out);
     }
-    if !f.fire.missing.is_empty() {
-        out.push(heading("cannot tell"));
-        out.extend(items(&f.fire.missing, wide, Tone::Plain));
-    }
-    if !f.fire.ruled_out.is_empty() {
-        out.push(heading("ruled out"));
-        for r in &f.fire.ruled_out {
-            let all = format!("{}: {}", text::clean(&r.rule), text::clean(&r.because));
-            out.extend(hanging(&all, wide, Tone::Plain));
-        }
-    }
+    out.extend(two(w, split, |wide| cannot_tell(f, wide), |wide| ruled_out(f, wide)));
     explains(cx, f, &mut out);
     if !f.fire.examples.is_empty() {
         out.push(heading("examples"));
@@ -76,6 +78,62 @@ pub(super) fn lines(cx: &Cx<'_>, key: &FindingKey, w: u16) -> Vec<Line> {
     }
     out.extend(events(cx, f, wide));
     out
+}
+
+/// Columns for text on a page, or half a page, of `w` columns.
+fn room(w: usize) -> usize {
+    w.saturating_sub(4).max(10)
+}
+
+/// Two parts, each made for the room that it has: beside each other, unless one is empty or
+/// wrapping makes the page longer than it is with the second below the first.
+fn two(
+    w: u16,
+    split: Option<usize>,
+    first: impl Fn(usize) -> Vec<Line>,
+    second: impl Fn(usize) -> Vec<Line>,
+) -> Vec<Line> {
+    let w = usize::from(w);
+    let (mut below, last) = (first(room(w)), second(room(w)));
+    let all = below.len() + last.len();
+    if let (Some(at), false, false) = (split, below.is_empty(), last.is_empty()) {
+        let left = first(room(at.saturating_sub(GAP)));
+        let both = beside(left, second(room(w.saturating_sub(at))), at);
+        if both.len() <= all {
+            return both;
+        }
+    }
+    below.extend(last);
+    below
+}
+
+/// Who causes it.
+fn by(f: &Finding, wide: usize) -> Vec<Line> {
+    let list: Vec<String> = f.fire.by.iter().map(ToString::to_string).collect();
+    part(heading("by"), items(&list, wide, Tone::Strong))
+}
+
+/// What to type.
+fn next(f: &Finding, wide: usize) -> Vec<Line> {
+    let head = heading("next").with("  y copies the first", Tone::Dim);
+    part(head, items(&f.fire.next, wide, Tone::Strong))
+}
+
+fn cannot_tell(f: &Finding, wide: usize) -> Vec<Line> {
+    part(heading("cannot tell"), items(&f.fire.missing, wide, Tone::Plain))
+}
+
+fn ruled_out(f: &Finding, wide: usize) -> Vec<Line> {
+    let each = |r: &RuledOut| {
+        let all = format!("{}: {}", text::clean(&r.rule), text::clean(&r.because));
+        hanging(&all, wide, Tone::Plain)
+    };
+    part(heading("ruled out"), f.fire.ruled_out.iter().flat_map(each).collect())
+}
+
+/// Lines below their heading; nothing where there are none.
+fn part(head: Line, lines: Vec<Line>) -> Vec<Line> {
+    if lines.is_empty() { lines } else { std::iter::once(head).chain(lines).collect() }
 }
 
 /// Rule, subject, and since when; the latter on a line of its own where there is no room.

@@ -56,14 +56,24 @@ fn title(cx: &Cx<'_>, what: &Detail) -> Cow<'static, str> {
     }
 }
 
-/// All lines of a detail view.
+/// All lines of a detail view, for a screen.
 #[must_use]
 pub fn lines(cx: &Cx<'_>, what: &Detail, w: u16) -> Vec<Line> {
     match what {
-        Detail::Finding(key) => finding::lines(cx, key, w),
+        Detail::Finding(key) => finding::lines(cx, key, w, finding::split(w)),
         Detail::Rule(id) => rule::lines(*id, w),
         Detail::Log => log::lines(cx, w),
         Detail::Row(key) => pane(*key).lines(cx, *key, w),
+    }
+}
+
+/// The same for a file or the clipboard. Nothing stands beside each other: whoever takes a line
+/// from there takes one command, not half of something else with it.
+#[must_use]
+pub fn lines_to_keep(cx: &Cx<'_>, what: &Detail, w: u16) -> Vec<Line> {
+    match what {
+        Detail::Finding(key) => finding::lines(cx, key, w, None),
+        Detail::Rule(_) | Detail::Log | Detail::Row(_) => lines(cx, what, w),
     }
 }
 
@@ -78,7 +88,7 @@ pub fn copy_text(cx: &Cx<'_>, what: &Detail) -> Option<String> {
     if let Some(c) = command {
         return Some(text::clean(&c).into_owned());
     }
-    let all = super::vm::to_text(&lines(cx, what, 120), 120);
+    let all = super::vm::to_text(&lines_to_keep(cx, what, 120), 120);
     (!all.trim().is_empty()).then_some(all)
 }
 

@@ -3,6 +3,7 @@
 mod agree;
 mod bpf;
 mod bytes;
+mod columns;
 mod keys;
 mod processes;
 mod screens;
