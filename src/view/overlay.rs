@@ -2,16 +2,17 @@
 
 use super::keymap::{self, GROUPS, KEYMAP};
 use super::layout::focused_pane;
-use super::panes;
+use super::lines::{GAP, beside};
 use super::state::{Mode, PaneState, ViewState};
 use super::table::{ColumnInfo, HIDDEN};
 use super::vm::{Area, Frame, FrameKind, Line, LineStyle, Node, Size, Tone, Vm, to_text};
+use super::{panes, text};
 
 pub(super) fn draw(vm: &mut Vm, v: &ViewState, size: Size) {
     match &v.mode {
         Mode::Help { scroll } => {
-            let lines = help_lines(v);
-            boxed(vm, size, "Keys", lines, *scroll, 76);
+            let (lines, w) = help_shown(v, size);
+            boxed(vm, size, "Keys", lines, *scroll, w);
         }
         Mode::HelpSearch { input } => {
             let typed = input.string().to_lowercase();
@@ -20,7 +21,7 @@ pub(super) fn draw(vm: &mut Vm, v: &ViewState, size: Size) {
             if lines.is_empty() {
                 lines.push(Line::of(" nothing has that", Tone::Dim));
             }
-            boxed(vm, size, "Keys", lines, 0, 76);
+            boxed(vm, size, "Keys", lines, 0, HELP);
         }
         Mode::Columns { pane, at } => {
             let Some(st) = v.pane(*pane) else { return };
@@ -73,35 +74,89 @@ pub fn letters(columns: &[ColumnInfo], st: &PaneState) -> Vec<(char, Option<usiz
     out
 }
 
-/// Lines of the help.
+/// Columns of the help with its frame.
+const HELP: u16 = 76;
+/// Columns from which on it may stand in two columns.
+const WIDE: u16 = 120;
+/// Columns of a name, with the blanks around it.
+const NAME: usize = 20;
+
+/// The help as it is shown and how wide it is: in two columns where the screen is wide and one
+/// column is higher than the screen.
+pub(super) fn help_shown(v: &ViewState, size: Size) -> (Vec<Line>, u16) {
+    let one = help_lines(v);
+    if size.w < WIDE || one.len() <= usize::from(boxed_rows(size)) {
+        return (one, HELP);
+    }
+    let w = size.w.min(2 * HELP);
+    let at = usize::from(w.saturating_sub(2)) / 2;
+    // Half a box may be too narrow for what is in it: that goes on below.
+    let mut left = help(v, at.saturating_sub(GAP));
+    let half = left.iter().map(Vec::len).sum::<usize>().div_ceil(2);
+    let mut lines = 0;
+    let fits = |part: &&Vec<Line>| {
+        lines += part.len();
+        lines <= half
+    };
+    let right = left.split_off(left.iter().take_while(fits).count());
+    (beside(left.concat(), right.concat(), at), w)
+}
+
+/// Lines of the help, one for each thing.
 #[must_use]
 pub fn help_lines(v: &ViewState) -> Vec<Line> {
-    let mut out = Vec::new();
+    help(v, usize::MAX).concat()
+}
+
+/// The help in at most `w` columns, in parts that stay together: each key, column or mark, and a
+/// heading with the first of what is below it.
+fn help(v: &ViewState, w: usize) -> Vec<Vec<Line>> {
+    type Entry = (String, &'static str, Tone);
+    let mut sections: Vec<(String, Vec<Entry>)> = Vec::new();
     for group in GROUPS {
-        out.push(Line::of(format!(" {group}"), Tone::Accent));
-        for b in KEYMAP.iter().filter(|b| b.group == *group) {
-            let keys = keymap::key_names(v, b);
-            let mut line = Line::of(format!("   {keys:<16} "), Tone::Key);
-            line.add(b.help, Tone::Plain);
-            out.push(line);
-        }
+        let keys = KEYMAP.iter().filter(|b| b.group == *group);
+        let entries = keys.map(|b| (keymap::key_names(v, b), b.help, Tone::Key));
+        sections.push(((*group).to_owned(), entries.collect()));
     }
     let pane = panes::pane(focused_pane(v));
-    out.push(Line::of(format!(" Columns of {}", pane.heading()), Tone::Accent));
-    for c in pane.columns() {
-        out.push(Line::of(format!("   {:<16} ", c.key), Tone::Key).with(c.help, Tone::Plain));
-    }
-    out.push(Line::of(" Marks", Tone::Accent));
-    for (mark, what, tone) in [
+    let columns = pane.columns().into_iter().map(|c| (c.key.to_owned(), c.help, Tone::Key));
+    sections.push((format!("Columns of {}", pane.heading()), columns.collect()));
+    let marks = [
         ("!!", "critical: work is stuck or lost", Tone::Crit),
         ("!", "warning: work is slower than it should be", Tone::Warn),
         ("-", "worth knowing", Tone::Info),
         ("n/a", "not measured; 0 means measured and zero", Tone::Dim),
         ("####", "the number does not fit", Tone::Dim),
-    ] {
-        out.push(Line::of(format!("   {mark:<16} "), tone).with(what, Tone::Plain));
+    ];
+    let marks = marks.into_iter().map(|(mark, what, tone)| (mark.to_owned(), what, tone));
+    sections.push(("Marks".to_owned(), marks.collect()));
+    let mut out = Vec::new();
+    let mut part = Vec::new();
+    for (title, entries) in sections {
+        part.push(Line::of(format!(" {title}"), Tone::Accent));
+        for (name, says, tone) in entries {
+            part.extend(entry(&name, says, tone, w));
+            out.push(std::mem::take(&mut part));
+        }
     }
     out
+}
+
+/// A name and what it means, which goes on below itself.
+fn entry(name: &str, says: &str, tone: Tone, w: usize) -> Vec<Line> {
+    let first = Line::of(format!("   {name:<16} "), tone);
+    let room = w.saturating_sub(first.width().max(NAME)).max(10);
+    let mut begin = Some(first);
+    let line = |says| {
+        let line = begin.take().unwrap_or_else(|| Line::of(" ".repeat(NAME), Tone::Plain));
+        line.with(says, Tone::Plain)
+    };
+    text::wrap(says, room).into_iter().map(line).collect()
+}
+
+/// Most lines in a box: what its frame and the footer leave.
+fn boxed_rows(size: Size) -> u16 {
+    size.h.saturating_sub(3)
 }
 
 fn boxed(vm: &mut Vm, size: Size, title: &'static str, lines: Vec<Line>, scroll: usize, w: u16) {

@@ -313,7 +313,7 @@ fn focus_by(v: &mut ViewState, a: &Analysis, by: i32) {
 
 fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step, times: usize) {
     let help = match v.mode {
-        Mode::Help { .. } => overlay::help_lines(v).len(),
+        Mode::Help { .. } => overlay::help_shown(v, size).0.len(),
         _ => 0,
     };
     match &mut v.mode {

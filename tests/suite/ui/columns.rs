@@ -1,6 +1,6 @@
 //! Two columns where the screen is wide: nothing is lost by it, and a narrow screen has one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stallscope::diagnose::culprit::{Culprit, Resource, Share};
 use stallscope::diagnose::{
@@ -8,8 +8,10 @@ use stallscope::diagnose::{
 };
 use stallscope::sample::subject::Subject;
 use stallscope::view::action::Effect;
+use stallscope::view::overlay::help_lines;
+use stallscope::view::panes::PANES;
 use stallscope::view::text::clean;
-use stallscope::view::vm::Size;
+use stallscope::view::vm::{Line, Node, Piece, Size, Tone, to_text};
 
 use crate::support::console::Console;
 use crate::support::rules::doc;
@@ -142,4 +144,68 @@ fn no_word_is_lost_at_any_width() {
         }
     }
     assert!(shared > 20, "two columns in {shared} pages only");
+}
+
+/// Lines of the overlay, which is drawn last.
+fn overlay(c: &Console) -> Vec<Line> {
+    let last = c.vm().nodes.pop();
+    let Some((_, Node::Lines(lines))) = last else { panic!("no overlay: {last:?}") };
+    lines
+}
+
+#[test]
+fn the_help_has_two_columns_where_one_is_too_high_for_a_wide_screen() {
+    let beside = |c: &Console| {
+        let t = to_text(&overlay(c), 0);
+        let help = "go to the sockets; again: zoom";
+        !row(&t, help).ends_with(help)
+    };
+    for (w, h, two) in [(80, 24, false), (119, 36, false), (120, 36, true), (200, 50, true)] {
+        let mut c = Console::after(Script::healthy(), Size::new(w, h), 5);
+        assert_eq!(beside(c.keys("?")), two, "{w}x{h}:\n{}", c.text());
+        assert!(!beside(c.keys("/")), "a search has one column");
+        assert!(row(&c.keys("zoom").text(), "zoom the pane").contains("or show all panes"));
+    }
+    let mut c = Console::after(Script::healthy(), Size::new(200, 300), 5);
+    assert!(!beside(c.keys("?")), "all of it fits");
+}
+
+#[test]
+fn no_word_of_the_help_is_lost_in_two_columns() {
+    for (w, h) in [(120, 36), (120, 24), (160, 36), (240, 40)] {
+        let mut c = Console::after(Script::healthy(), Size::new(w, h), 5);
+        let all = to_text(&help_lines(&c.view), 0);
+        c.keys("?");
+        let mut seen = BTreeSet::new();
+        // To the end, and not beyond it.
+        for _ in 0..all.lines().count() {
+            seen.extend(c.text().split_whitespace().map(str::to_owned));
+            c.keys("j");
+        }
+        let lost: Vec<_> = all.split_whitespace().filter(|word| !seen.contains(*word)).collect();
+        assert!(lost.is_empty(), "{w}x{h}: {lost:?}");
+    }
+}
+
+/// A title at the end of the left column would belong to what is at the top of the right one.
+#[test]
+fn a_heading_of_the_help_stands_above_something() {
+    let tone = |l: &Line| match l.left.first() {
+        Some(Piece::Text(_, tone)) => *tone,
+        _ => Tone::Plain,
+    };
+    for n in 1..=PANES.len() {
+        for w in [120, 140, 160] {
+            let mut c = Console::after(Script::healthy(), BIG, 5);
+            c.keys(&n.to_string());
+            // One line too low for one column, so that all of it is there in two.
+            c.size = Size::new(w, help_lines(&c.view).len() as u16 + 2);
+            let lines = overlay(c.keys("?"));
+            let below = lines.iter().skip(1).map(tone).chain([Tone::Plain]);
+            for (line, below) in lines.iter().zip(below) {
+                let is_bare = tone(line) == Tone::Accent && below == Tone::Plain;
+                assert!(!is_bare, "pane {n}, {w} columns:\n{}", to_text(&lines, 0));
+            }
+        }
+    }
 }
