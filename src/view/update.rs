@@ -333,7 +333,7 @@ fn move_cursor(v: &mut ViewState, a: &Analysis, size: Size, step: Step, times: u
     let Some(cx) = shown(a, v) else { return };
     let place = places(size, v, &Shape::of(&cx, v, size));
     if let Some(open) = v.details.last() {
-        let page = usize::from(place.body.h).max(1);
+        let page = usize::from(place.body.inside(FrameKind::Rule).h).max(1);
         let lines = detail::lines(&cx, &open.what, place.body.w).len();
         let last = lines.saturating_sub(page);
         let scroll = stepped(open.scroll.min(last), step, times, page, last + 1);

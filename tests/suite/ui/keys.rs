@@ -407,6 +407,18 @@ fn the_help_lists_every_key_and_scrolls() {
 }
 
 #[test]
+fn the_last_line_of_a_page_is_reached() {
+    for keys in ["G".to_owned(), "j".repeat(99)] {
+        let mut c = faults();
+        c.keys("f<enter>");
+        c.size = Size::new(80, 12);
+        assert!(!c.text().contains("10.0.3.2:51340 -> "), "{}", c.text());
+        let t = c.keys(&keys).text();
+        assert!(t.contains("10.0.3.2:51322 -> ") && t.contains("10.0.3.2:51340 -> "), "{t}");
+    }
+}
+
+#[test]
 fn q_and_ctrl_c_quit() {
     for (keys, n) in [("q", 1), ("<c-c>", 1), ("/q<c-c>", 1), ("?q", 0), ("?qq", 1), ("<c-z>", 0)] {
         let mut c = faults();
