@@ -289,7 +289,7 @@ fn enter_explains_and_escape_comes_back() {
         assert!(t.contains(part), "no `{part}` in\n{t}");
     }
     // A name is shown, not obeyed.
-    let by = "\u{FFFD}[2J/7 with 61% of the CPU time, SCHED_FIFO";
+    let by = "\u{FFFD}[2J/7 with 61% of the CPU time,";
     assert!(t.contains(by) && !t.contains('\x1b'), "{t}");
     assert!(t.find("\u{FFFD}[2J") < t.find("ruled out"), "{t}");
     // From the finding to the socket that it names, and back.
