@@ -16,6 +16,8 @@ const MAX_GROUPS: usize = 24;
 const MAX_ENDS: usize = 4096;
 /// From this much trouble on a connection is no healthy one: its timer or its queue says so.
 pub const STUCK: u32 = 800;
+/// From this much on it has bytes that nobody has read yet.
+pub const UNREAD: u32 = 2;
 
 /// Healthy connections with a common end.
 #[derive(Clone, Debug, PartialEq)]

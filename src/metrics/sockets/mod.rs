@@ -25,7 +25,7 @@ use std::time::Duration;
 
 pub use drops::Dropper;
 pub use flows::{Flow, PeerLoss};
-pub use groups::{Group, STUCK};
+pub use groups::{Group, STUCK, UNREAD};
 pub use rto::{Growth, Rto};
 pub use services::{LATE, Still};
 pub use talkers::{End, Talker};

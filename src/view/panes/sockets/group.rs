@@ -140,15 +140,12 @@ pub(super) fn lines(cx: &Cx<'_>, wanted: RowKey) -> Vec<Line> {
     }
     out.push(field("netns", text::clean(&t.label)));
     out.push(field("healthy", connections(g)));
-    out.push(field(
-        "moved",
-        match g.moved {
-            Some((rx, tx)) => {
-                format!("received {}/s, sent {}/s", units::bytes(rx), units::bytes(tx))
-            }
-            None => "not known: tcp_info is read of all connections below 1,000".to_owned(),
-        },
-    ));
+    let moved = match g.moved {
+        Some((rx, tx)) => format!("received {}/s, sent {}/s", units::bytes(rx), units::bytes(tx)),
+        None if g.connections == 0 => "nothing: nobody is connected".to_owned(),
+        None => "not known yet; above 1,000 connections tcp_info is not read of all".to_owned(),
+    };
+    out.push(field("moved", moved));
     out.push(field("next", command(cx, g, t)));
     out.push(Line::new());
     out.push(Line::of(" sockets, fullest queues first", Tone::Accent));
@@ -157,8 +154,16 @@ pub(super) fn lines(cx: &Cx<'_>, wanted: RowKey) -> Vec<Line> {
         let r = &t.inet;
         let ends = format!("{} > {}", r.local_endpoint(*i), r.remote_endpoint(*i));
         let mut line = Line::of(format!("    {:<11} {ends:<44} ", r.state[*i].name()), Tone::Plain);
-        let (recv, send) = (units::bytes(r.rqueue[*i].into()), units::bytes(r.wqueue[*i].into()));
-        line.add(format!("recv-q {recv}  send-q {send}"), Tone::Dim);
+        let (recv, send) = (r.rqueue[*i], r.wqueue[*i]);
+        line.add(
+            if r.state[*i] == SockState::LISTEN {
+                format!("accept queue {recv} of {send}")
+            } else {
+                let (recv, send) = (units::bytes(recv.into()), units::bytes(send.into()));
+                format!("recv-q {recv}  send-q {send}")
+            },
+            Tone::Dim,
+        );
         out.push(line);
     }
     if all.len() > MEMBERS {

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use super::{ListPane, PaneCx, PaneId, PaneVm};
 use crate::diagnose::Severity;
-use crate::metrics::sockets::{STUCK, Suspect, trouble};
+use crate::metrics::sockets::{STUCK, Suspect, UNREAD, trouble};
 use crate::sample::CollectorId;
 use crate::sample::sockets::{
     NetnsTable, Proto, SockState, SockTimer, SocketSource, TcpInfo,
@@ -387,12 +387,15 @@ impl Table for Sockets {
     fn rows(&self, cx: &Cx<'_>) -> Vec<SockRow> {
         let rows = |t: &NetnsTable| t.inet.len() + t.unix.len();
         let mut out = Vec::with_capacity(cx.tables.iter().map(|t| rows(t)).sum());
+        self.each(cx, &mut |row| out.push(row));
+        out
+    }
+    fn each(&self, cx: &Cx<'_>, f: &mut dyn FnMut(SockRow)) {
         for (ti, t) in cx.tables.iter().enumerate() {
             let table = ti as u16;
-            out.extend((0..rows(t) as u32).map(|row| SockRow { table, row }));
+            (0..(t.inet.len() + t.unix.len()) as u32).for_each(|row| f(SockRow { table, row }));
         }
-        out.extend(group::rows(cx));
-        out
+        group::rows(cx).for_each(f);
     }
     fn key(&self, cx: &Cx<'_>, r: SockRow) -> RowKey {
         if let Some((t, i)) = r.unix(cx) {
@@ -421,12 +424,12 @@ impl Table for Sockets {
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
         mark + f64::from(trouble(&t.inet, i))
     }
-    /// A queue that is not empty for a moment is no trouble; one that is followed may be.
+    /// A queue that is not empty for a moment is no trouble; unread bytes that are followed may be.
     fn is_folded(&self, cx: &Cx<'_>, r: SockRow) -> bool {
         if let Some((t, i)) = r.get(cx) {
             let worth = trouble(&t.inet, i);
-            let is_followed = || worth > 0 && r.suspect(cx).is_some();
-            return worth < STUCK && !is_followed() && self.mark(cx, r).is_none();
+            let is_unread = || worth >= UNREAD && r.suspect(cx).is_some();
+            return worth < STUCK && !is_unread() && self.mark(cx, r).is_none();
         }
         r.unix(cx).is_some_and(|(t, i)| unix::is_folded(t, i))
     }
