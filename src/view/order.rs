@@ -80,28 +80,27 @@ pub fn top<T: Table + ?Sized>(
     n: usize,
 ) -> Top<T::Row> {
     let sort = Sort::Trouble { reverse };
-    let (mut total, mut passed, mut scratch) = (0, 0, String::new());
+    let all = t.rows(cx);
+    let (total, mut passed, mut scratch) = (all.len(), 0, String::new());
     let before =
         |a: &(f64, u64, T::Row), b: &(f64, u64, T::Row)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
     let n = n.max(1);
     let mut kept: Vec<(f64, u64, T::Row)> = Vec::with_capacity(2 * n);
     // What is not before this one is not among the first n.
     let mut last: Option<(f64, u64, T::Row)> = None;
-    t.each(cx, &mut |row| {
-        let place = total as u64;
-        total += 1;
+    for (i, row) in all.into_iter().enumerate() {
         if !passes(t, cx, sort, filter, row, &mut scratch) {
-            return;
+            continue;
         }
         passed += 1;
         let s = t.trouble(cx, row);
         let key = if reverse { s } else { -s };
         if last.as_ref().is_some_and(|l| key.total_cmp(&l.0) == Ordering::Greater) {
-            return;
+            continue;
         }
-        let one = (key, t.tie(cx, row).unwrap_or(place), row);
+        let one = (key, t.tie(cx, row).unwrap_or(i as u64), row);
         if last.as_ref().is_some_and(|l| before(&one, l) != Ordering::Less) {
-            return;
+            continue;
         }
         kept.push(one);
         if kept.len() == 2 * n {
@@ -109,7 +108,7 @@ pub fn top<T: Table + ?Sized>(
             kept.truncate(n);
             last = kept.last().copied();
         }
-    });
+    }
     kept.sort_unstable_by(before);
     kept.truncate(n);
     Top { rows: kept.into_iter().map(|k| k.2).collect(), passed, total }

@@ -220,10 +220,6 @@ pub trait Table: Sync {
     fn columns(&self) -> &'static [Column<Self::Row>];
     /// All rows, in the pane's own order.
     fn rows(&self, cx: &Cx<'_>) -> Vec<Self::Row>;
-    /// All rows, in the pane's own order, without a list of them.
-    fn each(&self, cx: &Cx<'_>, f: &mut dyn FnMut(Self::Row)) {
-        self.rows(cx).into_iter().for_each(f);
-    }
     /// Identity of a row.
     fn key(&self, cx: &Cx<'_>, row: Self::Row) -> RowKey;
     /// The mark that findings put on a row.

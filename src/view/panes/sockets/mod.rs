@@ -387,15 +387,12 @@ impl Table for Sockets {
     fn rows(&self, cx: &Cx<'_>) -> Vec<SockRow> {
         let rows = |t: &NetnsTable| t.inet.len() + t.unix.len();
         let mut out = Vec::with_capacity(cx.tables.iter().map(|t| rows(t)).sum());
-        self.each(cx, &mut |row| out.push(row));
-        out
-    }
-    fn each(&self, cx: &Cx<'_>, f: &mut dyn FnMut(SockRow)) {
         for (ti, t) in cx.tables.iter().enumerate() {
             let table = ti as u16;
-            (0..(t.inet.len() + t.unix.len()) as u32).for_each(|row| f(SockRow { table, row }));
+            out.extend((0..rows(t) as u32).map(|row| SockRow { table, row }));
         }
-        group::rows(cx).for_each(f);
+        out.extend(group::rows(cx));
+        out
     }
     fn key(&self, cx: &Cx<'_>, r: SockRow) -> RowKey {
         if let Some((t, i)) = r.unix(cx) {
