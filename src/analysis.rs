@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::diagnose::{Engine, Findings};
-use crate::metrics::history::{History, MIN_MOMENTS, Window};
+use crate::metrics::history::{History, MIN_MOMENTS, Snapshot, Window};
 use crate::metrics::{Derived, Deriver};
 use crate::sample::Interest;
 use crate::sample::heap::Heap;
 use crate::sample::sockets::NetnsTable;
 use crate::sample::tick::{HostInfo, Tick};
-use crate::sample::time::Seq;
+use crate::sample::time::{MonoNs, Seq};
 
 /// History, figures and findings of a run.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub struct Analysis {
     budget: usize,
     deriver: Deriver,
     engine: Engine,
+    /// The last moment that was read at another interval than that of now.
+    other_until: Option<MonoNs>,
 }
 
 /// The part of the budget that findings of the past may take in any case; beyond it they take what
@@ -79,6 +81,7 @@ impl Analysis {
             budget,
             deriver: Deriver::default(),
             engine,
+            other_until: None,
         }
     }
 
@@ -178,6 +181,12 @@ impl Analysis {
     /// Ticks come at this interval from now on.
     pub fn set_interval(&mut self, interval: Duration) {
         self.host.interval = interval;
+        self.other_until = self.history.last().map(|m| m.tick.mono);
+    }
+    /// Whether a moment was read at the interval that holds now.
+    #[must_use]
+    pub fn is_of_this_interval(&self, m: &Snapshot) -> bool {
+        self.other_until.is_none_or(|until| m.tick.mono > until)
     }
     /// The moments in memory.
     #[must_use]

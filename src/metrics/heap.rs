@@ -179,9 +179,9 @@ owns!(Still { owner, unread } flat {
 });
 owns!(Dropper { owner } flat { id, proto, state, local, remote, skmem, drops });
 owns!(SpaceFigures { label, port_uses, syn_queues, closing, fattest, unix_full, groups } flat {
-    netns, member, ports, stuck_orphans
+    netns, member, ports, stuck_orphans, groups_left_out
 });
-owns!(Group { owner } flat { netns, end, connections, moved });
+owns!(Group { owner } flat { netns, end, connections, moved, inode });
 owns!(PortUse { sockets, inodes, owners } flat { local, remote, used, time_wait });
 owns!(SynQueue { sources } flat { port, waiting, listener, distinct });
 owns!(Closing { sampled } flat { count, steady_since, at_first });

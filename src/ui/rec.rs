@@ -52,7 +52,9 @@ impl Recordings {
             return says;
         }
         let path = self.name(dir, &a.host().hostname, clock::wall());
-        let seen = a.history().iter().filter_map(|m| {
+        // The header says one interval for all.
+        let fitting = a.history().iter().filter(|m| a.is_of_this_interval(m));
+        let seen = fitting.filter_map(|m| {
             let note = a.at(m.tick.seq)?.summary();
             Some((m.tick.clone(), note))
         });

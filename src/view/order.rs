@@ -81,7 +81,7 @@ pub fn top<T: Table + ?Sized>(
 ) -> Top<T::Row> {
     let sort = Sort::Trouble { reverse };
     let all = t.rows(cx);
-    let (total, mut passed, mut scratch) = (all.len(), 0, String::new());
+    let (mut total, mut passed, mut scratch) = (0, 0, String::new());
     let before =
         |a: &(f64, u64, T::Row), b: &(f64, u64, T::Row)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
     let n = n.max(1);
@@ -89,6 +89,7 @@ pub fn top<T: Table + ?Sized>(
     // What is not before this one is not among the first n.
     let mut last: Option<(f64, u64, T::Row)> = None;
     for (i, row) in all.into_iter().enumerate() {
+        total += usize::from(!t.is_summary(cx, row));
         if !passes(t, cx, sort, filter, row, &mut scratch) {
             continue;
         }
@@ -123,7 +124,7 @@ impl<R: Copy + 'static> Ordered<R> {
         filter: &Filter,
     ) -> Self {
         let all = t.rows(cx);
-        let total = all.len();
+        let total = all.iter().filter(|r| !t.is_summary(cx, **r)).count();
         let columns = t.columns();
         let column = match sort {
             Sort::Trouble { .. } | Sort::Natural { .. } => None,

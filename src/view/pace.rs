@@ -64,7 +64,7 @@ pub(super) fn step(v: &mut ViewState, a: &Analysis, faster: bool) -> Option<Effe
 pub(super) fn tell(v: &mut ViewState, a: &Analysis) {
     let now = interval_text(a.host().interval);
     let text = if v.timeline.has_present() {
-        format!("sampled every {now}; another one: interval 500ms")
+        format!("sampled every {now}; :interval 500ms changes it")
     } else {
         recorded(&now)
     };
@@ -97,7 +97,7 @@ fn change(v: &mut ViewState, a: &Analysis, interval: Duration) -> Option<Effect>
 }
 
 fn recorded(interval: &str) -> String {
-    format!("a recording has its interval already: {interval}")
+    format!("recorded every {interval}: that cannot be changed")
 }
 
 #[cfg(test)]

@@ -95,7 +95,8 @@ impl Track {
             Verdict::Fire(fire) => {
                 self.calm = Duration::ZERO;
                 let begun = self.begin(&fire, now);
-                let fired = self.recent.iter().filter(|r| r.2);
+                // Short ones from before the console changed its interval agree with nothing.
+                let fired = self.recent.iter().filter(|r| r.2 && (!long || r.1 > LONG));
                 let held: Duration = fired.clone().map(|r| r.1).sum();
                 let enough = held + slack >= Duration::from_secs(u64::from(hold.need))
                     && fired.count() >= times;

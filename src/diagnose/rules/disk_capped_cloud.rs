@@ -2,7 +2,8 @@
 
 use super::common::by_disk;
 use super::common::disks::{
-    Reference, against, leaves, local_flash, not_measured, reference, spins, subject, title,
+    Reference, against, is_alike, leaves, local_flash, not_measured, reference, spins, subject,
+    title,
 };
 use super::common::measured::{self, DiskLatency};
 use super::common::text::{bytes, ms, rate, sh, time};
@@ -192,8 +193,8 @@ fn plateau(w: &Window<'_>, d: &DiskFigures, reference: Reference, single: bool) 
             return one_sample(d);
         }
     }
-    let samples: Vec<&DiskFigures> =
-        w.recent_disk(d.id, of).filter(|p| loaded(p, reference)).collect();
+    let recent = w.recent_disk(d.id, of).filter(|p| is_alike(p, d));
+    let samples: Vec<&DiskFigures> = recent.filter(|p| loaded(p, reference)).collect();
     if samples.len() < need {
         return None;
     }

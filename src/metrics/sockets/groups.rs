@@ -30,9 +30,11 @@ pub struct Group {
     pub owner: Option<Owner>,
     /// How many; none for a port that nobody is connected to.
     pub connections: u32,
-    /// Bytes received and bytes sent and acknowledged per second by those that were read twice;
-    /// `None` if none was, as on a host with more than 1,000 connections.
+    /// Bytes received and bytes sent and acknowledged per second; `None` unless `tcp_info` of each was
+    /// read twice: on a host with more than 1,000 sockets it is read of some.
     pub moved: Option<(f64, f64)>,
+    /// Inode of the listener, or of one of them: whoever owns it is asked for.
+    pub inode: u32,
 }
 
 impl Group {
@@ -56,7 +58,15 @@ struct Sum {
     /// The listener, or the first connection.
     row: u32,
     connections: u32,
-    moved: Option<(f64, f64)>,
+    /// Those that were read twice.
+    read: u32,
+    moved: (f64, f64),
+}
+
+impl Sum {
+    fn of(row: usize) -> Self {
+        Self { row: row as u32, connections: 0, read: 0, moved: (0.0, 0.0) }
+    }
 }
 
 /// Counts the connections of a namespace. Its memory is used again for the next reading.
@@ -71,16 +81,15 @@ impl GroupTracker {
         self.sums.capacity() * size_of::<(End, Sum)>()
     }
 
-    /// The groups of a reading. `moved`: rows with the bytes that they received and sent per second,
+    /// The groups of a reading, and the number of those that are left out. `moved`: rows with the bytes that they received and sent per second,
     /// in the order of rows.
-    pub(super) fn read(&mut self, space: &NetnsTable, moved: &[(u32, f64, f64)]) -> Vec<Group> {
+    pub(super) fn read(&mut self, space: &NetnsTable, moved: &[(u32, f64, f64)]) -> Groups {
         let rows = &space.inet;
         self.sums.clear();
         let mut ports = Ports::default();
         for i in (0..rows.len()).filter(|i| rows.state[*i] == SockState::LISTEN) {
             ports.insert(rows.lport[i]);
-            let sum = Sum { row: i as u32, connections: 0, moved: None };
-            self.sums.entry(End::Port(rows.lport[i])).or_insert(sum);
+            self.sums.entry(End::Port(rows.lport[i])).or_insert(Sum::of(i));
         }
         let mut moved = moved.iter().peekable();
         for i in 0..rows.len() {
@@ -96,47 +105,46 @@ impl GroupTracker {
             if self.sums.len() >= MAX_ENDS && !self.sums.contains_key(&end) {
                 continue;
             }
-            let new = Sum { row: i as u32, connections: 0, moved: None };
-            let sum = self.sums.entry(end).or_insert(new);
+            let sum = self.sums.entry(end).or_insert(Sum::of(i));
             sum.connections += 1;
             if let Some((rx, tx)) = of_row {
-                let (all_rx, all_tx) = sum.moved.unwrap_or_default();
-                sum.moved = Some((all_rx + rx, all_tx + tx));
+                sum.read += 1;
+                sum.moved = (sum.moved.0 + rx, sum.moved.1 + tx);
             }
         }
         self.most(space)
     }
 
-    fn most(&self, space: &NetnsTable) -> Vec<Group> {
+    fn most(&self, space: &NetnsTable) -> Groups {
         let group = |(end, sum): (&End, &Sum)| Group {
             netns: space.netns,
             end: *end,
             owner: None,
             connections: sum.connections,
-            moved: sum.moved,
+            moved: (sum.read > 0 && sum.read == sum.connections).then_some(sum.moved),
+            inode: space.inet.inode.get(sum.row as usize).copied().unwrap_or(0),
         };
-        let mut all: Vec<(Group, u32)> =
-            self.sums.iter().map(|(end, sum)| (group((end, sum)), sum.row)).collect();
-        let order = |(g, _): &(Group, u32)| (Reverse(g.weight()), g.end);
+        let mut all: Vec<Group> = self.sums.iter().map(group).collect();
+        let order = |g: &Group| (Reverse(g.weight()), g.end);
+        let left_out = all.len().saturating_sub(MAX_GROUPS) as u32;
         if all.len() > MAX_GROUPS {
             all.select_nth_unstable_by_key(MAX_GROUPS, order);
             all.truncate(MAX_GROUPS);
         }
         all.sort_unstable_by_key(order);
-        all.into_iter()
-            .map(|(mut g, row)| {
-                let inode = space.inet.inode.get(row as usize);
-                g.owner = inode.and_then(|i| space.owner(*i)).cloned();
-                g
-            })
-            .collect()
+        for g in &mut all {
+            g.owner = space.owner(g.inode).cloned();
+        }
+        (all, left_out)
     }
 }
 
-/// A TCP connection that both ends know of.
+/// Groups, and how many more there are.
+type Groups = (Vec<Group>, u32);
+
+/// A connection that both ends have opened and none has closed.
 fn is_connection(space: &NetnsTable, i: usize) -> bool {
-    let gone = [SockState::LISTEN, SockState::TIME_WAIT, SockState::CLOSE, SockState::NEW_SYN_RECV];
-    space.inet.proto[i] != Proto::Udp && !gone.contains(&space.inet.state[i])
+    space.inet.proto[i] != Proto::Udp && space.inet.state[i] == SockState::ESTAB
 }
 
 /// A set of ports: one bit for each, since it is asked once for every socket.
@@ -175,6 +183,7 @@ mod tests {
             owner: None,
             connections,
             moved: Some((rx, 0.0)),
+            inode: 0,
         };
         assert_eq!(g(3, 1000.0).weight(), g(3, 1020.0).weight());
         assert!(g(3, 2100.0).weight() > g(30, 1000.0).weight());

@@ -59,6 +59,8 @@ pub struct SpaceFigures {
     pub unix_full: Vec<UnixFull>,
     /// Healthy TCP connections by port or peer, and listeners: first those that move most.
     pub groups: Vec<Group>,
+    /// Ports and peers that have none of these.
+    pub groups_left_out: u32,
 }
 
 /// Ports in use towards one destination.
@@ -247,6 +249,7 @@ impl Tally {
             stuck_orphans: self.stuck_orphans,
             unix_full: unix_full(space),
             groups: Vec::new(),
+            groups_left_out: 0,
         }
     }
 }

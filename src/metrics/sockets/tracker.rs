@@ -241,9 +241,9 @@ impl SocketTracker {
             }
         }
         memory.drops.finish(space, &mut self.droppers);
-        let groups = memory.groups.read(space, memory.flows.moved());
+        let (groups, groups_left_out) = memory.groups.read(space, memory.flows.moved());
         let figures = tally.finish(space, at, &mut memory.closing);
-        memory.figures = Arc::new(SpaceFigures { groups, ..figures });
+        memory.figures = Arc::new(SpaceFigures { groups, groups_left_out, ..figures });
         self.spaces.insert(space.netns, memory);
         for s in self.followed.values_mut().filter(|s| s.id.netns == space.netns) {
             if s.missing_since.is_none() && !seen.contains(&s.id) {

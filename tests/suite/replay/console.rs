@@ -243,7 +243,7 @@ fn replay_plays_at_a_speed_pauses_and_stops_at_the_end() {
     }
     s.keys(" ").shows("REPLAY paused");
     s.keys("-").shows("speed 32x");
-    s.keys(":interval 2s\r").shows("a recording has its interval already: 1s");
+    s.keys(":interval 2s\r").shows("recorded every 1s: that cannot be changed");
     // A step stops it, too.
     s.keys(" ").shows("REPLAY 32x").keys("[").shows("REPLAY paused");
     s.keys(&format!("t{}\r", clock(n - 20))).shows(&clock(n - 20));

@@ -129,6 +129,13 @@ fn the_interval_changes_in_place() {
     c.keys(":interval 60s<enter>");
     assert_eq!(interval_of(&mut c), ms(60_000));
     assert!(c.text().contains("LIVE 60s"), "{}", c.text());
+    // A recording that begins now says 60s in its header, and has no moment from before.
+    let fitting = |c: &Console| {
+        c.analysis.history().iter().filter(|m| c.analysis.is_of_this_interval(m)).count()
+    };
+    assert_eq!(fitting(&c), 0);
+    c.ticks(2);
+    assert_eq!(fitting(&c), 2);
     c.keys("-");
     assert!(last(&c).contains("60s is the longest sampling interval"), "{}", last(&c));
     for bad in ["5", "50ms", "2h", "often"] {

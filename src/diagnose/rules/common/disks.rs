@@ -125,6 +125,13 @@ pub(crate) fn swing(w: &Window<'_>, d: &DiskFigures, queue: f64) -> Option<f64> 
     swing_of(w, d, queue, DiskFigures::iops)
 }
 
+/// Do both cover about the same time? Variation and means of samples of several intervals, which the
+/// console can change, do not compare.
+pub(crate) fn is_alike(a: &DiskFigures, b: &DiskFigures) -> bool {
+    let (short, long) = if a.dt < b.dt { (a.dt, b.dt) } else { (b.dt, a.dt) };
+    long * 2 <= short * 3
+}
+
 /// [`swing`] for another metric.
 pub(crate) fn swing_of(
     w: &Window<'_>,
@@ -132,7 +139,7 @@ pub(crate) fn swing_of(
     queue: f64,
     figure: fn(&DiskFigures) -> f64,
 ) -> Option<f64> {
-    let recent: Vec<&DiskFigures> = lately(w, d, 11).collect();
+    let recent: Vec<&DiskFigures> = lately(w, d, 11).filter(|p| is_alike(p, d)).collect();
     let within = recent.windows(2).filter(|p| p.iter().all(|p| p.aqu_sz >= queue));
     let all: Vec<f64> = within.filter_map(|p| p.first().copied()).map(figure).collect();
     // Averaging over n seconds reduces the variation by sqrt(n).

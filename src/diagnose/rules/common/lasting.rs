@@ -26,10 +26,10 @@ pub(crate) fn lasting(
 }
 
 /// How long a sample counts that covers the time `apart`. The console can change its interval: one
-/// that was taken before at a much shorter interval does not count as one of now. What is merely
-/// early or late counts in full.
+/// that was taken before at a shorter interval does not count as one of now. What is merely early or
+/// late counts in full.
 pub(crate) fn one_sample(interval: Duration, apart: Duration) -> Duration {
-    if apart * 2 < interval { apart } else { interval }
+    if apart * 4 < interval * 3 { apart } else { interval }
 }
 
 #[cfg(test)]
@@ -41,6 +41,8 @@ mod tests {
         let s = Duration::from_secs;
         assert_eq!(one_sample(s(60), s(1)), s(1), "the console went from 1s to 60s");
         assert_eq!(one_sample(s(1), s(60)), s(1), "and the other way round");
+        let apart = Duration::from_millis(1001);
+        assert_eq!(one_sample(s(2), apart), apart, "from 1s to 2s");
         assert_eq!(one_sample(s(10), s(9)), s(10), "a tick was early");
         assert_eq!(one_sample(MIN_SPAN, s(1)), MIN_SPAN);
     }

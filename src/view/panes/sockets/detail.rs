@@ -93,7 +93,7 @@ impl RowDetail for Sockets {
     }
     /// A row that is gone keeps its question: it may come back.
     fn asks(&self, cx: &Cx<'_>, key: RowKey) -> Option<(SockId, u32)> {
-        let RowKey::Socket(id, alt) = key else { return None };
+        let RowKey::Socket(id, alt) = key else { return group::asks(cx, key) };
         Some(find(cx, id, alt).and_then(|r| r.asked(cx)).unwrap_or((id, 0)))
     }
 }

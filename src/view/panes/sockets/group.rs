@@ -7,6 +7,7 @@ use super::detail::enter;
 use super::{SockRow, key_of};
 use crate::metrics::sockets::{End, Group, STUCK, trouble};
 use crate::sample::sockets::{NetnsTable, Proto, SockState};
+use crate::sample::subject::SockId;
 use crate::view::context::Cx;
 use crate::view::lines::{field, gone};
 use crate::view::panes::PaneId;
@@ -98,7 +99,8 @@ pub(super) fn moved(g: &Group, w: u16) -> String {
 /// Is this row a member?
 fn has(g: &Group, t: &NetnsTable, i: usize) -> bool {
     let r = &t.inet;
-    if r.proto[i] == Proto::Udp || r.state[i] == SockState::TIME_WAIT {
+    let is_open = matches!(r.state[i], SockState::ESTAB | SockState::LISTEN);
+    if r.proto[i] == Proto::Udp || !is_open {
         return false;
     }
     match g.end {
@@ -143,7 +145,7 @@ pub(super) fn lines(cx: &Cx<'_>, wanted: RowKey) -> Vec<Line> {
     let moved = match g.moved {
         Some((rx, tx)) => format!("received {}/s, sent {}/s", units::bytes(rx), units::bytes(tx)),
         None if g.connections == 0 => "nothing: nobody is connected".to_owned(),
-        None => "not known yet; above 1,000 connections tcp_info is not read of all".to_owned(),
+        None => "not known yet; above 1,000 sockets tcp_info is read of some".to_owned(),
     };
     out.push(field("moved", moved));
     out.push(field("next", command(cx, g, t)));
@@ -184,6 +186,8 @@ fn filter(g: &Group) -> String {
 fn command(cx: &Cx<'_>, g: &Group, t: &NetnsTable) -> String {
     let what = match g.end {
         End::Port(port) => format!("sport = :{port}"),
+        // Brackets are patterns to some shells.
+        End::Peer(remote) if remote.addr.is_ipv6() => format!("dst '{remote}'"),
         End::Peer(remote) => format!("dst {remote}"),
     };
     format!("{}ss -tinpoma {what}", enter(cx, t))
@@ -200,6 +204,12 @@ pub(super) fn leads_to(cx: &Cx<'_>, wanted: RowKey) -> Option<RowKey> {
     let g = find(cx, wanted)?;
     let t = table(cx, g)?;
     members(g, t).first().map(|i| key_of(t, *i))
+}
+
+/// Whose owner is asked for.
+pub(super) fn asks(cx: &Cx<'_>, wanted: RowKey) -> Option<(SockId, u32)> {
+    let g = find(cx, wanted)?;
+    Some((SockId { netns: g.netns, cookie: 0 }, g.inode))
 }
 
 /// The process that has one of them.

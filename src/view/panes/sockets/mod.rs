@@ -421,11 +421,13 @@ impl Table for Sockets {
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
         mark + f64::from(trouble(&t.inet, i))
     }
-    /// A queue that is not empty for a moment is no trouble; unread bytes that are followed may be.
+    /// Bytes that wait for a moment are no trouble; unread ones that are followed may be. Rows of
+    /// `/proc/net` are not found among those.
     fn is_folded(&self, cx: &Cx<'_>, r: SockRow) -> bool {
         if let Some((t, i)) = r.get(cx) {
             let worth = trouble(&t.inet, i);
-            let is_unread = || worth >= UNREAD && r.suspect(cx).is_some();
+            let followed = || t.inet.cookie[i] == 0 || r.suspect(cx).is_some();
+            let is_unread = || worth >= UNREAD && followed();
             return worth < STUCK && !is_unread() && self.mark(cx, r).is_none();
         }
         r.unix(cx).is_some_and(|(t, i)| unix::is_folded(t, i))
@@ -468,8 +470,9 @@ fn count(p: &PaneCx<'_>, passed: usize) -> String {
     let inet: usize = tables.iter().map(|t| t.inet.len()).sum();
     let unix: usize = tables.iter().map(|t| t.unix.len()).sum();
     let mut out = if folds(p) {
-        let groups = group::rows(p.cx).count();
-        match passed.saturating_sub(groups) {
+        let is_listed = |t: &NetnsTable| (0..t.unix.len()).filter(|i| !unix::is_folded(t, *i)).count();
+        let others: usize = tables.iter().map(|t| is_listed(t)).sum();
+        match passed.saturating_sub(group::rows(p.cx).count() + others) {
             0 => format!("none of {} stuck", grouped(inet)),
             n => format!("{} of {} stuck", grouped(n), grouped(inet)),
         }
@@ -522,7 +525,10 @@ impl ListPane for Sockets {
         vm.title.extend(super::order_title(self, p, &win));
         super::add_table(&mut vm, self, p, &win, inner.w);
         if folds(p) && vm.lines.len() < usize::from(inner.h) {
-            let says = "   healthy ones are one row per port or peer: s or / lists each";
+            let more: u32 = cx.suspects.spaces.iter().map(|s| s.groups_left_out).sum();
+            let more = if more > 0 { format!(" ({more} more)") } else { String::new() };
+            let says =
+                format!("   healthy ones are one row per port or peer{more}: s or / lists each");
             vm.lines.push(Line::of(says, Tone::Dim).whole(inner.w));
         }
         vm.visible = win.rows.iter().filter_map(|r| r.asked(cx)).collect();

@@ -39,6 +39,9 @@ impl SockRow {
         if let Some((t, i)) = self.unix(cx) {
             return Some((SockId { netns: t.netns, cookie: 0 }, t.unix.inode[i]));
         }
+        if let Some(g) = group::get(cx, self) {
+            return Some((SockId { netns: g.netns, cookie: 0 }, g.inode));
+        }
         self.get(cx).map(|(t, i)| (t.id(i), t.inet.inode[i]))
     }
     /// `tcp_info` of this tick, or the last one read.
