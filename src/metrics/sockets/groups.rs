@@ -195,7 +195,9 @@ mod tests {
     #[test]
     fn ports_are_told_apart() {
         let mut p = Ports::default();
-        [0, 1, 63, 64, 65_535].into_iter().for_each(|n| p.insert(n));
+        for n in [0, 1, 63, 64, 65_535] {
+            p.insert(n);
+        }
         let all: Vec<u16> = (0..=u16::MAX).filter(|n| p.has(*n)).collect();
         assert_eq!(all, [0, 1, 63, 64, 65_535]);
     }

@@ -99,7 +99,7 @@ fn talk(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
     let n = w.tick.seq.0 as usize;
     let words = |what: &str, k: usize| {
         let word = |i| format!("{what}{k}.{i}{}", "\u{6570}".repeat((i * 7 + n) % 5));
-        (0..(n * 3 + k * 5) % 14 + 1).map(word).collect::<Vec<_>>().join(" ")
+        (0..=((n * 3 + k * 5) % 14)).map(word).collect::<Vec<_>>().join(" ")
     };
     let mut f = Fire::new(Severity::Warn, "there is much to say");
     f.by.extend((0..n / 3 % 3).map(|k| culprit(&words("by", k))));
