@@ -132,10 +132,9 @@ impl GroupTracker {
             all.truncate(MAX_GROUPS);
         }
         all.sort_unstable_by_key(order);
-        for g in &mut all {
-            g.owner = space.owner(g.inode).cloned();
-        }
-        (all, left_out)
+        // A list of its own: that of all ends would stay in memory with each tick.
+        let named = |g: &Group| Group { owner: space.owner(g.inode).cloned(), ..g.clone() };
+        (all.iter().map(named).collect(), left_out)
     }
 }
 

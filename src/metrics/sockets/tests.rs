@@ -558,3 +558,13 @@ fn healthy_connections_are_told_by_what_they_have_in_common() {
         ]
     );
 }
+
+/// Clients of a thousand ports: most are left out, and take no room in what is kept.
+#[test]
+fn groups_that_are_left_out_take_no_memory() {
+    let rows = (0..1000).map(|n| Row { cookie: 10 + n, rport: 1000 + n as u16, wq: 0, ..row() });
+    let f = run(&[rows.collect()]);
+    let space = &f.spaces[0];
+    assert_eq!((space.groups.len(), space.groups_left_out), (24, 976));
+    assert!(space.groups.capacity() <= 32, "{}", space.groups.capacity());
+}

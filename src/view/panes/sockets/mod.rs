@@ -483,8 +483,7 @@ fn count(p: &PaneCx<'_>, passed: usize) -> String {
         let _ = write!(out, " in {} netns", tables.len());
     }
     if unix > 0 {
-        let how = if folds(p) { ", listed by /unix" } else { "" };
-        let _ = write!(out, " + {} unix{how}", grouped(unix));
+        let _ = write!(out, " + {} unix", grouped(unix));
     }
     out
 }
