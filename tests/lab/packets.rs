@@ -226,7 +226,7 @@ fn n34_reverse_path_filter() {
             wait_for("filtered packets", secs(5), || {
                 (net.b.counter("TcpExtIPReversePathFilter") >= 20).then_some(())
             });
-            check("n34", "7s", &[])
+            check("n34", "10s", &[])
         });
         report.exactly(net.affected(), &["rp-filter-drop"], &[]);
         let f = report.the("rp-filter-drop", in_ns(&net.b));
