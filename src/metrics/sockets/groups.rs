@@ -81,8 +81,8 @@ impl GroupTracker {
         self.sums.capacity() * size_of::<(End, Sum)>()
     }
 
-    /// The groups of a reading, and the number of those that are left out. `moved`: rows with the bytes that they received and sent per second,
-    /// in the order of rows.
+    /// The groups of a reading, and the number of those that are left out. `moved`: rows with the
+    /// bytes that they received and sent per second, in the order of rows.
     pub(super) fn read(&mut self, space: &NetnsTable, moved: &[(u32, f64, f64)]) -> Groups {
         let rows = &space.inet;
         self.sums.clear();

@@ -175,7 +175,7 @@ pub(super) fn lines(cx: &Cx<'_>, wanted: RowKey) -> Vec<Line> {
     out
 }
 
-/// What lists them in the pane.
+/// What lists them: in the pane, and as a filter of `ss`.
 fn filter(g: &Group) -> String {
     match g.end {
         End::Port(port) => format!("sport = :{port}"),
@@ -184,12 +184,9 @@ fn filter(g: &Group) -> String {
 }
 
 fn command(cx: &Cx<'_>, g: &Group, t: &NetnsTable) -> String {
-    let what = match g.end {
-        End::Port(port) => format!("sport = :{port}"),
-        // Brackets are patterns to some shells.
-        End::Peer(remote) if remote.addr.is_ipv6() => format!("dst '{remote}'"),
-        End::Peer(remote) => format!("dst {remote}"),
-    };
+    let what = filter(g);
+    // Brackets are patterns to some shells.
+    let what = if what.contains('[') { format!("'{what}'") } else { what };
     format!("{}ss -tinpoma {what}", enter(cx, t))
 }
 
