@@ -146,7 +146,7 @@ impl<'a> Lately<'a> {
         let mounts = moments.find_map(|m| m.tick.samples.filesystems.as_ref());
         let filesystems = mounts.map_or(&[][..], |s| &s.data.filesystems);
         self.layers = Layers { disks: newest, filesystems };
-        let mut until = None;
+        let (mut until, mut covered) = (None, 0.0_f64);
         // Figures span a second at least, whatever the interval: those that follow one another.
         for f in w.recent(usize::MAX).take_while(|f| f.mono > from) {
             let Some(disks) = f.disks.as_deref() else { continue };
@@ -154,11 +154,20 @@ impl<'a> Lately<'a> {
                 continue;
             }
             until = Some(f.mono);
+            let mut longest = 0.0_f64;
             for d in disks {
                 let each = Bytes { read: 1024.0 * d.rkb_s, written: 1024.0 * d.wkb_s };
                 let seconds = d.dt.as_secs_f64() * inside(f.mono, d.dt, from);
                 self.per_disk.entry(d.id).or_default().add(each.times(seconds));
+                longest = longest.max(seconds);
             }
+            covered += longest;
+        }
+        // Without the latest reading, or with two that come late, this is not the time in which
+        // processes are charged: a second of ten is what tells one disk from all.
+        let whole = ratio(self.lasted.as_secs_f64(), covered).unwrap_or(1.0).clamp(0.5, 2.0);
+        for bytes in self.per_disk.values_mut() {
+            *bytes = bytes.times(whole);
         }
         let by_class = |d: &&DiskFigures| d.attrs.class != DiskClass::Memory;
         let parents: Vec<&str> = newest.iter().filter_map(|d| d.attrs.parent.as_deref()).collect();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::metrics::Derived;
 use crate::metrics::disks::derive;
 use crate::sample::Stamped;
 use crate::sample::disks::{DiskAttrs, DiskCounters, DiskRow, DisksSample};
@@ -124,4 +125,56 @@ fn who_is_elsewhere_is_no_suspect_unless_nobody_else_has_moved_as_much() {
     // It is behind nothing that this disk does, and nobody else is.
     let few = vec![user(&q, 50.0, vec![&b])];
     assert_eq!(suspects(900.0, few), (vec![], Whole::Disks, 1900.0, 50.0));
+}
+
+/// Ten seconds of one process on one disk, read once a second but where `disks_read` says no.
+fn ten_seconds(disks_read: impl Fn(u64) -> bool) -> (Vec<u32>, Whole) {
+    use crate::metrics::history::{History, Window};
+    use crate::metrics::process_io::ProcessIoFigures;
+    use crate::sample::tick::{HostInfo, Tick};
+    use crate::sample::time::Seq;
+
+    let open = look(&[(SDA, Write)]);
+    let mut history = History::default();
+    let mut last = None;
+    for s in 1..=20 {
+        let mono = MonoNs(s * 1_000_000_000);
+        let tick = Arc::new(Tick { seq: Seq(s), mono, ..Tick::default() });
+        let figures = |dt| {
+            let mut all = disks();
+            all[0].dt = Duration::from_secs(dt);
+            all[0].wkb_s = 10_000.0;
+            Arc::new(all)
+        };
+        // After one that is missing, figures are of the time since the one before.
+        let since = 1 + (1..s).rev().take_while(|b| !disks_read(*b)).count() as u64;
+        let bytes = Bytes { read: 0.0, written: 10_240_000.0 };
+        let here = ProcessBytes { bytes, open: Some(Arc::new(open.clone())), ..process(7) };
+        let there = look(&[(SDB, Write)]);
+        let there = ProcessBytes { bytes, open: Some(Arc::new(there)), ..process(8) };
+        let io = ProcessIoFigures { processes: vec![here, there], ..ProcessIoFigures::default() };
+        let derived = Arc::new(Derived {
+            seq: Seq(s),
+            mono,
+            disks: disks_read(s).then(|| figures(since)),
+            process_io: Some(Arc::new(io)),
+            ..Derived::default()
+        });
+        history.push(tick.clone(), derived.clone(), 0);
+        last = Some((tick, derived));
+    }
+    let (tick, derived) = last.unwrap();
+    let host = HostInfo::default();
+    let w = Window { tick: &tick, derived: &derived, history: &history, host: &host };
+    let all = Lately::new(&w, Duration::from_secs(10)).unwrap();
+    let s = all.suspects(SDA, Flow::Write);
+    (s.users.iter().map(|u| u.latest.task.pid).collect(), s.whole)
+}
+
+#[test]
+fn a_reading_of_the_disks_that_is_missing_makes_no_disk_of_all_of_them() {
+    assert_eq!(ten_seconds(|_| true), (vec![7], Whole::Disk));
+    assert_eq!(ten_seconds(|s| s != 20), (vec![7], Whole::Disk), "the latest");
+    assert_eq!(ten_seconds(|s| s != 15), (vec![7], Whole::Disk), "one between");
+    assert_eq!(ten_seconds(|s| s < 19), (vec![7], Whole::Disk), "the two latest");
 }
