@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use aya::programs::loaded_programs;
+use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use stallscope::clock;
 use stallscope::collect::bpf::net::NetBpf;
@@ -299,11 +300,16 @@ fn ten_thousand_retransmits_a_second_lose_nothing() {
             // Over a second at least.
             fastest = fastest.max((so_far as f64 / took.max(1.0)) as u64);
         }
-        let _ends = load.join().unwrap();
+        let ends = load.join().unwrap();
         let least = pair.a.counter("TcpRetransSegs") - base;
         let first = runs();
         let s2 = sample(&mut net);
         let ran = first..=runs();
+        // Without it each goes on for minutes, and its namespace with it: other tests would see them.
+        for end in ends.iter().flat_map(|(tx, rx)| [tx, rx]) {
+            set_socket_linger(end, Some(Duration::ZERO)).unwrap();
+        }
+        drop(ends);
         records += s2.flows.iter().map(|f| f.count).sum::<u64>() + s2.unlisted;
         let both = |s: &NetBpfSample| s.retransmits.unwrap() + s.retransmits_failed.unwrap();
         let counted = both(&s2) - both(&before);
