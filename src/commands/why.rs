@@ -183,7 +183,9 @@ impl Why {
                 let is_there = f.threads.iter().any(|t| f.asked.contains(&t.task.pid));
                 !is_there && !f.gone.is_empty()
             });
-            if is_over && !watched.account.is_empty() {
+            let of_others = |pid: &u32| watched.account.successor(*pid).is_some();
+            let is_reused = matches!(&target, Target::Pid(pid) if of_others(pid));
+            if (is_over || is_reused) && !watched.account.is_empty() {
                 break;
             }
         }

@@ -4,12 +4,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Process;
-use crate::metrics::waits::{Class, Part, Place, WaitFigures};
+use crate::metrics::waits::{Class, Part, Place, ThreadFigures, WaitFigures};
 use crate::sample::subject::TaskId;
 
 /// Places that are kept apart per thread; what is beyond is summed up by class. A thread that reads
 /// from thousands of sockets in turn has as many.
 const MOST_PLACES: usize = 64;
+
+/// Which process is meant where two had the same number, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Meant {
+    /// The one that somebody asked about.
+    #[default]
+    First,
+    /// The one that is there now.
+    Last,
+}
 
 /// Where the time of threads went so far.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +31,11 @@ pub struct Account {
     pub is_partial: bool,
     /// Processes that were asked about and are gone, as of the last figures.
     pub gone: Vec<u32>,
+    meant: Meant,
+    /// When each process began.
+    began: BTreeMap<u32, u64>,
+    /// Processes that came to the number of another one: when they began, and their name.
+    successors: BTreeMap<u32, (u64, String)>,
 }
 
 /// One thread.
@@ -62,12 +77,56 @@ impl ThreadAccount {
 }
 
 impl Account {
+    /// Nothing yet, of these processes.
+    #[must_use]
+    pub fn of(meant: Meant) -> Self {
+        Self { meant, ..Self::default() }
+    }
+
+    /// Notes which processes came to the number of another one.
+    fn note_successors<'a>(&mut self, threads: impl Iterator<Item = &'a ThreadFigures>) {
+        // The first thread of a process has its number, and stays until the last one has ended.
+        for t in threads.filter(|t| t.task.tid == t.task.pid) {
+            let TaskId { pid, start, .. } = t.task;
+            let began = self.began.entry(pid).or_insert(start);
+            if *began >= start {
+                continue;
+            }
+            match self.meant {
+                Meant::First => {
+                    self.successors.insert(pid, (start, t.comm.clone()));
+                }
+                Meant::Last => {
+                    *began = start;
+                    self.threads.retain(|task, _| task.pid != pid || task.start >= start);
+                }
+            }
+        }
+    }
+
+    fn is_meant(&self, task: TaskId) -> bool {
+        match self.meant {
+            Meant::First => self.successors.get(&task.pid).is_none_or(|s| task.start < s.0),
+            Meant::Last => self.began.get(&task.pid).is_none_or(|began| task.start >= *began),
+        }
+    }
+
+    /// The name of the process that has this number now, if that is another one than is meant.
+    #[must_use]
+    pub fn successor(&self, pid: u32) -> Option<&str> {
+        self.successors.get(&pid).map(|s| s.1.as_str())
+    }
+
     /// Adds the figures of one tick, of the processes that are `wanted`. False: there are none.
     pub fn push(&mut self, figures: &WaitFigures, wanted: impl Fn(u32) -> bool) -> bool {
         let mut is_there = false;
         self.unread = self.unread.max(figures.unread);
         self.gone.clone_from(&figures.gone);
+        self.note_successors(figures.threads.iter().filter(|t| wanted(t.task.pid)));
         for t in figures.threads.iter().filter(|t| wanted(t.task.pid)) {
+            if !self.is_meant(t.task) {
+                continue;
+            }
             is_there = true;
             self.is_partial |= !figures.is_whole(t.task.pid);
             let sum = self.threads.entry(t.task).or_default();

@@ -6,10 +6,11 @@ mod join;
 mod limits;
 mod words;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use account::{Account, ThreadAccount};
+pub use account::{Account, Meant, ThreadAccount};
 pub use join::Known;
 pub use limits::{Bound, Limit, Limited};
 
@@ -122,6 +123,22 @@ impl Answer {
         out.missing = missing(account, &out);
         out.conclusion = words::conclusion(&out);
         out.next = words::next(&out);
+        if let [one] = out.processes.as_slice()
+            && account.gone.contains(&one.pid)
+            && account.successor(one.pid).is_none()
+        {
+            out.conclusion.push_str(" It has ended.");
+            out.next = Vec::new();
+        }
+        // Nothing that is there now may be taken for what has ended.
+        let successor = |p: &Process| Some((p.pid, account.successor(p.pid)?));
+        for (pid, comm) in out.processes.iter().filter_map(successor) {
+            let _ =
+                write!(out.conclusion, " It has ended; pid {pid} is another process now, {comm}.");
+            out.missing.push("what its limits were: it ended".to_owned());
+            out.next = vec![format!("stallscope why {pid}  # of the process that has the pid now")];
+            out.limits = Vec::new();
+        }
         out.places.retain(|p| out.time.mul_f64(WORTH_A_LINE) <= p.time);
         out.places.truncate(MOST_PLACES);
         out

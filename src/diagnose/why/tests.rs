@@ -166,3 +166,49 @@ fn what_is_known_later_holds_for_the_same_socket_before() {
     assert_eq!(a.time_of(Class::Network), Duration::from_secs(3));
     assert_eq!(a.time_of(Class::Other), Duration::from_secs(1), "another socket");
 }
+
+/// A process ends, and another one gets its number: they are two, whoever is meant.
+#[test]
+fn a_process_that_has_the_number_of_another_one_is_not_that_one() {
+    let began = |tid, comm: &str, class, start| {
+        let t = thread(tid, comm, &[(class, None, 1000)]);
+        ThreadFigures { task: TaskId { start, ..t.task }, ..t }
+    };
+    let ticks = [
+        vec![began(700, "sleep", Class::Idle, 5), began(701, "worker", Class::Disk, 6)],
+        vec![began(700, "sh", Class::User, 9), began(702, "its own", Class::User, 10)],
+        vec![began(700, "sh", Class::User, 9)],
+    ];
+    let watch = |meant| {
+        let mut account = Account::of(meant);
+        let there: Vec<bool> = ticks
+            .iter()
+            .map(|threads| {
+                let figures = WaitFigures { threads: threads.clone(), ..WaitFigures::default() };
+                account.push(&figures, |_| true)
+            })
+            .collect();
+        let mut names: Vec<String> = account.threads().map(|t| t.comm.clone()).collect();
+        names.sort();
+        (there, names, account)
+    };
+    let (there, names, account) = watch(Meant::First);
+    assert_eq!((there, names), (vec![true, false, false], vec!["sleep".into(), "worker".into()]));
+    assert_eq!(account.successor(700), Some("sh"));
+    let a = Answer::of(
+        &account,
+        &Known {
+            findings: &Findings::default(),
+            time: WallNs(0)..=WallNs(0),
+            tables: Vec::new(),
+            window: None,
+        },
+    );
+    let said = " It has ended; pid 700 is another process now, sh.";
+    assert!(a.conclusion.ends_with(said), "{}", a.conclusion);
+    assert!(a.missing.iter().any(|m| m == "what its limits were: it ended"), "{:?}", a.missing);
+    assert_eq!(a.next, ["stallscope why 700  # of the process that has the pid now"]);
+    let (there, names, account) = watch(Meant::Last);
+    assert_eq!((there, names), (vec![true; 3], vec!["its own".into(), "sh".into()]));
+    assert_eq!(account.successor(700), None);
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::diagnose::Findings;
-use crate::diagnose::why::{Account, Answer, Known};
+use crate::diagnose::why::{Account, Answer, Known, Meant};
 use crate::metrics::Derived;
 use crate::metrics::rate::ratio;
 use crate::metrics::waits::{Class, ThreadFigures, WaitFigures};
@@ -91,7 +91,7 @@ fn answer(cx: &Cx<'_>, pid: u32) -> Option<Answer> {
     if waits.iter().any(is_whole) {
         waits.retain(is_whole);
     }
-    let mut account = Account::default();
+    let mut account = Account::of(Meant::Last);
     for figures in waits {
         let _ = account.push(figures, |p| p == pid);
     }
