@@ -178,6 +178,10 @@ pub enum Resource {
     PortsInUse,
     /// The attempts to connect.
     Connects,
+    /// The packets that came in with a bad checksum.
+    BadChecksums,
+    /// The fragments of packets that never came in whole.
+    Unassembled,
     /// The entries of a connection tracking table.
     ConntrackEntries,
     /// The same, of other protocols than TCP.
@@ -244,6 +248,8 @@ impl fmt::Display for Resource {
             Self::Unclosed => f.write_str("the connections in CLOSE-WAIT"),
             Self::PortsInUse => f.write_str("the open connections"),
             Self::Connects => f.write_str("the connection attempts"),
+            Self::BadChecksums => f.write_str("the packets with a bad checksum"),
+            Self::Unassembled => f.write_str("the fragments that timed out"),
             Self::ConntrackEntries => f.write_str("the entries of the connection table"),
             Self::NonTcpEntries => {
                 f.write_str("the entries of the connection table that are not TCP")

@@ -55,6 +55,8 @@ impl Heap for Share {
             | Resource::Unclosed
             | Resource::PortsInUse
             | Resource::Connects
+            | Resource::BadChecksums
+            | Resource::Unassembled
             | Resource::ConntrackEntries
             | Resource::NonTcpEntries
             | Resource::LockWait

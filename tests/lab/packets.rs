@@ -184,6 +184,8 @@ fn n32_wrong_checksums() {
         assert!((20.0..51.0).contains(&tcp) && (20.0..51.0).contains(&udp), "{}", f.text());
         let all = (net.b.counter("TcpInCsumErrors"), net.b.counter("UdpInCsumErrors"));
         assert_eq!(all.0, all.1, "the kernel's own account");
+        let of = "source 10.9.0.1 with 100% of the packets with a bad checksum";
+        assert!(f.by().iter().any(|c| c["text"] == of), "{}", f.text());
     });
 }
 
@@ -210,6 +212,8 @@ fn n33_fragments_without_the_rest() {
         let f = report.the("ip-reasm-fail", in_ns(&net.b));
         assert_eq!(f.number("share"), 100.0, "{}", f.text());
         assert!(f.text().contains("the other fragments did not arrive in time"), "{}", f.text());
+        let of = "source 10.9.0.1 with 100% of the fragments that timed out";
+        assert!(f.by().iter().any(|c| c["text"] == of), "{}", f.text());
     });
 }
 

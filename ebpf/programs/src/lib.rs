@@ -221,6 +221,15 @@ impl Kernel {
 #[derive(Clone, Copy)]
 pub struct Address(*const u8);
 
+impl Address {
+    /// What lies `bytes` further.
+    #[inline(always)]
+    #[must_use]
+    pub fn at(self, bytes: usize) -> Self {
+        Self(self.0.wrapping_add(bytes))
+    }
+}
+
 /// What can be read either way.
 pub trait Place: Copy {
     /// Reads a field; 0 from a bad address.

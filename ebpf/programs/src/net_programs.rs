@@ -1,5 +1,5 @@
 //! The programs of `net` and `net_perf`: TCP retransmits and resets, full receive queues, dropped
-//! packets, and who connects.
+//! packets and who sent the bad ones, and who connects.
 //!
 //! Every event is counted per CPU and never lost. TCP events are also handed to the reader
 //! with the socket they are about; a rate limit and a full buffer cost records, which are
@@ -15,9 +15,10 @@ use aya_ebpf::macros::{btf_tracepoint, map};
 use aya_ebpf::maps::Array;
 use aya_ebpf::programs::BtfTracePointContext;
 use stallscope_bpf::layout::net::{
-    CONNECT, CONNECT_FILLED, CONNECT_RATE, CONNECT_TOKENS, DROP_SUBSYS, DROPS, Event, FILLED, KIND,
-    LIMITED, PLACE, PLACE_FULL, PLACE_WORDS, PLACES, PROBES, RATE, RCVQUEUE_FULL, REASON, REASONS,
-    RECEIVE_RESET, RETRANSMIT, RETRANSMIT_FAILED, RING_FULL, SEND_RESET, TOKENS, WORDS,
+    BAD_FILLED, BAD_PACKET, BAD_TOKENS, CONNECT, CONNECT_FILLED, CONNECT_TOKENS, DROP_SUBSYS,
+    DROPS, Event, FILLED, KIND, LIMITED, PLACE, PLACE_FULL, PLACE_WORDS, PLACES, PROBES, RATE,
+    RCVQUEUE_FULL, REASON, REASONS, RECEIVE_RESET, RETRANSMIT, RETRANSMIT_FAILED, RING_FULL,
+    SAMPLED_RATE, SEND_RESET, TOKENS, WORDS,
 };
 use stallscope_bpf::{Kernel, MMAPABLE, Place, Stripe, arg, at, bounded, cpu, now, offsets};
 
@@ -48,6 +49,19 @@ offsets! {
     BY_HELPER,
     /// Not 0: `kfree_skb` tells the reason.
     DROP_HAS_REASON,
+    /// Not 0: the headers of a packet can be read, with the helper.
+    SKB_KNOWN,
+    SKB_DEV,
+    SKB_HEAD,
+    SKB_NETWORK_HEADER,
+    /// `net_device.nd_net.net`.
+    DEV_NET,
+    /// Reasons for which the sender is told, as this kernel numbers them; 0: it has none such.
+    BAD_REASON_0,
+    BAD_REASON_1,
+    BAD_REASON_2,
+    BAD_REASON_3,
+    BAD_REASON_4,
 }
 
 const TCP_SYN_SENT: u64 = 2;
@@ -110,9 +124,65 @@ pub fn drop_skb(ctx: BtfTracePointContext) -> i32 {
         return 0;
     }
     s.add_shared(REASON + index, 1);
+    if SKB_KNOWN.load() != 0 && is_bad(reason as u32) {
+        bad_packet(ctx.as_ptr(), s, reason as i32);
+    }
     count_place(s, (index as u64) << 48 | place & 0xffff_ffff_ffff);
     0
 }
+
+#[inline(always)]
+fn is_bad(reason: u32) -> bool {
+    reason != 0
+        && (reason == BAD_REASON_0.load()
+            || reason == BAD_REASON_1.load()
+            || reason == BAD_REASON_2.load()
+            || reason == BAD_REASON_3.load()
+            || reason == BAD_REASON_4.load())
+}
+
+/// Hands over where a packet comes from.
+#[inline(always)]
+fn bad_packet(ctx: *mut c_void, s: Stripe, reason: i32) {
+    s.add_shared(KIND + BAD_PACKET, 1);
+    let t = now();
+    if !allowed::<SAMPLED_RATE>(s, BAD_TOKENS, BAD_FILLED, t) {
+        return;
+    }
+    let mut e = Event { at: t, kind: BAD_PACKET as u16, detail: reason, cpu: cpu(), ..EMPTY };
+    let skb = Kernel::arg(ctx, 0).untyped();
+    let header: u16 = skb.read(at!(SKB_NETWORK_HEADER));
+    let ip = skb.follow(at!(SKB_HEAD)).at(header as usize);
+    let version = ip.read::<u8>(0) >> 4;
+    if version == 4 {
+        e.family = AF_INET;
+        copy4(&mut e.daddr, ip.read(12));
+        copy4(&mut e.saddr, ip.read(16));
+    } else if version == 6 {
+        e.family = AF_INET6;
+        copy16(&mut e.daddr, ip, 8);
+        copy16(&mut e.saddr, ip, 24);
+    }
+    e.netns = skb.follow(at!(SKB_DEV)).follow(at!(DEV_NET)).read(at!(NET_INUM));
+    if !crate::emit(ctx, &e) {
+        s.add_shared(RING_FULL, 1);
+    }
+}
+
+const EMPTY: Event = Event {
+    at: 0,
+    cookie: 0,
+    kind: 0,
+    family: 0,
+    sport: 0,
+    dport: 0,
+    netns: 0,
+    detail: 0,
+    saddr: [0; 16],
+    daddr: [0; 16],
+    state: 0,
+    cpu: 0,
+};
 
 #[inline(always)]
 fn count_place(s: Stripe, key: u64) {
@@ -141,27 +211,14 @@ fn event(ctx: *mut c_void, kind: usize, detail: i32) {
     s.add_shared(KIND + kind, 1);
     let t = now();
     if kind == CONNECT {
-        if !allowed::<CONNECT_RATE>(s, CONNECT_TOKENS, CONNECT_FILLED, t) {
+        if !allowed::<SAMPLED_RATE>(s, CONNECT_TOKENS, CONNECT_FILLED, t) {
             return;
         }
     } else if !allowed::<RATE>(s, TOKENS, FILLED, t) {
         s.add_shared(LIMITED, 1);
         return;
     }
-    let mut e = Event {
-        at: t,
-        cookie: 0,
-        kind: kind as u16,
-        family: 0,
-        sport: 0,
-        dport: 0,
-        netns: 0,
-        detail,
-        saddr: [0; 16],
-        daddr: [0; 16],
-        state: 0,
-        cpu,
-    };
+    let mut e = Event { at: t, kind: kind as u16, detail, cpu, ..EMPTY };
     if !sk.is_null() {
         describe(sk, &mut e);
     }
@@ -202,7 +259,7 @@ fn copy4(to: &mut [u8; 16], v: u32) {
 }
 
 #[inline(always)]
-fn copy16(to: &mut [u8; 16], from: Kernel, offset: usize) {
+fn copy16(to: &mut [u8; 16], from: impl Place, offset: usize) {
     let words: [u32; 4] =
         [from.read(offset), from.read(offset + 4), from.read(offset + 8), from.read(offset + 12)];
     // SAFETY: same size.

@@ -430,7 +430,7 @@ pub mod block {
 /// Words of the stripe of one CPU in `NET`, and the records of `EVENTS`.
 pub mod net {
     /// Kinds of event.
-    pub const KINDS: usize = 6;
+    pub const KINDS: usize = 7;
     /// A segment was sent again (or would have been: `err`).
     pub const RETRANSMIT: usize = 0;
     /// We sent a reset.
@@ -443,6 +443,8 @@ pub mod net {
     pub const RETRANSMIT_FAILED: usize = 4;
     /// A process of this host connects.
     pub const CONNECT: usize = 5;
+    /// A packet was dropped for a reason that says that it came in bad.
+    pub const BAD_PACKET: usize = 6;
     /// First counter of the kinds.
     pub const KIND: usize = 0;
     /// Records left out by the rate limit.
@@ -463,6 +465,10 @@ pub mod net {
     pub const CONNECT_TOKENS: usize = 15;
     /// See there.
     pub const CONNECT_FILLED: usize = 16;
+    /// As [`TOKENS`] and [`FILLED`], of [`BAD_PACKET`].
+    pub const BAD_TOKENS: usize = 17;
+    /// See there.
+    pub const BAD_FILLED: usize = 18;
     /// First counter of the drop reasons.
     pub const REASON: usize = 64;
     /// Drop reasons with a counter; the last takes all above.
@@ -481,9 +487,14 @@ pub mod net {
     pub const RING_BYTES: u32 = 1 << 20;
     /// Records per second and CPU, and the largest burst.
     pub const RATE: u64 = 20_000;
-    /// The same for [`CONNECT`]: of these only shares are told, and a sample has them, too.
-    pub const CONNECT_RATE: u64 = 250;
+    /// The same for [`CONNECT`] and [`BAD_PACKET`]: of these only shares are told, and a sample has
+    /// them, too.
+    pub const SAMPLED_RATE: u64 = 250;
     const _: () = assert!(PLACE + PLACES * PLACE_WORDS <= WORDS);
+    const _: () = assert!(KIND + KINDS <= LIMITED && BAD_FILLED < REASON);
+
+    /// Reasons for which the sender is told.
+    pub const BAD_REASONS: usize = 5;
 
     /// One record of the ring buffer. Addresses and `dport` are in network byte order.
     #[repr(C)]
@@ -503,11 +514,12 @@ pub mod net {
         pub dport: u16,
         /// Inode of the network namespace.
         pub netns: u32,
-        /// Reset reason, the error of a retransmit, or the process that connects.
+        /// Reset reason, the error of a retransmit, the process that connects, or the reason of
+        /// a drop.
         pub detail: i32,
-        /// Local address: 4 bytes for IPv4.
+        /// Local address: 4 bytes for IPv4. Of a packet, where it goes to.
         pub saddr: [u8; 16],
-        /// Remote address.
+        /// Remote address. Of a packet, where it comes from.
         pub daddr: [u8; 16],
         /// TCP state number.
         pub state: u32,

@@ -87,6 +87,8 @@ pub(super) struct Types {
     pub(super) own: Btf,
     /// Not 0: programs read with a helper what they read seldom.
     pub(super) by_helper: u32,
+    /// Whether programs may read any address of the kernel.
+    pub(super) helper: bool,
     loader: aya::Btf,
 }
 
@@ -167,8 +169,9 @@ fn types_of(blob: Vec<u8>) -> Result<Types, String> {
     // is attached to.
     let loader = aya::Btf::parse(&own.hooks(), Endianness::default());
     let loader = loader.map_err(|e| e.to_string())?;
-    let by_helper = u32::from(own.names(SEARCH) && helper_allowed());
-    Ok(Types { own, by_helper, loader })
+    let helper = helper_allowed();
+    let by_helper = u32::from(own.names(SEARCH) && helper);
+    Ok(Types { own, by_helper, helper, loader })
 }
 
 /// An object in the kernel, with the programs that attached and those that did not.

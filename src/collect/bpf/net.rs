@@ -1,10 +1,10 @@
-//! TCP retransmits and resets, full receive queues, dropped packets by reason and place, and who
-//! calls `connect()`.
+//! TCP retransmits and resets, full receive queues, dropped packets by reason and place, who sent
+//! those that came in bad, and who calls `connect()`.
 //!
 //! Counters miss nothing. Records with the socket go through a ring buffer (perf buffers before
 //! 5.8); at a reading they are put together per connection. A rate limit (20,000 per second and
-//! CPU) and a full buffer cost records, never counts, and both are told. Of `connect()` a sample is
-//! enough (250 per second and CPU): who calls it most is in there.
+//! CPU) and a full buffer cost records, never counts, and both are told. Of `connect()` and of bad
+//! packets a sample is enough (250 of each per second and CPU): who is behind most is in there.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,7 +17,8 @@ use super::{Coverage, events, objects, offsets, symbols};
 use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
 use crate::sample::bpf::layout::net as l;
 use crate::sample::bpf::net::{
-    Connector, DropPlace, DropReason, FlowEvents, MAX_CONNECTORS, NetBpfSample, NetEventKind,
+    BadSender, Connector, DropPlace, DropReason, FlowEvents, MAX_BAD_SENDERS, MAX_CONNECTORS,
+    NetBpfSample, NetEventKind,
 };
 use crate::sample::subject::{CpuId, Endpoint, NetnsId};
 use crate::sample::time::MonoNs;
@@ -32,7 +33,7 @@ pub(super) const BYTES_FIXED: usize = events::BYTES_FIXED;
 const LISTED: usize = 256;
 const MISSED_EVERY: u32 = 60;
 
-/// Those that records come for, beside [`l::CONNECT`].
+/// Those that records come for, beside [`l::CONNECT`] and [`l::BAD_PACKET`].
 const KINDS: [NetEventKind; l::CONNECT] = [
     NetEventKind::Retransmit,
     NetEventKind::SendReset,
@@ -59,6 +60,8 @@ pub struct NetBpf {
     missed: Option<u64>,
     samples: u32,
     coverage: Coverage,
+    /// Whether the senders of bad packets are told.
+    senders: bool,
 }
 
 /// Programs with their tracepoints.
@@ -108,6 +111,7 @@ impl Collector for NetBpf {
         out.rcvqueue_full = kind(3, l::RCVQUEUE_FULL);
         out.drops = self.off.get(DROPS).and_then(|o| o.is_none().then(|| sum(l::DROPS)));
         out.connects = kind(CONNECTS, l::CONNECT);
+        out.bad_packets = kind(DROPS, l::BAD_PACKET).filter(|_| self.senders);
         out.limited = sum(l::LIMITED);
         out.ring_full = sum(l::RING_FULL);
         out.place_full = sum(l::PLACE_FULL);
@@ -157,7 +161,8 @@ pub(super) fn sizes(cpus: usize) -> [(&'static str, u32); 1] {
 impl NetBpf {
     fn with(host: &HostFs, kernel: &Kernel, object: &[u8]) -> Result<Self, Unavailable> {
         let types = kernel.types.as_ref().map_err(Clone::clone)?;
-        let mut globals = offsets::net(&types.own)?;
+        let mut globals = offsets::net(&types.own, types.helper)?;
+        let senders = offsets::senders_known(&globals);
         globals.push(("BY_HELPER", types.by_helper));
         let mut loaded = Loaded::new(kernel, object, &globals, &sizes(kernel.cpus))?;
         let stripes = loaded.stripes("NET", kernel.cpus)?;
@@ -185,6 +190,7 @@ impl NetBpf {
             missed: None,
             samples: 0,
             coverage: Coverage::default(),
+            senders,
         })
     }
 
@@ -210,6 +216,8 @@ impl NetBpf {
         out.flows.truncate(LISTED);
         self.list_connectors(held.connects, out);
         out.connects_unlisted += held.connects_unlisted;
+        list_senders(held.bad, out);
+        out.bad_unlisted += held.bad_unlisted;
         self.taken = held.taken;
         held.counted
     }
@@ -279,6 +287,8 @@ struct Held {
     unlisted: u64,
     connects: BTreeMap<ConnectKey, u64>,
     connects_unlisted: u64,
+    bad: BTreeMap<BadKey, u64>,
+    bad_unlisted: u64,
     /// Records.
     taken: u64,
     /// The same without those of `connect()`.
@@ -291,6 +301,9 @@ impl Held {
             self.taken += 1;
             if let Some(key) = connect(record) {
                 return self.connect(key);
+            }
+            if let Some(key) = bad_packet(record) {
+                return self.bad_packet(key);
             }
             self.counted += 1;
             let Some(e) = decode(record) else {
@@ -320,6 +333,30 @@ impl Held {
             self.connects.insert(key, 1);
         }
     }
+
+    fn bad_packet(&mut self, key: BadKey) {
+        if let Some(count) = self.bad.get_mut(&key) {
+            *count += 1;
+        } else if self.bad.len() >= MAX_BAD_SENDERS * 64 {
+            // As above: source addresses can be forged.
+            self.bad_unlisted += 1;
+        } else {
+            self.bad.insert(key, 1);
+        }
+    }
+}
+
+/// Those with most packets, and how many are not listed.
+fn list_senders(bad: BTreeMap<BadKey, u64>, out: &mut NetBpfSample) {
+    let mut all: Vec<BadSender> = bad
+        .into_iter()
+        .map(|((reason, netns, addr), count)| BadSender { reason, netns, addr, count })
+        .collect();
+    all.sort_by_key(|s| std::cmp::Reverse(s.count));
+    let rest = all.get(MAX_BAD_SENDERS..).unwrap_or_default();
+    out.bad_unlisted = rest.iter().map(|s| s.count).sum();
+    all.truncate(MAX_BAD_SENDERS);
+    out.bad_senders = all;
 }
 
 /// Events that belong together: kind, namespace, ends, and without ends the reason.
@@ -327,6 +364,17 @@ type FlowKey = (NetEventKind, NetnsId, Option<(Endpoint, Endpoint)>, Option<i32>
 
 /// Who connects where: process, namespace, destination.
 type ConnectKey = (u32, NetnsId, Endpoint);
+
+/// Reason, namespace, and who sent the packet.
+type BadKey = (u16, NetnsId, IpAddr);
+
+/// Parses a record of [`l::BAD_PACKET`].
+fn bad_packet(b: &[u8]) -> Option<BadKey> {
+    let record = Record(b);
+    let is_one = usize::from(record.u16_at(16)?) == l::BAD_PACKET;
+    let reason = u16::try_from(record.u32_at(28)?).ok()?;
+    is_one.then_some((reason, record.netns()?, record.address(48)?))
+}
 
 /// Parses a record of [`l::CONNECT`]. The local end is not known yet when a process connects.
 fn connect(b: &[u8]) -> Option<ConnectKey> {

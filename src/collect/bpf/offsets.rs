@@ -5,7 +5,7 @@ use super::fields::Fields;
 use super::format::Format;
 use super::load::{Globals, UNKNOWN_KERNEL};
 use crate::collect::Unavailable;
-use crate::sample::bpf::layout::field;
+use crate::sample::bpf::layout::{field, net as l};
 
 /// A variable of the object, the structure, and the path to the member.
 type Wanted = (&'static str, &'static str, &'static [&'static str]);
@@ -163,8 +163,17 @@ pub(super) fn block(btf: &Btf) -> Result<(Globals, bool), Unavailable> {
     Ok((out, splits))
 }
 
-/// Offsets of the network programs.
-pub(super) fn net(btf: &Btf) -> Result<Globals, Unavailable> {
+/// Why a packet that came in bad is dropped (5.17; fragments 6.2): variable of the object, and name.
+const BAD_REASONS: [(&str, &str); l::BAD_REASONS] = [
+    ("BAD_REASON_0", "TCP_CSUM"),
+    ("BAD_REASON_1", "UDP_CSUM"),
+    ("BAD_REASON_2", "IP_CSUM"),
+    ("BAD_REASON_3", "ICMP_CSUM"),
+    ("BAD_REASON_4", "FRAG_REASM_TIMEOUT"),
+];
+
+/// Offsets of the network programs. `helper`: programs may read any address.
+pub(super) fn net(btf: &Btf, helper: bool) -> Result<Globals, Unavailable> {
     let mut out = Globals::new();
     let c = "sock_common";
     require(
@@ -197,7 +206,28 @@ pub(super) fn net(btf: &Btf) -> Result<Globals, Unavailable> {
     out.push(("RETRANSMIT_HAS_ERR", u32::from(args("tcp_retransmit_skb") >= 3)));
     out.push(("RESET_HAS_REASON", u32::from(args("tcp_send_reset") >= 3)));
     out.push(("DROP_HAS_REASON", u32::from(args("kfree_skb") >= 3)));
+    if helper {
+        let packet: [Wanted; 4] = [
+            ("SKB_DEV", "sk_buff", &["dev"]),
+            ("SKB_HEAD", "sk_buff", &["head"]),
+            ("SKB_NETWORK_HEADER", "sk_buff", &["network_header"]),
+            ("DEV_NET", "net_device", &["nd_net", "net"]),
+        ];
+        offer(btf, "SKB_KNOWN", &packet, &mut out);
+    }
+    let reasons = btf.enumeration("skb_drop_reason");
+    let number = |name: &str| {
+        let names = |n: &String| n.strip_prefix("SKB_DROP_REASON_") == Some(name);
+        reasons.iter().find(|(_, n)| names(n)).map_or(0, |(v, _)| *v)
+    };
+    out.extend(BAD_REASONS.map(|(variable, name)| (variable, number(name))));
     Ok(out)
+}
+
+/// Whether these tell who sent a packet that came in bad.
+pub(super) fn senders_known(net: &Globals) -> bool {
+    let set = |name: &str| net.iter().any(|(n, v)| *n == name && *v != 0);
+    set("SKB_KNOWN") && BAD_REASONS.iter().any(|(n, _)| set(n))
 }
 
 /// Where `struct pt_regs` has a system call, its first arguments and the stack: variable of the object,

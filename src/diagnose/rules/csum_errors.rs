@@ -2,6 +2,7 @@
 
 use super::common::counters::{held, spaces};
 use super::common::peers::enter;
+use super::common::senders;
 use super::common::text::rate;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::NetPair;
@@ -40,7 +41,7 @@ static DOC: RuleDoc = RuleDoc {
     remedy: "Suspect the device or driver that filled in the checksum, often a tunnel with an \
         offload that the NIC gets wrong. On the sender: ethtool -K DEV tx off (for vxlan: \
         tx-checksum-ip-generic off). Otherwise suspect bad memory in a machine on the path.",
-    sources: "/proc/net/snmp, netstat, snmp6; flannel#1279. Measured on 6.18: 20 segments and \
+    sources: "/proc/net/snmp, netstat, snmp6; kfree_skb by reason; flannel#1279. Measured on 6.18: 20 segments and \
         20 datagrams with a bad checksum count 20 in TcpInCsumErrors and 20 in UdpInCsumErrors.",
     hold: Hold::events(20),
     needs_time: Duration::from_secs(5),
@@ -102,7 +103,7 @@ fn fire(w: &Window<'_>, n: &NetPair) -> Fire {
         }
         None => f.missing.push("how many packets arrive (no InReceives)".to_owned()),
     }
-    f.missing.push("who sent or damaged them (the kernel keeps no record of it)".to_owned());
+    senders::blame(w, netns, senders::Bad::Checksum, &mut f);
     let because = match nic_errors(w, netns) {
         Some(e) => {
             format!("the NICs count {} errors/s; a packet with a bad CRC never reaches IP", rate(e))
@@ -110,9 +111,11 @@ fn fire(w: &Window<'_>, n: &NetPair) -> Fire {
         None => "these reached IP; a packet with a bad CRC does not".to_owned(),
     };
     f.ruled_out.push(RuledOut::new("nic-errors", because));
-    let enter = enter(w, netns);
+    let (enter, from) = (enter(w, netns), senders::filter(&f));
     f.next.push(format!("{enter}nstat -az | grep -i csum"));
-    f.next.push(format!("{enter}tcpdump -nvvi any -c 2000 2>/dev/null | grep -iE 'bad|incorrect'"));
+    f.next.push(format!(
+        "{enter}tcpdump -nvvi any -c 2000{from} 2>/dev/null | grep -iE 'bad|incorrect'"
+    ));
     f.next.push(format!("{enter}ip -d link  # suspect the offloads of vxlan, geneve, ipip first"));
     f
 }

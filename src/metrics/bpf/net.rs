@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::{Coverage, grown_missed};
 use crate::metrics::rate::{grown, per_second};
-use crate::sample::bpf::net::{Connector, DropReason, FlowEvents, NetBpfSample, NetEventKind};
+use crate::sample::bpf::net::{
+    BadSender, Connector, DropReason, FlowEvents, NetBpfSample, NetEventKind,
+};
 use crate::sample::subject::{Endpoint, NetnsId};
 use crate::sample::{Shared, Stamped};
 
@@ -39,6 +41,10 @@ pub struct NetFigures {
     pub connectors: Option<Vec<Connector>>,
     /// Calls of `connect()` that were recorded and are not listed.
     pub connects_unlisted: u64,
+    /// Who sent the packets that came in bad, by reason. `None`: not told here.
+    pub bad_senders: Option<Vec<BadSender>>,
+    /// Such packets that were recorded and are not listed.
+    pub bad_unlisted: u64,
     /// Records left out by the rate limit and for want of room, in the interval. They are
     /// counted in the rates, but belong to no connection.
     pub unrecorded: u64,
@@ -173,6 +179,7 @@ pub fn derive<'a>(
     drops(p, n, dt, &mut out);
     let mut flows: BTreeMap<_, FlowEvents> = BTreeMap::new();
     let mut connectors: BTreeMap<_, Connector> = BTreeMap::new();
+    let mut senders: BTreeMap<_, BadSender> = BTreeMap::new();
     for s in later {
         out.connects_unlisted = out.connects_unlisted.saturating_add(s.data.connects_unlisted);
         for c in &s.data.connectors {
@@ -180,6 +187,12 @@ pub fn derive<'a>(
                 .entry((c.pid, c.netns, c.remote))
                 .or_insert_with(|| Connector { count: 0, ..c.clone() });
             sum.count = sum.count.saturating_add(c.count);
+        }
+        out.bad_unlisted = out.bad_unlisted.saturating_add(s.data.bad_unlisted);
+        for b in &s.data.bad_senders {
+            let sum =
+                senders.entry((b.reason, b.netns, b.addr)).or_insert(BadSender { count: 0, ..*b });
+            sum.count = sum.count.saturating_add(b.count);
         }
         out.unlisted = out.unlisted.saturating_add(s.data.unlisted);
         for f in &s.data.flows {
@@ -189,6 +202,7 @@ pub fn derive<'a>(
         }
     }
     out.connectors = n.connects.map(|_| connectors.into_values().collect());
+    out.bad_senders = n.bad_packets.map(|_| senders.into_values().collect());
     out.flows = flows.into_values().collect();
     out.flows.sort_by_key(|f| std::cmp::Reverse(f.count));
     Some(out)

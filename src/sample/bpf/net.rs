@@ -1,5 +1,6 @@
-//! TCP events, dropped packets, and who connects, as eBPF counts them.
+//! TCP events, dropped packets, who sent the bad ones, and who connects, as eBPF counts them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,8 @@ use crate::sample::time::MonoNs;
 
 /// Most rows of [`NetBpfSample::connectors`].
 pub const MAX_CONNECTORS: usize = 64;
+/// Most rows of [`NetBpfSample::bad_senders`].
+pub const MAX_BAD_SENDERS: usize = 16;
 
 /// One reading. Counters are since the programs were attached; a kind whose program is not
 /// attached is `None`.
@@ -45,6 +48,15 @@ pub struct NetBpfSample {
     pub connectors: Vec<Connector>,
     /// Calls since the reading before that were recorded and are not listed.
     pub connects_unlisted: u64,
+    /// Packets dropped that came in bad: with a wrong checksum, or as fragments of which the rest did
+    /// not arrive. `None` where the kernel gives no such reason, or programs cannot read the headers
+    /// of packets.
+    pub bad_packets: Option<u64>,
+    /// Who sent them since the reading before, most first: at most [`MAX_BAD_SENDERS`]. Of more than
+    /// 250 per second and CPU, a sample.
+    pub bad_senders: Vec<BadSender>,
+    /// Such packets since the reading before that were recorded and are not listed.
+    pub bad_unlisted: u64,
     /// Records left out by the rate limit, since attach; calls of `connect()` are not counted.
     pub limited: u64,
     /// Records left out because the ring was full, since attach.
@@ -52,9 +64,9 @@ pub struct NetBpfSample {
     /// Events that no program ran for (5.12); `None` where the kernel does not tell.
     pub missed: Option<u64>,
 }
-owns!(NetBpfSample { reasons, places, flows, connectors } flat {
+owns!(NetBpfSample { reasons, places, flows, connectors, bad_senders } flat {
     retransmits, retransmits_failed, resets_sent, resets_received, rcvqueue_full, drops, connects,
-    place_full, unlisted, connects_unlisted, limited, ring_full, missed
+    place_full, unlisted, connects_unlisted, bad_packets, bad_unlisted, limited, ring_full, missed
 });
 
 /// Drops for one reason.
@@ -139,3 +151,17 @@ pub struct Connector {
     pub count: u64,
 }
 owns!(Connector { comm } flat { pid, netns, remote, count });
+
+/// Packets of one sender that were dropped for one reason since the reading before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadSender {
+    /// Number of the reason, see [`DropReason`].
+    pub reason: u16,
+    /// Network namespace of the device that they came in by.
+    pub netns: NetnsId,
+    /// Their source address, as it says in the packet.
+    pub addr: IpAddr,
+    /// How many.
+    pub count: u64,
+}
+flat!(BadSender);

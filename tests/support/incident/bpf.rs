@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use stallscope::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOp};
 use stallscope::sample::bpf::irq::{IrqBpfSample, IrqCpu, VECTOR_NAMES, VectorTime};
 use stallscope::sample::bpf::layout::runq::LONG_NS;
-use stallscope::sample::bpf::net::{Connector, FlowEvents, NetBpfSample, NetEventKind};
+use stallscope::sample::bpf::net::{
+    BadSender, Connector, DropReason, FlowEvents, NetBpfSample, NetEventKind,
+};
 use stallscope::sample::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu};
 use stallscope::sample::subject::{CgroupId, CpuId, DiskId, Endpoint, NetnsId};
 use stallscope::sample::time::MonoNs;
@@ -120,7 +122,8 @@ pub(super) fn block(i: &Incident, v: View<'_>) -> BlockBpfSample {
 }
 
 /// Connects that were refused, by who refused: `refuse.1.10.0.0.9:8080`; and who connects where:
-/// `connect.1.4242.nginx.10.0.0.9:8080`. None, no sample.
+/// `connect.1.4242.nginx.10.0.0.9:8080`; and who sends packets that come in bad:
+/// `bad.1.UDP_CSUM.10.0.0.9`. None, no sample.
 pub(super) fn net(i: &Incident, before: &State, v: View<'_>, at: MonoNs) -> Option<NetBpfSample> {
     let mut out = NetBpfSample { retransmits: Some(0), resets_sent: Some(0), ..Default::default() };
     let (mut sum, mut any) = (0_u64, false);
@@ -175,7 +178,45 @@ pub(super) fn net(i: &Incident, before: &State, v: View<'_>, at: MonoNs) -> Opti
             });
         }
     }
+    any |= bad_packets(i, before, v, &mut out);
     out.connectors.retain(|c| c.count > 0);
     out.resets_received = Some(sum);
     any.then_some(out)
+}
+
+/// True if there are any.
+fn bad_packets(i: &Incident, before: &State, v: View<'_>, out: &mut NetBpfSample) -> bool {
+    const REASONS: [&str; 3] = ["TCP_CSUM", "UDP_CSUM", "FRAG_REASM_TIMEOUT"];
+    let mut sums = [0_u64; REASONS.len()];
+    let mut any = false;
+    for ns in namespaces(i) {
+        let prefix = format!("bad.{ns}.");
+        let old = View(before).under(&prefix);
+        for (what, n) in v.under(&prefix) {
+            any = true;
+            let (name, addr) = what.split_once('.').unwrap();
+            let reason = REASONS.iter().position(|r| *r == name).unwrap();
+            sums[reason] = sums[reason].saturating_add(n);
+            let count = n.saturating_sub(old.get(&what).copied().unwrap_or(0));
+            if count > 0 {
+                let (reason, netns) = (reason as u16 + 1, NetnsId(ns.into()));
+                out.bad_senders.push(BadSender {
+                    reason,
+                    netns,
+                    addr: addr.parse().unwrap(),
+                    count,
+                });
+            }
+        }
+    }
+    if any {
+        out.bad_packets = Some(sums.iter().copied().fold(0, u64::saturating_add));
+        out.drops = out.bad_packets;
+        out.reasons = (1..)
+            .zip(REASONS)
+            .zip(sums)
+            .map(|((reason, name), count)| DropReason { reason, name: name.into(), count })
+            .collect();
+    }
+    any
 }

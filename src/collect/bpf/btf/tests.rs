@@ -170,7 +170,7 @@ fn every_object_finds_its_offsets_in_captured_kernels() {
         {
             assert!(block.contains(&(shape, 0)), "{shape}");
         }
-        let net = offsets::net(&btf).unwrap();
+        let net = offsets::net(&btf, true).unwrap();
         assert!(net.contains(&("SK_HAS_V6", 1)) && net.contains(&("DROP_HAS_REASON", 1)));
     }
 }
@@ -306,7 +306,7 @@ fn constructed_network_events_have_what_their_arguments_say() {
         b.tracepoint("kfree_skb", drop);
         b.tracepoint("tcp_send_reset", reset);
         b.tracepoint("tcp_retransmit_skb", retransmit);
-        let globals = offsets::net(&Btf::parse(b.build()).unwrap()).unwrap();
+        let globals = offsets::net(&Btf::parse(b.build()).unwrap(), true).unwrap();
         for (name, value) in [
             ("SK_NET", 48),
             ("NET_INUM", 136),
@@ -388,7 +388,7 @@ fn other_data_is_refused() {
 }
 
 fn ask(btf: &Btf) {
-    let _ = (offsets::runq(btf, Averages::Kept), offsets::block(btf), offsets::net(btf));
+    let _ = (offsets::runq(btf, Averages::Kept), offsets::block(btf), offsets::net(btf, true));
     let _ = (btf.enumeration("skb_drop_reason"), btf.tracepoint_args("kfree_skb"));
 }
 

@@ -23,6 +23,7 @@ pub(super) mod nics;
 pub(super) mod origins;
 pub(super) mod peers;
 pub(super) mod release;
+pub(super) mod senders;
 pub(super) mod sockets;
 pub(super) mod tasks;
 pub(in crate::diagnose) mod text;
