@@ -302,10 +302,11 @@ fn max_sectors_cuts_large_writes() {
     });
 }
 
-/// bfq in front of a device that does tens of thousands of writes a second.
+/// bfq in front of a device that does tens of thousands of writes a second, if it has a CPU: no test
+/// runs beside this one.
 #[test]
 fn bfq_on_a_fast_device() {
-    beside(Place::Disk, &["losetup", "fio", "dd"], || {
+    lab(&["losetup", "fio", "dd"], || {
         let dir = Dir::new();
         let mut dev = Loop::new(&dir.image("disk.img", 256), true);
         dev.set("scheduler", "bfq");

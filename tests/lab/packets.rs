@@ -176,7 +176,7 @@ fn n32_wrong_checksums() {
             wait_for("wrong checksums", secs(5), || {
                 (net.b.counter("UdpInCsumErrors") >= 20).then_some(())
             });
-            check("n32", "7s", &[])
+            check("n32", "10s", &[])
         });
         report.exactly(net.affected(), &["csum-errors"], &[]);
         let f = report.the("csum-errors", in_ns(&net.b));

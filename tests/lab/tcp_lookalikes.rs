@@ -86,7 +86,11 @@ fn k2_own_firewall_closes_in_mid_flight() {
             });
             session.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
         });
-        report.exactly(net.affected(), &["tcp-local-egress-drop"], &[]);
+        report.exactly(net.affected(), &["tcp-local-egress-drop"], &["tcp-rto-storm"]);
+        // On a busy machine the peer may be silent for long enough before the firewall closes.
+        let (all, affected) = (report.findings(), net.affected());
+        let storms = all.iter().filter(|f| f.rule() == "tcp-rto-storm" && affected(**f));
+        assert!(storms.clone().all(|f| !f.is_active()), "{:?}", storms.map(|f| f.text()).next());
     });
 }
 

@@ -44,6 +44,11 @@ impl<'a> Found<'a> {
     pub fn first_seen(self) -> Option<&'a str> {
         self.0["first_seen"].as_str()
     }
+    /// Is it still so at the end?
+    #[allow(dead_code, reason = "not every suite has such tests")]
+    pub fn is_active(self) -> bool {
+        self.0["active"] == true
+    }
     /// The rule whose finding explains this one.
     pub fn cause(self) -> Option<&'a str> {
         self.0["cause"]["rule"].as_str()
