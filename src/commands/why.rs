@@ -219,7 +219,9 @@ impl Why {
                     let at = (tick.mono, tick.wall);
                     run.push(tick);
                     let figures = run.run().latest().and_then(|m| m.derived.waits.clone());
-                    if let Some(figures) = figures.filter(|f| !f.threads.is_empty()) {
+                    if let Some(figures) =
+                        figures.filter(|f| !f.threads.is_empty() || !f.gone.is_empty())
+                    {
                         let (mono, wall) = before.unwrap_or(at);
                         let is_there = watched.push(&figures, wall..=at.1, |pid| match self.pid {
                             Some(p) => p == pid,

@@ -136,7 +136,7 @@ owns!(BlockDiskFigures { ops } flat { id, requeues_s, splits_s, errors_s, no_iss
 owns!(BlockOpFigures { sizes, queued, device, total } flat { op, count, rate, bytes_s });
 owns!(NetFigures { reasons, places, flows, connectors, bad_senders } flat {
     dt, retransmits_s, retransmits_failed_s, resets_sent_s, resets_received_s, rcvqueue_full_s,
-    drops_s, unlisted, connects_unlisted, bad_unlisted, unrecorded, coverage
+    drops_s, unlisted, connects_unlisted, bad_packets, bad_unlisted, unrecorded, coverage
 });
 owns!(ReasonFigures { name } flat { reason, count, per_s });
 owns!(PlaceFigures { name, place } flat { reason, count, per_s });

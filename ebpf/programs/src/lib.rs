@@ -217,7 +217,7 @@ impl Kernel {
 /// helper takes some 20 ns more than a load. But since 6.3, wherever a program follows a pointer
 /// of one of its arguments, the verifier looks for four names among all types of the kernel, one
 /// after the other: 2 ms each time it comes by. Programs read so only where the loader set
-/// `BY_HELPER`, for a kernel in lockdown has no such helper.
+/// `BY_HELPER` or `SKB_KNOWN`, for a kernel in lockdown has no such helper.
 #[derive(Clone, Copy)]
 pub struct Address(*const u8);
 

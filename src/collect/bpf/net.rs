@@ -291,7 +291,7 @@ struct Held {
     bad_unlisted: u64,
     /// Records.
     taken: u64,
-    /// The same without those of `connect()`.
+    /// The same without those of `connect()` and of bad packets.
     counted: u64,
 }
 
@@ -302,8 +302,8 @@ impl Held {
             if let Some(key) = connect(record) {
                 return self.connect(key);
             }
-            if let Some(key) = bad_packet(record) {
-                return self.bad_packet(key);
+            if kind(record) == Some(l::BAD_PACKET) {
+                return self.bad_packet(bad_packet(record));
             }
             self.counted += 1;
             let Some(e) = decode(record) else {
@@ -334,7 +334,11 @@ impl Held {
         }
     }
 
-    fn bad_packet(&mut self, key: BadKey) {
+    fn bad_packet(&mut self, key: Option<BadKey>) {
+        let Some(key) = key else {
+            self.bad_unlisted += 1;
+            return;
+        };
         if let Some(count) = self.bad.get_mut(&key) {
             *count += 1;
         } else if self.bad.len() >= MAX_BAD_SENDERS * 64 {
@@ -346,16 +350,21 @@ impl Held {
     }
 }
 
-/// Those with most packets, and how many are not listed.
+/// Those with most packets of each reason and namespace, and how many are not listed.
 fn list_senders(bad: BTreeMap<BadKey, u64>, out: &mut NetBpfSample) {
     let mut all: Vec<BadSender> = bad
         .into_iter()
         .map(|((reason, netns, addr), count)| BadSender { reason, netns, addr, count })
         .collect();
-    all.sort_by_key(|s| std::cmp::Reverse(s.count));
-    let rest = all.get(MAX_BAD_SENDERS..).unwrap_or_default();
-    out.bad_unlisted = rest.iter().map(|s| s.count).sum();
-    all.truncate(MAX_BAD_SENDERS);
+    all.sort_by_key(|s| (s.reason, s.netns, std::cmp::Reverse(s.count)));
+    let (mut group, mut rank) = (None, 0);
+    all.retain(|s| {
+        rank = if group == Some((s.reason, s.netns)) { rank + 1 } else { 0 };
+        group = Some((s.reason, s.netns));
+        let listed = rank < MAX_BAD_SENDERS;
+        out.bad_unlisted += if listed { 0 } else { s.count };
+        listed
+    });
     out.bad_senders = all;
 }
 
@@ -368,12 +377,16 @@ type ConnectKey = (u32, NetnsId, Endpoint);
 /// Reason, namespace, and who sent the packet.
 type BadKey = (u16, NetnsId, IpAddr);
 
-/// Parses a record of [`l::BAD_PACKET`].
+/// Parses a record of [`l::BAD_PACKET`]. `None`: it is not of IP.
 fn bad_packet(b: &[u8]) -> Option<BadKey> {
     let record = Record(b);
-    let is_one = usize::from(record.u16_at(16)?) == l::BAD_PACKET;
     let reason = u16::try_from(record.u32_at(28)?).ok()?;
-    is_one.then_some((reason, record.netns()?, record.address(48)?))
+    Some((reason, record.netns()?, record.address(48)?))
+}
+
+/// Of a record.
+fn kind(b: &[u8]) -> Option<usize> {
+    Record(b).u16_at(16).map(usize::from)
 }
 
 /// Parses a record of [`l::CONNECT`]. The local end is not known yet when a process connects.

@@ -41,8 +41,9 @@ static DOC: RuleDoc = RuleDoc {
     remedy: "Suspect the device or driver that filled in the checksum, often a tunnel with an \
         offload that the NIC gets wrong. On the sender: ethtool -K DEV tx off (for vxlan: \
         tx-checksum-ip-generic off). Otherwise suspect bad memory in a machine on the path.",
-    sources: "/proc/net/snmp, netstat, snmp6; kfree_skb by reason; flannel#1279. Measured on 6.18: 20 segments and \
-        20 datagrams with a bad checksum count 20 in TcpInCsumErrors and 20 in UdpInCsumErrors.",
+    sources: "/proc/net/snmp, netstat, snmp6; kfree_skb by reason; flannel#1279. \
+        Measured on 6.18: 20 segments and 20 datagrams with a bad checksum count 20 in \
+        TcpInCsumErrors and 20 in UdpInCsumErrors.",
     hold: Hold::events(20),
     needs_time: Duration::from_secs(5),
 };
@@ -103,7 +104,8 @@ fn fire(w: &Window<'_>, n: &NetPair) -> Fire {
         }
         None => f.missing.push("how many packets arrive (no InReceives)".to_owned()),
     }
-    senders::blame(w, netns, senders::Bad::Checksum, &mut f);
+    let has_them = |other| w.derived.net(other).is_some_and(|n| errors(n) > 0.0);
+    senders::blame(w, netns, senders::Bad::Checksum, has_them, &mut f);
     let because = match nic_errors(w, netns) {
         Some(e) => {
             format!("the NICs count {} errors/s; a packet with a bad CRC never reaches IP", rate(e))
@@ -111,7 +113,8 @@ fn fire(w: &Window<'_>, n: &NetPair) -> Fire {
         None => "these reached IP; a packet with a bad CRC does not".to_owned(),
     };
     f.ruled_out.push(RuledOut::new("nic-errors", because));
-    let (enter, from) = (enter(w, netns), senders::filter(&f));
+    let enter = enter(w, netns);
+    let from = senders::first(&f).map_or_else(String::new, |addr| format!(" src {addr}"));
     f.next.push(format!("{enter}nstat -az | grep -i csum"));
     f.next.push(format!(
         "{enter}tcpdump -nvvi any -c 2000{from} 2>/dev/null | grep -iE 'bad|incorrect'"

@@ -1,5 +1,7 @@
 //! `ip-reasm-fail`: fragmented packets cannot be reassembled.
 
+use std::net::IpAddr;
+
 use super::common::counters::{spaces, sum, watched};
 use super::common::peers::enter;
 use super::common::senders;
@@ -34,8 +36,8 @@ static DOC: RuleDoc = RuleDoc {
     remedy: "Avoid fragmentation: a correct path MTU (a tunnel makes packets too large), \
         smaller datagrams (EDNS 1232, NFS over TCP). Timeouts: a firewall or load balancer that \
         drops or scatters fragments, or packet loss. Memory: raise net.ipv4.ipfrag_high_thresh.",
-    sources: "/proc/net/snmp, snmp6, sockstat; kfree_skb by reason; net/ipv4/ip_fragment.c. Measured on 6.18: \
-        fragments that never complete count ReasmTimeout and ReasmFails after ipfrag_time.",
+    sources: "/proc/net/snmp, snmp6, sockstat; kfree_skb by reason; net/ipv4/ip_fragment.c. \
+        Measured on 6.18: fragments that never complete count ReasmTimeout and ReasmFails after ipfrag_time.",
     hold: Hold::events(20),
     needs_time: Duration::from_secs(7),
 };
@@ -104,12 +106,18 @@ fn fire(w: &Window<'_>, netns: NetnsId, (failed, whole): (u64, u64), share: f64)
         let text = format!("{} fragments/s arrive over IPv4", rate(r));
         f.evidence.push(Evidence::new("ReasmReqds", r, "/s", text));
     }
-    senders::blame(w, netns, senders::Bad::Fragment, &mut f);
+    let has_them = |other| sum(w, other, &FAILED).is_some_and(|n| n > 0);
+    senders::blame(w, netns, senders::Bad::Fragment, has_them, &mut f);
     let because = format!("ReasmOKs +{whole}: only fragmented packets count here");
     f.ruled_out.push(RuledOut::new("whole-packets", because));
-    let (enter, from) = (enter(w, netns), senders::filter(&f).replace(" src", " and src"));
+    let enter = enter(w, netns);
+    let fragments = match senders::first(&f) {
+        Some(addr @ IpAddr::V4(_)) => format!("ip[6:2] & 0x3fff != 0 and src {addr}"),
+        Some(addr) => format!("ip6[6] == 44 and src {addr}"),
+        None => "ip[6:2] & 0x3fff != 0".to_owned(),
+    };
     f.next.push(format!("{enter}nstat -az | grep Reasm"));
-    f.next.push(format!("{enter}tcpdump -ni any -c 20 'ip[6:2] & 0x3fff != 0{from}'"));
+    f.next.push(format!("{enter}tcpdump -ni any -c 20 '{fragments}'"));
     f.next.push(format!("{enter}sysctl net.ipv4.ipfrag_high_thresh net.ipv4.ipfrag_time"));
     f
 }

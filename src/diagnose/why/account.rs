@@ -85,11 +85,12 @@ impl Account {
 
     /// Notes which processes came to the number of another one.
     fn note_successors<'a>(&mut self, threads: impl Iterator<Item = &'a ThreadFigures>) {
-        // The first thread of a process has its number, and stays until the last one has ended.
-        for t in threads.filter(|t| t.task.tid == t.task.pid) {
-            let TaskId { pid, start, .. } = t.task;
+        for t in threads {
+            let TaskId { pid, tid, start } = t.task;
             let began = self.began.entry(pid).or_insert(start);
-            if *began >= start {
+            // The first thread of a process has its number, and is older than all others.
+            if *began >= start || tid != pid {
+                *began = start.min(*began);
                 continue;
             }
             match self.meant {

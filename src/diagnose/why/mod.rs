@@ -6,7 +6,6 @@ mod join;
 mod limits;
 mod words;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,25 +122,26 @@ impl Answer {
         out.missing = missing(account, &out);
         out.conclusion = words::conclusion(&out);
         out.next = words::next(&out);
-        if let [one] = out.processes.as_slice()
-            && account.gone.contains(&one.pid)
-            && account.successor(one.pid).is_none()
-        {
-            out.conclusion.push_str(" It has ended.");
-            out.next = Vec::new();
-        }
-        // Nothing that is there now may be taken for what has ended.
-        let successor = |p: &Process| Some((p.pid, account.successor(p.pid)?));
-        for (pid, comm) in out.processes.iter().filter_map(successor) {
-            let _ =
-                write!(out.conclusion, " It has ended; pid {pid} is another process now, {comm}.");
-            out.missing.push("what its limits were: it ended".to_owned());
-            out.next = vec![format!("stallscope why {pid}  # of the process that has the pid now")];
-            out.limits = Vec::new();
+        if let &[Process { pid, .. }] = out.processes.as_slice() {
+            out.say_if_over(account, pid);
         }
         out.places.retain(|p| out.time.mul_f64(WORTH_A_LINE) <= p.time);
         out.places.truncate(MOST_PLACES);
         out
+    }
+
+    /// What is there now must not be taken for what has ended.
+    fn say_if_over(&mut self, account: &Account, pid: u32) {
+        if let Some(comm) = account.successor(pid) {
+            let now = format!(" It has ended; pid {pid} is another process now, {comm}.");
+            self.conclusion.push_str(&now);
+            self.missing.push("what its limits were: it has ended".to_owned());
+            self.next = vec![format!("stallscope why {pid}  # the process that has the pid now")];
+            self.limits = Vec::new();
+        } else if account.gone.contains(&pid) {
+            self.conclusion.push_str(" It has ended, or cannot be read any more.");
+            self.next = Vec::new();
+        }
     }
 
     /// Time of a class.

@@ -206,8 +206,8 @@ fn a_process_that_has_the_number_of_another_one_is_not_that_one() {
     );
     let said = " It has ended; pid 700 is another process now, sh.";
     assert!(a.conclusion.ends_with(said), "{}", a.conclusion);
-    assert!(a.missing.iter().any(|m| m == "what its limits were: it ended"), "{:?}", a.missing);
-    assert_eq!(a.next, ["stallscope why 700  # of the process that has the pid now"]);
+    assert!(a.missing.iter().any(|m| m == "what its limits were: it has ended"), "{:?}", a.missing);
+    assert_eq!(a.next, ["stallscope why 700  # the process that has the pid now"]);
     let (there, names, account) = watch(Meant::Last);
     assert_eq!((there, names), (vec![true; 3], vec!["its own".into(), "sh".into()]));
     assert_eq!(account.successor(700), None);

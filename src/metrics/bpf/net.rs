@@ -43,6 +43,8 @@ pub struct NetFigures {
     pub connects_unlisted: u64,
     /// Who sent the packets that came in bad, by reason. `None`: not told here.
     pub bad_senders: Option<Vec<BadSender>>,
+    /// Such packets, recorded or not.
+    pub bad_packets: u64,
     /// Such packets that were recorded and are not listed.
     pub bad_unlisted: u64,
     /// Records left out by the rate limit and for want of room, in the interval. They are
@@ -203,6 +205,8 @@ pub fn derive<'a>(
     }
     out.connectors = n.connects.map(|_| connectors.into_values().collect());
     out.bad_senders = n.bad_packets.map(|_| senders.into_values().collect());
+    out.bad_packets =
+        p.bad_packets.zip(n.bad_packets).and_then(|(p, n)| grown(p, n)).unwrap_or_default();
     out.flows = flows.into_values().collect();
     out.flows.sort_by_key(|f| std::cmp::Reverse(f.count));
     Some(out)

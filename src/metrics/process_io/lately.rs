@@ -8,7 +8,7 @@ use super::{Bytes, Flow, ProcessBytes};
 use crate::metrics::MIN_SPAN;
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::disks::layers::{Layers, Lies, is_loop};
-use crate::metrics::history::Window;
+use crate::metrics::history::{Snapshot, Window};
 use crate::metrics::rate::{per_second, ratio};
 use crate::sample::disks::DiskClass;
 use crate::sample::process_io::OpenDisks;
@@ -104,7 +104,8 @@ impl<'a> Lately<'a> {
         // A moment's figures are of the time before it, and the first one has none.
         let from = w.tick.mono.back(span).max(w.history.first()?.tick.mono);
         let moments = || w.history.back_from(w.tick.seq).take_while(move |m| m.tick.mono > from);
-        let newest = moments().find_map(|m| m.derived.process_io.as_deref())?;
+        let read = |m: &Snapshot| Some((m.tick.mono, m.derived.process_io.clone()?));
+        let (until, newest) = moments().find_map(read)?;
         let lasted = w.tick.mono.since(from);
         let mut this = Self {
             lasted,
@@ -136,11 +137,12 @@ impl<'a> Lately<'a> {
             }
         }
         this.users = users.into_values().collect();
-        this.add_disks(w, from)?;
+        this.add_disks(w, from, until.since(from))?;
         Some(this)
     }
 
-    fn add_disks(&mut self, w: &Window<'a>, from: MonoNs) -> Option<()> {
+    /// Processes were charged for so long.
+    fn add_disks(&mut self, w: &Window<'a>, from: MonoNs, charged_for: Duration) -> Option<()> {
         let newest = w.recent(usize::MAX).find_map(|d| d.disks.as_deref())?;
         let mut moments = w.history.back_from(w.tick.seq);
         let mounts = moments.find_map(|m| m.tick.samples.filesystems.as_ref());
@@ -165,7 +167,7 @@ impl<'a> Lately<'a> {
         }
         // Without the latest reading, or with two that come late, this is not the time in which
         // processes are charged: a second of ten is what tells one disk from all.
-        let whole = ratio(self.lasted.as_secs_f64(), covered).unwrap_or(1.0).clamp(0.5, 2.0);
+        let whole = ratio(charged_for.as_secs_f64(), covered).unwrap_or(1.0).clamp(0.5, 2.0);
         for bytes in self.per_disk.values_mut() {
             *bytes = bytes.times(whole);
         }

@@ -11,7 +11,7 @@ use crate::sample::time::MonoNs;
 
 /// Most rows of [`NetBpfSample::connectors`].
 pub const MAX_CONNECTORS: usize = 64;
-/// Most rows of [`NetBpfSample::bad_senders`].
+/// Most rows of [`NetBpfSample::bad_senders`] of one reason and namespace.
 pub const MAX_BAD_SENDERS: usize = 16;
 
 /// One reading. Counters are since the programs were attached; a kind whose program is not
@@ -52,12 +52,13 @@ pub struct NetBpfSample {
     /// not arrive. `None` where the kernel gives no such reason, or programs cannot read the headers
     /// of packets.
     pub bad_packets: Option<u64>,
-    /// Who sent them since the reading before, most first: at most [`MAX_BAD_SENDERS`]. Of more than
-    /// 250 per second and CPU, a sample.
+    /// Who sent them since the reading before: of each reason and namespace those who sent most, at
+    /// most [`MAX_BAD_SENDERS`]. Of more than 250 per second and CPU, a sample.
     pub bad_senders: Vec<BadSender>,
     /// Such packets since the reading before that were recorded and are not listed.
     pub bad_unlisted: u64,
-    /// Records left out by the rate limit, since attach; calls of `connect()` are not counted.
+    /// Records left out by the rate limit, since attach; calls of `connect()` and bad
+    /// packets are not counted.
     pub limited: u64,
     /// Records left out because the ring was full, since attach.
     pub ring_full: u64,
@@ -157,7 +158,8 @@ owns!(Connector { comm } flat { pid, netns, remote, count });
 pub struct BadSender {
     /// Number of the reason, see [`DropReason`].
     pub reason: u16,
-    /// Network namespace of the device that they came in by.
+    /// Network namespace of the device that they came in by. Not one that there is, mostly 0, if the
+    /// packet did not have it any more.
     pub netns: NetnsId,
     /// Their source address, as it says in the packet.
     pub addr: IpAddr,

@@ -127,8 +127,11 @@ fn who_is_elsewhere_is_no_suspect_unless_nobody_else_has_moved_as_much() {
     assert_eq!(suspects(900.0, few), (vec![], Whole::Disks, 1900.0, 50.0));
 }
 
-/// Ten seconds of one process on one disk, read once a second but where `disks_read` says no.
-fn ten_seconds(disks_read: impl Fn(u64) -> bool) -> (Vec<u32>, Whole) {
+/// Ten seconds of one process on one disk, read once a second but where these say no.
+fn ten_seconds(
+    disks_read: impl Fn(u64) -> bool,
+    processes_read: impl Fn(u64) -> bool,
+) -> (Vec<u32>, Whole) {
     use crate::metrics::history::{History, Window};
     use crate::metrics::process_io::ProcessIoFigures;
     use crate::sample::tick::{HostInfo, Tick};
@@ -157,7 +160,7 @@ fn ten_seconds(disks_read: impl Fn(u64) -> bool) -> (Vec<u32>, Whole) {
             seq: Seq(s),
             mono,
             disks: disks_read(s).then(|| figures(since)),
-            process_io: Some(Arc::new(io)),
+            process_io: processes_read(s).then(|| Arc::new(io)),
             ..Derived::default()
         });
         history.push(tick.clone(), derived.clone(), 0);
@@ -173,8 +176,12 @@ fn ten_seconds(disks_read: impl Fn(u64) -> bool) -> (Vec<u32>, Whole) {
 
 #[test]
 fn a_reading_of_the_disks_that_is_missing_makes_no_disk_of_all_of_them() {
-    assert_eq!(ten_seconds(|_| true), (vec![7], Whole::Disk));
-    assert_eq!(ten_seconds(|s| s != 20), (vec![7], Whole::Disk), "the latest");
-    assert_eq!(ten_seconds(|s| s != 15), (vec![7], Whole::Disk), "one between");
-    assert_eq!(ten_seconds(|s| s < 19), (vec![7], Whole::Disk), "the two latest");
+    let one = (vec![7], Whole::Disk);
+    let always = |_| true;
+    assert_eq!(ten_seconds(always, always), one);
+    assert_eq!(ten_seconds(|s| s != 20, always), one, "the latest");
+    assert_eq!(ten_seconds(|s| s != 15, always), one, "one between");
+    assert_eq!(ten_seconds(|s| s < 19, always), one, "the two latest");
+    assert_eq!(ten_seconds(|s| s < 19, |s| s < 19), one, "of both");
+    assert_eq!(ten_seconds(always, |s| s < 19), one, "of processes");
 }
