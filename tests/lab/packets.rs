@@ -58,7 +58,7 @@ fn n30_refused() {
             wait_for("refusals", secs(5), || {
                 (net.a.counter("TcpAttemptFails") >= 20).then_some(())
             });
-            check("n30", "9s", &[])
+            check("n30", "12s", &[])
         });
         report.exactly(net.affected(), &["tcp-refused"], &[]);
         let f = report.the("tcp-refused", in_ns(&net.a));
@@ -176,7 +176,7 @@ fn n32_wrong_checksums() {
             wait_for("wrong checksums", secs(5), || {
                 (net.b.counter("UdpInCsumErrors") >= 20).then_some(())
             });
-            check("n32", "10s", &[])
+            check("n32", "12s", &[])
         });
         report.exactly(net.affected(), &["csum-errors"], &[]);
         let f = report.the("csum-errors", in_ns(&net.b));
@@ -206,7 +206,7 @@ fn n33_fragments_without_the_rest() {
             wait_for("fragments that time out", secs(10), || {
                 (net.b.counter("IpReasmTimeout") >= 5).then_some(())
             });
-            check("n33", "9s", &[])
+            check("n33", "12s", &[])
         });
         report.exactly(net.affected(), &["ip-reasm-fail"], &[]);
         let f = report.the("ip-reasm-fail", in_ns(&net.b));
@@ -230,7 +230,7 @@ fn n34_reverse_path_filter() {
             wait_for("filtered packets", secs(5), || {
                 (net.b.counter("TcpExtIPReversePathFilter") >= 20).then_some(())
             });
-            check("n34", "10s", &[])
+            check("n34", "12s", &[])
         });
         report.exactly(net.affected(), &["rp-filter-drop"], &[]);
         let f = report.the("rp-filter-drop", in_ns(&net.b));
@@ -254,7 +254,7 @@ fn n35_flapping_link() {
                 crate::kit::sh::run(&["ip", "-n", &net.b.name, "link", "set", "v1", state]);
             }
         };
-        let report = meanwhile(&net.b, 1000, step, || check("n35", "9s", &[]));
+        let report = meanwhile(&net.b, 1000, step, || check("n35", "12s", &[]));
         let links = |f: Found<'_>| f.kind() == "link" && net.affected()(f);
         report.exactly(links, &["nic-errors"], &[]);
         let f = report.the("nic-errors", |f| links(f) && in_ns(&net.a)(f));
@@ -323,7 +323,7 @@ fn n36_conntrack_clash() {
             wait_for("clashes", secs(10), || {
                 (conntrack_stat(&net.a, "insert_failed") >= 20).then_some(())
             });
-            check("n36", "9s", &[])
+            check("n36", "12s", &[])
         });
         report.exactly(net.affected(), &["conntrack-clash"], &[]);
         let f = report.the("conntrack-clash", in_ns(&net.a));
