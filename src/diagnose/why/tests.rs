@@ -36,18 +36,17 @@ fn thread(tid: u32, comm: &str, parts: &[(Class, Option<Place>, u64)]) -> Thread
     }
 }
 
+/// With nothing else known.
+fn told(account: &Account) -> Answer {
+    let findings = Findings::default();
+    let time = WallNs(0)..=WallNs(0);
+    Answer::of(account, &Known { findings: &findings, time, tables: Vec::new(), window: None })
+}
+
 fn answer(threads: Vec<ThreadFigures>) -> Answer {
     let mut account = Account::default();
     let _ = account.push(&WaitFigures { threads, ..WaitFigures::default() }, |_| true);
-    Answer::of(
-        &account,
-        &Known {
-            findings: &Findings::default(),
-            time: WallNs(0)..=WallNs(0),
-            tables: Vec::new(),
-            window: None,
-        },
-    )
+    told(&account)
 }
 
 #[test]
@@ -154,15 +153,7 @@ fn what_is_known_later_holds_for_the_same_socket_before() {
         let threads = vec![thread(700, "x", &[(class, place, 1000)])];
         let _ = account.push(&WaitFigures { threads, ..WaitFigures::default() }, |_| true);
     }
-    let a = Answer::of(
-        &account,
-        &Known {
-            findings: &Findings::default(),
-            time: WallNs(0)..=WallNs(0),
-            tables: Vec::new(),
-            window: None,
-        },
-    );
+    let a = told(&account);
     assert_eq!(a.time_of(Class::Network), Duration::from_secs(3));
     assert_eq!(a.time_of(Class::Other), Duration::from_secs(1), "another socket");
 }
@@ -195,15 +186,7 @@ fn a_process_that_has_the_number_of_another_one_is_not_that_one() {
     let (there, names, account) = watch(Meant::First);
     assert_eq!((there, names), (vec![true, false, false], vec!["sleep".into(), "worker".into()]));
     assert_eq!(account.successor(700), Some("sh"));
-    let a = Answer::of(
-        &account,
-        &Known {
-            findings: &Findings::default(),
-            time: WallNs(0)..=WallNs(0),
-            tables: Vec::new(),
-            window: None,
-        },
-    );
+    let a = told(&account);
     let said = " It has ended; pid 700 is another process now, sh.";
     assert!(a.conclusion.ends_with(said), "{}", a.conclusion);
     assert!(a.missing.iter().any(|m| m == "what its limits were: it has ended"), "{:?}", a.missing);
