@@ -106,14 +106,14 @@ fn n31_peer_gone() {
             };
             (all.len() == 4 && all.iter().all(answered)).then_some(())
         });
-        let before = check("n31-well", "6s", &[]);
+        let before = check("n31-well", "12s", &[]);
         before.exactly(net.affected(), &[], &[]);
         net.b.drop_tcp_to("input", PORT);
         wait_for("two probes without an answer", secs(10), || {
             let all = net.a.ss(&filter);
             all.iter().all(|s| s.timer() == "keepalive" && s.timer_count() >= 2.0).then_some(())
         });
-        let report = check("n31", "6s", &[]);
+        let report = check("n31", "12s", &[]);
         report.exactly(net.affected(), &["tcp-peer-gone"], &[]);
         let f = report.the("tcp-peer-gone", in_ns(&net.a));
         assert_eq!(f.subject()["remote"], "10.9.0.2:5432");

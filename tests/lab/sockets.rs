@@ -18,7 +18,7 @@ use crate::kit::{pause, secs, wait_for};
 const PORT: u16 = 5000;
 
 /// Judges while `load` runs over and over.
-fn under(load: impl Fn() + Send, judge: impl FnOnce() -> Report) -> Report {
+pub(crate) fn under(load: impl Fn() + Send, judge: impl FnOnce() -> Report) -> Report {
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
         let done = &done;
@@ -51,7 +51,7 @@ fn udp_buffer_overflows() {
             while rx.recv(&mut block).is_ok() {}
             pause(300);
         };
-        let report = under(load, || check("udp", "6s", &[]));
+        let report = under(load, || check("udp", "12s", &[]));
         assert!(net.b.counter("UdpRcvbufErrors") > 1000);
         report.exactly(net.affected(), &["udp-rcvbuf-drop"], &[]);
         let f = report.the("udp-rcvbuf-drop", net.affected());
@@ -128,7 +128,7 @@ fn half_open_connections() {
             held.lock().unwrap().extend(more);
             pause(700);
         };
-        let report = under(load, || check("synq", "8s", &[]));
+        let report = under(load, || check("synq", "12s", &[]));
         let cookies = net.b.counter("TcpExtTCPReqQFullDoCookies");
         let dropped = net.b.counter("TcpExtTCPReqQFullDrop");
         assert!(cookies + dropped > 20, "{cookies} cookies, {dropped} dropped");
@@ -213,7 +213,7 @@ fn unix_backlog() {
             // The listener and both clients that it holds.
             (all.lines().filter(|l| l.ends_with(&name)).count() == 3).then_some(())
         });
-        let report = check("unix", "7s", &[]);
+        let report = check("unix", "12s", &[]);
         server.assert_running();
         let found = report.findings();
         let f = found.iter().find(|f| f.text().contains(&name));

@@ -149,7 +149,7 @@ fn listener_does_not_accept() {
                 .any(|s| s.state() == "LISTEN" && s.recv_q() > s.send_q());
             (full && net.b.counter("TcpExtListenOverflows") > 0).then_some(())
         });
-        let report = check("listen", "8s", &[]);
+        let report = check("listen", "12s", &[]);
         let in_b = |f: Found<'_>| f.netns() == Some(net.b.inode);
         report.exactly(in_b, &["tcp-listen-overflow"], &[]);
         let f = report.the("tcp-listen-overflow", in_b);

@@ -65,7 +65,7 @@ fn k1_syns_without_an_answer() {
         wait_for("SYNs are sent again", secs(10), || {
             (net.a.counter("TcpExtTCPSynRetrans") >= 8).then_some(())
         });
-        let report = check("k1-syn", "6s", &[]);
+        let report = check("k1-syn", "12s", &[]);
         report.exactly(net.affected(), &["tcp-connect-stuck"], &[]);
         let f = report.the("tcp-connect-stuck", net.affected());
         assert_eq!(f.subject()["remote"], "10.9.0.2:5000");

@@ -1,11 +1,12 @@
 //! The collector: our own namespace each tick, the others in turn.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::time::Duration;
 
 use super::parse;
+use super::turns::{Trouble, Turns};
 use crate::clock;
 use crate::collect::enter::{Enter, inside};
 use crate::collect::hot::{HotFile, read_record};
@@ -48,7 +49,7 @@ pub struct NetCountersCollector {
 /// The namespaces that are not ours.
 struct Foreign {
     wanted: Wanted,
-    queue: VecDeque<Space>,
+    turns: Turns,
     /// Our own namespace, to come back to; `None` when we may not leave it.
     home: Option<File>,
     /// Namespaces without a process that may not be entered.
@@ -85,9 +86,17 @@ impl Wanted {
     }
 }
 
-struct Space {
-    ns: Namespace,
+/// One of them.
+pub(super) struct Space {
+    pub(super) ns: Namespace,
     names: NameTable,
+    pub(super) trouble: Trouble,
+}
+
+impl Space {
+    pub(super) fn new(ns: Namespace) -> Self {
+        Self { ns, names: NameTable::default(), trouble: Trouble::default() }
+    }
 }
 
 impl Collector for NetCountersCollector {
@@ -107,7 +116,7 @@ impl Collector for NetCountersCollector {
             names: NameTable::default(),
             foreign: Foreign {
                 wanted: Wanted::from_scope(&opts.netns),
-                queue: VecDeque::new(),
+                turns: Turns::default(),
                 home: File::open(host.path("proc/self/ns/net")).ok().filter(|_| host.is_live()),
                 refused: BTreeSet::new(),
                 next_list: None,
@@ -216,19 +225,20 @@ impl Foreign {
         }
         let budget = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(200));
         let before = clock::thread_cpu();
-        for _ in 0..self.queue.len() {
-            let Some(mut space) = self.queue.pop_front() else { return };
-            if let Ok(row) = self.read(host, &mut space) {
+        let is_spent = |part| clock::thread_cpu().saturating_sub(before) > budget.mul_f64(part);
+        let mut turns = std::mem::take(&mut self.turns);
+        turns.round(cx.at, is_spent, |space| {
+            let read = self.read(host, space);
+            if let Ok(row) = read {
+                space.trouble.look(&row, cx.at);
                 out.push(row);
-                self.queue.push_back(space);
-            } else {
-                // The member is gone or moved: find another.
-                self.list_soon(cx.at + RETRY);
+                return true;
             }
-            if clock::thread_cpu().saturating_sub(before) > budget {
-                return;
-            }
-        }
+            // The member is gone or moved: find another.
+            self.list_soon(cx.at + RETRY);
+            false
+        });
+        self.turns = turns;
     }
 
     /// At `at`, or later when that would cost more than the budget.
@@ -241,19 +251,7 @@ impl Foreign {
         let mut found = namespaces::list(host);
         found.retain(|n| n.id != own && self.wanted.includes(n.id));
         self.refused.retain(|id| found.iter().any(|n| n.id == *id));
-        self.queue.retain_mut(|s| match found.iter().find(|n| n.id == s.ns.id) {
-            Some(n) => {
-                s.ns = n.clone();
-                true
-            }
-            None => false,
-        });
-        for ns in found {
-            if self.queue.iter().all(|s| s.ns.id != ns.id) {
-                // New ones first: they have never been read.
-                self.queue.push_front(Space { ns, names: NameTable::default() });
-            }
-        }
+        self.turns.list(found);
     }
 
     fn read(&mut self, host: &HostFs, space: &mut Space) -> io::Result<NetnsCounters> {
