@@ -13,7 +13,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
-names=(sched irq block net net_perf tasks)
+names=(sched irq block net net_perf tasks files)
 llvm=22
 linker_version=0.13.0
 # A nightly with LLVM 22: its bitcode must not be newer than the linker's LLVM.

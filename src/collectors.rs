@@ -50,6 +50,8 @@ macro_rules! for_each_collector {
             BlockBpf, block_bpf, "block-bpf", Bpf: bpf::block::BlockBpfSample => bpf::block::BlockBpf;
             /// TCP events and dropped packets, by eBPF.
             NetBpf, net_bpf, "net-bpf", Bpf: bpf::net::NetBpfSample => bpf::net::NetBpf;
+            /// Who creates files, by eBPF.
+            FilesBpf, files_bpf, "files-bpf", Bpf: bpf::files::FilesBpfSample => bpf::files::FilesBpf;
             /// What this program itself costs.
             Own, own, "self", Files: own::OwnSample => own::OwnCollector;
         }

@@ -106,7 +106,8 @@ const ORDER: [&str; 14] = [
 ];
 
 /// Signals without which no fault is missed, only a name or a number of it.
-const HARMLESS: [&str; 5] = ["MPTCP sockets", "socket owners", "NUMA nodes", "own cost", "self"];
+const HARMLESS: [&str; 6] =
+    ["MPTCP sockets", "socket owners", "NUMA nodes", "file creation", "own cost", "self"];
 
 /// Collectors whose name says little, in the words of the signals.
 const NAMES: [(&str, &str); 9] = [

@@ -196,6 +196,8 @@ pub enum Resource {
     TasksOfCgroup(String),
     /// The space in use on a file system, by its mount point.
     SpaceOn(String),
+    /// The attempts to create files on a file system, by its mount point.
+    CreatesOn(String),
     /// The memory of the host.
     HostMemory,
     /// By how much processes grew lately.
@@ -259,6 +261,7 @@ impl fmt::Display for Resource {
             Self::Tasks => f.write_str("the tasks"),
             Self::TasksOfCgroup(path) => write!(f, "the tasks of {path}"),
             Self::SpaceOn(mount) => write!(f, "the used space of {mount}, in deleted files"),
+            Self::CreatesOn(mount) => write!(f, "the attempts to create files on {mount}"),
             Self::HostMemory => f.write_str("the memory of the host"),
             Self::Growth => f.write_str("the memory by which processes grew"),
             Self::MemoryOfCgroup(path) => write!(f, "the memory of {path}"),

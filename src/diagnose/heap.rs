@@ -39,6 +39,7 @@ impl Heap for Share {
             | Resource::BytesOfCgroup(_, name)
             | Resource::TasksOfCgroup(name)
             | Resource::SpaceOn(name)
+            | Resource::CreatesOn(name)
             | Resource::MemoryOfCgroup(name)
             | Resource::GrowthOfCgroup(name)
             | Resource::MemoryLimitOf(name)

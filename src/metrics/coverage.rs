@@ -38,6 +38,7 @@ fn ladder(id: CollectorId) -> &'static [&'static str] {
         CollectorId::IrqBpf => &["softirq time", "interrupt time"],
         CollectorId::BlockBpf => &["block latency"],
         CollectorId::NetBpf => &["TCP events"],
+        CollectorId::FilesBpf => &["file creation"],
         _ => &[],
     }
 }

@@ -210,6 +210,7 @@ impl Snapshot {
             memory: s.memory.clone(),
             cgroups: s.cgroups.clone(),
             processes: s.processes.clone(),
+            files_bpf: s.files_bpf.clone(),
             ..Samples::default()
         };
         self.tick = Arc::new(Tick { samples, health: Vec::new(), ..*self.tick });

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use stallscope::clock;
 use stallscope::collect::bpf::block::BlockBpf;
+use stallscope::collect::bpf::files::FilesBpf;
 use stallscope::collect::bpf::irq::IrqBpf;
 use stallscope::collect::bpf::net::NetBpf;
 use stallscope::collect::bpf::runq::RunqBpf;
@@ -25,6 +26,7 @@ fn every_collector_opens_and_counts() {
         let mut irq: IrqBpf = open();
         let mut block: BlockBpf = open();
         let mut net: NetBpf = open();
+        let mut files: FilesBpf = open();
         println!("opened all in {:?}", clock::mono().since(begun));
         let limit = Duration::from_secs(10);
         until(&mut runq, limit, "waits on each CPU", |s| {
@@ -39,11 +41,16 @@ fn every_collector_opens_and_counts() {
             s.disks.iter().any(|d| d.ops.iter().any(|o| o.count > 0))
         });
         sample(&mut net);
+        sample(&mut files);
         let mut signals = Vec::new();
+        files.signals(&mut signals);
         runq.signals(&mut signals);
         irq.signals(&mut signals);
         block.signals(&mut signals);
         net.signals(&mut signals);
+        let source = |name| signals.iter().find(|s| s.signal == name).unwrap().source.clone();
+        // On ext4 only where the host forbids programs at functions.
+        assert_eq!(source("file creation"), "ebpf");
         for name in ["run-queue latency", "softirq time", "block latency", "TCP events"] {
             let s = signals.iter().find(|s| s.signal == name).unwrap();
             assert_eq!((s.source.as_ref(), &s.status), ("ebpf", &SignalStatus::Ok), "{s:?}");
@@ -68,8 +75,9 @@ fn maps_take_what_is_documented() {
         let before = locked();
         let walk = TaskWalk::open(&HostFs::live(), &options()).unwrap();
         let all: (RunqBpf, IrqBpf, BlockBpf, NetBpf) = (open(), open(), open(), open());
+        let files: FilesBpf = open();
         let bytes = locked() - before;
-        drop((all, walk));
+        drop((all, files, walk));
         let cpus = aya::util::nr_cpus().unwrap();
         println!("{bytes} bytes on {cpus} CPUs, by formula up to {}", map_bytes(cpus));
         // The formula has the stamps of the fallback; the kernel has pages and heads of maps.
@@ -99,7 +107,14 @@ fn try_all() -> Vec<(&'static str, Option<Unavailable>)> {
         (C::ID.name(), C::open(&HostFs::live(), &options()).err())
     }
     let walk = TaskWalk::open(&HostFs::live(), &options()).err();
-    vec![one::<RunqBpf>(), one::<IrqBpf>(), one::<BlockBpf>(), one::<NetBpf>(), ("walk", walk)]
+    vec![
+        one::<RunqBpf>(),
+        one::<IrqBpf>(),
+        one::<BlockBpf>(),
+        one::<NetBpf>(),
+        one::<FilesBpf>(),
+        ("walk", walk),
+    ]
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod kit;
 
 mod agree;
 mod block;
+mod files;
 mod irq;
 mod lab;
 mod load;

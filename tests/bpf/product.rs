@@ -14,7 +14,8 @@ use crate::kit::{secs, wait_for};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stallscope");
 /// What the programs measure, each by its own object; all of it has another source.
-const SIGNALS: [&str; 4] = ["run-queue latency", "softirq time", "block latency", "TCP events"];
+const SIGNALS: [&str; 5] =
+    ["run-queue latency", "softirq time", "block latency", "TCP events", "file creation"];
 
 /// Where anybody may execute it: the build directory may be closed to others.
 fn reachable() -> (tempfile::TempDir, String) {
@@ -132,7 +133,7 @@ fn without_types_and_tracefs_the_rest_runs_and_no_mount_leaks() {
         assert!(reason.contains("measured from wakeups") && reason.contains("BTF"), "{reason}");
         assert!(reason.contains("tracefs is mounted for this thread only"), "{reason}");
         assert_eq!(signal(&report, "softirq time")["status"], "ok");
-        for name in ["block latency", "TCP events"] {
+        for name in ["block latency", "TCP events", "file creation"] {
             let s = signal(&report, name);
             assert_eq!(s["status"], "degraded", "{s}");
             assert!(s["reason"].as_str().unwrap().contains("BTF"), "{s}");

@@ -10,7 +10,8 @@ use crate::kit::gate::{Place, beside};
 use crate::kit::product::{Found, check};
 use crate::kit::sh::{attempt, run};
 use crate::kit::undo::Undo;
-use crate::kit::{secs, wait_for};
+use crate::kit::{pause, secs, wait_for};
+use crate::sockets::under;
 
 /// A file system of 16 MiB in a loop device; dropped in the order of its fields.
 struct Mounted {
@@ -94,16 +95,28 @@ fn a_deleted_file_that_is_still_open() {
     });
 }
 
-/// Made with 16 inodes, of which 5 are to be had.
+/// Made with 16 inodes, of which 5 are to be had; this process goes on trying.
 #[test]
 fn a_file_system_without_inodes() {
     beside(Place::Files, &TOOLS, || {
         let fs = Mounted::new("mnt", &["-N", "16"], "defaults");
         let made = (0..100).take_while(|n| File::create(format!("{}/{n}", fs.path)).is_ok());
         assert_eq!(made.count(), 5);
-        let report = check("fs-inodes", "6s", &[]);
-        report.exactly(fs.is_about(), &["fs-inodes"], &[]);
-        assert_eq!(report.the("fs-inodes", fs.is_about()).severity(), "crit");
+        let quiet = check("fs-inodes-quiet", "6s", &[]);
+        quiet.exactly(fs.is_about(), &["fs-inodes"], &[]);
+        let f = quiet.the("fs-inodes", fs.is_about());
+        assert_eq!(f.severity(), "crit");
+        assert!(f.text().contains("none tried to in the last 10 s"), "{}", f.text());
+        let load = || {
+            for n in 0..10 {
+                let e = File::create(format!("{}/more-{n}", fs.path)).unwrap_err();
+                assert_eq!(e.kind(), std::io::ErrorKind::StorageFull, "{e}");
+                std::fs::create_dir(format!("{}/dir-{n}", fs.path)).unwrap_err();
+            }
+            pause(50);
+        };
+        let report = under(load, || check("fs-inodes", "6s", &[]));
+        report.the("fs-inodes", fs.is_about()).is_by(std::process::id());
     });
 }
 

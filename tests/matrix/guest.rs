@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use stallscope::clock;
 use stallscope::collect::bpf::block::BlockBpf;
+use stallscope::collect::bpf::files::FilesBpf;
 use stallscope::collect::bpf::irq::IrqBpf;
 use stallscope::collect::bpf::net::NetBpf;
 use stallscope::collect::bpf::runq::RunqBpf;
@@ -70,6 +71,7 @@ fn counts() {
         let mut irq: IrqBpf = opened();
         let mut block: BlockBpf = opened();
         let mut net: NetBpf = opened();
+        let mut files: FilesBpf = opened();
         let mut all = TaskWalk::open(&HostFs::live(), &CollectOptions::default()).unwrap();
         assert_eq!(runq.programs(), ["runq"]);
         // Now, as looking gives up the right to load.
@@ -84,11 +86,13 @@ fn counts() {
         tcp_events(&mut net);
         spinners_wait(&mut by_lookup, RunqTier::SchedInfo);
         softirqs(&mut irq_by_lookup);
+        creates(&mut files);
         sleeps(&mut all);
         works(&runq);
         works(&irq);
         works(&block);
         works(&net);
+        works(&files);
     });
 }
 
@@ -122,6 +126,7 @@ fn refuses() {
             open::<IrqBpf>().err(),
             open::<BlockBpf>().err(),
             open::<NetBpf>().err(),
+            open::<FilesBpf>().err(),
             TaskWalk::open(&HostFs::live(), &CollectOptions::default()).err(),
         ] {
             let u = refused.expect("loaded without rights");
@@ -307,6 +312,27 @@ fn requests(block: &mut BlockBpf) {
         assert_eq!((last.discarded, last.no_start, last.errors), (0, 0, 0), "{name}");
         assert_eq!(s.unknown, 0);
     }
+}
+
+// ---- files ------------------------------------------------------------------------------
+
+fn creates(files: &mut FilesBpf) {
+    let dir = std::env::temp_dir().join("creates");
+    std::fs::create_dir_all(&dir).unwrap();
+    sample(files);
+    for n in 0..70 {
+        std::fs::write(dir.join(format!("f{n}")), "").unwrap();
+        std::fs::create_dir(dir.join(format!("d{n}"))).unwrap();
+    }
+    let s = sample(files);
+    let own = std::process::id();
+    let here = s.filesystems.iter().find(|c| c.creators.iter().any(|w| w.pid == own));
+    let here = here.unwrap_or_else(|| panic!("{s:?}"));
+    let dev = std::os::unix::fs::MetadataExt::dev(&dir.metadata().unwrap());
+    assert_eq!((here.dev.major, here.dev.minor), (rustix::fs::major(dev), rustix::fs::minor(dev)));
+    let count = here.creators.iter().find(|w| w.pid == own).unwrap().count;
+    println!("files: {count} attempts of 140 on {dev:#x}");
+    assert_eq!(count, 140);
 }
 
 // ---- TCP --------------------------------------------------------------------------------

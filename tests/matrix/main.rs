@@ -25,12 +25,13 @@ const TOOLS: [&str; 8] =
     ["qemu-system-x86_64", "busybox", "apt-get", "apt-cache", "dpkg-deb", "xz", "strip", "ldd"];
 
 /// Signals of the kernel programs that every kernel here has.
-const COUNTED: [&str; 6] = [
+const COUNTED: [&str; 7] = [
     "run-queue latency",
     "softirq time",
     "interrupt time",
     "block latency",
     "TCP events",
+    "file creation",
     "waits of all processes",
 ];
 

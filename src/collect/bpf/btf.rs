@@ -117,7 +117,7 @@ impl Btf {
             let id = self.offsets.len() as u32;
             self.offsets.push(at as u32);
             if matches!(t.kind, KIND_STRUCT | KIND_UNION | KIND_TYPEDEF | KIND_ENUM | KIND_ENUM64)
-                || t.kind == KIND_FUNC && self.string(t.name).is_some_and(is_walk)
+                || t.kind == KIND_FUNC && self.string(t.name).is_some_and(is_hook)
             {
                 self.named.push((t.kind, t.name, id));
             }
@@ -169,7 +169,7 @@ impl Btf {
     }
 
     /// Type information of what programs are attached to alone: each `btf_trace_NAME` and each
-    /// function `bpf_iter_NAME` with the id that it has here, and nothing where other types are.
+    /// function that may be one with the id that it has here, and nothing where other types are.
     #[must_use]
     pub fn hooks(&self) -> Vec<u8> {
         let mut types: Vec<[u32; 3]> = vec![[0, u32::from(KIND_FWD) << 24, 0]];
@@ -177,7 +177,7 @@ impl Btf {
         for (kind, label, id) in &self.named {
             let hooked = |n: &&[u8]| match *kind {
                 KIND_TYPEDEF => n.starts_with(b"btf_trace_"),
-                KIND_FUNC => is_walk(n),
+                KIND_FUNC => is_hook(n),
                 _ => false,
             };
             let Some(name) = self.string(*label).filter(hooked) else { continue };
@@ -293,9 +293,10 @@ impl Btf {
     }
 }
 
-/// What the kernel calls for each item that an iterator walks over.
-fn is_walk(function: &[u8]) -> bool {
-    function.starts_with(b"bpf_iter_")
+/// What the kernel calls for each item that an iterator walks over, and the functions at whose
+/// entry programs of ours run.
+fn is_hook(function: &[u8]) -> bool {
+    function.starts_with(b"bpf_iter_") || function.starts_with(b"security_inode_")
 }
 
 /// Bytes that follow the head of a type.

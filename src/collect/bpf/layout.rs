@@ -588,3 +588,8 @@ pub mod tasks {
     pub const HEAD_BYTES: usize = ROW_BYTES - FRAMES * 8;
     const _: () = assert!(HEAD_BYTES == 104);
 }
+
+// ---- files ------------------------------------------------------------------------------
+
+#[path = "layout/files.rs"]
+pub mod files;

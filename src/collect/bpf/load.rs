@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use aya::maps::{Map, MapData};
 use aya::programs::{
-    BtfTracePoint, Iter, Program, ProgramError, ProgramType, RawTracePoint, TracePoint,
+    BtfTracePoint, FEntry, Iter, Program, ProgramError, ProgramType, RawTracePoint, TracePoint,
 };
 use aya::sys::{BpfHelper, is_helper_supported};
 use aya::{Ebpf, EbpfLoader, Endianness};
@@ -25,6 +25,7 @@ use super::btf::Btf;
 use super::fields::{self, FieldError, Fields};
 use super::maps::{Stripes, unshare_root};
 use super::rights::{missing_capabilities, refused};
+use super::runq::HOST_PIDS;
 use super::{objects, tracefs};
 use crate::collect::{BpfMode, CollectOptions, HostFs, Unavailable};
 use crate::parse::cpu_list;
@@ -38,6 +39,8 @@ pub(super) enum Hook {
     Raw(&'static str),
     /// Classic tracepoint: group and event; needs tracefs.
     Classic(&'static str, &'static str),
+    /// Entry of a function (5.5 with BTF, `CONFIG_FUNCTION_TRACER`).
+    Function(&'static str),
 }
 
 /// Values for the read-only variables of an object.
@@ -127,6 +130,17 @@ fn enough_files(limit: Option<u64>) -> Result<(), Unavailable> {
             format!("raise the limit of open files (ulimit -n, LimitNOFILE=) to {FILES} or more"),
         )),
     }
+}
+
+/// Where the numbers of processes that programs tell are not those of `/proc`, nobody can be named.
+pub(super) fn host_pids(host: &HostFs) -> Result<(), Unavailable> {
+    if host.link("proc/self/ns/pid").is_ok_and(|ns| ns != HOST_PIDS) {
+        return Err(Unavailable::new(
+            "in a namespace of process ids, where the kernel's numbers are not those of /proc",
+            "run it in the host's (hostPID, --pid=host)",
+        ));
+    }
+    Ok(())
 }
 
 /// Gives back the memory of [`kernel`]; called when sampling begins.
@@ -269,6 +283,14 @@ impl Loaded {
                 tracefs::ready()?;
                 attach_classic(program, group, event).map_err(|e| explain(&e))?;
             }
+            Hook::Function(function) => {
+                let types = kernel.types.as_ref().map_err(Clone::clone)?;
+                if !types.own.names(function) {
+                    let reason = format!("this kernel has no function {function}");
+                    return Err(Unavailable::new(reason, "use a kernel with CONFIG_SECURITY"));
+                }
+                attach_entry(program, function, &types.loader).map_err(|e| at_function(&e))?;
+            }
         }
         self.attached.push(name);
         Ok(())
@@ -398,6 +420,12 @@ fn attach_btf(p: &mut Program, tracepoint: &str, btf: &aya::Btf) -> Result<(), P
     p.attach().map(|_| ())
 }
 
+fn attach_entry(p: &mut Program, function: &str, btf: &aya::Btf) -> Result<(), ProgramError> {
+    let p: &mut FEntry = p.try_into()?;
+    p.load(function, btf)?;
+    p.attach().map(|_| ())
+}
+
 fn attach_raw(p: &mut Program, tracepoint: &str) -> Result<(), ProgramError> {
     let p: &mut RawTracePoint = p.try_into()?;
     p.load()?;
@@ -463,6 +491,17 @@ fn explain(e: &(dyn Error + 'static)) -> Unavailable {
             Unavailable::new(format!("the kernel refuses the program: {what}"), UNKNOWN_KERNEL)
         }
         None => Unavailable::new(format!("the program cannot be loaded: {e}"), REINSTALL),
+    }
+}
+
+/// The same of a program at a function, which is refused where others are not.
+fn at_function(e: &(dyn Error + 'static)) -> Unavailable {
+    match os_error(e) {
+        Some(Errno::PERM | Errno::ACCESS) if verifier_line(e).is_none() => {
+            let reason = "a security module forbids eBPF at functions of the kernel";
+            Unavailable::new(reason, "allow it there")
+        }
+        _ => explain(e),
     }
 }
 

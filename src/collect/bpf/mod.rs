@@ -1,5 +1,5 @@
-//! eBPF: run-queue latency, time in interrupts, block latency and TCP events, measured in the
-//! kernel at each event.
+//! eBPF: run-queue latency, time in interrupts, block latency, TCP events and who creates files,
+//! measured in the kernel at each event.
 //!
 //! The programs are built from `ebpf/` and embedded as `assets/*.bpf.o`, one object per
 //! collector, so that a kernel that lacks something loses one panel. They hold no layout of
@@ -15,6 +15,7 @@ pub mod block;
 pub mod btf;
 mod events;
 mod fields;
+pub mod files;
 pub mod format;
 mod gather;
 pub mod irq;
@@ -35,10 +36,11 @@ use crate::sample::Signal;
 
 /// Bytes of kernel memory that all maps take on a machine with `cpus` possible CPUs, whichever
 /// tier is loaded: 7.7 MiB on 64 CPUs, of which interrupts take 1.8, block requests 1.9, the
-/// events of the network 2.3 and the walk over all threads 0.5. Within 8 MiB up to 72 CPUs.
+/// events of the network 2.3 and the walk over all threads 0.5. Within 8 MiB up to 70 CPUs.
 #[must_use]
 pub const fn map_bytes(cpus: usize) -> usize {
-    let per_cpu = runq::BYTES_PER_CPU + irq::BYTES_PER_CPU + net::BYTES_PER_CPU;
+    let per_cpu =
+        runq::BYTES_PER_CPU + irq::BYTES_PER_CPU + net::BYTES_PER_CPU + files::BYTES_PER_CPU;
     let fixed = runq::BYTES_FIXED + block::BYTES_FIXED + net::BYTES_FIXED + tasks::BYTES_FIXED;
     per_cpu * cpus + fixed
 }

@@ -15,6 +15,9 @@ pub(super) const NET_PERF: &[u8] = aya::include_bytes_aligned!("../../../assets/
 /// The walk over all threads.
 pub(super) const TASKS: &[u8] = aya::include_bytes_aligned!("../../../assets/tasks.bpf.o");
 
+/// Of files that are created.
+pub(super) const FILES: &[u8] = aya::include_bytes_aligned!("../../../assets/files.bpf.o");
+
 /// What `cksum` printed when they were built: checksum, size and name per line.
 const CHECKSUMS: &str = include_str!("../../../assets/bpf.cksum");
 
@@ -60,7 +63,7 @@ mod tests {
 
     #[test]
     fn damaged_objects_are_told_from_whole_ones() {
-        for object in [SCHED, IRQ, BLOCK, NET, NET_PERF, TASKS] {
+        for object in [SCHED, IRQ, BLOCK, NET, NET_PERF, TASKS, FILES] {
             assert!(whole(object));
             assert!(!whole(&object[1..]) && !whole(&object[..object.len() - 1]));
         }

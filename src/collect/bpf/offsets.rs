@@ -230,6 +230,17 @@ pub(super) fn senders_known(net: &Globals) -> bool {
     set("SKB_KNOWN") && BAD_REASONS.iter().any(|(n, _)| set(n))
 }
 
+/// Offsets of the programs at file creation.
+pub(super) fn files(btf: &Btf) -> Result<Globals, Unavailable> {
+    let mut out = Globals::new();
+    require(
+        btf,
+        &[("INODE_SB", "inode", &["i_sb"]), ("SB_DEV", "super_block", &["s_dev"])],
+        &mut out,
+    )?;
+    Ok(out)
+}
+
 /// Where `struct pt_regs` has a system call, its first arguments and the stack: variable of the object,
 /// member, and bytes further.
 type Register = (&'static str, &'static str, u32);

@@ -8,7 +8,6 @@ use std::io::{self, Read as _};
 
 use super::load::{self, Kernel, Loaded};
 use super::rights::raised;
-use super::runq::HOST_PIDS;
 use super::{objects, offsets};
 use crate::collect::{CollectOptions, HostFs, Unavailable};
 use crate::sample::bpf::layout::tasks as l;
@@ -100,12 +99,7 @@ impl TaskWalk {
     /// Why it cannot be had here.
     pub fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;
-        if host.link("proc/self/ns/pid").is_ok_and(|ns| ns != HOST_PIDS) {
-            return Err(Unavailable::new(
-                "in a namespace of process ids, where the kernel's numbers are not those of /proc",
-                "run it in the host's (hostPID, --pid=host)",
-            ));
-        }
+        load::host_pids(host)?;
         Self::with(&kernel, PROGRAM, true).or_else(|_| Self::with(&kernel, PROGRAM, false))
     }
 

@@ -69,6 +69,8 @@ impl Collector for FilesystemsCollector {
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
+        let why = "free inodes only, not who uses them";
+        out.push(Signal::degraded("file creation", "statvfs", why, ""));
         let hang: Vec<&FilesystemRow> =
             self.sample.filesystems.iter().filter(|r| r.waits_since.is_some()).collect();
         out.push(if let Some(why) = &self.trouble {
@@ -222,7 +224,8 @@ mod tests {
         assert!(root.avail <= root.free && root.files_free <= root.files);
         let mut signals = Vec::new();
         c.signals(&mut signals);
-        assert_eq!(signals[0].status, SignalStatus::Ok);
+        let own = signals.iter().find(|s| s.signal == NAME).unwrap();
+        assert_eq!(own.status, SignalStatus::Ok);
         // Nothing changes: the rows are the same ones.
         let (a, b) = (sample(&mut c, clock::mono()), sample(&mut c, clock::mono()));
         assert!(a != b || Arc::ptr_eq(&a.filesystems, &b.filesystems));
@@ -258,7 +261,8 @@ mod tests {
         assert!(row(&s, "/").space.is_some() && row(&s, "/well").space.is_some());
         let mut signals = Vec::new();
         c.signals(&mut signals);
-        let SignalStatus::Degraded { reason, .. } = &signals[0].status else { panic!() };
+        let own = signals.iter().find(|s| s.signal == NAME).unwrap();
+        let SignalStatus::Degraded { reason, .. } = &own.status else { panic!() };
         assert!(reason.starts_with("/hangs has not responded for "), "{reason}");
         assert!(reason.ends_with(" s, and 1 more"), "{reason}");
 

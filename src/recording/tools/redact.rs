@@ -95,7 +95,7 @@ impl Redactor {
         }
         others! {
             texts: disks softirq sched netdev cgroups processes process_io filesystems limits kmsg runq_bpf
-                irq_bpf block_bpf net_bpf waits;
+                irq_bpf block_bpf net_bpf files_bpf waits;
             // And names of counters.
             numbers: cpu net_counters psi memory own
         }

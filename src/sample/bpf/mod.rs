@@ -2,6 +2,7 @@
 //! attached. What a program could not count is counted too.
 
 pub mod block;
+pub mod files;
 pub mod hist;
 pub mod irq;
 /// The shape of the maps, and with it that of histograms. The file lies beside the loader: the

@@ -87,3 +87,13 @@ pub(crate) fn refused() {
         let _ = std::net::TcpStream::connect("127.0.0.1:9");
     }
 }
+
+/// Files that are created and removed.
+pub(crate) fn files() {
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..5000 {
+        let path = dir.path().join(n.to_string());
+        std::fs::File::create(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+}

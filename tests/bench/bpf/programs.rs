@@ -7,13 +7,14 @@ use std::time::Duration;
 use aya::programs::loaded_programs;
 use stallscope::clock;
 use stallscope::collect::bpf::block::BlockBpf;
+use stallscope::collect::bpf::files::FilesBpf;
 use stallscope::collect::bpf::irq::IrqBpf;
 use stallscope::collect::bpf::net::NetBpf;
 use stallscope::collect::bpf::runq::RunqBpf;
 use stallscope::collect::{Collector, SampleContext};
 use stallscope::sample::Interest;
 
-use super::load::{direct_reads, ping_pong, refused, udp};
+use super::load::{direct_reads, files, ping_pong, refused, udp};
 use super::{goal, host, median, rounds, tool};
 
 /// Name, time and runs of each program, by id.
@@ -144,4 +145,9 @@ pub(crate) fn all() {
     goal("block request, queue and device / biolatency -Q -D", ratio, 0.35, "x");
     let cost = per_event(|| Some(open::<NetBpf>()), refused, floor, true);
     println!("  per dropped packet with its events: {cost:.0} ns");
+    let begun = clock::mono();
+    files();
+    let each = clock::mono().since(begun).as_nanos() as f64 / 5000.0;
+    let cost = per_event(|| Some(open::<FilesBpf>()), files, floor, true);
+    println!("  per created file: {cost:.0} ns, of {each:.0} ns to create and remove it");
 }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use stallscope::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOp};
+use stallscope::sample::bpf::files::{Creates, Creator, FilesBpfSample};
 use stallscope::sample::bpf::irq::{IrqBpfSample, IrqCpu, VECTOR_NAMES, VectorTime};
 use stallscope::sample::bpf::layout::runq::LONG_NS;
 use stallscope::sample::bpf::net::{
@@ -219,4 +220,28 @@ fn bad_packets(i: &Incident, before: &State, v: View<'_>, out: &mut NetBpfSample
             .collect();
     }
     any
+}
+
+/// Attempts to create files, by file system, process and name: `create.spool.2301.cron`.
+pub(super) fn files(i: &Incident, before: &State, v: View<'_>) -> FilesBpfSample {
+    let mut out = FilesBpfSample::default();
+    for (n, f) in i.filesystems.iter().enumerate() {
+        let prefix = format!("create.{}.", f.name);
+        let old = View(before).under(&prefix);
+        let mut here = Creates { dev: f.dev(n), ..Creates::default() };
+        for (who, sum) in v.under(&prefix) {
+            out.attempts = out.attempts.saturating_add(sum);
+            let count = sum.saturating_sub(old.get(&who).copied().unwrap_or(0));
+            let (pid, comm) = who.split_once('.').unwrap();
+            here.count = here.count.saturating_add(count);
+            if count > 0 {
+                let comm = (comm != "-").then(|| comm.into());
+                here.creators.push(Creator { pid: pid.parse().unwrap(), comm, count });
+            }
+        }
+        if here.count > 0 {
+            out.filesystems.push(here);
+        }
+    }
+    out
 }

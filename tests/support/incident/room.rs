@@ -39,6 +39,13 @@ pub struct Filesystem {
     pub hangs_from: Option<f64>,
 }
 
+impl Filesystem {
+    /// Of the one with this index.
+    pub(super) fn dev(&self, n: usize) -> DiskId {
+        DiskId { major: if self.virtual_device { 0 } else { 252 }, minor: n as u32 * 16 }
+    }
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Turn {
@@ -190,7 +197,7 @@ pub fn filesystems(i: &Incident, v: View<'_>, t: f64, mono: MonoNs) -> Filesyste
         let since = |from: f64| MonoNs(mono.0 - ((t - from) * 1e9).round() as u64);
         FilesystemRow {
             mount: f.mount.as_str().into(),
-            dev: DiskId { major: if f.virtual_device { 0 } else { 252 }, minor: n as u32 * 16 },
+            dev: f.dev(n),
             kind: f.kind.as_str().into(),
             source: f.source.as_str().into(),
             mount_options: turn.map_or(&*f.mount_options, |x| &*x.mount_options).into(),

@@ -78,6 +78,7 @@ pub fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) -> Tick
         irq_bpf: stamp(mono, bpf("irq-bpf"), bpf::irq(i, v)),
         block_bpf: stamp(mono, bpf("block-bpf"), bpf::block(i, v)),
         net_bpf: bpf::net(i, before, v, mono).and_then(|s| stamp(mono, bpf("net-bpf"), s)),
+        files_bpf: stamp(mono, bpf("files-bpf"), bpf::files(i, before, v)),
         netdev: stamp(mono, at("netdev"), links::netdev(i, v, mono, seq)),
         ..Samples::default()
     };

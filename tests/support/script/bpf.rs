@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use stallscope::sample::bpf::block::{BlockBpfSample, BlockDisk, BlockOp, BlockOpKind};
+use stallscope::sample::bpf::files::FilesBpfSample;
 use stallscope::sample::bpf::irq::{IrqBpfSample, IrqCpu, LineTime, VectorTime};
 use stallscope::sample::bpf::net::{DropPlace, DropReason, FlowEvents, NetBpfSample, NetEventKind};
 use stallscope::sample::bpf::runq::{CgroupWaits, LongWait, RunqBpfSample, RunqCpu, RunqTier};
@@ -14,11 +15,12 @@ use super::{Script, stamp};
 use crate::support::samples::hist;
 
 /// The collectors and the names of their signals.
-pub const IDS: [(CollectorId, &str); 4] = [
+pub const IDS: [(CollectorId, &str); 5] = [
     (CollectorId::RunqBpf, "run-queue latency"),
     (CollectorId::IrqBpf, "softirq time"),
     (CollectorId::BlockBpf, "block latency"),
     (CollectorId::NetBpf, "TCP events"),
+    (CollectorId::FilesBpf, "file creation"),
 ];
 
 /// Readings after `n` ticks, `sick` of them with faults.
@@ -30,6 +32,7 @@ pub fn samples(s: &mut Samples, at: MonoNs, n: u64, sick: u64, script: &Script) 
     s.runq_bpf = Some(stamp(at, waits));
     s.irq_bpf = Some(stamp(at, irq(n, sick, if script.often { n } else { 0 })));
     s.block_bpf = Some(stamp(at, block(n, sick)));
+    s.files_bpf = Some(stamp(at, FilesBpfSample::default()));
     s.net_bpf = Some(stamp(at, net(at, if script.drops { n } else { 0 }, sick, script.name)));
 }
 

@@ -157,6 +157,7 @@ impl Script {
                 CollectorId::IrqBpf => s.irq_bpf = None,
                 CollectorId::BlockBpf => s.block_bpf = None,
                 CollectorId::NetBpf => s.net_bpf = None,
+                CollectorId::FilesBpf => s.files_bpf = None,
                 _ => {}
             }
         }
