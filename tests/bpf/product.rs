@@ -251,3 +251,16 @@ fn doctor_names_the_source() {
         }
     });
 }
+
+/// Programs tell the host's numbers of processes, and this `/proc` has others: nobody is named.
+#[test]
+fn in_a_pid_namespace_nobody_is_named_by_the_wrong_number() {
+    lab(&["unshare"], || {
+        let line = ["unshare", "--pid", "--fork", "--mount-proc", PROGRAM, "doctor"];
+        let (code, report) = answer(&[&line[..], &["--format", "json"]].concat());
+        assert_eq!(code, 0);
+        let s = signal(&report, "file creation");
+        assert_eq!(s["source"], "statvfs", "{s}");
+        assert!(s["reason"].as_str().unwrap().contains("namespace of process ids"), "{s}");
+    });
+}

@@ -1,10 +1,10 @@
 //! Who tries to create files, by process and file system: where a file system has no inode left,
 //! nothing else tells, as such attempts leave no trace.
 //!
-//! Programs at the functions in which the kernel asks its security modules (5.5 with BTF,
-//! `CONFIG_SECURITY`, `CONFIG_FUNCTION_TRACER`); where a security module forbids that, one at the
-//! tracepoint of ext4. Each CPU has a row for 32 processes and file
-//! systems; one that is new takes the place of the one that has not come for longest.
+//! ext4 has a tracepoint for each inode that it is asked for. For the others, programs run at the
+//! functions in which the kernel asks its security modules (5.5 with BTF, `CONFIG_SECURITY`,
+//! `CONFIG_FUNCTION_TRACER`), unless a security module forbids that. Each CPU has 64 rows for processes
+//! and file systems; a new one takes the place of one that has not come for long.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::load::{self, Hook, Kernel, Loaded};
 use super::maps::Stripes;
 use super::rights::refused;
 use super::{Coverage, objects, offsets};
+use crate::clock;
 use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
-use crate::sample::bpf::files::{
-    Creates, Creator, FilesBpfSample, MAX_CREATORS, MAX_FILESYSTEMS, Sees,
-};
+use crate::sample::bpf::files::{Creates, Creator, FilesBpfSample, MAX_CREATORS, MAX_FILESYSTEMS};
 use crate::sample::bpf::layout::files as l;
 use crate::sample::subject::DiskId;
+use crate::sample::time::MonoNs;
 use crate::sample::{CollectorId, Signal};
 
 /// Kernel memory per possible CPU.
@@ -35,6 +35,9 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("inode_symlink", "security_inode_symlink"),
 ];
 
+/// The tracepoint of ext4.
+const EXT4: (&str, &str) = ("ext4_request", "ext4_request_inode");
+
 /// Reads it. See the module head.
 pub struct FilesBpf {
     host: HostFs,
@@ -42,20 +45,28 @@ pub struct FilesBpf {
     stripes: Stripes<{ l::WORDS }>,
     /// Each CPU as it was read last.
     cpus: Vec<Cpu>,
+    ext4: bool,
     /// Why other file systems are not seen.
-    only_ext4: Option<String>,
+    only_ext4: Option<Unavailable>,
+    read_at: MonoNs,
     missed: Option<u64>,
     samples: u32,
 }
 
 /// Attempts of all, and key and attempts of each row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cpu {
     attempts: u64,
     rows: [(u64, u64); l::ROWS],
 }
 
-/// Attempts by file system and process.
+impl Default for Cpu {
+    fn default() -> Self {
+        Self { attempts: 0, rows: [(0, 0); l::ROWS] }
+    }
+}
+
+/// Attempts by file system and process; process 0 stands for all of them.
 type Counts = BTreeMap<(DiskId, u32), u64>;
 
 impl Collector for FilesBpf {
@@ -64,14 +75,17 @@ impl Collector for FilesBpf {
 
     fn open(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
         let kernel = load::kernel(host, opts)?;
-        load::host_pids(host)?;
-        Self::at_functions(host, &kernel).or_else(|e| {
+        let all = |ext4| Self::with(host, &kernel, Some(&PROGRAMS), ext4);
+        // Without ext4 in this kernel, or its module: the functions tell of all.
+        let only = all(true).or_else(|_| all(false));
+        only.or_else(|e| {
             // The first reason is the one to tell.
-            Self::at_tracepoint(host, &kernel, &e.reason).map_err(|_| e)
+            let ext4 = Self::with(host, &kernel, None, true).map_err(|_| e.clone())?;
+            Ok(Self { only_ext4: Some(e), ..ext4 })
         })
     }
 
-    fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<FilesBpfSample, CollectError> {
+    fn sample(&mut self, cx: &SampleContext<'_>) -> Result<FilesBpfSample, CollectError> {
         load::forget_kernel();
         self.stripes.refresh().map_err(|e| CollectError::read("map FILES", e))?;
         if self.samples.is_multiple_of(MISSED_EVERY) {
@@ -82,18 +96,26 @@ impl Collector for FilesBpf {
         let mut attempts = 0_u64;
         for (cpu, before) in self.cpus.iter_mut().enumerate() {
             let word = |w| self.stripes.get(cpu, w);
+            // Before the rows, which have all that it counts.
             let now = word(l::CREATES);
             if now != before.attempts {
-                grown(before, now, word, &mut counts);
+                attempts = attempts.saturating_add(now.saturating_sub(before.attempts));
+                before.attempts = now;
+                grown(&mut before.rows, word, &mut counts);
             }
-            attempts = attempts.saturating_add(now);
         }
         let name =
             |pid: u32| self.host.read_trimmed(format!("proc/{pid}/comm")).ok().map(Arc::from);
+        let filesystems = listed(&counts, name);
+        let told = filesystems.iter().fold(0, |sum: u64, c| sum.saturating_add(c.count));
+        let covered_ns = cx.at.since(self.read_at).as_nanos() as u64;
+        self.read_at = cx.at;
         Ok(FilesBpfSample {
-            attempts,
-            filesystems: listed(&counts, name),
-            sees: if self.only_ext4.is_none() { Sees::All } else { Sees::Ext4 },
+            functions: self.only_ext4.is_none(),
+            ext4: self.ext4,
+            covered_ns,
+            filesystems,
+            unlisted: attempts.saturating_sub(told),
             missed: self.missed,
         })
     }
@@ -103,37 +125,35 @@ impl Collector for FilesBpf {
         let coverage = Coverage { counted, lost: self.missed.unwrap_or(0) };
         out.push(match &self.only_ext4 {
             None => coverage.signal(NAME),
-            Some(why) => Signal::degraded(NAME, "ebpf", format!("on ext4 only: {why}"), ""),
+            Some(Unavailable { reason, remedy }) => {
+                Signal::degraded(NAME, "ebpf", format!("on ext4 only: {reason}"), remedy.clone())
+            }
         });
     }
 }
 
 impl FilesBpf {
-    fn at_functions(host: &HostFs, kernel: &Kernel) -> Result<Self, Unavailable> {
-        Self::with(host, kernel, &PROGRAMS.map(|(program, f)| (program, Hook::Function(f))))
-    }
-
-    fn at_tracepoint(host: &HostFs, kernel: &Kernel, why: &str) -> Result<Self, Unavailable> {
-        let types = kernel.types.as_ref().map_err(Clone::clone)?;
-        if !types.helper {
-            return Err(refused());
-        }
-        let hook = Hook::Raw("ext4_request_inode");
-        let only_ext4 = Some(why.to_owned());
-        Ok(Self { only_ext4, ..Self::with(host, kernel, &[("ext4_request", hook)])? })
-    }
-
+    /// With programs at these functions, and where `ext4` at its tracepoint.
     fn with(
         host: &HostFs,
         kernel: &Kernel,
-        programs: &[(&'static str, Hook)],
+        functions: Option<&[(&'static str, &'static str)]>,
+        ext4: bool,
     ) -> Result<Self, Unavailable> {
+        load::host_pids(host)?;
         let types = kernel.types.as_ref().map_err(Clone::clone)?;
+        if ext4 && !types.helper {
+            return Err(refused());
+        }
         let mut globals = offsets::files(&types.own)?;
         globals.push(("BY_HELPER", types.by_helper));
+        globals.push(("EXT4_TELLS", u32::from(ext4)));
         let mut loaded = Loaded::new(kernel, objects::FILES, &globals, &sizes(kernel.cpus))?;
-        for (program, hook) in programs {
-            loaded.attach(kernel, program, *hook)?;
+        if ext4 {
+            loaded.attach(kernel, EXT4.0, Hook::Raw(EXT4.1))?;
+        }
+        for (program, function) in functions.unwrap_or_default() {
+            loaded.attach(kernel, program, Hook::Function(function))?;
         }
         let stripes = loaded.stripes("FILES", kernel.cpus)?;
         Ok(Self {
@@ -141,19 +161,28 @@ impl FilesBpf {
             loaded,
             cpus: vec![Cpu::default(); stripes.count()],
             stripes,
+            ext4,
             only_ext4: None,
+            read_at: clock::mono(),
             missed: None,
             samples: 0,
         })
     }
 
-    /// Opens it as on a host that forbids programs at functions of the kernel.
+    /// Opens it as on a host that has no ext4, or forbids programs at functions of the kernel.
     ///
     /// # Errors
     /// As [`Collector::open`].
     #[doc(hidden)]
-    pub fn open_ext4(host: &HostFs, opts: &CollectOptions) -> Result<Self, Unavailable> {
-        Self::at_tracepoint(host, &*load::kernel(host, opts)?, "for a test")
+    pub fn open_part(
+        host: &HostFs,
+        opts: &CollectOptions,
+        ext4: bool,
+    ) -> Result<Self, Unavailable> {
+        let kernel = load::kernel(host, opts)?;
+        let functions = (!ext4).then_some(&PROGRAMS[..]);
+        let only_ext4 = ext4.then(|| Unavailable::new("for a test", ""));
+        Ok(Self { only_ext4, ..Self::with(host, &kernel, functions, ext4)? })
     }
 }
 
@@ -163,9 +192,8 @@ pub(super) fn sizes(cpus: usize) -> [(&'static str, u32); 1] {
 }
 
 /// Adds what the rows of a CPU have more than before, and keeps what they have now.
-fn grown(before: &mut Cpu, attempts: u64, word: impl Fn(usize) -> u64, counts: &mut Counts) {
-    before.attempts = attempts;
-    for (i, old) in before.rows.iter_mut().enumerate() {
+fn grown(before: &mut [(u64, u64)], word: impl Fn(usize) -> u64, counts: &mut Counts) {
+    for (i, old) in before.iter_mut().enumerate() {
         let at = i * l::ROW_WORDS;
         let (key, count) = (word(at + l::KEY), word(at + l::COUNT));
         // Fewer than before: another took the row and has lost it again.
@@ -185,14 +213,20 @@ fn grown(before: &mut Cpu, attempts: u64, word: impl Fn(usize) -> u64, counts: &
 fn listed(counts: &Counts, name: impl Fn(u32) -> Option<Arc<str>>) -> Vec<Creates> {
     let mut all: Vec<Creates> = Vec::new();
     for ((dev, pid), count) in counts {
-        let creator = Creator { pid: *pid, comm: None, count: *count };
-        match all.last_mut().filter(|c| c.dev == *dev) {
-            Some(c) => {
-                c.count = c.count.saturating_add(*count);
-                c.creators.push(creator);
-            }
-            None => all.push(Creates { dev: *dev, count: *count, creators: vec![creator] }),
+        if all.last().is_none_or(|c| c.dev != *dev) {
+            all.push(Creates { dev: *dev, ..Creates::default() });
         }
+        let Some(c) = all.last_mut() else { continue };
+        // Process 0 comes first. Where its row was given away, the others are what is known.
+        if *pid == 0 {
+            c.count = *count;
+        } else {
+            c.creators.push(Creator { pid: *pid, comm: None, count: *count });
+        }
+    }
+    for c in &mut all {
+        let sum = c.creators.iter().fold(0, |sum: u64, c| sum.saturating_add(c.count));
+        c.count = c.count.max(sum);
     }
     all.sort_by_key(|c| std::cmp::Reverse(c.count));
     all.truncate(MAX_FILESYSTEMS);
@@ -230,7 +264,7 @@ mod tests {
         let one = |rows: &&[(u64, u64)]| {
             let words = stripe(rows);
             let mut counts = Counts::new();
-            grown(&mut cpu, 0, |w| words[w], &mut counts);
+            grown(&mut cpu.rows, |w| words[w], &mut counts);
             let dev = DiskId { major: 8, minor: 17 };
             assert!(counts.keys().all(|(d, _)| *d == dev), "{counts:?}");
             counts.into_iter().map(|((_, pid), n)| (pid, n)).collect()
@@ -265,16 +299,18 @@ mod tests {
         for pid in 1..=20 {
             counts.insert((dev(1), pid), u64::from(pid));
         }
+        // Of 1200, 1000 are told apart.
+        counts.insert((dev(2), 0), 1200);
         counts.insert((dev(2), 7), 1000);
         (3..40).for_each(|minor| {
             counts.insert((dev(minor), 9), 2);
         });
         let all = listed(&counts, |pid| Some(format!("p{pid}").into()));
         assert_eq!(all.len(), MAX_FILESYSTEMS);
-        assert_eq!((all[0].dev, all[0].count, all[0].creators.len()), (dev(2), 1000, 1));
+        assert_eq!((all[0].dev, all[0].count, all[0].creators.len()), (dev(2), 1200, 1));
         assert_eq!((all[1].dev, all[1].count), (dev(1), 210));
         let pids: Vec<u32> = all[1].creators.iter().map(|c| c.pid).collect();
-        assert_eq!(pids, [20, 19, 18, 17, 16, 15, 14, 13]);
+        assert_eq!(pids, [20, 19, 18, 17]);
         assert_eq!(all[1].creators[0].comm.as_deref(), Some("p20"));
     }
 }

@@ -501,6 +501,10 @@ fn at_function(e: &(dyn Error + 'static)) -> Unavailable {
             let reason = "a security module forbids eBPF at functions of the kernel";
             Unavailable::new(reason, "allow it there")
         }
+        Some(Errno::NOENT | Errno::BUSY) => Unavailable::new(
+            "this kernel has no place for eBPF at its functions",
+            "use a kernel with CONFIG_FUNCTION_TRACER",
+        ),
         _ => explain(e),
     }
 }

@@ -36,7 +36,7 @@ use crate::sample::Signal;
 
 /// Bytes of kernel memory that all maps take on a machine with `cpus` possible CPUs, whichever
 /// tier is loaded: 7.7 MiB on 64 CPUs, of which interrupts take 1.8, block requests 1.9, the
-/// events of the network 2.3 and the walk over all threads 0.5. Within 8 MiB up to 70 CPUs.
+/// events of the network 2.3 and the walk over all threads 0.5. Within 8 MiB up to 69 CPUs.
 #[must_use]
 pub const fn map_bytes(cpus: usize) -> usize {
     let per_cpu =

@@ -235,7 +235,11 @@ pub(super) fn files(btf: &Btf) -> Result<Globals, Unavailable> {
     let mut out = Globals::new();
     require(
         btf,
-        &[("INODE_SB", "inode", &["i_sb"]), ("SB_DEV", "super_block", &["s_dev"])],
+        &[
+            ("INODE_SB", "inode", &["i_sb"]),
+            ("SB_DEV", "super_block", &["s_dev"]),
+            ("SB_MAGIC", "super_block", &["s_magic"]),
+        ],
         &mut out,
     )?;
     Ok(out)

@@ -1,5 +1,5 @@
 //! Whose turn it is: namespaces in which something went wrong lately come first, with half of the
-//! budget. Of a hundred containers the one that drops packets is read every tick or two, not every
+//! budget or more. Of a hundred containers the one that drops packets is read every tick or two, not every
 //! half minute.
 
 use std::collections::VecDeque;
@@ -70,11 +70,21 @@ impl Trouble {
 pub(super) struct Turns {
     troubled: VecDeque<Space>,
     rest: VecDeque<Space>,
+    rest_first: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Troubled,
+    Rest,
 }
 
 impl Turns {
     /// Those that come one after the other in this tick, until `is_spent` says that a part of the
-    /// budget is: each at most once, and at least one of each kind. `read` says whether to keep it.
+    /// budget is; each at most once. `read` says whether to keep it.
+    ///
+    /// Those in trouble have half of the budget, or more where most are in trouble. Where it is spent
+    /// before the others have had a turn, the next tick begins with them.
     pub(super) fn round(
         &mut self,
         at: MonoNs,
@@ -82,30 +92,34 @@ impl Turns {
         mut read: impl FnMut(&mut Space) -> bool,
     ) {
         let (troubled, rest) = (self.troubled.len(), self.rest.len());
+        let share = (troubled as f64 / (troubled + rest).max(1) as f64).max(0.5);
+        let first = if self.rest_first { Kind::Rest } else { Kind::Troubled };
+        let (second, part) = match first {
+            Kind::Troubled => (Kind::Rest, share),
+            Kind::Rest => (Kind::Troubled, 1.0 - share),
+        };
+        let len = |kind| if kind == Kind::Troubled { troubled } else { rest };
         let mut taken = 0;
-        while taken < troubled {
+        while taken < len(first) && (taken == 0 || !is_spent(part)) {
             taken += 1;
-            self.one(true, at, &mut read);
-            if is_spent(0.5) {
-                break;
-            }
+            self.one(first, at, &mut read);
         }
-        for _ in 0..rest {
-            self.one(false, at, &mut read);
+        let passed_over = is_spent(1.0) && len(second) > 0;
+        self.rest_first = passed_over && second == Kind::Rest;
+        let left = std::iter::repeat_n(second, len(second));
+        for kind in left.chain(std::iter::repeat_n(first, len(first) - taken)) {
             if is_spent(1.0) {
                 return;
             }
-        }
-        for _ in taken..troubled {
-            self.one(true, at, &mut read);
-            if is_spent(1.0) {
-                return;
-            }
+            self.one(kind, at, &mut read);
         }
     }
 
-    fn one(&mut self, troubled: bool, at: MonoNs, read: &mut impl FnMut(&mut Space) -> bool) {
-        let queue = if troubled { &mut self.troubled } else { &mut self.rest };
+    fn one(&mut self, kind: Kind, at: MonoNs, read: &mut impl FnMut(&mut Space) -> bool) {
+        let queue = match kind {
+            Kind::Troubled => &mut self.troubled,
+            Kind::Rest => &mut self.rest,
+        };
         let Some(mut space) = queue.pop_front() else { return };
         if read(&mut space) {
             let is_lately = space.trouble.is_lately(at);
@@ -167,7 +181,7 @@ mod tests {
                 space.trouble.look(&NetnsCounters { netns: id, names: names.clone(), values }, at);
                 true
             });
-            assert!(taken.get() <= budget.max(2), "{}", taken.get());
+            assert!(taken.get() <= budget, "{}", taken.get());
         }
         often
     }
@@ -184,9 +198,19 @@ mod tests {
         let often = readings(&[3], 4);
         assert!(often[3] >= 15, "{often:?}");
         assert!(often.iter().all(|n| *n >= 6), "{often:?}");
-        // Even where there is time for one of each only.
+        // Even where there is time for one only.
         let often = readings(&[3], 1);
-        assert!(often[3] >= 5 && often.iter().all(|n| *n >= 1), "{often:?}");
+        assert!(often[3] >= 2 && often.iter().all(|n| *n >= 1), "{often:?}");
+    }
+
+    /// Those in trouble do not wait longer than the others where they are most.
+    #[test]
+    fn many_in_trouble_share_the_budget() {
+        let often = readings(&[0, 1, 2, 3, 4, 5, 6, 7], 4);
+        let (troubled, rest) = often.split_at(8);
+        let (least, most) = (troubled.iter().min().unwrap(), rest.iter().max().unwrap());
+        assert!(least >= most, "{often:?}");
+        assert_eq!(often.iter().sum::<usize>(), 80);
     }
 
     #[test]

@@ -6,11 +6,11 @@ use super::common::by;
 use super::common::counters::SPAN;
 use super::common::filesystems::{subject, writable};
 use super::common::largest::largest;
-use super::common::text::{bytes, count, sh};
+use super::common::text::{bytes, count, sh, time};
 use crate::diagnose::culprit::Culprit;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::ratio;
-use crate::sample::bpf::files::{Creator, Sees};
+use crate::sample::bpf::files::{Creator, FilesBpfSample};
 use crate::sample::filesystems::{FilesystemRow, Space};
 
 /// Free inodes, %.
@@ -21,8 +21,8 @@ const PLENTY: u64 = 100_000;
 /// XFS allocates inodes from free space and reports as many as would fit.
 const MADE_OF_ROOM: [&str; 1] = ["xfs"];
 
-/// Served by the ext4 driver.
-const BY_EXT4: [&str; 3] = ["ext2", "ext3", "ext4"];
+/// Served by the ext4 driver, and no other.
+const BY_EXT4: [&str; 2] = ["ext3", "ext4"];
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("fs-inodes"),
@@ -85,54 +85,99 @@ fn fire(w: &Window<'_>, r: &FilesystemRow, s: &Space, left: f64) -> Fire {
     f
 }
 
-/// Names who tried to create files on it in the last [`SPAN`], or says why that is not known.
-fn creators(w: &Window<'_>, r: &FilesystemRow, f: &mut Fire) {
-    let now = w.tick.mono;
-    let moments = w.history.back_from(w.tick.seq);
-    let lately = moments.take_while(|m| now.since(m.tick.mono) < SPAN);
-    let (mut sees, mut whole) = (None, 0_u64);
-    let mut sums: BTreeMap<u32, (&Creator, u64)> = BTreeMap::new();
-    for sample in lately.filter_map(|m| m.tick.samples.files_bpf.as_ref()) {
-        sees = Some(sample.data.sees);
-        for c in sample.data.filesystems.iter().filter(|c| c.dev == r.dev) {
-            whole = whole.saturating_add(c.count);
-            for who in &c.creators {
-                let sum = sums.entry(who.pid).or_insert((who, 0));
-                sum.1 = sum.1.saturating_add(who.count);
-                if sum.0.comm.is_none() {
-                    sum.0 = who;
+/// What the programs count on a file system.
+enum Counts {
+    /// Each inode that it is asked for, up to four in an attempt.
+    Requests,
+    Attempts,
+    /// Not here, and why.
+    Nothing(&'static str),
+}
+
+fn counts(s: &FilesBpfSample, r: &FilesystemRow) -> Counts {
+    match &*r.kind {
+        // Ours may be one of many on the same file system.
+        "overlay" => Counts::Nothing("files are created on the file system below it"),
+        kind if s.ext4 && BY_EXT4.contains(&kind) => Counts::Requests,
+        "ext2" if s.ext4 => Counts::Nothing("eBPF does not see those on ext2 here"),
+        _ if s.functions => Counts::Attempts,
+        _ => Counts::Nothing("eBPF sees only those on ext4 here"),
+    }
+}
+
+/// What was seen of a file system in the last [`SPAN`].
+#[derive(Default)]
+struct Seen<'a> {
+    last: Option<&'a FilesBpfSample>,
+    covered: Duration,
+    all: u64,
+    unlisted: u64,
+    by_process: BTreeMap<u32, (&'a Creator, u64)>,
+}
+
+impl<'a> Seen<'a> {
+    fn of(w: &Window<'a>, r: &FilesystemRow) -> Self {
+        let now = w.tick.mono;
+        let moments = w.history.back_from(w.tick.seq);
+        let lately = moments.take_while(|m| now.since(m.tick.mono) < SPAN);
+        let mut seen = Self::default();
+        for sample in lately.filter_map(|m| m.tick.samples.files_bpf.as_ref()) {
+            let s = &sample.data;
+            seen.last.get_or_insert(s);
+            seen.covered += Duration::from_nanos(s.covered_ns);
+            seen.unlisted = seen.unlisted.saturating_add(s.unlisted);
+            for c in s.filesystems.iter().filter(|c| c.dev == r.dev) {
+                seen.all = seen.all.saturating_add(c.count);
+                for who in &c.creators {
+                    let sum = seen.by_process.entry(who.pid).or_insert((who, 0));
+                    sum.1 = sum.1.saturating_add(who.count);
+                    if sum.0.comm.is_none() {
+                        sum.0 = who;
+                    }
                 }
             }
         }
+        seen
     }
-    let parts: Vec<(&Creator, f64)> = sums.into_values().map(|(c, n)| (c, n as f64)).collect();
-    let named = largest(parts, whole as f64, &Resource::CreatesOn(r.mount.to_string()));
+}
+
+/// Names who tried to create files on it lately, or says why that is not known.
+fn creators(w: &Window<'_>, r: &FilesystemRow, f: &mut Fire) {
+    let seen = Seen::of(w, r);
+    let why = match seen.last.map(|s| counts(s, r)) {
+        None => "needs eBPF".to_owned(),
+        Some(Counts::Nothing(why)) => why.to_owned(),
+        Some(_) if seen.all == 0 && seen.unlisted > 0 => {
+            "attempts were too many to tell apart".to_owned()
+        }
+        Some(_) if seen.all == 0 => format!("no attempt seen in {}", time(seen.covered)),
+        Some(what) => {
+            let (n, covered) = (seen.all as usize, time(seen.covered));
+            let text = match what {
+                Counts::Requests => format!(
+                    "{} for an inode in {covered}, up to four of each attempt to create a file",
+                    count(n, "request")
+                ),
+                _ => format!("{} to create a file in {covered}", count(n, "attempt")),
+            };
+            f.evidence.push(Evidence::new("creates", seen.all as f64, "", text));
+            name(w, r, seen, f);
+            if !f.by.is_empty() {
+                return;
+            }
+            "there are many, and none of them creates a large part".to_owned()
+        }
+    };
+    f.missing.push(format!("which process creates files: {why}"));
+}
+
+fn name(w: &Window<'_>, r: &FilesystemRow, seen: Seen<'_>, f: &mut Fire) {
+    let parts = seen.by_process.into_values().map(|(c, n)| (c, n as f64)).collect();
+    let named = largest(parts, seen.all as f64, &Resource::CreatesOn(r.mount.to_string()));
     let culprit = |(c, share): (&Creator, _)| {
         let comm = c.comm.as_deref().map(str::to_owned).or_else(|| by::process_name(w, c.pid));
         Culprit::process(c.pid, comm, None, share)
     };
     f.by = named.into_iter().map(culprit).collect();
-    let why = match sees {
-        None => "needs eBPF",
-        Some(Sees::Ext4) if !BY_EXT4.contains(&&*r.kind) => "eBPF sees only those on ext4 here",
-        Some(_) if whole == 0 => "none tried to in the last 10 s",
-        Some(sees) => {
-            let n = whole as usize;
-            let text = match sees {
-                Sees::All => format!("{} to create a file in the last 10 s", count(n, "attempt")),
-                Sees::Ext4 => format!(
-                    "{} for an inode in the last 10 s, up to four of each attempt to create a file",
-                    count(n, "request")
-                ),
-            };
-            f.evidence.push(Evidence::new("creates", whole as f64, "", text));
-            if !f.by.is_empty() {
-                let pids = by::pids(&f.by);
-                f.next.extend(pids.map(|p| format!("ps -o pid,ppid,lstart,args -p {p}")));
-                return;
-            }
-            "there are many, and none of them creates a large part"
-        }
-    };
-    f.missing.push(format!("which process creates files: {why}"));
+    f.next.extend(by::pids(&f.by).map(|pids| format!("ps -o pid,ppid,lstart,args -p {pids}")));
 }

@@ -4,41 +4,35 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sample::heap::{flat, owns};
+use crate::sample::heap::owns;
 use crate::sample::subject::DiskId;
 
 /// Most rows of [`Creates::creators`].
-pub const MAX_CREATORS: usize = 8;
+pub const MAX_CREATORS: usize = 4;
 /// Most rows of [`FilesBpfSample::filesystems`].
 pub const MAX_FILESYSTEMS: usize = 16;
 
-/// Of which file systems attempts are seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sees {
-    /// Of all of them.
-    #[default]
-    All,
-    /// Of those that the ext4 driver serves; each attempt counts up to four times.
-    Ext4,
-}
-flat!(Sees);
-
-/// One reading.
+/// One reading. An attempt is one to create a file, directory, symbolic link or node, whatever
+/// becomes of it; see [`functions`](FilesBpfSample::functions) and [`ext4`](FilesBpfSample::ext4).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FilesBpfSample {
-    /// Attempts to create a file, directory, symbolic link or node since the programs were attached,
-    /// whatever became of them. Hard links take no inode and are not counted.
-    pub attempts: u64,
-    /// By file system since the reading before, most attempts first: at most [`MAX_FILESYSTEMS`].
+    /// Attempts are seen on file systems that do not tell by themselves, but for files without a name
+    /// (`O_TMPFILE`, copies of overlayfs) and hard links, which take an inode on tmpfs.
+    pub functions: bool,
+    /// Those on ext4 are seen: each is up to four requests for an inode, and these are counted.
+    pub ext4: bool,
+    /// Time since the reading before, ns.
+    pub covered_ns: u64,
+    /// Since the reading before by file system, most first: at most [`MAX_FILESYSTEMS`].
     pub filesystems: Vec<Creates>,
-    /// Of which file systems.
-    pub sees: Sees,
-    /// Events that no program ran for (5.12); `None` where the kernel does not tell.
+    /// Of these on file systems that are not listed, or whose row was given away before the reading.
+    pub unlisted: u64,
+    /// Events that no program ran for since the programs were attached (5.12); `None` where the kernel
+    /// does not tell.
     pub missed: Option<u64>,
 }
-owns!(FilesBpfSample { filesystems } flat { attempts, sees, missed });
+owns!(FilesBpfSample { filesystems } flat { functions, ext4, covered_ns, unlisted, missed });
 
 /// Attempts on one file system since the reading before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +40,7 @@ owns!(FilesBpfSample { filesystems } flat { attempts, sees, missed });
 pub struct Creates {
     /// The file system, by its device number.
     pub dev: DiskId,
-    /// Attempts whose process is known, listed or not.
+    /// Of all processes.
     pub count: u64,
     /// Who, most attempts first: at most [`MAX_CREATORS`].
     pub creators: Vec<Creator>,

@@ -33,7 +33,8 @@ fn run(
         let Some(without) = keep(seq) else { continue };
         poorer.without.truncate(incident.without.len());
         poorer.without.extend(without);
-        analysis.push(Arc::new(ticks::tick(&poorer, seq, t, &before, &state)));
+        let dt = if seq == 0 { 0.0 } else { interval };
+        analysis.push(Arc::new(ticks::tick(&poorer, seq, (t, dt), &before, &state)));
         moments.push((t, analysis.latest().unwrap().findings.clone()));
         before = state;
     }

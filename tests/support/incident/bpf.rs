@@ -222,21 +222,26 @@ fn bad_packets(i: &Incident, before: &State, v: View<'_>, out: &mut NetBpfSample
     any
 }
 
-/// Attempts to create files, by file system, process and name: `create.spool.2301.cron`.
-pub(super) fn files(i: &Incident, before: &State, v: View<'_>) -> FilesBpfSample {
-    let mut out = FilesBpfSample::default();
+/// Attempts to create files, by file system, process and name: `create.spool.2301.cron`; of process 0
+/// those that no process is told of.
+pub(super) fn files(i: &Incident, before: &State, v: View<'_>, dt: f64) -> FilesBpfSample {
+    let mut out = FilesBpfSample {
+        functions: !i.only_ext4,
+        ext4: true,
+        covered_ns: (dt * 1e9).round() as u64,
+        ..FilesBpfSample::default()
+    };
     for (n, f) in i.filesystems.iter().enumerate() {
         let prefix = format!("create.{}.", f.name);
         let old = View(before).under(&prefix);
         let mut here = Creates { dev: f.dev(n), ..Creates::default() };
         for (who, sum) in v.under(&prefix) {
-            out.attempts = out.attempts.saturating_add(sum);
             let count = sum.saturating_sub(old.get(&who).copied().unwrap_or(0));
             let (pid, comm) = who.split_once('.').unwrap();
+            let pid = pid.parse().unwrap();
             here.count = here.count.saturating_add(count);
-            if count > 0 {
-                let comm = (comm != "-").then(|| comm.into());
-                here.creators.push(Creator { pid: pid.parse().unwrap(), comm, count });
+            if count > 0 && pid > 0 {
+                here.creators.push(Creator { pid, comm: Some(comm.into()), count });
             }
         }
         if here.count > 0 {

@@ -87,6 +87,9 @@ pub struct Incident {
     /// The kernel's log is not ours to read.
     #[serde(default)]
     pub no_kmsg: bool,
+    /// A host that forbids eBPF at functions of the kernel.
+    #[serde(default)]
+    pub only_ext4: bool,
     /// A kernel that does not count open files.
     #[serde(default)]
     pub no_file_counts: bool,

@@ -62,7 +62,8 @@ pub fn incidents() -> &'static [(String, Incident)] {
 pub fn run_of(i: &Incident, interval: f64) -> (HostInfo, Vec<Arc<Tick>>) {
     let mut before = State::new();
     let ticks = play(i, interval).into_iter().enumerate().map(|(seq, (t, state))| {
-        let tick = Arc::new(ticks::tick(i, seq, t, &before, &state));
+        let dt = if seq == 0 { 0.0 } else { interval };
+        let tick = Arc::new(ticks::tick(i, seq, (t, dt), &before, &state));
         before = state;
         tick
     });

@@ -46,7 +46,8 @@ fn stamp<S>(mono: MonoNs, on: bool, data: S) -> Option<Shared<S>> {
 }
 
 /// `before` is the state at the tick before.
-pub fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) -> Tick {
+/// At `t`, `dt` after the one before, s.
+pub fn tick(i: &Incident, seq: usize, (t, dt): (f64, f64), before: &State, s: &State) -> Tick {
     let mono = MonoNs(((EPOCH + t) * 1e9).round() as u64);
     let v = View(s);
     let at = |name: &str| !i.without.iter().any(|w| w == name);
@@ -78,7 +79,7 @@ pub fn tick(i: &Incident, seq: usize, t: f64, before: &State, s: &State) -> Tick
         irq_bpf: stamp(mono, bpf("irq-bpf"), bpf::irq(i, v)),
         block_bpf: stamp(mono, bpf("block-bpf"), bpf::block(i, v)),
         net_bpf: bpf::net(i, before, v, mono).and_then(|s| stamp(mono, bpf("net-bpf"), s)),
-        files_bpf: stamp(mono, bpf("files-bpf"), bpf::files(i, before, v)),
+        files_bpf: stamp(mono, bpf("files-bpf"), bpf::files(i, before, v, dt)),
         netdev: stamp(mono, at("netdev"), links::netdev(i, v, mono, seq)),
         ..Samples::default()
     };

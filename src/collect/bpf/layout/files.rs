@@ -1,7 +1,8 @@
 //! Stripes of `FILES`, one per possible CPU.
 
-/// Rows: a process and a file system, how often it tried, and when it did last.
-pub const ROWS: usize = 32;
+/// Rows: a process and a file system, or a file system alone (process 0); how often it was tried, and
+/// when it was last.
+pub const ROWS: usize = 64;
 /// Words per row.
 pub const ROW_WORDS: usize = 3;
 /// In a row: number of the process, and the device number of the file system below; 0: free.
