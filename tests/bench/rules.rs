@@ -171,7 +171,8 @@ fn cost(i: &Incident) -> Cost {
     let (mut derive, mut rules, mut findings) = (Vec::new(), Vec::new(), 0);
     let mut before = State::new();
     for (seq, (t, state)) in play(i, 1.0).into_iter().enumerate() {
-        let tick = Arc::new(ticks::tick(i, seq, t, &before, &state));
+        let tick =
+            Arc::new(ticks::tick(i, seq, (t, if seq == 0 { 0.0 } else { 1.0 }), &before, &state));
         before = state;
         let begun = Instant::now();
         let derived = Arc::new(deriver.push(&tick));

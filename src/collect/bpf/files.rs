@@ -242,7 +242,7 @@ fn listed(counts: &Counts, name: impl Fn(u32) -> Option<Arc<str>>) -> Vec<Create
 mod tests {
     use super::*;
 
-    const DEV: u64 = 8 << l::MINOR_BITS | 17;
+    const DEV: u64 = 8 << l::MINOR_BITS | 0x11;
 
     fn key(pid: u64) -> u64 {
         pid << l::DEV_BITS | DEV
