@@ -140,6 +140,9 @@ impl Answer {
             self.limits = Vec::new();
         } else if account.gone.contains(&pid) {
             self.conclusion.push_str(" It has ended, or cannot be read any more.");
+            // They are looked up by the number, which may be another one's already.
+            self.missing.push("what its limits were: it cannot be read any more".to_owned());
+            self.limits = Vec::new();
             self.next = Vec::new();
         }
     }

@@ -158,6 +158,19 @@ fn what_is_known_later_holds_for_the_same_socket_before() {
     assert_eq!(a.time_of(Class::Other), Duration::from_secs(1), "another socket");
 }
 
+/// It is gone, and who has its number now was not seen: what is looked up by that number is nobody's.
+#[test]
+fn a_process_that_is_gone_has_no_limits() {
+    let mut account = Account::default();
+    let threads = vec![thread(700, "sleep", &[(Class::Idle, None, 1000)])];
+    let gone = vec![700];
+    account.push(&WaitFigures { threads, gone, ..WaitFigures::default() }, |_| true);
+    let a = told(&account);
+    assert!(a.conclusion.ends_with(" It has ended, or cannot be read any more."), "{a:?}");
+    let why = "what its limits were: it cannot be read any more";
+    assert!(a.limits.is_empty() && a.missing.iter().any(|m| m == why), "{:?}", a.missing);
+}
+
 /// A process ends, and another one gets its number: they are two, whoever is meant.
 #[test]
 fn a_process_that_has_the_number_of_another_one_is_not_that_one() {
