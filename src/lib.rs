@@ -44,11 +44,12 @@
 //!
 //! # Tests
 //!
-//! `cargo test` needs no root. What breaks real things (network namespaces, loop devices,
-//! cgroups) runs as root with `STALLSCOPE_LAB=1 cargo test --test lab`, and against real servers
-//! with `--test real`. `.ci/run` runs everything. The parsers of recordings, netlink, `/proc`,
-//! BTF, pasted text and terminal input can be fuzzed, for example by `cargo +nightly fuzz run
-//! --fuzz-dir tests/fuzz recording`; `tests/fuzz/src/lib.rs` lists the targets and where to begin.
+//! `cargo test` needs no root; `cargo test -p unit` runs only the tests that are beside the code
+//! here. What breaks real things (network namespaces, loop devices, cgroups) runs as root with
+//! `STALLSCOPE_LAB=1 cargo test --test lab`, and against real servers with `--test real`.
+//! `.ci/run` runs everything. The parsers of recordings, netlink, `/proc`, BTF, pasted text and
+//! terminal input can be fuzzed, for example by `cargo +nightly fuzz run --fuzz-dir tests/fuzz
+//! recording`; `tests/fuzz/src/lib.rs` lists the targets and where to begin.
 
 pub mod allocator;
 pub mod amount;

@@ -126,6 +126,7 @@ pub fn walk_vmstat<'a>(bytes: &'a [u8], emit: &mut dyn FnMut((&'a [u8], &'a [u8]
 mod tests {
     use super::*;
     use crate::clock;
+    use crate::collect::testing::fixtures;
     use crate::sample::{Interest, SignalStatus};
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -142,8 +143,7 @@ mod tests {
 
     #[test]
     fn the_captured_files_are_read_by_name() {
-        let root = format!("{}/tests/fixtures/6.18", env!("CARGO_MANIFEST_DIR"));
-        let s = sample(&mut open(&HostFs::at(root)));
+        let s = sample(&mut open(&HostFs::at(fixtures().join("6.18"))));
         assert!(s.names.is_sorted());
         let get = |n: &str| s.get(n).unwrap();
         // Pages of 4 kB on one side, kB on the other: the same quantity, read a moment later.

@@ -226,6 +226,16 @@ impl CollectError {
 /// For tests that need what not every machine grants.
 #[cfg(test)]
 pub(crate) mod testing {
+    use std::path::{Path, PathBuf};
+
+    /// What was captured of real kernels: `tests/fixtures`, whichever package runs the test.
+    pub(crate) fn fixtures() -> PathBuf {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .find(|d| d.join("tests/fixtures").is_dir());
+        root.unwrap_or(Path::new("")).join("tests/fixtures")
+    }
+
     /// Says that a test cannot run here; a failure in CI, where it would pass for ever without
     /// testing.
     pub(crate) fn skip(why: &str) {

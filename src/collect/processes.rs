@@ -128,6 +128,7 @@ impl Collector for ProcessesCollector {
 mod tests {
     use super::*;
     use crate::clock;
+    use crate::collect::testing::fixtures;
     use crate::sample::Interest;
 
     fn open(host: &HostFs) -> ProcessesCollector {
@@ -142,7 +143,7 @@ mod tests {
 
     #[test]
     fn blocked_threads_name_what_they_wait_in() {
-        let host = HostFs::at(format!("{}/tests/fixtures/tasks", env!("CARGO_MANIFEST_DIR")));
+        let host = HostFs::at(fixtures().join("tasks"));
         let mut c = open(&host);
         sample(&mut c, MonoNs(0));
         let s = sample(&mut c, MonoNs(1_000_000_000));

@@ -1,6 +1,7 @@
 //! The collector against captured, constructed and live files.
 
 use super::DisksCollector;
+use crate::collect::testing::fixtures;
 use crate::collect::{CollectOptions, Collector, HostFs, SampleContext};
 use crate::sample::disks::{DiskClass, DiskRow, DisksSample};
 use crate::sample::subject::DiskId;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn fixture(kernel: &str) -> HostFs {
-    HostFs::at(format!("{}/tests/fixtures/{kernel}", env!("CARGO_MANIFEST_DIR")))
+    HostFs::at(fixtures().join(kernel))
 }
 
 fn open(host: &HostFs) -> DisksCollector {

@@ -340,13 +340,13 @@ fn shown_name(group: &[u8], name: &[u8]) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::collect::testing::skip;
+    use crate::collect::testing::{fixtures, skip};
     use crate::sample::Interest;
     use std::path::PathBuf;
     use std::sync::Arc;
 
     fn fixture(kernel: &str) -> HostFs {
-        HostFs::at(format!("{}/tests/fixtures/{kernel}", env!("CARGO_MANIFEST_DIR")))
+        HostFs::at(fixtures().join(kernel))
     }
 
     fn sample(c: &mut NetCountersCollector) -> NetCountersSample {

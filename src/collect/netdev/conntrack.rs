@@ -46,10 +46,11 @@ pub fn parse_stat(bytes: &[u8]) -> [Option<u32>; 3] {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::collect::testing::fixtures;
     use proptest::prelude::*;
 
     fn fixture(kernel: &str) -> Option<Conntrack> {
-        let host = HostFs::at(format!("{}/tests/fixtures/{kernel}", env!("CARGO_MANIFEST_DIR")));
+        let host = HostFs::at(fixtures().join(kernel));
         read(&host, "proc/net", &mut Vec::new())
     }
 

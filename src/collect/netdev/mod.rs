@@ -67,10 +67,11 @@ pub(crate) fn text_of(body: &[u8]) -> &[u8] {
 pub(crate) mod testing {
     #![allow(clippy::unwrap_used)]
 
+    use crate::collect::testing::fixtures;
+
     /// The datagrams of a captured file: each with its length before it, 32 bits little endian.
     pub(crate) fn datagrams(name: &str) -> Vec<Vec<u8>> {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/6.18/rtnetlink");
-        let bytes = std::fs::read(format!("{dir}/{name}")).unwrap();
+        let bytes = std::fs::read(fixtures().join("6.18/rtnetlink").join(name)).unwrap();
         let (mut rest, mut out) = (&bytes[..], Vec::new());
         while let Some((len, tail)) = rest.split_first_chunk::<4>() {
             let (datagram, tail) = tail.split_at(u32::from_le_bytes(*len) as usize);
@@ -82,8 +83,7 @@ pub(crate) mod testing {
 
     /// What iproute2 printed of the same namespace.
     pub(crate) fn witness(name: &str) -> String {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/6.18/rtnetlink");
-        std::fs::read_to_string(format!("{dir}/{name}")).unwrap()
+        std::fs::read_to_string(fixtures().join("6.18/rtnetlink").join(name)).unwrap()
     }
 
     /// Every way to cut a datagram short, and single bytes changed: what `parse` is tried with.

@@ -240,6 +240,7 @@ fn row(t: &Thread, page_size: u64) -> ThreadSched {
 mod tests {
     use super::*;
     use crate::clock;
+    use crate::collect::testing::fixtures;
     use crate::sample::Interest;
 
     fn open(host: &HostFs) -> SchedCollector {
@@ -253,7 +254,7 @@ mod tests {
     }
 
     fn fixture() -> HostFs {
-        HostFs::at(format!("{}/tests/fixtures/tasks", env!("CARGO_MANIFEST_DIR")))
+        HostFs::at(fixtures().join("tasks"))
     }
 
     #[test]

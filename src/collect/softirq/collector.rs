@@ -208,10 +208,11 @@ fn pace(now: u32, cost: Duration, budget: Duration) -> u32 {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::collect::testing::fixtures;
     use crate::sample::Interest;
 
     fn fixture(kernel: &str) -> HostFs {
-        HostFs::at(format!("{}/tests/fixtures/{kernel}", env!("CARGO_MANIFEST_DIR")))
+        HostFs::at(fixtures().join(kernel))
     }
 
     fn open(host: &HostFs) -> SoftirqCollector {

@@ -1,12 +1,13 @@
 //! The collector over built v1 and v2 trees, and over the live v1 hierarchies.
 
 use super::*;
+use crate::collect::testing::fixtures;
 use crate::sample::subject::DiskId;
 use crate::sample::{Interest, SignalStatus};
 use std::path::{Path, PathBuf};
 
 fn fixture(name: &str) -> HostFs {
-    HostFs::at(format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR")))
+    HostFs::at(fixtures().join(name))
 }
 
 fn open(host: &HostFs) -> CgroupsCollector {

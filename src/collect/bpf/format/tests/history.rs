@@ -1,10 +1,11 @@
 //! Records of tracepoints from 5.5 to 6.18. 6.1, 6.12 and 6.18 are captured, 5.5 (which stands
 //! for 5.4 too) and 5.18 are constructed from published headers; see the fixtures' README.
 #![allow(clippy::unwrap_used)]
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::super::*;
 use crate::collect::bpf::offsets;
+use crate::collect::testing::fixtures;
 
 const KERNELS: [&str; 5] = ["5.5", "5.18", "6.1", "6.12", "6.18"];
 
@@ -131,8 +132,7 @@ const EVENTS: [(&[&str], Layouts); 17] = [
 ];
 
 fn path(kernel: &str, event: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format");
-    root.join(kernel).join(event)
+    fixtures().join("format").join(kernel).join(event)
 }
 
 fn read(kernel: &str, event: &str) -> Option<Format> {
