@@ -352,8 +352,10 @@ fn nonsense_from_the_kernel_is_survived() {
         let mut i: Incident = incident.clone();
         i.duration = i.duration.min(10.0);
         i.without.extend(without.iter().map(|n| names[*n].to_owned()));
-        let keys: Vec<String> =
-            play(&i, 1.0).last().map(|(_, s)| s.keys().cloned().collect()).unwrap_or_default();
+        let keys: Vec<String> = play(&i, 1.0)
+            .last()
+            .map(|(_, s)| s.keys().map(ToString::to_string).collect())
+            .unwrap_or_default();
         for (key, value, at) in hits {
             if !keys.is_empty() {
                 i.steps.push(Step::set(

@@ -384,6 +384,16 @@ pub enum Rate {
     Cycle(Vec<f64>),
 }
 
+impl Rate {
+    /// Growth per second at `t`.
+    pub fn at(&self, t: f64) -> f64 {
+        match self {
+            Self::Steady(v) => *v,
+            Self::Cycle(v) => v[(t + 1e-9) as usize % v.len()],
+        }
+    }
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Value {

@@ -71,12 +71,13 @@ pub fn run_of(i: &Incident, interval: f64) -> (HostInfo, Vec<Arc<Tick>>) {
     (ticks::host(i, interval), ticks)
 }
 
-/// The numbers at one moment.
-pub type State = BTreeMap<String, f64>;
+/// The numbers at one moment. Names are shared: there is a map of hundreds for each tick.
+pub type State = BTreeMap<Arc<str>, f64>;
 
 /// Plays an incident; yields the state at every multiple of the interval from 0 on.
 pub fn play(incident: &Incident, interval: f64) -> Vec<(f64, State)> {
     let mut now = start(incident);
+    let growing: Vec<Growth<'_>> = incident.steps.iter().filter_map(Growth::of).collect();
     let mut out = Vec::new();
     let steps = (incident.duration / STEP).round() as u64;
     let every = (interval / STEP).round() as u64;
@@ -89,8 +90,8 @@ pub fn play(incident: &Incident, interval: f64) -> Vec<(f64, State)> {
         if i % every == 0 {
             out.push((t, now.clone()));
         }
-        for s in &incident.steps {
-            grow(s, t, &mut now);
+        for g in &growing {
+            g.grow(t, &mut now);
         }
     }
     out
@@ -99,7 +100,7 @@ pub fn play(incident: &Incident, interval: f64) -> Vec<(f64, State)> {
 fn start(incident: &Incident) -> State {
     let mut s = State::new();
     let mut put = |key: String, v: f64| {
-        s.insert(key, v);
+        s.insert(key.into(), v);
     };
     for x in &incident.sockets {
         let p = format!("sock.{}", x.name);
@@ -117,7 +118,7 @@ fn start(incident: &Incident) -> State {
             put(format!("{p}.info.{k}"), *v);
         }
     }
-    s.extend(incident.start.clone());
+    s.extend(incident.start.iter().map(|(k, v)| (k.as_str().into(), *v)));
     s
 }
 
@@ -136,56 +137,87 @@ fn happen(s: &Step, t: f64, now: &mut State) {
             Value::Number(n) => *n,
             Value::Name(n) => f64::from(code(n)),
         };
-        now.insert(k.clone(), v);
+        now.insert(k.as_str().into(), v);
     }
     for (k, v) in &s.mul {
-        *now.get_mut(k).unwrap_or_else(|| panic!("mul of unknown {k}")) *= v;
+        *now.get_mut(k.as_str()).unwrap_or_else(|| panic!("mul of unknown {k}")) *= v;
     }
     for (k, v) in &s.add {
-        *now.entry(k.clone()).or_insert(0.0) += v;
+        *now.entry(k.as_str().into()).or_insert(0.0) += v;
     }
 }
 
-/// What grows from `t` to the next step.
-fn grow(s: &Step, t: f64, now: &mut State) {
-    if s.at.is_some() || t < s.from.unwrap_or(0.0) - 1e-9 || t >= s.to.unwrap_or(1e9) - 1e-9 {
-        return;
+/// Growth per second at a time.
+type PerSecond<'a> = Box<dyn Fn(f64) -> f64 + 'a>;
+
+/// What a step makes grow, and when.
+struct Growth<'a> {
+    from: f64,
+    to: f64,
+    numbers: Vec<(Arc<str>, PerSecond<'a>)>,
+}
+
+impl<'a> Growth<'a> {
+    /// `None` of a step that happens at once.
+    fn of(s: &'a Step) -> Option<Self> {
+        if s.at.is_some() {
+            return None;
+        }
+        let (from, to) = (s.from.unwrap_or(0.0), s.to.unwrap_or(1e9));
+        let mut numbers: Vec<(Arc<str>, PerSecond<'a>)> = Vec::new();
+        for (k, r) in &s.rate {
+            numbers.push((k.as_str().into(), Box::new(|t| r.at(t))));
+        }
+        for (cpu, shares) in &s.cpu {
+            let sum: f64 = shares.values().sum();
+            assert!((sum - 100.0).abs() < 1e-6, "shares of cpu {cpu} add up to {sum}");
+            for (kind, pct) in shares {
+                // USER_HZ is 100: a percent is a tick per second.
+                numbers.push((format!("cpu.{cpu}.{kind}").into(), Box::new(|_| *pct)));
+            }
+        }
+        if let Some(io) = &s.io {
+            of_disk(io, &mut numbers);
+        }
+        Some(Self { from, to, numbers })
     }
-    let mut add = |key: String, per_second: f64| {
-        *now.entry(key).or_insert(0.0) += per_second * STEP;
-    };
-    let of = |r: &Rate| match r {
-        Rate::Steady(v) => *v,
-        Rate::Cycle(v) => v[(t + 1e-9) as usize % v.len()],
-    };
-    for (k, r) in &s.rate {
-        add(k.clone(), of(r));
-    }
-    for (cpu, shares) in &s.cpu {
-        let sum: f64 = shares.values().sum();
-        assert!((sum - 100.0).abs() < 1e-6, "shares of cpu {cpu} add up to {sum}");
-        for (kind, pct) in shares {
-            // USER_HZ is 100: a percent is a tick per second.
-            add(format!("cpu.{cpu}.{kind}"), *pct);
+
+    /// Grows from `t` to the next step.
+    fn grow(&self, t: f64, now: &mut State) {
+        if t < self.from - 1e-9 || t >= self.to - 1e-9 {
+            return;
+        }
+        for (key, per_second) in &self.numbers {
+            let more = per_second(t) * STEP;
+            match now.get_mut(key) {
+                Some(v) => *v += more,
+                None => drop(now.insert(key.clone(), more)),
+            }
         }
     }
-    if let Some(io) = &s.io {
-        let mut busy = 0.0;
-        for (kind, r) in [("rd", &io.r_s), ("wr", &io.w_s), ("dc", &io.d_s)] {
-            let n = r.as_ref().map_or(0.0, of);
-            busy += n * io.await_ms;
-            add(format!("disk.{}.{kind}_ios", io.disk), n);
-            add(format!("disk.{}.{kind}_sectors", io.disk), n * io.kb * 2.0);
-            add(format!("disk.{}.{kind}_ticks", io.disk), n * io.await_ms);
-        }
-        busy += io.f_s * io.f_await;
-        add(format!("disk.{}.rd_merges", io.disk), io.rrqm_s);
-        add(format!("disk.{}.wr_merges", io.disk), io.wrqm_s);
-        add(format!("disk.{}.fl_ios", io.disk), io.f_s);
-        add(format!("disk.{}.fl_ticks", io.disk), io.f_s * io.f_await);
-        add(format!("disk.{}.io_ticks", io.disk), io.util * 10.0);
-        add(format!("disk.{}.weighted", io.disk), io.weighted.unwrap_or(busy));
+}
+
+/// The counters of a disk under such a load.
+fn of_disk<'a>(io: &'a Io, numbers: &mut Vec<(Arc<str>, PerSecond<'a>)>) {
+    let mut put = |name: String, per_second: PerSecond<'a>| {
+        numbers.push((format!("disk.{}.{name}", io.disk).into(), per_second));
+    };
+    let kinds = [("rd", &io.r_s), ("wr", &io.w_s), ("dc", &io.d_s)];
+    let of = |r: &'a Option<Rate>, t: f64| r.as_ref().map_or(0.0, |r| r.at(t));
+    for (kind, r) in kinds {
+        put(format!("{kind}_ios"), Box::new(move |t| of(r, t)));
+        put(format!("{kind}_sectors"), Box::new(move |t| of(r, t) * io.kb * 2.0));
+        put(format!("{kind}_ticks"), Box::new(move |t| of(r, t) * io.await_ms));
     }
+    put("rd_merges".into(), Box::new(|_| io.rrqm_s));
+    put("wr_merges".into(), Box::new(|_| io.wrqm_s));
+    put("fl_ios".into(), Box::new(|_| io.f_s));
+    put("fl_ticks".into(), Box::new(|_| io.f_s * io.f_await));
+    put("io_ticks".into(), Box::new(|_| io.util * 10.0));
+    let busy = move |t| {
+        kinds.iter().fold(0.0, |sum, (_, r)| sum + of(r, t) * io.await_ms) + io.f_s * io.f_await
+    };
+    put("weighted".into(), Box::new(move |t| io.weighted.unwrap_or_else(|| busy(t))));
 }
 
 /// Numbers of timers and TCP states.

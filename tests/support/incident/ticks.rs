@@ -1,6 +1,7 @@
 //! From the state of an incident to a tick, as the collectors would have read it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,7 +104,8 @@ impl View<'_> {
     }
     /// The numbers whose names begin like this, by the rest of the name.
     pub(super) fn under(self, prefix: &str) -> BTreeMap<String, u64> {
-        let keys = self.0.range(prefix.to_owned()..).map(|(k, _)| k);
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let keys = self.0.range::<str, _>(from).map(|(k, _)| k);
         keys.take_while(|k| k.starts_with(prefix))
             .map(|k| (k[prefix.len()..].to_owned(), self.n(k)))
             .collect()
@@ -298,7 +300,7 @@ fn sched(i: &Incident, v: View<'_>) -> SchedSample {
                 allowed: t.allowed.clone(),
                 cgroup: t.cgroup.clone(),
                 memory_cgroup: t.memory_cgroup.clone(),
-                rss_mib: v.0.get(&format!("thread.{}.rss_mib", t.name)).map(|n| *n as u32),
+                rss_mib: v.0.get(format!("thread.{}.rss_mib", t.name).as_str()).map(|n| *n as u32),
                 nice: t.nice,
                 policy: t.policy,
                 kind: t.kind,
@@ -306,7 +308,8 @@ fn sched(i: &Incident, v: View<'_>) -> SchedSample {
         })
         .collect();
     let load = v.0.get("load1").map(|l| [*l, *l, *l]);
-    let delay = |c: u32| v.0.get(&format!("schedstat.{c}.run_delay_ns")).map(|n| (c, *n as u64));
+    let delay =
+        |c: u32| v.0.get(format!("schedstat.{c}.run_delay_ns").as_str()).map(|n| (c, *n as u64));
     let cpus = (0..i.cpus)
         .filter_map(delay)
         .map(|(c, run_delay_ns)| CpuSchedstat { cpu: CpuId(c), run_delay_ns, ..Default::default() })
