@@ -36,12 +36,9 @@ pub struct BlockBpf {
     no_requeues: Option<String>,
     /// Requests at the reading before, and those without time of issue.
     requests: (u64, u64),
-    missed: Option<u64>,
-    samples: u32,
     coverage: Coverage,
 }
 
-const MISSED_EVERY: u32 = 60;
 const TABLE: &str = "BLOCK_DISKS";
 
 impl Collector for BlockBpf {
@@ -66,8 +63,6 @@ impl Collector for BlockBpf {
             no_splits: None,
             no_requeues: None,
             requests: (0, 0),
-            missed: None,
-            samples: 0,
             coverage: Coverage::default(),
         };
         this.name_disks()?;
@@ -87,16 +82,12 @@ impl Collector for BlockBpf {
     fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<BlockBpfSample, CollectError> {
         load::forget_kernel();
         self.stripes.refresh().map_err(|e| CollectError::read("map BLOCK", e))?;
-        if self.samples.is_multiple_of(MISSED_EVERY) {
-            self.missed = self.loaded.missed();
-        }
-        self.samples = self.samples.wrapping_add(1);
         let mut out = BlockBpfSample {
             unknown: self.stripes.get(l::UNKNOWN, 0),
             collided: self.stripes.get(l::UNKNOWN, 1),
             splits: self.no_splits.is_none(),
             requeues: self.no_requeues.is_none(),
-            missed: self.missed,
+            missed: self.loaded.missed(),
             ..BlockBpfSample::default()
         };
         self.coverage =
@@ -136,7 +127,7 @@ impl BlockBpf {
     /// [`Sample.missed`] read now: samples read it now and then only.
     #[doc(hidden)]
     pub fn missed_now(&self) -> Option<u64> {
-        self.loaded.missed()
+        self.loaded.missed_now()
     }
 
     /// Reacts to what the counters say: disks that are new, requests without time of issue.

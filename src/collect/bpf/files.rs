@@ -25,7 +25,6 @@ use crate::sample::{CollectorId, Signal};
 pub(super) const BYTES_PER_CPU: usize = l::WORDS * 8;
 
 const NAME: &str = "file creation";
-const MISSED_EVERY: u32 = 60;
 
 /// Programs and the functions that they are attached to.
 const PROGRAMS: [(&str, &str); 4] = [
@@ -50,7 +49,6 @@ pub struct FilesBpf {
     only_ext4: Option<Unavailable>,
     read_at: MonoNs,
     missed: Option<u64>,
-    samples: u32,
 }
 
 /// Attempts of all, and key and attempts of each row.
@@ -88,10 +86,7 @@ impl Collector for FilesBpf {
     fn sample(&mut self, cx: &SampleContext<'_>) -> Result<FilesBpfSample, CollectError> {
         load::forget_kernel();
         self.stripes.refresh().map_err(|e| CollectError::read("map FILES", e))?;
-        if self.samples.is_multiple_of(MISSED_EVERY) {
-            self.missed = self.loaded.missed();
-        }
-        self.samples = self.samples.wrapping_add(1);
+        self.missed = self.loaded.missed();
         let mut counts = Counts::new();
         let mut attempts = 0_u64;
         for (cpu, before) in self.cpus.iter_mut().enumerate() {
@@ -165,7 +160,6 @@ impl FilesBpf {
             only_ext4: None,
             read_at: clock::mono(),
             missed: None,
-            samples: 0,
         })
     }
 

@@ -27,14 +27,10 @@ pub struct IrqBpf {
     no_hard: Option<String>,
     /// Each CPU as it was read last.
     cpus: Vec<IrqCpu>,
-    missed: Option<u64>,
-    samples: u32,
     coverage: Coverage,
     /// Exits of each CPU counted before its entries were: nothing is lost there.
     before_entries: Vec<u64>,
 }
-
-const MISSED_EVERY: u32 = 60;
 
 impl Collector for IrqBpf {
     type Sample = IrqBpfSample;
@@ -49,14 +45,10 @@ impl Collector for IrqBpf {
     fn sample(&mut self, _cx: &SampleContext<'_>) -> Result<IrqBpfSample, CollectError> {
         load::forget_kernel();
         self.stripes.refresh().map_err(|e| CollectError::read("map IRQ", e))?;
-        if self.samples.is_multiple_of(MISSED_EVERY) {
-            self.missed = self.loaded.missed();
-        }
-        self.samples = self.samples.wrapping_add(1);
         let mut out = IrqBpfSample {
             softirqs: self.softirqs,
             hardirqs: self.no_hard.is_none(),
-            missed: self.missed,
+            missed: self.loaded.missed(),
             ..IrqBpfSample::default()
         };
         self.coverage = Coverage { counted: 0, lost: out.missed.unwrap_or(0) };
@@ -151,12 +143,10 @@ impl IrqBpf {
             cpus: (0..stripes.count() as u32)
                 .map(|c| IrqCpu { cpu: CpuId(c), ..IrqCpu::default() })
                 .collect(),
-            missed: None,
             stripes,
             loaded,
             softirqs: true,
             no_hard,
-            samples: 0,
             coverage: Coverage::default(),
         })
     }
@@ -195,7 +185,7 @@ impl IrqBpf {
     /// [`Sample.missed`] read now: samples read it now and then only.
     #[doc(hidden)]
     pub fn missed_now(&self) -> Option<u64> {
-        self.loaded.missed()
+        self.loaded.missed_now()
     }
 
     /// Reads a CPU; what did not change stays as it was.

@@ -196,7 +196,12 @@ pub(super) struct Loaded {
     /// The map whose address the programs hold, until it is taken.
     placed: Option<Map>,
     attached: Vec<&'static str>,
+    /// As it was read last, and how often it was asked for.
+    missed: (Option<u64>, u32),
 }
+
+/// Missed events cost system calls: they are read every so many times.
+const MISSED_EVERY: u32 = 60;
 
 /// An array of stripes in the one value of a map: programs can hold its address.
 pub(super) struct Placed {
@@ -250,12 +255,14 @@ impl Loaded {
             return Err(Unavailable::new(reason, REINSTALL));
         }
         match create(kernel, object, globals, sizes) {
-            Ok(ebpf) => Ok(Self { ebpf, mmap: true, placed, attached: Vec::new() }),
+            Ok(ebpf) => {
+                Ok(Self { ebpf, mmap: true, placed, attached: Vec::new(), missed: (None, 0) })
+            }
             // Kernels before 5.5 do not know the flag for mappable arrays.
             Err(e) if os_error(&e) == Some(Errno::INVAL) && placed.is_none() => {
                 let plain = without_mmap(object);
                 let ebpf = create(kernel, &plain, globals, sizes).map_err(|e| explain(&e))?;
-                Ok(Self { ebpf, mmap: false, placed, attached: Vec::new() })
+                Ok(Self { ebpf, mmap: false, placed, attached: Vec::new(), missed: (None, 0) })
             }
             Err(e) => Err(explain(&e)),
         }
@@ -344,8 +351,17 @@ impl Loaded {
     }
 
     /// Events that the kernel did not run a program for, because it or another one ran on the
-    /// CPU already (5.12). `None` where the kernel does not tell.
-    pub(super) fn missed(&self) -> Option<u64> {
+    /// CPU already (5.12). `None` where the kernel does not tell. Read every 60th time.
+    pub(super) fn missed(&mut self) -> Option<u64> {
+        if self.missed.1.is_multiple_of(MISSED_EVERY) {
+            self.missed.0 = self.missed_now();
+        }
+        self.missed.1 = self.missed.1.wrapping_add(1);
+        self.missed.0
+    }
+
+    /// The same, read now.
+    pub(super) fn missed_now(&self) -> Option<u64> {
         let mut sum = None;
         for name in &self.attached {
             let Some(program) = self.ebpf.program(name) else { continue };

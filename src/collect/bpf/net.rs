@@ -31,7 +31,6 @@ pub(super) const BYTES_FIXED: usize = events::BYTES_FIXED;
 
 /// Connections that one sample lists.
 const LISTED: usize = 256;
-const MISSED_EVERY: u32 = 60;
 
 /// Those that records come for, beside [`l::CONNECT`] and [`l::BAD_PACKET`].
 const KINDS: [NetEventKind; l::CONNECT] = [
@@ -57,8 +56,6 @@ pub struct NetBpf {
     places: BTreeMap<u64, Arc<str>>,
     /// All drops, and their reasons and places as they were read last.
     dropped: (Still, Vec<DropReason>, Vec<DropPlace>),
-    missed: Option<u64>,
-    samples: u32,
     coverage: Coverage,
     /// Whether the senders of bad packets are told.
     senders: bool,
@@ -93,11 +90,7 @@ impl Collector for NetBpf {
         let mut out = NetBpfSample::default();
         let taken = self.take_events(&mut out);
         self.stripes.refresh().map_err(|e| CollectError::read("map NET", e))?;
-        if self.samples.is_multiple_of(MISSED_EVERY) {
-            self.missed = self.loaded.missed();
-        }
-        self.samples = self.samples.wrapping_add(1);
-        out.missed = self.missed;
+        out.missed = self.loaded.missed();
         let sum = |word| {
             (0..self.stripes.count()).map(|c| self.stripes.get(c, word)).fold(0, u64::wrapping_add)
         };
@@ -187,8 +180,6 @@ impl NetBpf {
             reasons: reason_names(types.own.enumeration("skb_drop_reason")),
             places: BTreeMap::new(),
             dropped: (Still::default(), Vec::new(), Vec::new()),
-            missed: None,
-            samples: 0,
             coverage: Coverage::default(),
             senders,
         })

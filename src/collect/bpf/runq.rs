@@ -36,8 +36,6 @@ const LISTED: usize = 64;
 /// The self-check looks after this time, and after so many switches.
 const CHECK_AFTER: Duration = Duration::from_secs(2);
 const CHECK_SWITCHES: u64 = 100;
-/// `missed` costs system calls, so it is read every so many samples.
-const MISSED_EVERY: u32 = 60;
 
 /// Reads it. See the module head.
 pub struct RunqBpf {
@@ -54,8 +52,6 @@ pub struct RunqBpf {
     seen: Vec<u64>,
     /// The same counter, and the table of cgroups as it was read last.
     cgroups: Vec<(Still, Vec<CgroupWaits>)>,
-    missed: Option<u64>,
-    samples: u32,
     coverage: Coverage,
     /// This process, as the programs see it; `None` in a namespace of processes of its own.
     own: Option<u32>,
@@ -90,14 +86,13 @@ impl Collector for RunqBpf {
         load::forget_kernel();
         self.check(cx.at);
         self.stripes.refresh().map_err(|e| CollectError::read("map RUNQ", e))?;
-        if self.samples.is_multiple_of(MISSED_EVERY) {
-            self.missed = self.loaded.missed();
-        }
-        self.samples = self.samples.wrapping_add(1);
-        let mut out =
-            RunqBpfSample { tier: self.tier, missed: self.missed, ..RunqBpfSample::default() };
+        let mut out = RunqBpfSample {
+            tier: self.tier,
+            missed: self.loaded.missed(),
+            ..RunqBpfSample::default()
+        };
         let mut cgroups = BTreeMap::new();
-        self.coverage = Coverage { counted: 0, lost: self.missed.unwrap_or(0) };
+        self.coverage = Coverage { counted: 0, lost: out.missed.unwrap_or(0) };
         for cpu in 0..self.stripes.count() {
             let row = self.cpu(cpu);
             if row.switches == 0 {
@@ -231,8 +226,6 @@ impl RunqBpf {
             seen: vec![0; stripes.count()],
             cgroups: vec![Default::default(); stripes.count()],
             stripes,
-            missed: None,
-            samples: 0,
             coverage: Coverage::default(),
             own: host
                 .link("proc/self/ns/pid")
