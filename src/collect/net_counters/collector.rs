@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::time::Duration;
 
+use super::budget::{self, Budget};
 use super::parse;
 use super::turns::{Trouble, Turns};
 use crate::clock;
@@ -24,12 +25,6 @@ use crate::sample::{CollectorId, Extent, Signal};
 
 /// The files, in the order in which their names are walked.
 const FILES: [&str; 5] = ["netstat", "snmp", "snmp6", "sockstat", "sockstat6"];
-/// Share of one core for the other namespaces.
-const BUDGET: f64 = 0.001;
-/// As much of it may be saved up, and is there at the beginning: whether a counter grows is known
-/// from the third reading on, and who looks for ten seconds cannot wait for three slow turns. A
-/// reading takes 0.3 to 1 ms.
-const SAVED: Duration = Duration::from_millis(30);
 /// The list of namespaces and the limits are read again after this time, or later when that
 /// would cost more than the budget.
 const LIST_AGE: Duration = Duration::from_secs(10);
@@ -54,8 +49,7 @@ pub struct NetCountersCollector {
 struct Foreign {
     wanted: Wanted,
     turns: Turns,
-    /// CPU time that this may still take.
-    saved: Duration,
+    budget: Budget,
     /// Our own namespace, to come back to; `None` when we may not leave it.
     home: Option<File>,
     /// Namespaces without a process that may not be entered.
@@ -123,7 +117,7 @@ impl Collector for NetCountersCollector {
             foreign: Foreign {
                 wanted: Wanted::from_scope(&opts.netns),
                 turns: Turns::default(),
-                saved: SAVED,
+                budget: Budget::default(),
                 home: File::open(host.path("proc/self/ns/net")).ok().filter(|_| host.is_live()),
                 refused: BTreeSet::new(),
                 next_list: None,
@@ -228,10 +222,10 @@ impl Foreign {
             self.list(host, own);
             self.list_cost = clock::thread_cpu().saturating_sub(before);
             self.listed = Some(cx.at);
-            self.next_list = Some(cx.at + LIST_AGE.max(self.list_cost.mul_f64(1.0 / BUDGET)));
+            self.next_list =
+                Some(cx.at + LIST_AGE.max(self.list_cost.mul_f64(1.0 / budget::SHARE)));
         }
-        let more = cx.interval.mul_f64(BUDGET).max(Duration::from_micros(200));
-        let budget = (self.saved + more).min(SAVED.max(more));
+        let budget = self.budget.of_tick(cx.interval);
         let before = clock::thread_cpu();
         let is_spent = |part| clock::thread_cpu().saturating_sub(before) > budget.mul_f64(part);
         let mut turns = std::mem::take(&mut self.turns);
@@ -247,12 +241,12 @@ impl Foreign {
             false
         });
         self.turns = turns;
-        self.saved = budget.saturating_sub(clock::thread_cpu().saturating_sub(before));
+        self.budget.keep(budget, clock::thread_cpu().saturating_sub(before));
     }
 
     /// At `at`, or later when that would cost more than the budget.
     fn list_soon(&mut self, at: MonoNs) {
-        let cheap = self.listed.map_or(at, |t| t + self.list_cost.mul_f64(0.2 / BUDGET));
+        let cheap = self.listed.map_or(at, |t| t + self.list_cost.mul_f64(0.2 / budget::SHARE));
         self.next_list = self.next_list.map(|t| t.min(at.max(cheap)));
     }
 

@@ -5,6 +5,7 @@
 //! Our own namespace is read each tick, the others in turn within a budget, those
 //! first in which something went wrong lately.
 
+mod budget;
 mod collector;
 mod parse;
 mod turns;
