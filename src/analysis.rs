@@ -73,6 +73,7 @@ impl Analysis {
     /// A run on `host` that holds `budget` bytes: moments, findings, and what both are told from.
     #[must_use]
     pub fn new(host: HostInfo, engine: Engine, budget: usize) -> Self {
+        let engine = engine.configured(&host.rules);
         Self {
             host,
             history: History::new(budget - budget / FINDINGS),

@@ -81,10 +81,11 @@ impl Check {
             )));
         }
         limits::ready_to_read()?;
-        let recorder = self.to.open(&self.live.host())?;
+        let this = self.live.host()?;
+        let recorder = self.to.open(&this)?;
         // Before the readers, which open as many files as they may.
         let runtime = runtime()?;
-        let Feed { host, events, interest, .. } = self.live.feed(Duty::Figures)?;
+        let Feed { host, events, interest, .. } = self.live.feed(&this, Duty::Figures)?;
         let run = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
         let mut session = Session::new(run).with_sink(recorder).read_by(interest);
         let observed = runtime.block_on(self.watch(events, &mut session));

@@ -8,7 +8,7 @@ use super::shared::output::print;
 use super::shared::settings::{Flags, Settings};
 use crate::exit::Exit;
 
-/// Print the settings of the console that hold, each with where it comes from.
+/// Print the settings that hold, each with where it comes from.
 ///
 /// They are read from $XDG_CONFIG_HOME/stallscope/config.toml, or ~/.config/stallscope/config.toml;
 /// none is needed. What is printed has the form of that file.

@@ -19,6 +19,7 @@ use crate::diagnose::Engine;
 use crate::exit::{Exit, Stop};
 use crate::metrics::history::DEFAULT_BUDGET;
 use crate::rights::Duty;
+use crate::sample::tick::HostInfo;
 use crate::session::Session;
 use crate::source::Feed;
 use crate::ui::{self, ConsoleSettings, once};
@@ -68,11 +69,12 @@ impl Run for Console {
             ));
         }
         limits::ready_to_read()?;
-        let (interval, settings) = self.settings()?;
-        let recorder = self.to.open(&host(interval))?;
+        let (this, settings) = self.settings()?;
+        let recorder = self.to.open(&this)?;
         let no_screen = |e| Stop::cannot(format!("{e}; `stallscope check` needs no terminal"));
         let stage = ui::Stage::open(settings).map_err(no_screen)?;
-        let feed = self.reach.feed(interval, Duty::Console)?;
+        let mut feed = self.reach.feed(this.interval, Duty::Console)?;
+        feed.host.rules = this.rules;
         let analysis = Analysis::new(feed.host.clone(), Engine::default(), DEFAULT_BUDGET);
         let out = ui::run(stage, feed, analysis, recorder).map_err(no_screen)?;
         leave(out, "a reader thread")?;
@@ -81,20 +83,22 @@ impl Run for Console {
 }
 
 impl Console {
-    /// What was said here and in the file: the interval, and what the console obeys.
-    fn settings(&self) -> anyhow::Result<(Duration, ConsoleSettings)> {
+    /// This host, and what the console obeys, by what was said here and in the file.
+    fn settings(&self) -> anyhow::Result<(HostInfo, ConsoleSettings)> {
         let env = Environment::read();
-        let chosen = self.screen.chosen(self.interval, &env)?;
-        Ok((chosen.interval.value, obeyed(chosen, &env)))
+        let mut chosen = self.screen.chosen(self.interval, &env)?;
+        let this = host(chosen.interval.value, std::mem::take(&mut chosen.rules));
+        Ok((this, obeyed(chosen, &env)))
     }
 
     /// The first screen, on standard output.
     fn print(&self) -> anyhow::Result<Exit> {
         limits::ready_to_read()?;
-        let (interval, settings) = self.settings()?;
+        let (this, settings) = self.settings()?;
+        let interval = this.interval;
         let runtime = runtime()?;
-        let Feed { host, events, interest, .. } = self.reach.feed(interval, Duty::Figures)?;
-        let run = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
+        let Feed { events, interest, .. } = self.reach.feed(interval, Duty::Figures)?;
+        let run = Analysis::new(this, Engine::default(), DEFAULT_BUDGET);
         let mut session = Session::new(run).read_by(interest);
         let (mut view, size) = (settings.view(), page());
         let mut line = StatusLine::new();

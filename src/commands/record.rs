@@ -105,7 +105,7 @@ impl Run for Record {
 
     fn run(&self) -> anyhow::Result<Exit> {
         limits::ready_to_read()?;
-        let host = self.live.host();
+        let host = self.live.host()?;
         let target = match &self.output {
             Some(p) if p == Path::new("-") => Target::Stdout,
             Some(p) => Target::File(p.clone()),
@@ -120,7 +120,7 @@ impl Run for Record {
         let recorder = open(target, &host, options)?;
         // Before the readers, which open as many files as they may.
         let runtime = runtime()?;
-        let feed = self.live.feed(Duty::Figures)?;
+        let feed = self.live.feed(&host, Duty::Figures)?;
         runtime.block_on(self.watch(feed, recorder))
     }
 }

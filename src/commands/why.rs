@@ -115,9 +115,10 @@ impl Why {
         if target.processes(&HostFs::live()).is_empty() {
             return Err(Stop::cannot(self.nobody(&target)));
         }
-        let recorder = self.to.open(&self.live.host())?;
+        let this = self.live.host()?;
+        let recorder = self.to.open(&this)?;
         let runtime = runtime()?;
-        let Feed { host, events, interest, .. } = self.live.feed(Duty::Figures)?;
+        let Feed { host, events, interest, .. } = self.live.feed(&this, Duty::Figures)?;
         let run = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
         let mut session = Session::new(run).with_sink(recorder).read_by(interest);
         let watched = runtime.block_on(self.watch(events, &mut session, &target));

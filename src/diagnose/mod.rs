@@ -10,6 +10,7 @@ pub mod culprit;
 pub mod engine;
 pub mod finding;
 mod heap;
+pub mod limits;
 pub mod rules;
 pub mod story;
 pub mod told;
@@ -23,12 +24,13 @@ pub use finding::{
     Aspect, Confidence, Evidence, Finding, Findings, Fire, NotJudged, RuleId, RuledOut, Severity,
     Verdict,
 };
-pub use rules::RULES;
 pub(crate) use rules::common::enter::{Door, enter};
+pub use rules::{LIMITS, RULES};
 pub use story::{Explains, Scope};
 
 pub use crate::metrics::history::Window;
 use crate::sample::CollectorId;
+use crate::sample::rule_settings::RuleSettings;
 use crate::sample::subject::Subject;
 
 /// A diagnosis rule.
@@ -110,11 +112,10 @@ impl Hold {
 }
 
 /// Rule settings that a test or a configuration may change.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Thresholds {
-    /// Devices treated as rotational whatever their class says: for passed-through disks that
-    /// look virtual.
-    pub rotational: Vec<String>,
+    /// What is configured.
+    pub settings: RuleSettings,
     /// There may be one sample only, with nothing known before or after it. Rules that want
     /// several samples do what they can with one, and all findings are suspected.
     pub single_sample: bool,

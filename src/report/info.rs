@@ -1,5 +1,6 @@
 //! The contents of a recording as text.
 
+use crate::diagnose::limits;
 use crate::recording::Event;
 use crate::recording::tools::info::{Info, time};
 use crate::recording::tools::redact::BOOT;
@@ -40,6 +41,9 @@ pub fn text(info: &Info) -> String {
             "  host      {hostname}, kernel {kernel}, {cpus} CPUs, boot {boot}, by {tool}: \
              {ticks} ticks, each {interval:?}{of}, from {from}"
         );
+        if let Some(rules) = limits::configured(&s.host.rules) {
+            line!(o, "            configured thresholds: {rules}");
+        }
     }
     lists(info, &mut o);
     sections(c, &mut o);

@@ -34,8 +34,13 @@ pub fn render(r: &CheckReport) -> Value {
         "verdict": super::text::verdict(r, usize::MAX),
         "blind_spots": r.blind,
     });
-    if let (Some(unread), Value::Object(map)) = (&r.unread, &mut v) {
-        map.insert("unread".into(), json!(unread));
+    if let Value::Object(map) = &mut v {
+        if let Some(unread) = &r.unread {
+            map.insert("unread".into(), json!(unread));
+        }
+        if !r.host.rules.is_empty() {
+            map.insert("thresholds".into(), json!(r.host.rules));
+        }
     }
     v
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::diagnose::{Explains, Kind, Rule};
+use crate::diagnose::{Explains, Kind, LIMITS, Rule};
 
 /// One line per rule, id first.
 #[must_use]
@@ -38,12 +38,21 @@ pub fn page(rule: &Rule, all: &[&Rule]) -> String {
         .iter()
         .flat_map(|r| r.explains.iter().filter(|l| l.rule == doc.id).map(|l| link(r.id(), l)));
     section("may be explained by", by.collect());
+    let limit = LIMITS.iter().find(|l| l.rule == doc.id);
+    let configured = limit.map_or_else(String::new, |l| {
+        let (least, most) = l.range;
+        format!(
+            "\n\nconfiguration\n  {} = {} in [thresholds]: {}, {least} to {most}; it clears in \
+             proportion",
+            l.rule, l.warn, l.of
+        )
+    });
     let kind = match rule.kind {
         Kind::Rule => "",
         Kind::Annotation => "\n  an annotation: shown, never counted as a finding",
     };
     format!(
-        "{}\n  {}{kind}\n\nfires when\n  {}\n\ntiming\n  {hold}; clears after {} s of calm\n\nlook-alikes\n  {}\n\nwhat to do\n  {}\n\nsources\n  {}{links}\n",
+        "{}\n  {}{kind}\n\nfires when\n  {}\n\ntiming\n  {hold}; clears after {} s of calm{configured}\n\nlook-alikes\n  {}\n\nwhat to do\n  {}\n\nsources\n  {}{links}\n",
         doc.id, doc.title, doc.condition, doc.hold.clear, doc.look_alikes, doc.remedy, doc.sources
     )
 }
@@ -55,12 +64,14 @@ pub fn json(rules: &[&Rule]) -> Value {
         let d = r.doc;
         let explains: Vec<Value> =
             r.explains.iter().map(|l| json!({"rule": l.rule, "scope": l.scope.name()})).collect();
+        let limit = LIMITS.iter().find(|l| l.rule == d.id);
         json!({
             "id": d.id, "title": d.title, "condition": d.condition, "look_alikes": d.look_alikes,
             "remedy": d.remedy, "sources": d.sources,
             "hold_s": d.hold.need, "of_s": d.hold.of, "clear_s": d.hold.clear,
             "needs_time_s": d.needs_time.as_secs(), "explains": explains,
             "annotation": r.kind == Kind::Annotation,
+            "limit": limit.map(|l| json!({"of": l.of, "warn": l.warn, "range": l.range})),
         })
     };
     json!({"schema": super::json::SCHEMA, "rules": rules.iter().map(|r| one(r)).collect::<Vec<_>>()})

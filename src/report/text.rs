@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{CheckReport, clock_time};
-use crate::diagnose::{Confidence, Finding, NotJudged, Severity, blind};
+use crate::diagnose::{Confidence, Finding, NotJudged, Severity, blind, limits};
 use crate::sample::SignalStatus;
 use crate::sample::subject::Subject;
 use crate::text::sanitize;
@@ -33,6 +33,9 @@ pub fn render(r: &CheckReport, unjudged: Unjudged) -> String {
         if r.ticks == 1 { "" } else { "s" },
         missing(r)
     );
+    if let Some(rules) = limits::configured(&r.host.rules) {
+        let _ = writeln!(out, "configured thresholds: {rules}");
+    }
     for f in &r.findings {
         if f.cause.is_some() {
             consequence(&mut out, f);

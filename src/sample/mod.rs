@@ -21,6 +21,7 @@ pub mod packed;
 pub mod process_io;
 pub mod processes;
 pub mod psi;
+pub mod rule_settings;
 mod samples;
 pub mod sched;
 mod signal;

@@ -1,10 +1,12 @@
 //! The `Tick`: one sample of everything. The only thing that flows and the only thing that
 //! is recorded; all else is a pure function of ticks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::rule_settings::RuleSettings;
 use super::time::{MonoNs, Seq, WallNs};
 use super::{CollectorId, Samples, Signal};
 
@@ -76,7 +78,7 @@ pub struct Gap {
 }
 
 /// What does not change during a run: shown in headers, stored once per recording.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostInfo {
     /// Host name, raw.
@@ -104,4 +106,7 @@ pub struct HostInfo {
     pub netns: Option<super::subject::NetnsId>,
     /// This program's version.
     pub tool: String,
+    /// What is configured for rules.
+    #[serde(skip_serializing_if = "RuleSettings::is_empty")]
+    pub rules: Arc<RuleSettings>,
 }

@@ -301,6 +301,7 @@ pub fn host_info(host: &HostFs, interval: Duration) -> HostInfo {
         uid: rustix::process::geteuid().as_raw(),
         netns: namespaces::own(host),
         tool: format!("stallscope {}", env!("CARGO_PKG_VERSION")),
+        rules: Arc::default(),
     }
 }
 

@@ -12,6 +12,8 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_stallscope");
 /// What a user of a terminal of 80 columns starts, whatever whoever runs the tests has set.
 fn plain(mut c: Command) -> Command {
     c.stdin(Stdio::null()).env("TZ", "UTC").env("COLUMNS", "80");
+    // Nobody's settings.
+    c.env("XDG_CONFIG_HOME", "/nonexistent");
     c.env_remove("RUST_BACKTRACE").env_remove("NO_COLOR");
     c
 }

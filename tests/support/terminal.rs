@@ -52,6 +52,8 @@ impl Session {
         cmd.env("TERM", "xterm-256color");
         cmd.env("LANG", "C.UTF-8");
         cmd.env("TZ", "UTC");
+        // Nobody's settings.
+        cmd.env("XDG_CONFIG_HOME", "/nonexistent");
         for (k, v) in env {
             cmd.env(k, v);
         }

@@ -1,13 +1,17 @@
 //! `--interval`, `--netns`, `--no-bpf`: what of this host is read, and the readers that do it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 
+use super::environment::Environment;
+use super::settings::{Flags, Settings};
 use crate::amount;
 use crate::collect::{BpfMode, CollectOptions, HostFs, NetnsScope, namespaces};
 use crate::exit::Stop;
 use crate::rights::{self, Duty};
+use crate::sample::rule_settings::RuleSettings;
 use crate::sample::tick::HostInfo;
 use crate::source::{Feed, live};
 
@@ -24,13 +28,20 @@ pub(crate) struct Live {
 
 impl Live {
     /// This host.
-    pub(crate) fn host(&self) -> HostInfo {
-        host(self.interval)
+    ///
+    /// # Errors
+    /// As [`Settings::read`].
+    pub(crate) fn host(&self) -> anyhow::Result<HostInfo> {
+        let settings = Settings::read(Flags::default(), &Environment::read())?;
+        Ok(host(self.interval, settings.rules))
     }
 
-    /// Starts the readers. The calling thread keeps the capabilities that its own `duty` needs.
-    pub(crate) fn feed(&self, duty: Duty) -> anyhow::Result<Feed> {
-        self.reach.feed(self.interval, duty)
+    /// Starts the readers of `this` host. The calling thread keeps the capabilities that its own
+    /// `duty` needs.
+    pub(crate) fn feed(&self, this: &HostInfo, duty: Duty) -> anyhow::Result<Feed> {
+        let mut feed = self.reach.feed(self.interval, duty)?;
+        feed.host.rules = this.rules.clone();
+        Ok(feed)
     }
 }
 
@@ -71,9 +82,9 @@ impl Reach {
     }
 }
 
-/// This host, read so often.
-pub(crate) fn host(interval: Duration) -> HostInfo {
-    live::host_info(&HostFs::live(), interval)
+/// This host, read so often, with what is configured for its rules.
+pub(crate) fn host(interval: Duration, rules: RuleSettings) -> HostInfo {
+    HostInfo { rules: Arc::new(rules), ..live::host_info(&HostFs::live(), interval) }
 }
 
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {

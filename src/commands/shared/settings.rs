@@ -1,8 +1,10 @@
-//! Settings of the console: a TOML file in `$XDG_CONFIG_HOME/stallscope` (or `~/.config/stallscope`),
-//! which need not exist. The command line goes before the file, and the file before the defaults.
+//! Settings of the console and of rules: a TOML file in `$XDG_CONFIG_HOME/stallscope` (or
+//! `~/.config/stallscope`), which need not exist. The command line goes before the file, the file
+//! before the defaults.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,13 +14,22 @@ use toml::Spanned;
 
 use super::environment::Environment;
 use crate::amount;
+use crate::diagnose::LIMITS;
 use crate::exit::Stop;
+use crate::sample::rule_settings::RuleSettings;
 use crate::text::sanitize;
 use crate::typo::{nearest, question};
 use crate::ui::{ColorChoice, GlyphChoice, MouseMode, Palette};
 use crate::view::action::{Action, Key};
 use crate::view::keymap::{self, Context, KEYMAP};
 use crate::view::panes::{PANES, PaneId};
+
+/// What reading says where this user has no such file.
+const NO_FILE: [ErrorKind; 3] =
+    [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied];
+
+/// Disks that spin whatever the kernel says.
+const ROTATIONAL: &str = "rotational";
 
 /// Letters that a typo may have wrong.
 const TYPO: usize = 2;
@@ -75,7 +86,7 @@ pub(crate) struct Flags {
 }
 
 /// What holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
     /// The file, whether it exists or not; `None` without a home.
     pub file: Option<PathBuf>,
@@ -93,6 +104,8 @@ pub(crate) struct Settings {
     pub keys: Vec<(Key, Action)>,
     /// The columns of panes, instead of their own.
     pub columns: Vec<(PaneId, Vec<&'static str>)>,
+    /// Of whatever reads this host: they are recorded with it.
+    pub rules: RuleSettings,
 }
 
 /// Sampling interval of the console.
@@ -111,10 +124,13 @@ struct File {
     keys: BTreeMap<Spanned<String>, Spanned<String>>,
     #[serde(default)]
     columns: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
+    #[serde(default)]
+    thresholds: BTreeMap<Spanned<String>, Spanned<toml::Value>>,
 }
 
 /// Names of what stands at the top of the file.
-const NAMES: [&str; 7] = ["interval", "color", "theme", "glyphs", "mouse", "keys", "columns"];
+const NAMES: [&str; 8] =
+    ["interval", "color", "theme", "glyphs", "mouse", "keys", "columns", "thresholds"];
 
 impl Settings {
     /// Reads the file, if there is one.
@@ -126,7 +142,8 @@ impl Settings {
         let text = match file.as_deref().map(std::fs::read_to_string) {
             None => String::new(),
             Some(Ok(text)) => text,
-            Some(Err(e)) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            // Nobody's, or somebody else's home.
+            Some(Err(e)) if NO_FILE.contains(&e.kind()) => String::new(),
             Some(Err(e)) => return Err(Stop::cannot(format!("{}: {e}", shown(file.as_deref())))),
         };
         let settings = Self::parse(&text, flags).map_err(|(line, why)| {
@@ -161,6 +178,7 @@ impl Settings {
             mouse: From::of(flags.mouse, file.mouse.map(MouseMode::from), MouseMode::Off),
             keys: Vec::new(),
             columns: Vec::new(),
+            rules: RuleSettings::default(),
         };
         for (name, key) in &file.keys {
             let action = action(name.get_ref()).map_err(|e| at(name, e))?;
@@ -185,6 +203,10 @@ impl Settings {
             };
             let chosen = columns.iter().map(column).collect::<Result<_, _>>()?;
             out.columns.push((pane.id(), chosen));
+        }
+        for (name, value) in &file.thresholds {
+            let set = set_threshold(&mut out.rules, name.get_ref(), value.get_ref());
+            set.map_err(|why| at(name, why))?;
         }
         Ok(out)
     }
@@ -228,7 +250,54 @@ impl Settings {
             let list: Vec<String> = shown.iter().map(|c| format!("\"{c}\"")).collect();
             let _ = writeln!(out, "# {origin}\n{} = [{}]", p.name(), list.join(", "));
         }
+        self.thresholds(&mut out);
         out
+    }
+}
+
+impl Settings {
+    fn thresholds(&self, out: &mut String) {
+        out.push_str("\n[thresholds]\n");
+        let origin = |own: bool| if own { Origin::File } else { Origin::Default };
+        let mut line = |name: &str, value: String, own: bool| {
+            let _ = writeln!(out, "{:<32}# {}", format!("{name} = {value}"), origin(own));
+        };
+        let disks: Vec<String> = self.rules.rotational.iter().map(|d| format!("\"{d}\"")).collect();
+        line(ROTATIONAL, format!("[{}]", disks.join(", ")), !disks.is_empty());
+        for l in LIMITS {
+            let own = self.rules.limits.get(l.rule.0);
+            line(l.rule.0, own.unwrap_or(&l.warn).to_string(), own.is_some());
+        }
+    }
+}
+
+/// Takes over a line of `[thresholds]`.
+fn set_threshold(rules: &mut RuleSettings, name: &str, value: &toml::Value) -> Result<(), String> {
+    if name == ROTATIONAL {
+        let names = value.as_array().map(|all| all.iter().map(toml::Value::as_str).collect());
+        let names: Option<Vec<&str>> = names.flatten();
+        let is_name = |n: &&str| {
+            !n.is_empty() && n.chars().all(|c| c.is_ascii_graphic() && !['"', '\\'].contains(&c))
+        };
+        let names = names.filter(|all| all.iter().all(is_name));
+        let names = names.ok_or("expected names of disks, such as [\"sdb\"]")?;
+        rules.rotational = names.into_iter().map(str::to_owned).collect();
+        return Ok(());
+    }
+    let Some(limit) = LIMITS.iter().find(|l| l.rule.0 == name) else {
+        let all = LIMITS.iter().map(|l| l.rule.0).chain([ROTATIONAL]);
+        return Err(unknown("threshold", name, all));
+    };
+    let number = value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
+    let (least, most) = limit.range;
+    match number.filter(|n| (least..=most).contains(n)) {
+        // Said again, and no other.
+        Some(n) if n == limit.warn => Ok(()),
+        Some(n) => {
+            rules.limits.insert(name.to_owned(), n);
+            Ok(())
+        }
+        None => Err(format!("{name} is {}: expected {least} to {most}", limit.of)),
     }
 }
 
@@ -305,6 +374,9 @@ mod tests {
         }
         // And nothing is left out of it.
         assert_eq!(with.columns.len(), PANES.len());
+        assert!(with.rules.is_empty());
+        let file: File = toml::from_str(example).unwrap();
+        assert_eq!(file.thresholds.len(), LIMITS.len() + 1);
     }
 
     #[test]
@@ -329,6 +401,12 @@ mod tests {
             ("[keys]\nfilter = \"x\"\nsort = \"x\"\n", 3, "the key x is bound to filter, too"),
             ("[columns]\nsocket = []\n", 2, "no pane socket; did you mean sockets?"),
             ("[columns]\nsockets = [\"st\",\n\"rtoo\"]\n", 3, "no column rtoo; did you mean rto"),
+            ("[thresholds]\nfs-ful = 3\n", 2, "no threshold fs-ful; did you mean fs-full?"),
+            ("[thresholds]\n\nfs-full = 0\n", 3, "ordinary users, %: expected 0.1 to 50"),
+            ("[thresholds]\nfs-full = \"3\"\n", 2, "expected 0.1 to 50"),
+            ("[thresholds]\nfs-full = nan\n", 2, "expected 0.1 to 50"),
+            ("[thresholds]\nrotational = \"sdb\"\n", 2, "such as [\"sdb\"]"),
+            ("[thresholds]\nrotational = [\"a b\"]\n", 2, "expected names of disks"),
         ] {
             let (at, why) = parse(text).unwrap_err();
             assert_eq!(at, line, "{text}: {why}");
@@ -338,10 +416,19 @@ mod tests {
 
     #[test]
     fn what_is_printed_can_be_read_again() {
-        let s = parse("theme = \"contrast\"\n[keys]\nfilter = \"^F\"\n").unwrap();
+        let text = "theme = \"contrast\"\n[keys]\nfilter = \"^F\"\n[thresholds]\nfs-full = 12.5\n\
+            mem-stall = 10\nrotational = [\"sdb\", \"vdc\"]\n";
+        let s = parse(text).unwrap();
+        assert!(s.text().contains("fs-full = 12.5                  # file\n"), "{}", s.text());
+        assert!(s.text().contains("mem-stall = 10                  # default\n"), "{}", s.text());
         let again = parse(&s.text()).unwrap();
         assert_eq!(again.palette.value, Palette::Contrast);
         assert!(again.keys.contains(&(Key::Ctrl('f'), Action::Filter)));
+        assert_eq!(again.rules.rotational, ["sdb", "vdc"]);
+        assert_eq!(
+            again.rules.limits.into_iter().collect::<Vec<_>>(),
+            [("fs-full".to_owned(), 12.5)]
+        );
     }
 
     proptest::proptest! {

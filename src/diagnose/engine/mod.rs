@@ -25,6 +25,7 @@ use super::{
     Verdict, Verdicts, Window, story,
 };
 use crate::sample::CollectorId;
+use crate::sample::rule_settings::RuleSettings;
 use crate::sample::subject::Subject;
 use crate::sample::tick::{HealthState, Tick};
 use crate::sample::time::MonoNs;
@@ -93,6 +94,13 @@ impl Engine {
     #[must_use]
     pub fn single_sample() -> Self {
         Self::new(RULES, Thresholds { single_sample: true, ..Thresholds::default() })
+    }
+
+    /// Judges by what is configured on the host that the snapshots are of.
+    #[must_use]
+    pub fn configured(mut self, settings: &RuleSettings) -> Self {
+        self.thresholds.settings.clone_from(settings);
+        self
     }
 
     /// Evaluates all rules on the next snapshot.

@@ -6,6 +6,7 @@ use super::common::cgroups::{of_v1, subject, with_rows};
 use super::common::memory::{self, limit};
 use super::common::text::{bytes, rate};
 use super::common::vm;
+use super::mem_stall;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cgroups::CgroupFigures;
 use crate::sample::cgroups::CgroupRow;
@@ -22,8 +23,6 @@ const AT_LIMIT: f64 = 0.95;
 const SLACK: u64 = 512 << 10;
 /// An active finding clears below this fraction of the thresholds.
 const CLEAR: f64 = 0.7;
-/// memory PSI full of the host, %, from which it is `mem-stall`.
-const HOST: f64 = 10.0;
 /// Fraction of memory available from which the host has enough.
 const ENOUGH: f64 = 0.05;
 
@@ -53,8 +52,9 @@ static DOC: RuleDoc = RuleDoc {
 pub(super) static RULE: Rule =
     Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Cgroups], explains: &[], check };
 
-fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
-    if w.derived.psi.and_then(|p| p.memory_full).is_some_and(|full| full >= HOST) {
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let host = t.levels(&mem_stall::LIMIT).warn;
+    if w.derived.psi.and_then(|p| p.memory_full).is_some_and(|full| full >= host) {
         // mem-stall names the group.
         return;
     }

@@ -1,15 +1,22 @@
 //! `fd-limit`: a process is out of file descriptors, or nearly so.
 
 use super::common::text::count;
+use crate::diagnose::limits::Limit;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::ratio;
 use crate::sample::limits::OpenFiles;
 use crate::sample::sockets::SockState;
 use crate::sample::subject::{NetnsId, Subject};
 
-/// Usage of the soft limit, %.
-const WARN: f64 = 95.0;
-const CLEAR: f64 = 90.0;
+pub(in crate::diagnose) static LIMIT: Limit = Limit {
+    rule: RuleId("fd-limit"),
+    of: "file descriptors of a process in use, %",
+    warn: 95.0,
+    clear: 90.0,
+    crit: f64::INFINITY,
+    // Of processes below 70% nobody is told, and the finding has to clear.
+    range: (80.0, 99.0),
+};
 /// Maximum number of sockets marked.
 const MOST: usize = 1000;
 
@@ -41,16 +48,17 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let at = t.levels(&LIMIT);
     let Some(limits) = w.tick.samples.limits.as_ref() else { return };
     if !limits.data.counts_files {
         return out.cannot_judge("this kernel does not count open files (needs Linux 6.2)");
     }
     for p in &limits.data.processes {
         let Some(used) = ratio(100.0 * p.open as f64, p.soft as f64) else { continue };
-        if used >= WARN {
-            out.fire(subject(p), fire(w, p, used));
-        } else if used >= CLEAR {
+        if used >= at.warn {
+            out.fire(subject(p), fire(w, p, used, at.warn));
+        } else if used >= at.clear {
             out.linger(subject(p));
         }
     }
@@ -61,7 +69,7 @@ fn subject(p: &OpenFiles) -> Subject {
     Subject::Process { pid: p.pid, comm: p.comm.clone(), netns: NetnsId(0) }
 }
 
-fn fire(w: &Window<'_>, p: &OpenFiles, used: f64) -> Fire {
+fn fire(w: &Window<'_>, p: &OpenFiles, used: f64, at: f64) -> Fire {
     let (open, soft) = (p.open, p.soft);
     let mut f = if open >= soft {
         let text = format!("{}/{} has all {soft} of its file descriptors in use", p.comm, p.pid);
@@ -76,7 +84,7 @@ fn fire(w: &Window<'_>, p: &OpenFiles, used: f64) -> Fire {
         None => String::new(),
     };
     let text = format!("{open} descriptors, RLIMIT_NOFILE {soft} ({used:.0}%){hard}");
-    f.evidence.push(Evidence::new("open files", used, "%", text).over(WARN));
+    f.evidence.push(Evidence::new("open files", used, "%", text).over(at));
     let mine = |pid: u32| pid == p.pid;
     let suspects = w.derived.sockets.suspects.iter();
     let own: Vec<_> =

@@ -4,13 +4,19 @@ use super::common::filesystems::{subject, writable};
 use super::common::largest::{LEAST, largest};
 use super::common::text::{bytes, count, sh};
 use crate::diagnose::culprit::Culprit;
+use crate::diagnose::limits::Limit;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::ratio;
 use crate::sample::filesystems::{FilesystemRow, Holder, Space};
 
-/// Space available to ordinary users, %.
-const WARN: f64 = 5.0;
-const CLEAR: f64 = 7.0;
+pub(in crate::diagnose) static LIMIT: Limit = Limit {
+    rule: RuleId("fs-full"),
+    of: "space available to ordinary users, %",
+    warn: 5.0,
+    clear: 7.0,
+    crit: f64::INFINITY,
+    range: (0.1, 50.0),
+};
 /// With this many bytes left nothing is urgent, however small a fraction of a huge disk that is.
 const PLENTY: u64 = 10_000_000_000;
 /// Less than this, on a file system of at least that size, counts as full.
@@ -45,22 +51,23 @@ static DOC: RuleDoc = RuleDoc {
 pub(super) static RULE: Rule =
     Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Filesystems], explains: &[], check };
 
-fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let at = t.levels(&LIMIT);
     for (r, s) in writable(w, out) {
         let (used, avail) = (s.used_bytes(), s.avail_bytes());
         let Some(left) = ratio(avail as f64, used.saturating_add(avail) as f64) else {
             continue;
         };
         let left = 100.0 * left;
-        if left <= WARN && avail < PLENTY {
-            out.fire(subject(r), fire(w, r, &s, left));
-        } else if left <= CLEAR && avail < PLENTY / 4 * 5 {
+        if left <= at.warn && avail < PLENTY {
+            out.fire(subject(r), fire(w, r, &s, left, at.warn));
+        } else if left <= at.clear && avail < PLENTY / 4 * 5 {
             out.linger(subject(r));
         }
     }
 }
 
-fn fire(w: &Window<'_>, r: &FilesystemRow, s: &Space, left: f64) -> Fire {
+fn fire(w: &Window<'_>, r: &FilesystemRow, s: &Space, left: f64, at: f64) -> Fire {
     let (avail, total) = (s.avail_bytes(), s.total_bytes());
     let none = avail == 0 || (avail < NOTHING && total >= NOT_TINY);
     let mut f = if none {
@@ -79,7 +86,7 @@ fn fire(w: &Window<'_>, r: &FilesystemRow, s: &Space, left: f64) -> Fire {
         r.kind,
         r.source
     );
-    f.evidence.push(Evidence::new("avail", left, "%", text).over(WARN));
+    f.evidence.push(Evidence::new("avail", left, "%", text).over(at));
     let kept = s.free.saturating_sub(s.avail).saturating_mul(s.block);
     if kept > 0 {
         let text =

@@ -8,14 +8,20 @@ use super::common::filesystems::{subject, writable};
 use super::common::largest::largest;
 use super::common::text::{bytes, count, sh, time};
 use crate::diagnose::culprit::Culprit;
+use crate::diagnose::limits::Limit;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::rate::ratio;
 use crate::sample::bpf::files::{Creator, FilesBpfSample};
 use crate::sample::filesystems::{FilesystemRow, Space};
 
-/// Free inodes, %.
-const WARN: f64 = 5.0;
-const CLEAR: f64 = 7.0;
+pub(in crate::diagnose) static LIMIT: Limit = Limit {
+    rule: RuleId("fs-inodes"),
+    of: "inodes free, %",
+    warn: 5.0,
+    clear: 7.0,
+    crit: f64::INFINITY,
+    range: (0.1, 50.0),
+};
 /// With this many free nothing is urgent.
 const PLENTY: u64 = 100_000;
 /// XFS allocates inodes from free space and reports as many as would fit.
@@ -46,22 +52,23 @@ static DOC: RuleDoc = RuleDoc {
 pub(super) static RULE: Rule =
     Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Filesystems], explains: &[], check };
 
-fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let at = t.levels(&LIMIT);
     for (r, s) in writable(w, out) {
         if MADE_OF_ROOM.contains(&&*r.kind) {
             continue;
         }
         let Some(left) = ratio(s.files_free as f64, s.files as f64) else { continue };
         let left = 100.0 * left;
-        if left <= WARN && s.files_free < PLENTY {
-            out.fire(subject(r), fire(w, r, &s, left));
-        } else if left <= CLEAR && s.files_free < PLENTY / 4 * 5 {
+        if left <= at.warn && s.files_free < PLENTY {
+            out.fire(subject(r), fire(w, r, &s, left, at.warn));
+        } else if left <= at.clear && s.files_free < PLENTY / 4 * 5 {
             out.linger(subject(r));
         }
     }
 }
 
-fn fire(w: &Window<'_>, r: &FilesystemRow, s: &Space, left: f64) -> Fire {
+fn fire(w: &Window<'_>, r: &FilesystemRow, s: &Space, left: f64, at: f64) -> Fire {
     let mut f = if s.files_free == 0 {
         let text = format!("{} has no inodes left: no file can be created", r.mount);
         Fire::new(Severity::Crit, text)
@@ -70,7 +77,7 @@ fn fire(w: &Window<'_>, r: &FilesystemRow, s: &Space, left: f64) -> Fire {
         Fire::new(Severity::Warn, format!("{} has {n} left ({left:.1}%)", r.mount))
     };
     let text = format!("{} of {} inodes free ({} on {})", s.files_free, s.files, r.kind, r.source);
-    f.evidence.push(Evidence::new("ffree", left, "%", text).over(WARN));
+    f.evidence.push(Evidence::new("ffree", left, "%", text).over(at));
     let (avail, total) = (s.avail_bytes(), s.total_bytes());
     let text = format!("{} of {} available", bytes(avail), bytes(total));
     if avail > 0 {

@@ -2,15 +2,20 @@
 
 use super::common::text::{bytes, rate};
 use super::common::{by_memory, memory, vm};
+use crate::diagnose::limits::{Levels, Limit};
 use crate::diagnose::rules::prelude::*;
 use crate::sample::cgroups::CgroupRow;
 use crate::sample::subject::{CgroupId, Subject};
 use std::collections::BTreeMap;
 
-/// memory PSI full, %.
-const WARN: f64 = 10.0;
-const CRIT: f64 = 40.0;
-const CLEAR: f64 = 7.0;
+pub(in crate::diagnose) static LIMIT: Limit = Limit {
+    rule: RuleId("mem-stall"),
+    of: "time in which all tasks wait for memory, %",
+    warn: 10.0,
+    clear: 7.0,
+    crit: 40.0,
+    range: (1.0, 90.0),
+};
 /// Usage as a fraction of the limit from which a cgroup reclaims for every page.
 const AT_LIMIT: f64 = 0.95;
 /// Bytes that reclaim frees ahead of use: a large part of a small limit.
@@ -40,30 +45,30 @@ static DOC: RuleDoc = RuleDoc {
 pub(super) static RULE: Rule =
     Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Psi], explains: &[], check };
 
-fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let at = t.levels(&LIMIT);
     let Some(psi) = w.derived.psi else { return };
     let Some(full) = psi.memory_full else {
         return out.cannot_judge("no `full` in /proc/pressure/memory");
     };
-    if full >= WARN {
-        out.fire(Subject::Host, fire(w, full));
-    } else if full >= CLEAR {
+    if full >= at.warn {
+        out.fire(Subject::Host, fire(w, full, at));
+    } else if full >= at.clear {
         out.linger(Subject::Host);
     }
 }
 
-fn fire(w: &Window<'_>, full: f64) -> Fire {
-    let severity = if full >= CRIT { Severity::Crit } else { Severity::Warn };
+fn fire(w: &Window<'_>, full: f64, at: Levels) -> Fire {
+    let severity = if full >= at.crit { Severity::Crit } else { Severity::Warn };
     let groups = at_limit(w);
     let whose =
         groups.first().map_or(String::new(), |g| format!("; {} is at its limit", g.group.path));
     let mut f =
         Fire::new(severity, format!("all tasks wait for memory {full:.0}% of the time{whose}"));
-    let at = if severity == Severity::Crit { CRIT } else { WARN };
     let some = w.derived.psi.and_then(|p| p.memory_some);
     let some = some.map_or(String::new(), |s| format!(", some {s:.0}%"));
     let text = format!("memory pressure full {full:.0}%{some}");
-    f.evidence.push(Evidence::new("psi memory", full, "%", text).over(at));
+    f.evidence.push(Evidence::new("psi memory", full, "%", text).over(at.over(full)));
     for g in groups.iter().take(3) {
         let text = format!("{}: {} of {}", g.group.path, bytes(g.peak), bytes(g.limit));
         let e = Evidence::new("memory.max", g.peak as f64, "bytes", text);

@@ -78,6 +78,7 @@ mod unix_backlog_full;
 mod weight_starved;
 
 use super::Rule;
+use super::limits::Limit;
 
 /// Imports that every rule needs.
 mod prelude {
@@ -91,6 +92,15 @@ mod prelude {
     pub(super) use crate::sample::CollectorId;
     pub(super) use crate::sample::subject::Subject;
 }
+
+/// Numbers of rules that a host may have its own of.
+pub static LIMITS: &[&Limit] = &[
+    &fs_full::LIMIT,
+    &fs_inodes::LIMIT,
+    &fd_limit::LIMIT,
+    &tcp_retrans_rate::LIMIT,
+    &mem_stall::LIMIT,
+];
 
 /// All rules, in the order of the documentation. Findings are ordered by severity.
 pub static RULES: &[&Rule] = &[

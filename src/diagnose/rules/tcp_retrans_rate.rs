@@ -4,16 +4,20 @@ use super::common::counters::{SPAN, SURE, grown, spaces, watched, watched_in_ful
 use super::common::peers::enter;
 use super::common::text::sh;
 use super::tcp_spurious_rto::{Spurious, spurious};
+use crate::diagnose::limits::{Levels, Limit};
 use crate::diagnose::rules::prelude::*;
 use crate::sample::subject::{NetnsId, Subject};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// % of the segments sent.
-const WARN: f64 = 2.0;
-const CRIT: f64 = 5.0;
-/// Below this an active finding clears.
-const CLEAR: f64 = 1.0;
+pub(in crate::diagnose) static LIMIT: Limit = Limit {
+    rule: RuleId("tcp-retrans-rate"),
+    of: "segments retransmitted, %",
+    warn: 2.0,
+    clear: 1.0,
+    crit: 5.0,
+    range: (0.1, 50.0),
+};
 /// Minimum number of segments in 10 s.
 const MIN_SEGS: u64 = 1000;
 
@@ -44,13 +48,14 @@ static DOC: RuleDoc = RuleDoc {
 pub(super) static RULE: Rule =
     Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::NetCounters], explains: &[], check };
 
-fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let at = t.levels(&LIMIT);
     for netns in spaces(w) {
         let Some(loss) = Loss::of(w, netns) else { continue };
         let subject = Subject::Netns { netns };
-        if loss.sure_pct() >= WARN {
-            out.fire(subject, fire(w, netns, &loss));
-        } else if loss.pct() >= CLEAR {
+        if loss.sure_pct() >= at.warn {
+            out.fire(subject, fire(w, netns, &loss, at));
+        } else if loss.pct() >= at.clear {
             out.linger(subject);
         }
     }
@@ -109,10 +114,9 @@ impl Loss {
     }
 }
 
-fn fire(w: &Window<'_>, netns: NetnsId, loss: &Loss) -> Fire {
+fn fire(w: &Window<'_>, netns: NetnsId, loss: &Loss, at: Levels) -> Fire {
     let pct = loss.pct();
-    let (severity, limit) =
-        if loss.sure_pct() >= CRIT { (Severity::Crit, CRIT) } else { (Severity::Warn, WARN) };
+    let severity = if loss.sure_pct() >= at.crit { Severity::Crit } else { Severity::Warn };
     let peers = by_peer(w, netns);
     let all: u64 = peers.iter().map(|p| u64::from(p.1)).sum();
     let worst = peers.first().filter(|p| u64::from(p.1) * 2 > all);
@@ -126,7 +130,7 @@ fn fire(w: &Window<'_>, netns: NetnsId, loss: &Loss) -> Fire {
         },
     );
     let text = format!("{} of {} segments in 10 s", loss.again, loss.sent);
-    f.evidence.push(Evidence::new("RetransSegs", pct, "%", text).over(limit));
+    f.evidence.push(Evidence::new("RetransSegs", pct, "%", text).over(at.over(loss.sure_pct())));
     for (peer, again, segs) in peers.iter().take(3) {
         let text = format!("{peer}: {again} of {segs} segments");
         f.evidence.push(Evidence::new("peer", f64::from(*again), "segments", text));

@@ -35,7 +35,7 @@ impl Stamp {
 }
 
 /// What does not change until the next segment. Each keyframe holds it too.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Segment {
     /// Host, boot, kernel, tool, interval, distance of the clocks.

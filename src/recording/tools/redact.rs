@@ -16,6 +16,7 @@ use std::sync::Arc;
 use crate::recording::codec::rewrite::{Rewrite, rewritten};
 use crate::recording::codec::wire::CodecError;
 use crate::recording::file::index::{Event, EventAt};
+use crate::sample::rule_settings::RuleSettings;
 use crate::sample::sockets::{InetRows, NetnsTable, SocketsSample, UnixRows, UnreadNetns, map_v4};
 use crate::sample::tick::{HealthState, HostInfo, Tick};
 use crate::sample::{Samples, Shared, SignalStatus, Stamped};
@@ -61,6 +62,10 @@ impl Redactor {
         HostInfo {
             hostname: self.name(HOST, &h.hostname),
             boot_id: self.name(Kind(BOOT), &h.boot_id),
+            rules: Arc::new(RuleSettings {
+                rotational: h.rules.rotational.iter().map(|d| self.name(VOLUME, d)).collect(),
+                limits: h.rules.limits.clone(),
+            }),
             ..h.clone()
         }
     }

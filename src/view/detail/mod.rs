@@ -61,7 +61,7 @@ fn title(cx: &Cx<'_>, what: &Detail) -> Cow<'static, str> {
 pub fn lines(cx: &Cx<'_>, what: &Detail, w: u16) -> Vec<Line> {
     match what {
         Detail::Finding(key) => finding::lines(cx, key, w, finding::split(w)),
-        Detail::Rule(id) => rule::lines(*id, w),
+        Detail::Rule(id) => rule::lines(*id, &cx.analysis.host().rules, w),
         Detail::Log => log::lines(cx, w),
         Detail::Row(key) => pane(*key).lines(cx, *key, w),
     }

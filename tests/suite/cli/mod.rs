@@ -2,6 +2,7 @@
 //! arguments. Needs no root.
 
 mod outputs;
+mod thresholds;
 mod why;
 
 use std::ffi::OsStr;

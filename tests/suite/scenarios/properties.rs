@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::Confidence::{Confirmed, Suspected};
-use stallscope::diagnose::{Confidence, Engine, Finding, Findings, Severity};
+use stallscope::diagnose::{Confidence, Engine, Finding, Findings, LIMITS, Severity};
 use stallscope::view::panes::PANES;
 
 use super::files;
@@ -103,6 +103,32 @@ fn evidence_is_named_like_the_column_that_shows_it() {
     }
     for word in ["util", "await", "recvq", "retr", "net_rx", "inflight"] {
         assert!(shared.contains(&word.to_owned()), "{word} is in no finding: {shared:?}");
+    }
+}
+
+/// With a limit that is harder to reach a rule fires less.
+#[test]
+fn a_configured_limit_is_the_one_that_its_rule_goes_by() {
+    for l in LIMITS {
+        let fires = |moments: &Timeline| -> usize {
+            let all = moments.iter().flat_map(|(_, f)| f.all());
+            all.filter(|f| f.rule == l.rule).count()
+        };
+        let hardest = if l.clear < l.warn { l.range.1 } else { l.range.0 };
+        let is_its = |i: &Incident| i.expect.iter().any(|e| e.is_wanted() && e.rule == l.rule.0);
+        let less = files().iter().filter(|(_, i)| is_its(i)).any(|(name, i)| {
+            let mut i = i.clone();
+            i.thresholds.limits.insert(l.rule.0.to_owned(), hardest);
+            fires(&in_full(&i)) < fires(whole(name))
+        });
+        assert!(less, "{} at {hardest} fires as ever", l.rule);
+        let easiest = if l.clear < l.warn { l.range.0 } else { l.range.1 };
+        let more = files().iter().any(|(name, i)| {
+            let mut i = i.clone();
+            i.thresholds.limits.insert(l.rule.0.to_owned(), easiest);
+            fires(&in_full(&i)) > fires(whole(name))
+        });
+        assert!(more, "{} at {easiest} fires no more than ever", l.rule);
     }
 }
 

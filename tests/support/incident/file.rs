@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use stallscope::sample::rule_settings::RuleSettings;
 use stallscope::sample::sched::TaskKind;
 
 use super::links::{Link, OriginOf, Qdisc};
@@ -44,6 +45,9 @@ pub struct Incident {
     /// Collectors that do not run.
     #[serde(default)]
     pub without: Vec<String>,
+    /// What is configured.
+    #[serde(default)]
+    pub thresholds: RuleSettings,
     #[serde(default)]
     pub expect: Vec<Expect>,
     #[serde(default, rename = "socket")]

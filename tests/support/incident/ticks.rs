@@ -38,6 +38,7 @@ pub fn host(i: &Incident, interval: f64) -> HostInfo {
         interval: Duration::from_secs_f64(interval),
         netns: Some(NetnsId(1)),
         page_size: 4096,
+        rules: Arc::new(i.thresholds.clone()),
         ..HostInfo::default()
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn whole(d: &DiskFigures) -> bool {
 pub(crate) fn spins(d: &DiskFigures, t: &Thresholds) -> bool {
     d.attrs.rotational == Some(true)
         || d.attrs.class == DiskClass::Hdd
-        || t.rotational.iter().any(|n| **n == *d.name)
+        || t.settings.rotational.iter().any(|n| **n == *d.name)
 }
 
 /// Local flash, which no provider limits.
