@@ -162,6 +162,8 @@ fn a_stop_switches_bracketed_paste_off_and_fg_on() {
     s.bytes.lock().unwrap().clear();
     s.signal(rustix::process::Signal::CONT);
     s.until("bracketed paste", |s| s.said("\x1b[?2004h"));
+    // Before its first frame it would end without one.
+    s.until("a frame", |s| s.said("\x1b[?2026h"));
     s.keys("q");
     assert!(s.exit().success());
     s.assert_restored();
