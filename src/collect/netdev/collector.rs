@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::pace::Pace;
 use super::{conntrack, driver::DriverStats, ethtool, link, origins, qdisc, walk};
 use crate::clock;
 use crate::collect::enter::{Enter, inside};
@@ -35,9 +36,6 @@ const SOON: Duration = Duration::from_secs(2);
 const SLOW_AGE: Duration = Duration::from_secs(60);
 /// Who fills a connection table is asked again after this time.
 const ORIGINS_AGE: Duration = Duration::from_secs(5);
-/// Our own namespace may cost this share of one core; with thousands of devices it is read
-/// every few ticks.
-const OWN_BUDGET: f64 = 0.01;
 /// Devices and qdiscs of a namespace that are kept at most.
 const MAX_ROWS: usize = 4096;
 /// Devices of a namespace whose classes are read.
@@ -70,6 +68,7 @@ struct Own {
     wanted: bool,
     socket: Option<NlSocket>,
     due: Option<MonoNs>,
+    pace: Pace,
     /// Its NICs; those of other namespaces would need a process in there.
     driver: DriverStats,
     /// It has connection tracking.
@@ -136,6 +135,7 @@ impl Collector for NetdevCollector {
                 wanted: own_wanted,
                 socket: None,
                 due: None,
+                pace: Pace::default(),
                 driver: DriverStats::default(),
                 tracks: false,
             },
@@ -223,10 +223,7 @@ impl NetdevCollector {
             l.exceeded = self.own.driver.of(&l.attrs.name);
         }
         let cost = clock::thread_cpu().saturating_sub(before);
-        // Half of what it cost is slack: a reading due at the next tick must not be missed by
-        // a hair.
-        let pause = cost.mul_f64(1.0 / OWN_BUDGET);
-        self.own.due = Some(at + pause.mul_f64(0.5));
+        self.own.due = Some(at + self.own.pace.after(cost));
         Ok(Arc::new(space))
     }
 

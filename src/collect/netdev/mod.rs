@@ -11,6 +11,7 @@ mod driver;
 pub mod ethtool;
 pub mod link;
 pub mod origins;
+mod pace;
 pub mod qdisc;
 
 pub use collector::NetdevCollector;

@@ -95,6 +95,10 @@ pub(crate) fn blame_host(w: &Window<'_>, f: &mut Fire) {
 /// this host sends them, through `lo` or between containers.
 pub(crate) fn blame_packets(w: &Window<'_>, packets_s: f64, f: &mut Fire) {
     let spaces = links::spaces(w);
+    if !spaces.iter().any(|(s, _)| Some(s.netns) == w.host.netns) {
+        let text = "who sends these packets: no rates of this host's NICs are known";
+        return f.missing.push(text.to_owned());
+    }
     let nics = || spaces.iter().flat_map(|(s, _)| &s.links).filter(|l| l.attrs.physical);
     let arrive: f64 = nics().map(|l| l.rx_pps).sum();
     if arrive >= MOST * packets_s {
