@@ -5,6 +5,7 @@ use super::common::by_traffic::{self, Way};
 use super::common::measured::{softirqs, to_ms};
 use super::common::nics;
 use super::common::text::{count, ms, rate, sh};
+use crate::diagnose::culprit::Who;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::bpf::IrqFigures;
 use crate::metrics::cpu::{CpuFigures, CpuShare, SoftirqFigures};
@@ -293,12 +294,31 @@ fn without_interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
         Some(_) => format!("no NIC interrupt arrives here, and nothing by RPS: {SENT}"),
         None => format!("no NIC interrupt arrives here: {SENT} or steered here by RPS"),
     };
+    // This thread takes in what others send.
+    let (takes, by): (Vec<_>, Vec<_>) =
+        by::of_cpu(w, cpu).into_iter().partition(|c| is_softirq_thread(&c.who));
+    if !takes.is_empty() && by.is_empty() {
+        let text = "no NIC interrupt arrives here, and no sender runs here: other CPUs hand it \
+            packets (RPS, which does not interrupt a CPU that has some left)";
+        f.evidence.push(Evidence::text("irq", text));
+        f.next.push("grep . /sys/class/net/*/queues/rx-*/rps_cpus".to_owned());
+        return by_traffic::blame_packets(w, net.map_or(0.0, |n| n.processed_s), f);
+    }
     f.evidence.push(Evidence::text("irq", text));
-    f.by = by::of_cpu(w, cpu);
+    f.by = by;
     f.next.push(match by::pids(&f.by) {
         Some(pids) => format!("pidstat -t -p {pids} 1 3  # who sends on CPU {}", cpu.0),
         None => format!("pidstat -t 1 3  # who sends on CPU {}", cpu.0),
     });
+}
+
+fn is_softirq_thread(who: &Who) -> bool {
+    match who {
+        Who::Kernel { comm, .. } | Who::Process { comm: Some(comm), .. } => {
+            comm.starts_with("ksoftirqd/")
+        }
+        _ => false,
+    }
 }
 
 fn count_on(s: &SoftirqSample, irq: &str, cpu: CpuId) -> Option<u64> {
