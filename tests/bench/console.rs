@@ -13,6 +13,7 @@
 use std::fs;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,10 +42,16 @@ fn main() {
         span.as_secs()
     );
     let own = env!("CARGO_BIN_EXE_stallscope");
-    let mut costs = vec![measure("stallscope", own, &[], span)];
+    // btop has no option for it, and refreshes each two seconds if not told otherwise.
+    let settings = tempfile::tempdir().unwrap();
+    fs::create_dir(settings.path().join("btop")).unwrap();
+    fs::write(settings.path().join("btop/btop.conf"), "update_ms = 1000\n").unwrap();
+    let measure =
+        |name: &str, path: &str, args: &[&str]| measure(name, path, args, span, settings.path());
+    let mut costs = vec![measure("stallscope", own, &[])];
     for (name, args) in [("top", &["-d", "1"][..]), ("atop", &["1"]), ("btop", &[])] {
         if let Some(path) = which(name) {
-            costs.push(measure(name, &path, args, span));
+            costs.push(measure(name, &path, args));
         } else {
             println!("{name}: not installed");
         }
@@ -70,7 +77,7 @@ fn main() {
     }
 }
 
-fn measure(name: &str, path: &str, args: &[&str], span: Duration) -> Cost {
+fn measure(name: &str, path: &str, args: &[&str], span: Duration, settings: &Path) -> Cost {
     let pty = native_pty_system()
         .openpty(PtySize { rows: 40, cols: 120, pixel_width: 0, pixel_height: 0 })
         .unwrap();
@@ -78,6 +85,7 @@ fn measure(name: &str, path: &str, args: &[&str], span: Duration) -> Cost {
     cmd.args(args);
     cmd.env("TERM", "xterm-256color");
     cmd.env("LANG", "C.UTF-8");
+    cmd.env("XDG_CONFIG_HOME", settings);
     let begun = Instant::now();
     let mut child = pty.slave.spawn_command(cmd).unwrap();
     let painted = drain(pty.master.try_clone_reader().unwrap());

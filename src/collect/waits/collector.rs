@@ -17,6 +17,8 @@ use crate::sample::{CollectorId, Signal};
 
 /// Time between two passes, while the budget allows.
 const EVERY: Duration = Duration::from_millis(100);
+/// The same while no thread that is worth a look runs, or changes from sleep to sleep.
+const CALM: Duration = Duration::from_millis(200);
 /// Share of one core for the passes.
 const BUDGET: f64 = 0.01;
 /// The same where only walks over all threads are made, for each of them; but not below that of a
@@ -40,7 +42,7 @@ pub struct WaitsCollector {
     /// CPU time of the last pass.
     cost: Duration,
     loadavg: HotFile,
-    /// Threads of the host at the last pass.
+    /// Threads of the host at the last reading.
     all_threads: u32,
     /// What could be read of the sleeps of the last second or so; `None`: there was none to read.
     readable: Option<Readable>,
@@ -76,6 +78,8 @@ impl Collector for WaitsCollector {
             self.watched.entry(*pid).or_default();
         }
         self.list();
+        let load = self.loadavg.read().ok().and_then(parse_loadavg);
+        self.all_threads = load.map_or(0, |(_, (_, threads))| threads);
         self.pass();
         Ok(self.take(asked))
     }
@@ -92,7 +96,10 @@ impl Collector for WaitsCollector {
         } else {
             (BUDGET_PER_THREAD * f64::from(self.all_threads.max(1000))).min(BUDGET)
         };
-        (is_watching || self.everyone.is_ok()).then(|| EVERY.max(self.cost.div_f64(budget)))
+        let everyone = self.everyone.as_ref().ok();
+        let is_calm = !is_watching && everyone.is_some_and(Everyone::is_calm);
+        let every = if is_calm { CALM } else { EVERY };
+        (is_watching || everyone.is_some()).then(|| every.max(self.cost.div_f64(budget)))
     }
 
     fn signals(&self, out: &mut Vec<Signal>) {
@@ -163,8 +170,6 @@ impl WaitsCollector {
     /// Looks at every thread once.
     fn pass(&mut self) {
         let begun = clock::thread_cpu();
-        let load = self.loadavg.read().ok().and_then(parse_loadavg);
-        self.all_threads = load.map_or(0, |(_, (_, threads))| threads);
         if let Ok(e) = &mut self.everyone
             && let Err(why) = e.pass()
         {

@@ -74,6 +74,11 @@ impl Everyone {
         self.walk.has_calls()
     }
 
+    /// Is nothing to be seen that walks half as often would not see?
+    pub(super) fn is_calm(&self) -> bool {
+        self.threads.values().all(Thread::is_calm)
+    }
+
     /// Processes whose threads queue for a mutex.
     pub(super) fn queues(&self) -> impl Iterator<Item = u32> + '_ {
         self.queues.keys().copied()

@@ -52,6 +52,9 @@ pub(super) struct Asleep {
     pub(super) read: Option<Sleep>,
     pub(super) samples: u32,
     is_idle: bool,
+    /// `/proc` was asked since the last row, whether it answered or not: the thread may have ended,
+    /// or be another's.
+    is_asked: bool,
 }
 
 /// What is kept of it.
@@ -113,10 +116,14 @@ impl Thread {
         self.at = known.or_else(|| {
             (self.sleeps.len() < MOST_SLEEPS).then(|| {
                 let is_idle = spot.is_idle(&row);
-                self.sleeps.push(Asleep { spot, read: None, samples: 0, is_idle });
+                let new = Asleep { spot, read: None, samples: 0, is_idle, is_asked: false };
+                self.sleeps.push(new);
                 self.sleeps.len() - 1
             })
         });
+        if let Some(s) = self.at.and_then(|at| self.sleeps.get_mut(at)) {
+            s.is_asked = s.read.is_some();
+        }
     }
 
     /// A walk is over, whether it had a row of this thread or not. False: it is not worth a look any
@@ -139,6 +146,11 @@ impl Thread {
         self.warmth > WARM || self.is_listed
     }
 
+    /// Does it go on in one sleep? That is as long to walks that are half as often.
+    pub(super) fn is_calm(&self) -> bool {
+        !self.is_recorded() || self.stays > WARM && !self.is_queued()
+    }
+
     /// Does it wait for a mutex that another thread holds? What may be a condition variable as well
     /// is none if the thread does not get its turn.
     pub(super) fn is_queued(&self) -> bool {
@@ -151,7 +163,7 @@ impl Thread {
         self.stays >= 2
             && self.current().is_some_and(|s| {
                 let Spot { futex, stack, .. } = &s.spot;
-                !s.is_idle && s.read.is_none() && futex.is_none() && stack.first() == Some(&0)
+                !s.is_idle && !s.is_asked && futex.is_none() && stack.first() == Some(&0)
             })
     }
 
@@ -159,6 +171,7 @@ impl Thread {
     /// any more.
     pub(super) fn tell(&mut self, sleep: Sleep, is_idle: bool) -> bool {
         if let Some(s) = self.at.and_then(|at| self.sleeps.get_mut(at)) {
+            s.is_asked = true;
             // By now it may be in another one, of which the next walk has a row.
             if s.spot.call.is_none_or(|c| sleep.syscall.as_deref() == Some(c)) {
                 s.is_idle = is_idle;
@@ -244,6 +257,22 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_is_calm_after_a_second_in_one_sleep() {
+        let mut t = Thread::new(row('S', READ)).unwrap();
+        let calm = |t: &mut Thread, walks: u32| {
+            (0..walks).filter(|_| t.count() && t.is_calm()).count()
+        };
+        // Busy once may be chance. From the second walk on it is recorded, for ten not yet calm.
+        assert_eq!(calm(&mut t, 10), 1);
+        assert_eq!(calm(&mut t, 5), 5);
+        t.hear(Row::default());
+        assert_eq!(calm(&mut t, 1), 0, "it runs");
+        // Who waits for a mutex gets it, and that is soon.
+        t.hear(row('S', FUTEX));
+        assert_eq!(calm(&mut t, 30), 0);
+    }
+
+    #[test]
     fn the_sleep_that_it_is_in_goes_on() {
         let mut t = Thread::new(row('S', FUTEX)).unwrap();
         t.count();
@@ -264,7 +293,11 @@ mod tests {
         t.count();
         t.count();
         let other = Sleep { syscall: Some("write".into()), ..Sleep::default() };
-        assert!(t.tell(other, false) && t.wants_reading());
+        assert!(t.tell(other, false) && !t.wants_reading(), "once for each sleep");
+        t.hear(row('S', READ));
+        t.count();
+        t.count();
+        assert!(t.wants_reading(), "it is in a new one");
         let same = Sleep { syscall: Some("read".into()), ..Sleep::default() };
         assert!(t.tell(same.clone(), false) && !t.wants_reading());
         assert_eq!(t.sleeps[0].read, Some(same.clone()));
