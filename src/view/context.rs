@@ -30,6 +30,9 @@ use crate::sample::{CollectorId, Shared};
 /// How many ticks to look back for a missing sample.
 const LOOK_BACK: usize = 20;
 
+/// Last digits of cookies that are told apart.
+const DIGITS: usize = 1024;
+
 /// A value with the time that it stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Dated<T> {
@@ -44,6 +47,9 @@ pub struct Dated<T> {
 pub struct Marks {
     /// By identity: every row of a frame is looked up, and a few are marked.
     sockets: Vec<(SockId, Severity)>,
+    /// Last digits of their cookies, a bit for each: tells at once of nearly every other socket that
+    /// it is none of them.
+    digits: [u64; DIGITS / 64],
     listeners: Vec<(NetnsId, Endpoint, Severity)>,
     disks: Vec<(DiskId, Severity)>,
     cpus: Vec<(CpuId, Severity)>,
@@ -69,11 +75,19 @@ impl Marks {
         }
         m.sockets.sort_unstable_by_key(|(id, s)| (*id, Reverse(*s)));
         m.sockets.dedup_by_key(|(id, _)| *id);
+        for (id, _) in &m.sockets {
+            let (word, bit) = digit(*id);
+            m.digits[word] |= bit;
+        }
         m
     }
     /// Of a socket.
     #[must_use]
     pub fn socket(&self, id: SockId) -> Option<Severity> {
+        let (word, bit) = digit(id);
+        if self.digits[word] & bit == 0 {
+            return None;
+        }
         let at = self.sockets.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         Some(self.sockets[at].1)
     }
@@ -107,6 +121,12 @@ impl Marks {
     pub fn task(&self, id: TaskId) -> Option<Severity> {
         worst(&self.tasks, id)
     }
+}
+
+/// Where [`Marks::digits`] has the cookie: cookies are numbers that count up.
+fn digit(id: SockId) -> (usize, u64) {
+    let at = id.cookie as usize % DIGITS;
+    (at / 64, 1 << (at % 64))
 }
 
 fn worst<T: PartialEq + Copy>(list: &[(T, Severity)], id: T) -> Option<Severity> {
@@ -160,6 +180,20 @@ impl<'a> Cx<'a> {
     /// The moment `seq`, if it is in memory.
     #[must_use]
     pub fn at(analysis: &'a Analysis, seq: Seq, view: &'a ViewState) -> Option<Self> {
+        Self::of(analysis, seq, &view.studies, &view.tz)
+    }
+
+    /// Another moment, seen by the same person.
+    pub(super) fn earlier(&self, seq: Seq) -> Option<Self> {
+        Self::of(self.analysis, seq, self.studies, self.tz)
+    }
+
+    fn of(
+        analysis: &'a Analysis,
+        seq: Seq,
+        studies: &'a Studies,
+        tz: &'a TimeZone,
+    ) -> Option<Self> {
         let now = analysis.at(seq)?;
         let back = || analysis.history().back_from(seq).take(LOOK_BACK);
         let spaces = |f: fn(&crate::sample::Samples) -> Option<&Shared<_>>| {
@@ -210,8 +244,8 @@ impl<'a> Cx<'a> {
             spaces,
             resources: OnceCell::new(),
             processes: OnceCell::new(),
-            studies: &view.studies,
-            tz: &view.tz,
+            studies,
+            tz,
         })
     }
 

@@ -17,6 +17,7 @@ mod input;
 pub mod keymap;
 pub mod layout;
 mod lines;
+mod mean;
 mod opening;
 pub mod order;
 pub mod overlay;

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::context::Cx;
 use super::filter::Filter;
+use super::mean::Means;
 use super::state::Sort;
 use super::table::{First, Table, Value};
 
@@ -130,6 +131,7 @@ impl<R: Copy + 'static> Ordered<R> {
             Sort::Trouble { .. } | Sort::Natural { .. } => None,
             Sort::Column { index, .. } => columns.get(index),
         };
+        let means = column.map(|c| Means::of(t, cx, c, total));
         let mut scratch = String::new();
         let mut rows = Vec::with_capacity(all.len());
         for (i, row) in all.into_iter().enumerate() {
@@ -139,7 +141,11 @@ impl<R: Copy + 'static> Ordered<R> {
             let place = i as u64;
             let key = match (sort, column) {
                 (Sort::Column { reverse, .. }, Some(c)) => {
-                    SortKey::of((c.value)(cx, row), c.first, reverse).0
+                    let value = match ((c.value)(cx, row), &means) {
+                        (Value::Num(now), Some(m)) => Value::Num(m.with(now, || t.key(cx, row))),
+                        (value, _) => value,
+                    };
+                    SortKey::of(value, c.first, reverse).0
                 }
                 (Sort::Natural { reverse }, _) => {
                     SortKey::Num(if reverse { -(place as f64) } else { place as f64 })

@@ -73,6 +73,13 @@ pub enum Unit {
     Percent,
 }
 
+impl Unit {
+    /// Not numbers.
+    pub(super) const fn is_words(self) -> bool {
+        matches!(self, Self::Text | Self::Endpoint | Self::Task | Self::Path)
+    }
+}
+
 /// Which end of a column is the interesting one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
@@ -127,10 +134,7 @@ impl<R> Column<R> {
         unit: Unit,
         value: fn(&Cx<'_>, R) -> Value,
     ) -> Self {
-        let first = match unit {
-            Unit::Text | Unit::Endpoint | Unit::Task | Unit::Path => First::Low,
-            _ => First::High,
-        };
+        let first = if unit.is_words() { First::Low } else { First::High };
         Self {
             key,
             also: key,
@@ -405,7 +409,7 @@ pub fn tone_of(s: Severity) -> Tone {
 }
 
 fn is_right(unit: Unit) -> bool {
-    !matches!(unit, Unit::Text | Unit::Endpoint | Unit::Task | Unit::Path)
+    !unit.is_words()
 }
 
 /// `s` in exactly `w` columns.

@@ -259,9 +259,8 @@ mod tests {
     #[test]
     fn a_thread_is_calm_after_a_second_in_one_sleep() {
         let mut t = Thread::new(row('S', READ)).unwrap();
-        let calm = |t: &mut Thread, walks: u32| {
-            (0..walks).filter(|_| t.count() && t.is_calm()).count()
-        };
+        let calm =
+            |t: &mut Thread, walks: u32| (0..walks).filter(|_| t.count() && t.is_calm()).count();
         // Busy once may be chance. From the second walk on it is recorded, for ten not yet calm.
         assert_eq!(calm(&mut t, 10), 1);
         assert_eq!(calm(&mut t, 5), 5);

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::context::Cx;
+use super::mean;
 use super::order::{self, Ordered, Top};
 use super::state::{Cursor, PaneState, RowKey, Sort, ViewState};
 use super::table::{self, ColumnInfo, Table};
@@ -335,9 +336,11 @@ pub(super) fn order_title<T: Table + ?Sized>(
     let by = match p.st.sort {
         Sort::Trouble { .. } => format!("by trouble{dir}"),
         Sort::Natural { .. } => format!("by stack{dir}"),
-        Sort::Column { index, .. } => {
-            format!("by {}{dir}", t.columns().get(index).map_or("?", |c| c.key))
-        }
+        Sort::Column { index, .. } => t.columns().get(index).map_or("by ?".into(), |c| {
+            let means = mean::applies(order_cx(p), c, win.total);
+            let of = if means { format!(", mean of {}s", mean::SPAN.as_secs()) } else { "".into() };
+            format!("by {}{dir}{of}", c.key)
+        }),
     };
     out.push((by.into(), Tone::Dim));
     if p.held.is_some() {

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use stallscope::sample::sched::{SchedSample, ThreadSched};
+use stallscope::sample::subject::TaskId;
+use stallscope::sample::tick::Tick;
 use stallscope::view::action::Effect;
 use stallscope::view::click::click;
 use stallscope::view::panes::PaneId;
@@ -9,7 +12,7 @@ use stallscope::view::state::{Detail, Mode, Rec, RecState, RowKey, Sort};
 use stallscope::view::vm::Size;
 
 use crate::support::console::Console;
-use crate::support::script::Script;
+use crate::support::script::{Script, stamp};
 
 const BIG: Size = Size::new(120, 36);
 const CLASSIC: Size = Size::new(80, 24);
@@ -202,6 +205,42 @@ fn a_column_is_chosen_by_a_letter_or_by_its_title() {
     assert!(sort(&c).reversed());
     c.keys("o<esc>");
     assert_eq!((c.view.mode.clone(), sort(&c).reversed()), (Mode::Normal, true));
+}
+
+/// Of two processes one runs 70% of each second, the other one all of every other second, and
+/// a tenth of the others.
+fn steady_and_jumpy(t: &mut Tick, n: u64) {
+    let thread = |pid, comm: &str, run_ms: u64| ThreadSched {
+        task: TaskId { pid, tid: pid, start: 1 },
+        comm: comm.into(),
+        state: 'S',
+        run_ns: run_ms * 1_000_000,
+        slices: n,
+        ..ThreadSched::default()
+    };
+    let threads =
+        vec![thread(9001, "steady", 700 * n), thread(9002, "jumpy", 900 * n.div_ceil(2) + 100 * n)];
+    t.samples.sched = Some(stamp(t.mono, SchedSample { threads, ..SchedSample::default() }));
+}
+
+#[test]
+fn rows_do_not_jump_with_a_number_that_does() {
+    let script = Script { change: steady_and_jumpy, ..Script::healthy() };
+    let mut c = Console::after(script, BIG, 20);
+    let text = c.keys(":processes<enter>z:sort run%<enter>").text();
+    assert!(text.contains("by run%, mean of 5s"), "{text}");
+    let mut jumps = Vec::new();
+    for _ in 0..6 {
+        let text = c.ticks(1).text();
+        let line = |name: &str| text.lines().position(|l| l.contains(name)).expect(&text);
+        assert!(line("steady/9001") < line("jumpy/9002"), "{text}");
+        jumps.push(text.lines().nth(line("jumpy")).unwrap().contains(" 100 "));
+    }
+    // What is shown is the last second all the same.
+    assert_eq!(jumps.iter().filter(|is_up| **is_up).count(), 3, "{}", c.text());
+    // A word does not jump.
+    let text = c.keys(":sort process<enter>").text();
+    assert!(text.contains("by process") && !text.contains("mean of"), "{text}");
 }
 
 #[test]
