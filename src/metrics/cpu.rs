@@ -268,6 +268,17 @@ pub struct SchedFigures {
     pub unread_threads: u32,
 }
 
+impl SchedFigures {
+    /// Threads that wait for a CPU, on average: as `/proc/schedstat` has it, else of the threads that
+    /// were read.
+    #[must_use]
+    pub fn waiting(&self) -> f64 {
+        let cpus = self.cpus.iter().map(|(_, ms_s, _)| *ms_s);
+        let threads = self.threads.iter().map(ThreadWait::wait_ms_s);
+        (if self.cpus.is_empty() { threads.sum::<f64>() } else { cpus.sum() }) / 1000.0
+    }
+}
+
 /// Remembers the last reading of each thread, since a budgeted collector does not read every
 /// thread in every tick.
 #[derive(Clone, Debug, Default)]

@@ -123,6 +123,14 @@ impl Marks {
     }
 }
 
+/// Bytes per second that NICs receive and send; without NICs, all devices but `lo`.
+pub(super) fn traffic(links: &[LinkFigures]) -> (f64, f64) {
+    let any = links.iter().any(|l| l.attrs.physical);
+    let counts = |l: &&LinkFigures| if any { l.attrs.physical } else { l.attrs.name != "lo" };
+    let all = links.iter().filter(counts);
+    all.fold((0.0, 0.0), |(rx, tx), l| (rx + l.rx_bytes_s, tx + l.tx_bytes_s))
+}
+
 /// Where [`Marks::digits`] has the cookie: cookies are numbers that count up.
 fn digit(id: SockId) -> (usize, u64) {
     let at = id.cookie as usize % DIGITS;
@@ -289,11 +297,7 @@ impl<'a> Cx<'a> {
     /// `lo`.
     #[must_use]
     pub fn network(&self) -> Option<(f64, f64)> {
-        let links = &self.own_space()?.links;
-        let any = links.iter().any(|l| l.attrs.physical);
-        let counts = |l: &&LinkFigures| if any { l.attrs.physical } else { l.attrs.name != "lo" };
-        let all = links.iter().filter(counts);
-        Some(all.fold((0.0, 0.0), |(rx, tx), l| (rx + l.rx_bytes_s, tx + l.tx_bytes_s)))
+        Some(traffic(&self.own_space()?.links))
     }
 
     /// A value of `/proc/meminfo` or `/proc/vmstat`, as [`MemorySample`] names them.

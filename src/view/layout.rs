@@ -41,7 +41,7 @@ impl Shape {
         let asked: Vec<PaneId> = if !shared {
             Vec::new()
         } else if is_wide(size) {
-            LEFT.iter().chain(RIGHT).copied().collect()
+            LEFT.iter().chain(BELOW).chain(RIGHT).copied().collect()
         } else {
             vec![PaneId::Resources]
         };
@@ -60,6 +60,15 @@ impl Shape {
 /// The columns of the overview. The last pane of each takes what the others leave.
 const LEFT: &[PaneId] = &[PaneId::Sockets, PaneId::Processes];
 const RIGHT: &[PaneId] = &[PaneId::Resources, PaneId::Disks, PaneId::Cpus, PaneId::RunQueue];
+
+/// What a calm host leaves of the left column is theirs, in this order, below the last pane of it.
+const BELOW: &[PaneId] = &[PaneId::History, PaneId::Network, PaneId::Events];
+/// Lines that the last pane keeps, with its frame.
+const KEEPS: u16 = 16;
+/// Lines of one of these at most, with its frame.
+const MOST_BELOW: u16 = 16;
+/// What the panes above want counts as a multiple of this: one row more moves nothing.
+const STEP: u16 = 6;
 
 fn is_wide(size: Size) -> bool {
     size.w >= OVERVIEW.w && size.h >= OVERVIEW.h
@@ -191,8 +200,35 @@ const LEAST: u16 = 3 + FRAME;
 fn overview(a: Area, shape: &Shape) -> Vec<PaneArea> {
     // Sockets are wide.
     let left = (a.w * 3 / 5).clamp(60, 140).min(a.w);
-    let mut out = column(Area { w: left, ..a }, LEFT, shape);
+    let below = below(a.h, shape);
+    let above = Area { w: left, h: a.h - below.iter().map(|b| b.1).sum::<u16>(), ..a };
+    let mut out = column(above, LEFT, shape);
+    let mut y = above.y + above.h;
+    for (id, h) in below {
+        out.push(PaneArea { id, area: Area { y, h, ..above }, frame: FrameKind::Box });
+        y += h;
+    }
     out.extend(column(Area::new(a.x + left, a.y, a.w - left, a.h), RIGHT, shape));
+    out
+}
+
+/// Panes for which the left column has room, with their heights.
+fn below(h: u16, shape: &Shape) -> Vec<(PaneId, u16)> {
+    let (_, above) = LEFT.split_last().unwrap_or((&PaneId::Processes, &[]));
+    let wants = |id: &PaneId| shape.want(*id).saturating_add(FRAME).max(LEAST);
+    let taken = above
+        .iter()
+        .fold(KEEPS, |sum, id| sum.saturating_add(wants(id).div_ceil(STEP).saturating_mul(STEP)));
+    let mut room = h.saturating_sub(taken);
+    let mut out = Vec::new();
+    for id in BELOW {
+        let h = wants(id).min(MOST_BELOW);
+        if h > room {
+            break;
+        }
+        room -= h;
+        out.push((*id, h));
+    }
     out
 }
 
@@ -254,7 +290,7 @@ mod tests {
             if zoom {
                 v.layout = Layout::Zoom;
             }
-            let wants = LEFT.iter().chain(RIGHT).map(|id| (*id, want)).collect();
+            let wants = LEFT.iter().chain(BELOW).chain(RIGHT).map(|id| (*id, want)).collect();
             let p = places(Size::new(w, h), &v, &Shape { findings: n, wants });
             let mut all: Vec<Area> = p.panes.iter().map(|p| p.area).collect();
             let covered: u32 = all.iter().map(|a| u32::from(a.w) * u32::from(a.h)).sum();

@@ -6,6 +6,7 @@ use super::context::Cx;
 use super::series;
 use super::units;
 use super::vm::{Line, Piece, Tone};
+use crate::metrics::Derived;
 use crate::metrics::cpu::{CpuShare, ThreadWait};
 use crate::metrics::disks::DiskFigures;
 use crate::sample::subject::CpuId;
@@ -28,13 +29,9 @@ pub(super) fn busiest(cx: &Cx<'_>) -> Option<(CpuId, f64)> {
     all.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))
 }
 
-/// Threads that wait for a CPU, on average: as `/proc/schedstat` has it, else of the threads that were
-/// read.
+/// Threads that wait for a CPU, on average.
 pub(super) fn waiting(cx: &Cx<'_>) -> Option<f64> {
-    let s = cx.sched?.value;
-    let cpus = s.cpus.iter().map(|(_, ms_s, _)| *ms_s);
-    let threads = s.threads.iter().map(ThreadWait::wait_ms_s);
-    Some(if s.cpus.is_empty() { threads.sum::<f64>() } else { cpus.sum() } / 1000.0)
+    cx.sched.map(|s| s.value.waiting())
 }
 
 /// The same of one CPU; a thread waits for the one that it ran on last.
@@ -49,8 +46,13 @@ pub(super) fn waiting_for(cx: &Cx<'_>, cpu: CpuId) -> Option<f64> {
 
 /// Memory in use, % of all: what the kernel says it cannot give away without swapping.
 pub(super) fn memory(cx: &Cx<'_>) -> Option<(f64, u64)> {
-    let total = cx.memory("meminfo.MemTotal")?;
-    let free = cx.memory("meminfo.MemAvailable")?;
+    memory_used(|name| cx.memory(name))
+}
+
+/// The same of these values, by name.
+pub(super) fn memory_used(value: impl Fn(&str) -> Option<u64>) -> Option<(f64, u64)> {
+    let total = value("meminfo.MemTotal")?;
+    let free = value("meminfo.MemAvailable")?;
     let used = total.saturating_sub(free) as f64;
     crate::metrics::rate::ratio(100.0 * used, total as f64)
         .map(|pct| (pct, total.saturating_mul(1024)))
@@ -87,7 +89,7 @@ fn known(v: Option<f64>, write: impl Fn(f64) -> String) -> String {
 pub(super) fn lines(cx: &Cx<'_>, w: u16, rows: u16) -> Vec<Line> {
     let (first, second) = (host(cx), traffic(cx));
     let mut line = Line::of(" cpu ", Tone::Dim);
-    let total = |d: &crate::metrics::Derived| d.cpu.as_ref()?.total.map(busy);
+    let total = |d: &Derived| d.cpu.as_ref()?.total.map(busy);
     if w >= 60 {
         let (levels, _) = series::spark(cx, CHART, 100.0, total);
         line.push(Piece::Spark(levels, Tone::Plain));
@@ -159,6 +161,12 @@ fn host(cx: &Cx<'_>) -> Vec<Item> {
     out
 }
 
+/// TCP segments that were sent again, per second.
+pub(super) fn retransmits(d: &Derived) -> Option<f64> {
+    let events = d.net_bpf.as_ref().and_then(|n| n.retransmits_s);
+    events.or_else(|| d.net.iter().filter_map(|n| n.rate("TcpRetransSegs")).reduce(|a, b| a + b))
+}
+
 fn traffic(cx: &Cx<'_>) -> Vec<Item> {
     let (rx, tx) = cx.network().unzip();
     let bytes = |v: Option<f64>| known(v, |b| format!("{}/s", units::bytes(b)));
@@ -171,9 +179,7 @@ fn traffic(cx: &Cx<'_>) -> Vec<Item> {
     out.push(item(format!("disk r {} w {}", bytes(r), bytes(w)), false));
     out.push(item(format!("tcp {}", units::count(tcp(cx))), false));
     let retrans = cx.net_bpf.and_then(|n| n.value.retransmits_s);
-    let retrans = retrans.or_else(|| {
-        cx.now.derived.net.iter().filter_map(|n| n.rate("TcpRetransSegs")).reduce(|a, b| a + b)
-    });
+    let retrans = retrans.or_else(|| retransmits(cx.now.derived));
     let text = known(retrans, |n| format!("{}/s", units::count(n)));
     out.push(item(format!("retr {text}"), retrans.is_some_and(|r| r >= 1.0)));
     let ctxt = cx.cpu.and_then(|c| c.value.ctxt_s);

@@ -40,12 +40,13 @@ fn main() {
     println!("{:>9} {:>22} {:>9} {:>9} {:>9}", "sockets", "view", "build", "render", "frame");
     page(size);
     for connections in [40, 12_000, 100_000] {
-        for (name, keys) in [
-            ("landing", ""),
-            ("sorted by peer", "ss"),
-            ("filter rto>1s", "/rto>1s<enter>"),
-            ("filter word", "/<c-u>10.0.9.77<enter>"),
-            ("cursor at the end", "/<c-u><enter>G"),
+        for (name, keys, size) in [
+            ("landing", "", size),
+            ("landing at 200x60", "", Size::new(200, 60)),
+            ("sorted by peer", "ss", size),
+            ("filter rto>1s", "/rto>1s<enter>", size),
+            ("filter word", "/<c-u>10.0.9.77<enter>", size),
+            ("cursor at the end", "/<c-u><enter>G", size),
         ] {
             let script = Script { connections, busy: true, ..Script::three_faults() };
             let mut c = Console::after(script, size, 30);

@@ -36,6 +36,7 @@ panes! {
     processes: Processes,
     network: Network,
     resources: Resources,
+    history: History,
 }
 
 /// The pane with this id.

@@ -356,7 +356,7 @@ fn numbers_tab_and_zoom_walk_through_the_panes() {
     c.keys("<tab><tab>");
     assert_eq!(c.view.focus, Focus::Pane(PaneId::RunQueue));
     assert!(c.text().contains("┌ 4 Run queue") && c.text().contains("┌ 2 Disks"));
-    // Events have no place in the overview: they take the screen while they are looked at.
+    // Events have no place of their own in the overview: they take the screen while they are looked at.
     c.keys("<tab>");
     assert_eq!(c.view.focus, Focus::Pane(PaneId::Events));
     assert!(c.text().contains("─ 5 Events") && !c.text().contains("┌"), "{}", c.text());
@@ -366,6 +366,8 @@ fn numbers_tab_and_zoom_walk_through_the_panes() {
     assert_eq!(c.view.focus, Focus::Pane(PaneId::Network));
     c.keys("<tab>");
     assert_eq!(c.view.focus, Focus::Pane(PaneId::Resources));
+    c.keys("<tab>");
+    assert_eq!(c.view.focus, Focus::Pane(PaneId::History));
     c.keys("<tab>");
     assert_eq!(c.view.focus, Focus::Findings);
     c.keys("<tab>");

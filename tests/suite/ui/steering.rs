@@ -328,3 +328,35 @@ fn every_size_shows_the_worst() {
         c.keys("<enter>").text();
     }
 }
+
+/// What a calm host leaves of a large screen has the last minutes, the devices and the events; on an
+/// ordinary one, and with sockets in trouble, it is the processes'.
+#[test]
+fn a_large_calm_screen_is_not_blank() {
+    let panes = |script: Script, size| {
+        let text = Console::after(script, size, 60).text();
+        ["9 Last minutes", "7 Network", "5 Events"].map(|title| text.contains(title))
+    };
+    assert_eq!(panes(Script::healthy(), Size::new(200, 60)), [true; 3]);
+    assert_eq!(panes(Script::healthy(), Size::new(300, 80)), [true; 3]);
+    assert_eq!(panes(Script::healthy(), BIG), [false; 3]);
+    let stuck = Script { unix: 200, connections: 5000, ..Script::three_faults() };
+    // Healthy ones take no lines; findings do.
+    assert_eq!(panes(stuck, Size::new(200, 60)), [true, true, false]);
+}
+
+/// The vitals, and the page of one of them.
+#[test]
+fn the_last_minutes_open_into_a_chart() {
+    let mut c = faults(CLASSIC);
+    let text = c.keys("9").text();
+    // The faults began 50 seconds ago: the threads wait since then.
+    let row = text.lines().find(|l| l.contains("   runq")).unwrap();
+    assert!(row.contains("2.5") && row.contains("▁█"), "{row}");
+    let text = c.keys("jjj<enter>").text();
+    assert!(
+        text.contains("some task waited for a disk") && text.contains("61% in 5 min"),
+        "{text}"
+    );
+    assert!(text.contains("each column: 1.00s"), "{text}");
+}

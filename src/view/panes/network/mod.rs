@@ -188,6 +188,11 @@ impl ListPane for Network {
     const TITLE: &'static str = "Network";
     const HELP: &'static str = "go to the network devices; again: zoom";
 
+    fn wants(&self, p: &PaneCx<'_>) -> u16 {
+        let rows = self.rows(p.cx).len() + usize::from(conntrack_line(p.cx).is_some());
+        u16::try_from(rows + 1).unwrap_or(u16::MAX)
+    }
+
     fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
         let footer = u16::from(inner.h > 4 && conntrack_line(p.cx).is_some());
         usize::from(inner.h.saturating_sub(1 + footer)).max(1)
