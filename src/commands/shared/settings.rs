@@ -24,10 +24,6 @@ use crate::view::action::{Action, Key};
 use crate::view::keymap::{self, Context, KEYMAP};
 use crate::view::panes::{PANES, PaneId};
 
-/// What reading says where this user has no such file.
-const NO_FILE: [ErrorKind; 3] =
-    [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied];
-
 /// Disks that spin whatever the kernel says.
 const ROTATIONAL: &str = "rotational";
 
@@ -83,6 +79,20 @@ pub(crate) struct Flags {
     pub palette: Option<Palette>,
     pub glyphs: Option<GlyphChoice>,
     pub mouse: Option<MouseMode>,
+}
+
+/// Has this user no such file? A home that may not be entered is somebody else's; a file that is seen
+/// in it and may not be read is a mistake.
+fn is_absent(error: ErrorKind, is_there: impl FnOnce() -> bool) -> bool {
+    match error {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => true,
+        ErrorKind::PermissionDenied => !is_there(),
+        _ => false,
+    }
+}
+
+fn is_there(file: Option<&Path>) -> bool {
+    file.is_some_and(|f| f.symlink_metadata().is_ok())
 }
 
 /// What holds.
@@ -142,8 +152,7 @@ impl Settings {
         let text = match file.as_deref().map(std::fs::read_to_string) {
             None => String::new(),
             Some(Ok(text)) => text,
-            // Nobody's, or somebody else's home.
-            Some(Err(e)) if NO_FILE.contains(&e.kind()) => String::new(),
+            Some(Err(e)) if is_absent(e.kind(), || is_there(file.as_deref())) => String::new(),
             Some(Err(e)) => return Err(Stop::cannot(format!("{}: {e}", shown(file.as_deref())))),
         };
         let settings = Self::parse(&text, flags).map_err(|(line, why)| {
@@ -350,6 +359,15 @@ mod tests {
 
     fn parse(text: &str) -> Result<Settings, (usize, String)> {
         Settings::parse(text, Flags::default())
+    }
+
+    #[test]
+    fn a_file_that_may_not_be_read_is_not_an_absent_one() {
+        assert!(is_absent(ErrorKind::NotFound, || false));
+        assert!(is_absent(ErrorKind::NotADirectory, || false));
+        assert!(is_absent(ErrorKind::PermissionDenied, || false), "somebody else's home");
+        assert!(!is_absent(ErrorKind::PermissionDenied, || true));
+        assert!(!is_absent(ErrorKind::InvalidData, || true));
     }
 
     #[test]
