@@ -339,7 +339,8 @@ pub(super) fn order_title<T: Table + ?Sized>(
         Sort::Natural { .. } => format!("by stack{dir}"),
         Sort::Column { index, .. } => t.columns().get(index).map_or("by ?".into(), |c| {
             let means = mean::applies(order_cx(p), c, win.total);
-            let of = if means { format!(", mean of {}s", mean::SPAN.as_secs()) } else { "".into() };
+            let of =
+                if means { format!(", mean of {}s", mean::SPAN.as_secs()) } else { String::new() };
             format!("by {}{dir}{of}", c.key)
         }),
     };
