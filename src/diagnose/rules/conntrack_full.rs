@@ -3,14 +3,20 @@
 use super::common::links::{self, Judged, say, spaces};
 use super::common::origins;
 use super::common::text::rate;
+use crate::diagnose::limits::{Levels, Limit};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::netdev::{ConntrackFigures, SpaceFigures};
 use crate::sample::netdev::Selection;
 
-/// Fraction of the table in use.
-const WARN: f64 = 0.75;
-const CRIT: f64 = 0.95;
-const CLEAR: f64 = 0.7;
+pub(in crate::diagnose) static LIMIT: Limit = Limit {
+    rule: RuleId("conntrack-full"),
+    of: "entries of the connection tracking table in use, %",
+    warn: 75.0,
+    clear: 70.0,
+    crit: 95.0,
+    // Of a table with more room nobody reads who fills it.
+    range: (70.0, 99.0),
+};
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("conntrack-full"),
@@ -42,32 +48,33 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let at = t.levels(&LIMIT);
     for (space, fresh) in spaces(w) {
         let Some(c) = space.conntrack else { continue };
-        say(out, fresh, Subject::Netns { netns: space.netns }, judge(w, space, &c));
+        say(out, fresh, Subject::Netns { netns: space.netns }, judge(w, space, &c, at));
     }
 }
 
-fn judge(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures) -> Option<Judged> {
+fn judge(w: &Window<'_>, s: &SpaceFigures, c: &ConntrackFigures, at: Levels) -> Option<Judged> {
     // A limit of 0 means no limit.
-    let used = c.used()?;
+    let used = 100.0 * c.used()?;
     let failed = c.insert_failed_s.unwrap_or(0.0);
     // A clash that cannot be resolved counts in both.
     let dropped = (c.drop_s.unwrap_or(0.0) - failed).max(0.0);
-    if used >= WARN || dropped > 0.0 {
+    if used >= at.warn || dropped > 0.0 {
         let lost = dropped > 0.0 || failed > 0.0;
-        let severity = if used >= CRIT || lost { Severity::Crit } else { Severity::Warn };
-        return Some(fire(w, s, c, used, severity).into());
+        let severity = if used >= at.crit || lost { Severity::Crit } else { Severity::Warn };
+        return Some(fire(w, s, c, (used, at.over(used)), severity).into());
     }
-    (used >= CLEAR).then_some(Judged::Linger)
+    (used >= at.clear).then_some(Judged::Linger)
 }
 
 fn fire(
     w: &Window<'_>,
     s: &SpaceFigures,
     c: &ConntrackFigures,
-    used: f64,
+    (used, at): (f64, f64),
     severity: Severity,
 ) -> Fire {
     let (count, max) = (c.now.count, c.now.max);
@@ -75,9 +82,8 @@ fn fire(
     let mut f = Fire::new(
         severity,
         format!(
-            "connection tracking{} uses {count} of {max} entries ({:.0}%){}",
+            "connection tracking{} uses {count} of {max} entries ({used:.0}%){}",
             links::inside(w, s),
-            100.0 * used,
             if dropped > 0.0 {
                 format!(" and drops {} packets/s", rate(dropped))
             } else {
@@ -85,9 +91,8 @@ fn fire(
             }
         ),
     );
-    let at = if used >= CRIT { CRIT } else { WARN };
     let text = format!("nf_conntrack_count {count} of nf_conntrack_max {max}");
-    f.evidence.push(Evidence::new("used", 100.0 * used, "%", text).over(100.0 * at));
+    f.evidence.push(Evidence::new("used", used, "%", text).over(at));
     match (c.drop_s, c.insert_failed_s, c.early_drop_s) {
         (Some(drop), Some(failed), early) => {
             let early = early.map_or(String::new(), |e| format!(", early_drop {}/s", rate(e)));
@@ -102,7 +107,7 @@ fn fire(
             rate(dropped)
         )
     } else {
-        format!("{:.0}% of the table is in use", 100.0 * used)
+        format!("{used:.0}% of the table is in use")
     };
     f.ruled_out.push(RuledOut::new("firewall-rule", because));
     origins::blame(s, Selection::All, &mut f);

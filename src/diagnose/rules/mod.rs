@@ -100,6 +100,8 @@ pub static LIMITS: &[&Limit] = &[
     &fd_limit::LIMIT,
     &tcp_retrans_rate::LIMIT,
     &mem_stall::LIMIT,
+    &conntrack_full::LIMIT,
+    &tcp_port_exhaustion::LIMIT,
 ];
 
 /// All rules, in the order of the documentation. Findings are ordered by severity.

@@ -5,15 +5,20 @@ use super::common::connects;
 use super::common::counters::{grown, spaces};
 use super::common::peers::enter;
 use super::common::text::sh;
+use crate::diagnose::limits::{Levels, Limit};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::sockets::{PortUse, SpaceFigures};
 use crate::sample::subject::{NetnsId, Subject};
 
-/// % of the port range.
-const WARN: f64 = 85.0;
-const CRIT: f64 = 95.0;
-/// Below this an active finding clears.
-const CLEAR: f64 = 60.0;
+pub(in crate::diagnose) static LIMIT: Limit = Limit {
+    rule: RuleId("tcp-port-exhaustion"),
+    of: "local ports towards one destination in use, %",
+    warn: 85.0,
+    clear: 60.0,
+    crit: 95.0,
+    // Destinations with fewer than half of the ports are not listed, and the finding has to clear.
+    range: (72.0, 99.0),
+};
 
 /// Number of sockets from which an unknown port range is reported.
 const MANY: u32 = 1000;
@@ -42,7 +47,8 @@ static DOC: RuleDoc = RuleDoc {
 pub(super) static RULE: Rule =
     Rule { doc: &DOC, kind: Kind::Rule, needs: &[CollectorId::Sockets], explains: &[], check };
 
-fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let at = t.levels(&LIMIT);
     for s in &w.derived.sockets.spaces {
         let Some(range) = range(s) else {
             if tcp(w, s.netns) >= MANY {
@@ -53,9 +59,9 @@ fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
         for u in &s.port_uses {
             let subject = Subject::Peer { remote: u.remote, netns: s.netns };
             let pct = 100.0 * f64::from(u.used) / f64::from(range);
-            if pct >= WARN {
-                out.fire(subject, fire(w, s, u, range));
-            } else if pct >= CLEAR {
+            if pct >= at.warn {
+                out.fire(subject, fire(w, s, u, range, at));
+            } else if pct >= at.clear {
                 out.linger(subject);
             }
         }
@@ -77,10 +83,9 @@ fn range(s: &SpaceFigures) -> Option<u32> {
     Some(u32::from(last.checked_sub(first)?) + 1)
 }
 
-fn fire(w: &Window<'_>, s: &SpaceFigures, u: &PortUse, range: u32) -> Fire {
+fn fire(w: &Window<'_>, s: &SpaceFigures, u: &PortUse, range: u32, at: Levels) -> Fire {
     let pct = 100.0 * f64::from(u.used) / f64::from(range);
-    let (severity, limit) =
-        if pct >= CRIT { (Severity::Crit, CRIT) } else { (Severity::Warn, WARN) };
+    let severity = if pct >= at.crit { Severity::Crit } else { Severity::Warn };
     let (first, last) = s.ports.unwrap_or_default();
     let mut f = Fire::new(
         severity,
@@ -89,7 +94,7 @@ fn fire(w: &Window<'_>, s: &SpaceFigures, u: &PortUse, range: u32) -> Fire {
     f.count = u.used.max(1);
     f.sockets.clone_from(&u.sockets);
     let text = format!("{pct:.0}% of ip_local_port_range {first}-{last}");
-    f.evidence.push(Evidence::new("ports", pct, "%", text).over(limit));
+    f.evidence.push(Evidence::new("ports", pct, "%", text).over(at.over(pct)));
     let waiting = 100.0 * f64::from(u.time_wait) / f64::from(u.used.max(1));
     let text = format!("{} of them in TIME-WAIT ({waiting:.0}%)", u.time_wait);
     f.evidence.push(Evidence::new("TIME-WAIT", u.time_wait.into(), "", text));
