@@ -5,7 +5,6 @@ use super::common::by_traffic::{self, Way};
 use super::common::measured::{softirqs, to_ms};
 use super::common::nics;
 use super::common::text::{count, ms, rate, sh};
-use crate::diagnose::culprit::Who;
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::bpf::IrqFigures;
 use crate::metrics::cpu::{CpuFigures, CpuShare, SoftirqFigures};
@@ -294,15 +293,9 @@ fn without_interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
         Some(_) => format!("no NIC interrupt arrives here, and nothing by RPS: {SENT}"),
         None => format!("no NIC interrupt arrives here: {SENT} or steered here by RPS"),
     };
-    // This thread takes in what others send.
-    let (takes, by): (Vec<_>, Vec<_>) =
-        by::of_cpu(w, cpu).into_iter().partition(|c| is_softirq_thread(&c.who));
-    if !takes.is_empty() && by.is_empty() {
-        let text = "no NIC interrupt arrives here, and no sender runs here: other CPUs hand it \
-            packets (RPS, which does not interrupt a CPU that has some left)";
-        f.evidence.push(Evidence::text("irq", text));
-        f.next.push("grep . /sys/class/net/*/queues/rx-*/rps_cpus".to_owned());
-        return by_traffic::blame_packets(w, net.map_or(0.0, |n| n.processed_s), f);
+    let (by, takes_in) = by::senders(w, cpu);
+    if takes_in && by.is_empty() {
+        return taken_in(f, w, cpu, net.map(|n| n.processed_s));
     }
     f.evidence.push(Evidence::text("irq", text));
     f.by = by;
@@ -312,13 +305,25 @@ fn without_interrupts(f: &mut Fire, w: &Window<'_>, hot: &Hot) {
     });
 }
 
-fn is_softirq_thread(who: &Who) -> bool {
-    match who {
-        Who::Kernel { comm, .. } | Who::Process { comm: Some(comm), .. } => {
-            comm.starts_with("ksoftirqd/")
+/// `ksoftirqd` has the CPU, and nobody who could send was seen there: a NIC is polled with its
+/// interrupts off, or other CPUs hand it packets. RPS interrupts a CPU only if it has none left.
+fn taken_in(f: &mut Fire, w: &Window<'_>, cpu: CpuId, packets_s: Option<f64>) {
+    let Some(packets_s) = packets_s else {
+        let why = "softnet_stat names no CPU: who sends these packets";
+        return f.missing.push(why.to_owned());
+    };
+    let text = match by_traffic::from_nics(w, packets_s) {
+        Some(true) => format!("NICs receive as many packets: ksoftirqd/{} polls them", cpu.0),
+        Some(false) => {
+            f.next.push("grep . /sys/class/net/*/queues/rx-*/rps_cpus".to_owned());
+            "no NIC interrupt arrives here, and no sender was seen here: other CPUs hand it \
+             packets (RPS, which does not interrupt a CPU that has some left)"
+                .to_owned()
         }
-        _ => false,
-    }
+        None => "no NIC interrupt arrives here, and no sender was seen here".to_owned(),
+    };
+    f.evidence.push(Evidence::text("irq", text));
+    by_traffic::blame_packets(w, packets_s, f);
 }
 
 fn count_on(s: &SoftirqSample, irq: &str, cpu: CpuId) -> Option<u64> {

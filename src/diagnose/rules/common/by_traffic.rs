@@ -91,7 +91,18 @@ pub(crate) fn blame_host(w: &Window<'_>, f: &mut Fire) {
     }
 }
 
-/// The same for packets that a CPU takes, so many per second: they arrive by a NIC, or a program of
+/// Do NICs receive most of so many packets/s? `None` where the rates of the host's NICs, or that it
+/// has any, are not known.
+pub(crate) fn from_nics(w: &Window<'_>, packets_s: f64) -> Option<bool> {
+    let spaces = links::spaces(w);
+    let is_known = spaces.iter().any(|(s, _)| Some(s.netns) == w.host.netns);
+    let mut nics =
+        spaces.iter().flat_map(|(s, _)| &s.links).filter(|l| l.attrs.physical).peekable();
+    (is_known && nics.peek().is_some())
+        .then(|| nics.map(|l| l.rx_pps).sum::<f64>() >= MOST * packets_s)
+}
+
+/// Names who is behind packets that a CPU takes, so many per second: they arrive by a NIC, or a program of
 /// this host sends them, through `lo` or between containers.
 pub(crate) fn blame_packets(w: &Window<'_>, packets_s: f64, f: &mut Fire) {
     let spaces = links::spaces(w);
