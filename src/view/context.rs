@@ -12,13 +12,14 @@ use jiff::tz::TimeZone;
 use super::panes::processes::Studies;
 use super::panes::resources::{self, Resource};
 use super::state::ViewState;
+use super::vitals;
 use crate::analysis::{Analysis, TickView};
 use crate::diagnose::{Aspect, Findings, Severity};
 use crate::metrics::bpf::{BlockFigures, EventRow, IrqFigures, NetFigures, RunqFigures};
 use crate::metrics::cpu::{CpuFigures, PsiFigures, SchedFigures, SoftirqFigures};
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::history::Snapshot;
-use crate::metrics::netdev::{LinkFigures, SpaceFigures};
+use crate::metrics::netdev::SpaceFigures;
 use crate::metrics::processes::{ProcessFigures, by_process};
 use crate::metrics::sockets::SocketFigures;
 use crate::sample::sockets::NetnsTable;
@@ -121,14 +122,6 @@ impl Marks {
     pub fn task(&self, id: TaskId) -> Option<Severity> {
         worst(&self.tasks, id)
     }
-}
-
-/// Bytes per second that NICs receive and send; without NICs, all devices but `lo`.
-pub(super) fn traffic(links: &[LinkFigures]) -> (f64, f64) {
-    let any = links.iter().any(|l| l.attrs.physical);
-    let counts = |l: &&LinkFigures| if any { l.attrs.physical } else { l.attrs.name != "lo" };
-    let all = links.iter().filter(counts);
-    all.fold((0.0, 0.0), |(rx, tx), l| (rx + l.rx_bytes_s, tx + l.tx_bytes_s))
 }
 
 /// Where [`Marks::digits`] has the cookie: cookies are numbers that count up.
@@ -297,7 +290,7 @@ impl<'a> Cx<'a> {
     /// `lo`.
     #[must_use]
     pub fn network(&self) -> Option<(f64, f64)> {
-        Some(traffic(&self.own_space()?.links))
+        Some(vitals::moved(&self.own_space()?.links))
     }
 
     /// A value of `/proc/meminfo` or `/proc/vmstat`, as [`MemorySample`] names them.

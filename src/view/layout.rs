@@ -4,6 +4,8 @@
 //! Panes are as high as what they have to say, and grow into what is left. A small screen shows the
 //! resources and one pane.
 
+use std::time::Duration;
+
 use super::context::Cx;
 use super::panes::{self, PaneCx, PaneId};
 use super::state::{Focus, Layout, ViewState};
@@ -48,7 +50,9 @@ impl Shape {
         let want = |id| {
             let st = v.pane(id)?;
             let p = PaneCx { cx, held: None, st, view: v, focused: false };
-            Some((id, panes::pane(id).wants(&p)))
+            let wants = panes::pane(id).wants(&p);
+            let recent = if id == PaneId::Processes && is_wide(size) { processes(cx) } else { 0 };
+            Some((id, wants.max(recent)))
         };
         Self { findings, wants: asked.into_iter().filter_map(want).collect() }
     }
@@ -57,18 +61,34 @@ impl Shape {
     }
 }
 
+/// Lines for as many processes as ran or waited at a time in the last seconds, and for the titles.
+fn processes(cx: &Cx<'_>) -> u16 {
+    let back = cx.analysis.history().back_from(cx.now.tick.seq);
+    let recent = back.take_while(|m| cx.mono().since(m.tick.mono) <= RECENT);
+    let pids = recent.filter_map(|m| m.derived.sched.as_deref()).map(|s| {
+        let mut pids: Vec<u32> = s.threads.iter().map(|t| t.thread.task.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids.len()
+    });
+    u16::try_from(pids.max().unwrap_or(0) + 1).unwrap_or(u16::MAX)
+}
+
 /// The columns of the overview. The last pane of each takes what the others leave.
 const LEFT: &[PaneId] = &[PaneId::Sockets, PaneId::Processes];
 const RIGHT: &[PaneId] = &[PaneId::Resources, PaneId::Disks, PaneId::Cpus, PaneId::RunQueue];
 
-/// What a calm host leaves of the left column is theirs, in this order, below the last pane of it.
+/// What the others leave of the left column is theirs, in this order, below the last pane of it. With
+/// the focus they take the whole screen.
 const BELOW: &[PaneId] = &[PaneId::History, PaneId::Network, PaneId::Events];
-/// Lines that the last pane keeps, with its frame.
+/// Lines that the last pane keeps at least, with its frame.
 const KEEPS: u16 = 16;
 /// Lines of one of these at most, with its frame.
 const MOST_BELOW: u16 = 16;
-/// What the panes above want counts as a multiple of this: one row more moves nothing.
+/// What the panes above want counts as a multiple of this: one row more seldom moves anything.
 const STEP: u16 = 6;
+/// The processes count as many as they were at most in this time.
+const RECENT: Duration = Duration::from_secs(10);
 
 fn is_wide(size: Size) -> bool {
     size.w >= OVERVIEW.w && size.h >= OVERVIEW.h
@@ -184,7 +204,7 @@ pub fn focused_pane(v: &ViewState) -> PaneId {
     }
 }
 
-/// Whether a pane is part of the overview. The others take the whole screen while they have the
+/// Whether a pane always has a part of the overview. The others take the whole screen while they have the
 /// focus.
 #[must_use]
 pub fn in_overview(id: PaneId) -> bool {
@@ -214,16 +234,15 @@ fn overview(a: Area, shape: &Shape) -> Vec<PaneArea> {
 
 /// Panes for which the left column has room, with their heights.
 fn below(h: u16, shape: &Shape) -> Vec<(PaneId, u16)> {
-    let (_, above) = LEFT.split_last().unwrap_or((&PaneId::Processes, &[]));
     let wants = |id: &PaneId| shape.want(*id).saturating_add(FRAME).max(LEAST);
-    let taken = above
-        .iter()
-        .fold(KEEPS, |sum, id| sum.saturating_add(wants(id).div_ceil(STEP).saturating_mul(STEP)));
+    let steps = |id| wants(id).div_ceil(STEP).saturating_mul(STEP);
+    let (last, above) = LEFT.split_last().unwrap_or((&PaneId::Processes, &[]));
+    let taken = above.iter().fold(steps(last).max(KEEPS), |sum, id| sum.saturating_add(steps(id)));
     let mut room = h.saturating_sub(taken);
     let mut out = Vec::new();
     for id in BELOW {
-        let h = wants(id).min(MOST_BELOW);
-        if h > room {
+        let h = wants(id).min(MOST_BELOW).min(room);
+        if h < LEAST {
             break;
         }
         room -= h;
@@ -268,7 +287,7 @@ fn stacked(a: Area, focused: PaneId, shape: &Shape) -> Vec<PaneArea> {
     let below = if focused == PaneId::Resources { PaneId::Processes } else { focused };
     let most = if focused == PaneId::Resources { a.h * 2 / 3 } else { a.h / 2 };
     // With its rule.
-    let h = (shape.want(PaneId::Resources) + 1).min(most);
+    let h = shape.want(PaneId::Resources).saturating_add(1).min(most);
     let place = |id, area| PaneArea { id, area, frame: FrameKind::Rule };
     vec![
         place(PaneId::Resources, Area { h, ..a }),
@@ -284,13 +303,14 @@ mod tests {
     proptest! {
         #[test]
         fn everything_lies_on_the_screen(
-            w in 0u16..400, h in 0u16..150, n in 0usize..300, zoom: bool, want in 0u16..300,
+            w in 0u16..400, h in 0u16..150, n in 0usize..300, zoom: bool,
+            want in proptest::collection::vec(prop_oneof![0u16..60, Just(u16::MAX)], 9),
         ) {
             let mut v = ViewState::default();
             if zoom {
                 v.layout = Layout::Zoom;
             }
-            let wants = LEFT.iter().chain(BELOW).chain(RIGHT).map(|id| (*id, want)).collect();
+            let wants = LEFT.iter().chain(BELOW).chain(RIGHT).copied().zip(want).collect();
             let p = places(Size::new(w, h), &v, &Shape { findings: n, wants });
             let mut all: Vec<Area> = p.panes.iter().map(|p| p.area).collect();
             let covered: u32 = all.iter().map(|a| u32::from(a.w) * u32::from(a.h)).sum();

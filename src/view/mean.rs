@@ -1,5 +1,7 @@
-//! Orders by a column go by means of the last seconds: a number that jumps from tick to tick does not
-//! make its row jump.
+//! Rates are ordered by their mean over the last seconds: a number that jumps from tick to tick does
+//! not make its row jump.
+//!
+//! Of each second one moment counts, the last one: with shorter intervals it is a sample of them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,15 +10,20 @@ use super::context::Cx;
 use super::state::RowKey;
 use super::table::{Column, Table, Value};
 
-/// Over this time,
+/// What a mean is of.
 pub(super) const SPAN: Duration = Duration::from_secs(5);
-/// of moments that are so far apart, or as the interval is.
-const STEP: Duration = Duration::from_millis(900);
-/// Of so many rows, each of which is looked up in each of the moments. Of more, the last value counts.
+/// Rows up to which there are means: each is looked up in each moment.
 const MOST_ROWS: usize = 2000;
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// What a column said about rows in the moments before.
-pub(super) struct Means(HashMap<RowKey, (f64, u32)>);
+#[derive(Default)]
+pub(super) struct Means {
+    /// By row: the sum, and moments in which its value was unknown.
+    rows: HashMap<RowKey, (f64, u32)>,
+    /// Moments before this one.
+    moments: u32,
+}
 
 impl Means {
     /// Of a table with so many rows.
@@ -26,46 +33,63 @@ impl Means {
         column: &Column<T::Row>,
         rows: usize,
     ) -> Self {
-        let mut sums: HashMap<RowKey, (f64, u32)> = HashMap::new();
+        let mut out = Self::default();
         if !applies(cx, column, rows) {
-            return Self(sums);
+            return out;
         }
         let now = cx.now.tick.mono;
-        let mut last = now;
+        let mut second = now.0 / SECOND_NS;
         for moment in cx.analysis.history().back_from(cx.now.tick.seq) {
             let at = moment.tick.mono;
             if now.since(at) >= SPAN {
                 break;
             }
-            if last.since(at) < STEP {
+            if at.0 / SECOND_NS >= second {
                 continue;
             }
-            last = at;
+            second = at.0 / SECOND_NS;
             let Some(then) = cx.earlier(moment.tick.seq) else { break };
-            for row in t.rows(&then) {
-                if let Value::Num(n) = (column.value)(&then, row)
-                    && n.is_finite()
-                {
-                    let (sum, values) = sums.entry(t.key(&then, row)).or_default();
-                    *sum += n;
-                    *values += 1;
-                }
+            let all = t.rows(&then);
+            if all.len() > MOST_ROWS {
+                break;
+            }
+            // Before the first readings there is nothing.
+            if !all.is_empty() {
+                out.add(t, &then, column, all);
             }
         }
-        Self(sums)
+        out
     }
 
-    /// With what it says now.
+    fn add<T: Table + ?Sized>(
+        &mut self,
+        t: &T,
+        then: &Cx<'_>,
+        column: &Column<T::Row>,
+        rows: Vec<T::Row>,
+    ) {
+        self.moments += 1;
+        for row in rows {
+            let (sum, unknown) = self.rows.entry(t.key(then, row)).or_default();
+            match (column.value)(then, row) {
+                Value::Num(n) if n.is_finite() => *sum += n,
+                Value::Unknown => *unknown += 1,
+                _ => {}
+            }
+        }
+    }
+
+    /// With what it says now. A row that was not there did nothing.
     pub(super) fn with(&self, now: f64, key: impl FnOnce() -> RowKey) -> f64 {
-        if self.0.is_empty() {
+        if self.moments == 0 {
             return now;
         }
-        let (sum, values) = self.0.get(&key()).copied().unwrap_or_default();
-        (sum + now) / f64::from(values + 1)
+        let (sum, unknown) = self.rows.get(&key()).copied().unwrap_or_default();
+        (sum + now) / f64::from(self.moments.saturating_sub(unknown) + 1)
     }
 }
 
 /// Is an order by this column one by means?
 pub(super) fn applies<R>(cx: &Cx<'_>, column: &Column<R>, rows: usize) -> bool {
-    !column.unit.is_words() && rows <= MOST_ROWS && cx.analysis.host().interval < SPAN
+    column.is_rate() && rows <= MOST_ROWS && cx.analysis.host().interval < SPAN
 }

@@ -148,6 +148,10 @@ impl<R> Column<R> {
             cell: None,
         }
     }
+    /// Is it so much per second, or a part of it? Columns are called by that.
+    pub(super) fn is_rate(&self) -> bool {
+        !self.unit.is_words() && (self.key.ends_with("/s") || self.key.ends_with('%'))
+    }
     /// Sets the other name for filters.
     #[must_use]
     pub const fn also(mut self, name: &'static str) -> Self {

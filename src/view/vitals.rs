@@ -9,6 +9,7 @@ use super::vm::{Line, Piece, Tone};
 use crate::metrics::Derived;
 use crate::metrics::cpu::{CpuShare, ThreadWait};
 use crate::metrics::disks::DiskFigures;
+use crate::metrics::netdev::LinkFigures;
 use crate::sample::subject::CpuId;
 
 /// Columns of the chart of the last minute.
@@ -159,6 +160,14 @@ fn host(cx: &Cx<'_>) -> Vec<Item> {
     let text = known(swap.map(|b| b as f64), units::bytes);
     out.push(item(format!("swap {text}"), swap.is_some_and(|b| b > 0)));
     out
+}
+
+/// Bytes per second that NICs receive and send; without NICs, all devices but `lo`.
+pub(super) fn moved(links: &[LinkFigures]) -> (f64, f64) {
+    let any = links.iter().any(|l| l.attrs.physical);
+    let counts = |l: &&LinkFigures| if any { l.attrs.physical } else { l.attrs.name != "lo" };
+    let all = links.iter().filter(counts);
+    all.fold((0.0, 0.0), |(rx, tx), l| (rx + l.rx_bytes_s, tx + l.tx_bytes_s))
 }
 
 /// TCP segments that were sent again, per second.

@@ -1,6 +1,8 @@
 //! What a frame of the console costs: build, render, diff and write, per number of sockets.
 //!
-//! `cargo bench --bench frame`. Prints the median of many frames in us; asserts nothing.
+//! `cargo bench --bench frame`. Prints the median of many frames in us: the build of the view, the
+//! rendering of what changed since the second before, both together, and the rendering of a screen
+//! of which nothing is there yet. Asserts nothing.
 #![allow(missing_docs, dead_code, unreachable_pub, clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "../support/mod.rs"]
@@ -13,7 +15,7 @@ use stallscope::ui::render::render;
 use stallscope::ui::terminal::Canvas;
 use stallscope::ui::{ColorMode, GlyphSet};
 use stallscope::view::build::build;
-use stallscope::view::vm::Size;
+use stallscope::view::vm::{Size, Vm};
 
 use stallscope::sample::subject::TaskId;
 use stallscope::sample::tick::Tick;
@@ -37,7 +39,10 @@ fn median(n: usize, mut f: impl FnMut()) -> f64 {
 
 fn main() {
     let size = Size::new(120, 40);
-    println!("{:>9} {:>22} {:>9} {:>9} {:>9}", "sockets", "view", "build", "render", "frame");
+    println!(
+        "{:>9} {:>22} {:>9} {:>9} {:>9} {:>9}",
+        "sockets", "view", "build", "render", "frame", "repaint"
+    );
     page(size);
     for connections in [40, 12_000, 100_000] {
         for (name, keys, size) in [
@@ -52,17 +57,24 @@ fn main() {
             let mut c = Console::after(script, size, 30);
             c.keys(keys);
             let t = theme(ColorMode::Named, GlyphSet::Block);
-            let mut canvas = Canvas::new(std::io::sink(), size);
-            let vm = c.vm();
+            let before = c.vm();
+            let after = c.ticks(1).vm();
             let built = median(50, || {
                 black_box(build(&c.analysis, &c.view, size));
             });
-            let rendered = median(50, || {
-                canvas.repaint();
-                let _ = canvas.draw(None, |buf| render(&vm, &t, *buf.area(), buf));
-            });
+            let mut canvas = Canvas::new(std::io::sink(), size);
+            let mut draw = |vm: &Vm, again: bool| {
+                if again {
+                    canvas.repaint();
+                }
+                let _ = canvas.draw(None, |buf| render(vm, &t, *buf.area(), buf));
+            };
+            // What changes from one second to the next, and everything.
+            let mut moments = [&before, &after].into_iter().cycle();
+            let rendered = median(100, || moments.next().map_or((), |vm| draw(vm, false)));
+            let repainted = median(50, || draw(&after, true));
             println!(
-                "{connections:>9} {name:>22} {built:>8.0} {rendered:>9.0} {:>9.0}",
+                "{connections:>9} {name:>22} {built:>8.0} {rendered:>9.0} {:>9.0} {repainted:>9.0}",
                 built + rendered
             );
         }

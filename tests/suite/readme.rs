@@ -5,6 +5,7 @@ use stallscope::diagnose::RULES;
 use stallscope::help::TOPICS;
 use stallscope::ui::Theme;
 use stallscope::view::keymap::{self, KEYMAP};
+use stallscope::view::panes::PANES;
 use stallscope::view::vm::Size;
 
 use crate::support::console::Console;
@@ -104,7 +105,8 @@ fn every_topic_is_named() {
 #[test]
 fn the_keys_that_it_names_are_bound() {
     let named = quoted(&readme());
-    for key in ["?", "q", "1", "8", "Enter", "Esc", "z", "f", "/", "s", "r", "space", "}", "+"] {
+    let last = PANES.len().to_string();
+    for key in ["?", "q", "1", &last, "Enter", "Esc", "z", "f", "/", "s", "r", "space", "}", "+"] {
         assert!(named.iter().any(|q| q == key), "{key} is not named");
         let bound = |b: &keymap::Binding| b.keys.iter().any(|k| keymap::key_name(*k) == key);
         assert!(KEYMAP.iter().any(bound), "{key} is not bound");

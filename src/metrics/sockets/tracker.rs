@@ -22,7 +22,8 @@ use crate::sample::time::MonoNs;
 /// First port that Linux hands out to clients by default (`ip_local_port_range`).
 const EPHEMERAL: u16 = 32_768;
 
-/// How odd one row looks, 0 for healthy; more is worse.
+/// How odd one row looks, 0 for healthy; more is worse. Each frame asks it of every socket.
+#[inline]
 #[must_use]
 pub fn trouble(rows: &InetRows, i: usize) -> u32 {
     let (state, timer, retrans) = (rows.state[i], rows.timer[i], u32::from(rows.retrans[i]));

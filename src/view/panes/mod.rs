@@ -188,7 +188,12 @@ impl<T: ListPane> Pane for T {
         Table::columns(self).iter().map(ColumnInfo::from).collect()
     }
     fn count(&self, p: &PaneCx<'_>) -> usize {
-        ordered(self, p).len()
+        // Whatever the order of the rows that are listed one by one.
+        let sort = match p.st.sort {
+            Sort::Column { .. } => Sort::Natural { reverse: false },
+            other => other,
+        };
+        Ordered::new(self, order_cx(p), sort, &p.st.filter).len()
     }
     fn place(&self, p: &PaneCx<'_>, key: RowKey) -> Option<usize> {
         let cx = order_cx(p);

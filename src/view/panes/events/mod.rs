@@ -351,6 +351,10 @@ impl ListPane for Events {
     fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
         usize::from(inner.h.saturating_sub(summary_rows(inner) + 1)).max(1)
     }
+    fn wants(&self, p: &PaneCx<'_>) -> u16 {
+        // The lines above the list, and its titles.
+        u16::try_from(self.rows(p.cx).len() + 3).unwrap_or(u16::MAX)
+    }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let cx = p.cx;
         let at = cx.events.map(|e| e.at);

@@ -8,7 +8,7 @@ use crate::metrics::cpu::SchedFigures;
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::history::Snapshot;
 use crate::sample::CollectorId;
-use crate::view::context::{Cx, traffic};
+use crate::view::context::Cx;
 use crate::view::lines::{field, gone};
 use crate::view::series::{self, Buckets};
 use crate::view::state::{RowKey, Sort};
@@ -111,8 +111,20 @@ static VITALS: [Vital; 12] = [
         |cx, m| Some(network(cx, m)?.1),
         "bytes that the NICs send",
     ),
-    vital("disk r", Written::BytesPerSecond, 1e6, |_, m| disks(m, |d| d.rkb_s), "bytes read from disks"),
-    vital("disk w", Written::BytesPerSecond, 1e6, |_, m| disks(m, |d| d.wkb_s), "bytes written to disks"),
+    vital(
+        "disk r",
+        Written::BytesPerSecond,
+        1e6,
+        |_, m| disks(m, |d| d.rkb_s),
+        "bytes read from disks",
+    ),
+    vital(
+        "disk w",
+        Written::BytesPerSecond,
+        1e6,
+        |_, m| disks(m, |d| d.wkb_s),
+        "bytes written to disks",
+    ),
     vital("retr", Written::PerSecond, 10.0, retransmits, "TCP segments sent again"),
     vital(
         "switches",
@@ -131,7 +143,7 @@ fn memory(_: &Cx<'_>, m: &Snapshot) -> Option<f64> {
 fn network(cx: &Cx<'_>, m: &Snapshot) -> Option<(f64, f64)> {
     let own = cx.analysis.host().netns?;
     let spaces = m.derived.netdev.as_deref()?;
-    Some(traffic(&spaces.iter().find(|s| s.netns == own)?.links))
+    Some(vitals::moved(&spaces.iter().find(|s| s.netns == own)?.links))
 }
 
 fn disks(m: &Snapshot, of: fn(&DiskFigures) -> f64) -> Option<f64> {
@@ -200,7 +212,7 @@ static COLUMNS: [Column<VitalRef>; 4] = [
     Column::new("max5m", 8, Unit::Number, |cx, r: VitalRef| Value::num(r.highest(cx)))
         .prio(1)
         .write(|cx, r, _| cell(r.written(r.highest(cx))))
-        .about("the highest in the last 5 minutes, as far as there are as many"),
+        .about("the highest in the last 5 minutes, or since the start"),
     Column::new("chart", 10, Unit::Text, |_, _: VitalRef| Value::Empty)
         .prio(0)
         .grow(240)
