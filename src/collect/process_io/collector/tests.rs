@@ -81,22 +81,25 @@ fn a_row_says_since_when_its_bytes_count() {
     proc.put(7, 1, 50, [0; 3]);
     proc.put(8, 1, 50, [100, 0, 0]);
     let mut c = proc.collector();
-    // 8 may have read at any time, 7 has not, and number 1 looks. A directory of files lists in any
-    // order: everybody is listed every two seconds.
+    // 8 may have read at any time, 7 has not, and number 1 looks. However long a listing took on this
+    // machine, everybody is listed again after half a minute.
     assert_eq!(rows(&sample(&mut c, at(0))), [(8, 100, 0, 0, None)]);
-    assert_eq!(rows(&sample(&mut c, at(2))), []);
+    assert_eq!(rows(&sample(&mut c, at(31))), []);
     // 7 begins; 9 was not there.
     proc.put(7, 1, 50, [0, 4096, 0]);
     proc.put(9, 1, 70, [0, 300_000, 0]);
-    let s = sample(&mut c, at(4));
-    assert_eq!(rows(&s), [(7, 0, 4096, 0, Some(2000)), (9, 0, 300_000, 0, Some(2000))]);
+    let s = sample(&mut c, at(2 * 31));
+    assert_eq!(rows(&s), [(7, 0, 4096, 0, Some(31_000)), (9, 0, 300_000, 0, Some(31_000))]);
     let cgroups: Vec<_> = s.processes.iter().map(|p| p.cgroup.as_deref()).collect();
     assert_eq!(cgroups, [None, Some("/db")], "read where much is moved");
     // 7 goes on, 8 moves after it had been still.
     proc.put(7, 1, 50, [0, 8192, 0]);
     proc.put(8, 1, 50, [150, 0, 0]);
-    assert_eq!(rows(&sample(&mut c, at(6))), [(7, 0, 8192, 0, None), (8, 150, 0, 2000, None)]);
-    assert_eq!(rows(&sample(&mut c, at(8))), []);
+    assert_eq!(
+        rows(&sample(&mut c, at(3 * 31))),
+        [(7, 0, 8192, 0, None), (8, 150, 0, 31_000, None)]
+    );
+    assert_eq!(rows(&sample(&mut c, at(4 * 31))), []);
 }
 
 #[test]
