@@ -37,13 +37,13 @@ pub(crate) fn of_cpu(w: &Window<'_>, cpu: CpuId) -> Vec<Culprit> {
 }
 
 /// The same of those who may send packets from it, niced or not: `ksoftirqd` takes in what others
-/// send. Also whether that one was among them.
+/// send, and workers are charged with softirqs on top of them. Also whether that one was among them.
 pub(crate) fn senders(w: &Window<'_>, cpu: CpuId) -> (Vec<Culprit>, bool) {
     let threads = tasks::latest(w);
     let here = threads.iter().filter(|t| t.thread.last_cpu == Some(cpu) && stayed(w, t, cpu));
     let all: Vec<Use<'_>> = here.filter_map(|t| runs(t)).collect();
     let takes_in = all.iter().any(|(t, ms)| is_ksoftirqd(t) && *ms >= 10.0 * LEAST);
-    (ranked(w, &all, 1000.0, &Resource::Cpu(cpu), |t| !is_ksoftirqd(t)), takes_in)
+    (ranked(w, &all, 1000.0, &Resource::Cpu(cpu), |t| !tasks::is_bound(&t.thread)), takes_in)
 }
 
 fn is_ksoftirqd(t: &ThreadWait) -> bool {

@@ -9,6 +9,7 @@ use super::super::super::{Evidence, Fire, Window};
 use super::by;
 use super::largest::largest;
 use super::links;
+use super::tasks;
 use super::text::rate;
 use crate::metrics::Derived;
 use crate::metrics::netdev::{LinkFigures, SpaceFigures};
@@ -136,8 +137,9 @@ fn in_the_kernel(w: &Window<'_>) -> Option<Vec<Culprit>> {
     let mut known = false;
     for waits in recent.filter_map(|d| d.waits.as_deref()).filter(|f| f.everyone) {
         known = true;
-        // This thread takes packets in, for whoever sends them.
-        for t in waits.threads.iter().filter(|t| !t.comm.starts_with("ksoftirqd/")) {
+        // `ksoftirqd` takes packets in, for whoever sends them; of a worker it is the time of softirqs
+        // that ran on top of it.
+        for t in waits.threads.iter().filter(|t| !tasks::is_bound_name(&t.comm)) {
             let sys = t.parts.iter().filter(|p| p.class == Class::Sys);
             let time: f64 = sys.map(|p| p.time.as_secs_f64()).sum();
             let sum = sums.entry(t.task.pid).or_insert((t, 0.0));
