@@ -43,22 +43,23 @@ impl SortKey {
     }
 }
 
-/// Whether a row is listed.
-fn passes<T: Table + ?Sized>(
+/// The rows that are listed, in the table's own order, and how many there are in all.
+fn chosen<T: Table + ?Sized>(
     t: &T,
     cx: &Cx<'_>,
     sort: Sort,
     filter: &Filter,
-    row: T::Row,
-    scratch: &mut String,
-) -> bool {
+) -> (Vec<T::Row>, usize) {
+    if filter.is_empty() && matches!(sort, Sort::Trouble { .. }) {
+        return t.listed(cx);
+    }
+    let mut rows = t.rows(cx);
+    let total = rows.len();
     if !filter.is_empty() {
-        return !t.is_summary(cx, row) && filter.accepts(t, cx, row, scratch);
+        let mut scratch = String::new();
+        rows.retain(|r| filter.accepts(t, cx, *r, &mut scratch));
     }
-    match sort {
-        Sort::Trouble { .. } => !t.is_folded(cx, row),
-        _ => !t.is_summary(cx, row),
-    }
+    (rows, total)
 }
 
 /// The rows at the top of an order.
@@ -80,9 +81,8 @@ pub fn top<T: Table + ?Sized>(
     filter: &Filter,
     n: usize,
 ) -> Top<T::Row> {
-    let sort = Sort::Trouble { reverse };
-    let all = t.rows(cx);
-    let (mut total, mut passed, mut scratch) = (0, 0, String::new());
+    let (all, total) = chosen(t, cx, Sort::Trouble { reverse }, filter);
+    let passed = all.len();
     let before =
         |a: &(f64, u64, T::Row), b: &(f64, u64, T::Row)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
     let n = n.max(1);
@@ -90,11 +90,6 @@ pub fn top<T: Table + ?Sized>(
     // What is not before this one is not among the first n.
     let mut last: Option<(f64, u64, T::Row)> = None;
     for (i, row) in all.into_iter().enumerate() {
-        total += usize::from(!t.is_summary(cx, row));
-        if !passes(t, cx, sort, filter, row, &mut scratch) {
-            continue;
-        }
-        passed += 1;
         let s = t.trouble(cx, row);
         let key = if reverse { s } else { -s };
         if last.as_ref().is_some_and(|l| key.total_cmp(&l.0) == Ordering::Greater) {
@@ -124,20 +119,15 @@ impl<R: Copy + 'static> Ordered<R> {
         sort: Sort,
         filter: &Filter,
     ) -> Self {
-        let all = t.rows(cx);
-        let total = all.iter().filter(|r| !t.is_summary(cx, **r)).count();
+        let (all, total) = chosen(t, cx, sort, filter);
         let columns = t.columns();
         let column = match sort {
             Sort::Trouble { .. } | Sort::Natural { .. } => None,
             Sort::Column { index, .. } => columns.get(index),
         };
         let means = column.map(|c| Means::of(t, cx, c, total));
-        let mut scratch = String::new();
         let mut rows = Vec::with_capacity(all.len());
         for (i, row) in all.into_iter().enumerate() {
-            if !passes(t, cx, sort, filter, row, &mut scratch) {
-                continue;
-            }
             let place = i as u64;
             let key = match (sort, column) {
                 (Sort::Column { reverse, .. }, Some(c)) => {

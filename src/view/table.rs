@@ -244,14 +244,12 @@ pub trait Table: Sync {
     fn offers(&self, _cx: &Cx<'_>, _column: &'static str) -> bool {
         true
     }
-    /// Whether a row is only counted while nobody asks for it, by a filter or by another order than
-    /// that of trouble.
-    fn is_folded(&self, _cx: &Cx<'_>, _row: Self::Row) -> bool {
-        false
-    }
-    /// Whether a row stands for folded ones, and is there only while they are folded.
-    fn is_summary(&self, _cx: &Cx<'_>, _row: Self::Row) -> bool {
-        false
+    /// What the order of trouble lists while nobody filters, and how many rows there are in all.
+    /// Rows may be left out of it, and others stand for them, until somebody asks for each.
+    fn listed(&self, cx: &Cx<'_>) -> (Vec<Self::Row>, usize) {
+        let all = self.rows(cx);
+        let total = all.len();
+        (all, total)
     }
     /// Text in which a filter without a field searches, appended to `out`.
     fn search(&self, cx: &Cx<'_>, row: Self::Row, out: &mut String);

@@ -158,8 +158,14 @@ trait ListPane: Table + RowDetail {
     const HELP: &'static str;
     /// The order of its rows at the start.
     const SORT: Sort = Sort::Trouble { reverse: false };
+    /// Lines that are neither rows nor the titles of the columns.
+    fn other_lines(&self, _p: &PaneCx<'_>, _inner: Size) -> u16 {
+        0
+    }
     /// Rows of the list that fit into a pane of this inner size.
-    fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize;
+    fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
+        usize::from(inner.h.saturating_sub(1 + self.other_lines(p, inner))).max(1)
+    }
     /// Lines that it can fill: its rows and the titles of the columns.
     fn wants(&self, p: &PaneCx<'_>) -> u16 {
         u16::try_from(self.rows(p.cx).len() + 1).unwrap_or(u16::MAX)
@@ -277,7 +283,8 @@ fn join<T: Table + ?Sized>(
 ) -> (Vec<T::Row>, Option<usize>) {
     let mut wanted: HashMap<RowKey, Option<T::Row>> =
         rows.iter().map(|r| (t.key(held, *r), None)).collect();
-    for row in t.rows(now) {
+    // Those that stand for others are among the listed ones only.
+    for row in t.rows(now).into_iter().chain(t.listed(now).0) {
         if let Some(slot) = wanted.get_mut(&t.key(now, row)) {
             *slot = Some(row);
         }

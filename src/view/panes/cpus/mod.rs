@@ -349,8 +349,8 @@ impl ListPane for Cpus {
     const TITLE: &'static str = "CPUs";
     const HELP: &'static str = "go to the CPUs and their softirqs; again: zoom";
 
-    fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
-        usize::from(inner.h.saturating_sub(1 + footer(p.cx, inner))).max(1)
+    fn other_lines(&self, p: &PaneCx<'_>, inner: Size) -> u16 {
+        footer(p.cx, inner)
     }
     fn wants(&self, p: &PaneCx<'_>) -> u16 {
         u16::try_from(self.rows(p.cx).len() + 3).unwrap_or(u16::MAX)

@@ -316,8 +316,8 @@ impl ListPane for Disks {
     const HELP: &'static str = "go to the disks; again: zoom";
     const SORT: Sort = Sort::Natural { reverse: false };
 
-    fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
-        usize::from(inner.h.saturating_sub(1 + charts(inner))).max(1)
+    fn other_lines(&self, _p: &PaneCx<'_>, inner: Size) -> u16 {
+        charts(inner)
     }
     fn wants(&self, p: &PaneCx<'_>) -> u16 {
         u16::try_from(self.rows(p.cx).len()).unwrap_or(u16::MAX).saturating_add(1 + CHARTS)

@@ -348,8 +348,8 @@ impl ListPane for Events {
     const TITLE: &'static str = "Events";
     const HELP: &'static str = "go to the network events";
 
-    fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
-        usize::from(inner.h.saturating_sub(summary_rows(inner) + 1)).max(1)
+    fn other_lines(&self, _p: &PaneCx<'_>, inner: Size) -> u16 {
+        summary_rows(inner)
     }
     fn wants(&self, p: &PaneCx<'_>) -> u16 {
         // The lines above the list, and its titles.

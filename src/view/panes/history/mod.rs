@@ -253,9 +253,6 @@ impl ListPane for History {
     const TITLE: &'static str = "Last minutes";
     const HELP: &'static str = "go to the last minutes of CPU, memory, network, disks; again: zoom";
 
-    fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
-        usize::from(inner.h.saturating_sub(1)).max(1)
-    }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let at = p.cx.cpu.map(|c| c.at);
         let note = super::note(p, "all", CollectorId::Cpu, at);

@@ -193,9 +193,8 @@ impl ListPane for Network {
         u16::try_from(rows + 1).unwrap_or(u16::MAX)
     }
 
-    fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
-        let footer = u16::from(inner.h > 4 && conntrack_line(p.cx).is_some());
-        usize::from(inner.h.saturating_sub(1 + footer)).max(1)
+    fn other_lines(&self, p: &PaneCx<'_>, inner: Size) -> u16 {
+        u16::from(inner.h > 4 && conntrack_line(p.cx).is_some())
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let note = super::note(p, "rtnetlink", CollectorId::Netdev, p.cx.spaces_at());

@@ -140,9 +140,6 @@ impl ListPane for Processes {
     const TITLE: &'static str = "Processes";
     const HELP: &'static str = "go to the processes";
 
-    fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
-        usize::from(inner.h.saturating_sub(1)).max(1)
-    }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let at = p.cx.sched.map(|s| s.at);
         let unread = p.cx.sched.map_or(0, |s| s.value.unread_threads);

@@ -100,9 +100,6 @@ impl ListPane for Resources {
     const TITLE: &'static str = "Where work waits";
     const HELP: &'static str = "go to the resources: what is busy, what waits for it; again: zoom";
 
-    fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
-        usize::from(inner.h.saturating_sub(1)).max(1)
-    }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let at = p.cx.cpu.map(|c| c.at);
         let note = super::note(p, "all", CollectorId::Cpu, at);

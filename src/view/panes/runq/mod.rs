@@ -337,9 +337,8 @@ impl ListPane for RunQueue {
     const TITLE: &'static str = "Run queue";
     const HELP: &'static str = "go to the run queue; again: zoom";
 
-    fn list_rows(&self, p: &PaneCx<'_>, inner: Size) -> usize {
-        let other = heat_rows(inner) + summary_rows(p.cx, inner) + 1;
-        usize::from(inner.h.saturating_sub(other)).max(1)
+    fn other_lines(&self, p: &PaneCx<'_>, inner: Size) -> u16 {
+        heat_rows(inner) + summary_rows(p.cx, inner)
     }
     fn build(&self, p: &PaneCx<'_>, inner: Size) -> PaneVm {
         let cx = p.cx;

@@ -391,8 +391,21 @@ impl Table for Sockets {
             let table = ti as u16;
             out.extend((0..rows(t) as u32).map(|row| SockRow { table, row }));
         }
-        out.extend(group::rows(cx));
         out
+    }
+    /// The healthy ones are groups. A pass over all of them in each frame: nothing is kept of those
+    /// that are left out.
+    fn listed(&self, cx: &Cx<'_>) -> (Vec<SockRow>, usize) {
+        let (mut out, mut total) = (Vec::new(), 0);
+        for (t, table) in cx.tables.iter().zip(0_u16..) {
+            total += t.inet.len() + t.unix.len();
+            let row = |i: usize| SockRow { table, row: i as u32 };
+            out.extend((0..t.inet.len()).filter(|i| is_listed(cx, t, *i)).map(row));
+            let unix = (0..t.unix.len()).filter(|i| unix::is_listed(t, *i));
+            out.extend(unix.map(|i| row(t.inet.len() + i)));
+        }
+        out.extend(group::rows(cx));
+        (out, total)
     }
     fn key(&self, cx: &Cx<'_>, r: SockRow) -> RowKey {
         if let Some((t, i)) = r.unix(cx) {
@@ -404,11 +417,7 @@ impl Table for Sockets {
         r.get(cx).map_or(RowKey::Socket(SockId::default(), 0), |(t, i)| key_of(t, i))
     }
     fn mark(&self, cx: &Cx<'_>, r: SockRow) -> Option<Severity> {
-        let (t, i) = r.get(cx)?;
-        cx.marks.socket(t.id(i)).or_else(|| {
-            (t.inet.state[i] == SockState::LISTEN)
-                .then(|| cx.marks.listener(t.netns, || t.inet.local_endpoint(i)))?
-        })
+        r.get(cx).and_then(|(t, i)| mark(cx, t, i))
     }
     fn trouble(&self, cx: &Cx<'_>, r: SockRow) -> f64 {
         if let Some((t, i)) = r.unix(cx) {
@@ -420,20 +429,6 @@ impl Table for Sockets {
         let Some((t, i)) = r.get(cx) else { return 0.0 };
         let mark = self.mark(cx, r).map_or(0.0, |s| 1e6 * (1.0 + f64::from(s as u8)));
         mark + f64::from(trouble(&t.inet, i))
-    }
-    /// Bytes that wait for a moment are no trouble; unread ones that are followed may be. Rows of
-    /// `/proc/net` are not found among those.
-    fn is_folded(&self, cx: &Cx<'_>, r: SockRow) -> bool {
-        if let Some((t, i)) = r.get(cx) {
-            let worth = trouble(&t.inet, i);
-            let followed = || t.inet.cookie[i] == 0 || r.suspect(cx).is_some();
-            let is_unread = || worth >= UNREAD && followed();
-            return worth < STUCK && !is_unread() && self.mark(cx, r).is_none();
-        }
-        r.unix(cx).is_some_and(|(t, i)| unix::is_folded(t, i))
-    }
-    fn is_summary(&self, _cx: &Cx<'_>, r: SockRow) -> bool {
-        group::is_one(r)
     }
     /// Older sockets first: cookies grow.
     fn tie(&self, cx: &Cx<'_>, r: SockRow) -> Option<u64> {
@@ -459,6 +454,22 @@ impl Table for Sockets {
     }
 }
 
+fn mark(cx: &Cx<'_>, t: &NetnsTable, i: usize) -> Option<Severity> {
+    cx.marks.socket(t.id(i)).or_else(|| {
+        (t.inet.state[i] == SockState::LISTEN)
+            .then(|| cx.marks.listener(t.netns, || t.inet.local_endpoint(i)))?
+    })
+}
+
+/// Has a socket a row of its own while the healthy ones are groups? Bytes that wait for a moment
+/// are no trouble; unread ones that are followed may be. Rows of `/proc/net` are not found among
+/// those.
+fn is_listed(cx: &Cx<'_>, t: &NetnsTable, i: usize) -> bool {
+    let worth = trouble(&t.inet, i);
+    let is_followed = || t.inet.cookie[i] == 0 || cx.suspects.get(t.id(i)).is_some();
+    worth >= STUCK || (worth >= UNREAD && is_followed()) || mark(cx, t, i).is_some()
+}
+
 /// Are healthy sockets only counted?
 fn folds(p: &PaneCx<'_>) -> bool {
     p.st.filter.is_empty() && matches!(p.st.sort, Sort::Trouble { .. })
@@ -470,8 +481,8 @@ fn count(p: &PaneCx<'_>, passed: usize) -> String {
     let inet: usize = tables.iter().map(|t| t.inet.len()).sum();
     let unix: usize = tables.iter().map(|t| t.unix.len()).sum();
     let mut out = if folds(p) {
-        let is_listed = |t: &NetnsTable| (0..t.unix.len()).filter(|i| !unix::is_folded(t, *i)).count();
-        let others: usize = tables.iter().map(|t| is_listed(t)).sum();
+        let unix = |t: &NetnsTable| (0..t.unix.len()).filter(|i| unix::is_listed(t, *i)).count();
+        let others: usize = tables.iter().map(|t| unix(t)).sum();
         match passed.saturating_sub(group::rows(p.cx).count() + others) {
             0 => format!("none of {} stuck", grouped(inet)),
             n => format!("{} of {} stuck", grouped(n), grouped(inet)),
@@ -494,9 +505,6 @@ impl ListPane for Sockets {
     const TITLE: &'static str = "Sockets";
     const HELP: &'static str = "go to the sockets; again: zoom";
 
-    fn list_rows(&self, _p: &PaneCx<'_>, inner: Size) -> usize {
-        usize::from(inner.h.saturating_sub(1)).max(1)
-    }
     /// Without a list of them: there may be 100,000.
     fn wants(&self, p: &PaneCx<'_>) -> u16 {
         let rows: usize = if folds(p) {

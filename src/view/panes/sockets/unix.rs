@@ -70,8 +70,8 @@ pub(super) fn trouble(t: &NetnsTable, i: usize) -> f64 {
 }
 
 /// Healthy ones are counted, not listed: a box has hundreds.
-pub(super) fn is_folded(t: &NetnsTable, i: usize) -> bool {
-    trouble(t, i) < 0.0
+pub(super) fn is_listed(t: &NetnsTable, i: usize) -> bool {
+    trouble(t, i) >= 0.0
 }
 
 pub(super) fn state(t: &NetnsTable, i: usize) -> Value {
