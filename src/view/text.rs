@@ -22,7 +22,7 @@ const MAX_MARKS: usize = 8;
 #[must_use]
 pub fn clean(raw: &str) -> Cow<'_, str> {
     let raw = &raw[..floor_boundary(raw, MAX_NAME)];
-    if raw.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+    if is_plain_ascii(raw) {
         return Cow::Borrowed(raw);
     }
     let safe = sanitize(raw);
@@ -55,7 +55,14 @@ pub fn width(s: &str) -> usize {
 
 /// Graphemes with their columns.
 pub fn graphemes(s: &str) -> impl Iterator<Item = (&str, usize)> {
-    s.graphemes(true).map(|g| (g, g.width()))
+    // Most cells of a screen are ASCII, of which every character is one.
+    let (ascii, other) = if is_plain_ascii(s) { (s, "") } else { ("", s) };
+    let each = (0..ascii.len()).map(|at| (&ascii[at..=at], 1));
+    each.chain(other.graphemes(true).map(|g| (g, g.width())))
+}
+
+fn is_plain_ascii(s: &str) -> bool {
+    s.bytes().all(|b| (0x20..0x7f).contains(&b))
 }
 
 /// Cuts `s` to `max` columns at a grapheme, with an ellipsis when something was lost.
@@ -201,6 +208,7 @@ mod tests {
             let c = clean(&s);
             prop_assert_eq!(&*sanitize(&c), &*c, "clean text stays as it is");
             prop_assert!(!c.chars().any(char::is_control));
+            prop_assert_eq!(graphemes(&c).map(|(g, _)| g).collect::<String>(), &*c);
             prop_assert!(width(&cut(&c, max)) <= max);
             prop_assert!(width(&cut_front(&c, max)) <= max);
             prop_assert!(width(&cut_endpoint(&c, max)) <= max);

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::line::print;
+use super::line::{print, put};
 use crate::ui::theme::Theme;
 use crate::view::text;
 use crate::view::vm::{Frame, FrameKind};
@@ -12,9 +12,11 @@ use crate::view::vm::{Frame, FrameKind};
 /// Draws a frame; its inside is left alone.
 pub(in crate::ui) fn draw(f: &Frame, theme: Theme, r: Rect, buf: &mut Buffer) {
     let border = theme.border(f.focused);
+    let stroke = theme.glyphs.replace("─").unwrap_or('─');
     let line = |x0: u16, x1: u16, y: u16, buf: &mut Buffer| {
-        let n = usize::from(x1.saturating_sub(x0));
-        print(&"─".repeat(n), theme, border, x0, x1, y, buf);
+        for x in x0..x1 {
+            put(stroke, border, x, y, buf);
+        }
     };
     line(r.left(), r.right(), r.top(), buf);
     if f.kind == FrameKind::Box && r.width >= 2 && r.height >= 2 {

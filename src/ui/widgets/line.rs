@@ -54,13 +54,14 @@ fn pieces(list: &[Piece], theme: Theme, mut x: u16, end: u16, y: u16, buf: &mut 
     }
 }
 
-fn put(c: char, style: Style, x: u16, y: u16, buf: &mut Buffer) {
+/// One cell.
+pub(in crate::ui) fn put(c: char, style: Style, x: u16, y: u16, buf: &mut Buffer) {
     if let Some(cell) = buf.cell_mut((x, y)) {
         if c == ' ' {
             // A blank has no colour: it costs no escape sequence.
-            cell.set_symbol(" ").set_style(Style::reset());
+            cell.reset();
         } else {
-            cell.set_char(c).set_style(Style::reset()).set_style(style);
+            cell.set_char(c).set_style(Style::reset().patch(style));
         }
     }
 }
@@ -77,6 +78,8 @@ pub(in crate::ui) fn print(
     buf: &mut Buffer,
 ) -> u16 {
     let s = text::cut(s, usize::from(end.saturating_sub(x)));
+    // What was drawn there before does not shine through.
+    let whole = Style::reset().patch(style);
     for (g, w) in text::graphemes(&s) {
         let w = w as u16;
         if w == 0 {
@@ -98,7 +101,7 @@ pub(in crate::ui) fn print(
             }
             None => {
                 if let Some(cell) = buf.cell_mut((x, y)) {
-                    cell.set_symbol(g).set_style(Style::reset()).set_style(style);
+                    cell.set_symbol(g).set_style(whole);
                 }
                 // A wide grapheme covers the cells behind it.
                 for behind in 1..w {
