@@ -1,5 +1,6 @@
-//! Names of kernel functions from `/proc/kallsyms`, read only when an address is new: the
-//! file has 10 MB. Without CAP_SYSLOG its addresses are 0 and places stay numbers.
+//! Names of kernel functions from `/proc/kallsyms`, read only when an address is new, and only up to
+//! it: the file has 10 MB, and the kernel writes it anew each time. Without CAP_SYSLOG its addresses
+//! are 0 and places stay numbers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,34 +27,51 @@ pub(in crate::collect) fn resolve(
         scan(&mut BufReader::with_capacity(1 << 16, file), &mut best);
     }
     for (address, from, name) in best {
-        let known = from > 0 && address - from < 1 << 20;
+        let known = is_near(address, from);
         into.insert(address, if known { name.into() } else { format!("{address:#x}").into() });
     }
 }
 
-/// Finds the last function at or before each address. The file is not sorted.
+/// A function that begins there may reach to the address: none is longer.
+fn is_near(address: u64, from: u64) -> bool {
+    from > 0 && address - from < 1 << 20
+}
+
+/// Finds the last function at or before each address. The kernel's own come first, by address;
+/// then those of modules, in no order.
 fn scan(lines: &mut impl BufRead, best: &mut [(u64, u64, String)]) {
     let mut line = Vec::new();
     while matches!(Read::take(&mut *lines, 512).read_until(b'\n', &mut line), Ok(n) if n > 0) {
-        if let Some((at, name)) = parse(&line) {
-            for (address, from, found) in best.iter_mut() {
-                if at <= *address && at > *from {
+        let Some(at) = parse_address(&line) else {
+            line.clear();
+            continue;
+        };
+        if best.iter().any(|(address, from, _)| at <= *address && at > *from) {
+            if let Some(name) = parse_function(&line) {
+                for (_, from, found) in best.iter_mut().filter(|b| at <= b.0 && at > b.1) {
                     *from = at;
                     name.clone_into(found);
                 }
             }
+        } else if !line.ends_with(b"]\n")
+            && best.iter().all(|(address, from, _)| at > *address && is_near(*address, *from))
+        {
+            return;
         }
         line.clear();
     }
 }
 
 /// `ffffffff81000000 T _stext [module]`.
-fn parse(line: &[u8]) -> Option<(u64, &str)> {
-    let mut parts = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
-    let at = u64::from_str_radix(parts.next()?, 16).ok()?;
-    let function = matches!(parts.next()?, "t" | "T" | "w" | "W");
-    let name = parts.next()?;
-    (function && at > 0).then_some((at, name))
+fn parse_address(line: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(line.get(..16)?).ok()?;
+    u64::from_str_radix(digits, 16).ok().filter(|at| *at > 0)
+}
+
+/// The name, of a function only.
+fn parse_function(line: &[u8]) -> Option<&str> {
+    let mut parts = std::str::from_utf8(line).ok()?.split_ascii_whitespace().skip(1);
+    matches!(parts.next()?, "t" | "T" | "w" | "W").then(|| parts.next())?
 }
 
 #[cfg(test)]
@@ -73,6 +91,25 @@ mod tests {
         scan(&mut &text[..], &mut best);
         let names: Vec<&str> = best.iter().map(|b| b.2.as_str()).collect();
         assert_eq!(names, ["tcp_v4_rcv", "ip_rcv", ""]);
+    }
+
+    #[test]
+    fn reading_ends_behind_the_kernels_own_functions_but_not_within_a_module() {
+        let name = |text: &str, at: u64| {
+            let (mut rest, mut best) = (text.as_bytes(), [(at, 0, String::new())]);
+            scan(&mut rest, &mut best);
+            (best[0].2.clone(), rest.len())
+        };
+        let text = "ffffffff81000100 t ip_rcv\nffffffff81000200 T tcp_v4_rcv\n\
+                    ffffffff81000300 D tcp_prot\nffffffffc0001000 t late [m]\n\
+                    ffffffffc0003000 t after [m]\nffffffffc0001800 t near [m]\n";
+        let (found, unread) = name(text, 0xffff_ffff_8100_0150);
+        assert_eq!((found.as_str(), unread > 100), ("ip_rcv", true));
+        assert_eq!(name(text, 0xffff_ffff_8100_0250).0, "tcp_v4_rcv");
+        assert_eq!(name(text, 0xffff_ffff_c000_1900), ("near".to_owned(), 0));
+        // Of arm64, whose modules lie below.
+        let text = "ffff800080001000 T _stext\nffff800079001000 t rx [nic]\n";
+        assert_eq!(name(text, 0xffff_8000_7900_1010).0, "rx");
     }
 
     #[test]
