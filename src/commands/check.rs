@@ -155,7 +155,8 @@ impl Check {
         };
         let mut unread: Vec<String> = tape.reader().damage().map(ToString::to_string).collect();
         unread.dedup();
-        let report = CheckReport::new(&all.analysis, "recording", observed);
+        let mut report = CheckReport::new(&all.analysis, "recording", observed);
+        report.earlier_rules = all.earlier_rules;
         self.tell(&report.beyond(&all.over, all.blind, unread))
     }
 

@@ -12,6 +12,7 @@ use crate::diagnose::{Engine, Finding};
 use crate::metrics::coverage::coverage;
 use crate::metrics::history::DEFAULT_BUDGET;
 use crate::recording::file::damage::Damage;
+use crate::sample::rule_settings::RuleSettings;
 use crate::sample::time::{MonoNs, WallNs};
 use crate::session::Session;
 
@@ -33,6 +34,8 @@ pub struct Whole {
     pub ticks: u64,
     /// What the runs before the last one did not look at.
     pub blind: Vec<BlindSpot>,
+    /// What runs before the last one were configured with, where it was something else.
+    pub earlier_rules: Vec<Arc<RuleSettings>>,
     /// What could not be read.
     pub damage: Vec<Damage>,
 }
@@ -51,6 +54,7 @@ pub fn whole(tape: &mut Tape, mut told: impl FnMut(u64, u64)) -> Option<Whole> {
     let mut youngest: Option<Arc<Finding>> = None;
     let mut lost = Vec::new();
     let mut blind = Vec::new();
+    let mut earlier_rules = Vec::new();
     loop {
         match tape.play() {
             Played::Segment(host) => {
@@ -59,6 +63,10 @@ pub fn whole(tape: &mut Tape, mut told: impl FnMut(u64, u64)) -> Option<Whole> {
                     before += spent(old.run(), first);
                     close(old.run(), &mut ended);
                     if let Some(last) = old.run().latest() {
+                        let rules = &old.run().host().rules;
+                        if !earlier_rules.contains(rules) {
+                            earlier_rules.push(rules.clone());
+                        }
                         blind::merge(&mut blind, blind_spots(&coverage(&last.tick.health)));
                     }
                 }
@@ -98,8 +106,18 @@ pub fn whole(tape: &mut Tape, mut told: impl FnMut(u64, u64)) -> Option<Whole> {
             ended.retain(|f| !remembered(f));
         }
         ended.reverse();
-        let over = ended;
-        out = Some(Whole { analysis, over, first_wall, duration, ticks, blind, damage: lost });
+        earlier_rules.retain(|r| *r != analysis.host().rules);
+        let (over, damage) = (ended, lost);
+        out = Some(Whole {
+            analysis,
+            over,
+            first_wall,
+            duration,
+            ticks,
+            blind,
+            earlier_rules,
+            damage,
+        });
     }
     out
 }

@@ -41,6 +41,9 @@ pub fn render(r: &CheckReport) -> Value {
         if !r.host.rules.is_empty() {
             map.insert("thresholds".into(), json!(r.host.rules));
         }
+        if !r.earlier_rules.is_empty() {
+            map.insert("earlier_thresholds".into(), json!(r.earlier_rules));
+        }
     }
     v
 }

@@ -17,6 +17,7 @@ use crate::analysis::Analysis;
 use crate::diagnose::blind::{self, BlindSpot, blind_spots};
 use crate::diagnose::{Finding, Findings, NotJudged, RULES, Severity};
 use crate::metrics::coverage::coverage;
+use crate::sample::rule_settings::RuleSettings;
 use crate::sample::tick::HostInfo;
 use crate::sample::time::WallNs;
 use crate::sample::{Signal, SignalStatus};
@@ -47,6 +48,9 @@ pub struct CheckReport {
     pub blind: Vec<BlindSpot>,
     /// Of a recording: what could not be read.
     pub unread: Option<Vec<String>>,
+    /// Of a recording: by what its earlier parts were judged, where it was something else than what
+    /// `host` is configured with.
+    pub earlier_rules: Vec<Arc<RuleSettings>>,
 }
 
 impl CheckReport {
@@ -115,6 +119,7 @@ impl CheckReport {
             annotations: findings.map(|f| f.annotations.clone()).unwrap_or_default(),
             not_judged: findings.map(|f| f.not_judged.clone()).unwrap_or_default(),
             unread: None,
+            earlier_rules: Vec::new(),
         }
     }
 

@@ -36,6 +36,10 @@ pub fn render(r: &CheckReport, unjudged: Unjudged) -> String {
     if let Some(rules) = limits::configured(&r.host.rules) {
         let _ = writeln!(out, "configured thresholds: {rules}");
     }
+    for earlier in &r.earlier_rules {
+        let rules = limits::configured(earlier).unwrap_or_else(|| "none".to_owned());
+        let _ = writeln!(out, "configured thresholds of an earlier part: {rules}");
+    }
     for f in &r.findings {
         if f.cause.is_some() {
             consequence(&mut out, f);

@@ -42,6 +42,28 @@ fn they_are_told_and_go_with_the_recording() {
 }
 
 #[test]
+fn those_of_an_earlier_part_are_told_too() {
+    let (home, other) = (home("[thresholds]\nfs-full = 12.5\n"), home("interval = \"1s\"\n"));
+    let file = home.file("z.stall");
+    let file = file.to_str().unwrap();
+    let record = ["record", "-o", file, "--append", "--duration", "1s", "--netns", "self"];
+    for home in [&home, &other] {
+        assert_eq!(at(home, &record).status.code(), Some(0));
+    }
+    let said = stdout(&run(["check", file]));
+    let line = "configured thresholds of an earlier part: fs-full 12.5 instead of 5\n";
+    assert!(said.contains(line) && said.matches("configured").count() == 1, "{said}");
+    let limits = json!({"fs-full": 12.5});
+    let expected = json!([{"rotational": [], "limits": limits}]);
+    assert_eq!(json(&run(["check", file, "--format", "json"]))["earlier_thresholds"], expected);
+    // And the other way round.
+    assert_eq!(at(&home, &record).status.code(), Some(0));
+    let said = stdout(&run(["check", file]));
+    assert!(said.contains("configured thresholds: fs-full 12.5 instead of 5\n"), "{said}");
+    assert!(said.contains("configured thresholds of an earlier part: none\n"), "{said}");
+}
+
+#[test]
 fn a_wrong_one_is_refused_by_whoever_would_go_by_it() {
     let home = home("interval = \"1s\"\n[thresholds]\nfs-full = 99\n");
     let says = "config.toml:3: fs-full is space available to ordinary users, %: expected 0.1 to 50";
