@@ -303,17 +303,18 @@ fn listeners(w: &Window<'_>) -> HashMap<(NetnsId, u16), Vec<Endpoint>> {
 }
 
 /// The namespace of the other end of a connection, if that is on this host. Many namespaces may use
-/// the same addresses, as containers do; the ports of both ends tell them apart.
+/// the same addresses, as containers do; the ports of both ends tell them apart. Where another
+/// connection has the same ports too, the other end that is found may be its: then it is not known.
 fn far_end(w: &Window<'_>, s: &Suspect) -> Option<NetnsId> {
-    let ports = (s.remote.port, s.local.port);
-    let found = tables(w).find(|t| {
+    let has = |t: &NetnsTable, local: Endpoint, remote: Endpoint| {
+        let ports = (local.port, remote.port);
         let rows = t.inet.lport.iter().zip(&t.inet.rport).enumerate();
         let mut alike = rows.filter(|(_, (l, r))| (**l, **r) == ports);
-        alike.any(|(i, _)| {
-            t.inet.local_endpoint(i) == s.remote && t.inet.remote_endpoint(i) == s.local
-        })
-    });
-    found.map(|t| t.netns)
+        alike.any(|(i, _)| t.inet.local_endpoint(i) == local && t.inet.remote_endpoint(i) == remote)
+    };
+    let found = tables(w).find(|t| has(t, s.remote, s.local))?;
+    let is_twin = |t: &NetnsTable| t.netns != s.id.netns && has(t, s.local, s.remote);
+    (!tables(w).any(is_twin)).then_some(found.netns)
 }
 
 /// Does a socket of the namespace have this address as its own?

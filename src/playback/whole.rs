@@ -18,6 +18,8 @@ use crate::session::Session;
 
 /// Findings that are kept of what came and went.
 const MAX_OVER: usize = 10_000;
+/// Different settings of earlier runs that are kept.
+const MAX_SETTINGS: usize = 20;
 
 /// What a recording holds, judged.
 #[derive(Debug)]
@@ -34,7 +36,8 @@ pub struct Whole {
     pub ticks: u64,
     /// What the runs before the last one did not look at.
     pub blind: Vec<BlindSpot>,
-    /// What runs before the last one were configured with, where it was something else.
+    /// Settings of earlier runs, where they differ from those of the last: the first
+    /// [`MAX_SETTINGS`] of them.
     pub earlier_rules: Vec<Arc<RuleSettings>>,
     /// What could not be read.
     pub damage: Vec<Damage>,
@@ -64,7 +67,7 @@ pub fn whole(tape: &mut Tape, mut told: impl FnMut(u64, u64)) -> Option<Whole> {
                     close(old.run(), &mut ended);
                     if let Some(last) = old.run().latest() {
                         let rules = &old.run().host().rules;
-                        if !earlier_rules.contains(rules) {
+                        if earlier_rules.len() < MAX_SETTINGS && !earlier_rules.contains(rules) {
                             earlier_rules.push(rules.clone());
                         }
                         blind::merge(&mut blind, blind_spots(&coverage(&last.tick.health)));

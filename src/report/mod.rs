@@ -48,8 +48,8 @@ pub struct CheckReport {
     pub blind: Vec<BlindSpot>,
     /// Of a recording: what could not be read.
     pub unread: Option<Vec<String>>,
-    /// Of a recording: by what its earlier parts were judged, where it was something else than what
-    /// `host` is configured with.
+    /// Of a recording: settings that were used earlier in it, where they differ from those of
+    /// `host`.
     pub earlier_rules: Vec<Arc<RuleSettings>>,
 }
 

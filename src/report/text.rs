@@ -38,7 +38,7 @@ pub fn render(r: &CheckReport, unjudged: Unjudged) -> String {
     }
     for earlier in &r.earlier_rules {
         let rules = limits::configured(earlier).unwrap_or_else(|| "none".to_owned());
-        let _ = writeln!(out, "configured thresholds of an earlier part: {rules}");
+        let _ = writeln!(out, "configured thresholds earlier in this recording: {rules}");
     }
     for f in &r.findings {
         if f.cause.is_some() {

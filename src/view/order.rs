@@ -43,7 +43,7 @@ impl SortKey {
     }
 }
 
-/// The rows that are listed, in the table's own order, and how many there are in all.
+/// The rows that are listed, in the table's own order, and how many there are without the filter.
 fn chosen<T: Table + ?Sized>(
     t: &T,
     cx: &Cx<'_>,
@@ -51,7 +51,9 @@ fn chosen<T: Table + ?Sized>(
     filter: &Filter,
 ) -> (Vec<T::Row>, usize) {
     if filter.is_empty() && matches!(sort, Sort::Trouble { .. }) {
-        return t.listed(cx);
+        let rows = t.listed(cx);
+        let total = rows.len();
+        return (rows, total);
     }
     let mut rows = t.rows(cx);
     let total = rows.len();

@@ -244,12 +244,10 @@ pub trait Table: Sync {
     fn offers(&self, _cx: &Cx<'_>, _column: &'static str) -> bool {
         true
     }
-    /// What the order of trouble lists while nobody filters, and how many rows there are in all.
-    /// Rows may be left out of it, and others stand for them, until somebody asks for each.
-    fn listed(&self, cx: &Cx<'_>) -> (Vec<Self::Row>, usize) {
-        let all = self.rows(cx);
-        let total = all.len();
-        (all, total)
+    /// What the order of trouble lists without a filter. Rows may be left out of it, and others
+    /// stand for them, unless a filter or another order asks for every row.
+    fn listed(&self, cx: &Cx<'_>) -> Vec<Self::Row> {
+        self.rows(cx)
     }
     /// Text in which a filter without a field searches, appended to `out`.
     fn search(&self, cx: &Cx<'_>, row: Self::Row, out: &mut String);

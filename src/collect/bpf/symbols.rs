@@ -1,6 +1,6 @@
 //! Names of kernel functions from `/proc/kallsyms`, read only when an address is new, and only up to
-//! it: the file has 10 MB, and the kernel writes it anew each time. Without CAP_SYSLOG its addresses
-//! are 0 and places stay numbers.
+//! it: it is 10 MB, generated on each read. Without CAP_SYSLOG its addresses are 0 and places stay
+//! numbers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -32,7 +32,7 @@ pub(in crate::collect) fn resolve(
     }
 }
 
-/// A function that begins there may reach to the address: none is longer.
+/// A function that begins there may reach to the address. They are taken to be shorter than 1 MiB.
 fn is_near(address: u64, from: u64) -> bool {
     from > 0 && address - from < 1 << 20
 }
@@ -53,7 +53,8 @@ fn scan(lines: &mut impl BufRead, best: &mut [(u64, u64, String)]) {
                     name.clone_into(found);
                 }
             }
-        } else if !line.ends_with(b"]\n")
+        } else if line.ends_with(b"\n")
+            && !line.ends_with(b"]\n")
             && best.iter().all(|(address, from, _)| at > *address && is_near(*address, *from))
         {
             return;
@@ -64,8 +65,9 @@ fn scan(lines: &mut impl BufRead, best: &mut [(u64, u64, String)]) {
 
 /// `ffffffff81000000 T _stext [module]`.
 fn parse_address(line: &[u8]) -> Option<u64> {
-    let digits = std::str::from_utf8(line.get(..16)?).ok()?;
-    u64::from_str_radix(digits, 16).ok().filter(|at| *at > 0)
+    let (digits, rest) = line.split_at_checked(16)?;
+    let at = u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    (at > 0 && rest.starts_with(b" ")).then_some(at)
 }
 
 /// The name, of a function only.
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_ends_behind_the_kernels_own_functions_but_not_within_a_module() {
+    fn reading_ends_past_the_last_address_but_not_within_modules() {
         let name = |text: &str, at: u64| {
             let (mut rest, mut best) = (text.as_bytes(), [(at, 0, String::new())]);
             scan(&mut rest, &mut best);
@@ -110,6 +112,12 @@ mod tests {
         // Of arm64, whose modules lie below.
         let text = "ffff800080001000 T _stext\nffff800079001000 t rx [nic]\n";
         assert_eq!(name(text, 0xffff_8000_7900_1010).0, "rx");
+        let text = "ffff800080001000 T _stext\nffff800080002000 T ip_rcv\n\
+                    ffff800080003000 T after\nffff800079001000 t rx [nic]\n";
+        let mut best =
+            [0xffff_8000_8000_1010, 0xffff_8000_7900_1010].map(|a| (a, 0, String::new()));
+        scan(&mut text.as_bytes(), &mut best);
+        assert_eq!(best.map(|b| b.2), ["_stext", "rx"]);
     }
 
     #[test]

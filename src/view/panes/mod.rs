@@ -283,12 +283,16 @@ fn join<T: Table + ?Sized>(
 ) -> (Vec<T::Row>, Option<usize>) {
     let mut wanted: HashMap<RowKey, Option<T::Row>> =
         rows.iter().map(|r| (t.key(held, *r), None)).collect();
-    // Those that stand for others are among the listed ones only.
-    for row in t.rows(now).into_iter().chain(t.listed(now).0) {
-        if let Some(slot) = wanted.get_mut(&t.key(now, row)) {
-            *slot = Some(row);
+    let mut find = |among: Vec<T::Row>| {
+        for row in among {
+            if let Some(slot) = wanted.get_mut(&t.key(now, row)) {
+                *slot = Some(row);
+            }
         }
-    }
+        wanted.values().all(Option::is_some)
+    };
+    // Those that stand for others are among the listed ones only.
+    let _ = find(t.listed(now)) || find(t.rows(now));
     let mut out = Vec::with_capacity(rows.len());
     let mut at = None;
     for (i, r) in rows.iter().enumerate() {

@@ -42,7 +42,7 @@ fn they_are_told_and_go_with_the_recording() {
 }
 
 #[test]
-fn those_of_an_earlier_part_are_told_too() {
+fn those_used_earlier_in_a_recording_are_told_too() {
     let (home, other) = (home("[thresholds]\nfs-full = 12.5\n"), home("interval = \"1s\"\n"));
     let file = home.file("z.stall");
     let file = file.to_str().unwrap();
@@ -51,7 +51,7 @@ fn those_of_an_earlier_part_are_told_too() {
         assert_eq!(at(home, &record).status.code(), Some(0));
     }
     let said = stdout(&run(["check", file]));
-    let line = "configured thresholds of an earlier part: fs-full 12.5 instead of 5\n";
+    let line = "configured thresholds earlier in this recording: fs-full 12.5 instead of 5\n";
     assert!(said.contains(line) && said.matches("configured").count() == 1, "{said}");
     let limits = json!({"fs-full": 12.5});
     let expected = json!([{"rotational": [], "limits": limits}]);
@@ -60,7 +60,7 @@ fn those_of_an_earlier_part_are_told_too() {
     assert_eq!(at(&home, &record).status.code(), Some(0));
     let said = stdout(&run(["check", file]));
     assert!(said.contains("configured thresholds: fs-full 12.5 instead of 5\n"), "{said}");
-    assert!(said.contains("configured thresholds of an earlier part: none\n"), "{said}");
+    assert!(said.contains("configured thresholds earlier in this recording: none\n"), "{said}");
 }
 
 #[test]

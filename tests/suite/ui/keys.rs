@@ -74,6 +74,8 @@ fn the_order_stands_still_for_three_seconds_after_a_move() {
     c.keys("j").ticks(2);
     // The fault began at 10; the order is that of tick 8.
     assert!(c.text().contains("order held"));
+    // Rows that stand for others are held like those.
+    assert!(selected(&c).is_some_and(|l| l.contains("conns")), "{}", c.text());
     c.ticks(2);
     assert!(!c.text().contains("order held"));
     assert!(c.view.pane(PaneId::Sockets).unwrap().hold.is_none());

@@ -395,17 +395,16 @@ impl Table for Sockets {
     }
     /// The healthy ones are groups. A pass over all of them in each frame: nothing is kept of those
     /// that are left out.
-    fn listed(&self, cx: &Cx<'_>) -> (Vec<SockRow>, usize) {
-        let (mut out, mut total) = (Vec::new(), 0);
+    fn listed(&self, cx: &Cx<'_>) -> Vec<SockRow> {
+        let mut out = Vec::new();
         for (t, table) in cx.tables.iter().zip(0_u16..) {
-            total += t.inet.len() + t.unix.len();
             let row = |i: usize| SockRow { table, row: i as u32 };
             out.extend((0..t.inet.len()).filter(|i| is_listed(cx, t, *i)).map(row));
             let unix = (0..t.unix.len()).filter(|i| unix::is_listed(t, *i));
             out.extend(unix.map(|i| row(t.inet.len() + i)));
         }
         out.extend(group::rows(cx));
-        (out, total)
+        out
     }
     fn key(&self, cx: &Cx<'_>, r: SockRow) -> RowKey {
         if let Some((t, i)) = r.unix(cx) {
@@ -482,8 +481,10 @@ fn count(p: &PaneCx<'_>, passed: usize) -> String {
     let unix: usize = tables.iter().map(|t| t.unix.len()).sum();
     let mut out = if folds(p) {
         let unix = |t: &NetnsTable| (0..t.unix.len()).filter(|i| unix::is_listed(t, *i)).count();
-        let others: usize = tables.iter().map(|t| unix(t)).sum();
-        match passed.saturating_sub(group::rows(p.cx).count() + others) {
+        // Of the moment whose rows passed.
+        let then = super::order_cx(p);
+        let others: usize = then.tables.iter().map(|t| unix(t)).sum();
+        match passed.saturating_sub(group::rows(then).count() + others) {
             0 => format!("none of {} stuck", grouped(inet)),
             n => format!("{} of {} stuck", grouped(n), grouped(inet)),
         }
