@@ -36,8 +36,7 @@ pub struct Whole {
     pub ticks: u64,
     /// What the runs before the last one did not look at.
     pub blind: Vec<BlindSpot>,
-    /// Settings of earlier runs, where they differ from those of the last: the first
-    /// [`MAX_SETTINGS`] of them.
+    /// Settings of earlier runs, where they differ from those of the last: the first twenty.
     pub earlier_rules: Vec<Arc<RuleSettings>>,
     /// What could not be read.
     pub damage: Vec<Damage>,
