@@ -139,19 +139,24 @@ fn is_epoll(dir: impl AsFd, name: &std::ffi::CStr) -> bool {
 mod tests {
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
+    use std::os::unix::process::CommandExt as _;
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
 
     use super::*;
     use crate::collect::HostFs;
 
-    /// `sleep`, with our listener as its standard input; killed when dropped.
+    /// `sleep`, with our listener as its standard input, or what begins several; killed when dropped,
+    /// with its process group: whoever reads our output waits for all that hold it.
     struct Worker(Child);
 
     impl Worker {
         fn with(socket: &std::net::TcpListener) -> Self {
             let input = Stdio::from(std::os::fd::OwnedFd::from(socket.try_clone().unwrap()));
-            Self(Command::new("sleep").arg("60").stdin(input).spawn().unwrap())
+            Self::started(Command::new("sleep").arg("60").stdin(input))
+        }
+        fn started(command: &mut Command) -> Self {
+            Self(command.process_group(0).spawn().unwrap())
         }
         fn pid(&self) -> u32 {
             self.0.id()
@@ -160,7 +165,8 @@ mod tests {
 
     impl Drop for Worker {
         fn drop(&mut self) {
-            let _ = self.0.kill();
+            let group = rustix::process::Pid::from_child(&self.0);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             let _ = self.0.wait();
         }
     }
@@ -187,13 +193,11 @@ mod tests {
         let inode = std::fs::metadata(format!("/proc/self/fd/{fd}")).unwrap().ino() as u32;
         // A shell that forks: all of its children hold the socket as 3.
         let input = Stdio::from(std::os::fd::OwnedFd::from(socket.try_clone().unwrap()));
-        let mut shell = Worker(
+        let mut shell = Worker::started(
             Command::new("sh")
                 .args(["-c", "exec 3<&0 0</dev/null; sleep 60 & sleep 60 & echo $!; wait"])
                 .stdin(input)
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap(),
+                .stdout(Stdio::piped()),
         );
         let mut line = String::new();
         let out = shell.0.stdout.take().unwrap();
