@@ -136,17 +136,6 @@ impl UnixRows {
         self.names.extend_from_slice(row.name);
         self.name_end.push(self.names.len() as u32);
     }
-    /// Makes room for `rows` in every column.
-    pub fn reserve(&mut self, rows: usize) {
-        self.cookie.reserve_exact(rows);
-        self.inode.reserve_exact(rows);
-        self.kind.reserve_exact(rows);
-        self.state.reserve_exact(rows);
-        self.rqueue.reserve_exact(rows);
-        self.wqueue.reserve_exact(rows);
-        self.peer.reserve_exact(rows);
-        self.name_end.reserve_exact(rows);
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! them. Nothing here says what is wrong: rows are what the kernel said.
 
 mod choice;
+mod columns;
 mod lookups;
 mod rows;
 mod tcp_info;

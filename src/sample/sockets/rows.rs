@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
+use super::columns::columns;
 use super::{Owner, RouteAnswer, RouteOutcome, TcpInfo, UnixRows};
 use crate::sample::heap::{flat, owns};
 use crate::sample::packed::{self, Packed, split};
@@ -208,7 +209,7 @@ pub const NO_INFO: u32 = u32::MAX;
 
 /// TCP, MPTCP and UDP rows. All columns have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct InetRows {
     /// `idiag_cookie`.
     #[serde(deserialize_with = "packed::column")]
@@ -275,85 +276,33 @@ owns!(InetRows {
     ifindex, uid, inode, cgroup, skmem, skmem_words, info, infos
 } flat {});
 
+columns!(InetRows {
+    cookie,
+    proto,
+    state,
+    timer,
+    retrans,
+    expires_ms,
+    rqueue,
+    wqueue,
+    local,
+    remote,
+    lport,
+    rport,
+    ifindex,
+    uid,
+    inode,
+    cgroup,
+    skmem,
+    skmem_words,
+    info,
+});
+
 impl InetRows {
-    /// Number of rows.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.cookie.len()
-    }
-    /// No rows?
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.cookie.is_empty()
-    }
-    /// Makes room for `rows` in every column.
-    pub fn reserve(&mut self, rows: usize) {
-        self.cookie.reserve_exact(rows);
-        self.proto.reserve_exact(rows);
-        self.state.reserve_exact(rows);
-        self.timer.reserve_exact(rows);
-        self.retrans.reserve_exact(rows);
-        self.expires_ms.reserve_exact(rows);
-        self.rqueue.reserve_exact(rows);
-        self.wqueue.reserve_exact(rows);
-        self.local.reserve_exact(rows);
-        self.remote.reserve_exact(rows);
-        self.lport.reserve_exact(rows);
-        self.rport.reserve_exact(rows);
-        self.ifindex.reserve_exact(rows);
-        self.uid.reserve_exact(rows);
-        self.inode.reserve_exact(rows);
-        self.cgroup.reserve_exact(rows);
-        self.skmem.reserve_exact(rows);
-        self.skmem_words.reserve_exact(rows);
-        self.info.reserve_exact(rows);
-    }
     /// Forgets all rows and keeps the memory of the columns.
     pub fn clear(&mut self) {
-        self.cookie.clear();
-        self.proto.clear();
-        self.state.clear();
-        self.timer.clear();
-        self.retrans.clear();
-        self.expires_ms.clear();
-        self.rqueue.clear();
-        self.wqueue.clear();
-        self.local.clear();
-        self.remote.clear();
-        self.lport.clear();
-        self.rport.clear();
-        self.ifindex.clear();
-        self.uid.clear();
-        self.inode.clear();
-        self.cgroup.clear();
-        self.skmem.clear();
-        self.skmem_words.clear();
-        self.info.clear();
+        self.clear_columns();
         self.infos.clear();
-    }
-    /// Takes a row out; the last one moves to its place.
-    pub fn swap_remove(&mut self, row: usize) {
-        if row < self.len() {
-            self.cookie.swap_remove(row);
-            self.proto.swap_remove(row);
-            self.state.swap_remove(row);
-            self.timer.swap_remove(row);
-            self.retrans.swap_remove(row);
-            self.expires_ms.swap_remove(row);
-            self.rqueue.swap_remove(row);
-            self.wqueue.swap_remove(row);
-            self.local.swap_remove(row);
-            self.remote.swap_remove(row);
-            self.lport.swap_remove(row);
-            self.rport.swap_remove(row);
-            self.ifindex.swap_remove(row);
-            self.uid.swap_remove(row);
-            self.inode.swap_remove(row);
-            self.cgroup.swap_remove(row);
-            self.skmem.swap_remove(row);
-            self.skmem_words.swap_remove(row);
-            self.info.swap_remove(row);
-        }
     }
     /// The row with this cookie.
     #[must_use]

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::SockState;
+use super::columns::columns;
 use crate::sample::heap::owns;
 use crate::sample::packed;
 
 /// UNIX rows. All columns have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct UnixRows {
     /// `udiag_cookie`.
     #[serde(deserialize_with = "packed::column")]
@@ -40,17 +41,9 @@ pub struct UnixRows {
 }
 owns!(UnixRows { cookie, inode, kind, state, rqueue, wqueue, peer, name_end, names } flat {});
 
+columns!(UnixRows { inode, cookie, kind, state, rqueue, wqueue, peer, name_end });
+
 impl UnixRows {
-    /// Number of rows.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.inode.len()
-    }
-    /// No rows?
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.inode.is_empty()
-    }
     /// The raw name of a row.
     #[must_use]
     pub fn name(&self, i: usize) -> &[u8] {

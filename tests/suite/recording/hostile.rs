@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use stallscope::recording::file::format::{BlockHeader, END, HEADER, Kind, MAX_PAYLOAD, end};
 use stallscope::recording::{Event, ReadError, Reader};
+use stallscope::sample::sockets::NetnsTable;
 
 use crate::support::files::Dir;
 use crate::support::fuzz::recording::{block, exercise, featured, zip};
@@ -321,4 +322,30 @@ fn the_reader_can_be_sent_to_another_thread() {
     fn sent<T: Send>(_: T) {}
     let (bytes, _) = recording(&script(), 1, true);
     sent(Reader::new(Arc::new(bytes)).unwrap());
+}
+
+/// Rows are read by index: one column that is too short would end the program in the middle of a
+/// screen. Nothing is filled in, since every other column would then speak of another socket.
+#[test]
+fn a_table_with_columns_of_unequal_length_is_damage() {
+    let script = script();
+    let hurt: [fn(&mut NetnsTable); 3] =
+        [|t| t.inet.lport.truncate(1), |t| t.inet.skmem.push([0; 9]), |t| t.unix.name_end.clear()];
+    for (hurt, column) in hurt.into_iter().zip(["lport", "skmem", "name_end"]) {
+        let mut w = stallscope::recording::Writer::new(Vec::new(), &script.host()).unwrap();
+        for n in 0..3 {
+            let mut tick = script.tick(n);
+            if n == 1 {
+                let sockets = Arc::make_mut(tick.samples.sockets.as_mut().unwrap());
+                hurt(Arc::make_mut(&mut sockets.data.spaces[0]));
+            }
+            w.tick(&tick, &note(n)).unwrap();
+        }
+        let mut r = open(w.seal().unwrap()).unwrap();
+        let sockets: Vec<bool> =
+            (0..3).map(|n| r.tick(n).unwrap().samples.sockets.is_some()).collect();
+        let said: Vec<String> = r.damage().map(|d| d.what.clone()).collect();
+        assert!(sockets[0] && !sockets[1], "{column}: {sockets:?} {said:?}");
+        assert!(said.iter().any(|s| s.contains(&format!("column {column} has"))), "{said:?}");
+    }
 }
