@@ -308,10 +308,11 @@ impl Deriver {
             return None;
         }
         let seen = waits::context::Seen {
+            now: now.span.mid(),
             tables: &self.tables,
             cgroups: others.cgroups.as_deref().map_or(&[][..], Vec::as_slice),
             disks: others.disks.as_ref().map(|d| d.as_slice()),
-            process_io: others.process_io.as_deref(),
+            process_io: &self.process_io,
         };
         Some(Arc::new(waits::derive(&before, now, &seen)))
     }

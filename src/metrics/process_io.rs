@@ -21,6 +21,9 @@ use crate::sample::time::MonoNs;
 
 /// Processes whose last row is remembered.
 const MAX_KNOWN: usize = 16_384;
+/// Of a process that was not due since, what was seen this long ago still holds.
+const HOLDS: Duration = Duration::from_secs(3);
+
 /// Bytes read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bytes {
@@ -116,6 +119,8 @@ pub struct ProcessIoFigures {
 #[derive(Clone, Debug, Default)]
 pub struct ProcessIoTracker {
     last: HashMap<TaskId, (MonoNs, Counters)>,
+    /// Those who moved bytes when they were read last, by pid, and when that was.
+    movers: HashMap<u32, MonoNs>,
 }
 
 /// Bytes read, written, cancelled; read and written by children.
@@ -125,6 +130,24 @@ impl ProcessIoTracker {
     /// Bytes that it holds.
     pub(super) fn bytes(&self) -> usize {
         self.last.len() * 2 * size_of::<(TaskId, (MonoNs, Counters))>()
+            + self.movers.len() * 2 * size_of::<(u32, MonoNs)>()
+    }
+
+    /// Did this process move bytes when it was read last, not long before `now`?
+    pub(super) fn moves(&self, pid: u32, now: MonoNs) -> bool {
+        self.movers.get(&pid).is_some_and(|at| now.since(*at) < HOLDS)
+    }
+
+    /// Who is not among `processes` did not move, unless some were not read.
+    fn note_movers(&mut self, at: MonoNs, processes: &[ProcessBytes], unread: u32) {
+        self.movers.retain(|_, then| unread > 0 && at.since(*then) < HOLDS);
+        for p in processes {
+            if p.bytes.of(Flow::Both) > 0.0 {
+                self.movers.insert(p.task.pid, at);
+            } else {
+                self.movers.remove(&p.task.pid);
+            }
+        }
     }
 
     /// What moved since each process's last row.
@@ -152,6 +175,7 @@ impl ProcessIoTracker {
             });
         }
         self.forget();
+        self.note_movers(at, &processes, now.data.unread);
         ProcessIoFigures { processes, unread: now.data.unread, denied: now.data.denied }
     }
 
@@ -245,6 +269,27 @@ mod tests {
         // Somebody else's pages.
         let now = ProcessIo { cancelled_write_bytes: 9000, ..now };
         assert_eq!(moved(&t.push(&sample(3, vec![now]))), [(0.0, 0.0, 1)]);
+    }
+
+    #[test]
+    fn who_was_not_read_still_moves_for_three_seconds() {
+        let mut t = ProcessIoTracker::default();
+        let moves = |t: &ProcessIoTracker, s: u64| t.moves(7, MonoNs(1_000_000_000 * s));
+        t.push(&sample(1, vec![row(1, 0, 0)]));
+        assert!(!moves(&t, 1));
+        t.push(&sample(2, vec![row(1, 0, 4096)]));
+        assert!(moves(&t, 2) && moves(&t, 4) && !moves(&t, 5));
+        // Read in turn: this round had no time for it.
+        let mut short = sample(3, Vec::new());
+        short.data.unread = 1;
+        t.push(&short);
+        assert!(moves(&t, 4) && !moves(&t, 5));
+        // All were read, and it had not moved.
+        t.push(&sample(4, Vec::new()));
+        assert!(!moves(&t, 4));
+        t.push(&sample(5, vec![row(1, 0, 8192)]));
+        t.push(&sample(6, vec![row(1, 0, 8192)]));
+        assert!(!moves(&t, 6), "it was read and stood still");
     }
 
     #[test]

@@ -6,17 +6,20 @@ use std::sync::Arc;
 use super::{Context, Owed, throttled_above};
 use crate::metrics::cgroups::CgroupFigures;
 use crate::metrics::disks::DiskFigures;
-use crate::metrics::process_io::{Flow, ProcessIoFigures};
+use crate::metrics::process_io::ProcessIoTracker;
 use crate::metrics::rate::ratio;
 use crate::sample::sockets::{NetnsTable, Proto, SockState};
 use crate::sample::subject::NetnsId;
+use crate::sample::time::MonoNs;
 
 /// The tables and figures of one tick.
 pub(in crate::metrics) struct Seen<'a> {
+    /// When threads were looked at.
+    pub(in crate::metrics) now: MonoNs,
     pub(in crate::metrics) tables: &'a BTreeMap<NetnsId, Arc<NetnsTable>>,
     pub(in crate::metrics) cgroups: &'a [CgroupFigures],
     pub(in crate::metrics) disks: Option<&'a [DiskFigures]>,
-    pub(in crate::metrics) process_io: Option<&'a ProcessIoFigures>,
+    pub(in crate::metrics) process_io: &'a ProcessIoTracker,
 }
 
 /// A disk that has requests for less than this part of the time keeps nobody waiting, %.
@@ -33,8 +36,7 @@ impl Context for Seen<'_> {
     }
 
     fn has_requests(&self, pid: u32) -> Owed {
-        let mut all = self.process_io.iter().flat_map(|p| &p.processes);
-        let moved = all.any(|p| p.task.pid == pid && p.bytes.of(Flow::Both) > 0.0);
+        let moved = self.process_io.moves(pid, self.now);
         has_requests(moved, self.disks.map(|d| d.iter().map(|d| (d.util, d.in_flight))))
     }
 
