@@ -100,7 +100,8 @@ fn explains(
     match class {
         Class::Network | Class::Peer => socket.is_some_and(|id| f.fire.sockets.contains(&id)),
         Class::Disk => match &f.subject {
-            Subject::Disk { .. } | Subject::Filesystem { .. } => true,
+            // A file system that is full or read-only refuses a write; nobody waits for it.
+            Subject::Disk { .. } => true,
             Subject::Cgroup { path, .. } => f.rule.0 == "cgroup-io-throttle" && within(path),
             _ => false,
         },
@@ -121,5 +122,36 @@ fn explains(
             _ => ["mem-stall", "compaction-stall"].contains(&f.rule.0),
         },
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::{Fire, RuleId};
+    use crate::sample::subject::DiskId;
+    use crate::sample::time::MonoNs;
+
+    fn finding(rule: &'static str, subject: Subject) -> Finding {
+        Finding {
+            rule: RuleId(rule),
+            subject,
+            fire: Fire::new(Severity::Warn, String::new()),
+            since: MonoNs(0),
+            first_seen: WallNs(0),
+            last_seen: WallNs(0),
+            active: true,
+            cause: None,
+        }
+    }
+
+    #[test]
+    fn a_full_file_system_keeps_nobody_waiting_for_a_disk() {
+        let dev = DiskId { major: 8, minor: 0 };
+        let slow = finding("disk-slow-device", Subject::Disk { dev, name: "sda".to_owned() });
+        let mount = "/run/lock".to_owned();
+        let full = finding("fs-full", Subject::Filesystem { dev, mount });
+        assert!(explains(&slow, Class::Disk, None, |_| false));
+        assert!(!explains(&full, Class::Disk, None, |_| false));
     }
 }
