@@ -1,12 +1,17 @@
 //! `cpu-steal`: the hypervisor takes CPU time away from this VM.
 
+use crate::diagnose::limits::{Levels, Limit};
 use crate::diagnose::rules::prelude::*;
 use crate::metrics::cpu::CpuShare;
 
-/// Steal, %.
-const WARN: f64 = 10.0;
-const CRIT: f64 = 30.0;
-const CLEAR: f64 = 5.0;
+pub(in crate::diagnose) static LIMIT: Limit = Limit {
+    rule: RuleId("cpu-steal"),
+    of: "CPU time that the hypervisor takes away, %",
+    warn: 10.0,
+    clear: 5.0,
+    crit: 30.0,
+    range: (1.0, 90.0),
+};
 
 static DOC: RuleDoc = RuleDoc {
     id: RuleId("cpu-steal"),
@@ -36,25 +41,25 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(w: &Window<'_>, _: &Thresholds, out: &mut Verdicts) {
+fn check(w: &Window<'_>, t: &Thresholds, out: &mut Verdicts) {
+    let at = t.levels(&LIMIT);
     let Some(total) = w.derived.cpu.as_ref().and_then(|c| c.total) else { return };
-    if total.steal >= WARN {
-        out.fire(Subject::Host, fire(w, &total));
-    } else if total.steal >= CLEAR {
+    if total.steal >= at.warn {
+        out.fire(Subject::Host, fire(w, &total, at));
+    } else if total.steal >= at.clear {
         out.linger(Subject::Host);
     }
 }
 
-fn fire(w: &Window<'_>, total: &CpuShare) -> Fire {
+fn fire(w: &Window<'_>, total: &CpuShare, at: Levels) -> Fire {
     let steal = total.steal;
-    let severity = if steal >= CRIT { Severity::Crit } else { Severity::Warn };
+    let severity = if steal >= at.crit { Severity::Crit } else { Severity::Warn };
     let mut f =
         Fire::new(severity, format!("the hypervisor takes {steal:.0}% of the CPU time of this VM"));
-    let at = if severity == Severity::Crit { CRIT } else { WARN };
     // Pasted text does not always give the number of CPUs.
     let over = if w.host.cpus > 0 { format!(" over {} CPUs", w.host.cpus) } else { String::new() };
     let text = format!("steal {steal:.0}%{over}");
-    f.evidence.push(Evidence::new("steal", steal, "%", text).over(at));
+    f.evidence.push(Evidence::new("steal", steal, "%", text).over(at.over(steal)));
     let mut each: Vec<(u32, f64)> =
         w.derived.cpu.iter().flat_map(|c| &c.cpus).map(|(id, s)| (id.0, s.steal)).collect();
     each.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));

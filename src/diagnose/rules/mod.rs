@@ -102,6 +102,7 @@ pub static LIMITS: &[&Limit] = &[
     &mem_stall::LIMIT,
     &conntrack_full::LIMIT,
     &tcp_port_exhaustion::LIMIT,
+    &cpu_steal::LIMIT,
 ];
 
 /// All rules, in the order of the documentation. Findings are ordered by severity.
