@@ -6,9 +6,10 @@
 use serde::de;
 
 /// Gives a table its methods for all columns at once, and a `Deserialize` that refuses columns of
-/// unequal length. The table derives serde's traits with `remote = "Self"`.
+/// unequal length. `beside` them are the lists that rows point into. The table derives serde's traits
+/// with `remote = "Self"`.
 macro_rules! columns {
-    ($rows:ident { $first:ident, $($column:ident),+ $(,)? }) => {
+    ($rows:ident { $first:ident, $($column:ident),+ $(,)? } beside { $list:ident }) => {
         impl $rows {
             /// Number of rows.
             #[must_use]
@@ -32,10 +33,11 @@ macro_rules! columns {
                     $( self.$column.swap_remove(row); )+
                 }
             }
-            /// Forgets all rows and keeps the memory of the columns.
-            fn clear_columns(&mut self) {
+            /// Forgets all rows and keeps their memory.
+            pub fn clear(&mut self) {
                 self.$first.clear();
                 $( self.$column.clear(); )+
+                self.$list.clear();
             }
         }
 

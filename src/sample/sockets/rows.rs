@@ -277,33 +277,11 @@ owns!(InetRows {
 } flat {});
 
 columns!(InetRows {
-    cookie,
-    proto,
-    state,
-    timer,
-    retrans,
-    expires_ms,
-    rqueue,
-    wqueue,
-    local,
-    remote,
-    lport,
-    rport,
-    ifindex,
-    uid,
-    inode,
-    cgroup,
-    skmem,
-    skmem_words,
-    info,
-});
+    cookie, proto, state, timer, retrans, expires_ms, rqueue, wqueue, local, remote, lport, rport,
+    ifindex, uid, inode, cgroup, skmem, skmem_words, info,
+} beside { infos });
 
 impl InetRows {
-    /// Forgets all rows and keeps the memory of the columns.
-    pub fn clear(&mut self) {
-        self.clear_columns();
-        self.infos.clear();
-    }
     /// The row with this cookie.
     #[must_use]
     pub fn find(&self, cookie: u64) -> Option<usize> {

@@ -41,7 +41,7 @@ pub struct UnixRows {
 }
 owns!(UnixRows { cookie, inode, kind, state, rqueue, wqueue, peer, name_end, names } flat {});
 
-columns!(UnixRows { inode, cookie, kind, state, rqueue, wqueue, peer, name_end });
+columns!(UnixRows { inode, cookie, kind, state, rqueue, wqueue, peer, name_end } beside { names });
 
 impl UnixRows {
     /// The raw name of a row.
