@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use crate::diagnose::RULES;
 use crate::exit::Exit;
 use crate::report::rules;
+use crate::report::table::TABLES;
 use crate::view::keymap::{GROUPS, KEYMAP, key_names};
 use crate::view::state::ViewState;
 use crate::view::text::wrap;
@@ -54,6 +55,7 @@ topics! {
     "replay": "moving in a recording; exporting and redacting", [];
     "explain": "diagnosing pasted text: which tools it reads", [];
     "json": "the fields of --format json", [];
+    "tables": "exporting figures as tables: formats, DuckDB, every column", [columns_of_tables];
     "exit-codes": "what the exit code tells a script", [exit_codes];
     "permissions": "what works without root, and what root adds", [];
     "ebpf": "what eBPF adds, what it needs, how exact it is", [];
@@ -129,6 +131,26 @@ fn rule_table() -> String {
     let list = rules::list(RULES);
     let rows = list.lines().filter_map(|l| l.split_once(' '));
     columns(rows.map(|(id, title)| (id.to_owned(), title)).collect())
+}
+
+/// The columns of every table of `export`.
+fn columns_of_tables() -> String {
+    let all = || TABLES.iter().flat_map(|t| t.columns());
+    let width = all().map(|c| c.name.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for table in TABLES {
+        let blank = if out.is_empty() { "" } else { "\n" };
+        out.push_str(blank);
+        for line in wrap(&format!("{}: {}", table.name, table.about), WIDTH) {
+            let _ = writeln!(out, "{line}");
+        }
+        for c in table.columns() {
+            let unit = if c.unit.is_empty() { String::new() } else { format!(", {}", c.unit) };
+            let text = format!("{}{unit}: {}", c.kind.name(), c.about);
+            row(&mut out, c.name, width, &text);
+        }
+    }
+    out
 }
 
 fn columns(rows: Vec<(String, &str)>) -> String {

@@ -62,11 +62,12 @@ const LAYERS: &[(&str, &str)] = &[
     ("playback", "sample metrics diagnose analysis recording rights session"),
     // The timeline says what there is beyond memory; it reads nothing.
     ("view", "amount sample metrics diagnose analysis playback::timeline time_spec text typo"),
-    // `paste::understood` is what it says of a paste, `recording::tools` what is in a file.
+    // `paste::understood` is what it says of a paste, `recording::tools` what is in a file. A table has
+    // the figures of the screen: those of `view` are by the same functions.
     (
         "report",
         "sample metrics diagnose analysis paste::understood recording::tools recording::Event rights \
-         text",
+         text view::context view::panes view::state view::table view::vitals",
     ),
     // `waits::class`: a collector that looks at every thread keeps only those that are not idle, by
     // the same tables that the figures are made with.
@@ -78,8 +79,8 @@ const LAYERS: &[(&str, &str)] = &[
         "sample metrics diagnose analysis view source recording playback session report::save clock \
          rights signals text",
     ),
-    // Explains what other layers say of themselves: keys, rules, exit codes.
-    ("help", "diagnose exit report::rules view"),
+    // Explains what other layers say of themselves: keys, rules, columns, exit codes.
+    ("help", "diagnose exit report::rules report::table view"),
     (
         "commands",
         "amount sample metrics diagnose analysis view report collect source recording playback session \

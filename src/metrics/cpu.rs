@@ -33,6 +33,14 @@ pub struct CpuShare {
     pub steal: f64,
 }
 
+impl CpuShare {
+    /// It does something, interrupts and what the hypervisor took included.
+    #[must_use]
+    pub fn busy(self) -> f64 {
+        (100.0 - self.idle - self.iowait).clamp(0.0, 100.0)
+    }
+}
+
 /// CPU use over one interval.
 #[derive(Clone, Debug, Default)]
 pub struct CpuFigures {
@@ -270,12 +278,24 @@ pub struct SchedFigures {
 
 impl SchedFigures {
     /// Threads that wait for a CPU, on average: as `/proc/schedstat` has it, else of the threads that
-    /// were read.
+    /// were read. `None` where there was no reading before.
     #[must_use]
-    pub fn waiting(&self) -> f64 {
+    pub fn waiting(&self) -> Option<f64> {
         let cpus = self.cpus.iter().map(|(_, ms_s, _)| *ms_s);
         let threads = self.threads.iter().map(ThreadWait::wait_ms_s);
-        (if self.cpus.is_empty() { threads.sum::<f64>() } else { cpus.sum() }) / 1000.0
+        // At least the thread that reads them ran.
+        cpus.reduce(|a, b| a + b).or(threads.reduce(|a, b| a + b)).map(|ms| ms / 1000.0)
+    }
+
+    /// The same of one CPU; a thread waits for the one that it ran on last.
+    #[must_use]
+    pub fn waiting_for(&self, cpu: CpuId) -> Option<f64> {
+        if let Some((_, ms_s, _)) = self.cpus.iter().find(|(c, _, _)| *c == cpu) {
+            return Some(ms_s / 1000.0);
+        }
+        let here = self.threads.iter().filter(|t| t.thread.last_cpu == Some(cpu));
+        let of_threads = self.cpus.is_empty() && !self.threads.is_empty();
+        of_threads.then(|| here.map(ThreadWait::wait_ms_s).sum::<f64>() / 1000.0)
     }
 }
 

@@ -1,7 +1,9 @@
-//! A recording from its first tick to its last: what `check FILE` reports.
+//! A recording from its first tick to its last: what `check FILE` reports, and what the tables of
+//! `export FILE` are made of.
 //!
 //! A console forgets what came and went an hour ago; a report of a whole file does not.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,91 +47,164 @@ pub struct Whole {
 /// Ticks from one word about the progress to the next.
 const STEP: u64 = 256;
 
+/// Sees a recording being played.
+pub trait Observer {
+    /// Why it ends early.
+    type Error;
+    /// What comes next, before it is judged: may be replaced.
+    fn played(&mut self, p: Played) -> Result<Played, Self::Error> {
+        Ok(p)
+    }
+    /// A tick was judged.
+    fn moment(&mut self, _: &Analysis) -> Result<(), Self::Error> {
+        Ok(())
+    }
+    /// Findings ended in that tick, or with the run. Each is told once, oldest first; those that
+    /// last to the end of the recording are not.
+    fn ended(&mut self, _: &Analysis, _: &[Arc<Finding>]) -> Result<(), Self::Error> {
+        Ok(())
+    }
+    /// Now and then: how many ticks of how many are done.
+    fn told(&mut self, done: u64, all: u64);
+}
+
+/// Sees nothing but the progress.
+struct Progress<F>(F);
+
+impl<F: FnMut(u64, u64)> Observer for Progress<F> {
+    type Error = Infallible;
+    fn told(&mut self, done: u64, all: u64) {
+        (self.0)(done, all);
+    }
+}
+
 /// Plays all of it, and tells now and then how many ticks of how many are done. `None`: there is no
 /// tick that can be read.
-pub fn whole(tape: &mut Tape, mut told: impl FnMut(u64, u64)) -> Option<Whole> {
-    let mut out: Option<Whole> = None;
-    let mut ended: Vec<Arc<Finding>> = Vec::new();
-    let mut first: Option<MonoNs> = None;
-    let (mut ticks, mut before, mut first_wall) = (0, Duration::ZERO, None);
+pub fn whole(tape: &mut Tape, told: impl FnMut(u64, u64)) -> Option<Whole> {
+    let all = tape.len();
+    match part(tape, all, &mut Progress(told)) {
+        Ok(whole) => whole,
+        Err(never) => match never {},
+    }
+}
+
+/// Plays it from where the tape is, which should be the beginning of a run, up to the tick `until`.
+///
+/// # Errors
+/// What the observer says.
+pub fn part<O: Observer>(
+    tape: &mut Tape,
+    until: u64,
+    observer: &mut O,
+) -> Result<Option<Whole>, O::Error> {
+    let mut out = Collected::default();
+    let mut ticks = 0;
     let mut run: Option<Session> = None;
-    let mut youngest: Option<Arc<Finding>> = None;
-    let mut lost = Vec::new();
-    let mut blind = Vec::new();
-    let mut earlier_rules = Vec::new();
-    loop {
-        match tape.play() {
+    while tape.at() < until {
+        match observer.played(tape.play())? {
             Played::Segment(host) => {
                 let fresh = Analysis::new(host, Engine::default(), DEFAULT_BUDGET);
                 if let Some(old) = run.replace(Session::new(fresh)) {
-                    before += spent(old.run(), first);
-                    close(old.run(), &mut ended);
-                    if let Some(last) = old.run().latest() {
-                        let rules = &old.run().host().rules;
-                        if earlier_rules.len() < MAX_SETTINGS && !earlier_rules.contains(rules) {
-                            earlier_rules.push(rules.clone());
-                        }
-                        blind::merge(&mut blind, blind_spots(&coverage(&last.tick.health)));
-                    }
+                    let over = out.close(old.run());
+                    observer.ended(old.run(), &over)?;
+                    out.keep(over);
                 }
-                (first, youngest) = (None, None);
             }
             Played::Tick(tick) => {
                 let Some(run) = &mut run else { continue };
-                first.get_or_insert(tick.mono);
-                first_wall.get_or_insert(tick.wall);
+                out.first.get_or_insert(tick.mono);
+                out.first_wall.get_or_insert(tick.wall);
                 if u64::is_multiple_of(ticks, STEP) {
-                    told(tape.at(), tape.len());
+                    observer.told(tape.at(), until);
                 }
                 ticks += 1;
                 run.push(tick);
-                let Some(now) = run.run().latest() else { continue };
-                let cleared = &now.findings.cleared;
-                let known =
-                    |f: &&Arc<Finding>| !youngest.as_ref().is_some_and(|y| Arc::ptr_eq(y, f));
-                let mut fresh: Vec<_> = cleared.iter().take_while(known).cloned().collect();
-                fresh.reverse();
-                ended.extend(fresh);
-                if ended.len() > MAX_OVER {
-                    ended.drain(..ended.len() - MAX_OVER);
+                observer.moment(run.run())?;
+                let over = out.over(run.run());
+                if !over.is_empty() {
+                    observer.ended(run.run(), &over)?;
+                    out.keep(over);
                 }
-                youngest = cleared.first().cloned().or(youngest);
             }
-            Played::Lost(d) => lost.push(d),
+            Played::Lost(d) => out.lost.push(d),
             Played::End => break,
         }
     }
-    if let Some(run) = run.filter(|_| ticks > 0) {
-        let analysis = run.into_run();
-        let duration = before + spent(&analysis, first);
+    Ok(run.filter(|_| ticks > 0).map(|run| out.whole(run.into_run(), ticks)))
+}
+
+/// What is known of the runs before the last one, and of what ended in it.
+#[derive(Default)]
+struct Collected {
+    ended: Vec<Arc<Finding>>,
+    /// First tick of this run.
+    first: Option<MonoNs>,
+    first_wall: Option<WallNs>,
+    /// How long the runs before this one were.
+    before: Duration,
+    /// The finding of this run that ended last.
+    youngest: Option<Arc<Finding>>,
+    lost: Vec<Damage>,
+    blind: Vec<BlindSpot>,
+    earlier_rules: Vec<Arc<RuleSettings>>,
+}
+
+impl Collected {
+    /// Findings that ended in the latest tick of a run.
+    fn over(&mut self, run: &Analysis) -> Vec<Arc<Finding>> {
+        let Some(now) = run.latest() else { return Vec::new() };
+        let cleared = &now.findings.cleared;
+        let known = |f: &&Arc<Finding>| !self.youngest.as_ref().is_some_and(|y| Arc::ptr_eq(y, f));
+        let mut fresh: Vec<_> = cleared.iter().take_while(known).cloned().collect();
+        fresh.reverse();
+        self.youngest = cleared.first().cloned().or(self.youngest.take());
+        fresh
+    }
+
+    fn keep(&mut self, over: Vec<Arc<Finding>>) {
+        self.ended.extend(over);
+        if self.ended.len() > MAX_OVER {
+            self.ended.drain(..self.ended.len() - MAX_OVER);
+        }
+    }
+
+    /// A run ended: what was active then is over as far as anybody knows.
+    fn close(&mut self, old: &Analysis) -> Vec<Arc<Finding>> {
+        self.before += spent(old, self.first);
+        (self.first, self.youngest) = (None, None);
+        let Some(last) = old.latest() else { return Vec::new() };
+        let rules = &old.host().rules;
+        if self.earlier_rules.len() < MAX_SETTINGS && !self.earlier_rules.contains(rules) {
+            self.earlier_rules.push(rules.clone());
+        }
+        blind::merge(&mut self.blind, blind_spots(&coverage(&last.tick.health)));
+        let over = |f: &Arc<Finding>| Arc::new(Finding { active: false, ..(**f).clone() });
+        last.findings.all().map(over).collect()
+    }
+
+    /// All of it, with the last run.
+    fn whole(mut self, analysis: Analysis, ticks: u64) -> Whole {
+        let duration = self.before + spent(&analysis, self.first);
         if let Some(last) = analysis.latest() {
             let remembered =
                 |f: &Arc<Finding>| last.findings.cleared.iter().any(|c| Arc::ptr_eq(c, f));
-            ended.retain(|f| !remembered(f));
+            self.ended.retain(|f| !remembered(f));
         }
-        ended.reverse();
-        earlier_rules.retain(|r| *r != analysis.host().rules);
-        let (over, damage) = (ended, lost);
-        out = Some(Whole {
+        self.ended.reverse();
+        self.earlier_rules.retain(|r| *r != analysis.host().rules);
+        Whole {
             analysis,
-            over,
-            first_wall,
+            over: self.ended,
+            first_wall: self.first_wall,
             duration,
             ticks,
-            blind,
-            earlier_rules,
-            damage,
-        });
+            blind: self.blind,
+            earlier_rules: self.earlier_rules,
+            damage: self.lost,
+        }
     }
-    out
 }
 
 fn spent(run: &Analysis, first: Option<MonoNs>) -> Duration {
     run.latest().zip(first).map_or(Duration::ZERO, |(l, f)| l.tick.mono.since(f))
-}
-
-/// The run ended: what was active then is over as far as anybody knows.
-fn close(run: &Analysis, ended: &mut Vec<Arc<Finding>>) {
-    let Some(last) = run.latest() else { return };
-    ended.extend(last.findings.all().map(|f| Arc::new(Finding { active: false, ..(**f).clone() })));
 }

@@ -55,8 +55,26 @@ pub fn render(r: &CheckReport) -> Value {
 pub fn text(v: &Value) -> String {
     let plain = v.to_string();
     let mut out = String::with_capacity(plain.len() + 1);
+    escape(&plain, &mut out);
+    out.push('\n');
+    out
+}
+
+/// Adds a string to a line, escaped likewise.
+pub(super) fn quote(s: &str, out: &mut String) {
+    if s.bytes().all(|b| matches!(b, b' '..=b'~') && b != b'"' && b != b'\\') {
+        out.push('"');
+        out.push_str(s);
+        out.push('"');
+    } else {
+        escape(&Value::from(s).to_string(), out);
+    }
+}
+
+/// Adds JSON without what a terminal would obey.
+fn escape(json: &str, out: &mut String) {
     // Outside strings JSON is ASCII without control characters, so what is replaced is inside one.
-    for c in plain.chars() {
+    for c in json.chars() {
         if is_plain(c) {
             out.push(c);
         } else {
@@ -66,8 +84,6 @@ pub fn text(v: &Value) -> String {
             }
         }
     }
-    out.push('\n');
-    out
 }
 
 /// One finding.
@@ -94,6 +110,11 @@ pub fn finding(f: &Finding) -> Value {
 /// A time, or null if the samples have no timestamps (pasted text).
 fn known(t: WallNs) -> Option<String> {
     (t.0 > 0).then(|| rfc3339(t))
+}
+
+/// What a subject is: `peer`, `disk`.
+pub(super) fn kind(s: &Subject) -> String {
+    subject(s, 1, &[])["kind"].as_str().unwrap_or_default().to_owned()
 }
 
 /// The subject with its count; endpoints as `address:port` text.
@@ -206,6 +227,13 @@ mod tests {
         #[test]
         fn text_is_the_same_value_and_harmless(s: String) {
             let hostile = format!("{s}\u{9b}2J\u{202e}\u{7f}\u{e0001}\x1b\n\"数");
+            for s in [&s, &hostile] {
+                let mut quoted = String::new();
+                quote(s, &mut quoted);
+                proptest::prop_assert!(quoted.chars().all(is_plain), "{quoted:?}");
+                let back: String = serde_json::from_str(&quoted).unwrap();
+                proptest::prop_assert_eq!(&back, s);
+            }
             let v = json!({ hostile.clone(): [hostile] });
             let text = text(&v);
             let line = text.strip_suffix('\n').unwrap();

@@ -1,4 +1,5 @@
-//! The same findings as text: text for an incident channel, JSON for programs.
+//! The same findings as text: text for an incident channel, JSON for programs. And the figures of
+//! a recording as tables.
 
 pub mod doctor;
 pub mod explain;
@@ -7,6 +8,7 @@ pub mod json;
 pub mod rights;
 pub mod rules;
 pub mod save;
+pub mod table;
 pub mod text;
 pub mod why;
 

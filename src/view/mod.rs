@@ -32,5 +32,5 @@ pub mod text;
 mod travel;
 pub mod units;
 pub mod update;
-mod vitals;
+pub mod vitals;
 pub mod vm;

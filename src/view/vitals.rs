@@ -7,7 +7,7 @@ use super::series;
 use super::units;
 use super::vm::{Line, Piece, Tone};
 use crate::metrics::Derived;
-use crate::metrics::cpu::{CpuShare, ThreadWait};
+use crate::metrics::cpu::CpuShare;
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::netdev::LinkFigures;
 use crate::sample::subject::CpuId;
@@ -19,9 +19,9 @@ const HIGH: f64 = 90.0;
 /// The same for pressure, % of the time.
 const PRESSED: f64 = 25.0;
 
-/// % of the time that a CPU does something, interrupts and what the hypervisor took included.
+/// % of the time that a CPU does something.
 pub(super) fn busy(s: CpuShare) -> f64 {
-    (100.0 - s.idle - s.iowait).clamp(0.0, 100.0)
+    s.busy()
 }
 
 /// The busiest CPU.
@@ -32,17 +32,12 @@ pub(super) fn busiest(cx: &Cx<'_>) -> Option<(CpuId, f64)> {
 
 /// Threads that wait for a CPU, on average.
 pub(super) fn waiting(cx: &Cx<'_>) -> Option<f64> {
-    cx.sched.map(|s| s.value.waiting())
+    cx.sched?.value.waiting()
 }
 
 /// The same of one CPU; a thread waits for the one that it ran on last.
 pub(super) fn waiting_for(cx: &Cx<'_>, cpu: CpuId) -> Option<f64> {
-    let s = cx.sched?.value;
-    if let Some((_, ms_s, _)) = s.cpus.iter().find(|(c, _, _)| *c == cpu) {
-        return Some(ms_s / 1000.0);
-    }
-    let here = s.threads.iter().filter(|t| t.thread.last_cpu == Some(cpu));
-    s.cpus.is_empty().then(|| here.map(ThreadWait::wait_ms_s).sum::<f64>() / 1000.0)
+    cx.sched?.value.waiting_for(cpu)
 }
 
 /// Memory in use, % of all: what the kernel says it cannot give away without swapping.
@@ -50,8 +45,9 @@ pub(super) fn memory(cx: &Cx<'_>) -> Option<(f64, u64)> {
     memory_used(|name| cx.memory(name))
 }
 
-/// The same of these values, by name.
-pub(super) fn memory_used(value: impl Fn(&str) -> Option<u64>) -> Option<(f64, u64)> {
+/// Memory in use, % of all, and all of it in bytes, by these values of `/proc/meminfo`.
+#[must_use]
+pub fn memory_used(value: impl Fn(&str) -> Option<u64>) -> Option<(f64, u64)> {
     let total = value("meminfo.MemTotal")?;
     let free = value("meminfo.MemAvailable")?;
     let used = total.saturating_sub(free) as f64;
@@ -71,7 +67,8 @@ pub(super) fn tcp(cx: &Cx<'_>) -> f64 {
 }
 
 /// Neither a part of another one nor made of others, so that sums count nothing twice.
-pub(super) fn is_real(d: &DiskFigures) -> bool {
+#[must_use]
+pub fn is_real(d: &DiskFigures) -> bool {
     d.attrs.slaves.is_empty() && d.attrs.parent.is_none() && !d.name.starts_with("loop")
 }
 
@@ -163,7 +160,8 @@ fn host(cx: &Cx<'_>) -> Vec<Item> {
 }
 
 /// Bytes per second that NICs receive and send; without NICs, all devices but `lo`.
-pub(super) fn moved(links: &[LinkFigures]) -> (f64, f64) {
+#[must_use]
+pub fn moved(links: &[LinkFigures]) -> (f64, f64) {
     let any = links.iter().any(|l| l.attrs.physical);
     let counts = |l: &&LinkFigures| if any { l.attrs.physical } else { l.attrs.name != "lo" };
     let all = links.iter().filter(counts);
@@ -171,7 +169,8 @@ pub(super) fn moved(links: &[LinkFigures]) -> (f64, f64) {
 }
 
 /// TCP segments that were sent again, per second.
-pub(super) fn retransmits(d: &Derived) -> Option<f64> {
+#[must_use]
+pub fn retransmits(d: &Derived) -> Option<f64> {
     let events = d.net_bpf.as_ref().and_then(|n| n.retransmits_s);
     events.or_else(|| d.net.iter().filter_map(|n| n.rate("TcpRetransSegs")).reduce(|a, b| a + b))
 }

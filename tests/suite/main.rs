@@ -21,4 +21,5 @@ mod scenarios;
 mod sockets;
 #[path = "../support/mod.rs"]
 mod support;
+mod tables;
 mod ui;

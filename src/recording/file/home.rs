@@ -82,6 +82,13 @@ pub(crate) enum Change {
     NotOurs,
 }
 
+/// What becomes of a file that has FILE's name already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Old {
+    Stays,
+    Goes,
+}
+
 /// A file of ours beside FILE that may take its place: without a name where possible, so that a
 /// kill leaves nothing behind, otherwise with one that nobody can guess.
 pub(crate) struct Side {
@@ -314,6 +321,20 @@ impl Home {
         renameat(&self.dir, &name, &self.dir, &self.name)?;
         side.name = None;
         Ok(Change::Made)
+    }
+
+    /// Gives a side file FILE's name. Where that is taken and the old file stays, the side file is
+    /// gone: [`io::ErrorKind::AlreadyExists`].
+    pub(crate) fn publish(&self, mut side: Side, old: Old) -> io::Result<()> {
+        let name = match &side.name {
+            Some(name) => name.clone(),
+            None => self.link(&mut side)?,
+        };
+        let made = match old {
+            Old::Stays => self.rename_new(&name, &self.name),
+            Old::Goes => renameat(&self.dir, &name, &self.dir, &self.name).map_err(Into::into),
+        };
+        made.inspect_err(|_| self.discard(side))
     }
 
     fn exchange(&self, name: &OsStr) -> Result<(), Errno> {

@@ -72,7 +72,7 @@ static VITALS: [Vital; 12] = [
         "runq",
         Written::Count,
         1.0,
-        |_, m| m.derived.sched.as_deref().map(SchedFigures::waiting),
+        |_, m| m.derived.sched.as_deref().and_then(SchedFigures::waiting),
         "threads that wait for a CPU, on average",
     ),
     vital(

@@ -1,0 +1,81 @@
+//! `stallscope export FILE`: a part of a recording as a recording, or its figures as tables.
+
+mod outlet;
+mod part;
+mod span;
+mod tables;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::Run;
+use crate::exit::{Exit, Stop};
+use crate::time_spec::TimeSpec;
+
+/// Copy part of a recording into a new one, or write its figures as tables.
+///
+/// A recording is copied in groups of up to 60 ticks as they are, so the part may begin up to a
+/// group earlier and end up to a group later than asked for.
+///
+/// Tables have a row for each socket, disk, CPU, process, finding, ... of each tick, for DuckDB,
+/// pandas or a spreadsheet: `stallscope help tables`.
+#[derive(Args, Debug)]
+pub(super) struct Export {
+    /// The recording.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// What to write: a recording, or tables as JSON lines, CSV or Parquet.
+    #[arg(long, value_enum, default_value_t = Format::Stall, hide_possible_values = true,
+        value_name = "stall|jsonl|csv|parquet")]
+    format: Format,
+    /// Tables to write, for example sockets,findings; all for all of them.
+    #[arg(long = "table", value_name = "NAME[,NAME...]", value_delimiter = ',')]
+    tables: Vec<String>,
+    /// First moment: 14:03:20, '2026-05-01 14:03', +5m from the start or -5m from the end. By
+    /// default the start.
+    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
+    from: Option<TimeSpec>,
+    /// Last moment, likewise. By default the end.
+    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
+    to: Option<TimeSpec>,
+    /// New file to write, readable only by you. Of a table also - for standard output; of several
+    /// tables a directory, for a file of each.
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    /// Replace files of tables that exist. A recording is never overwritten.
+    #[arg(long)]
+    force: bool,
+    /// Replace addresses, the host name, and the names of processes, cgroups, namespaces and
+    /// volumes by others of the same kind, consistently. Rewrites every tick.
+    #[arg(long)]
+    redact: bool,
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A recording.
+    Stall,
+    /// Tables, a JSON object for each row.
+    Jsonl,
+    /// Tables, with a line of names.
+    Csv,
+    /// Tables, for analysis.
+    Parquet,
+}
+
+impl Run for Export {
+    fn run(&self) -> anyhow::Result<Exit> {
+        match self.format {
+            Format::Stall if !self.tables.is_empty() => {
+                Err(Stop::usage("--table needs --format jsonl, csv or parquet"))
+            }
+            Format::Stall if self.force => {
+                Err(Stop::usage("--force is for tables: a recording is never overwritten"))
+            }
+            Format::Stall => self.part(),
+            Format::Jsonl | Format::Csv | Format::Parquet => self.as_tables(),
+        }
+    }
+}
