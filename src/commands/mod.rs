@@ -104,6 +104,7 @@ Examples:
   stallscope replay box.stall            the console over a recording
   stallscope check box.stall             the findings of the whole recording
   stallscope export box.stall --from 14:00 --to 14:10 -o part.stall --redact
+  stallscope export box.stall --format csv --table sockets,findings -o box/
   stallscope explain incident.txt        diagnose pasted ss, iostat, dmesg, ...
   stallscope doctor                      what is measured here, what is missing";
 

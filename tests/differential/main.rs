@@ -1,5 +1,5 @@
 //! Our collectors against the tools that people trust: `ss`, `iostat -x`, `nstat`, and the raw
-//! files; our parsers against those of the `procfs` crate.
+//! files; our parsers against those of the `procfs` crate; exported tables as DuckDB reads them.
 //!
 //! The kernel moves between two readings, so every comparison reads the other tool *before and
 //! after* ours. What did not change between its two readings must be equal in ours, to the
@@ -14,6 +14,7 @@ mod disks;
 mod kit;
 mod procfs;
 mod sockets;
+mod tables;
 
 use std::time::Duration;
 

@@ -39,8 +39,8 @@ pub(super) struct Export {
     /// Last moment, likewise. By default the end.
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     to: Option<TimeSpec>,
-    /// New file to write, readable only by you. Of a table also - for standard output; of several
-    /// tables a directory, for a file of each.
+    /// New file to write, readable only by you. A table may go to - (standard output), several
+    /// tables go into a directory.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     /// Replace files of tables that exist. A recording is never overwritten.

@@ -5,7 +5,7 @@ use crate::metrics::cgroups::{CgroupFigures, CgroupIoFigures};
 
 pub(super) static TABLE: Table = Table {
     name: "cgroup_io",
-    about: "I/O of cgroups, a row for each device; a layer and the disk below it both have one",
+    about: "I/O of cgroups by device; a layer and the disk below it both have a row",
     time: OF_TICK,
     own: COLUMNS,
     rows: Rows::OfTick(rows),

@@ -8,7 +8,7 @@ use crate::sample::cgroups::CgroupRow;
 
 pub(super) static TABLE: Table = Table {
     name: "cgroups",
-    about: "cgroups, with cgroup v1 a row for each hierarchy; what a hierarchy lacks is missing",
+    about: "quota, memory, tasks and pressure; cgroup v1 has a row for each hierarchy",
     time: OF_TICK,
     own: COLUMNS,
     rows: Rows::OfTick(rows),
@@ -38,7 +38,7 @@ columns! {
     limit_cores: float ("cores"), "CPU quota; missing without one"
         = r.g.cpu.and_then(|c| c.limit_cores);
     weight: integer, "cpu.weight or cpu.shares" = r.g.cpu.and_then(|c| c.weight);
-    throttled_pct: float ("%"), "of the periods in which the quota ran out"
+    throttled_pct: float ("%"), "periods in which the quota ran out"
         = r.g.cpu.and_then(|c| c.throttled_share()).map(|s| 100.0 * s);
     throttled_per_s: float ("s/s"), "time throttled, summed over CPUs"
         = r.g.cpu.map(|c| c.throttled_ms_s / 1000.0);
@@ -53,9 +53,9 @@ columns! {
     tasks_limit: integer, "their limit; missing without one"
         = r.now.and_then(|g| g.pids).and_then(|p| p.max);
     tasks_refused_per_s: float ("1/s"), "tasks that were refused" = r.g.pids_refused_s;
-    psi_cpu_pct: float ("%"), "of the time in which a task of it waited for a CPU" = r.g.psi_cpu;
-    psi_io_pct: float ("%"), "of the time in which one waited for I/O" = r.g.psi_io;
-    psi_mem_pct: float ("%"), "of the time in which one waited for memory" = r.g.psi_memory;
-    psi_mem_full_pct: float ("%"), "of the time in which all waited for memory"
+    psi_cpu_pct: float ("%"), "time in which a task of it waited for a CPU" = r.g.psi_cpu;
+    psi_io_pct: float ("%"), "time in which one waited for I/O" = r.g.psi_io;
+    psi_mem_pct: float ("%"), "time in which one waited for memory" = r.g.psi_memory;
+    psi_mem_full_pct: float ("%"), "time in which all waited for memory"
         = r.g.psi_memory_full;
 }

@@ -7,7 +7,7 @@ use crate::sample::subject::CpuId;
 
 pub(super) static TABLE: Table = Table {
     name: "cpus",
-    about: "CPUs: us, sy, id, wa, hi, si and st add up to 100%",
+    about: "what each CPU did: us, sy, id, wa, hi, si and st add up to 100%",
     time: OF_TICK,
     own: COLUMNS,
     rows: Rows::OfTick(rows),
@@ -47,9 +47,9 @@ columns! {
     sy_pct: float ("%"), "kernel" = r.share.map(|s| s.system);
     id_pct: float ("%"), "idle" = r.share.map(|s| s.idle);
     wa_pct: float ("%"), "idle, I/O pending" = r.share.map(|s| s.iowait);
-    hi_pct: float ("%"), "hardware interrupts, by the clock ticks of the kernel"
+    hi_pct: float ("%"), "hardware interrupts, counted in clock ticks"
         = r.share.map(|s| s.irq);
-    si_pct: float ("%"), "software interrupts, likewise" = r.share.map(|s| s.softirq);
+    si_pct: float ("%"), "software interrupts, counted in clock ticks" = r.share.map(|s| s.softirq);
     st_pct: float ("%"), "taken by the hypervisor" = r.share.map(|s| s.steal);
     runq: float, "threads that wait for it, on average"
         = r.m.now.derived.sched.as_ref().and_then(|s| s.waiting_for(r.cpu));

@@ -41,26 +41,26 @@ columns! {
     class: text, "hdd, ssd, nvme, virtual, stack, part, memory or other"
         = class_name(r.d.attrs.class);
     label: text, "volume, backing file or model" = Some(label(r.d).as_str()).filter(|l| !l.is_empty());
-    parent: text, "of a partition: its disk" = r.d.attrs.parent.as_deref();
+    parent: text, "disk of a partition" = r.d.attrs.parent.as_deref();
     r_per_s: float ("1/s"), "reads completed" = r.rate(r.d.r_s);
     w_per_s: float ("1/s"), "writes completed" = r.rate(r.d.w_s);
     d_per_s: float ("1/s"), "discards completed" = r.rate(r.d.d_s);
     f_per_s: float ("1/s"), "flushes completed" = r.d.f_s.and_then(|f| r.rate(f));
-    r_bytes_per_s: float ("bytes/s"), "read" = r.rate(1024.0 * r.d.rkb_s);
-    w_bytes_per_s: float ("bytes/s"), "written" = r.rate(1024.0 * r.d.wkb_s);
+    r_bytes_per_s: float ("bytes/s"), "bytes read" = r.rate(1024.0 * r.d.rkb_s);
+    w_bytes_per_s: float ("bytes/s"), "bytes written" = r.rate(1024.0 * r.d.wkb_s);
     qlen: float, "mean queue: requests waiting or in the device" = r.rate(r.d.aqu_sz);
     await_s: float ("s"), "mean time of a request, queue included; missing without a request"
         = r.d.await_ms.map(seconds);
     r_await_s: float ("s"), "the same of reads" = r.d.r_await.map(seconds);
     w_await_s: float ("s"), "the same of writes" = r.d.w_await.map(seconds);
     f_await_s: float ("s"), "the same of flushes" = r.d.f_await.map(seconds);
-    util_pct: float ("%"), "of the time with a request in flight, at most 100" = r.d.util_shown();
+    util_pct: float ("%"), "time with a request in flight, at most 100" = r.d.util_shown();
     areq_sz_bytes: float ("bytes"), "mean size of a request" = r.d.areq_kb().map(|kb| 1024.0 * kb);
     merge_pct: float ("%"), "requests that were merged" = r.d.merged_pct();
     inflight: integer, "requests in flight now" = r.d.in_flight;
     stuck_s: float ("s"), "how long requests have been in flight with none completing"
         = r.d.stuck_for.as_secs_f64();
-    queue_pct: float ("%"), "of the time of requests before the device had them (eBPF)"
+    queue_pct: float ("%"), "share of request time before the device has it (eBPF)"
         = r.requests.and_then(BlockDiskFigures::queue_share).map(|s| 100.0 * s);
     p99_s: float ("s"), "99th percentile of request time, queue included (eBPF)"
         = r.p99_s(Stage::Total);

@@ -7,7 +7,7 @@ use crate::report::json::kind;
 
 pub(super) static TABLE: Table = Table {
     name: "findings",
-    about: "findings, a row for each from its beginning to its end",
+    about: "what check reports, a row for each finding from its beginning to its end",
     time: "when it began, UTC",
     own: COLUMNS,
     rows: Rows::OfFinding(|f, out| out.row(|line| put(line, f))),

@@ -6,7 +6,7 @@ use crate::metrics::processes::{ProcessFigures, by_process};
 
 pub(super) static TABLE: Table = Table {
     name: "processes",
-    about: "processes that ran, waited for a CPU, were blocked or used disks; others have no row",
+    about: "those that ran, waited for a CPU, were blocked or used disks; others have no row",
     time: OF_TICK,
     own: COLUMNS,
     rows: Rows::OfTick(rows),

@@ -13,7 +13,7 @@ use crate::view::panes::sockets::unix_has_queues;
 
 pub(super) static TABLE: Table = Table {
     name: "sockets",
-    about: "sockets; namespaces take turns on a big host, and have rows in the ticks that read them",
+    about: "all sockets; on a big host namespaces take turns, and have rows in the ticks that read them",
     time: OF_TICK,
     own: COLUMNS,
     rows: Rows::OfTick(rows),

@@ -6,7 +6,7 @@ use crate::sample::subject::CpuId;
 
 pub(super) static TABLE: Table = Table {
     name: "softirq",
-    about: "softirqs, a row for each CPU and vector",
+    about: "software interrupts, a row for each CPU and vector",
     time: OF_TICK,
     own: COLUMNS,
     rows: Rows::OfTick(rows),
@@ -43,8 +43,8 @@ columns! {
     |r: &Vector<'_>|
     cpu: integer, "CPU number" = r.cpu.0;
     vector: text, "NET_RX, NET_TX, BLOCK, TIMER, ..., as /proc/softirqs has it" = r.name;
-    raised_per_s: float ("1/s"), "how often it was run, as the kernel counts" = r.per_s;
-    time_pct: float ("%"), "of the time of the CPU (eBPF)"
+    raised_per_s: float ("1/s"), "how often it was raised, by /proc/softirqs" = r.per_s;
+    time_pct: float ("%"), "time of the CPU that it took (eBPF)"
         = r.timed.then(|| r.run.map_or(0.0, |run| run.pct));
     runs_per_s: float ("1/s"), "runs (eBPF)" = r.timed.then(|| r.run.map_or(0.0, |run| run.runs_s));
     mean_s: float ("s"), "mean time of a run (eBPF)"

@@ -7,7 +7,7 @@ use crate::metrics::rate::per_second;
 
 pub(super) static TABLE: Table = Table {
     name: "threads",
-    about: "threads that ran or waited for a CPU; others have no row",
+    about: "those that ran or waited for a CPU; others have no row",
     time: OF_TICK,
     own: COLUMNS,
     rows: Rows::OfTick(rows),

@@ -7,7 +7,7 @@ use crate::view::table::Value;
 
 pub(super) static TABLE: Table = Table {
     name: "waits",
-    about: "where work waits: each resource of the host, as in the console",
+    about: "each resource of the host with what waits for it, as in the console",
     time: OF_TICK,
     own: COLUMNS,
     rows: Rows::OfTick(rows),
