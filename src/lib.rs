@@ -29,6 +29,7 @@
 //! | [`playback`] | a recording from any of its ticks; what there is beyond memory | draw |
 //! | [`view`] | the screen as data | terminal, clock, files |
 //! | [`ui`] | draw it, read keys | judge, compute |
+//! | [`openmetrics`] | the last tick as metrics | clock, files |
 //! | [`report`] | findings as text and JSON | judge |
 //! | [`commands`] | a file per command: its arguments, and source, analysis and outlet wired up | judge |
 //! | [`help`] | what `stallscope help TOPIC` prints | anything else |
@@ -62,6 +63,7 @@ pub mod diagnose;
 pub mod exit;
 pub mod help;
 pub mod metrics;
+pub mod openmetrics;
 pub mod parse;
 pub mod paste;
 pub mod playback;

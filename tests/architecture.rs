@@ -62,6 +62,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("playback", "sample metrics diagnose analysis recording rights session"),
     // The timeline says what there is beyond memory; it reads nothing.
     ("view", "amount sample metrics diagnose analysis playback::timeline time_spec text typo"),
+    // Shows where work waits and which sockets are stuck as the console does.
+    ("openmetrics", "sample metrics diagnose analysis view text"),
     // `paste::understood` is what it says of a paste, `recording::tools` what is in a file. A table has
     // the figures of the screen: those of `view` are by the same functions.
     (
@@ -101,8 +103,17 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 ];
 
 /// Pure layers: a function of ticks, nothing else. Not even the names of clock types.
-const PURE: &[&str] =
-    &["text", "sample", "time_spec", "parse", "metrics", "diagnose", "analysis", "view"];
+const PURE: &[&str] = &[
+    "text",
+    "sample",
+    "time_spec",
+    "parse",
+    "metrics",
+    "diagnose",
+    "analysis",
+    "view",
+    "openmetrics",
+];
 
 const IO_WORDS: &[&str] = &[
     "std::fs",

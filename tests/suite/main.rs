@@ -18,6 +18,7 @@ mod recorder;
 mod recording;
 mod replay;
 mod scenarios;
+mod serve;
 mod sockets;
 #[path = "../support/mod.rs"]
 mod support;

@@ -14,6 +14,7 @@ pub mod files;
 pub mod fuzz;
 pub mod incident;
 pub mod long;
+pub mod openmetrics;
 pub mod program;
 pub mod recorder;
 pub mod recordings;

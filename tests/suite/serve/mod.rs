@@ -1,0 +1,3 @@
+//! `stallscope serve`: its pages against the samples that they are made of.
+
+mod pages;
