@@ -10,7 +10,8 @@ pub enum Exit {
     Findings = 1,
     /// Invalid command line.
     Usage = 2,
-    /// The kernel or a file cannot be read, or a recording cannot be written.
+    /// The kernel or a file cannot be read, a recording cannot be written, or a port is not to be
+    /// had.
     CannotCollect = 3,
 }
 
@@ -25,7 +26,7 @@ impl Exit {
             Self::Ok => "no findings at warn or worse, or the console was closed",
             Self::Findings => "findings at warn or worse (check, explain, why)",
             Self::Usage => "invalid command line, or no terminal for the console",
-            Self::CannotCollect => "cannot read the kernel or the file, or cannot record",
+            Self::CannotCollect => "cannot read the kernel or the file, cannot record or listen",
         }
     }
 }

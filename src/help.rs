@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use crate::diagnose::RULES;
 use crate::exit::Exit;
+use crate::openmetrics;
 use crate::report::rules;
 use crate::report::table::TABLES;
 use crate::view::keymap::{GROUPS, KEYMAP, key_names};
@@ -54,6 +55,7 @@ topics! {
     "recording": "writing recordings: guarantees, size and age limits, marks", [];
     "replay": "moving in a recording; exporting and redacting", [];
     "explain": "diagnosing pasted text: which tools it reads", [];
+    "metrics": "metrics for Prometheus: scraping, tokens, every metric", [metric_table];
     "json": "the fields of --format json", [];
     "tables": "exporting figures as tables: formats, DuckDB, every column", [columns_of_tables];
     "exit-codes": "what the exit code tells a script", [exit_codes];
@@ -151,6 +153,11 @@ fn columns_of_tables() -> String {
         }
     }
     out
+}
+
+/// Every metric, and below it what it means.
+fn metric_table() -> String {
+    openmetrics::listed(|text| wrap(text, WIDTH - 4))
 }
 
 fn columns(rows: Vec<(String, &str)>) -> String {

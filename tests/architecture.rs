@@ -81,12 +81,12 @@ const LAYERS: &[(&str, &str)] = &[
         "sample metrics diagnose analysis view source recording playback session report::save clock \
          rights signals text",
     ),
-    // Explains what other layers say of themselves: keys, rules, columns, exit codes.
-    ("help", "diagnose exit report::rules report::table view"),
+    // Explains what other layers say of themselves: keys, rules, columns, metrics, exit codes.
+    ("help", "diagnose exit openmetrics report::rules report::table view"),
     (
         "commands",
-        "amount sample metrics diagnose analysis view report collect source recording playback session \
-         paste ui help exit clock time_spec rights signals text typo",
+        "amount sample metrics diagnose analysis view openmetrics report collect source recording playback \
+         session paste ui help exit clock time_spec rights signals text typo",
     ),
     ("main", "commands exit text allocator"),
     ("lib", ""),

@@ -17,6 +17,7 @@ mod info;
 mod record;
 mod replay;
 mod rules;
+mod serve;
 mod shared;
 mod why;
 
@@ -60,6 +61,7 @@ commands! {
     Check in check,
     Why in why,
     Record in record,
+    Serve in serve,
     Replay in replay,
     Export in export,
     Doctor in doctor,
@@ -101,6 +103,7 @@ Examples:
   stallscope why postgres                where its threads spend their time
   stallscope record -o box.stall         record everything that is measured
   ssh box stallscope record -o - > box.stall
+  stallscope serve                       metrics for Prometheus, on port 9464
   stallscope replay box.stall            the console over a recording
   stallscope check box.stall             the findings of the whole recording
   stallscope export box.stall --from 14:00 --to 14:10 -o part.stall --redact

@@ -8,6 +8,7 @@
 
 pub mod console;
 pub mod dice;
+pub mod exporter;
 pub mod files;
 #[allow(dead_code, reason = "some of it is for the fuzzer alone")]
 #[path = "../fuzz/src/lib.rs"]

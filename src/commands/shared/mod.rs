@@ -2,6 +2,7 @@
 //! around its work.
 
 mod dress;
+pub(super) mod endless;
 pub(super) mod environment;
 pub(super) mod limits;
 pub(super) mod live;
