@@ -199,4 +199,26 @@ mod tests {
         }
         assert_eq!(p.count(Id::DiskReads), Id::DiskReads.family().most);
     }
+
+    proptest::proptest! {
+        /// Whatever a name is made of, its line stays one, and says the name without what is
+        /// harmful in it.
+        #[test]
+        fn any_name_is_one_label(name: String) {
+            let mut out = String::new();
+            escaped(&mut out, &name);
+            proptest::prop_assert!(!out.chars().any(char::is_control));
+            // What a reader makes of it.
+            let (mut read, mut chars) = (String::new(), out.chars());
+            while let Some(c) = chars.next() {
+                proptest::prop_assert!(c != '"', "{}", out);
+                read.extend(if c == '\\' { chars.next() } else { Some(c) });
+            }
+            if name.chars().count() <= MAX_VALUE {
+                proptest::prop_assert_eq!(read, sanitize(&name).into_owned());
+            } else {
+                proptest::prop_assert_eq!(read.chars().count(), MAX_VALUE);
+            }
+        }
+    }
 }

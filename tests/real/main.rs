@@ -28,6 +28,7 @@ mod healthy;
 #[allow(dead_code, reason = "the lab uses all of it")]
 mod kit;
 mod loads;
+mod prometheus;
 mod quiet_hour;
 mod servers;
 mod stage;

@@ -70,7 +70,12 @@ fn limits_that_are_too_small_are_named_at_the_start() {
     let dir = Dir::new();
     let tape = dir.file("box.stall");
     let tape = tape.to_str().unwrap();
-    for args in [&["check", "--duration", "1s"][..], &["doctor"], &["record", "-o", tape]] {
+    for args in [
+        &["check", "--duration", "1s"][..],
+        &["doctor"],
+        &["record", "-o", tape],
+        &["serve", "--listen", "127.0.0.1:0"],
+    ] {
         for files in ["8", "10", "16", "24", "64"] {
             let o = limited(&format!("-n {files}"), args);
             refused(&o, 3, &format!("only {files} open files allowed"));
