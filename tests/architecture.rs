@@ -85,8 +85,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("help", "diagnose exit openmetrics report::rules report::table view"),
     (
         "commands",
-        "amount sample metrics diagnose analysis view openmetrics report collect source recording playback \
-         session paste ui help exit clock time_spec rights signals text typo",
+        "amount sample metrics diagnose analysis view openmetrics report collect source recording \
+         playback session paste ui help exit clock time_spec rights signals text typo",
     ),
     ("main", "commands exit text allocator"),
     ("lib", ""),

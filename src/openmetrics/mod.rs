@@ -31,7 +31,8 @@ use page::Page;
 pub fn exposition(run: &Analysis, board: &Board, format: Format) -> Option<String> {
     let now = run.latest()?;
     let view = ViewState::default();
-    let cx = Cx::at(run, now.tick.seq, &view)?;
+    // Who uses a resource is no label: there are too many of them.
+    let cx = Cx::at(run, now.tick.seq, &view)?.without_processes();
     let mut page = Page::new();
     program(&mut page, run, board, now);
     signals(&mut page, now);

@@ -263,6 +263,13 @@ impl<'a> Cx<'a> {
         })
     }
 
+    /// Without processes, for whoever does not show them: summing up thousands of threads takes
+    /// longer than all the rest.
+    #[must_use]
+    pub fn without_processes(self) -> Self {
+        Self { processes: OnceCell::from(Vec::new()), ..self }
+    }
+
     /// Where work waits.
     pub fn resources(&self) -> &[Resource] {
         self.resources.get_or_init(|| resources::gather(self))
