@@ -101,6 +101,25 @@ pub fn age(d: Duration) -> String {
     }
 }
 
+/// The value of evidence with its unit, as people write it: `13.1s`, not `13.1k ms`.
+#[must_use]
+pub fn quantity(v: f64, unit: &str) -> String {
+    match unit {
+        "" => count(v),
+        "%" => format!("{}%", pct(v)),
+        "s" => secs(v),
+        "ms" => millis(v),
+        "us" => secs(v / 1e6),
+        "ms/s" => format!("{}/s", millis(v)),
+        "bytes" => bytes(v),
+        "kB/s" => format!("{}/s", bytes(v * 1024.0)),
+        "/s" => format!("{}/s", count(v)),
+        // An errno is a name, not a quantity.
+        "errno" => format!("errno {v:.0}"),
+        other => format!("{} {other}", count(v)),
+    }
+}
+
 fn scaled(v: f64, base: f64, units: &[&str]) -> String {
     if !v.is_finite() {
         return UNKNOWN.to_owned();
@@ -152,6 +171,26 @@ mod tests {
         assert_eq!(pct(91.2), "91");
         assert_eq!(age(Duration::from_secs(11_520)), "3h12m");
         assert_eq!(count(f64::NAN), UNKNOWN);
+    }
+
+    #[test]
+    fn numbers_have_the_units_that_people_say() {
+        for (v, unit, want) in [
+            (13_100.0, "ms", "13.1s"),
+            (6.53, "s", "6.53s"),
+            (50_000.0, "us", "50ms"),
+            (272.0, "ms/s", "272ms/s"),
+            (65_160.0, "bytes", "64K"),
+            (12_288.0, "kB/s", "12M/s"),
+            (16_800.0, "/s", "16.8k/s"),
+            (91.2, "%", "91%"),
+            (113.0, "errno", "errno 113"),
+            (11.0, "segments", "11 segments"),
+            (1.5, "CPUs", "1.5 CPUs"),
+            (37.0, "", "37"),
+        ] {
+            assert_eq!(quantity(v, unit), want, "{v} {unit}");
+        }
     }
 
     proptest! {

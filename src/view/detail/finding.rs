@@ -243,7 +243,7 @@ fn limit(v: f64, e: &Evidence) -> Option<String> {
     let t = e.threshold?;
     let sign = if v >= t { '>' } else { '<' };
     // Thresholds are round numbers.
-    Some(format!("{sign} {}", quantity(t, e.unit).replace(".00s", "s")))
+    Some(format!("{sign} {}", units::quantity(t, e.unit).replace(".00s", "s")))
 }
 
 fn row(
@@ -259,7 +259,7 @@ fn row(
     let name = text::cut(&text::clean(&e.field), width).into_owned();
     let mut line = Line::of(format!("    {name:<width$}"), Tone::Dim);
     if let Some(v) = e.value {
-        line.add(format!("{:>11}  ", quantity(v, e.unit)), Tone::Strong);
+        line.add(format!("{:>11}  ", units::quantity(v, e.unit)), Tone::Strong);
         if over > 0 {
             line.add(format!("{:<over$}  ", limit(v, e).unwrap_or_default()), Tone::Dim);
         }
@@ -279,24 +279,6 @@ fn row(
     out.push(line);
     for l in text::wrap(&words, wide.saturating_sub(2).max(10)) {
         out.push(Line::of(format!("      {l}"), Tone::Plain));
-    }
-}
-
-/// The value of evidence with its unit, as people write it: `13.1s`, not `13.1k ms`.
-fn quantity(v: f64, unit: &str) -> String {
-    match unit {
-        "" => units::count(v),
-        "%" => format!("{}%", units::pct(v)),
-        "s" => units::secs(v),
-        "ms" => units::millis(v),
-        "us" => units::secs(v / 1e6),
-        "ms/s" => format!("{}/s", units::millis(v)),
-        "bytes" => units::bytes(v),
-        "kB/s" => format!("{}/s", units::bytes(v * 1024.0)),
-        "/s" => format!("{}/s", units::count(v)),
-        // An errno is a name, not a quantity.
-        "errno" => format!("errno {v:.0}"),
-        other => format!("{} {other}", units::count(v)),
     }
 }
 
@@ -355,29 +337,4 @@ fn events(cx: &Cx<'_>, f: &Finding, wide: usize) -> Vec<Line> {
         out.push(Line::of(format!("    + {more} more in the pane Events"), Tone::Dim));
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quantity;
-
-    #[test]
-    fn numbers_have_the_units_that_people_say() {
-        for (v, unit, want) in [
-            (13_100.0, "ms", "13.1s"),
-            (6.53, "s", "6.53s"),
-            (50_000.0, "us", "50ms"),
-            (272.0, "ms/s", "272ms/s"),
-            (65_160.0, "bytes", "64K"),
-            (12_288.0, "kB/s", "12M/s"),
-            (16_800.0, "/s", "16.8k/s"),
-            (91.2, "%", "91%"),
-            (113.0, "errno", "errno 113"),
-            (11.0, "segments", "11 segments"),
-            (1.5, "CPUs", "1.5 CPUs"),
-            (37.0, "", "37"),
-        ] {
-            assert_eq!(quantity(v, unit), want, "{v} {unit}");
-        }
-    }
 }
