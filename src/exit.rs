@@ -6,7 +6,7 @@
 pub enum Exit {
     /// Nothing at warn or worse, or the console was closed.
     Ok = 0,
-    /// `check` or `explain` found something at warn or worse, or it explains a wait of `why`.
+    /// `check`, `report` or `explain` found something at warn or worse, or it explains a wait of `why`.
     Findings = 1,
     /// Invalid command line.
     Usage = 2,
@@ -24,7 +24,7 @@ impl Exit {
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Ok => "no findings at warn or worse, or the console was closed",
-            Self::Findings => "findings at warn or worse (check, explain, why)",
+            Self::Findings => "findings at warn or worse (check, report, explain, why)",
             Self::Usage => "invalid command line, or no terminal for the console",
             Self::CannotCollect => "cannot read the kernel or the file, cannot record or listen",
         }

@@ -65,11 +65,11 @@ const LAYERS: &[(&str, &str)] = &[
     // Shows where work waits and which sockets are stuck as the console does.
     ("openmetrics", "sample metrics diagnose analysis view text"),
     // `paste::understood` is what it says of a paste, `recording::tools` what is in a file. A table has
-    // the figures of the screen: those of `view` are by the same functions.
+    // the figures of the screen, in a page with its units: those of `view` are by the same functions.
     (
         "report",
         "sample metrics diagnose analysis paste::understood recording::tools recording::Event rights \
-         text view::context view::panes view::state view::table view::vitals",
+         text view::context view::panes view::state view::table view::units view::vitals",
     ),
     // `waits::class`: a collector that looks at every thread keeps only those that are not idle, by
     // the same tables that the figures are made with.

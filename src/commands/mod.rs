@@ -16,6 +16,7 @@ mod help;
 mod info;
 mod record;
 mod replay;
+mod report;
 mod rules;
 mod serve;
 mod shared;
@@ -64,6 +65,7 @@ commands! {
     Serve in serve,
     Replay in replay,
     Export in export,
+    Report in report,
     Doctor in doctor,
     Explain in explain,
     Info in info,
@@ -108,6 +110,7 @@ Examples:
   stallscope check box.stall             the findings of the whole recording
   stallscope export box.stall --from 14:00 --to 14:10 -o part.stall --redact
   stallscope export box.stall --format csv --table sockets,findings -o box/
+  stallscope report box.stall -o incident.html
   stallscope explain incident.txt        diagnose pasted ss, iostat, dmesg, ...
   stallscope doctor                      what is measured here, what is missing";
 

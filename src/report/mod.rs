@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod explain;
 pub mod info;
 pub mod json;
+pub mod page;
 pub mod rights;
 pub mod rules;
 pub mod save;

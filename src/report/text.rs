@@ -134,7 +134,8 @@ pub(super) fn finding(out: &mut String, f: &Finding, severity: Severity) {
     }
 }
 
-fn scope(f: &Finding) -> String {
+/// Where it is, and what of it is affected by name. Raw.
+pub(super) fn scope(f: &Finding) -> String {
     let mut parts = Vec::new();
     if let Subject::Peer { netns, .. }
     | Subject::Listener { netns, .. }

@@ -17,6 +17,7 @@ mod record;
 mod recorder;
 mod recording;
 mod replay;
+mod report;
 mod scenarios;
 mod serve;
 mod sockets;

@@ -1,0 +1,58 @@
+//! `--from` and `--to`: a part of a recording.
+
+use clap::Args;
+use jiff::tz::TimeZone;
+
+use super::recording::anchor;
+use crate::exit::Stop;
+use crate::sample::time::WallNs;
+use crate::time_spec::TimeSpec;
+use crate::view;
+
+/// From when to when.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// First moment: 14:03:20, '2026-05-01 14:03', +5m from the start or -5m from the end. By
+    /// default the start.
+    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
+    from: Option<TimeSpec>,
+    /// Last moment, likewise. By default the end.
+    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
+    to: Option<TimeSpec>,
+}
+
+impl Span {
+    /// Whether a part was asked for.
+    pub(crate) fn is_given(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+
+    /// The first and the last time that is asked for, of a recording of this name that has ticks
+    /// in `range`.
+    ///
+    /// # Errors
+    /// When there is nothing between the two.
+    pub(crate) fn within(
+        &self,
+        range: (WallNs, WallNs),
+        name: &str,
+        tz: &TimeZone,
+    ) -> anyhow::Result<(WallNs, WallNs)> {
+        let resolve = |m: TimeSpec| m.resolve(anchor(m, range), range, tz);
+        // Up to 14:03:20 includes all of that second.
+        let to = self.to.map(|m| resolve(m).max(WallNs(m.end(resolve(m)).0 - 1)));
+        let dated = |w| format!("{} {}", view::context::day(w, tz), view::context::clock(w, tz));
+        match (self.from.map(resolve), to) {
+            (Some(from), Some(to)) if from > to => Err(Stop::usage("--from is after --to")),
+            (Some(from), _) if from > range.1 => {
+                let last = dated(range.1);
+                Err(Stop::cannot(format!("{name}: --from is after its last tick, {last}")))
+            }
+            (_, Some(to)) if to < range.0 => {
+                let first = dated(range.0);
+                Err(Stop::cannot(format!("{name}: --to is before its first tick, {first}")))
+            }
+            (from, to) => Ok((from.unwrap_or(range.0), to.unwrap_or(range.1))),
+        }
+    }
+}
