@@ -121,11 +121,14 @@ impl Axis {
             name: name.to_owned(),
             note: String::new(),
             pieces,
-            low,
-            high,
+            is_flat: low == high || say(low) == say(high),
             top,
             top_label: say(top),
-            range: if low == high { say(high) } else { format!("{} to {}", say(low), say(high)) },
+            range: if low == high || say(low) == say(high) {
+                say(high)
+            } else {
+                format!("{} to {}", say(low), say(high))
+            },
             limit: limit.map(|l| (l, say(l))),
             shaded: Vec::new(),
             holes: seen.holes.iter().map(|h| (self.percent(h.from), self.percent(h.to))).collect(),
@@ -157,7 +160,7 @@ mod tests {
         let minute = axis(1_767_622_497, 96);
         assert_eq!(texts(minute), ["14:15:00", "14:15:30", "14:16:00", "14:16:30"]);
         let at: Vec<i64> = minute.labels().iter().map(|l| (l.0 * 100.0).round() as i64).collect();
-        assert_eq!(at, [312, 3438, 6563, 9688], "3, 33, 63 and 93 of 96 s");
+        assert_eq!(at, [313, 3438, 6563, 9688], "3, 33, 63 and 93 of 96 s");
         let hour = axis(1_767_622_500, 3600);
         assert_eq!(texts(hour), ["14:15", "14:30", "14:45", "15:00"]);
         let week = axis(1_767_622_500, 7 * 86_400);

@@ -8,9 +8,6 @@ use crate::text::sanitize;
 /// Longest text that is printed, in characters: paths from the kernel are at most 4096 bytes.
 const MAX_TEXT: usize = 4096;
 
-/// Where no culprit is known.
-pub(super) const NOBODY: &str = "No process or cgroup of this host was found to cause any of it.";
-
 /// Makes a text from the kernel, or from a file, harmless.
 pub(super) fn clean(text: &str) -> String {
     match text.char_indices().nth(MAX_TEXT) {
@@ -167,9 +164,9 @@ pub(super) struct Plot {
     pub(super) note: String,
     /// Place, least and greatest value; a new piece where nothing was measured in between.
     pub(super) pieces: Vec<Vec<(Percent, f64, f64)>>,
-    /// The least and the greatest value, and the one at the upper end.
-    pub(super) low: f64,
-    pub(super) high: f64,
+    /// Whether it is always the same, as far as its words tell.
+    pub(super) is_flat: bool,
+    /// The value at the upper end.
     pub(super) top: f64,
     /// That value, the least and the greatest one in words.
     pub(super) top_label: String,
@@ -194,6 +191,8 @@ pub(super) struct Brief {
 /// The worst moment.
 #[derive(Clone, Debug)]
 pub(super) struct Moment {
+    /// Whether anything was wrong then; else it is the busiest one.
+    pub(super) is_bad: bool,
     pub(super) when: String,
     pub(super) tables: Vec<Table>,
 }
@@ -250,10 +249,33 @@ pub(super) struct Entry {
     pub(super) sources: &'static str,
 }
 
+impl Document {
+    /// What stands in place of culprits.
+    pub(super) fn nobody(&self) -> &'static str {
+        if self.findings.is_empty() {
+            "None: nothing was found."
+        } else {
+            "No process or cgroup of this host was found to cause any of it."
+        }
+    }
+}
+
 impl Conclusion {
     /// How bad, in a word.
     pub(super) fn verdict(&self) -> &'static str {
-        self.severity.map_or("Nothing found", word)
+        self.severity.map_or("Nothing was found.", |s| match s {
+            Severity::Crit => "Critical:",
+            Severity::Warn => "Warning:",
+            Severity::Info => "Worth knowing:",
+        })
+    }
+}
+
+impl Moment {
+    /// What to call it.
+    pub(super) fn title(&self) -> String {
+        let which = if self.is_bad { "worst" } else { "busiest" };
+        format!("The {which} moment: {}", self.when)
     }
 }
 

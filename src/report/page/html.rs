@@ -4,8 +4,8 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::document::{
-    Brief, Conclusion, Coverage, Document, Entry, Kind, Moment, NOBODY, Section, Table, Timeline,
-    counted, word,
+    Brief, Conclusion, Coverage, Document, Entry, Kind, Moment, Section, Table, Timeline, counted,
+    word,
 };
 use super::plot::{class, plot, ribbon, times, track};
 use crate::diagnose::Severity;
@@ -70,13 +70,13 @@ fn conclusion(c: &Conclusion) -> Markup {
     html! {
         section.conclusion.(look) {
             h2 { "Conclusion" }
-            p.what { b { (c.verdict()) ": " } (c.what) }
+            p.what { b { (c.verdict()) } " " (c.what) }
             @if let Some(who) = &c.who { p { b { "Who: " } (who) } }
             @if let Some(to_do) = &c.to_do { p { b { "What to do: " } (to_do) } }
             @if let Some(command) = &c.command { (command_line(command)) }
             p.dim {
+                @if let Some(id) = c.section { (link(id, "Its evidence")) ". " }
                 (c.rest)
-                @if let Some(id) = c.section { " " (link(id, "Its evidence.")) }
             }
         }
     }
@@ -91,7 +91,7 @@ fn culprits(d: &Document) -> Markup {
         section {
             h2 { "Culprits" }
             @if d.culprits.is_empty() {
-                p { (NOBODY) }
+                p { (d.nobody()) }
             } @else {
                 div.scroll { table {
                     thead { tr { th { "who" } th { "with" } th { "in" } } }
@@ -256,7 +256,7 @@ fn evidence(s: &Section) -> Markup {
 fn moment(m: &Moment) -> Markup {
     html! {
         section {
-            h2 { "The worst moment: " (m.when) }
+            h2 { (m.title()) }
             @for t in &m.tables { (table(t)) }
         }
     }

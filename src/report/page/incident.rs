@@ -64,7 +64,11 @@ pub fn document(report: &CheckReport, seen: &Seen, about: &About) -> Document {
             .take(MAX_LINES)
             .map(|a| clean(&format!("{}: {}", a.rule, a.fire.summary)))
             .collect(),
-        moment: seen.worst().map(|l| Moment { when: axis.time(l.wall), tables: tables(l) }),
+        moment: seen.worst().map(|l| Moment {
+            is_bad: l.findings.worst().is_some(),
+            when: axis.time(l.wall),
+            tables: tables(l),
+        }),
         environment: environment(report, seen, about),
         coverage: coverage(report),
         glossary: glossary(report),
@@ -170,10 +174,11 @@ fn conclusion(s: &Scene<'_>, worst: Option<&Finding>, place: Option<usize>) -> C
     let r = s.report;
     let Some(f) = worst else {
         let watched = format!(
-            "{} watched, {}; {}.",
+            "Watched for {} in {}; {}.{}",
             length(s.seen),
             counted(s.seen.ticks(), "tick"),
-            not_judged_in_short(r)
+            not_judged_in_short(r),
+            if is_all_read(r) { ALL_READ } else { " What was not seen is listed below." }
         );
         let what = sentence(&blind::all_clear(&r.blind, usize::MAX));
         return Conclusion { what, rest: watched, ..Conclusion::default() };
@@ -276,7 +281,7 @@ fn timeline(s: &Scene<'_>, sections: &[Section], about: &About) -> Timeline {
         "of the host".clone_into(&mut plot.note);
         (plot.pieces.iter().map(Vec::len).sum::<usize>() > 1).then_some(plot)
     });
-    let (flat, host): (Vec<_>, Vec<_>) = all.partition(|p| p.low == p.high);
+    let (flat, host): (Vec<_>, Vec<_>) = all.partition(|p| p.is_flat);
     let flat: Vec<String> = flat.iter().map(|p| format!("{} {}", p.name, p.range)).collect();
     let flat =
         if flat.is_empty() { String::new() } else { format!("All the time: {}.", flat.join(", ")) };
@@ -378,10 +383,14 @@ fn coverage(r: &CheckReport) -> Coverage {
 /// What `check` says at its end, and that nothing was left out if that is so.
 fn covered(r: &CheckReport) -> String {
     let verdict = sentence(&verdict(r, usize::MAX));
-    match (r.blind.is_empty(), r.coverage.is_empty()) {
-        (true, false) => format!("{verdict} Everything that findings rest on was read."),
-        _ => verdict,
-    }
+    if is_all_read(r) { verdict + ALL_READ } else { verdict }
+}
+
+/// Where nothing is a blind spot.
+const ALL_READ: &str = " Everything that findings rest on was read.";
+
+fn is_all_read(r: &CheckReport) -> bool {
+    r.blind.is_empty() && !r.coverage.is_empty() && r.unread.iter().flatten().next().is_none()
 }
 
 /// The rules that are named above, by name.

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::document::{Coverage, Document, NOBODY, Section, Table, counted, word};
+use super::document::{Coverage, Document, Section, Table, counted, word};
 use super::incident::prefix;
 
 /// The text.
@@ -15,7 +15,7 @@ pub fn markdown(d: &Document) -> String {
     timeline(&mut out, d);
     findings(&mut out, d);
     if let Some(m) = &d.moment {
-        let _ = write!(out, "\n## The worst moment: {}\n", escaped(&m.when));
+        let _ = write!(out, "\n## {}\n", escaped(&m.title()));
         m.tables.iter().for_each(|t| moment(&mut out, t));
     }
     out.push_str("\n## Environment\n\n");
@@ -83,7 +83,7 @@ fn table(out: &mut String, heads: &[&str], rows: impl Iterator<Item = Vec<String
 
 fn conclusion(out: &mut String, d: &Document) {
     let c = &d.conclusion;
-    let _ = write!(out, "\n## Conclusion\n\n**{}:** {}\n", c.verdict(), escaped(&c.what));
+    let _ = write!(out, "\n## Conclusion\n\n**{}** {}\n", c.verdict(), escaped(&c.what));
     if let Some(who) = &c.who {
         let _ = write!(out, "\n**Who:** {}\n", escaped(who));
     }
@@ -99,7 +99,7 @@ fn conclusion(out: &mut String, d: &Document) {
 fn culprits(out: &mut String, d: &Document) {
     out.push_str("\n## Culprits\n\n");
     if d.culprits.is_empty() {
-        let _ = writeln!(out, "{NOBODY}");
+        let _ = writeln!(out, "{}", d.nobody());
         return;
     }
     let rows = d.culprits.iter().map(|b| {

@@ -136,7 +136,7 @@ fn drawn(s: &Scene<'_>, f: &Finding) -> Vec<Plot> {
         let plot = s.axis.plot(s.seen, known.series, (&field, e.unit), e.threshold);
         let Some(mut plot) = plot else { continue };
         let points: usize = plot.pieces.iter().map(Vec::len).sum();
-        let worth = match (plot.low == plot.high, e.threshold) {
+        let worth = match (plot.is_flat, e.threshold) {
             _ if points < 3 => continue,
             (false, Some(_)) => Worth::Crossing,
             (false, None) => Worth::Moving,
@@ -144,7 +144,7 @@ fn drawn(s: &Scene<'_>, f: &Finding) -> Vec<Plot> {
             (true, None) => continue,
         };
         plot.note = if known.is_partial {
-            "as the rule measured it while the finding was there".to_owned()
+            "while the finding was there".to_owned()
         } else {
             clean(&format!("of {}", f.subject))
         };

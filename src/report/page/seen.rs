@@ -315,6 +315,10 @@ impl Seen {
                 if number.field != e.field || number.unit != e.unit {
                     continue;
                 }
+                // While it is not true any more, the finding keeps its old numbers.
+                if f.last_seen != now.tick.wall {
+                    continue;
+                }
                 number.ticks = number.ticks.saturating_add(1);
                 let figure = figure(now.derived, &f.subject, &number.field, number.unit);
                 let is_equal = figure.is_some_and(|k| (k - v).abs() <= 1e-6 * k.abs().max(1e-3));
@@ -475,4 +479,71 @@ fn later(at: WallNs, by: Duration) -> WallNs {
 
 fn earlier(at: WallNs, by: Duration) -> WallNs {
     at.back(by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::Fire;
+    use crate::sample::tick::Gap;
+
+    const SEC: i64 = 1_000_000_000;
+
+    fn tick(mono: u64, wall: i64, gap: Option<u32>) -> Tick {
+        let gap = gap.map(|ticks| Gap { ticks });
+        Tick {
+            mono: MonoNs(mono * 1_000_000_000),
+            wall: WallNs(wall * SEC),
+            gap,
+            ..Tick::default()
+        }
+    }
+
+    /// A clock that is set bends nothing, and a second run begins no earlier than the first ends.
+    #[test]
+    fn places_never_go_back_and_what_is_missing_is_a_hole() {
+        let mut seen = Seen::new(Duration::from_secs(1));
+        let mut at =
+            |mono, wall, gap, is_first| seen.place(&tick(mono, wall, gap), is_first).0 / SEC;
+        assert_eq!(at(100, 1000, None, true), 1000);
+        assert_eq!(at(101, 500, None, false), 1001, "the clock was set back");
+        assert_eq!(at(105, 504, Some(3), false), 1005);
+        assert_eq!(at(7, 900, None, true), 1005, "after a reboot with a wrong clock");
+        assert_eq!(at(8, 901, None, false), 1006);
+        let hole = |from, to, ticks| Hole { from: WallNs(from * SEC), to: WallNs(to * SEC), ticks };
+        assert_eq!(seen.holes, [hole(1001, 1005, Some(3)), hole(1005, 1005, None)]);
+        assert_eq!((seen.missing, seen.duration()), (3, Duration::from_secs(6)));
+        assert_eq!(seen.span, Some((WallNs(1000 * SEC), WallNs(1006 * SEC))));
+    }
+
+    fn finding(severity: Severity, since: u64) -> Finding {
+        Finding {
+            rule: RuleId("x"),
+            subject: Subject::Host,
+            fire: Fire::new(severity, "x"),
+            since: MonoNs(since),
+            first_seen: WallNs(0),
+            last_seen: WallNs(0),
+            active: true,
+            cause: None,
+        }
+    }
+
+    /// Rules may move the beginning of what they report from tick to tick.
+    #[test]
+    fn a_finding_is_one_bar_while_it_is_there_in_each_tick() {
+        let mut course = Course::default();
+        let mut at = |tick: u64, since, severity| {
+            let now = WallNs(tick as i64);
+            course.spell(&finding(severity, since), (1, tick), (now, now), now);
+        };
+        at(1, 10, Severity::Warn);
+        at(2, 11, Severity::Warn);
+        at(3, 10, Severity::Crit);
+        at(7, 10, Severity::Warn);
+        let bars: Vec<_> =
+            course.spells.iter().map(|s| (s.from.0, s.to.0, s.steps.len())).collect();
+        assert_eq!(bars, [(1, 3, 2), (7, 7, 1)]);
+        assert_eq!(course.spells[0].steps[1], (WallNs(3), Severity::Crit));
+    }
 }

@@ -29,7 +29,24 @@ const fn number(name: &'static str) -> Column {
 
 /// All of them.
 pub(super) fn tables(l: &Latest) -> Vec<Table> {
-    vec![sockets(l), disks(l), processes(l), cpus(l)]
+    let mut all = vec![sockets(l), disks(l), processes(l), cpus(l)];
+    all.iter_mut().for_each(drop_empty);
+    all
+}
+
+/// Leaves out columns of words that no row has any of.
+fn drop_empty(t: &mut Table) {
+    let is_used = |i: usize| {
+        let is_number = t.columns.get(i).is_some_and(|c| c.kind == Kind::Number);
+        is_number || t.rows.iter().any(|r| r.1.get(i).is_some_and(|c| !c.is_empty()))
+    };
+    let used: Vec<bool> = (0..t.columns.len()).map(is_used).collect();
+    let kept = |i: usize| used.get(i).copied().unwrap_or(true);
+    t.columns = t.columns.iter().enumerate().filter(|(i, _)| kept(*i)).map(|(_, c)| *c).collect();
+    for (_, cells) in &mut t.rows {
+        let all = std::mem::take(cells).into_iter().enumerate();
+        *cells = all.filter(|(i, _)| kept(*i)).map(|(_, c)| c).collect();
+    }
 }
 
 fn known(v: Option<f64>, text: fn(f64) -> String) -> String {

@@ -197,12 +197,18 @@ fn a_healthy_box_is_said_to_be_one_as_far_as_it_was_seen() {
     let verdict = json(&run(["check", &box_, "--format", "json"]))["verdict"].clone();
     let verdict = verdict.as_str().unwrap();
     assert!(verdict.starts_with("no findings in what is readable: "), "{verdict}");
-    let said = format!("**Nothing found:** N{}.", &verdict[1..]);
+    let said = format!("**Nothing was found.** N{}.", &verdict[1..]);
     assert!(text.contains(&said), "{said}\n{text}");
     assert!(text.contains("\n## Findings\n\nNone.\n") && text.contains("### Not seen"), "{text}");
+    assert!(text.contains("What was not seen is listed below."), "{text}");
+    assert!(text.contains("## The busiest moment: "), "{text}");
     assert!(!text.contains("What the rules mean"), "{text}");
     let (_, page) = page(&box_, &[]);
-    assert!(page.text.contains("Nothing found: No findings in what is readable"), "{}", page.text);
+    assert!(
+        page.text.contains("Nothing was found. No findings in what is readable"),
+        "{}",
+        page.text
+    );
 }
 
 /// Names of processes, disks and the host that are HTML, Markdown, SVG and escapes at once.
