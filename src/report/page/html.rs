@@ -296,7 +296,7 @@ fn coverage(c: &Coverage) -> Markup {
             p { (c.verdict) }
             @if !c.blind.is_empty() {
                 h3 { "Not seen" }
-                (rows(&["what", "why", "what would help"], c.blind.iter().map(<[String; 3]>::as_slice)))
+                (rows(["what", "why", "what would help"], &c.blind))
             }
             @if !c.unread.is_empty() {
                 h3 { "Not readable in this recording" }
@@ -313,21 +313,20 @@ fn coverage(c: &Coverage) -> Markup {
             @if !c.signals.is_empty() {
                 details {
                     summary { "All " (counted(c.signals.len() as u64, "signal")) }
-                    (rows(
-                        &["signal", "source", "state", "why", "what would help"],
-                        c.signals.iter().map(<[String; 5]>::as_slice),
-                    ))
+                    (rows(["signal", "source", "state", "why", "what would help"], &c.signals))
                 }
             }
         }
     }
 }
 
-fn rows<'a>(heads: &[&str], list: impl Iterator<Item = &'a [String]>) -> Markup {
+/// Columns that no row fills are left out.
+fn rows<const N: usize>(heads: [&str; N], list: &[[String; N]]) -> Markup {
+    let shown: Vec<usize> = (0..N).filter(|i| list.iter().any(|r| !r[*i].is_empty())).collect();
     html! {
         div.scroll { table {
-            thead { tr { @for h in heads { th { (h) } } } }
-            tbody { @for cells in list { tr { @for c in cells { td { (c) } } } } }
+            thead { tr { @for i in &shown { th { (heads[*i]) } } } }
+            tbody { @for cells in list { tr { @for i in &shown { td { (cells[*i]) } } } } }
         } }
     }
 }

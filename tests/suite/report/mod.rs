@@ -13,7 +13,7 @@ use stallscope::text::is_plain;
 use self::markup::{Page, read};
 use crate::support::files::{DEMO, Dir};
 use crate::support::long::long;
-use crate::support::program::{json, run, stderr, stdout};
+use crate::support::program::{fed, json, run, stderr, stdout};
 use crate::support::recordings::recording;
 use crate::support::script::Script;
 
@@ -240,6 +240,51 @@ fn hostile_names_are_text() {
     assert!(!html.contains("<script") && !html.contains("<img"), "{html}");
     let md = ticket(evil.to_str().unwrap(), &[]);
     assert!(md.contains("&lt;script&gt;") && !md.contains("http://y"), "{md}");
+}
+
+/// A file may have any clock: the page is made, and no place on it is outside.
+#[test]
+fn no_clock_is_too_far() {
+    let dir = Dir::new();
+    let script = Script::three_faults();
+    let ticks: Vec<_> = (0..30)
+        .map(|n| {
+            let mut t = script.tick(n);
+            t.wall = WallNs([i64::MIN, i64::MAX, 0][n as usize % 3]);
+            Arc::new(t)
+        })
+        .collect();
+    let bytes = crate::support::long::record(&script.host(), &ticks).bytes;
+    let path = dir.with("clock.stall", bytes);
+    let (_, page) = page(path.to_str().unwrap(), &[]);
+    ticket(path.to_str().unwrap(), &[]);
+    for (key, value) in page.elements.iter().flat_map(|e| &e.attributes) {
+        if let Some(n) = value.strip_suffix('%').filter(|_| matches!(&**key, "x" | "x1" | "width"))
+        {
+            assert!((0.0..=100.0).contains(&n.parse::<f64>().unwrap()), "{key}={value}");
+        }
+    }
+}
+
+/// Live, and from a pipe.
+#[test]
+fn what_is_watched_is_a_page_too() {
+    let dir = Dir::new();
+    let out = dir.file("now.html");
+    let path = out.to_str().unwrap();
+    let args =
+        ["report", "--duration", "1s", "--netns", "self", "--no-bpf", "--redact", "-o", path];
+    let o = run(args);
+    assert!(matches!(o.status.code(), Some(0 | 1)), "{}", stderr(&o));
+    let text = read(&std::fs::read_to_string(&out).unwrap()).text;
+    assert!(
+        text.starts_with("Incident report: host-1, ") && text.contains("watched live"),
+        "{text}"
+    );
+    assert!(text.contains("eBPF left out (--no-bpf)"), "{text}");
+    let piped = fed(&["report", "-", "-o", "-"], &std::fs::read(DEMO).unwrap());
+    let text = read(&stdout(&piped)).text;
+    assert_eq!(text.replace("a recording", "demo.stall"), page(DEMO, &[]).1.text);
 }
 
 /// Every rule that ever fired is explained, and every finding is well-formed.
