@@ -142,6 +142,11 @@ impl Home {
         &self.name
     }
 
+    /// FILE as it was given.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.path.join(&self.name)
+    }
+
     /// Which file FILE's name leads to.
     pub(crate) fn holder(&self, ours: &File) -> io::Result<Holder> {
         self.holder_of(&self.name, ours)

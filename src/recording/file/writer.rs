@@ -6,6 +6,8 @@
 //! seek there, and continue; the next tick begins a new group, and the ticks of the broken one that
 //! were written are indexed first.
 
+pub(crate) mod group;
+
 use std::io::{self, Read, Write};
 
 use super::format::{BlockHeader, GROUP_TICKS, HEADER, Kind, MAX_PAYLOAD, end};

@@ -6,7 +6,9 @@
 //! which there is space. A recorder of a file ends only when told to; one of a pipe also when the
 //! reader goes away.
 
+mod kin;
 mod parts;
+mod ring;
 mod target;
 mod worker;
 
@@ -24,13 +26,17 @@ use tokio::sync::watch;
 use crate::amount;
 use crate::clock;
 use crate::recording::codec::Stamp;
+use crate::recording::file::home::Home;
 use crate::recording::file::index::TickSummary;
+use crate::recording::file::writer::group::EncodedGroup;
 use crate::recording::tools::thin::Tiers;
 use crate::rights::{self, Duty};
 use crate::sample::heap::tick_bytes;
 use crate::sample::tick::{HostInfo, Tick};
 use crate::sample::time::{MonoNs, WallNs};
 
+pub use kin::Kin;
+pub use ring::{Held, Keep, Ring};
 pub use target::{Existing, Target};
 use worker::Worker;
 
@@ -168,6 +174,8 @@ pub enum End {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     pub state: State,
+    /// Where the file is, once it is open: a number may have been added to its name.
+    pub path: Option<PathBuf>,
     pub ticks: u64,
     pub written: u64,
     /// Bytes of FILE and its parts.
@@ -203,7 +211,17 @@ struct Item {
 
 enum What {
     Tick(Arc<Tick>, TickSummary),
+    /// Ticks that are encoded already.
+    Group(Arc<EncodedGroup>),
     Mark(Stamp, String),
+}
+
+/// What a recording begins with, and what is deleted for it.
+#[derive(Default)]
+struct Before {
+    ticks: Vec<(Arc<Tick>, TickSummary)>,
+    held: Held,
+    kin: Option<Kin>,
 }
 
 /// What both sides of the queue count with.
@@ -238,18 +256,45 @@ impl Recorder {
         options: Options,
         backlog: Vec<(Arc<Tick>, TickSummary)>,
     ) -> std::io::Result<Self> {
+        let last = backlog.last().map_or_else(Stamp::default, |(t, _)| Stamp::of(t));
+        let before = Before { ticks: backlog, ..Before::default() };
+        Self::start_after(target, host, options, before, last)
+    }
+
+    /// Starts the thread; it makes the file of an incident, under a name that is free, writes what
+    /// is held of the time before, and deletes the oldest of `kin` for it.
+    pub fn incident(
+        file: PathBuf,
+        host: &HostInfo,
+        sync: SyncPolicy,
+        held: Held,
+        kin: Kin,
+    ) -> std::io::Result<Self> {
+        let last = held.span().map_or_else(Stamp::default, |s| s.1);
+        let options = Options { existing: Existing::Number, sync, ..Options::default() };
+        let before = Before { held, kin: Some(kin), ..Before::default() };
+        Self::start_after(Target::File(file), host, options, before, last)
+    }
+
+    fn start_after(
+        target: Target,
+        host: &HostInfo,
+        options: Options,
+        before: Before,
+        last: Stamp,
+    ) -> std::io::Result<Self> {
         let (queue, inbox) = sync_channel(QUEUE);
         let (open_tx, opened) = channel();
         let (done_tx, done) = channel();
         let (tell, status) = watch::channel(Status::default());
         let counts = Arc::new(Counts::default());
-        let last = backlog.last().map_or_else(Stamp::default, |(t, _)| Stamp::of(t));
         let (to, host, its_counts) = (target.clone(), host.clone(), counts.clone());
         std::thread::Builder::new().name("recorder".into()).spawn(move || {
             rights::restrict(Duty::Recorder);
             // Last of all, whatever happens in between.
             let _done = done_tx;
-            let (worker, opened) = match Worker::open(to, host, options, tell) {
+            let Before { ticks, held, kin } = before;
+            let (worker, opened) = match Worker::open(to, host, options, kin, tell) {
                 Ok(w) => (Some(w), Ok(())),
                 Err(End::Failed(why)) => (None, Err(why)),
                 // Nobody wants it any more, which is not an error.
@@ -257,7 +302,7 @@ impl Recorder {
             };
             let _ = open_tx.send(opened);
             if let Some(mut w) = worker {
-                w.run(backlog, &inbox, &its_counts);
+                w.run(ticks, held, &inbox, &its_counts);
             }
         })?;
         Ok(Self {
@@ -356,6 +401,12 @@ impl Recorder {
         self.queue = None;
     }
 
+    /// After [`Self::stop`]: waits for the end, but no longer than this; the state then.
+    pub fn wait(&self, patience: Duration) -> Status {
+        let _ = self.done.recv_timeout(patience);
+        self.status()
+    }
+
     /// [`Self::stop`], then waits for the end, but no longer than this; `None`: the disk does not
     /// answer, and the file ends with its last complete block.
     pub fn finish(mut self, patience: Duration) -> Option<Status> {
@@ -369,11 +420,26 @@ impl Recorder {
 
 /// `stallscope-HOST-YYYYMMDDTHHMMSSZ.stall` in `dir`; further ones in the same second get a number.
 pub fn named(dir: &Path, hostname: &str, now: WallNs, number: usize) -> PathBuf {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' };
-    let host: String = hostname.chars().take(64).map(plain).collect();
+    let host = plain_host(hostname);
     let stamp = parts::stamp(now);
     let twin = if number > 1 { format!("-{number}") } else { String::new() };
     dir.join(format!("stallscope-{host}-{stamp}{twin}.stall"))
+}
+
+/// The name of a host as a part of a file's name.
+fn plain_host(hostname: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' };
+    hostname.chars().take(64).map(plain).collect()
+}
+
+/// Whether a file can be made in a directory: makes one without a name, or under one that nobody
+/// can guess where that is impossible, and lets it go. A full disk is no reason: that may change.
+pub fn can_make_files(dir: &Path) -> std::io::Result<()> {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    match Home::open(&dir.join("file")).and_then(|home| home.our_user()) {
+        Err(e) if !matches!(e.kind(), StorageFull | QuotaExceeded) => Err(e),
+        _ => Ok(()),
+    }
 }
 
 /// The first of these names that nothing has. Looks at the disk.

@@ -37,10 +37,22 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Those in FILE's directory that belong to `owner`, including those of earlier runs. Files of
-    /// others must not count: they would push out ours.
+    /// Those in FILE's directory that belong to `owner`, including those of earlier runs.
     pub(super) fn find(home: &Home, owner: u32) -> Self {
-        let order = |n: &[u8]| part_of(Path::new(home.name()), std::str::from_utf8(n).ok()?);
+        Self::all(home, owner, |n| part_of(Path::new(home.name()), n))
+    }
+
+    /// The files whose names have a time and a number by `order`, except FILE. Files of others must
+    /// not count: they would push out ours.
+    pub(super) fn all(
+        home: &Home,
+        owner: u32,
+        order: impl Fn(&str) -> Option<(String, u32)>,
+    ) -> Self {
+        let order = |n: &[u8]| {
+            let name = std::str::from_utf8(n).ok()?;
+            if name == home.name() { None } else { order(name) }
+        };
         let mut names = home.names(|n| order(n).is_some());
         names.sort_by_cached_key(|n| order(n.as_encoded_bytes()));
         let part = |name: OsString| {
@@ -135,7 +147,12 @@ fn part_name(file: &Path, first: WallNs, n: u32) -> OsString {
 fn part_of(file: &Path, name: &str) -> Option<(String, u32)> {
     let (stem, ext) = split(file);
     let rest = name.strip_prefix(stem.as_str())?.strip_prefix('.')?;
-    let (when, twin) = rest.strip_suffix(ext.as_str())?.split_at_checked(STAMP)?;
+    time_and_number(rest.strip_suffix(ext.as_str())?)
+}
+
+/// `20260131T120000Z` is number 1 of that time, `20260131T120000Z-2` number 2.
+pub(super) fn time_and_number(text: &str) -> Option<(String, u32)> {
+    let (when, twin) = text.split_at_checked(STAMP)?;
     let fits = |(i, c): (usize, u8)| match i {
         8 => c == b'T',
         15 => c == b'Z',

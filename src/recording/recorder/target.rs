@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -22,6 +22,9 @@ use crate::recording::file::source::ReadAt;
 use crate::recording::file::writer::Resume;
 use crate::sample::tick::HostInfo;
 use crate::sample::time::WallNs;
+
+/// Numbers tried for a file whose name is taken.
+const TRIES: u32 = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -46,6 +49,8 @@ pub enum Existing {
     #[default]
     Refuse,
     Append,
+    /// It is left alone: the new file has a number in its name.
+    Number,
 }
 
 pub(super) struct Opened {
@@ -152,9 +157,30 @@ pub(super) fn open(target: &Target, existing: Existing) -> io::Result<Opened> {
             let owner = fstat(sink.file())?.st_uid;
             Ok(Opened { home: Some((home, owner)), ..Opened::fresh(sink) })
         }
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => open_existing(home, existing),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match existing {
+            Existing::Number => numbered(path),
+            Existing::Refuse | Existing::Append => open_existing(home, existing),
+        },
         Err(e) => Err(e),
     }
+}
+
+/// Makes a file beside one that exists: `box-2.stall`, `box-3.stall`.
+fn numbered(path: &Path) -> io::Result<Opened> {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let ext = path.extension().unwrap_or_default().to_string_lossy();
+    for n in 2..=TRIES {
+        let home = Home::open(&path.with_file_name(format!("{stem}-{n}.{ext}")))?;
+        match create(&home, home.name()) {
+            Ok(sink) => {
+                let owner = fstat(sink.file())?.st_uid;
+                return Ok(Opened { home: Some((home, owner)), ..Opened::fresh(sink) });
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 pub(super) fn create(home: &Home, name: &OsStr) -> io::Result<Sink> {

@@ -16,11 +16,12 @@ use tokio::sync::watch;
 
 use super::parts::Parts;
 use super::target::{self, Opened, Sink, Target};
-use super::{Counts, End, Item, Options, State, Status, SyncPolicy, What};
+use super::{Counts, End, Held, Item, Kin, Options, State, Status, SyncPolicy, What};
 use crate::clock;
 use crate::recording::codec::Stamp;
 use crate::recording::file::home::Home;
 use crate::recording::file::index::{Event, TickSummary};
+use crate::recording::file::writer::group::EncodedGroup;
 use crate::recording::file::writer::{Writer, Written};
 use crate::sample::tick::{HostInfo, Tick};
 use crate::sample::time::{MonoNs, WallNs};
@@ -46,7 +47,9 @@ pub(super) struct Worker {
     tell: watch::Sender<Status>,
     /// `None`: between two files, the next one could not be made yet.
     writer: Option<Writer<Sink>>,
+    /// Older files that are deleted for this one; with `kin`, those of earlier incidents.
     parts: Parts,
+    kin: Option<Kin>,
     pause: Option<Pause>,
     /// Ticks to be reported as missing before the next one, and why.
     missing: u64,
@@ -97,6 +100,7 @@ impl Worker {
         target: Target,
         host: HostInfo,
         options: Options,
+        kin: Option<Kin>,
         tell: watch::Sender<Status>,
     ) -> Result<Self, End> {
         let ended = |end: End| {
@@ -109,10 +113,12 @@ impl Worker {
         let writer = Writer::resume(sink, &host, resume).map_err(|e| ended(broken(stream, &e)))?;
         hosts.push(host.clone());
         let (home, owner) = home.map_or((None, 0), |(h, o)| (Some(h), o));
-        let parts = match &home {
-            Some(home) if options.rotates() => Parts::find(home, owner),
+        let parts = match (&home, &kin) {
+            (Some(home), Some(kin)) => Parts::all(home, owner, |n| kin.order(n)),
+            (Some(home), None) if options.rotates() => Parts::find(home, owner),
             _ => Parts::default(),
         };
+        let path = home.as_ref().map(Home::file);
         let now = clock::mono();
         let age = since.map_or(0, |s| clock::wall() - s).max(0);
         let out = Self {
@@ -123,6 +129,7 @@ impl Worker {
             tell,
             writer: Some(writer),
             parts,
+            kin,
             synced: now,
             unsynced: true,
             looked: now,
@@ -133,7 +140,7 @@ impl Worker {
             ..Self::default()
         };
         out.sweep();
-        out.tell.send_modify(|s| s.state = State::Recording);
+        out.tell.send_modify(|s| (s.state, s.path) = (State::Recording, path));
         Ok(out)
     }
 
@@ -141,11 +148,18 @@ impl Worker {
     pub(super) fn run(
         &mut self,
         backlog: Vec<(Arc<Tick>, TickSummary)>,
+        held: Held,
         inbox: &Receiver<Item>,
         counts: &Counts,
     ) {
         for (tick, note) in backlog {
             self.take(&What::Tick(tick, note), 0, 0);
+        }
+        if let Some(w) = &mut self.writer {
+            w.have_failed(held.failed);
+        }
+        for group in held.groups {
+            self.take(&What::Group(group), 0, 0);
         }
         while self.tell.borrow().is_alive() {
             match inbox.recv_timeout(self.idle()) {
@@ -179,7 +193,8 @@ impl Worker {
         // The caller counted those already.
         self.miss(skipped, TOO_SLOW);
         match what {
-            What::Tick(tick, note) => self.tick(tick, note),
+            What::Tick(tick, note) => self.write(&Load::Tick(tick, note)),
+            What::Group(group) => self.write(&Load::Group(group)),
             What::Mark(at, text) => self.mark(*at, text),
         }
         self.sync_if_due();
@@ -207,11 +222,11 @@ impl Worker {
         }
     }
 
-    fn tick(&mut self, tick: &Tick, note: &TickSummary) {
+    fn write(&mut self, load: &Load<'_>) {
         let mut rotated = false;
         while self.may_try() {
-            let e = match self.put(tick, note) {
-                Ok(w) => return self.wrote(tick, w),
+            let e = match self.put(load) {
+                Ok(w) => return self.wrote(load, w),
                 Err(e) if self.is_stream() => return self.broken_pipe(&e),
                 Err(e) => e,
             };
@@ -228,17 +243,27 @@ impl Worker {
                 break;
             }
         }
-        self.leave_out();
+        self.leave_out(load.ticks());
     }
 
     /// Frees space on the disk, if there is something to free.
     fn make_room(&mut self) -> bool {
-        self.stop_thinning() || self.options.may_delete() && self.drop_oldest()
+        self.stop_thinning() || self.may_delete() && self.drop_oldest()
     }
 
-    /// Writes what is missing, then the tick.
-    fn put(&mut self, tick: &Tick, note: &TickSummary) -> io::Result<Written> {
-        let at = Stamp::of(tick);
+    /// May older files be deleted? Only if the user set a limit.
+    fn may_delete(&self) -> bool {
+        self.options.may_delete() || self.most().is_some()
+    }
+
+    /// Bytes of all files.
+    fn most(&self) -> Option<u64> {
+        self.options.max_size.or_else(|| self.kin.as_ref()?.most())
+    }
+
+    /// Writes what is missing, then the ticks.
+    fn put(&mut self, load: &Load<'_>) -> io::Result<Written> {
+        let at = load.first();
         if self.pause.is_some() {
             self.reopen()?;
         }
@@ -247,6 +272,10 @@ impl Worker {
             w.event(at, Event::Dropped { ticks: self.missing, why: self.why.clone() })?;
             self.missing = 0;
         }
+        let (tick, note) = match load {
+            Load::Tick(tick, note) => (tick, note),
+            Load::Group(group) => return w.append(group),
+        };
         match w.tick(tick, note) {
             // The tick was written, but the index after it was not.
             Err(e) if w.last() == Some(at) && w.get_ref().is_regular() => {
@@ -269,11 +298,11 @@ impl Worker {
         let _ = self.writer.as_mut().map(rewind);
     }
 
-    fn wrote(&mut self, tick: &Tick, w: Written) {
-        self.ticks += 1;
+    fn wrote(&mut self, load: &Load<'_>, w: Written) {
+        self.ticks += load.ticks();
         self.written += w.bytes;
         self.unsynced = true;
-        self.first.get_or_insert(tick.wall);
+        self.first.get_or_insert(load.first().wall);
         if w.keyframe {
             self.keyframe = w.bytes;
         }
@@ -284,7 +313,7 @@ impl Worker {
         }
         if whole && self.is_file() {
             self.rotate_if_due(w.group_end);
-            self.keep_limits(tick.wall, w.bytes);
+            self.keep_limits(load.first().wall, w.bytes);
             self.look_after_name();
         }
     }
@@ -298,13 +327,13 @@ impl Worker {
         }
     }
 
-    fn leave_out(&mut self) {
+    fn leave_out(&mut self, ticks: u64) {
         let why = match &self.tell.borrow().state {
             State::Paused { why, .. } => why.clone(),
             _ => TOO_SLOW.to_owned(),
         };
-        self.miss(1, &why);
-        self.tell.send_modify(|s| s.lost += 1);
+        self.miss(ticks, &why);
+        self.tell.send_modify(|s| s.lost += ticks);
     }
 
     /// Stops writing at the last complete block.
@@ -429,7 +458,7 @@ impl Worker {
         if let (Some(age), Some(home)) = (self.options.max_age, &self.home) {
             self.parts.drop_older(home, now, age);
         }
-        let Some(limit) = self.options.max_size else { return };
+        let Some(limit) = self.most() else { return };
         // The next tick must fit too.
         let next = bytes.max(self.keyframe).saturating_add(WORTH_A_TRY);
         let over = |w: &Self| w.offset() + w.parts.bytes() + next > limit;
@@ -441,7 +470,9 @@ impl Worker {
         };
         let may_help = |w: &Self| over(w) && room(w);
         while may_help(self) && self.drop_oldest() {}
-        if over(self) && !is_new(self) && clock::mono() >= self.no_rotation {
+        // An incident has one file: whoever watches it ends it.
+        let has_parts = self.options.rotates();
+        if has_parts && over(self) && !is_new(self) && clock::mono() >= self.no_rotation {
             self.rotate();
             while may_help(self) && self.drop_oldest() {}
         }
@@ -478,6 +509,28 @@ impl Worker {
             (s.size, s.written) = (all, written);
             s.state = State::Ended(End::Closed);
         });
+    }
+}
+
+/// What is written at a time.
+enum Load<'a> {
+    Tick(&'a Tick, &'a TickSummary),
+    Group(&'a EncodedGroup),
+}
+
+impl Load<'_> {
+    fn ticks(&self) -> u64 {
+        match self {
+            Self::Tick(..) => 1,
+            Self::Group(g) => g.ticks(),
+        }
+    }
+    /// Its first tick.
+    fn first(&self) -> Stamp {
+        match self {
+            Self::Tick(tick, _) => Stamp::of(tick),
+            Self::Group(g) => g.first(),
+        }
     }
 }
 
