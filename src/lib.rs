@@ -24,6 +24,7 @@
 //! | [`metrics`] | rates and figures of ticks, and their history | clock, files, environment |
 //! | [`diagnose`] | rules and the engine | clock, files, state in rules |
 //! | [`analysis`] | the fold: what is known after so many ticks | clock, files |
+//! | [`incident`] | when the flight recorder begins a file, and when it ends it | clock, files |
 //! | [`recording`] | ticks in a file, and back | know of rules, screens |
 //! | [`session`] | the one place where a tick is taken in: folded, noted, told to collectors | clock, files |
 //! | [`playback`] | a recording from any of its ticks; what there is beyond memory | draw |
@@ -62,6 +63,7 @@ pub mod commands;
 pub mod diagnose;
 pub mod exit;
 pub mod help;
+pub mod incident;
 pub mod metrics;
 pub mod openmetrics;
 pub mod parse;

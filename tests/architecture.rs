@@ -53,6 +53,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("parse", "sample"),
     ("metrics", "sample"),
     ("diagnose", "sample metrics text"),
+    // Decides by findings alone; who acts on it is a command.
+    ("incident", "sample diagnose"),
     ("recording", "amount sample text clock rights"),
     // What a timeline shows of a moment is the recording's type.
     ("analysis", "sample metrics diagnose recording::TickSummary recording::ActiveFinding"),
@@ -85,8 +87,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("help", "diagnose exit openmetrics report::rules report::table view"),
     (
         "commands",
-        "amount sample metrics diagnose analysis view openmetrics report collect source recording \
-         playback session paste ui help exit clock time_spec rights signals text typo",
+        "amount sample metrics diagnose incident analysis view openmetrics report collect source \
+         recording playback session paste ui help exit clock time_spec rights signals text typo",
     ),
     ("main", "commands exit text allocator"),
     ("lib", ""),
@@ -110,6 +112,7 @@ const PURE: &[&str] = &[
     "parse",
     "metrics",
     "diagnose",
+    "incident",
     "analysis",
     "view",
     "openmetrics",
