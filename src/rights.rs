@@ -21,7 +21,8 @@ use rustix::thread::{
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
-    /// Draws the console and takes keys; `r` and `w` make files.
+    /// Draws the console and takes keys; `r` and `w` make files. Also of the flight recorder,
+    /// where findings do.
     Console,
     /// Reads a recording or pasted text, writes a part of one.
     Files,

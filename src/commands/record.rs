@@ -1,5 +1,7 @@
 //! `stallscope record`: the live source into a file, without a screen.
 
+mod beats;
+mod flight;
 mod progress;
 
 use std::path::{Path, PathBuf};
@@ -7,13 +9,15 @@ use std::time::Duration;
 
 use clap::Args;
 
+use self::beats::{Beat, Beats};
+use self::flight::Flight;
 use self::progress::Progress;
 use super::Run;
 use super::shared::limits;
 use super::shared::live::Live;
 use super::shared::output::say;
 use super::shared::recorder::{close, existing, open};
-use super::shared::wait::{Asked, Signals, runtime};
+use super::shared::wait::runtime;
 use crate::amount;
 use crate::analysis::Analysis;
 use crate::clock;
@@ -26,7 +30,7 @@ use crate::recording::recorder::{
 use crate::recording::tools::thin::{LEAST_AGE, Tiers};
 use crate::rights::Duty;
 use crate::session::Session;
-use crate::source::{Event, Feed};
+use crate::source::Feed;
 
 /// History for the findings; nobody scrolls back here. On a small machine it holds the five minutes
 /// that rules look back.
@@ -41,6 +45,9 @@ const BUDGET: usize = 16 << 20;
 /// A slow disk never delays a tick: what cannot be written in time is dropped, and the
 /// recording says so. While the disk is full, recording pauses.
 ///
+/// With --on-finding it is a flight recorder: the last minutes stay in memory, and nothing is
+/// written until a finding begins.
+///
 /// More: stallscope help recording
 #[derive(Args, Debug)]
 pub(super) struct Record {
@@ -48,7 +55,8 @@ pub(super) struct Record {
     #[command(flatten)]
     live: Live,
     /// New file to write, readable only by you; - for a pipe. By default
-    /// stallscope-HOST-TIME.stall in the working directory.
+    /// stallscope-HOST-TIME.stall in the working directory. With --on-finding: the directory for
+    /// the files; created with mode 0700 if it does not exist.
     #[arg(short, long, value_name = "FILE|-")]
     output: Option<PathBuf>,
     /// Append to FILE if it exists, also after a crash or a reboot.
@@ -61,7 +69,8 @@ pub(super) struct Record {
     /// matters if the machine crashes.
     #[arg(long, value_name = "tick|DURATION|off", default_value = "5s")]
     sync: SyncPolicy,
-    /// Keep FILE and its parts below this size by deleting the oldest parts; 1M or more.
+    /// Keep FILE and its parts below this size by deleting the oldest parts; 1M or more. With
+    /// --on-finding: all incident files of this host in the directory.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_size: Option<u64>,
     /// Delete parts that are older than this; 1m or more.
@@ -83,6 +92,9 @@ pub(super) struct Record {
         conflicts_with_all = ["rotate", "max_size", "max_age"]
     )]
     thin: Option<Tiers>,
+    /// Files only around findings.
+    #[command(flatten)]
+    flight: Flight,
 }
 
 fn long_time(text: &str) -> Result<Duration, String> {
@@ -104,6 +116,9 @@ impl Run for Record {
     }
 
     fn run(&self) -> anyhow::Result<Exit> {
+        if let Some(trigger) = self.flight.trigger() {
+            return flight::run(self, trigger);
+        }
         limits::ready_to_read()?;
         let host = self.live.host()?;
         let target = match &self.output {
@@ -138,47 +153,44 @@ impl Record {
     }
 
     async fn watch(&self, feed: Feed, recorder: Recorder) -> anyhow::Result<Exit> {
-        let interval = self.live.interval;
-        let mut signals = Signals::watch(true)?;
-        let Feed { host, mut events, interest, .. } = feed;
+        let Feed { host, events, interest, .. } = feed;
+        let mut beats = Beats::new(events, self.live.interval, self.duration)?;
         let mut ended = recorder.watch();
         let mut progress = Progress::new(recorder.target().name());
         let run = Analysis::lean(host, Engine::default(), BUDGET);
         let mut session = Session::new(run).with_sink(recorder).read_by(interest);
-        let mut start = None;
-        let first = tokio::time::sleep(interval * 3 + Duration::from_secs(10));
-        tokio::pin!(first);
         loop {
-            let event = tokio::select! {
-                e = events.recv() => e,
-                asked = signals.next() => match asked {
-                    Asked::End => break,
-                    Asked::Mark => {
-                        session.sink.mark("SIGUSR1");
-                        continue;
+            let beat = tokio::select! {
+                beat = beats.next() => beat,
+                _ = ended.wait_for(|s| !s.is_alive()) => Beat::End,
+            };
+            match beat {
+                Beat::End => break,
+                Beat::Mark => session.sink.mark("SIGUSR1"),
+                Beat::Silent => {
+                    close(session.sink)?;
+                    return Err(silent(&beats, "; the recording is closed"));
+                }
+                Beat::Tick(tick) => {
+                    session.push(tick.clone());
+                    progress.tick(&tick, session.run(), &session.sink.status());
+                    if beats.is_last(&tick) {
+                        break;
                     }
-                },
-                _ = ended.wait_for(|s| !s.is_alive()) => break,
-                () = &mut first, if start.is_none() => None,
-            };
-            let Some(Event::Tick(tick)) = event else {
-                let seen = start.is_some();
-                close(session.sink)?;
-                return Err(Stop::cannot(if seen {
-                    "the sampler stopped; the recording is closed"
-                } else {
-                    "no reading arrived; `stallscope doctor` shows which signal hangs"
-                }));
-            };
-            let begun = *start.get_or_insert(tick.mono);
-            session.push(tick.clone());
-            progress.tick(&tick, session.run(), &session.sink.status());
-            if self.duration.is_some_and(|d| tick.mono.since(begun) + interval / 2 >= d) {
-                break;
+                }
             }
         }
         finish(session.sink, &mut progress)
     }
+}
+
+/// Why there are no more ticks.
+fn silent(beats: &Beats, closed: &str) -> anyhow::Error {
+    Stop::cannot(if beats.has_begun() {
+        format!("the sampler stopped{closed}")
+    } else {
+        "no reading arrived; `stallscope doctor` shows which signal hangs".to_owned()
+    })
 }
 
 /// Closes the file and says what it lacks.

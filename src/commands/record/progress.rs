@@ -20,6 +20,39 @@ const MAX_FINDINGS: usize = 10_000;
 /// A disk that is full on and off is reported at most this often.
 const QUIET: Duration = Duration::from_secs(60);
 
+/// What was told of a recording's trouble: each once, and at most once a minute.
+#[derive(Default)]
+pub(super) struct Trouble {
+    /// That it is paused.
+    paused: bool,
+    told_at: Option<MonoNs>,
+    last: Option<String>,
+}
+
+impl Trouble {
+    /// What is to be told now of the recording with this name.
+    pub(super) fn news(&mut self, now: MonoNs, name: &str, status: &Status) -> Option<String> {
+        let due = self.told_at.is_none_or(|t| now.since(t) >= QUIET);
+        let says = match &status.state {
+            State::Paused { why, .. } if !self.paused && due => {
+                self.paused = true;
+                format!("{name}: {why}; recording is paused until it can continue")
+            }
+            State::Recording if self.paused => {
+                self.paused = false;
+                format!("{name}: recording resumed; {} ticks are missing", status.lost)
+            }
+            _ if status.trouble != self.last && due => {
+                self.last.clone_from(&status.trouble);
+                format!("{name}: {}", self.last.as_ref()?)
+            }
+            _ => return None,
+        };
+        self.told_at = Some(now);
+        Some(says)
+    }
+}
+
 /// One line on a terminal, errors everywhere.
 pub(super) struct Progress {
     name: String,
@@ -29,10 +62,7 @@ pub(super) struct Progress {
     /// Times and bytes of the last minute.
     recent: VecDeque<(MonoNs, u64)>,
     begun: Option<MonoNs>,
-    /// The pause that was reported, and the time of the last report.
-    told: bool,
-    told_at: Option<MonoNs>,
-    trouble: Option<String>,
+    trouble: Trouble,
     /// As of the last tick.
     blind: Vec<BlindSpot>,
 }
@@ -46,9 +76,7 @@ impl Progress {
             findings: BTreeSet::new(),
             recent: VecDeque::new(),
             begun: None,
-            told: false,
-            told_at: None,
-            trouble: None,
+            trouble: Trouble::default(),
             blind: Vec::new(),
         }
     }
@@ -60,7 +88,7 @@ impl Progress {
 
     /// Was this the trouble that was told last?
     pub(super) fn has_told(&self, trouble: &str) -> bool {
-        self.trouble.as_deref() == Some(trouble)
+        self.trouble.last.as_deref() == Some(trouble)
     }
 
     pub(super) fn tick(&mut self, tick: &Tick, analysis: &Analysis, status: &Status) {
@@ -86,28 +114,11 @@ impl Progress {
         self.status.draw(|| line);
     }
 
-    /// Once per trouble, and at most once a minute.
     fn warn(&mut self, now: MonoNs, status: &Status) {
-        let due = self.told_at.is_none_or(|t| now.since(t) >= QUIET);
-        let says = match &status.state {
-            State::Paused { why, .. } if !self.told && due => {
-                self.told = true;
-                format!("{}: {why}; recording is paused until it can continue", self.name)
-            }
-            State::Recording if self.told => {
-                self.told = false;
-                format!("{}: recording resumed; {} ticks are missing", self.name, status.lost)
-            }
-            _ if status.trouble != self.trouble && due => {
-                self.trouble.clone_from(&status.trouble);
-                let Some(t) = &self.trouble else { return };
-                format!("{}: {t}", self.name)
-            }
-            _ => return,
-        };
-        self.told_at = Some(now);
-        self.status.clear();
-        say(&says);
+        if let Some(says) = self.trouble.news(now, &self.name, status) {
+            self.status.clear();
+            say(&says);
+        }
     }
 
     fn line(&self, now: MonoNs, s: &Status) -> String {

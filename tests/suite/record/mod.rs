@@ -1,6 +1,7 @@
 //! The real recorder: killed, refused, stalled, piped, signalled. What it wrote is read back
 //! with the library. Needs no root; a full disk is in the lab.
 
+mod flight;
 mod kill;
 mod targets;
 
