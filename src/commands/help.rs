@@ -59,6 +59,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     DEFINITION.get_subcommands().filter(|c| !c.is_hide_set()).map(Command::get_name)
 }
 
+/// Everything that there is help on: the commands, then the topics that are not named like one.
+pub(super) fn known() -> impl Iterator<Item = &'static str> {
+    names().chain(TOPICS.iter().map(|t| t.name).filter(|t| names().all(|c| c != *t)))
+}
+
 /// Accepts what there is help on. Otherwise clap lists it and suggests the nearest.
 ///
 /// The names are looked up when an argument is parsed, since the definition of the command line
@@ -70,7 +75,6 @@ impl TypedValueParser for TopicOrCommand {
     type Value = String;
 
     fn parse_ref(&self, cmd: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, Error> {
-        let topics = TOPICS.iter().map(|t| t.name).filter(|t| names().all(|c| c != *t));
-        PossibleValuesParser::new(names().chain(topics)).parse_ref(cmd, arg, value)
+        PossibleValuesParser::new(known()).parse_ref(cmd, arg, value)
     }
 }

@@ -7,6 +7,7 @@
 //! that it becomes (`FromStr`, `ValueEnum`).
 
 mod check;
+mod completions;
 mod config;
 mod console;
 mod doctor;
@@ -14,6 +15,7 @@ mod explain;
 mod export;
 mod help;
 mod info;
+mod man;
 mod record;
 mod replay;
 mod report;
@@ -71,6 +73,8 @@ commands! {
     Info in info,
     Rules in rules,
     Config in config,
+    Completions in completions,
+    Man in man,
     Help in help,
 }
 

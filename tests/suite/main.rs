@@ -11,6 +11,7 @@ mod cli;
 mod demo;
 mod explain;
 mod help;
+mod manual;
 mod pty;
 mod readme;
 mod record;

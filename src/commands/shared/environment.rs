@@ -2,7 +2,19 @@
 
 use std::path::PathBuf;
 
-/// The variables that matter.
+/// The variables that matter, each with what it does.
+pub(crate) const VARIABLES: [(&str, &str); 5] = [
+    ("NO_COLOR", "If it is set and not empty, nothing is coloured unless --color asks for it."),
+    ("TERM", "Which colours and glyphs the terminal has."),
+    (
+        "LC_ALL, LC_CTYPE, LANG",
+        "The first that is set says whether the terminal takes UTF-8: charts need it.",
+    ),
+    ("XDG_CONFIG_HOME", "Where stallscope/config.toml is; by default .config in HOME."),
+    ("TZ", "The time zone of the times that are shown and given."),
+];
+
+/// What they are set to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Environment {
     /// `NO_COLOR`.

@@ -24,6 +24,21 @@ use crate::view::action::{Action, Key};
 use crate::view::keymap::{self, Context, KEYMAP};
 use crate::view::panes::{PANES, PaneId};
 
+/// Files that a user may look for, each with what it is.
+pub(crate) const FILES: [(&str, &str); 3] = [
+    (
+        "$XDG_CONFIG_HOME/stallscope/config.toml, ~/.config/stallscope/config.toml",
+        "Settings of the console and of rules; need not exist. `stallscope config` prints those \
+         that hold.",
+    ),
+    ("/usr/share/doc/stallscope/example.toml", "All settings with their defaults."),
+    (
+        "/var/lib/stallscope/HOST.stall",
+        "The recording of the service stallscope-recorder, which nobody starts but you: systemctl \
+         enable --now stallscope-recorder.",
+    ),
+];
+
 /// Disks that spin whatever the kernel says.
 const ROTATIONAL: &str = "rotational";
 
