@@ -131,9 +131,10 @@ pub static TABLE: [Row; 12] = [
     Row {
         duty: Duty::Mounts,
         thread: "read-mounts",
-        held: CapabilitySet::DAC_READ_SEARCH,
+        held: PROCESSES,
         lent: NONE,
-        why: "reach mount points below other users' directories",
+        why: "reach mount points below other users' directories, and those of process 1 from a \
+              mount namespace of our own",
     },
     Row {
         duty: Duty::Waits,

@@ -3,7 +3,10 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
+
+use serde_json::Value;
 
 use crate::kit::block::{Dir, Loop};
 use crate::kit::gate::{Place, beside};
@@ -70,6 +73,38 @@ fn a_full_file_system() {
         assert_eq!(f.number("avail"), 0.0);
         let kept = (now.f_bfree - now.f_bavail) * now.f_frsize;
         assert_eq!(f.number("bfree"), kept as f64);
+    });
+}
+
+/// Seen from a mount namespace that does not have it, as that of a container or of a sandboxed
+/// service: process 1 has it. Without the right to look there, it is named as unseen.
+#[test]
+fn a_full_file_system_beyond_our_mount_namespace() {
+    beside(Place::Files, &[&TOOLS[..], &["unshare", "setpriv"]].concat(), || {
+        let fs = Mounted::new("mnt", &[], "defaults");
+        fs.fill();
+        // A process 1 of our own: a sandbox may keep us from that of the host.
+        let inner = format!("umount {} && exec \"$0\" \"$@\"", fs.path);
+        let outer = "unshare -m sh -c \"$0\" \"$@\"; exit $?";
+        let look = |rights: &str| -> Value {
+            let mut c = Command::new("unshare");
+            c.args(["-p", "-f", "-m", "--mount-proc", "sh", "-c", outer, &inner]);
+            c.args(["setpriv", "--bounding-set", rights, env!("CARGO_BIN_EXE_stallscope")]);
+            c.args(["check", "--format", "json", "--duration", "3s", "--no-bpf"]);
+            let out = c.output().unwrap();
+            serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"))
+        };
+        let is_full = |report: &Value| {
+            let all = report["findings"].as_array().unwrap();
+            all.iter().any(|f| f["rule"] == "fs-full" && f["subject"]["mount"] == fs.path.as_str())
+        };
+        let report = look("+all");
+        assert!(is_full(&report), "{report:#}");
+        let report = look("-sys_ptrace");
+        assert!(!is_full(&report), "{report:#}");
+        let spots = report["blind_spots"].as_array().unwrap();
+        let spot = spots.iter().find(|s| s["signal"] == "file systems");
+        assert_eq!(spot.map(|s| &s["remedy"]), Some(&"grant CAP_SYS_PTRACE".into()), "{report:#}");
     });
 }
 

@@ -1,13 +1,15 @@
 //! The collector: which file systems there are, who is asked when, what is told of it.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::asker::{Answer, Asker, DEADLINE, Probe, statvfs};
 use super::deleted::Search;
-use super::mounts::{Mount, parse_mounts};
+use super::mounts::{Mount, parse_mounts, together};
 use crate::clock;
+use crate::collect::permission::{self, Right};
 use crate::collect::{CollectError, CollectOptions, Collector, HostFs, SampleContext, Unavailable};
 use crate::sample::filesystems::{FilesystemRow, FilesystemsSample};
 use crate::sample::time::MonoNs;
@@ -36,6 +38,8 @@ pub struct FilesystemsCollector {
     asker: Asker,
     mounts: Vec<Mount>,
     left_out: u32,
+    /// File systems that process 1 has mounted, and that are out of our reach.
+    beyond: u32,
     /// The last answer of each, by the number of the mount.
     answers: HashMap<u64, Answer>,
     due: MonoNs,
@@ -88,6 +92,11 @@ impl Collector for FilesystemsCollector {
             let why = format!("{} more file systems are not queried", self.left_out);
             Signal::degraded(NAME, SOURCE, why, "")
                 .unseen("file system", Extent::Exactly(self.left_out))
+        } else if self.beyond > 0 {
+            let r = permission::refusal(&self.host, Right::Ptrace);
+            let why = format!("{} that process 1 has cannot be reached{}", self.beyond, r.why);
+            Signal::degraded(NAME, SOURCE, why, r.remedy)
+                .unseen("file system", Extent::Exactly(self.beyond))
         } else {
             Signal::ok(NAME, SOURCE)
         });
@@ -104,6 +113,7 @@ impl FilesystemsCollector {
             asker: Asker::new(probe),
             mounts: Vec::new(),
             left_out: 0,
+            beyond: 0,
             answers: HashMap::new(),
             due: MonoNs(0),
             sample: FilesystemsSample::default(),
@@ -119,19 +129,43 @@ impl FilesystemsCollector {
         let before = clock::thread_cpu();
         let path = "proc/self/mountinfo";
         let text = self.host.read(path).map_err(|e| CollectError::read(path, e))?;
-        self.mounts = parse_mounts(&text);
+        self.mounts = self.below("", parse_mounts(&text));
+        self.beyond = 0;
+        if let Ok(other) = self.host.read("proc/1/mountinfo")
+            && other != text
+        {
+            self.add(parse_mounts(&other));
+        }
         self.left_out = self.mounts.len().saturating_sub(MAX_MOUNTS) as u32;
         self.mounts.truncate(MAX_MOUNTS);
-        for m in &mut self.mounts {
-            // Below the root of captured files.
-            if let Ok(below) = m.path.strip_prefix("/") {
-                m.path = self.host.path(below);
-            }
-        }
         self.answers.retain(|id, _| self.mounts.iter().any(|m| m.id == *id));
         let cost = clock::thread_cpu().saturating_sub(before) + PRICE * self.mounts.len() as u32;
         self.due = at + cost.div_f64(SHARE).clamp(ROUND, LONGEST);
         Ok(())
+    }
+
+    /// What process 1 has mounted, if it may be reached.
+    fn add(&mut self, first: Vec<Mount>) {
+        let own = std::mem::take(&mut self.mounts);
+        // The dot: it is the directory that must be there, and not the link to it.
+        if self.host.path("proc/1/root/.").exists() {
+            self.mounts = together(self.below("proc/1/root", first), own);
+            return;
+        }
+        let is_elsewhere = |m: &&Mount| own.iter().all(|o| o.row.dev != m.row.dev);
+        self.beyond = first.iter().filter(is_elsewhere).count() as u32;
+        self.mounts = own;
+    }
+
+    /// Mounts, with paths through a root below ours: that of process 1, or of captured files. The
+    /// path of a root itself ends in a slash, without which it is a link.
+    fn below(&self, root: &str, mut mounts: Vec<Mount>) -> Vec<Mount> {
+        for m in &mut mounts {
+            if let Ok(below) = m.path.strip_prefix("/") {
+                m.path = self.host.path(Path::new(root).join(below));
+            }
+        }
+        mounts
     }
 
     fn take(&mut self, now: MonoNs) -> std::io::Result<()> {
@@ -270,6 +304,65 @@ mod tests {
         let s = until(&mut c, |s| row(s, "/hangs").waits_since.is_none());
         assert_eq!(row(&s, "/hangs").space.unwrap().blocks, 7);
         assert!(row(&s, "/too").waits_since.is_some());
+    }
+
+    /// As in a container: `/` is a layer of its own, `/data` is the host's but read-only, and
+    /// `/scratch` is ours alone.
+    #[test]
+    fn those_of_process_1_are_seen_from_a_mount_namespace_of_our_own() {
+        let (dir, host) = host(&[]);
+        let own = "900 1 0:50 / / rw - overlay overlay rw\n\
+            901 900 8:2 /shared /data ro - ext4 /dev/sdb rw\n\
+            902 900 0:51 / /scratch rw - tmpfs tmpfs rw\n";
+        let first = "20 1 8:1 / / rw - ext4 /dev/sda rw\n\
+            21 20 8:2 / /srv/data rw - ext4 /dev/sdb rw\n\
+            22 20 8:3 / /home rw - ext4 /dev/sdc rw\n";
+        std::fs::write(dir.path().join("proc/self/mountinfo"), own).unwrap();
+        std::fs::create_dir_all(dir.path().join("proc/1")).unwrap();
+        std::fs::write(dir.path().join("proc/1/mountinfo"), first).unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = asked.clone();
+        let probe = move |path: &Path, id| {
+            seen.lock().unwrap().push((id, path.to_owned()));
+            Ok(Space::default())
+        };
+        let open = || FilesystemsCollector::with(&host, Arc::new(probe.clone())).unwrap();
+        let mounts = |s: &FilesystemsSample| -> Vec<String> {
+            s.filesystems.iter().map(|r| r.mount.to_string()).collect()
+        };
+        let own_signal = |c: &FilesystemsCollector| {
+            let mut signals = Vec::new();
+            c.signals(&mut signals);
+            signals.into_iter().find(|s| s.signal == NAME).unwrap()
+        };
+
+        // Its root is out of reach.
+        let mut c = open();
+        let s = until(&mut c, |s| s.filesystems.iter().all(|r| r.space.is_some()));
+        assert_eq!(mounts(&s), ["/", "/data", "/scratch"]);
+        let signal = own_signal(&c);
+        let SignalStatus::Degraded { reason, .. } = &signal.status else { panic!() };
+        assert!(reason.starts_with("2 that process 1 has cannot be reached"), "{reason}");
+
+        std::fs::create_dir_all(dir.path().join("proc/1/root/home")).unwrap();
+        asked.lock().unwrap().clear();
+        let mut c = open();
+        let s = until(&mut c, |s| s.filesystems.iter().all(|r| r.space.is_some()));
+        assert_eq!(mounts(&s), ["/", "/srv/data", "/home", "/scratch"]);
+        assert!(!row(&s, "/srv/data").mounted_read_only());
+        assert_eq!(own_signal(&c).status, SignalStatus::Ok);
+        let path = |below: &str| dir.path().join(below);
+        let mut asked = asked.lock().unwrap().clone();
+        asked.sort();
+        asked.dedup();
+        let want = [
+            (20, path("proc/1/root/")),
+            (21, path("proc/1/root/srv/data")),
+            (22, path("proc/1/root/home")),
+            (902, path("scratch")),
+        ];
+        assert_eq!(asked, want);
+        assert!(asked[0].1.as_os_str().as_encoded_bytes().ends_with(b"/"), "not the link itself");
     }
 
     #[test]

@@ -1,4 +1,8 @@
-//! Room and state of mounted file systems: `/proc/self/mountinfo` and `statvfs`.
+//! Room and state of mounted file systems: `mountinfo` and `statvfs`.
+//!
+//! In a container or in the sandbox of a service, we have mounts of our own. Those of the host are
+//! the ones of process 1: they are listed in `/proc/1/mountinfo`, which everybody may read, and
+//! reached through `/proc/1/root`, which takes CAP_SYS_PTRACE.
 //!
 //! A file system on a network, or one that a program serves, may never answer. So they are
 //! asked on a thread of their own, and a tick takes what has come by then: one that hangs stays

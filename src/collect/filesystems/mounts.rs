@@ -1,4 +1,5 @@
-//! Which file systems are mounted, from `/proc/self/mountinfo`.
+//! Which file systems are mounted, from `/proc/PID/mountinfo`: our own, and that of process 1 where
+//! it sees others.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -57,6 +58,17 @@ pub fn parse_mounts(bytes: &[u8]) -> Vec<Mount> {
         }
     }
     out
+}
+
+/// What process 1 has mounted, and besides that what only we see. Of a place or a file system that
+/// both have, its view is the host's: ours may be the root of a container, or read-only because a
+/// sandbox made it so.
+#[must_use]
+pub(super) fn together(first: Vec<Mount>, own: Vec<Mount>) -> Vec<Mount> {
+    let is_known =
+        |m: &Mount| first.iter().any(|f| f.row.dev == m.row.dev || f.row.mount == m.row.mount);
+    let more: Vec<Mount> = own.into_iter().filter(|m| !is_known(m)).collect();
+    [first, more].concat()
 }
 
 /// The lowest speaks best for its file system.
