@@ -136,46 +136,46 @@ impl Board {
         self.now.since(at) <= self.old
     }
 
-    fn fresh<'a, S>(&self, sample: &'a Option<Shared<S>>) -> Option<&'a S> {
-        sample.as_ref().filter(|s| self.stands(s.span.mid())).map(|s| &s.data)
+    fn fresh<'a, S>(&self, sample: Option<&'a Shared<S>>) -> Option<&'a S> {
+        sample.filter(|s| self.stands(s.span.mid())).map(|s| &s.data)
     }
 
-    fn fresh_at<'a, T>(&self, reading: &'a Option<At<T>>) -> Option<&'a T> {
-        reading.as_ref().filter(|r| self.stands(r.0)).map(|r| &r.1)
+    fn fresh_at<'a, T>(&self, reading: Option<&'a At<T>>) -> Option<&'a T> {
+        reading.filter(|r| self.stands(r.0)).map(|r| &r.1)
     }
 
     pub(super) fn cpu(&self) -> Option<&CpuSample> {
-        self.fresh(&self.cpu)
+        self.fresh(self.cpu.as_ref())
     }
     pub(super) fn disks(&self) -> Option<&DisksSample> {
-        self.fresh(&self.disks)
+        self.fresh(self.disks.as_ref())
     }
     pub(super) fn memory(&self) -> Option<&MemorySample> {
-        self.fresh(&self.memory)
+        self.fresh(self.memory.as_ref())
     }
     pub(super) fn psi(&self) -> Option<&PsiSample> {
-        self.fresh(&self.psi)
+        self.fresh(self.psi.as_ref())
     }
     pub(super) fn own(&self) -> Option<&OwnSample> {
-        self.fresh(&self.own)
+        self.fresh(self.own.as_ref())
     }
     /// Limits of the host's TCP.
     pub(super) fn tcp_mem(&self) -> Option<[u64; 3]> {
-        self.fresh(&self.counters)?.tcp_mem
+        self.fresh(self.counters.as_ref())?.tcp_mem
     }
     /// Protocol counters of the host's own network namespace.
     pub(super) fn host_counters(&self) -> Option<&NetnsCounters> {
-        self.fresh_at(&self.host_counters)
+        self.fresh_at(self.host_counters.as_ref())
     }
     /// Its devices.
     pub(super) fn host_devices(&self) -> Option<&NetdevSpace> {
-        self.fresh_at(&self.host_devices).map(|s| &**s)
+        self.fresh_at(self.host_devices.as_ref()).map(|s| &**s)
     }
     pub(super) fn softnet(&self) -> &[SoftnetRow] {
-        self.fresh_at(&self.softnet).map_or(&[], Vec::as_slice)
+        self.fresh_at(self.softnet.as_ref()).map_or(&[], Vec::as_slice)
     }
     pub(super) fn schedstat(&self) -> &[CpuSchedstat] {
-        self.fresh_at(&self.schedstat).map_or(&[], Vec::as_slice)
+        self.fresh_at(self.schedstat.as_ref()).map_or(&[], Vec::as_slice)
     }
     /// cgroups with a quota, those that were throttled for longest first.
     pub(super) fn cgroups(&self) -> Option<Vec<&Limited>> {

@@ -1,6 +1,8 @@
 //! Every metric in one table: its name, its type, its labels, how many series it may have, and a
 //! line of help. What `/metrics` serves and what `stallscope help metrics` lists are this table.
 
+use std::fmt::Write as _;
+
 /// CPUs with series of their own: those with the lowest numbers.
 pub(super) const MAX_CPUS: usize = 256;
 /// Disks: those that completed most requests since boot.
@@ -302,13 +304,13 @@ pub fn listed(wrap: impl Fn(&str) -> Vec<String>) -> String {
     for f in FAMILIES {
         let labels =
             if f.labels.is_empty() { String::new() } else { format!("{{{}}}", f.labels.join(",")) };
-        out.push_str(&format!("{}{labels}\n", f.sample()));
+        let _ = writeln!(out, "{}{labels}", f.sample());
         let most = match f.most {
             1 => String::new(),
             n => format!(", at most {n}"),
         };
         for line in wrap(&format!("{}{most}. {}", f.kind.name(), f.help)) {
-            out.push_str(&format!("    {line}\n"));
+            let _ = writeln!(out, "    {line}");
         }
     }
     out

@@ -78,7 +78,7 @@ impl Guests {
     /// Waits for a connection to end; for ever when there is none.
     pub(super) async fn one_leaves(&mut self) {
         if self.tasks.join_next().await.is_none() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
