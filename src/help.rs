@@ -60,6 +60,7 @@ topics! {
     "tables": "exporting figures as tables: formats, DuckDB, every column", [columns_of_tables];
     "exit-codes": "what the exit code tells a script", [exit_codes];
     "permissions": "what works without root, and what root adds", [];
+    "containers": "running in a container, and what each flag is for", [];
     "ebpf": "what eBPF adds, what it needs, how exact it is", [];
     "costs": "CPU, memory and bytes, as measured", [];
 }

@@ -12,6 +12,7 @@ mod demo;
 mod explain;
 mod help;
 mod manual;
+mod packages;
 mod pty;
 mod readme;
 mod record;

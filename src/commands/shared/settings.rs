@@ -33,9 +33,9 @@ pub(crate) const FILES: [(&str, &str); 3] = [
     ),
     ("/usr/share/doc/stallscope/example.toml", "All settings with their defaults."),
     (
-        "/var/lib/stallscope/HOST.stall",
-        "The recording of the service stallscope-recorder, which nobody starts but you: systemctl \
-         enable --now stallscope-recorder.",
+        "/var/lib/stallscope/stallscope-HOST-RULE-TIME.stall",
+        "Recordings of incidents by the service stallscope-recorder, which nobody starts but you: \
+         systemctl enable --now stallscope-recorder.",
     ),
 ];
 
