@@ -1,5 +1,6 @@
 //! Parquet: every column is optional, rows are in groups that are compressed with Snappy. Times are
-//! timestamps of ns in UTC.
+//! timestamps of us in UTC, cut off as DuckDB cuts them off when it reads text: files of different
+//! formats can be joined.
 
 use std::fmt;
 use std::io;
@@ -81,10 +82,7 @@ fn field(c: &Column) -> Result<TypePtr, ParquetError> {
         Kind::Integer => (Physical::INT64, None),
         Kind::Float => (Physical::DOUBLE, None),
         Kind::Boolean => (Physical::BOOLEAN, None),
-        Kind::Time => {
-            let unit = TimeUnit::NANOS;
-            (Physical::INT64, Some(LogicalType::Timestamp { is_adjusted_to_u_t_c: true, unit }))
-        }
+        Kind::Time => (Physical::INT64, Some(LogicalType::timestamp(true, TimeUnit::MICROS))),
     };
     let field = Type::primitive_type_builder(c.name, physical)
         .with_repetition(Repetition::OPTIONAL)
@@ -155,7 +153,7 @@ impl Encoder for Parquet {
         add!(self, Boolean, v);
     }
     fn time(&mut self, v: Option<WallNs>) {
-        add!(self, Whole, v.map(|t| t.0));
+        add!(self, Whole, v.map(|t| t.0.div_euclid(1000)));
     }
     fn end_row(&mut self) -> io::Result<()> {
         self.at = 0;
