@@ -99,7 +99,7 @@ fn fold(host: &HostInfo, ticks: &[Arc<Tick>], mut seen: impl FnMut(&Analysis)) -
 
 /// The values of a socket that everybody would write, with the names of the table.
 #[derive(Serialize)]
-struct Peer<'a> {
+struct Socket<'a> {
     time: i64,
     host: &'a str,
     netns: &'a str,
@@ -133,7 +133,7 @@ fn peer(host: &HostInfo, ticks: &[Arc<Tick>]) -> (u64, Duration, u64) {
         for t in spaces {
             for i in 0..t.inet.len() {
                 let info = t.inet.tcp_info(i);
-                let row = Peer {
+                let row = Socket {
                     time: tick.wall.0,
                     host: &host.hostname,
                     netns: &t.label,

@@ -182,7 +182,9 @@ impl Export {
             );
         }
         print(&report)?;
-        lost.iter().for_each(|l| say(l));
+        for line in &lost {
+            say(line);
+        }
         Ok(Exit::Ok)
     }
 

@@ -13,7 +13,7 @@ pub(super) static TABLE: Table = Table {
 
 struct Io<'a> {
     g: &'a CgroupFigures,
-    io: &'a CgroupIoFigures,
+    on: &'a CgroupIoFigures,
     /// Name of the device, if it was read in this tick.
     dev: Option<&'a str>,
 }
@@ -22,7 +22,7 @@ fn rows(m: &Moment<'_>, out: &mut Out<'_>) {
     let d = m.now.derived;
     for g in d.cgroups.iter().flat_map(|all| all.iter()) {
         for io in &g.io {
-            let row = Io { g, io, dev: d.disk(io.dev).map(|d| &*d.name) };
+            let row = Io { g, on: io, dev: d.disk(io.dev).map(|d| &*d.name) };
             out.row(|line| put(line, &row));
         }
     }
@@ -34,16 +34,16 @@ columns! {
     mount: text, "mount point of its hierarchy" = &*r.g.mount;
     cgroup_id: integer, "inode of its directory" = r.g.id.0;
     dev: text, "kernel name of the device" = r.dev;
-    dev_number: text, "major:minor" = r.io.dev.to_string().as_str();
-    r_per_s: float ("1/s"), "reads" = r.io.riops;
-    w_per_s: float ("1/s"), "writes" = r.io.wiops;
-    r_bytes_per_s: float ("bytes/s"), "read" = r.io.rbps;
-    w_bytes_per_s: float ("bytes/s"), "written" = r.io.wbps;
+    dev_number: text, "major:minor" = r.on.dev.to_string().as_str();
+    r_per_s: float ("1/s"), "reads" = r.on.riops;
+    w_per_s: float ("1/s"), "writes" = r.on.wiops;
+    r_bytes_per_s: float ("bytes/s"), "read" = r.on.rbps;
+    w_bytes_per_s: float ("bytes/s"), "written" = r.on.wbps;
     limit_r_per_s: float ("1/s"), "limit of reads; missing without one"
-        = r.io.limits.max_riops.map(|n| n as f64);
-    limit_w_per_s: float ("1/s"), "limit of writes" = r.io.limits.max_wiops.map(|n| n as f64);
+        = r.on.limits.max_riops.map(|n| n as f64);
+    limit_w_per_s: float ("1/s"), "limit of writes" = r.on.limits.max_wiops.map(|n| n as f64);
     limit_r_bytes_per_s: float ("bytes/s"), "limit of what is read"
-        = r.io.limits.max_rbps.map(|n| n as f64);
+        = r.on.limits.max_rbps.map(|n| n as f64);
     limit_w_bytes_per_s: float ("bytes/s"), "limit of what is written"
-        = r.io.limits.max_wbps.map(|n| n as f64);
+        = r.on.limits.max_wbps.map(|n| n as f64);
 }

@@ -15,7 +15,7 @@ pub(super) static TABLE: Table = Table {
 
 struct Cpu<'a> {
     m: &'a Moment<'a>,
-    cpu: CpuId,
+    id: CpuId,
     share: Option<CpuShare>,
     softnet: Option<&'a SoftnetFigures>,
 }
@@ -30,7 +30,7 @@ fn rows(m: &Moment<'_>, out: &mut Out<'_>) {
     for cpu in cpus {
         let row = Cpu {
             m,
-            cpu,
+            id: cpu,
             share: d.cpu.as_ref().and_then(|c| c.cpu(cpu)),
             softnet: d.softirq.as_ref().and_then(|s| s.softnet(cpu)),
         };
@@ -40,7 +40,7 @@ fn rows(m: &Moment<'_>, out: &mut Out<'_>) {
 
 columns! {
     |r: &Cpu<'_>|
-    cpu: integer, "CPU number" = r.cpu.0;
+    cpu: integer, "CPU number" = r.id.0;
     busy_pct: float ("%"), "all but idle and waiting for I/O" = r.share.map(CpuShare::busy);
     us_pct: float ("%"), "user, nice included" = r.share.map(|s| s.user);
     ni_pct: float ("%"), "the part of us that niced tasks used" = r.share.map(|s| s.nice);
@@ -52,11 +52,11 @@ columns! {
     si_pct: float ("%"), "software interrupts, counted in clock ticks" = r.share.map(|s| s.softirq);
     st_pct: float ("%"), "taken by the hypervisor" = r.share.map(|s| s.steal);
     runq: float, "threads that wait for it, on average"
-        = r.m.now.derived.sched.as_ref().and_then(|s| s.waiting_for(r.cpu));
+        = r.m.now.derived.sched.as_ref().and_then(|s| s.waiting_for(r.id));
     softirq_pct: float ("%"), "software interrupts as measured (eBPF)"
-        = r.m.now.derived.irq_bpf.as_ref().and_then(|b| b.soft_pct(r.cpu));
+        = r.m.now.derived.irq_bpf.as_ref().and_then(|b| b.soft_pct(r.id));
     irq_pct: float ("%"), "hardware interrupt handlers as measured (eBPF)"
-        = r.m.now.derived.irq_bpf.as_ref().and_then(|b| b.hard_pct(r.cpu));
+        = r.m.now.derived.irq_bpf.as_ref().and_then(|b| b.hard_pct(r.id));
     pkt_per_s: float ("1/s"), "packets processed by NET_RX" = r.softnet.map(|s| s.processed_s);
     drop_per_s: float ("1/s"), "packets dropped at the backlog" = r.softnet.map(|s| s.dropped_s);
     squeeze_per_s: float ("1/s"), "times the softirq budget ran out"

@@ -1,6 +1,8 @@
 //! `host`: the vitals of each tick.
 
 use super::{Moment, OF_TICK, Rows, Table, columns};
+use crate::diagnose::Severity;
+use crate::metrics::cpu::CpuShare;
 use crate::metrics::disks::DiskFigures;
 use crate::metrics::sockets::SocketTotals;
 use crate::view::vitals;
@@ -18,7 +20,7 @@ columns! {
     gap_ticks: integer, "ticks that are missing before this one"
         = m.now.tick.gap.map_or(0, |g| g.ticks);
     busy_pct: float ("%"), "all CPUs: all but idle and waiting for I/O"
-        = m.now.derived.cpu.as_ref().and_then(|c| c.total).map(|s| s.busy());
+        = m.now.derived.cpu.as_ref().and_then(|c| c.total).map(CpuShare::busy);
     runq: float, "threads that wait for a CPU, on average"
         = m.now.derived.sched.as_ref().and_then(|s| s.waiting());
     load_1m: float, "load average of the last minute" = load(m, 0);
@@ -61,7 +63,7 @@ columns! {
         = vitals::retransmits(m.now.derived);
     findings: integer, "active findings" = m.now.findings.all().count();
     severity: text, "severity of the worst: info, warn or crit; missing without one"
-        = m.now.findings.worst().map(|s| s.name());
+        = m.now.findings.worst().map(Severity::name);
     self_cpu_pct: float ("% of a core"), "what the recorder itself used in the last 10 s"
         = m.now.derived.own.map(|o| o.cpu_pct);
     self_rss_bytes: integer ("bytes"), "its resident memory"

@@ -185,7 +185,7 @@ impl Socket<'_> {
         }
     }
     fn peer(&self) -> Option<String> {
-        let end = self.inet(|t, i| t.remote_endpoint(i))?;
+        let end = self.inet(InetRows::remote_endpoint)?;
         (end.port != 0).then(|| end.to_string())
     }
     fn inode(&self) -> u32 {

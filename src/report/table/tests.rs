@@ -40,12 +40,11 @@ const TEXTS: &Table = &Table {
 
 const TIME: WallNs = WallNs(1_777_777_777_123_456_789);
 
+/// Name, n, i and b of a row.
+type Row<'a> = (Option<&'a str>, Option<f64>, Option<u64>, Option<bool>);
+
 /// What comes out of these rows.
-fn written(
-    format: Format,
-    names: Names,
-    rows: &[(Option<&str>, Option<f64>, Option<u64>, Option<bool>)],
-) -> String {
+fn written(format: Format, names: Names, rows: &[Row<'_>]) -> String {
     let kept = Kept::default();
     let mut to = format.encoder(TEXTS, Box::new(kept.clone()), names).unwrap();
     for (name, n, i, b) in rows {

@@ -1,6 +1,7 @@
 //! `waits`: where work waits, as the pane of that name shows it.
 
 use super::{Moment, OF_TICK, Out, Rows, Table, columns};
+use crate::diagnose::Severity;
 use crate::view::context::Cx;
 use crate::view::panes::resources::{Kind, Resource};
 use crate::view::table::Value;
@@ -31,7 +32,7 @@ columns! {
     errors_per_s: float ("1/s"), "what it lost" = number(&r.errors);
     worst: text, "what stands out in it" = known(&r.worst);
     by: text, "who uses it most, or whom a finding names" = known(&r.by);
-    severity: text, "of the worst active finding about it" = r.mark.map(|s| s.name());
+    severity: text, "of the worst active finding about it" = r.mark.map(Severity::name);
 }
 
 /// Its name, and what is counted of what waits for it.
