@@ -1,5 +1,6 @@
 //! `stallscope report [FILE] -o OUT`: an incident as one page.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,7 +135,7 @@ type Judged = (CheckReport, Seen, About);
 
 impl Report {
     fn format(&self) -> Format {
-        let extension = self.output.extension().map(|e| e.to_ascii_lowercase());
+        let extension = self.output.extension().map(OsStr::to_ascii_lowercase);
         let is_md = extension.is_some_and(|e| e == "md" || e == "markdown");
         self.format.unwrap_or(if is_md { Format::Md } else { Format::Html })
     }

@@ -72,6 +72,16 @@ fn item(out: &mut String, text: &str) {
     let _ = writeln!(out, "- {}", escaped(text));
 }
 
+/// With what is above it; nothing where there is none.
+fn list(out: &mut String, head: &str, items: Vec<String>) {
+    if !items.is_empty() {
+        let _ = write!(out, "\n{head}\n\n");
+        for i in &items {
+            item(out, i);
+        }
+    }
+}
+
 fn table(out: &mut String, heads: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     let _ = writeln!(out, "| {} |", heads.join(" | "));
     let _ = writeln!(out, "|{}", " --- |".repeat(heads.len()));
@@ -173,13 +183,11 @@ fn finding(out: &mut String, s: &Section, depth: usize) {
     for r in &s.remarks {
         let _ = write!(out, "\n{}\n", escaped(r));
     }
-    let mut list = |title: &str, items: Vec<String>| {
-        if !items.is_empty() {
-            let _ = write!(out, "\n**{title}**\n\n");
-            items.iter().for_each(|i| item(out, i));
-        }
-    };
-    list("Caused by", s.by.iter().map(|(who, share)| format!("{who} with {share}")).collect());
+    list(
+        out,
+        "**Caused by**",
+        s.by.iter().map(|(who, share)| format!("{who} with {share}")).collect(),
+    );
     if !s.commands.is_empty() {
         out.push_str("\n**Type next**\n");
         s.commands.iter().for_each(|c| command(out, c));
@@ -192,14 +200,12 @@ fn finding(out: &mut String, s: &Section, depth: usize) {
             .map(|n| vec![n.field.clone(), n.value.clone(), n.limit.clone(), n.text.clone()]);
         table(out, &["field", "value", "threshold", "what it says"], rows);
     }
-    let mut list = |title: &str, items: Vec<String>| {
-        if !items.is_empty() {
-            let _ = write!(out, "\n**{title}**\n\n");
-            items.iter().for_each(|i| item(out, i));
-        }
-    };
-    list("Ruled out", s.ruled_out.iter().map(|(rule, why)| format!("{rule}: {why}")).collect());
-    list("Cannot tell", s.missing.clone());
+    list(
+        out,
+        "**Ruled out**",
+        s.ruled_out.iter().map(|(rule, why)| format!("{rule}: {why}")).collect(),
+    );
+    list(out, "**Cannot tell**", s.missing.clone());
     if !s.scope.is_empty() {
         let _ = write!(out, "\n**Affected:** {}\n", escaped(&s.scope));
     }
@@ -233,16 +239,10 @@ fn coverage(out: &mut String, c: &Coverage) {
         let rows = c.blind.iter().map(|b| b.to_vec());
         table(out, &["what", "why", "what would help"], rows);
     }
-    let mut list = |title: &str, items: Vec<String>| {
-        if !items.is_empty() {
-            let _ = write!(out, "\n### {title}\n\n");
-            items.iter().for_each(|i| item(out, i));
-        }
-    };
-    list("Not readable in this recording", c.unread.clone());
-    list("Thresholds that are not the default", c.thresholds.clone());
+    list(out, "### Not readable in this recording", c.unread.clone());
+    list(out, "### Thresholds that are not the default", c.thresholds.clone());
     let not_judged = c.not_judged.iter().map(|(why, rules)| format!("{why}: {}", rules.join(", ")));
-    list("Rules that could not judge", not_judged.collect());
+    list(out, "### Rules that could not judge", not_judged.collect());
     if !c.signals.is_empty() {
         out.push_str("\n### Signals\n\n");
         let rows = c.signals.iter().map(|s| s.to_vec());

@@ -217,14 +217,13 @@ impl Seen {
     /// so that a clock that was set bends nothing.
     fn place(&mut self, tick: &Tick, is_first: bool) -> WallNs {
         let end = self.span.map(|s| s.1);
-        let base = match self.base.filter(|_| !is_first) {
-            Some(base) => base,
-            None => {
-                let place = WallNs(end.map_or(tick.wall.0, |e| tick.wall.0.max(e.0)));
-                self.run += 1;
-                self.before = None;
-                *self.base.insert(Base { mono: tick.mono, place })
-            }
+        let base = if let Some(base) = self.base.filter(|_| !is_first) {
+            base
+        } else {
+            let place = WallNs(end.map_or(tick.wall.0, |e| tick.wall.0.max(e.0)));
+            self.run += 1;
+            self.before = None;
+            *self.base.insert(Base { mono: tick.mono, place })
         };
         let at = later(base.place, tick.mono.since(base.mono));
         if let (Some(gap), Some(from)) = (tick.gap.filter(|g| g.ticks > 0), end) {

@@ -328,7 +328,7 @@ fn nothing_that_identifies_the_host_is_left() {
     let is_word = |text: &str, name: &str| {
         text.match_indices(name).any(|(at, _)| {
             let around = [text[..at].chars().next_back(), text[at + name.len()..].chars().next()];
-            name.ends_with('.') || !around.iter().flatten().any(|c| c.is_ascii_alphanumeric())
+            name.ends_with('.') || !around.iter().flatten().any(char::is_ascii_alphanumeric)
         })
     };
     let (html, page) = page(&own, &["--redact"]);
@@ -371,14 +371,8 @@ fn a_part_has_the_findings_of_that_time() {
 fn gaps_are_marked() {
     let dir = Dir::new();
     let script = Script::three_faults();
-    let ticks: Vec<_> = (0..60)
-        .filter(|n| !(20..27).contains(n))
-        .map(|n| {
-            let mut t = script.tick(n);
-            t.wall = WallNs(t.wall.0);
-            Arc::new(t)
-        })
-        .collect();
+    let ticks: Vec<_> =
+        (0..60).filter(|n| !(20..27).contains(n)).map(|n| Arc::new(script.tick(n))).collect();
     let bytes = crate::support::long::record(&script.host(), &ticks).bytes;
     let path = dir.with("gap.stall", bytes);
     let (_, page) = page(path.to_str().unwrap(), &[]);
