@@ -1,9 +1,9 @@
 //! `stallscope serve`: the last tick as metrics over HTTP, for Prometheus.
 
 mod answer;
-mod desk;
-mod guests;
-mod patient;
+mod connections;
+mod latest;
+mod timeouts;
 mod token;
 
 use std::io::ErrorKind;
@@ -16,8 +16,8 @@ use anyhow::Context as _;
 use clap::Args;
 use tokio::task::LocalSet;
 
-use self::desk::Desk;
-use self::guests::Guests;
+use self::connections::Connections;
+use self::latest::Latest;
 use self::token::Token;
 use super::Run;
 use super::shared::endless::Endless;
@@ -110,21 +110,21 @@ impl Serve {
         let listener = tokio::net::TcpListener::from_std(listener).context("the event loop")?;
         let Feed { host, events, interest, .. } = feed;
         let mut ticks = Endless::new(events, self.live.interval)?;
-        let desk = Rc::new(Desk::new(host, interest, token));
-        let mut guests = Guests::new();
+        let latest = Rc::new(Latest::new(host, interest, token));
+        let mut connections = Connections::new();
         let end = loop {
             tokio::select! {
                 next = ticks.next() => match next {
-                    Ok(tick) => desk.push(tick),
+                    Ok(tick) => latest.push(tick),
                     Err(Ended::Asked) => break Ok(Exit::Ok),
                     Err(Ended::Silent) => break Err(ticks.silence()),
                 },
-                stream = accept(&listener) => guests.admit(stream, &desk),
-                () = guests.one_leaves() => {}
+                stream = accept(&listener) => connections.admit(stream, &latest),
+                () = connections.one_ends() => {}
             }
         };
         drop(listener);
-        let _ = tokio::time::timeout(FAREWELL, guests.all_leave()).await;
+        let _ = tokio::time::timeout(FAREWELL, connections.all_end()).await;
         end
     }
 }

@@ -1,8 +1,8 @@
 //! CPUs, pressure, memory, disks, cgroups.
 
-use super::board::Board;
 use super::families::{Id, MAX_CGROUPS, MAX_CPUS, MAX_DISKS};
 use super::page::Page;
+use super::readings::Readings;
 use super::seconds;
 use crate::metrics::cpu::CpuShare;
 use crate::sample::cpu::CpuTimes;
@@ -13,14 +13,14 @@ use crate::view::context::Cx;
 /// Bytes of a sector of `/proc/diskstats`, whatever the device has.
 const SECTOR: f64 = 512.0;
 
-pub(super) fn add(page: &mut Page, board: &Board, cx: &Cx<'_>) {
-    cpus(page, board, cx);
-    counted_by_cpu(page, board);
-    run_queue(page, board, cx);
-    pressure(page, board);
-    memory(page, board, cx);
-    disks(page, board, cx);
-    cgroups(page, board);
+pub(super) fn add(page: &mut Page, readings: &Readings, cx: &Cx<'_>) {
+    cpus(page, readings, cx);
+    counted_by_cpu(page, readings);
+    run_queue(page, readings, cx);
+    pressure(page, readings);
+    memory(page, readings, cx);
+    disks(page, readings, cx);
+    cgroups(page, readings);
 }
 
 /// Not idle, interrupts and what the hypervisor took included, as the console has it.
@@ -28,8 +28,8 @@ fn busy(s: CpuShare) -> f64 {
     ((100.0 - s.idle - s.iowait) / 100.0).clamp(0.0, 1.0)
 }
 
-fn cpus(page: &mut Page, board: &Board, cx: &Cx<'_>) {
-    if let Some(cpu) = board.cpu().filter(|c| c.user_hz > 0) {
+fn cpus(page: &mut Page, readings: &Readings, cx: &Cx<'_>) {
+    if let Some(cpu) = readings.cpu().filter(|c| c.user_hz > 0) {
         let t: &CpuTimes = &cpu.total;
         for (mode, ticks) in [
             ("user", t.user + t.nice),
@@ -46,7 +46,9 @@ fn cpus(page: &mut Page, board: &Board, cx: &Cx<'_>) {
         page.add(Id::TasksRunnable, &[], cpu.procs_running.map(f64::from));
         page.add(Id::TasksBlocked, &[], cpu.procs_blocked.map(f64::from));
     }
-    let Some(shares) = cx.cpu.filter(|c| board.stands(c.at)).map(|c| &c.value.cpus) else { return };
+    let Some(shares) = cx.cpu.filter(|c| readings.stands(c.at)).map(|c| &c.value.cpus) else {
+        return;
+    };
     page.add(Id::CpuBusiest, &[], shares.iter().map(|(_, s)| busy(*s)).reduce(f64::max));
     page.add(Id::RowsDropped, &["cpus"], beyond(shares.len(), MAX_CPUS));
     for (id, s) in shares.iter().take(MAX_CPUS) {
@@ -63,28 +65,28 @@ fn beyond(all: usize, most: usize) -> f64 {
 
 /// Counters of 32 bits stay apart: their sum would step back when one of them wraps, and look like
 /// a restart of all.
-fn counted_by_cpu(page: &mut Page, board: &Board) {
-    for row in board.softnet().iter().take(MAX_CPUS) {
+fn counted_by_cpu(page: &mut Page, readings: &Readings) {
+    for row in readings.softnet().iter().take(MAX_CPUS) {
         let Some(cpu) = row.cpu.map(|c| c.0.to_string()) else { continue };
         page.add(Id::SoftnetDropped, &[&cpu], f64::from(row.dropped));
         page.add(Id::SoftnetSqueezed, &[&cpu], f64::from(row.time_squeeze));
     }
-    for row in board.schedstat().iter().take(MAX_CPUS) {
+    for row in readings.schedstat().iter().take(MAX_CPUS) {
         let cpu = row.cpu.0.to_string();
         page.add(Id::RunqWait, &[&cpu], row.run_delay_ns as f64 / 1e9);
     }
 }
 
-fn run_queue(page: &mut Page, board: &Board, cx: &Cx<'_>) {
-    let Some(sched) = cx.sched.filter(|s| board.stands(s.at)).map(|s| s.value) else { return };
+fn run_queue(page: &mut Page, readings: &Readings, cx: &Cx<'_>) {
+    let Some(sched) = cx.sched.filter(|s| readings.stands(s.at)).map(|s| s.value) else { return };
     page.add(Id::RunqWaiting, &[], sched.waiting());
     for (minutes, load) in ["1", "5", "15"].iter().zip(sched.load.into_iter().flatten()) {
         page.add(Id::Load, &[minutes], load);
     }
 }
 
-fn pressure(page: &mut Page, board: &Board) {
-    let Some(psi) = board.psi() else { return };
+fn pressure(page: &mut Page, readings: &Readings) {
+    let Some(psi) = readings.psi() else { return };
     for (resource, totals) in [("cpu", psi.cpu), ("io", psi.io), ("memory", psi.memory)] {
         let Some(PsiTotals { some_us, full_us }) = totals else { continue };
         page.add(Id::Pressure, &[resource, "some"], some_us as f64 / 1e6);
@@ -94,8 +96,8 @@ fn pressure(page: &mut Page, board: &Board) {
     }
 }
 
-fn memory(page: &mut Page, board: &Board, cx: &Cx<'_>) {
-    let Some(memory) = board.memory() else { return };
+fn memory(page: &mut Page, readings: &Readings, cx: &Cx<'_>) {
+    let Some(memory) = readings.memory() else { return };
     let kib = |name: &str| memory.get(name).map(|n| n as f64 * 1024.0);
     page.add(Id::MemorySize, &[], kib("meminfo.MemTotal"));
     page.add(Id::MemoryAvailable, &[], kib("meminfo.MemAvailable"));
@@ -123,8 +125,8 @@ fn completed(s: &DiskCounters) -> u64 {
     s.rd_ios.saturating_add(s.wr_ios)
 }
 
-fn disks(page: &mut Page, board: &Board, cx: &Cx<'_>) {
-    let Some(disks) = board.disks() else { return };
+fn disks(page: &mut Page, readings: &Readings, cx: &Cx<'_>) {
+    let Some(disks) = readings.disks() else { return };
     let mut rows: Vec<&DiskRow> = disks.disks.iter().filter(|d| is_shown(d)).collect();
     page.add(Id::RowsDropped, &["disks"], beyond(rows.len(), MAX_DISKS));
     if rows.len() > MAX_DISKS {
@@ -132,7 +134,7 @@ fn disks(page: &mut Page, board: &Board, cx: &Cx<'_>) {
         rows.truncate(MAX_DISKS);
         rows.sort_by_key(|d| d.id);
     }
-    let figures = cx.disks.filter(|d| board.stands(d.at)).map_or(&[][..], |d| d.value);
+    let figures = cx.disks.filter(|d| readings.stands(d.at)).map_or(&[][..], |d| d.value);
     for d in rows {
         let (name, s) = (&*d.name, &d.stat);
         page.add(Id::DiskReads, &[name], s.rd_ios as f64);
@@ -148,8 +150,8 @@ fn disks(page: &mut Page, board: &Board, cx: &Cx<'_>) {
     }
 }
 
-fn cgroups(page: &mut Page, board: &Board) {
-    let Some(all) = board.cgroups() else { return };
+fn cgroups(page: &mut Page, readings: &Readings) {
+    let Some(all) = readings.cgroups() else { return };
     page.add(Id::RowsDropped, &["cgroups"], beyond(all.len(), MAX_CGROUPS));
     for g in all.into_iter().take(MAX_CGROUPS) {
         let (path, cpu) = (&*g.path, &g.cpu);

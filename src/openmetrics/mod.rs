@@ -2,15 +2,15 @@
 //! reads. Counters are the kernel's own, gauges and findings are those of the console. A figure
 //! that is not known is absent, never 0; every list has a maximum, given in the table of metrics.
 
-mod board;
 mod families;
 mod machine;
 mod network;
 mod page;
+mod readings;
 
-pub use board::Board;
 pub use families::{FAMILIES, Family, Kind, listed};
 pub use page::Format;
+pub use readings::Readings;
 
 use std::time::Duration;
 
@@ -25,21 +25,21 @@ use crate::view::table::Value;
 use families::{Id, MAX_FINDINGS};
 use page::Page;
 
-/// The page of the newest tick of a run, whose ticks the board took in as well. `None` before the
+/// The page of the newest tick of a run, whose ticks the readings took in as well. `None` before the
 /// first one.
 #[must_use]
-pub fn exposition(run: &Analysis, board: &Board, format: Format) -> Option<String> {
+pub fn exposition(run: &Analysis, readings: &Readings, format: Format) -> Option<String> {
     let now = run.latest()?;
     let view = ViewState::default();
     // Who uses a resource is no label: there are too many of them.
     let cx = Cx::at(run, now.tick.seq, &view)?.without_processes();
     let mut page = Page::new();
-    program(&mut page, run, board, now);
+    program(&mut page, run, readings, now);
     signals(&mut page, now);
     findings(&mut page, now);
     resources(&mut page, &cx);
-    machine::add(&mut page, board, &cx);
-    network::add(&mut page, board, &cx);
+    machine::add(&mut page, readings, &cx);
+    network::add(&mut page, readings, &cx);
     Some(page.render(format))
 }
 
@@ -48,17 +48,17 @@ fn seconds(d: Duration) -> f64 {
 }
 
 /// What this is, and what it costs.
-fn program(page: &mut Page, run: &Analysis, board: &Board, now: TickView<'_>) {
+fn program(page: &mut Page, run: &Analysis, readings: &Readings, now: TickView<'_>) {
     let host = run.host();
     page.add(Id::Build, &[version(&host.tool)], 1.0);
     page.add(Id::Host, &[&host.hostname, &host.kernel], 1.0);
     page.add(Id::HostCpus, &[], f64::from(host.cpus));
     page.add(Id::Interval, &[], seconds(host.interval));
     page.add(Id::LastTick, &[], now.tick.wall.0 as f64 / 1e9);
-    page.add(Id::Ticks, &[], board.ticks as f64);
-    page.add(Id::TicksMissed, &[], board.missed as f64);
-    page.add(Id::SelfCpu, &[], board.own().map(|o| seconds(o.cpu)));
-    let resident = board.own().and_then(|o| o.rss_bytes);
+    page.add(Id::Ticks, &[], readings.ticks as f64);
+    page.add(Id::TicksMissed, &[], readings.missed as f64);
+    page.add(Id::SelfCpu, &[], readings.own().map(|o| seconds(o.cpu)));
+    let resident = readings.own().and_then(|o| o.rss_bytes);
     page.add(Id::SelfResident, &[], resident.map(|b| b as f64));
 }
 

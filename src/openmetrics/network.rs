@@ -1,8 +1,8 @@
 //! Network devices, protocol counters, sockets.
 
-use super::board::Board;
 use super::families::{Id, MAX_DEVICES};
 use super::page::Page;
+use super::readings::Readings;
 use crate::metrics::sockets::SocketTotals;
 use crate::sample::netdev::{LinkRow, NetdevSpace, QdiscRow};
 use crate::sample::sockets::NetnsTable;
@@ -25,11 +25,11 @@ const COUNTERS: [(Id, &str); 13] = [
     (Id::UdpReceiveErrors, "UdpRcvbufErrors"),
 ];
 
-pub(super) fn add(page: &mut Page, board: &Board, cx: &Cx<'_>) {
-    if let Some(space) = board.host_devices() {
+pub(super) fn add(page: &mut Page, readings: &Readings, cx: &Cx<'_>) {
+    if let Some(space) = readings.host_devices() {
         devices(page, space);
     }
-    protocols(page, board, cx);
+    protocols(page, readings, cx);
     sockets(page, cx);
 }
 
@@ -68,9 +68,9 @@ fn devices(page: &mut Page, space: &NetdevSpace) {
     }
 }
 
-fn protocols(page: &mut Page, board: &Board, cx: &Cx<'_>) {
+fn protocols(page: &mut Page, readings: &Readings, cx: &Cx<'_>) {
     let pages = Some(cx.analysis.host().page_size).filter(|n| *n > 0).map(f64::from);
-    if let Some(c) = board.host_counters() {
+    if let Some(c) = readings.host_counters() {
         // Some are signed: a negative one is none that counts.
         let count = |name: &str| c.get(name).filter(|n| *n >= 0).map(|n| n as f64);
         for (id, name) in COUNTERS {
@@ -82,7 +82,8 @@ fn protocols(page: &mut Page, board: &Board, cx: &Cx<'_>) {
             page.add(Id::SocketMemory, &[protocol], bytes);
         }
     }
-    for (level, n) in ["low", "pressure", "high"].iter().zip(board.tcp_mem().into_iter().flatten())
+    for (level, n) in
+        ["low", "pressure", "high"].iter().zip(readings.tcp_mem().into_iter().flatten())
     {
         page.add(Id::TcpMemoryLimit, &[level], pages.map(|size| n as f64 * size));
     }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::Engine;
-use stallscope::openmetrics::{Board, Format, exposition};
+use stallscope::openmetrics::{Format, Readings, exposition};
 use stallscope::sample::cpu::CpuSample;
 use stallscope::sample::sched::{SchedSample, ThreadSched};
 use stallscope::sample::subject::{CpuId, TaskId};
@@ -120,13 +120,13 @@ fn page() {
     ] {
         let host = HostInfo { page_size: 4096, ..script.host() };
         let mut run = Analysis::lean(host, Engine::default(), 16 << 20);
-        let mut board = Board::default();
+        let mut readings = Readings::default();
         for n in 0..30 {
             let tick = script.tick(n);
-            board.push(&tick, run.host().netns, run.host().interval);
+            readings.push(&tick, run.host().netns, run.host().interval);
             run.push(Arc::new(tick));
         }
-        let make = || exposition(&run, &board, Format::OpenMetrics).unwrap();
+        let make = || exposition(&run, &readings, Format::OpenMetrics).unwrap();
         let one = |_| {
             let begun = Instant::now();
             black_box(make());

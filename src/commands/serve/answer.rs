@@ -10,7 +10,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 
-use super::desk::Desk;
+use super::latest::Latest;
 use crate::openmetrics::Format;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -18,8 +18,8 @@ const INDEX: &str = "stallscope: where the work on this machine is stuck.\n\n/me
     sample for Prometheus; `stallscope help metrics` explains it\n";
 
 /// The answer.
-pub(super) fn answer(request: &Parts, desk: &Desk) -> Response<Full<Bytes>> {
-    if !desk.token().is_none_or(|t| bearer(&request.headers).is_some_and(|sent| t.is(sent))) {
+pub(super) fn answer(request: &Parts, latest: &Latest) -> Response<Full<Bytes>> {
+    if !latest.token().is_none_or(|t| bearer(&request.headers).is_some_and(|sent| t.is(sent))) {
         let mut refusal = text(StatusCode::UNAUTHORIZED, "Authorization: Bearer TOKEN expected\n");
         put(&mut refusal, WWW_AUTHENTICATE, "Bearer realm=\"stallscope\"");
         return refusal;
@@ -37,7 +37,7 @@ pub(super) fn answer(request: &Parts, desk: &Desk) -> Response<Full<Bytes>> {
         return text(StatusCode::OK, INDEX);
     }
     let format = wanted(&request.headers);
-    let Some(page) = desk.page(format) else {
+    let Some(page) = latest.page(format) else {
         let mut later = text(StatusCode::SERVICE_UNAVAILABLE, "no sample yet; try again\n");
         put(&mut later, RETRY_AFTER, "1");
         return later;
@@ -112,50 +112,50 @@ mod tests {
     }
 
     /// The status of the answer to a request, and one of its headers.
-    fn answered(desk: &Desk, line: &str, header: hyper::header::HeaderName) -> (u16, String) {
+    fn answered(latest: &Latest, line: &str, header: hyper::header::HeaderName) -> (u16, String) {
         let (method, path) = line.split_once(' ').unwrap();
         let request = hyper::Request::builder().method(method).uri(path).body(()).unwrap();
-        let got = answer(&request.into_parts().0, desk);
+        let got = answer(&request.into_parts().0, latest);
         let value = got.headers().get(header).map(|v| v.to_str().unwrap().to_owned());
         (got.status().as_u16(), value.unwrap_or_default())
     }
 
-    fn desk(token: Option<&str>) -> Desk {
+    fn latest(token: Option<&str>) -> Latest {
         let interest = tokio::sync::watch::Sender::default();
         let token = token.map(|t| Token::new(t.as_bytes()).unwrap());
-        Desk::new(HostInfo::default(), interest, token)
+        Latest::new(HostInfo::default(), interest, token)
     }
 
     #[test]
     fn before_the_first_sample_a_scraper_is_told_to_come_back() {
-        let desk = desk(None);
-        assert_eq!(answered(&desk, "GET /metrics", RETRY_AFTER), (503, "1".to_owned()));
-        assert_eq!(answered(&desk, "GET /", CONTENT_TYPE), (200, TEXT.to_owned()));
-        desk.push(Arc::new(Tick::default()));
+        let latest = latest(None);
+        assert_eq!(answered(&latest, "GET /metrics", RETRY_AFTER), (503, "1".to_owned()));
+        assert_eq!(answered(&latest, "GET /", CONTENT_TYPE), (200, TEXT.to_owned()));
+        latest.push(Arc::new(Tick::default()));
         let plain = Format::Prometheus.content_type().to_owned();
-        assert_eq!(answered(&desk, "GET /metrics", CONTENT_TYPE), (200, plain));
+        assert_eq!(answered(&latest, "GET /metrics", CONTENT_TYPE), (200, plain));
     }
 
     #[test]
     fn a_page_is_made_once_for_each_sample_and_only_when_it_is_asked_for() {
-        let desk = desk(None);
-        desk.push(Arc::new(Tick::default()));
-        let at = |format| desk.page(format).unwrap().as_ptr();
+        let latest = latest(None);
+        latest.push(Arc::new(Tick::default()));
+        let at = |format| latest.page(format).unwrap().as_ptr();
         let first = at(Format::OpenMetrics);
         assert_eq!(at(Format::OpenMetrics), first, "the same bytes");
         assert_ne!(at(Format::Prometheus), first);
-        let held = desk.page(Format::OpenMetrics);
-        desk.push(Arc::new(Tick { seq: Seq(1), ..Tick::default() }));
-        assert_ne!(desk.page(Format::OpenMetrics), held, "the next sample");
+        let held = latest.page(Format::OpenMetrics);
+        latest.push(Arc::new(Tick { seq: Seq(1), ..Tick::default() }));
+        assert_ne!(latest.page(Format::OpenMetrics), held, "the next sample");
     }
 
     #[test]
     fn what_is_not_there_is_not_found_and_what_is_forbidden_says_so() {
-        let without = desk(None);
+        let without = latest(None);
         assert_eq!(answered(&without, "GET /x", CONTENT_TYPE), (404, TEXT.to_owned()));
         assert_eq!(answered(&without, "POST /x", CONTENT_TYPE), (404, TEXT.to_owned()));
         assert_eq!(answered(&without, "POST /", ALLOW), (405, "GET, HEAD".to_owned()));
-        let with = desk(Some("s3cret"));
+        let with = latest(Some("s3cret"));
         let asks = "Bearer realm=\"stallscope\"".to_owned();
         for line in ["GET /metrics", "POST /metrics", "GET /", "GET /x"] {
             assert_eq!(answered(&with, line, WWW_AUTHENTICATE), (401, asks.clone()), "{line}");

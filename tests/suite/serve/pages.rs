@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stallscope::analysis::Analysis;
 use stallscope::diagnose::{Engine, Severity};
-use stallscope::openmetrics::{Board, FAMILIES, Format, exposition};
+use stallscope::openmetrics::{FAMILIES, Format, Readings, exposition};
 use stallscope::sample::cgroups::{CgroupCpu, CgroupRow, CgroupsSample};
 use stallscope::sample::cpu::CpuTimes;
 use stallscope::sample::disks::DiskRow;
@@ -27,20 +27,20 @@ use crate::support::incident::{incidents, run_of};
 use crate::support::openmetrics::{Metrics, read, try_read};
 use crate::support::script::{Script, stamp};
 
-/// A run with the board that saw it.
+/// A run with the readings that saw it.
 struct Seen {
     run: Analysis,
-    board: Board,
+    readings: Readings,
 }
 
 impl Seen {
     fn new(host: HostInfo) -> Self {
         let run = Analysis::lean(host, Engine::default(), 16 << 20);
-        Self { run, board: Board::default() }
+        Self { run, readings: Readings::default() }
     }
     fn push(&mut self, tick: Tick) {
         let host = self.run.host();
-        self.board.push(&tick, host.netns, host.interval);
+        self.readings.push(&tick, host.netns, host.interval);
         self.run.push(Arc::new(tick));
     }
     /// Ticks `0..=n` of a script, on a host with pages of 4 KiB.
@@ -53,7 +53,7 @@ impl Seen {
     }
     #[track_caller]
     fn page(&self) -> Metrics {
-        let text = exposition(&self.run, &self.board, Format::OpenMetrics).unwrap();
+        let text = exposition(&self.run, &self.readings, Format::OpenMetrics).unwrap();
         let m = read(&text);
         for f in FAMILIES {
             let n = m.all(&f.sample()).count();
@@ -98,7 +98,7 @@ fn a_checker_that_sees_nothing_would_pass_for_ever() {
 #[test]
 fn before_the_first_tick_there_is_no_page() {
     let seen = Seen::new(HostInfo::default());
-    assert_eq!(exposition(&seen.run, &seen.board, Format::OpenMetrics), None);
+    assert_eq!(exposition(&seen.run, &seen.readings, Format::OpenMetrics), None);
 }
 
 #[test]
@@ -457,10 +457,10 @@ fn thousands_of_everything_stay_within_bounds() {
     };
     let ranks: Vec<_> = findings.iter().map(|s| rank(&s.labels["severity"])).collect();
     assert!(ranks.is_sorted_by(|a, b| a >= b), "the worst first: {ranks:?}");
-    let text = exposition(&seen.run, &seen.board, Format::OpenMetrics).unwrap();
+    let text = exposition(&seen.run, &seen.readings, Format::OpenMetrics).unwrap();
     assert!(text.len() < 1 << 20, "{} bytes", text.len());
     // The older format has the same samples.
-    let old = exposition(&seen.run, &seen.board, Format::Prometheus).unwrap();
+    let old = exposition(&seen.run, &seen.readings, Format::Prometheus).unwrap();
     let samples = |t: &str| t.lines().filter(|l| !l.starts_with('#')).map(str::to_owned).collect();
     let (a, b): (Vec<String>, Vec<String>) = (samples(&text), samples(&old));
     assert_eq!(a, b);

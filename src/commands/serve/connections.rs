@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::answer::answer;
-use super::desk::Desk;
-use super::patient::Patient;
+use super::latest::Latest;
+use super::timeouts::TimedStream;
 
 /// Connections at once.
 const MOST: usize = 32;
@@ -27,38 +27,38 @@ const MAX_HEAD: usize = 16 << 10;
 const MAX_HEADERS: usize = 64;
 
 /// A connection that is open.
-struct Seat {
+struct Slot {
     task: AbortHandle,
     /// Its place in the order of arrivals and answers.
     since: Rc<Cell<u64>>,
 }
 
 /// All of them.
-pub(super) struct Guests {
+pub(super) struct Connections {
     tasks: JoinSet<()>,
-    seats: Vec<Seat>,
+    slots: Vec<Slot>,
     /// Arrivals and answers so far.
     clock: Rc<Cell<u64>>,
     closing: watch::Sender<()>,
 }
 
-impl Guests {
+impl Connections {
     pub(super) fn new() -> Self {
         Self {
             tasks: JoinSet::new(),
-            seats: Vec::new(),
+            slots: Vec::new(),
             clock: Rc::default(),
             closing: watch::Sender::new(()),
         }
     }
 
     /// Takes in a connection.
-    pub(super) fn admit(&mut self, stream: TcpStream, desk: &Rc<Desk>) {
-        self.seats.retain(|s| !s.task.is_finished());
-        if self.seats.len() >= MOST {
-            let longest = self.seats.iter().enumerate().min_by_key(|(_, s)| s.since.get());
+    pub(super) fn admit(&mut self, stream: TcpStream, latest: &Rc<Latest>) {
+        self.slots.retain(|s| !s.task.is_finished());
+        if self.slots.len() >= MOST {
+            let longest = self.slots.iter().enumerate().min_by_key(|(_, s)| s.since.get());
             if let Some(i) = longest.map(|(i, _)| i) {
-                self.seats.swap_remove(i).task.abort();
+                self.slots.swap_remove(i).task.abort();
             }
         }
         let since = Rc::new(Cell::new(0));
@@ -70,20 +70,20 @@ impl Guests {
             }
         };
         arrived_or_answered();
-        let stream = Patient::new(stream, arrived_or_answered);
-        let served = serve(stream, desk.clone(), self.closing.subscribe());
-        self.seats.push(Seat { task: self.tasks.spawn_local(served), since });
+        let stream = TimedStream::new(stream, arrived_or_answered);
+        let served = serve(stream, latest.clone(), self.closing.subscribe());
+        self.slots.push(Slot { task: self.tasks.spawn_local(served), since });
     }
 
     /// Waits for a connection to end; for ever when there is none.
-    pub(super) async fn one_leaves(&mut self) {
+    pub(super) async fn one_ends(&mut self) {
         if self.tasks.join_next().await.is_none() {
             std::future::pending::<()>().await;
         }
     }
 
     /// Lets each finish the answer that it is at, and no more.
-    pub(super) async fn all_leave(&mut self) {
+    pub(super) async fn all_end(&mut self) {
         self.closing.send_replace(());
         while self.tasks.join_next().await.is_some() {}
     }
@@ -91,10 +91,10 @@ impl Guests {
 
 /// One connection to its end. How it ends is the client's business: a request that makes no sense
 /// was answered, and whoever left does not want to hear.
-async fn serve(stream: Patient, desk: Rc<Desk>, mut closing: watch::Receiver<()>) {
+async fn serve(stream: TimedStream, latest: Rc<Latest>, mut closing: watch::Receiver<()>) {
     let service = service_fn(|request: Request<Incoming>| {
         let (parts, _body) = request.into_parts();
-        std::future::ready(Ok::<_, Infallible>(answer(&parts, &desk)))
+        std::future::ready(Ok::<_, Infallible>(answer(&parts, &latest)))
     });
     let connection = http1::Builder::new()
         .max_buf_size(MAX_HEAD)

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::token::Token;
 use crate::analysis::Analysis;
 use crate::diagnose::Engine;
-use crate::openmetrics::{Board, Format, exposition};
+use crate::openmetrics::{Format, Readings, exposition};
 use crate::sample::Interest;
 use crate::sample::tick::{HostInfo, Tick};
 use crate::session::Session;
@@ -20,19 +20,19 @@ use crate::session::Session;
 const BUDGET: usize = 16 << 20;
 
 /// The run, and who may ask for it.
-pub(super) struct Desk {
+pub(super) struct Latest {
     inner: RefCell<Inner>,
     token: Option<Token>,
 }
 
 struct Inner {
     session: Session,
-    board: Board,
+    readings: Readings,
     /// Of the last tick, as far as anybody asked.
     pages: [Option<Bytes>; 2],
 }
 
-impl Desk {
+impl Latest {
     pub(super) fn new(
         host: HostInfo,
         interest: watch::Sender<Arc<Interest>>,
@@ -40,7 +40,7 @@ impl Desk {
     ) -> Self {
         let run = Analysis::lean(host, Engine::default(), BUDGET);
         let session = Session::new(run).read_by(interest);
-        let inner = Inner { session, board: Board::default(), pages: [None, None] };
+        let inner = Inner { session, readings: Readings::default(), pages: [None, None] };
         Self { inner: RefCell::new(inner), token }
     }
 
@@ -48,7 +48,7 @@ impl Desk {
     pub(super) fn push(&self, tick: Arc<Tick>) {
         let inner = &mut *self.inner.borrow_mut();
         let host = inner.session.run().host();
-        inner.board.push(&tick, host.netns, host.interval);
+        inner.readings.push(&tick, host.netns, host.interval);
         inner.session.push(tick);
         inner.pages = [None, None];
     }
@@ -56,13 +56,13 @@ impl Desk {
     /// The page of the last tick; `None` before the first one. A client that takes its time holds
     /// on to no more than the page that it was given.
     pub(super) fn page(&self, format: Format) -> Option<Bytes> {
-        let Inner { session, board, pages } = &mut *self.inner.borrow_mut();
+        let Inner { session, readings, pages } = &mut *self.inner.borrow_mut();
         let page = match format {
             Format::OpenMetrics => &mut pages[0],
             Format::Prometheus => &mut pages[1],
         };
         if page.is_none() {
-            *page = exposition(session.run(), board, format).map(Bytes::from);
+            *page = exposition(session.run(), readings, format).map(Bytes::from);
         }
         page.clone()
     }

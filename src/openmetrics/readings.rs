@@ -46,7 +46,7 @@ struct At<T>(MonoNs, T);
 
 /// What was read last.
 #[derive(Clone, Debug, Default)]
-pub struct Board {
+pub struct Readings {
     now: MonoNs,
     /// Ticks taken in.
     pub(super) ticks: u64,
@@ -69,7 +69,7 @@ pub struct Board {
     old: Duration,
 }
 
-impl Board {
+impl Readings {
     /// Takes in the next tick of a host whose own network namespace is `host`, with ticks at this
     /// interval.
     pub fn push(&mut self, tick: &Tick, host: Option<NetnsId>, interval: Duration) {

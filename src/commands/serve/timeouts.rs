@@ -38,7 +38,7 @@ enum Written {
 }
 
 /// The connection.
-pub(super) struct Patient {
+pub(super) struct TimedStream {
     stream: TcpStream,
     what: For,
     limit: Pin<Box<Sleep>>,
@@ -48,7 +48,7 @@ pub(super) struct Patient {
     answered: Box<dyn Fn()>,
 }
 
-impl Patient {
+impl TimedStream {
     pub(super) fn new(stream: TcpStream, answered: impl Fn() + 'static) -> Self {
         Self {
             stream,
@@ -92,7 +92,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for TimedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -110,7 +110,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for TimedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
