@@ -52,7 +52,7 @@ topics! {
     "findings": "how to read a finding, and what \"no findings\" covers", [];
     "rules": "every rule, with what it means", [rule_table];
     "why": "why a process is slow: the classes, and how exact they are", [];
-    "recording": "writing recordings: guarantees, size and age limits, flight recorder", [];
+    "recording": "writing recordings: guarantees, limits, flight recorder", [];
     "replay": "moving in a recording; exporting and redacting", [];
     "explain": "diagnosing pasted text: which tools it reads", [];
     "metrics": "metrics for Prometheus: scraping, tokens, every metric", [metric_table];

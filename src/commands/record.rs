@@ -94,7 +94,7 @@ pub(super) struct Record {
     thin: Option<Tiers>,
     /// Files only around findings.
     #[command(flatten)]
-    flight: Flight,
+    flight: Box<Flight>,
 }
 
 fn long_time(text: &str) -> Result<Duration, String> {

@@ -61,9 +61,13 @@ struct Recording {
 
 impl Recording {
     fn start(file: PathBuf, err: PathBuf) -> Self {
+        Self::with(file, err, &[])
+    }
+    fn with(file: PathBuf, err: PathBuf, args: &[&str]) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_stallscope"))
             .args(["record", "--interval", "200ms", "--no-bpf", "--netns", "self", "-o"])
             .arg(&file)
+            .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&err).unwrap())
@@ -211,6 +215,49 @@ fn a_disk_that_is_full_from_the_start_or_at_the_end() {
         assert!(r.says().contains("not in the recording"), "{}", r.says());
         let (ticks, _) = contents(&r.file);
         assert!(ticks.len() >= 3);
+    });
+}
+
+/// An incident begins while there is no room for its file: it is tried again, and leaves no empty
+/// files behind. What happened before the finding is not lost.
+#[test]
+fn a_flight_recorder_tries_again_on_a_full_disk() {
+    beside(Place::Anywhere, &["mount", "umount"], || {
+        let dir = Dir::new();
+        let (mnt, _mount) = tmpfs(&dir, "1m");
+        let filler = fill(&mnt);
+        let (place, err) = (mnt.join("made"), dir.path.join("err"));
+        std::fs::create_dir(&place).unwrap();
+        let on = ["--on-finding=unix-backlog-full"];
+        let mut r = Recording::with(place.clone(), err, &on);
+        let path = dir.path.join("a.sock");
+        let socket = || {
+            use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+        };
+        let addr = rustix::net::SocketAddrUnix::new(&path).unwrap();
+        let listener = socket();
+        rustix::net::bind(&listener, &addr).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        // The healthy time before.
+        clock::sleep_until(clock::mono() + secs(3));
+        let begun = clock::mono();
+        let clients = [socket(), socket(), socket()];
+        let _waiting = clients.each_ref().map(|c| rustix::net::connect(c, &addr));
+        wait_for("an error", secs(60), || r.says().contains("No space left").then_some(()));
+        wait_for("another", secs(60), || {
+            (r.says().matches("trying again in 10s").count() == 2).then_some(())
+        });
+        assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0, "{}", r.says());
+        std::fs::remove_file(filler).unwrap();
+        wait_for("a file", secs(60), || r.says().contains("recording to ").then_some(()));
+        kill_process(Pid::from_child(&r.child), Signal::TERM).unwrap();
+        assert_eq!(r.child.wait().unwrap().code(), Some(0), "{}", r.says());
+        let file = std::fs::read_dir(&place).unwrap().next().unwrap().unwrap().path();
+        let (ticks, dropped) = contents(&file);
+        assert_eq!((ticks[0].0, dropped), (Seq(0), 0), "{}", r.says());
+        assert!(ticks[0].1 < begun, "{}", r.says());
     });
 }
 

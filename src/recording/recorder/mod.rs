@@ -178,7 +178,9 @@ pub struct Status {
     pub path: Option<PathBuf>,
     pub ticks: u64,
     pub written: u64,
-    /// Bytes of FILE and its parts.
+    /// Bytes of FILE alone ...
+    pub file: u64,
+    /// ... and with its parts, or with the files of earlier incidents.
     pub size: u64,
     pub lost: u64,
     /// Ticks that wait to be written.

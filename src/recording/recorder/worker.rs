@@ -1,6 +1,7 @@
 //! The recorder's thread: writes, syncs, pauses on a full disk and resumes, begins new files and
 //! deletes old parts. The only place that waits for the disk.
 
+mod limits;
 mod name;
 mod thinning;
 
@@ -16,7 +17,7 @@ use tokio::sync::watch;
 
 use super::parts::Parts;
 use super::target::{self, Opened, Sink, Target};
-use super::{Counts, End, Held, Item, Kin, Options, State, Status, SyncPolicy, What};
+use super::{Counts, End, Existing, Held, Item, Kin, Options, State, Status, SyncPolicy, What};
 use crate::clock;
 use crate::recording::codec::Stamp;
 use crate::recording::file::home::Home;
@@ -110,7 +111,14 @@ impl Worker {
         let Opened { sink, home, resume, since, mut hosts } =
             target::open(&target, options.existing).map_err(|e| ended(broken(false, &e)))?;
         let stream = !sink.is_regular();
-        let writer = Writer::resume(sink, &host, resume).map_err(|e| ended(broken(stream, &e)))?;
+        let made = if options.existing == Existing::Number { sink.twin().ok() } else { None };
+        let writer = Writer::resume(sink, &host, resume).map_err(|e| {
+            // Whoever tries again would leave one empty file after another.
+            if let (Some(made), Some((home, _))) = (made, &home) {
+                let _ = home.remove(home.name(), made.file());
+            }
+            ended(broken(stream, &e))
+        })?;
         hosts.push(host.clone());
         let (home, owner) = home.map_or((None, 0), |(h, o)| (Some(h), o));
         let parts = match (&home, &kin) {
@@ -199,13 +207,14 @@ impl Worker {
         }
         self.sync_if_due();
         let took = clock::mono().since(begun);
-        let size = self.offset() + self.parts.bytes();
+        let file = self.offset();
+        let size = file + self.parts.bytes();
         let (ticks, written) = (self.ticks, self.written);
         self.tell.send_modify(|s| {
             s.writing_since = None;
             s.latency = took;
             s.worst = s.worst.max(took);
-            (s.size, s.ticks, s.written) = (size, ticks, written);
+            (s.file, s.size, s.ticks, s.written) = (file, size, ticks, written);
         });
         // The tick is written: nobody waits for what follows.
         self.thin();
@@ -244,21 +253,6 @@ impl Worker {
             }
         }
         self.leave_out(load.ticks());
-    }
-
-    /// Frees space on the disk, if there is something to free.
-    fn make_room(&mut self) -> bool {
-        self.stop_thinning() || self.may_delete() && self.drop_oldest()
-    }
-
-    /// May older files be deleted? Only if the user set a limit.
-    fn may_delete(&self) -> bool {
-        self.options.may_delete() || self.most().is_some()
-    }
-
-    /// Bytes of all files.
-    fn most(&self) -> Option<u64> {
-        self.options.max_size.or_else(|| self.kin.as_ref()?.most())
     }
 
     /// Writes what is missing, then the ticks.
@@ -453,35 +447,6 @@ impl Worker {
         }
     }
 
-    /// Deletes the oldest parts.
-    fn keep_limits(&mut self, now: WallNs, bytes: u64) {
-        if let (Some(age), Some(home)) = (self.options.max_age, &self.home) {
-            self.parts.drop_older(home, now, age);
-        }
-        let Some(limit) = self.most() else { return };
-        // The next tick must fit too.
-        let next = bytes.max(self.keyframe).saturating_add(WORTH_A_TRY);
-        let over = |w: &Self| w.offset() + w.parts.bytes() + next > limit;
-        // What is too large by itself does not get smaller when others are deleted. A new file can
-        // get space in no other way, but not at the cost of the tick that was just written.
-        let is_new = |w: &Self| w.first.is_none();
-        let room = |w: &Self| {
-            if is_new(w) { w.parts.len() > 1 } else { w.offset() + next <= limit }
-        };
-        let may_help = |w: &Self| over(w) && room(w);
-        while may_help(self) && self.drop_oldest() {}
-        // An incident has one file: whoever watches it ends it.
-        let has_parts = self.options.rotates();
-        if has_parts && over(self) && !is_new(self) && clock::mono() >= self.no_rotation {
-            self.rotate();
-            while may_help(self) && self.drop_oldest() {}
-        }
-    }
-
-    fn drop_oldest(&mut self) -> bool {
-        self.home.as_ref().is_some_and(|home| self.parts.drop_oldest(home))
-    }
-
     /// The end: says what is missing, closes the file.
     fn close(&mut self) {
         self.stop_thinning();
@@ -506,7 +471,7 @@ impl Worker {
         let all = size + self.parts.bytes();
         let written = self.written;
         self.tell.send_modify(|s| {
-            (s.size, s.written) = (all, written);
+            (s.file, s.size, s.written) = (size, all, written);
             s.state = State::Ended(End::Closed);
         });
     }

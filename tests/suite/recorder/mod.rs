@@ -14,7 +14,8 @@ use std::time::Duration;
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
 use stallscope::clock;
 use stallscope::recording::recorder::{
-    End, Existing, Options, Recorder, Rotate, State, SyncPolicy, Target, default_file,
+    End, Existing, Keep, Kin, Options, Recorder, Ring, Rotate, State, SyncPolicy, Target,
+    default_file,
 };
 use stallscope::recording::{Event, Reader, TickSummary};
 use stallscope::sample::CollectorId;
@@ -43,6 +44,33 @@ fn large(seq: u64, bytes: usize) -> Arc<Tick> {
         signals: Vec::new(),
     };
     Arc::new(Tick { health: vec![failed], ..(*tick(seq)).clone() })
+}
+
+/// It begins with what was in memory, and never under a name that is taken.
+#[test]
+fn an_incident_has_a_file_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let keep = Keep { time: Duration::from_secs(300), bytes: 64 << 20 };
+    let mut ring = Ring::new(&host("a"), keep).unwrap();
+    for n in 0..100 {
+        ring.push(&tick(n), &TickSummary::default());
+    }
+    let kin = Kin::new("db7", vec!["fs-full"], None);
+    let name = kin.file_name("fs-full", WallNs(1_700_000_000_000_000_000));
+    for twin in ["", "-2", "-3"] {
+        let (file, sync) = (dir.path().join(&name), SyncPolicy::Off);
+        let mut r = Recorder::incident(file, &host("a"), sync, ring.held(), kin.clone()).unwrap();
+        r.ready().unwrap();
+        r.push(&tick(100), TickSummary::default());
+        let status = r.finish(WAIT).unwrap();
+        let path = status.path.unwrap();
+        let want = format!("stallscope-db7-fs-full-20231114T221320Z{twin}.stall");
+        assert_eq!(path.file_name().unwrap().to_str(), Some(want.as_str()));
+        assert_eq!((status.ticks, status.file), (101, path.metadata().unwrap().len()));
+        let mut r = Reader::file(&path).unwrap();
+        let seen: Vec<u64> = (0..r.len()).map(|i| r.tick(i).unwrap().seq.0).collect();
+        assert!(seen.into_iter().eq(0..=100) && r.is_sealed());
+    }
 }
 
 /// A tick takes nearly all of what all may take: it is kept to by deleting what is older, and

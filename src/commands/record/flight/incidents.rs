@@ -1,6 +1,7 @@
 //! The incidents of a flight recorder: the one under way, and those whose file is being closed.
 //! Only the recorders' threads wait for the disk; nothing here does, except at the end.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,17 +185,18 @@ impl Incidents {
     fn tell_quiet(&mut self, now: MonoNs, f: &Finding) {
         if self.told_quiet.is_none_or(|at| now.since(at) >= QUIET) {
             self.told_quiet = Some(now);
-            let all = self.watch.suppressed();
+            let n = self.watch.suppressed();
+            let so_far = if n == 1 { String::new() } else { format!(", {n} so far") };
             let what = subject(f);
-            self.news.push(format!("{what} began again; no file yet (--quiet), {all} without one"));
+            self.news.push(format!("{what} began again: no file, because of --quiet{so_far}"));
         }
     }
 
     /// Does the file alone take what all may take?
     fn is_large(&self) -> bool {
         let file = self.open.as_ref().and_then(|o| o.file.as_ref());
-        let written = file.map_or(0, |f| f.status().written);
-        self.place.most.is_some_and(|most| written >= most)
+        let bytes = file.map_or(0, |f| f.status().file);
+        self.place.most.is_some_and(|most| bytes >= most)
     }
 
     /// Begins the file: with what is in memory, and why there is a file.
@@ -256,7 +258,7 @@ impl Incidents {
             let why = if let End::Failed(why) = end { why.as_str() } else { "it was closed" };
             let what = subject(&open.about.first);
             self.news.push(format!("cannot record {what} to {name}: {why}; trying again in 10s"));
-            open.file = None;
+            (open.file, open.told) = (None, false);
             return;
         }
         if !open.told && status.state != State::Opening {
@@ -286,7 +288,7 @@ impl Incidents {
         self.files += 1;
         let lost = if status.lost > 0 { format!(", {} lost", status.lost) } else { String::new() };
         let trouble = status.trouble.as_ref().map_or_else(String::new, |t| format!("; {t}"));
-        let size = units::bytes(status.written as f64);
+        let size = units::bytes(status.file as f64);
         self.news.push(format!("{name}: closed, {} ticks{lost}, {size}{trouble}", status.ticks));
         if self.runner.is_some() {
             let about = text(&self.json(c, status, &name));
@@ -302,7 +304,7 @@ impl Incidents {
             "tool": self.host.tool,
             "host": self.host.hostname,
             "path": path,
-            "bytes": status.written,
+            "bytes": status.file,
             "ticks": status.ticks,
             "lost": status.lost,
             "from": rfc3339(a.from),
@@ -342,7 +344,7 @@ impl Incidents {
         let rule = open.about.cause.rule;
         let Some(file) = &open.file else { return format!("NO FILE for {rule}  {line}") };
         let s = file.status();
-        let size = units::bytes(s.written as f64);
+        let size = units::bytes(s.file as f64);
         format!("REC {rule} {size}, {} to go  {line}", units::age(left))
     }
 }
@@ -361,12 +363,12 @@ fn subject(f: &Finding) -> String {
 fn reason(about: &About, held: Option<Duration>) -> String {
     let mut out = format!("incident: {}: {}", subject(&about.first), about.first.fire.summary);
     if let Some(held) = held {
-        out += &format!("; the memory had room for the last {} only", units::age(held));
+        let _ = write!(out, "; the memory had room for the last {} only", units::age(held));
     }
     if about.suppressed > 0 {
         let n = about.suppressed;
         let findings = if n == 1 { "finding" } else { "findings" };
-        out += &format!("; {n} {findings} before it got no file (--quiet)");
+        let _ = write!(out, "; {n} {findings} before it got no file (--quiet)");
     }
     out
 }
