@@ -111,7 +111,7 @@ impl Drop for Exporter {
 /// What is left on a connection; whoever closes it may reset it.
 pub fn to_end(stream: &mut TcpStream) -> String {
     let mut out = Vec::new();
-    let mut block = [0; 64 << 10];
+    let mut block = [0; 8 << 10];
     loop {
         match stream.read(&mut block) {
             Ok(0) => break,

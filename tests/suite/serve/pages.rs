@@ -313,7 +313,7 @@ fn change<S: Clone>(sample: &mut Option<Shared<S>>, f: impl FnOnce(&mut S)) {
 fn what_is_not_read_any_more_goes_away() {
     // Every fifth tick has disks: between them the last reading stands.
     let sometimes = |t: &mut Tick, n: u64| {
-        if n % 5 != 0 || n > 10 {
+        if !n.is_multiple_of(5) || n > 10 {
             t.samples.disks = None;
         }
     };
