@@ -1,17 +1,17 @@
 //! `stallscope record`: the live source into a file, without a screen.
 
-mod beats;
 mod flight;
 mod progress;
+mod wakeups;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 
-use self::beats::{Beat, Beats};
 use self::flight::Flight;
 use self::progress::Progress;
+use self::wakeups::{Wakeup, Wakeups};
 use super::Run;
 use super::shared::limits;
 use super::shared::live::Live;
@@ -154,27 +154,27 @@ impl Record {
 
     async fn watch(&self, feed: Feed, recorder: Recorder) -> anyhow::Result<Exit> {
         let Feed { host, events, interest, .. } = feed;
-        let mut beats = Beats::new(events, self.live.interval, self.duration)?;
+        let mut wakeups = Wakeups::new(events, self.live.interval, self.duration)?;
         let mut ended = recorder.watch();
         let mut progress = Progress::new(recorder.target().name());
         let run = Analysis::lean(host, Engine::default(), BUDGET);
         let mut session = Session::new(run).with_sink(recorder).read_by(interest);
         loop {
-            let beat = tokio::select! {
-                beat = beats.next() => beat,
-                _ = ended.wait_for(|s| !s.is_alive()) => Beat::End,
+            let wakeup = tokio::select! {
+                wakeup = wakeups.next() => wakeup,
+                _ = ended.wait_for(|s| !s.is_alive()) => Wakeup::End,
             };
-            match beat {
-                Beat::End => break,
-                Beat::Mark => session.sink.mark("SIGUSR1"),
-                Beat::Silent => {
+            match wakeup {
+                Wakeup::End => break,
+                Wakeup::Mark => session.sink.mark("SIGUSR1"),
+                Wakeup::Silent => {
                     close(session.sink)?;
-                    return Err(silent(&beats, "; the recording is closed"));
+                    return Err(silent(&wakeups, "; the recording is closed"));
                 }
-                Beat::Tick(tick) => {
+                Wakeup::Tick(tick) => {
                     session.push(tick.clone());
                     progress.tick(&tick, session.run(), &session.sink.status());
-                    if beats.is_last(&tick) {
+                    if wakeups.is_last(&tick) {
                         break;
                     }
                 }
@@ -185,8 +185,8 @@ impl Record {
 }
 
 /// Why there are no more ticks.
-fn silent(beats: &Beats, closed: &str) -> anyhow::Error {
-    Stop::cannot(if beats.has_begun() {
+fn silent(wakeups: &Wakeups, closed: &str) -> anyhow::Error {
+    Stop::cannot(if wakeups.has_begun() {
         format!("the sampler stopped{closed}")
     } else {
         "no reading arrived; `stallscope doctor` shows which signal hangs".to_owned()

@@ -51,8 +51,9 @@ fn a_page_names_every_flag_of_its_command() {
             let short = arg.get_short().map(|s| format!("-{s}"));
             let value = arg.is_positional().then(|| arg.get_value_names().unwrap()[0].to_string());
             for name in [long, short, value].into_iter().flatten() {
-                let is_it =
-                    |h: &&str| h.split([' ', ',', '[', ']', '<', '>', '=']).any(|word| word == name);
+                let is_it = |h: &&str| {
+                    h.split([' ', ',', '[', ']', '<', '>', '=']).any(|word| word == name)
+                };
                 assert!(heads.iter().any(|h| is_it(h)), "{args:?}: {name}: {heads:#?}");
             }
         }

@@ -18,7 +18,7 @@ use clap::Args;
 use self::exec::{Program, Runner};
 use self::incidents::{Incidents, Place};
 use self::line::Line;
-use super::beats::{Beat, Beats};
+use super::wakeups::{Wakeup, Wakeups};
 use super::{BUDGET, Record, silent};
 use crate::amount;
 use crate::analysis::Analysis;
@@ -28,7 +28,7 @@ use crate::commands::shared::wait::runtime;
 use crate::diagnose::{Engine, Kind, RULES, Rule, RuleId, Severity};
 use crate::exit::{Exit, Stop};
 use crate::incident::{Settings, Trigger};
-use crate::recording::recorder::{Keep, Kin, Ring, can_make_files};
+use crate::recording::recorder::{IncidentFiles, Keep, Ring, can_make_files};
 use crate::rights::Duty;
 use crate::sample::tick::HostInfo;
 use crate::session::Session;
@@ -209,7 +209,7 @@ fn open(
     host: &HostInfo,
 ) -> anyhow::Result<Incidents> {
     let rules = RULES.iter().map(|r| r.id().0).collect();
-    let kin = Kin::new(&host.hostname, rules, r.max_size);
+    let incident_files = IncidentFiles::new(&host.hostname, rules, r.max_size);
     // Half of what all files may take is for the time after the finding.
     let room = r.max_size.map_or(ROOM, |m| ROOM.min((m / 2) as usize));
     let ring = Ring::new(host, Keep { time: r.flight.before, bytes: room })
@@ -218,22 +218,22 @@ fn open(
         .map(Runner::start)
         .transpose()
         .map_err(|e| Stop::cannot(format!("cannot start a thread: {e}; {}", live::MORE_THREADS)))?;
-    let place = Place { dir, kin, sync: r.sync, most: r.max_size };
+    let place = Place { dir, incident_files, sync: r.sync, most: r.max_size };
     Ok(Incidents::new(host.clone(), place, r.flight.settings(trigger), ring, runner))
 }
 
 async fn watch(r: &Record, feed: Feed, incidents: Incidents) -> anyhow::Result<Exit> {
     let Feed { host, events, interest, .. } = feed;
-    let mut beats = Beats::new(events, r.live.interval, r.duration)?;
+    let mut wakeups = Wakeups::new(events, r.live.interval, r.duration)?;
     let run = Analysis::lean(host, Engine::default(), BUDGET);
     let mut session = Session::new(run).with_sink(incidents).read_by(interest);
     let mut line = Line::new();
     let end = loop {
-        match beats.next().await {
-            Beat::End => break Ok(Exit::Ok),
-            Beat::Mark => session.sink.mark("SIGUSR1"),
-            Beat::Silent => break Err(silent(&beats, "")),
-            Beat::Tick(tick) => {
+        match wakeups.next().await {
+            Wakeup::End => break Ok(Exit::Ok),
+            Wakeup::Mark => session.sink.mark("SIGUSR1"),
+            Wakeup::Silent => break Err(silent(&wakeups, "")),
+            Wakeup::Tick(tick) => {
                 session.push(tick.clone());
                 let (run, incidents) = session.parts();
                 if let Some(now) = run.latest() {
@@ -241,7 +241,7 @@ async fn watch(r: &Record, feed: Feed, incidents: Incidents) -> anyhow::Result<E
                 }
                 line.tell(incidents.look(tick.mono));
                 line.draw(&tick, run, incidents);
-                if beats.is_last(&tick) {
+                if wakeups.is_last(&tick) {
                     break Ok(Exit::Ok);
                 }
             }

@@ -6,7 +6,7 @@
 //! which there is space. A recorder of a file ends only when told to; one of a pipe also when the
 //! reader goes away.
 
-mod kin;
+mod incident_files;
 mod parts;
 mod ring;
 mod target;
@@ -35,7 +35,7 @@ use crate::sample::heap::tick_bytes;
 use crate::sample::tick::{HostInfo, Tick};
 use crate::sample::time::{MonoNs, WallNs};
 
-pub use kin::Kin;
+pub use incident_files::IncidentFiles;
 pub use ring::{Held, Keep, Ring};
 pub use target::{Existing, Target};
 use worker::Worker;
@@ -223,7 +223,7 @@ enum What {
 struct Before {
     ticks: Vec<(Arc<Tick>, TickSummary)>,
     held: Held,
-    kin: Option<Kin>,
+    incident_files: Option<IncidentFiles>,
 }
 
 /// What both sides of the queue count with.
@@ -264,17 +264,17 @@ impl Recorder {
     }
 
     /// Starts the thread; it makes the file of an incident, under a name that is free, writes what
-    /// is held of the time before, and deletes the oldest of `kin` for it.
+    /// is held of the time before, and deletes the oldest of `incident_files` for it.
     pub fn incident(
         file: PathBuf,
         host: &HostInfo,
         sync: SyncPolicy,
         held: Held,
-        kin: Kin,
+        incident_files: IncidentFiles,
     ) -> std::io::Result<Self> {
         let last = held.span().map_or_else(Stamp::default, |s| s.1);
         let options = Options { existing: Existing::Number, sync, ..Options::default() };
-        let before = Before { held, kin: Some(kin), ..Before::default() };
+        let before = Before { held, incident_files: Some(incident_files), ..Before::default() };
         Self::start_after(Target::File(file), host, options, before, last)
     }
 
@@ -295,8 +295,8 @@ impl Recorder {
             rights::restrict(Duty::Recorder);
             // Last of all, whatever happens in between.
             let _done = done_tx;
-            let Before { ticks, held, kin } = before;
-            let (worker, opened) = match Worker::open(to, host, options, kin, tell) {
+            let Before { ticks, held, incident_files } = before;
+            let (worker, opened) = match Worker::open(to, host, options, incident_files, tell) {
                 Ok(w) => (Some(w), Ok(())),
                 Err(End::Failed(why)) => (None, Err(why)),
                 // Nobody wants it any more, which is not an error.

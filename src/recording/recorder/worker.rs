@@ -17,7 +17,9 @@ use tokio::sync::watch;
 
 use super::parts::Parts;
 use super::target::{self, Opened, Sink, Target};
-use super::{Counts, End, Existing, Held, Item, Kin, Options, State, Status, SyncPolicy, What};
+use super::{
+    Counts, End, Existing, Held, IncidentFiles, Item, Options, State, Status, SyncPolicy, What,
+};
 use crate::clock;
 use crate::recording::codec::Stamp;
 use crate::recording::file::home::Home;
@@ -48,9 +50,9 @@ pub(super) struct Worker {
     tell: watch::Sender<Status>,
     /// `None`: between two files, the next one could not be made yet.
     writer: Option<Writer<Sink>>,
-    /// Older files that are deleted for this one; with `kin`, those of earlier incidents.
+    /// Older files that are deleted for this one; with `incident_files`, those of earlier incidents.
     parts: Parts,
-    kin: Option<Kin>,
+    incident_files: Option<IncidentFiles>,
     pause: Option<Pause>,
     /// Ticks to be reported as missing before the next one, and why.
     missing: u64,
@@ -101,7 +103,7 @@ impl Worker {
         target: Target,
         host: HostInfo,
         options: Options,
-        kin: Option<Kin>,
+        incident_files: Option<IncidentFiles>,
         tell: watch::Sender<Status>,
     ) -> Result<Self, End> {
         let ended = |end: End| {
@@ -121,8 +123,10 @@ impl Worker {
         })?;
         hosts.push(host.clone());
         let (home, owner) = home.map_or((None, 0), |(h, o)| (Some(h), o));
-        let parts = match (&home, &kin) {
-            (Some(home), Some(kin)) => Parts::all(home, owner, |n| kin.order(n)),
+        let parts = match (&home, &incident_files) {
+            (Some(home), Some(incident_files)) => {
+                Parts::all(home, owner, |n| incident_files.order(n))
+            }
             (Some(home), None) if options.rotates() => Parts::find(home, owner),
             _ => Parts::default(),
         };
@@ -137,7 +141,7 @@ impl Worker {
             tell,
             writer: Some(writer),
             parts,
-            kin,
+            incident_files,
             synced: now,
             unsynced: true,
             looked: now,

@@ -23,7 +23,7 @@ pub struct Document {
     /// Host and time.
     pub(super) subtitle: String,
     pub(super) conclusion: Conclusion,
-    pub(super) culprits: Vec<Blame>,
+    pub(super) culprits: Vec<Culprit>,
     pub(super) timeline: Timeline,
     pub(super) findings: Vec<Section>,
     /// Those for which there is no room to be told in full.
@@ -56,7 +56,7 @@ pub(super) struct Conclusion {
 
 /// Who uses what others wait for.
 #[derive(Clone, Debug)]
-pub(super) struct Blame {
+pub(super) struct Culprit {
     pub(super) who: String,
     /// How much of what, and how it is scheduled.
     pub(super) share: String,

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use super::axis::{Axis, in_utc};
 use super::document::{
-    Blame, Brief, Conclusion, Coverage, Document, Entry, Mark, Moment, Section, Timeline, clean,
+    Brief, Conclusion, Coverage, Culprit, Document, Entry, Mark, Moment, Section, Timeline, clean,
     counted, word,
 };
-use super::section::{Plots, Scene, key, row, section, when};
+use super::section::{Context, Plots, key, row, section, when};
 use super::seen::{HOST, Key, Seen};
 use super::tables::tables;
 use crate::diagnose::{Confidence, Finding, RULES, RuleDoc, RuleId, Severity, blind, limits};
@@ -47,17 +47,17 @@ pub struct About {
 pub fn document(report: &CheckReport, seen: &Seen, about: &About) -> Document {
     let axis = Axis::of(seen);
     let end = seen.span.map_or(WallNs(0), |s| s.1);
-    let scene = Scene { report, seen, axis, end };
+    let context = Context { report, seen, axis, end };
     let top = folded(&report.findings);
-    let (findings, others, left_out) = sections(&scene, &top);
+    let (findings, others, left_out) = sections(&context, &top);
     let worst = worst(report, seen);
     let place = worst.and_then(|w| findings.iter().find(|s| is_of(s, w)).map(|s| s.id));
     Document {
         title: title(report, seen),
         subtitle: subtitle(report, seen),
-        conclusion: conclusion(&scene, worst, place),
+        conclusion: conclusion(&context, worst, place),
         culprits: culprits(&findings),
-        timeline: timeline(&scene, &findings, about),
+        timeline: timeline(&context, &findings, about),
         annotations: report
             .annotations
             .iter()
@@ -117,7 +117,7 @@ fn folded(all: &[std::sync::Arc<Finding>]) -> Vec<Folded<'_>> {
     out
 }
 
-fn sections(s: &Scene<'_>, top: &[Folded<'_>]) -> (Vec<Section>, Vec<Brief>, usize) {
+fn sections(s: &Context<'_>, top: &[Folded<'_>]) -> (Vec<Section>, Vec<Brief>, usize) {
     let (mut out, mut brief, mut id) = (Vec::new(), Vec::new(), 0);
     let mut next = |f: &Finding| {
         id += 1;
@@ -170,7 +170,7 @@ fn worst<'a>(r: &'a CheckReport, seen: &Seen) -> Option<&'a Finding> {
     r.findings.iter().rev().map(|f| &**f).max_by_key(|f| rank(f))
 }
 
-fn conclusion(s: &Scene<'_>, worst: Option<&Finding>, place: Option<usize>) -> Conclusion {
+fn conclusion(s: &Context<'_>, worst: Option<&Finding>, place: Option<usize>) -> Conclusion {
     let r = s.report;
     let Some(f) = worst else {
         let watched = format!(
@@ -234,9 +234,9 @@ fn doc(rule: RuleId) -> Option<&'static RuleDoc> {
     RULES.iter().find(|r| r.id() == rule).map(|r| r.doc)
 }
 
-/// Who is to blame, the worst first, each once.
-fn culprits(sections: &[Section]) -> Vec<Blame> {
-    let mut out: Vec<Blame> = Vec::new();
+/// Who is to culprit, the worst first, each once.
+fn culprits(sections: &[Section]) -> Vec<Culprit> {
+    let mut out: Vec<Culprit> = Vec::new();
     let mut all: Vec<&Section> =
         sections.iter().flat_map(|s| std::iter::once(s).chain(&s.consequences)).collect();
     all.sort_by_key(|s| std::cmp::Reverse(s.severity));
@@ -247,7 +247,7 @@ fn culprits(sections: &[Section]) -> Vec<Blame> {
             match out.iter_mut().find(|b| b.who == *who && b.share == *share) {
                 Some(known) => known.of.push(of),
                 None if !is_full => {
-                    out.push(Blame { who: who.clone(), share: share.clone(), of: vec![of] });
+                    out.push(Culprit { who: who.clone(), share: share.clone(), of: vec![of] });
                 }
                 None => {}
             }
@@ -256,7 +256,7 @@ fn culprits(sections: &[Section]) -> Vec<Blame> {
     out
 }
 
-fn timeline(s: &Scene<'_>, sections: &[Section], about: &About) -> Timeline {
+fn timeline(s: &Context<'_>, sections: &[Section], about: &About) -> Timeline {
     let mut rows = Vec::new();
     let mut known: BTreeSet<Key> = BTreeSet::new();
     let mut more = 0;

@@ -20,7 +20,7 @@ const MAX_BARS: usize = 100;
 
 /// What a section is made of.
 #[derive(Clone, Copy)]
-pub(super) struct Scene<'a> {
+pub(super) struct Context<'a> {
     pub(super) report: &'a CheckReport,
     pub(super) seen: &'a Seen,
     pub(super) axis: Axis,
@@ -40,7 +40,7 @@ pub(super) fn key(f: &Finding) -> Key {
 }
 
 /// The section of a finding, without its consequences.
-pub(super) fn section(s: &Scene<'_>, f: &Finding, id: usize, plots: Plots) -> Section {
+pub(super) fn section(s: &Context<'_>, f: &Finding, id: usize, plots: Plots) -> Section {
     let texts = |list: &[String]| list.iter().map(|t| clean(t)).collect::<Vec<_>>();
     Section {
         id,
@@ -64,7 +64,7 @@ pub(super) fn section(s: &Scene<'_>, f: &Finding, id: usize, plots: Plots) -> Se
 }
 
 /// From when to when, and for how long.
-pub(super) fn when(s: &Scene<'_>, f: &Finding) -> String {
+pub(super) fn when(s: &Context<'_>, f: &Finding) -> String {
     let from = s.axis.time(f.first_seen);
     if f.active {
         let lasted = between(f.first_seen, s.end);
@@ -78,7 +78,7 @@ fn between(from: WallNs, to: WallNs) -> String {
     units::age(Duration::from_nanos(to.0.saturating_sub(from.0).max(0).unsigned_abs()))
 }
 
-fn remarks(s: &Scene<'_>, f: &Finding) -> Vec<String> {
+fn remarks(s: &Context<'_>, f: &Finding) -> Vec<String> {
     let mut out = Vec::new();
     let (own, all) = (f.fire.severity, s.report.severity(f));
     if own < all {
@@ -116,11 +116,11 @@ fn number(e: &Evidence) -> Number {
 }
 
 /// The series behind its evidence: those with a threshold first.
-fn drawn(s: &Scene<'_>, f: &Finding) -> Vec<Plot> {
+fn drawn(s: &Context<'_>, f: &Finding) -> Vec<Plot> {
     let key = key(f);
     let shaded: Vec<_> = s
         .seen
-        .spells(&key)
+        .episodes(&key)
         .iter()
         .take(MAX_BARS)
         .map(|p| (s.axis.percent(p.from), s.axis.percent(p.to)))
@@ -167,18 +167,18 @@ enum Worth {
 }
 
 /// Its row on the timeline.
-pub(super) fn row(s: &Scene<'_>, f: &Finding, section: Option<usize>) -> Row {
-    let spells = s.seen.spells(&key(f));
+pub(super) fn row(s: &Context<'_>, f: &Finding, section: Option<usize>) -> Row {
+    let episodes = s.seen.episodes(&key(f));
     let mut bars: Vec<Bar> = Vec::new();
-    for spell in spells.iter().take(MAX_BARS) {
+    for episode in episodes.iter().take(MAX_BARS) {
         let label = format!(
             "{} to {}, for {}",
-            s.axis.time(spell.from),
-            s.axis.time(spell.to),
-            between(spell.from, spell.to)
+            s.axis.time(episode.from),
+            s.axis.time(episode.to),
+            between(episode.from, episode.to)
         );
-        for (i, (from, severity)) in spell.steps.iter().enumerate() {
-            let to = spell.steps.get(i + 1).map_or(spell.to, |n| n.0);
+        for (i, (from, severity)) in episode.steps.iter().enumerate() {
+            let to = episode.steps.get(i + 1).map_or(episode.to, |n| n.0);
             let label = label.clone();
             let (from, to) = (s.axis.percent(*from), s.axis.percent(to.max(*from)));
             bars.push(Bar { from, to, severity: *severity, label });

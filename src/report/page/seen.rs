@@ -75,7 +75,7 @@ pub(super) type Key = (RuleId, Subject);
 
 /// From when to when a finding was there.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Spell {
+pub(super) struct Episode {
     /// When its condition began.
     pub(super) from: WallNs,
     /// When the condition was last true.
@@ -100,7 +100,7 @@ struct Number {
 
 #[derive(Clone, Debug, Default)]
 struct Course {
-    spells: Vec<Spell>,
+    episodes: Vec<Episode>,
     numbers: Vec<Option<Number>>,
     /// What explained it when it was last there.
     cause: Option<Key>,
@@ -289,7 +289,7 @@ impl Seen {
             let to = WallNs(at.0.saturating_sub(ago)).max(from);
             let course = self.courses.entry(key).or_default();
             course.cause.clone_from(&f.cause);
-            course.spell(f, (self.run, self.ticks), (from, to), at);
+            course.episode(f, (self.run, self.ticks), (from, to), at);
             if course.numbers.is_empty() {
                 if self.plotted >= MAX_PLOTTED {
                     continue;
@@ -377,8 +377,8 @@ impl Seen {
         self.worst.as_ref().map(|(_, l)| l)
     }
     /// When a finding was there.
-    pub(super) fn spells(&self, key: &Key) -> &[Spell] {
-        self.courses.get(key).map_or(&[], |c| &c.spells)
+    pub(super) fn episodes(&self, key: &Key) -> &[Episode] {
+        self.courses.get(key).map_or(&[], |c| &c.episodes)
     }
     /// What explained it while it was there.
     pub(super) fn cause(&self, key: &Key) -> Option<&Key> {
@@ -446,7 +446,7 @@ fn figure(d: &Derived, subject: &Subject, field: &str, unit: &str) -> Option<f64
 
 impl Course {
     /// A rule may move the beginning of its finding; as long as it is there in each tick it is one.
-    fn spell(
+    fn episode(
         &mut self,
         f: &Finding,
         (run, tick): (u32, u64),
@@ -454,16 +454,16 @@ impl Course {
         at: WallNs,
     ) {
         let severity = f.fire.severity;
-        let goes_on = |s: &&mut Spell| s.run == run && s.tick + 1 >= tick;
-        if let Some(s) = self.spells.last_mut().filter(goes_on) {
+        let goes_on = |s: &&mut Episode| s.run == run && s.tick + 1 >= tick;
+        if let Some(s) = self.episodes.last_mut().filter(goes_on) {
             s.tick = tick;
             s.to = s.to.max(to);
             if s.steps.last().is_some_and(|l| l.1 != severity) && s.steps.len() < MAX_STEPS {
                 s.steps.push((at, severity));
             }
-        } else if self.spells.len() < MAX_SPELLS {
+        } else if self.episodes.len() < MAX_SPELLS {
             let steps = vec![(from, severity)];
-            self.spells.push(Spell { from, to, steps, tick, run });
+            self.episodes.push(Episode { from, to, steps, tick, run });
         }
     }
 }
@@ -534,15 +534,15 @@ mod tests {
         let mut course = Course::default();
         let mut at = |tick: u64, since, severity| {
             let now = WallNs(tick as i64);
-            course.spell(&finding(severity, since), (1, tick), (now, now), now);
+            course.episode(&finding(severity, since), (1, tick), (now, now), now);
         };
         at(1, 10, Severity::Warn);
         at(2, 11, Severity::Warn);
         at(3, 10, Severity::Crit);
         at(7, 10, Severity::Warn);
         let bars: Vec<_> =
-            course.spells.iter().map(|s| (s.from.0, s.to.0, s.steps.len())).collect();
+            course.episodes.iter().map(|s| (s.from.0, s.to.0, s.steps.len())).collect();
         assert_eq!(bars, [(1, 3, 2), (7, 7, 1)]);
-        assert_eq!(course.spells[0].steps[1], (WallNs(3), Severity::Crit));
+        assert_eq!(course.episodes[0].steps[1], (WallNs(3), Severity::Crit));
     }
 }

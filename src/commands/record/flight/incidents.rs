@@ -14,7 +14,7 @@ use crate::commands::record::progress::Trouble;
 use crate::diagnose::{Finding, Findings};
 use crate::incident::{Cause, Settings, Watch, Why};
 use crate::recording::codec::Stamp;
-use crate::recording::recorder::{End, Kin, Ring, State, Status, SyncPolicy};
+use crate::recording::recorder::{End, IncidentFiles, Ring, State, Status, SyncPolicy};
 use crate::recording::{Recorder, TickSummary};
 use crate::report::json::{SCHEMA, finding, text};
 use crate::report::rfc3339;
@@ -39,7 +39,7 @@ const MOST_OTHERS: usize = 50;
 /// Where its files are.
 pub(super) struct Place {
     pub(super) dir: PathBuf,
-    pub(super) kin: Kin,
+    pub(super) incident_files: IncidentFiles,
     pub(super) sync: SyncPolicy,
     /// Bytes of all files, and so of one.
     pub(super) most: Option<u64>,
@@ -214,10 +214,11 @@ impl Incidents {
         let crowded = self.ring.is_crowded(now);
         let held = self.ring.held();
         open.about.from = held.span().map_or(open.about.begun, |s| s.0.wall);
-        let name = self.place.kin.file_name(open.about.cause.rule.0, open.about.begun);
+        let name = self.place.incident_files.file_name(open.about.cause.rule.0, open.about.begun);
         let path = self.place.dir.join(name);
-        let (sync, kin) = (self.place.sync, self.place.kin.clone());
-        let made = rights::writing(|| Recorder::incident(path, &self.host, sync, held, kin));
+        let (sync, incident_files) = (self.place.sync, self.place.incident_files.clone());
+        let made =
+            rights::writing(|| Recorder::incident(path, &self.host, sync, held, incident_files));
         match made {
             Ok(mut file) => {
                 file.mark(reason(&open.about, crowded.then(|| self.ring.span())));

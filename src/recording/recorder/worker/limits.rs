@@ -18,7 +18,7 @@ impl Worker {
 
     /// Bytes of all files.
     fn most(&self) -> Option<u64> {
-        self.options.max_size.or_else(|| self.kin.as_ref()?.most())
+        self.options.max_size.or_else(|| self.incident_files.as_ref()?.most())
     }
 
     /// Deletes the oldest parts.

@@ -13,7 +13,7 @@ use crate::sample::time::MonoNs;
 use crate::source::Event;
 
 /// What happened.
-pub(super) enum Beat {
+pub(super) enum Wakeup {
     /// The next tick.
     Tick(Arc<Tick>),
     /// Somebody wants a mark.
@@ -25,7 +25,7 @@ pub(super) enum Beat {
 }
 
 /// The ticks of a command that records.
-pub(super) struct Beats {
+pub(super) struct Wakeups {
     events: mpsc::Receiver<Event>,
     signals: Signals,
     interval: Duration,
@@ -36,7 +36,7 @@ pub(super) struct Beats {
     patience: Pin<Box<Sleep>>,
 }
 
-impl Beats {
+impl Wakeups {
     /// Of a source that delivers a tick per `interval`.
     pub(super) fn new(
         events: mpsc::Receiver<Event>,
@@ -49,20 +49,20 @@ impl Beats {
     }
 
     /// The next one. May be dropped and called again: nothing is lost.
-    pub(super) async fn next(&mut self) -> Beat {
+    pub(super) async fn next(&mut self) -> Wakeup {
         tokio::select! {
             event = self.events.recv() => match event {
                 Some(Event::Tick(tick)) => {
                     self.begun.get_or_insert(tick.mono);
-                    Beat::Tick(tick)
+                    Wakeup::Tick(tick)
                 }
-                Some(Event::End(_)) | None => Beat::Silent,
+                Some(Event::End(_)) | None => Wakeup::Silent,
             },
             asked = self.signals.next() => match asked {
-                Asked::End => Beat::End,
-                Asked::Mark => Beat::Mark,
+                Asked::End => Wakeup::End,
+                Asked::Mark => Wakeup::Mark,
             },
-            () = &mut self.patience, if self.begun.is_none() => Beat::Silent,
+            () = &mut self.patience, if self.begun.is_none() => Wakeup::Silent,
         }
     }
 

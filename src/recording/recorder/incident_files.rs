@@ -11,7 +11,7 @@ const END: &str = ".stall";
 
 /// The files that one naming makes.
 #[derive(Clone, Debug)]
-pub struct Kin {
+pub struct IncidentFiles {
     /// `stallscope-HOST-`
     start: String,
     /// What may stand for RULE. Without this list a recording of host `db-fs-full` would be an
@@ -21,7 +21,7 @@ pub struct Kin {
     most: Option<u64>,
 }
 
-impl Kin {
+impl IncidentFiles {
     /// The incident files of `hostname`, kept below `most` bytes.
     pub fn new(hostname: &str, rules: Vec<&'static str>, most: Option<u64>) -> Self {
         Self { start: format!("{START}{}-", plain_host(hostname)), rules, most }
@@ -51,23 +51,23 @@ mod tests {
 
     const NOON: WallNs = WallNs(1_700_000_000_000_000_000);
 
-    fn kin(host: &str) -> Kin {
-        Kin::new(host, vec!["fs-full", "fs-inodes"], Some(1 << 20))
+    fn incident_files(host: &str) -> IncidentFiles {
+        IncidentFiles::new(host, vec!["fs-full", "fs-inodes"], Some(1 << 20))
     }
 
     #[test]
     fn a_name_says_host_rule_and_time() {
-        let name = kin("db7").file_name("fs-full", NOON);
+        let name = incident_files("db7").file_name("fs-full", NOON);
         assert_eq!(name, "stallscope-db7-fs-full-20231114T221320Z.stall");
-        let hostile = kin("../a b\n\u{1b}[2J").file_name("fs-full", NOON);
+        let hostile = incident_files("../a b\n\u{1b}[2J").file_name("fs-full", NOON);
         assert_eq!(hostile, "stallscope-___a_b___2J-fs-full-20231114T221320Z.stall");
-        let long = kin(&"x".repeat(300)).file_name("fs-full", NOON);
+        let long = incident_files(&"x".repeat(300)).file_name("fs-full", NOON);
         assert!(long.len() < 128, "{long}");
     }
 
     #[test]
     fn only_what_this_naming_made_is_kin() {
-        let k = kin("db7");
+        let k = incident_files("db7");
         let name = k.file_name("fs-full", NOON);
         assert_eq!(k.order(&name), Some(("20231114T221320Z".to_owned(), 1)));
         let twin = name.replace(".stall", "-12.stall");
@@ -85,6 +85,6 @@ mod tests {
             assert_eq!(k.order(other), None, "{other}");
         }
         // Another host, whose name begins like this one's.
-        assert_eq!(k.order(&kin("db7-fs").file_name("fs-full", NOON)), None);
+        assert_eq!(k.order(&incident_files("db7-fs").file_name("fs-full", NOON)), None);
     }
 }
