@@ -2,7 +2,6 @@
 
 mod flight;
 mod progress;
-mod wakeups;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,13 +10,13 @@ use clap::Args;
 
 use self::flight::Flight;
 use self::progress::Progress;
-use self::wakeups::{Wakeup, Wakeups};
 use super::Run;
 use super::shared::limits;
 use super::shared::live::Live;
 use super::shared::output::say;
 use super::shared::recorder::{close, existing, open};
-use super::shared::wait::runtime;
+use super::shared::wait::{Signals, runtime};
+use super::shared::wakeups::{Wakeup, Wakeups};
 use crate::amount;
 use crate::analysis::Analysis;
 use crate::clock;
@@ -154,7 +153,8 @@ impl Record {
 
     async fn watch(&self, feed: Feed, recorder: Recorder) -> anyhow::Result<Exit> {
         let Feed { host, events, interest, .. } = feed;
-        let mut wakeups = Wakeups::new(events, self.live.interval, self.duration)?;
+        let signals = Signals::watch(true)?;
+        let mut wakeups = Wakeups::new(events, signals, self.live.interval, self.duration);
         let mut ended = recorder.watch();
         let mut progress = Progress::new(recorder.target().name());
         let run = Analysis::lean(host, Engine::default(), BUDGET);
@@ -169,7 +169,7 @@ impl Record {
                 Wakeup::Mark => session.sink.mark("SIGUSR1"),
                 Wakeup::Silent => {
                     close(session.sink)?;
-                    return Err(silent(&wakeups, "; the recording is closed"));
+                    return Err(wakeups.silence("; the recording is closed"));
                 }
                 Wakeup::Tick(tick) => {
                     session.push(tick.clone());
@@ -182,15 +182,6 @@ impl Record {
         }
         finish(session.sink, &mut progress)
     }
-}
-
-/// Why there are no more ticks.
-fn silent(wakeups: &Wakeups, closed: &str) -> anyhow::Error {
-    Stop::cannot(if wakeups.has_begun() {
-        format!("the sampler stopped{closed}")
-    } else {
-        "no reading arrived; `stallscope doctor` shows which signal hangs".to_owned()
-    })
 }
 
 /// Closes the file and says what it lacks.

@@ -20,11 +20,11 @@ use self::connections::Connections;
 use self::latest::Latest;
 use self::token::Token;
 use super::Run;
-use super::shared::endless::Endless;
 use super::shared::limits;
 use super::shared::live::Live;
 use super::shared::output::say;
-use super::shared::wait::{Ended, runtime};
+use super::shared::wait::{Signals, runtime};
+use super::shared::wakeups::{Wakeup, Wakeups};
 use crate::exit::{Exit, Stop};
 use crate::rights::Duty;
 use crate::source::Feed;
@@ -109,15 +109,17 @@ impl Serve {
     ) -> anyhow::Result<Exit> {
         let listener = tokio::net::TcpListener::from_std(listener).context("the event loop")?;
         let Feed { host, events, interest, .. } = feed;
-        let mut ticks = Endless::new(events, self.live.interval)?;
+        let signals = Signals::watch(false)?;
+        let mut wakeups = Wakeups::new(events, signals, self.live.interval, None);
         let latest = Rc::new(Latest::new(host, interest, token));
         let mut connections = Connections::new();
         let end = loop {
             tokio::select! {
-                next = ticks.next() => match next {
-                    Ok(tick) => latest.push(tick),
-                    Err(Ended::Asked) => break Ok(Exit::Ok),
-                    Err(Ended::Silent) => break Err(ticks.silence()),
+                wakeup = wakeups.next() => match wakeup {
+                    Wakeup::Tick(tick) => latest.push(tick),
+                    Wakeup::Mark => {}
+                    Wakeup::End => break Ok(Exit::Ok),
+                    Wakeup::Silent => break Err(wakeups.silence("")),
                 },
                 stream = accept(&listener) => connections.admit(stream, &latest),
                 () = connections.one_ends() => {}

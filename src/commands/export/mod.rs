@@ -2,7 +2,6 @@
 
 mod outlet;
 mod part;
-mod span;
 mod tables;
 
 use std::path::PathBuf;
@@ -10,8 +9,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::Run;
+use super::shared::span::Span;
 use crate::exit::{Exit, Stop};
-use crate::time_spec::TimeSpec;
 
 /// Copy part of a recording into a new one, or write its figures as tables.
 ///
@@ -32,13 +31,9 @@ pub(super) struct Export {
     /// Tables to write, for example sockets,findings; all for all of them.
     #[arg(long = "table", value_name = "NAME[,NAME...]", value_delimiter = ',')]
     tables: Vec<String>,
-    /// First moment: 14:03:20, '2026-05-01 14:03', +5m from the start or -5m from the end. By
-    /// default the start.
-    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
-    from: Option<TimeSpec>,
-    /// Last moment, likewise. By default the end.
-    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
-    to: Option<TimeSpec>,
+    /// The part.
+    #[command(flatten)]
+    span: Span,
     /// New file to write, readable only by you. A table may go to - (standard output), several
     /// tables go into a directory.
     #[arg(short, long, value_name = "OUT")]

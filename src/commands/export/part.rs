@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 
-use super::{Export, span};
+use super::Export;
 use crate::analysis::Analysis;
 use crate::commands::shared::output::print;
 use crate::commands::shared::recording::{named, open_whole};
+use crate::commands::shared::span::told;
 use crate::commands::shared::status_line::{StatusLine, groups_so_far};
 use crate::diagnose::Engine;
 use crate::exit::{Exit, Stop};
@@ -24,9 +25,9 @@ impl Export {
     pub(super) fn part(&self) -> anyhow::Result<Exit> {
         let mut reader = open_whole(&self.file)?;
         let tz = TimeZone::system();
-        let span = self.span(&reader, &tz)?;
+        let span = self.span.of(&reader, &named(&self.file), &tz)?;
         let (bytes, done) = self.write(&mut reader, span)?;
-        let span = span::told(done.span.map(|(a, b)| (a.wall, b.wall)), &tz);
+        let span = told(done.span.map(|(a, b)| (a.wall, b.wall)), &tz);
         let lost =
             if done.lost > 0 { format!(", {} unreadable", done.lost) } else { String::new() };
         print(&format!(

@@ -10,10 +10,11 @@ use clap::ValueEnum as _;
 use jiff::tz::TimeZone;
 
 use super::outlet::{Outlet, Replace};
-use super::{Export, Format, span};
+use super::{Export, Format};
 use crate::analysis::Analysis;
 use crate::commands::shared::output::{print, say};
 use crate::commands::shared::recording::{named, open_whole};
+use crate::commands::shared::span::told;
 use crate::commands::shared::status_line::{StatusLine, ticks_so_far};
 use crate::diagnose::Finding;
 use crate::exit::{Exit, Stop};
@@ -49,7 +50,7 @@ impl Export {
         let places = self.places(&chosen, format)?;
         let reader = open_whole(&self.file)?;
         let tz = TimeZone::system();
-        let span = self.span(&reader, &tz)?;
+        let span = self.span.of(&reader, &named(&self.file), &tz)?;
         let made = self.make_directory(&places)?;
         let result = self.written(reader, span, &chosen, &places, format, &tz);
         if result.is_err() && made {
@@ -167,7 +168,7 @@ impl Export {
         };
         let lost = self.lost(&tape);
         let mut report = String::new();
-        let spent = span::told(ends, tz);
+        let spent = told(ends, tz);
         for ((outlet, rows), table) in outlets.into_iter().zip(&done.rows).zip(chosen) {
             let name = outlet.name();
             let bytes = outlet.publish().map_err(|e| Stop::cannot(e.to_string()))?;

@@ -18,13 +18,13 @@ use clap::Args;
 use self::exec::{Program, Runner};
 use self::incidents::{Incidents, Place};
 use self::line::Line;
-use super::wakeups::{Wakeup, Wakeups};
-use super::{BUDGET, Record, silent};
+use super::{BUDGET, Record};
 use crate::amount;
 use crate::analysis::Analysis;
 use crate::commands::shared::limits;
 use crate::commands::shared::output::say;
-use crate::commands::shared::wait::runtime;
+use crate::commands::shared::wait::{Signals, runtime};
+use crate::commands::shared::wakeups::{Wakeup, Wakeups};
 use crate::diagnose::{Engine, Kind, RULES, Rule, RuleId, Severity};
 use crate::exit::{Exit, Stop};
 use crate::incident::{Settings, Trigger};
@@ -224,7 +224,8 @@ fn open(
 
 async fn watch(r: &Record, feed: Feed, incidents: Incidents) -> anyhow::Result<Exit> {
     let Feed { host, events, interest, .. } = feed;
-    let mut wakeups = Wakeups::new(events, r.live.interval, r.duration)?;
+    let signals = Signals::watch(true)?;
+    let mut wakeups = Wakeups::new(events, signals, r.live.interval, r.duration);
     let run = Analysis::lean(host, Engine::default(), BUDGET);
     let mut session = Session::new(run).with_sink(incidents).read_by(interest);
     let mut line = Line::new();
@@ -232,7 +233,7 @@ async fn watch(r: &Record, feed: Feed, incidents: Incidents) -> anyhow::Result<E
         match wakeups.next().await {
             Wakeup::End => break Ok(Exit::Ok),
             Wakeup::Mark => session.sink.mark("SIGUSR1"),
-            Wakeup::Silent => break Err(silent(&wakeups, "")),
+            Wakeup::Silent => break Err(wakeups.silence("")),
             Wakeup::Tick(tick) => {
                 session.push(tick.clone());
                 let (run, incidents) = session.parts();

@@ -2,7 +2,6 @@
 //! around its work.
 
 mod dress;
-pub(super) mod endless;
 pub(super) mod environment;
 pub(super) mod limits;
 pub(super) mod live;
@@ -15,3 +14,4 @@ pub(super) mod settings;
 pub(super) mod span;
 pub(super) mod status_line;
 pub(super) mod wait;
+pub(super) mod wakeups;

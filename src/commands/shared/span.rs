@@ -3,8 +3,9 @@
 use clap::Args;
 use jiff::tz::TimeZone;
 
-use super::recording::anchor;
+use super::recording::{anchor, range};
 use crate::exit::Stop;
+use crate::recording::Reader;
 use crate::sample::time::WallNs;
 use crate::time_spec::TimeSpec;
 use crate::view;
@@ -27,8 +28,23 @@ impl Span {
         self.from.is_some() || self.to.is_some()
     }
 
-    /// The first and the last time that is asked for, of a recording of this name that has ticks
-    /// in `range`.
+    /// The first and the last time that is asked for, of a recording of this name.
+    ///
+    /// # Errors
+    /// When it has no ticks, or none between the two.
+    pub(crate) fn of(
+        &self,
+        reader: &Reader,
+        name: &str,
+        tz: &TimeZone,
+    ) -> anyhow::Result<(WallNs, WallNs)> {
+        let Some(range) = range(reader) else {
+            return Err(Stop::cannot(format!("{name}: has no ticks: nothing was recorded")));
+        };
+        self.within(range, name, tz)
+    }
+
+    /// The same of one that has ticks in `range`.
     ///
     /// # Errors
     /// When there is nothing between the two.
@@ -41,18 +57,28 @@ impl Span {
         let resolve = |m: TimeSpec| m.resolve(anchor(m, range), range, tz);
         // Up to 14:03:20 includes all of that second.
         let to = self.to.map(|m| resolve(m).max(WallNs(m.end(resolve(m)).0 - 1)));
-        let dated = |w| format!("{} {}", view::context::day(w, tz), view::context::clock(w, tz));
         match (self.from.map(resolve), to) {
             (Some(from), Some(to)) if from > to => Err(Stop::usage("--from is after --to")),
             (Some(from), _) if from > range.1 => {
-                let last = dated(range.1);
+                let last = dated(range.1, tz);
                 Err(Stop::cannot(format!("{name}: --from is after its last tick, {last}")))
             }
             (_, Some(to)) if to < range.0 => {
-                let first = dated(range.0);
+                let first = dated(range.0, tz);
                 Err(Stop::cannot(format!("{name}: --to is before its first tick, {first}")))
             }
             (from, to) => Ok((from.unwrap_or(range.0), to.unwrap_or(range.1))),
         }
     }
+}
+
+fn dated(w: WallNs, tz: &TimeZone) -> String {
+    format!("{} {}", view::context::day(w, tz), view::context::clock(w, tz))
+}
+
+/// `, 2026-05-01 14:03:20 to 14:13:20`, of a first and a last tick.
+pub(crate) fn told(ends: Option<(WallNs, WallNs)>, tz: &TimeZone) -> String {
+    ends.map_or_else(String::new, |(a, b)| {
+        format!(", {} to {}", dated(a, tz), view::context::clock(b, tz))
+    })
 }
