@@ -152,7 +152,7 @@ families! {
         "What a resource lost: packets dropped, segments sent again.";
 
     CpuSeconds = Counter "cpu_seconds" ["mode"] 8,
-        "CPU time of all CPUs together; user includes nice and connections.";
+        "CPU time of all CPUs together; user includes nice and guests.";
     CpuBusiest = Gauge "cpu_busiest_ratio" [] 1,
         "The busiest CPU of all, over the last interval.";
     CpuBusy = Gauge "cpu_busy_ratio" ["cpu"] MAX_CPUS,

@@ -44,8 +44,17 @@ fn shown(command: &Command) -> impl Iterator<Item = &Arg> {
 fn a_page_names_every_flag_of_its_command() {
     for (args, command) in all() {
         let page = read(&said(&args));
-        let flags = page.split("\n.SH OPTIONS\n").nth(1).unwrap().split("\n.SH ").next().unwrap();
-        let heads: Vec<&str> = flags.split(".TP\n").filter_map(|p| p.lines().next()).collect();
+        // Some are in a section of their own, which --help has as well.
+        let own: BTreeSet<String> = shown(&command)
+            .filter_map(|a| Some(format!("\"{}\"", a.get_help_heading()?.to_uppercase())))
+            .collect();
+        let flags =
+            page.split("\n.SH ").skip(1).filter_map(|s| s.split_once('\n')).filter(|(title, _)| {
+                *title == "OPTIONS" || own.contains(&title.replace("\\ ", " "))
+            });
+        let heads: Vec<&str> = flags
+            .flat_map(|(_, text)| text.split(".TP\n").filter_map(|p| p.lines().next()))
+            .collect();
         for arg in shown(&command) {
             let long = arg.get_long().map(|l| format!("--{l}"));
             let short = arg.get_short().map(|s| format!("-{s}"));

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use stallscope::clock;
-use stallscope::recording::recorder::Kin;
+use stallscope::recording::recorder::IncidentFiles;
 use stallscope::recording::{Event, Reader};
 use stallscope::sample::time::{MonoNs, WallNs};
 
@@ -270,13 +270,14 @@ fn the_oldest_files_go_for_a_new_one() {
     let _alone = alone();
     let (dir, other) = (Dir::new(), Dir::new());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    let kin = Kin::new(host.trim(), vec!["fs-full"], None);
+    let incident_files = IncidentFiles::new(host.trim(), vec!["fs-full"], None);
     // One fits beside what the incident takes, two do not.
     let limit = 1 << 20;
     let demo = std::fs::read(DEMO).unwrap();
     let demo = demo.repeat(limit / demo.len() / 2 + 1);
     assert!(2 * demo.len() > limit && demo.len() < limit * 3 / 4, "{}", demo.len());
-    let old = |n: i64| dir.file(&kin.file_name("fs-full", WallNs(n * 86_400_000_000_000)));
+    let old =
+        |n: i64| dir.file(&incident_files.file_name("fs-full", WallNs(n * 86_400_000_000_000)));
     let (first, second) = (old(1), old(2));
     std::fs::write(&first, &demo).unwrap();
     std::fs::write(&second, &demo).unwrap();

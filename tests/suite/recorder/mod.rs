@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
 use stallscope::clock;
 use stallscope::recording::recorder::{
-    End, Existing, Keep, Kin, Options, Recorder, Ring, Rotate, State, SyncPolicy, Target,
+    End, Existing, IncidentFiles, Keep, Options, Recorder, Ring, Rotate, State, SyncPolicy, Target,
     default_file,
 };
 use stallscope::recording::{Event, Reader, TickSummary};
@@ -55,11 +55,12 @@ fn an_incident_has_a_file_of_its_own() {
     for n in 0..100 {
         ring.push(&tick(n), &TickSummary::default());
     }
-    let kin = Kin::new("db7", vec!["fs-full"], None);
-    let name = kin.file_name("fs-full", WallNs(1_700_000_000_000_000_000));
+    let incident_files = IncidentFiles::new("db7", vec!["fs-full"], None);
+    let name = incident_files.file_name("fs-full", WallNs(1_700_000_000_000_000_000));
     for twin in ["", "-2", "-3"] {
         let (file, sync) = (dir.path().join(&name), SyncPolicy::Off);
-        let mut r = Recorder::incident(file, &host("a"), sync, ring.held(), kin.clone()).unwrap();
+        let mut r = Recorder::incident(file, &host("a"), sync, ring.held(), incident_files.clone())
+            .unwrap();
         r.ready().unwrap();
         r.push(&tick(100), TickSummary::default());
         let status = r.finish(WAIT).unwrap();
