@@ -15,7 +15,7 @@ use super::shared::live::Live;
 use super::shared::new_file::{Existing, NewFile};
 use super::shared::output::{print, say};
 use super::shared::recording::{named, open_whole, range};
-use super::shared::span::Span;
+use super::shared::span::{Span, ticks};
 use super::shared::status_line::{StatusLine, so_far, ticks_so_far};
 use super::shared::wait::{Ended, Ticks, runtime};
 use crate::amount;
@@ -223,7 +223,7 @@ impl Report {
         let asked = self.span.is_given();
         let span = asked.then(|| self.span.within(range, &name, &TimeZone::system()));
         let span = span.transpose()?;
-        let (start, until) = span.map_or((0, tape.len()), |s| ticks(&mut tape, s));
+        let (start, until) = span.map_or((0, tape.len()), |s| played(&mut tape, s));
         tape.seek(start);
         let mut watcher = Watcher {
             seen: Seen::new(tape.host(tape.segment(start).unwrap_or(0)).interval),
@@ -309,10 +309,16 @@ fn report(
 }
 
 /// The tick to begin with, so that everything is known that was before the part, and the one after
-/// its last.
-fn ticks(tape: &mut Tape, (from, to): (WallNs, WallNs)) -> (u64, u64) {
-    let first = tape.at_wall(from).unwrap_or(0);
-    let until = tape.at_wall(to).map_or(0, |t| t + 1);
+/// its last. Where the clock was set back, of whole groups: no search finds one tick of two times.
+fn played(tape: &mut Tape, span: (WallNs, WallNs)) -> (u64, u64) {
+    let groups = tape.reader().groups();
+    let goes_on = groups.iter().all(|g| g.first.wall <= g.last.wall)
+        && groups.is_sorted_by(|a, b| a.last.wall <= b.first.wall);
+    let (first, until) = if goes_on {
+        (tape.at_wall(span.0).unwrap_or(0), tape.at_wall(span.1).map_or(0, |t| t + 1))
+    } else {
+        ticks(tape, span)
+    };
     (tape.start(first), until)
 }
 

@@ -63,7 +63,7 @@ fn a_page_names_every_flag_of_its_command() {
                 let is_it = |h: &&str| {
                     h.split([' ', ',', '[', ']', '<', '>', '=']).any(|word| word == name)
                 };
-                assert!(heads.iter().any(|h| is_it(h)), "{args:?}: {name}: {heads:#?}");
+                assert!(heads.iter().any(is_it), "{args:?}: {name}: {heads:#?}");
             }
         }
         assert_eq!(heads.len(), shown(&command).count(), "{args:?}: {heads:#?}");

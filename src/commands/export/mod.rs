@@ -17,8 +17,8 @@ use crate::exit::{Exit, Stop};
 /// A recording is copied in groups of up to 60 ticks as they are, so the part may begin up to a
 /// group earlier and end up to a group later than asked for.
 ///
-/// Tables have a row for each socket, disk, CPU, process, finding, ... of each tick, for DuckDB,
-/// pandas or a spreadsheet: `stallscope help tables`.
+/// Tables have a row for each socket, disk, CPU, process, finding, ... of each tick, for DuckDB
+/// or pandas: `stallscope help tables`.
 #[derive(Args, Debug)]
 pub(super) struct Export {
     /// The recording.

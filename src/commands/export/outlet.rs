@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
+use crate::commands::shared::recording::is_recording;
 use crate::exit::Stop;
 use crate::recording::file::home::{Home, Old, Side};
 use crate::report::table::{Encoder, Format, Names, Table};
@@ -31,6 +32,10 @@ impl Outlet {
         let old = match home.kind() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Old::Stays,
             Err(e) => return Err(wrong(e)),
+            Ok(FileType::RegularFile) if replace == Replace::Forced && is_recording(path) => {
+                let what = "is a recording; it is not replaced";
+                return Err(Stop::cannot(format!("{}: {what}", path.display())));
+            }
             Ok(FileType::RegularFile) if replace == Replace::Forced => Old::Goes,
             Ok(FileType::RegularFile) => {
                 let what = "already exists; use --force to replace it";

@@ -14,7 +14,7 @@ use super::{Export, Format};
 use crate::analysis::Analysis;
 use crate::commands::shared::output::{print, say};
 use crate::commands::shared::recording::{named, open_whole};
-use crate::commands::shared::span::told;
+use crate::commands::shared::span::{ticks, told};
 use crate::commands::shared::status_line::{StatusLine, ticks_so_far};
 use crate::diagnose::Finding;
 use crate::exit::{Exit, Stop};
@@ -261,15 +261,6 @@ fn parquet() -> anyhow::Result<table::Format> {
         "this program was built without Parquet: build it with --features parquet, or use csv or \
          jsonl",
     ))
-}
-
-/// The first tick to look at and the one to end before: of whole groups.
-fn ticks(tape: &Tape, (from, to): (WallNs, WallNs)) -> (u64, u64) {
-    let groups = tape.reader().groups();
-    let place = |i: Option<usize>| i.and_then(|i| tape.reader().first_of(i));
-    let first = place(groups.iter().position(|g| g.last.wall >= from)).unwrap_or(0);
-    let last = groups.iter().rposition(|g| g.first.wall <= to);
-    (first, place(last.map(|l| l + 1)).unwrap_or(tape.len()))
 }
 
 /// Writes what it sees.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
 
+use super::recording::is_recording;
 use crate::exit::Stop;
 
 /// What becomes of a file that is there already.
@@ -61,6 +62,9 @@ impl NewFile {
                 return Err(io::Error::other("is not a regular file"));
             }
             Ok(_) if self.existing == Existing::Kept => return Err(ErrorKind::AlreadyExists.into()),
+            Ok(_) if is_recording(&self.path) => {
+                return Err(io::Error::other("is a recording; it is not replaced"));
+            }
             Ok(_) => {}
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(e),

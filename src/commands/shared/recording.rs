@@ -1,6 +1,7 @@
 //! A recording that was named on the command line: a file, or `-` for a pipe.
 
-use std::io::IsTerminal as _;
+use std::fs::File;
+use std::io::{IsTerminal as _, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use crate::clock;
 use crate::exit::Stop;
 use crate::playback::player::Origin;
 use crate::recording::file::SEARCH;
+use crate::recording::file::format::{BlockHeader, HEADER};
 use crate::recording::{ReadAt as _, ReadError, Reader, Spool};
 use crate::sample::time::WallNs;
 use crate::time_spec::TimeSpec;
@@ -70,6 +72,13 @@ fn open(file: &Path, enough: impl Fn(&Spool) -> bool) -> anyhow::Result<(Origin,
         }
         clock::sleep_until(clock::mono() + GLANCE);
     }
+}
+
+/// Whether this file is a recording, or was one. What cannot be read is none.
+pub(crate) fn is_recording(file: &Path) -> bool {
+    let mut head = [0; HEADER];
+    let read = File::open(file).and_then(|mut f| f.read_exact(&mut head));
+    read.is_ok() && BlockHeader::parse(&head).is_ok()
 }
 
 /// Wall clocks of the earliest and the latest tick.

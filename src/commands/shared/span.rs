@@ -5,6 +5,7 @@ use jiff::tz::TimeZone;
 
 use super::recording::{anchor, range};
 use crate::exit::Stop;
+use crate::playback::tape::Tape;
 use crate::recording::Reader;
 use crate::sample::time::WallNs;
 use crate::time_spec::TimeSpec;
@@ -67,9 +68,20 @@ impl Span {
                 let first = dated(range.0, tz);
                 Err(Stop::cannot(format!("{name}: --to is before its first tick, {first}")))
             }
-            (from, to) => Ok((from.unwrap_or(range.0), to.unwrap_or(range.1))),
+            // Ticks in the middle may be outside `range`: the clock may have been set.
+            (from, to) => Ok((from.unwrap_or(WallNs(i64::MIN)), to.unwrap_or(WallNs(i64::MAX)))),
         }
     }
+}
+
+/// The first tick to look at and the one to end before: of whole groups. Clocks may be in any order.
+pub(crate) fn ticks(tape: &Tape, (from, to): (WallNs, WallNs)) -> (u64, u64) {
+    let groups = tape.reader().groups();
+    let place = |i: Option<usize>| i.and_then(|i| tape.reader().first_of(i));
+    let first = groups.iter().position(|g| g.first.wall.max(g.last.wall) >= from);
+    let first = place(first).unwrap_or(0);
+    let last = groups.iter().rposition(|g| g.first.wall.min(g.last.wall) <= to);
+    (first, place(last.map(|l| l + 1)).unwrap_or(tape.len()))
 }
 
 fn dated(w: WallNs, tz: &TimeZone) -> String {

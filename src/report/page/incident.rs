@@ -123,7 +123,7 @@ fn sections(s: &Context<'_>, top: &[Folded<'_>]) -> (Vec<Section>, Vec<Brief>, u
         id += 1;
         let plots = if id <= MAX_PLOTTED { Plots::Drawn } else { Plots::LeftOut };
         (id <= MAX_SECTIONS).then(|| section(s, f, id, plots)).ok_or_else(|| Brief {
-            severity: f.fire.severity,
+            severity: s.report.severity(f),
             rule: f.rule.0,
             summary: clean(&f.fire.summary),
             when: when(s, f),

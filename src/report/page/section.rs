@@ -75,7 +75,8 @@ pub(super) fn when(s: &Context<'_>, f: &Finding) -> String {
 }
 
 fn between(from: WallNs, to: WallNs) -> String {
-    units::age(Duration::from_nanos(to.0.saturating_sub(from.0).max(0).unsigned_abs()))
+    let lasted = Duration::from_nanos(to.0.saturating_sub(from.0).max(0).unsigned_abs());
+    units::age(Duration::from_secs(lasted.as_secs_f64().round() as u64))
 }
 
 fn remarks(s: &Context<'_>, f: &Finding) -> Vec<String> {

@@ -56,10 +56,10 @@ pub(super) const HOST: [OfHost; 6] = [
 type OfDisk = (&'static str, &'static str, fn(&DiskFigures) -> Option<f64>);
 
 const DISK: [OfDisk; 6] = [
-    ("aqu-sz", "", |d| Some(d.aqu_sz)),
+    ("aqu-sz", "", |d| d.untimed.is_none().then_some(d.aqu_sz)),
     ("await", "ms", |d| d.await_ms),
     ("util", "%", |d| Some(d.util_shown())),
-    ("iops", "/s", |d| Some(d.iops())),
+    ("iops", "/s", |d| d.untimed.is_none().then(|| d.iops())),
     ("r_await", "ms", |d| d.r_await),
     ("w_await", "ms", |d| d.w_await),
 ];

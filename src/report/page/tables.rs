@@ -14,7 +14,7 @@ use crate::metrics::processes::{ProcessFigures, by_process};
 use crate::metrics::sockets::Suspect;
 use crate::sample::sockets::SockTimer;
 use crate::sample::subject::{SockId, Subject};
-use crate::view::units::{UNKNOWN, bytes, count, int, millis, pct, secs};
+use crate::view::units::{UNKNOWN, bytes, count, millis, pct, secs};
 
 /// Rows of a table.
 const ROWS: usize = 10;
@@ -145,10 +145,10 @@ fn disks(l: &Latest) -> Table {
     let rows = all.iter().take(ROWS).map(|d| {
         let cells = vec![
             clean(&d.name),
-            count(d.r_s),
-            count(d.w_s),
-            bytes(d.kb_s() * 1024.0),
-            count(d.aqu_sz),
+            known(timed(d, d.r_s), count),
+            known(timed(d, d.w_s), count),
+            known(timed(d, d.kb_s() * 1024.0), bytes),
+            known(timed(d, d.aqu_sz), count),
             d.await_ms.map_or_else(String::new, millis),
             pct(d.util_shown()),
         ];
@@ -172,6 +172,11 @@ fn disks(l: &Latest) -> Table {
     }
 }
 
+/// A figure per second, unless nobody knows how long it was between the readings.
+fn timed(d: &DiskFigures, figure: f64) -> Option<f64> {
+    d.untimed.is_none().then_some(figure)
+}
+
 fn processes(l: &Latest) -> Table {
     let blocked = l.blocked.as_ref().map_or(&[][..], |s| &s.data.blocked);
     let mut all = by_process(l.sched.as_deref(), blocked, l.io.as_deref());
@@ -191,11 +196,15 @@ fn processes(l: &Latest) -> Table {
         of.map(|f| l.findings.severity(f)).max()
     };
     let rows = all.iter().take(ROWS).map(|p| {
+        // Who is not listed may not have been read.
+        let ran = p.run > 0.0 || p.wait > 0.0;
+        let times = l.sched.as_ref().is_some_and(|s| ran || s.unread_threads == 0);
+        let stands = l.blocked.as_ref().is_some_and(|s| p.blocked > 0 || s.data.unread == 0);
         let cells = vec![
             clean(&format!("{}/{}", p.comm, p.pid)),
-            secs(p.wait),
-            int(u64::from(p.blocked)),
-            pct(100.0 * p.run),
+            known(times.then_some(p.wait), secs),
+            known(stands.then_some(f64::from(p.blocked)), count),
+            known(times.then_some(100.0 * p.run), pct),
             known(p.io.map(|io| io.0), bytes),
             known(p.io.map(|io| io.1), bytes),
             clean(p.wchan.as_deref().unwrap_or_default()),

@@ -27,12 +27,18 @@ columns! {
     subject: text, "what is affected" = f.subject.to_string().as_str();
     count: integer, "how many of it, such as connections to a peer" = f.fire.count;
     last_seen: time, "when it was seen last, UTC" = f.last_seen;
-    lasted_s: float ("s"), "from its beginning until then" = (f.last_seen - f.first_seen) as f64 / 1e9;
+    lasted_s: float ("s"), "from its beginning until then" = lasted(f);
     active: boolean, "whether it still lasted at the end" = f.active;
     summary: text, "one sentence" = f.fire.summary.as_str();
     cause_rule: text, "rule of the finding that explains it" = f.cause.as_ref().map(|c| c.0.0);
     cause_subject: text, "subject of that" = f.cause.as_ref().map(|c| c.1.to_string()).as_deref();
     by: text, "who uses what the others wait for, most first" = by(f).as_deref();
+}
+
+/// Missing where the clock was set back in between.
+fn lasted(f: &Finding) -> Option<f64> {
+    let ns = f.last_seen - f.first_seen;
+    (ns >= 0).then_some(ns as f64 / 1e9)
 }
 
 fn by(f: &Finding) -> Option<String> {

@@ -91,8 +91,8 @@ fn network(m: &Moment<'_>) -> Option<(f64, f64)> {
 }
 
 fn disks(m: &Moment<'_>, kb_s: fn(&DiskFigures) -> f64) -> Option<f64> {
-    let all = m.now.derived.disks.as_ref()?.iter();
-    Some(all.filter(|d| vitals::is_real(d)).map(|d| 1024.0 * kb_s(d)).sum())
+    let all = m.now.derived.disks.as_ref()?.iter().filter(|d| vitals::is_real(d));
+    all.map(|d| d.untimed.is_none().then(|| 1024.0 * kb_s(d))).sum()
 }
 
 /// As of the last reading of each namespace; `None` if none was read.

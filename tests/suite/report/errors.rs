@@ -35,6 +35,21 @@ fn a_file_is_not_overwritten_unless_that_is_asked_for() {
     assert!(fs::read_to_string(md).unwrap().starts_with("# Incident report"));
 }
 
+/// Not even when that is asked for: it may be the one that is read, and there is no other copy.
+#[test]
+fn a_recording_is_never_replaced() {
+    let dir = Dir::new();
+    let copy = dir.file("copy.stall");
+    fs::copy(DEMO, &copy).unwrap();
+    let path = copy.to_str().unwrap();
+    let why = "is a recording; it is not replaced";
+    fails(&dir, &[path, "-o", path, "--format", "html", "--force"], 3, why);
+    let table = ["export", path, "--format", "csv", "--table", "disks", "--force", "-o", path];
+    refused(&run(table), 3, why);
+    assert_eq!(fs::read(&copy).unwrap(), fs::read(DEMO).unwrap());
+    assert_eq!(dir.count(), 1);
+}
+
 #[test]
 fn what_cannot_be_written_or_read() {
     let dir = Dir::new();
