@@ -1,7 +1,7 @@
 //! `report`: an incident as one page, to be mailed, printed, or pasted into a ticket.
 //!
-//! - [`seen`]: what a page needs beyond the report of a finished run, taken in tick by tick
-//! - [`incident`]: from both to a [`Document`], which knows neither HTML nor Markdown
+//! - `seen`: what a page needs beyond the report of a finished run, taken in tick by tick
+//! - `incident`: from both to a [`Document`], which knows neither HTML nor Markdown
 //! - [`html`] and [`markdown`] print it
 //!
 //! Pure: a function of ticks. The page has no script, and loads nothing.
