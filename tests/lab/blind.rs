@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::kit::gate::{Place, beside, lab};
 use crate::kit::net::Pair;
-use crate::kit::sh::Held;
+use crate::kit::sh::{Held, run};
 use crate::kit::{secs, wait_for};
 
 /// The program where any user can start it, and files that any user can write beside it.
@@ -20,7 +20,9 @@ impl Public {
     fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("stlab").tempdir_in("/tmp").unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
-        std::fs::copy(env!("CARGO_BIN_EXE_stallscope"), dir.path().join("stallscope")).unwrap();
+        // By another process: a child that a test beside this one begins has what is open here for a
+        // moment, and a program that somebody may still write to is not executed (ETXTBSY).
+        run(&["cp", env!("CARGO_BIN_EXE_stallscope"), dir.path().to_str().unwrap()]);
         Self(dir)
     }
 
